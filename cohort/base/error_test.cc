@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "cohort/base/check.h"
+#include "cohort/base/function_ref.h"
+
+namespace cohort {
+namespace {
+
+TEST(Error, ChildrenCarryTheirCode) {
+  EXPECT_EQ(InvalidArgument("x").code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Unavailable("x", "worker:1").peer(), "worker:1");
+  EXPECT_STREQ(error_code_name(ErrorCode::kDataLoss), "DATA_LOSS");
+  EXPECT_EQ(static_cast<int>(ErrorCode::kUnavailable), 14);
+}
+
+TEST(Check, BuildsTheTextOnlyOnFailure) {
+  int built = 0;
+  auto text = [&] { ++built; return "got"; };
+  COHORT_CHECK_ARG(true, text());
+  EXPECT_EQ(built, 0);
+  try {
+    COHORT_CHECK_ARG(1 + 1 == 3, "[op] expected ", 3, ", ", text(), " ", 2);
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(), "[op] expected 3, got 2");
+  }
+  EXPECT_THROW(COHORT_CHECK_STATE(false, "x"), FailedPrecondition);
+  EXPECT_THROW(COHORT_CHECK(false, "x"), Internal);
+}
+
+TEST(Strings, BracketsAndJoins) {
+  EXPECT_EQ(bracketed(std::vector<int>{2, 3}), "[2, 3]");
+  EXPECT_EQ(join(std::vector<std::string>{"a", "b"}, ", "), "a, b");
+}
+
+TEST(FunctionRef, CallsWhatItRefersTo) {
+  int sum = 0;
+  auto add = [&](int x) { sum += x; };
+  internal::FunctionRef<void(int)> ref = add;
+  ref(3);
+  ref(4);
+  EXPECT_EQ(sum, 7);
+}
+
+}  // namespace
+}  // namespace cohort

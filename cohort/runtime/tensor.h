@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cheap door to tensors: LibTorch's at::Tensor by alias, its operators, and a handful of
+// constructors. Everything else is LibTorch: methods (x.matmul(w)) or <ATen/ops/...>.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace cohort {
+
+using Tensor = at::Tensor;
+using DType = at::ScalarType;
+using Shape = std::vector<int64_t>;
+
+/// Python's None in a shape.
+inline constexpr int64_t kUnknownDim = -1;
+
+inline constexpr DType kBool = DType::Bool;
+inline constexpr DType kUint8 = DType::Byte;
+inline constexpr DType kInt32 = DType::Int;
+inline constexpr DType kInt64 = DType::Long;
+inline constexpr DType kFloat16 = DType::Half;
+inline constexpr DType kBFloat16 = DType::BFloat16;
+inline constexpr DType kFloat32 = DType::Float;
+inline constexpr DType kFloat64 = DType::Double;
+
+/// A 1-D tensor of the values.
+Tensor tensor(std::initializer_list<double> values, DType dtype = kFloat32);
+/// A 0-D tensor.
+Tensor scalar(double value, DType dtype = kFloat32);
+Tensor zeros(const Shape& shape, DType dtype = kFloat32);
+Tensor ones(const Shape& shape, DType dtype = kFloat32);
+Tensor full(const Shape& shape, double value, DType dtype = kFloat32);
+/// Uninitialised.
+Tensor empty(const Shape& shape, DType dtype = kFloat32);
+/// 0, 1, ..., end - 1.
+Tensor arange(int64_t end, DType dtype = kInt64);
+/// Joins along `axis`. Shapes: equal but for `axis`.
+Tensor concat(std::span<const Tensor> parts, int64_t axis = 0);
+/// Shape as a vector, e.g. for error texts: bracketed(shape_of(x)).
+Shape shape_of(const Tensor& x);
+/// "float32", "int64"...: the names that Keras and NumPy use.
+const char* dtype_name(DType dtype);
+
+namespace internal {
+Tensor copy_of(const void* data, const Shape& shape, DType dtype);
+void copy_to(const Tensor& t, void* out, DType dtype);
+template <class T>
+inline constexpr DType dtype_of = c10::CppTypeToScalarType<T>::value;
+}  // namespace internal
+
+/// Copies `data`; a view of memory that outlives the tensor is at::from_blob.
+/// Errors: InvalidArgument unless data.size() is the product of `shape`.
+template <class T>
+Tensor from_vector(const std::vector<T>& data, const Shape& shape);
+/// A host copy in row-major order, converted to T.
+template <class T>
+std::vector<T> to_vector(const Tensor& t) {
+  std::vector<T> out(static_cast<std::size_t>(t.numel()));
+  internal::copy_to(t, out.data(), internal::dtype_of<T>);
+  return out;
+}
+
+/// A class that reads as a tensor (Variable, Gradient, PerReplica<Tensor>) joins the operators by
+/// this member.
+template <class T>
+concept ReadsAsTensor = requires(const T& t) {
+  { t.as_tensor() } -> std::convertible_to<Tensor>;
+};
+template <class T>
+concept TensorOperand = std::same_as<T, Tensor> || ReadsAsTensor<T>;
+template <class A, class B>
+concept TensorOperands =
+    (TensorOperand<A> && (TensorOperand<B> || std::is_arithmetic_v<B>)) ||
+    (std::is_arithmetic_v<A> && TensorOperand<B>);
+
+namespace internal {
+template <class T>
+decltype(auto) read_operand(const T& x) {
+  if constexpr (ReadsAsTensor<T>) {
+    return x.as_tensor();
+  } else {
+    return (x);
+  }
+}
+void check_data_size(std::size_t got, const Shape& shape);
+}  // namespace internal
+
+template <class T>
+Tensor from_vector(const std::vector<T>& data, const Shape& shape) {
+  internal::check_data_size(data.size(), shape);
+  return internal::copy_of(data.data(), shape, internal::dtype_of<T>);
+}
+
+// These lose to ATen's own operators where a unit includes ATen/ATen.h: they are templates.
+#define COHORT_DEFINE_OPERATOR(op, method, reversed)                        \
+  template <class A, class B>                                               \
+    requires TensorOperands<A, B>                                           \
+  Tensor operator op(const A& a, const B& b) {                              \
+    if constexpr (std::is_arithmetic_v<B>) {                                \
+      return internal::read_operand(a).method(at::Scalar(b));               \
+    } else if constexpr (std::is_arithmetic_v<A>) {                         \
+      const Tensor& t = internal::read_operand(b);                          \
+      return reversed;                                                      \
+    } else {                                                                \
+      return internal::read_operand(a).method(internal::read_operand(b));   \
+    }                                                                       \
+  }
+COHORT_DEFINE_OPERATOR(+, add, t.add(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(-, sub, t.neg().add(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(*, mul, t.mul(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(/, div, t.reciprocal().mul(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(<, lt, t.gt(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(>, gt, t.lt(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(<=, le, t.ge(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(>=, ge, t.le(at::Scalar(a)))
+#undef COHORT_DEFINE_OPERATOR
+
+template <TensorOperand A>
+Tensor operator-(const A& a) {
+  return internal::read_operand(a).neg();
+}
+
+}  // namespace cohort
