@@ -73,8 +73,7 @@ class Unavailable : public Error {
 /// A bounded wait ended without the event.
 class DeadlineExceeded : public Error {
  public:
-  explicit DeadlineExceeded(const std::string& text)
-      : Error(ErrorCode::kDeadlineExceeded, text) {}
+  explicit DeadlineExceeded(const std::string& text) : Error(ErrorCode::kDeadlineExceeded, text) {}
 };
 
 /// Unwound because somebody else failed or stopped the work.

@@ -20,7 +20,10 @@ TEST(Error, ChildrenCarryTheirCode) {
 
 TEST(Check, BuildsTheTextOnlyOnFailure) {
   int built = 0;
-  auto text = [&] { ++built; return "got"; };
+  auto text = [&] {
+    ++built;
+    return "got";
+  };
   COHORT_CHECK_ARG(true, text());
   EXPECT_EQ(built, 0);
   try {

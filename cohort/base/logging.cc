@@ -35,8 +35,9 @@ std::string time_stamp() {
   using std::chrono::system_clock;
   const auto now = system_clock::now();
   const std::time_t seconds = system_clock::to_time_t(now);
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(
-                          now.time_since_epoch()).count() % 1'000'000;
+  const auto micros =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() %
+      1'000'000;
   std::tm local{};
   localtime_r(&seconds, &local);
   char date[32];
@@ -55,8 +56,8 @@ bool log_enabled(LogLevel level) {
 
 void log_line(LogLevel level, const char* file, int line, const std::string& text) {
   const char letter = "IWEF"[static_cast<int>(level)];
-  const std::string out = str_cat(time_stamp(), ": ", letter, ' ', short_path(file), ':', line,
-                                  "] ", text, '\n');
+  const std::string out =
+      str_cat(time_stamp(), ": ", letter, ' ', short_path(file), ':', line, "] ", text, '\n');
   // A log line that cannot be written has nowhere to be reported.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, out.data(), out.size());
 }

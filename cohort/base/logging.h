@@ -25,9 +25,9 @@ void log_line(LogLevel level, const char* file, int line, const std::string& tex
 }  // namespace cohort
 
 /// COHORT_LOG(kWarning, "ran out of data after ", n, " steps");
-#define COHORT_LOG(level, ...)                                                      \
-  do {                                                                              \
-    if (::cohort::internal::log_enabled(::cohort::LogLevel::level))                 \
-      ::cohort::internal::log_line(::cohort::LogLevel::level, __FILE__, __LINE__,   \
-                                   ::cohort::str_cat(__VA_ARGS__));                 \
+#define COHORT_LOG(level, ...)                                                    \
+  do {                                                                            \
+    if (::cohort::internal::log_enabled(::cohort::LogLevel::level))               \
+      ::cohort::internal::log_line(::cohort::LogLevel::level, __FILE__, __LINE__, \
+                                   ::cohort::str_cat(__VA_ARGS__));               \
   } while (false)

@@ -11,8 +11,9 @@ TEST(Logging, WritesTensorFlowsLineFormat) {
   COHORT_LOG(kError, "lost ", 3, " peers");
   const std::string line = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(testing::internal::RE::FullMatch(
-      line, testing::internal::RE(
-                "^....-..-.. ..:..:..\\........: E cohort/base/logging_test.cc:.*] lost 3 peers\n$")))
+      line,
+      testing::internal::RE(
+          "^....-..-.. ..:..:..\\........: E cohort/base/logging_test.cc:.*] lost 3 peers\n$")))
       << line;
 }
 

@@ -5,22 +5,34 @@
 
 namespace cohort {
 
-/// The local replica that this thread runs, or -1 outside of Strategy::run.
+namespace internal {
+class ReplicaGroup;
+}
+
+/// The local replica that this thread runs, or -1 in cross-replica and in default context.
 int current_replica();
-/// Number of local replicas of the current run; 1 outside.
+/// Number of local replicas of the run this thread is in; 1 outside.
 int current_replica_count();
 
-/// Sets the calling thread's replica for its lifetime.
+namespace internal {
+
+/// The group that this thread runs a replica of; nullptr in cross-replica and default context.
+ReplicaGroup* current_replica_group();
+
+/// Makes the calling thread replica `replica` of `group` for its lifetime; with replica -1 the
+/// thread is in cross-replica context, as a merge function is.
 class [[nodiscard]] ReplicaScope {
  public:
-  ReplicaScope(int replica, int count);
+  ReplicaScope(ReplicaGroup* group, int replica, int count);
   ~ReplicaScope();
   ReplicaScope(const ReplicaScope&) = delete;
   ReplicaScope& operator=(const ReplicaScope&) = delete;
 
  private:
-  int replica_before_;
-  int count_before_;
+  ReplicaGroup* const group_before_;
+  const int replica_before_;
+  const int count_before_;
 };
 
+}  // namespace internal
 }  // namespace cohort

@@ -77,9 +77,8 @@ concept ReadsAsTensor = requires(const T& t) {
 template <class T>
 concept TensorOperand = std::same_as<T, Tensor> || ReadsAsTensor<T>;
 template <class A, class B>
-concept TensorOperands =
-    (TensorOperand<A> && (TensorOperand<B> || std::is_arithmetic_v<B>)) ||
-    (std::is_arithmetic_v<A> && TensorOperand<B>);
+concept TensorOperands = (TensorOperand<A> && (TensorOperand<B> || std::is_arithmetic_v<B>)) ||
+                         (std::is_arithmetic_v<A> && TensorOperand<B>);
 
 namespace internal {
 template <class T>
@@ -100,18 +99,17 @@ Tensor from_vector(const std::vector<T>& data, const Shape& shape) {
 }
 
 // These lose to ATen's own operators where a unit includes ATen/ATen.h: they are templates.
-#define COHORT_DEFINE_OPERATOR(op, method, reversed)                        \
-  template <class A, class B>                                               \
-    requires TensorOperands<A, B>                                           \
-  Tensor operator op(const A& a, const B& b) {                              \
-    if constexpr (std::is_arithmetic_v<B>) {                                \
-      return internal::read_operand(a).method(at::Scalar(b));               \
-    } else if constexpr (std::is_arithmetic_v<A>) {                         \
-      const Tensor& t = internal::read_operand(b);                          \
-      return reversed;                                                      \
-    } else {                                                                \
-      return internal::read_operand(a).method(internal::read_operand(b));   \
-    }                                                                       \
+#define COHORT_DEFINE_OPERATOR(op, method, reversed)                         \
+  template <class A, class B>                                                \
+  requires TensorOperands<A, B> Tensor operator op(const A& a, const B& b) { \
+    if constexpr (std::is_arithmetic_v<B>) {                                 \
+      return internal::read_operand(a).method(at::Scalar(b));                \
+    } else if constexpr (std::is_arithmetic_v<A>) {                          \
+      const Tensor& t = internal::read_operand(b);                           \
+      return reversed;                                                       \
+    } else {                                                                 \
+      return internal::read_operand(a).method(internal::read_operand(b));    \
+    }                                                                        \
   }
 COHORT_DEFINE_OPERATOR(+, add, t.add(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(-, sub, t.neg().add(at::Scalar(a)))

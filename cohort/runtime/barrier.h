@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The meeting point of a group's replicas: spins briefly, then parks. A failing replica poisons
+// it and a replica that ends leaves it, so that nobody waits for one who will not come.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cohort/base/error.h"
+
+namespace cohort::internal {
+
+/// Thrown to the replicas that waited for one that failed: never the cause, always a follower.
+class PeerFailed : public Cancelled {
+ public:
+  using Cancelled::Cancelled;
+};
+
+/// Waits until `*word` differs from `old`: spins `spins` times, then parks in the kernel.
+void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old, int spins);
+
+/// How often to look before parking: 0 where `threads` exceed the usable cores, for a spinning
+/// thread would then keep the one it waits for from running.
+int spins_before_parking(int threads);
+
+/// Threads: arrive() and leave() from the members' threads, reset() while none is inside.
+class Barrier {
+ public:
+  Barrier(int members, int spins) : members_(members), spins_(spins) {}
+
+  /// Returns when all members have arrived. Memory: what a member wrote before arriving is
+  /// visible to all after.
+  /// Errors: PeerFailed once poisoned; FailedPrecondition if a member has left (divergence).
+  void arrive();
+
+  /// This member will not arrive again; if others wait for it, they diverged.
+  void leave();
+
+  /// Wakes everybody who waits, and fails all who come later.
+  void poison();
+  bool poisoned() const { return state_.load(std::memory_order_acquire) != kFine; }
+
+  void reset();
+
+ private:
+  enum State : uint32_t { kFine = 0, kPeerFailed = 1, kDiverged = 2 };
+  void fail(State state);
+  [[noreturn]] void throw_failure() const;
+
+  const int members_;
+  const int spins_;
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<int> arrived_{0};
+  std::atomic<int> left_{0};
+  std::atomic<uint32_t> state_{kFine};
+};
+
+}  // namespace cohort::internal

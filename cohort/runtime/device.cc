@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/runtime/device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/topology.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kMaxDefaultCpus = 8;
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+[[noreturn]] void bad_name(const std::string& name) {
+  throw InvalidArgument(
+      str_cat("[device] expected a name such as \"CPU:0\", \"/gpu:1\" or "
+              "\"/job:worker/replica:0/task:1/device:CPU:0\", got \"",
+              name, "\""));
+}
+
+int parse_index(const std::string& text, const std::string& name) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) bad_name(name);
+  return value;
+}
+
+DeviceKind parse_kind(const std::string& text, const std::string& name) {
+  const std::string kind = upper(text);
+  if (kind == "CPU") return DeviceKind::kCpu;
+  if (kind == "GPU") return DeviceKind::kGpu;
+  if (kind == "TPU") return DeviceKind::kTpu;
+  bad_name(name);
+}
+
+const char* kind_name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return "CPU";
+    case DeviceKind::kGpu:
+      return "GPU";
+    case DeviceKind::kTpu:
+      return "TPU";
+  }
+  return "CPU";
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::string::size_type begin = 0;
+  for (auto end = text.find(separator); end != std::string::npos;
+       begin = end + 1, end = text.find(separator, begin)) {
+    parts.push_back(text.substr(begin, end - begin));
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
+}
+
+}  // namespace
+
+Device::Device(const char* name) : Device(std::string(name)) {}
+
+Device::Device(const std::string& name) {
+  bool has_kind = false;
+  std::vector<std::string> parts = split(name, '/');
+  if (parts.front().empty()) parts.erase(parts.begin());
+  if (parts.empty()) bad_name(name);
+  for (const std::string& part : parts) {
+    const std::vector<std::string> words = split(part, ':');
+    if (words.size() == 2 && words[0] == "job" && !words[1].empty()) {
+      job_ = words[1];
+    } else if (words.size() == 2 && words[0] == "replica") {
+      replica_ = parse_index(words[1], name);
+    } else if (words.size() == 2 && words[0] == "task") {
+      task_ = parse_index(words[1], name);
+    } else {
+      const std::size_t first = words[0] == "device" ? 1 : 0;
+      if (has_kind || words.size() <= first || words.size() > first + 2) bad_name(name);
+      kind_ = parse_kind(words[first], name);
+      index_ = words.size() > first + 1 ? parse_index(words[first + 1], name) : 0;
+      has_kind = true;
+    }
+  }
+  if (!has_kind) bad_name(name);
+}
+
+std::string Device::short_name() const { return str_cat(kind_name(kind_), ':', index_); }
+
+std::string Device::name() const {
+  return str_cat("/job:", job_, "/replica:", replica_, "/task:", task_, "/device:", short_name());
+}
+
+std::vector<Device> list_devices(DeviceKind kind) {
+  if (kind != DeviceKind::kCpu) return {};
+  int count = std::min(internal::usable_cores(), kMaxDefaultCpus);
+  if (const char* text = std::getenv("COHORT_CPU_DEVICES"); text != nullptr && *text != '\0') {
+    const std::string value = text;
+    const auto [end, error] = std::from_chars(text, text + value.size(), count);
+    COHORT_CHECK_ARG(error == std::errc() && end == text + value.size() && count >= 1,
+                     "[list_devices] expected COHORT_CPU_DEVICES to be a number from 1, got \"",
+                     value, "\"");
+  }
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) devices.emplace_back(str_cat("CPU:", i));
+  return devices;
+}
+
+}  // namespace cohort

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names of devices as TensorFlow writes them. Logical CPUs need no set-up: CPU:3 is a fourth
+// replica's share of the cores, however many cores there are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+enum class DeviceKind { kCpu, kGpu, kTpu };
+
+/// "GPU:1", "/gpu:1", "CPU", "/device:CPU:0" or "/job:ps/replica:0/task:1/device:CPU:0".
+/// Errors: InvalidArgument for another spelling. TF: tf.DeviceSpec.
+class Device {
+ public:
+  Device(const char* name);         // NOLINT: implicit, names stand where devices are wanted
+  Device(const std::string& name);  // NOLINT
+
+  DeviceKind kind() const { return kind_; }
+  int index() const { return index_; }
+  const std::string& job() const { return job_; }
+  int task() const { return task_; }
+  /// Canonical full name: "/job:localhost/replica:0/task:0/device:CPU:0".
+  std::string name() const;
+  /// "CPU:0".
+  std::string short_name() const;
+  bool operator==(const Device&) const = default;
+
+ private:
+  std::string job_ = "localhost";
+  int replica_ = 0;
+  int task_ = 0;
+  DeviceKind kind_ = DeviceKind::kCpu;
+  int index_ = 0;
+};
+
+/// kCpu: COHORT_CPU_DEVICES logical CPUs, else one for each usable core, at most 8.
+/// kGpu, kTpu: none in this version.
+std::vector<Device> list_devices(DeviceKind kind);
+
+}  // namespace cohort

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every difference between the LibTorch versions that Cohort builds with.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/headeronly/version.h>
+
+#include <memory>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace cohort::internal {
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 12)
+/// How LibTorch owns an autograd node: intrusive in newer versions, std::shared_ptr in older.
+template <class T>
+using NodePtr = c10::intrusive_ptr<T>;
+template <class T, class... A>
+NodePtr<T> make_node(A&&... args) {
+  return c10::make_intrusive<T>(std::forward<A>(args)...);
+}
+#else
+template <class T>
+using NodePtr = std::shared_ptr<T>;
+template <class T, class... A>
+NodePtr<T> make_node(A&&... args) {
+  return std::shared_ptr<T>(new T(std::forward<A>(args)...), torch::autograd::deleteNode);
+}
+#endif
+
+}  // namespace cohort::internal

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort {
+namespace {
+
+struct State {
+  internal::ReplicaGroup* group = nullptr;
+  int replica = -1;
+  int count = 1;
+};
+thread_local State t_state;
+
+}  // namespace
+
+int current_replica() { return t_state.replica; }
+int current_replica_count() { return t_state.count; }
+
+namespace internal {
+
+ReplicaGroup* current_replica_group() { return t_state.group; }
+
+ReplicaScope::ReplicaScope(ReplicaGroup* group, int replica, int count)
+    : group_before_(t_state.group), replica_before_(t_state.replica), count_before_(t_state.count) {
+  t_state = {group, replica, count};
+}
+
+ReplicaScope::~ReplicaScope() { t_state = {group_before_, replica_before_, count_before_}; }
+
+}  // namespace internal
+}  // namespace cohort

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/runtime/tensor.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+
+#include <functional>
+#include <numeric>
+
+#include "cohort/base/check.h"
+
+namespace cohort {
+
+Tensor tensor(std::initializer_list<double> values, DType dtype) {
+  return internal::copy_of(values.begin(), {static_cast<int64_t>(values.size())}, kFloat64)
+      .to(dtype);
+}
+
+Tensor scalar(double value, DType dtype) { return full({}, value, dtype); }
+Tensor zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }
+Tensor ones(const Shape& shape, DType dtype) { return full(shape, 1, dtype); }
+Tensor full(const Shape& shape, double value, DType dtype) {
+  return at::full(shape, value, at::TensorOptions().dtype(dtype));
+}
+Tensor empty(const Shape& shape, DType dtype) {
+  return at::empty(shape, at::TensorOptions().dtype(dtype));
+}
+Tensor arange(int64_t end, DType dtype) {
+  return at::arange(end, at::TensorOptions().dtype(dtype));
+}
+
+Tensor concat(std::span<const Tensor> parts, int64_t axis) {
+  COHORT_CHECK_ARG(!parts.empty(), "[concat] expected at least 1 tensor, got none");
+  return at::cat(at::TensorList(parts.data(), parts.size()), axis);
+}
+
+Shape shape_of(const Tensor& x) { return x.sizes().vec(); }
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::Bool:
+      return "bool";
+    case DType::Byte:
+      return "uint8";
+    case DType::Char:
+      return "int8";
+    case DType::Short:
+      return "int16";
+    case DType::Int:
+      return "int32";
+    case DType::Long:
+      return "int64";
+    case DType::Half:
+      return "float16";
+    case DType::BFloat16:
+      return "bfloat16";
+    case DType::Float:
+      return "float32";
+    case DType::Double:
+      return "float64";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+namespace internal {
+
+Tensor copy_of(const void* data, const Shape& shape, DType dtype) {
+  // from_blob only reads here: the clone owns its memory.
+  return at::from_blob(const_cast<void*>(data), shape, at::TensorOptions().dtype(dtype)).clone();
+}
+
+void copy_to(const Tensor& t, void* out, DType dtype) {
+  at::from_blob(out, t.sizes(), at::TensorOptions().dtype(dtype)).copy_(t.detach());
+}
+
+void check_data_size(std::size_t got, const Shape& shape) {
+  const int64_t expected =
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  COHORT_CHECK_ARG(static_cast<int64_t>(got) == expected, "[from_vector] expected ", expected,
+                   " values for shape ", bracketed(shape), ", got ", got);
+}
+
+}  // namespace internal
+}  // namespace cohort
