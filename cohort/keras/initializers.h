@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How weights begin: a name, an initialiser of Keras's list, or any callable.
+//
+//   keras::Dense(64, {.kernel_initializer = "he_normal"});
+//   keras::Dense(64, {.bias_initializer = [](const Shape& s, DType t) { return full(s, 0.1, t);
+//   }});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::keras {
+
+/// Threads: immutable; random ones draw from the process's seed (set_seed) or their own.
+class Initializer {
+ public:
+  /// "glorot_uniform", "zeros", ... Errors: InvalidArgument that lists the known names.
+  Initializer(const char* name);         // NOLINT: implicit by design
+  Initializer(const std::string& name);  // NOLINT
+  template <class F>
+  requires std::is_invocable_r_v<Tensor, F, const Shape&, DType> Initializer(F make)
+      : make_(std::move(make)) {}  // NOLINT
+
+  Tensor operator()(const Shape& shape, DType dtype) const { return make_(shape, dtype); }
+
+ private:
+  std::function<Tensor(const Shape&, DType)> make_;
+};
+
+Initializer Zeros();
+Initializer Ones();
+Initializer Constant(double value);
+struct RandomOptions {
+  double mean = 0.0;
+  double stddev = 0.05;
+  std::optional<uint64_t> seed = {};
+};
+Initializer RandomNormal(RandomOptions options = {});
+Initializer TruncatedNormal(RandomOptions options = {});
+struct RandomUniformOptions {
+  double minval = -0.05;
+  double maxval = 0.05;
+  std::optional<uint64_t> seed = {};
+};
+Initializer RandomUniform(RandomUniformOptions options = {});
+
+enum class FanMode { kFanIn, kFanOut, kFanAvg };
+enum class Distribution { kUniform, kTruncatedNormal, kUntruncatedNormal };
+struct VarianceScalingOptions {
+  double scale = 1.0;
+  FanMode mode = FanMode::kFanIn;
+  Distribution distribution = Distribution::kTruncatedNormal;
+  std::optional<uint64_t> seed = {};
+};
+/// Shapes: fans as Keras counts them: the last axis is out, the one before in, the rest receptive.
+Initializer VarianceScaling(VarianceScalingOptions options = {});
+Initializer GlorotUniform(std::optional<uint64_t> seed = {});
+Initializer GlorotNormal(std::optional<uint64_t> seed = {});
+Initializer HeUniform(std::optional<uint64_t> seed = {});
+Initializer HeNormal(std::optional<uint64_t> seed = {});
+Initializer LecunUniform(std::optional<uint64_t> seed = {});
+Initializer LecunNormal(std::optional<uint64_t> seed = {});
+
+}  // namespace cohort::keras

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/arena.h"
+
+#include <ATen/ops/from_blob.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cohort/base/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define COHORT_POISON(data, bytes) ASAN_POISON_MEMORY_REGION(data, bytes)
+#define COHORT_UNPOISON(data, bytes) ASAN_UNPOISON_MEMORY_REGION(data, bytes)
+#else
+#define COHORT_POISON(data, bytes) static_cast<void>(0)
+#define COHORT_UNPOISON(data, bytes) static_cast<void>(0)
+#endif
+
+namespace cohort::internal {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// As much address space as the machine has memory: no variable that could be used fails to fit.
+std::size_t default_region_bytes() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return std::size_t{1} << 30;
+#else
+  const auto pages = static_cast<std::size_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
+  const auto bytes = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::clamp(bytes, std::size_t{1} << 30, std::size_t{64} << 30) / kHugePage * kHugePage;
+#endif
+}
+
+}  // namespace
+
+Region::Region(std::size_t bytes) : bytes_(bytes) {
+  void* data = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) {
+    throw Error(ErrorCode::kResourceExhausted,
+                str_cat("[arena] expected to reserve ", bytes,
+                        " bytes of address space, got: ", std::strerror(errno)));
+  }
+  // Cut to a huge-page border, so that the parameters of a model need few TLB entries.
+  auto* begin = static_cast<std::byte*>(data);
+  const std::size_t head =
+      (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
+  if (head > 0) munmap(begin, head);
+  if (head < kHugePage) munmap(begin + head + bytes, kHugePage - head);
+  data_ = begin + head;
+  madvise(data_, bytes_, MADV_HUGEPAGE);
+  COHORT_POISON(data_, bytes_);
+}
+
+Region::~Region() {
+  COHORT_UNPOISON(data_, bytes_);
+  munmap(data_, bytes_);
+}
+
+void Region::discard(std::size_t offset, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t begin = (offset + page - 1) / page * page;
+  const std::size_t end = (offset + bytes) / page * page;
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+}
+
+std::shared_ptr<Arena> Arena::create(int replicas, DType dtype) {
+  return std::shared_ptr<Arena>(new Arena(replicas, dtype));
+}
+
+Arena::Arena(int replicas, DType dtype)
+    : dtype_(dtype),
+      element_size_(c10::elementSize(dtype)),
+      region_bytes_(default_region_bytes()),
+      buffers_(static_cast<std::size_t>(replicas)) {
+  for (int i = 0; i < replicas; ++i) {
+    parameters_.push_back(std::make_unique<Region>(region_bytes_));
+  }
+}
+
+int64_t Arena::padded(int64_t numel) const {
+  const auto unit = static_cast<int64_t>(kAlignment / element_size_);
+  return (std::max<int64_t>(numel, 1) + unit - 1) / unit * unit;
+}
+
+std::optional<int64_t> Arena::allocate(int64_t numel) {
+  const int64_t size = padded(numel);
+  std::scoped_lock lock(mutex_);
+  for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
+    if (hole->second != size) continue;  // exact fit only: a rebuilt model lands where it was
+    const int64_t offset = hole->first;
+    holes_.erase(hole);
+    return offset;
+  }
+  if ((end_ + size) * static_cast<int64_t>(element_size_) > static_cast<int64_t>(region_bytes_)) {
+    return std::nullopt;
+  }
+  const int64_t offset = end_;
+  end_ += size;
+  return offset;
+}
+
+void Arena::release(int64_t offset, int64_t numel) {
+  const int64_t size = padded(numel);
+  const std::size_t begin = static_cast<std::size_t>(offset) * element_size_;
+  const std::size_t bytes = static_cast<std::size_t>(size) * element_size_;
+  std::scoped_lock lock(mutex_);
+  for (auto& region : parameters_) {
+    COHORT_UNPOISON(region->data() + begin, bytes);
+    std::memset(region->data() + begin, 0, bytes);  // the next owner's padding must be zero
+    region->discard(begin, bytes);
+    COHORT_POISON(region->data() + begin, bytes);
+  }
+  holes_[offset] = size;
+  while (!holes_.empty()) {
+    const auto last = std::prev(holes_.end());
+    if (last->first + last->second != end_) break;
+    end_ = last->first;
+    holes_.erase(last);
+  }
+}
+
+Tensor Arena::view(std::byte* data, const Shape& shape) {
+  int64_t numel = 1;
+  for (const int64_t dim : shape) numel *= dim;
+  COHORT_UNPOISON(data, static_cast<std::size_t>(numel) * element_size_);
+  // Not narrow() of one tensor: all views of one tensor would share its version counter.
+  return at::from_blob(
+      data, shape, [self = shared_from_this()](void*) {}, at::TensorOptions().dtype(dtype_));
+}
+
+std::byte* Arena::parameter_data(int replica, int64_t offset) const {
+  return parameters_[static_cast<std::size_t>(replica)]->data() +
+         static_cast<std::size_t>(offset) * element_size_;
+}
+
+std::byte* Arena::gradient_data(const GradientBuffer& buffer, int64_t offset) const {
+  return buffer.region.data() + static_cast<std::size_t>(offset) * element_size_;
+}
+
+Tensor Arena::parameter_view(int replica, int64_t offset, const Shape& shape) {
+  return view(parameter_data(replica, offset), shape);
+}
+
+Tensor Arena::gradient_view(GradientBuffer& buffer, int64_t offset, const Shape& shape) {
+  return view(gradient_data(buffer, offset), shape);
+}
+
+GradientBuffer& Arena::acquire_buffer(int replica, uint64_t epoch) {
+  std::scoped_lock lock(mutex_);
+  auto& pool = buffers_[static_cast<std::size_t>(replica)];
+  for (auto& buffer : pool) {
+    if (buffer->leases.load(std::memory_order_acquire) == 0 && buffer->readable_until < epoch) {
+      return *buffer;
+    }
+  }
+  pool.push_back(std::make_unique<GradientBuffer>(replica, region_bytes_));
+  return *pool.back();
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One contiguous, 64-byte aligned region per replica for the trainable parameters of one dtype,
+// and gradient regions of the same layout. A variable is a view at its offset in each of them.
+//
+// Regions are reserved address space that the system backs with memory at first touch. So the
+// layout never moves, a model can grow, and what no replica writes costs nothing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+
+/// Reserved address space; zeros until written. Threads: immutable.
+class Region {
+ public:
+  explicit Region(std::size_t bytes);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  /// Gives the pages that lie wholly inside back to the system; they read as zeros again.
+  void discard(std::size_t offset, std::size_t bytes);
+
+ private:
+  const std::size_t bytes_;
+  std::byte* data_;
+};
+
+/// One replica's gradients, in the layout of its parameters. Threads: bound to its replica; other
+/// replicas read it at merge points.
+struct GradientBuffer {
+  GradientBuffer(int replica_index, std::size_t bytes) : replica(replica_index), region(bytes) {}
+  const int replica;
+  Region region;
+  std::atomic<int> leases{0};
+  uint64_t readable_until = 0;  ///< Others may read until the replica's epoch is above this.
+};
+
+/// Threads: thread-safe.
+class Arena : public std::enable_shared_from_this<Arena> {
+ public:
+  static std::shared_ptr<Arena> create(int replicas, DType dtype);
+
+  DType dtype() const { return dtype_; }
+  std::size_t element_size() const { return element_size_; }
+  int replicas() const { return static_cast<int>(parameters_.size()); }
+
+  /// Place for `numel` elements, in elements; nullopt if the arena is full. Always a multiple of
+  /// 64 bytes, and so is the distance to the next one: ranges made one after the other touch.
+  std::optional<int64_t> allocate(int64_t numel);
+  void release(int64_t offset, int64_t numel);
+  /// `numel` rounded up to the next 64-byte border, in elements.
+  int64_t padded(int64_t numel) const;
+
+  /// View of one variable's place among a replica's parameters. Owns: keeps the arena alive.
+  Tensor parameter_view(int replica, int64_t offset, const Shape& shape);
+  std::byte* parameter_data(int replica, int64_t offset) const;
+
+  /// A buffer nobody uses; `epoch` is ReplicaGroup::epoch of the replica (see readable_until).
+  GradientBuffer& acquire_buffer(int replica, uint64_t epoch);
+  Tensor gradient_view(GradientBuffer& buffer, int64_t offset, const Shape& shape);
+  std::byte* gradient_data(const GradientBuffer& buffer, int64_t offset) const;
+
+ private:
+  Arena(int replicas, DType dtype);
+  Tensor view(std::byte* data, const Shape& shape);
+
+  const DType dtype_;
+  const std::size_t element_size_;
+  const std::size_t region_bytes_;
+  std::vector<std::unique_ptr<Region>> parameters_;
+
+  std::mutex mutex_;
+  int64_t end_ = 0;                   // guarded by mutex_; elements in use from the start
+  std::map<int64_t, int64_t> holes_;  // guarded by mutex_; released ranges below end_
+  std::vector<std::vector<std::unique_ptr<GradientBuffer>>> buffers_;  // [replica], guarded
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients with the variables they belong to, as tape.gradient returns and optimizers take them.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cohort/values/gradient.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort {
+
+namespace internal {
+class GradientLease;
+}
+
+struct GradientAndVariable {
+  Gradient gradient;
+  Variable variable;
+};
+
+/// In the order of the sources. Views taken out of it are valid as long as it (or a copy) lives:
+/// it holds the arena buffers that its gradients point into.
+class Gradients {
+ public:
+  Gradients() = default;
+  Gradients(std::vector<GradientAndVariable> pairs,  // NOLINT: zip(grads, vars) is written {...}
+            std::shared_ptr<internal::GradientLease> lease = nullptr)
+      : pairs_(std::move(pairs)), lease_(std::move(lease)) {}
+
+  std::size_t size() const { return pairs_.size(); }
+  bool empty() const { return pairs_.empty(); }
+  GradientAndVariable& operator[](std::size_t i) { return pairs_[i]; }
+  const GradientAndVariable& operator[](std::size_t i) const { return pairs_[i]; }
+  auto begin() { return pairs_.begin(); }
+  auto end() { return pairs_.end(); }
+  auto begin() const { return pairs_.begin(); }
+  auto end() const { return pairs_.end(); }
+
+  const std::shared_ptr<internal::GradientLease>& lease() const { return lease_; }
+
+ private:
+  std::vector<GradientAndVariable> pairs_;
+  std::shared_ptr<internal::GradientLease> lease_;
+};
+
+}  // namespace cohort

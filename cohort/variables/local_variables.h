@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The variables of a strategy whose replicas all live in this process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort {
+class CrossDeviceOps;
+}
+
+namespace cohort::internal {
+
+/// How replicas share the work of an update; both give the same bits.
+enum class UpdateSchedule {
+  kSharded,  ///< Each replica updates a slice, then copies the others': cores share a cache.
+  kPull,     ///< Each replica updates its whole copy: reading remote lines once is cheaper.
+};
+
+struct LocalVariablesOptions {
+  std::vector<Device> devices = {Device("CPU:0")};  ///< One per replica.
+  UpdateSchedule schedule = UpdateSchedule::kSharded;
+  std::shared_ptr<CrossDeviceOps> cross_device_ops = {};  ///< A user's own: no fused update.
+};
+
+/// Threads: thread-safe; inside a run, creating is a merge point.
+class LocalVariables : public VariableCreator, public std::enable_shared_from_this<LocalVariables> {
+ public:
+  explicit LocalVariables(LocalVariablesOptions options = {}) : options_(std::move(options)) {}
+
+  std::shared_ptr<VariableImpl> create(const InitialValue& initial,
+                                       const VariableOptions& options) override;
+  const LocalVariablesOptions& options() const { return options_; }
+  int replicas() const { return static_cast<int>(options_.devices.size()); }
+
+  /// One replica on CPU:0; what is made outside of every scope. Lives as long as the process.
+  static const std::shared_ptr<LocalVariables>& default_instance();
+
+ private:
+  std::shared_ptr<VariableImpl> create_now(const InitialValue& initial,
+                                           const VariableOptions& options);
+  std::pair<std::shared_ptr<Arena>, int64_t> place(DType dtype, int64_t numel);
+
+  const LocalVariablesOptions options_;
+  std::mutex mutex_;
+  std::map<DType, std::shared_ptr<Arena>> arenas_;  // guarded by mutex_; the one being filled
+};
+
+}  // namespace cohort::internal

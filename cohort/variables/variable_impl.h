@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is behind a Variable handle, and the hook through which a scope decides what is made.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/variables/arena.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort::internal {
+
+/// Where one replica's gradient of a variable goes during a backward pass.
+struct GradientSlot {
+  Tensor view;           ///< The variable's place in the gradient buffer of this pass.
+  bool open = false;     ///< A pass asks for this variable: nodes write into `view`.
+  bool written = false;  ///< Something was written in this pass: later writes add.
+};
+
+/// One replica's copy of a variable. Threads: bound to its replica's thread.
+struct Component {
+  Tensor tensor;  ///< A leaf that requires gradients if the variable is trainable.
+  GradientSlot slot;
+  std::shared_ptr<void> accumulator;  ///< Keeps the leaf's autograd node alive: one per variable.
+  std::vector<std::pair<GradientBuffer*, Tensor>> gradient_views;
+
+  /// This variable's view of `buffer`, made once per buffer.
+  const Tensor& gradient_view(Arena& arena, int64_t offset, GradientBuffer& buffer);
+};
+
+enum class Write { kAssign, kAdd, kSub };
+
+/// Base of all kinds of variables.
+class VariableImpl {
+ public:
+  struct Description {
+    std::string name;
+    Shape shape;
+    DType dtype = kFloat32;
+    bool trainable = true;
+    Synchronization synchronization = Synchronization::kOnWrite;
+    Aggregation aggregation = Aggregation::kNone;
+    std::function<Tensor(const Tensor&)> constraint;
+    std::vector<Device> devices;  ///< Of the components.
+  };
+
+  explicit VariableImpl(Description description) : description_(std::move(description)) {}
+  virtual ~VariableImpl() = default;
+  VariableImpl(const VariableImpl&) = delete;
+  VariableImpl& operator=(const VariableImpl&) = delete;
+
+  const Description& description() const { return description_; }
+
+  virtual Tensor value() const = 0;
+  virtual Tensor write(Write kind, const Tensor& x) = 0;
+  virtual Tensor write(Write kind, double literal) = 0;
+  virtual void write(Write kind, const PerReplica<Tensor>& x) = 0;
+  virtual std::vector<Variable> components() = 0;
+
+  /// The component of the calling replica, or the first one outside.
+  virtual Component& local_component() = 0;
+  virtual Component& component(int replica) = 0;
+  virtual int component_count() const = 0;
+
+  /// Where the variable lies; arena is null where it owns its memory.
+  const std::shared_ptr<Arena>& arena() const { return arena_; }
+  int64_t offset() const { return offset_; }
+  int64_t numel() const { return numel_; }
+  /// Which strategy's creator made this: the identity that mixing errors compare.
+  const class VariableCreator* creator() const { return creator_; }
+
+ protected:
+  Description description_;
+  std::shared_ptr<Arena> arena_;
+  int64_t offset_ = 0;
+  int64_t numel_ = 1;
+  const class VariableCreator* creator_ = nullptr;
+};
+
+/// Decides what `Variable v(...)` makes; one per strategy.
+class VariableCreator {
+ public:
+  virtual ~VariableCreator() = default;
+  virtual std::shared_ptr<VariableImpl> create(const InitialValue& initial,
+                                               const VariableOptions& options) = 0;
+};
+
+/// The creator of the innermost scope of this thread, else the default one.
+VariableCreator& current_variable_creator();
+
+/// Installs a creator on this thread for its lifetime.
+class [[nodiscard]] VariableCreatorScope {
+ public:
+  explicit VariableCreatorScope(std::shared_ptr<VariableCreator> creator);
+  ~VariableCreatorScope();
+  VariableCreatorScope(const VariableCreatorScope&) = delete;
+  VariableCreatorScope& operator=(const VariableCreatorScope&) = delete;
+
+ private:
+  std::shared_ptr<VariableCreator> before_;
+};
+
+}  // namespace cohort::internal
