@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The door between the library and its kernels. The kernels are one source (kernels.inc) compiled
+// once per instruction set. Plain data only: an inline function of the standard library, compiled
+// here for AVX-512, could be the copy that the linker keeps for all callers.
+#pragma once
+
+#include <cstddef>
+
+namespace cohort::update_rules::internal {
+
+enum class RuleKind {
+  kSgd,
+  kMomentum,
+  kNesterov,
+  kAdam,
+  kAmsgrad,
+  kRmsprop,
+  kRmspropMomentum,
+  kRmspropCentered,
+  kRmspropCenteredMomentum,
+  kAdagrad,
+  kAdadelta,
+  kAdamax,
+  kNadam,
+  kFtrl,
+  kFtrlPower,
+  kLion,
+};
+
+inline constexpr std::size_t kMaxCoefficients = 8;
+
+/// One fused update. Pointers are arena starts.
+template <class T>
+struct UpdateCall {
+  RuleKind kind;
+  double coefficients[kMaxCoefficients];
+  T* param;
+  T* slots[3];
+  const T* const* sources;
+  std::size_t source_count;
+  std::size_t begin;
+  std::size_t end;
+  double gradient_scale;
+  double clip_value;
+  double weight_decay;
+};
+
+template <class T>
+struct KernelsOf {
+  void (*update)(const UpdateCall<T>& call);
+  void (*sum)(const T* const* sources, std::size_t count, std::size_t offset, std::size_t n,
+              T* out);
+  /// Sum of squares over [begin, end), at most one block long.
+  double (*squares)(const T* const* sources, std::size_t count, std::size_t begin, std::size_t end);
+  void (*moving_average)(double momentum, T* average, const T* param, std::size_t n);
+};
+
+struct Kernels {
+  const char* name;
+  KernelsOf<float> of_float;
+  KernelsOf<double> of_double;
+};
+
+namespace base {
+extern const Kernels kKernels;
+}
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+
+enum class Isa { kBase = 0, kAvx2 = 1, kAvx512 = 2 };
+
+/// The best set that this processor and build have, at most COHORT_MAX_ISA (avx512, avx2, base).
+const Kernels& kernels();
+/// The best of this processor and build, whatever the environment says.
+Isa best_isa();
+/// Makes `kernels()` return this set, for tests.
+/// Errors: InvalidArgument if the processor or the build lacks it.
+void use_isa(Isa isa);
+
+}  // namespace cohort::update_rules::internal

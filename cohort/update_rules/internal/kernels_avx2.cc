@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+#define COHORT_KERNEL_ISA avx2
+#include "cohort/update_rules/internal/kernels.inc"

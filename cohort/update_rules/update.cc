@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/update_rules/update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "cohort/base/check.h"
+#include "cohort/update_rules/internal/kernels.h"
+
+namespace cohort::update_rules {
+namespace {
+
+using internal::RuleKind;
+
+template <class T>
+const internal::KernelsOf<T>& kernels_for() {
+  if constexpr (std::is_same_v<T, float>) {
+    return internal::kernels().of_float;
+  } else {
+    return internal::kernels().of_double;
+  }
+}
+
+struct Packed {
+  RuleKind kind;
+  double coefficients[internal::kMaxCoefficients] = {};
+};
+
+// The kernels read the coefficients in this order.
+struct Pack {
+  Packed operator()(const SgdStep& s) const { return {RuleKind::kSgd, {s.learning_rate}}; }
+  Packed operator()(const MomentumStep& s) const {
+    return {s.nesterov ? RuleKind::kNesterov : RuleKind::kMomentum, {s.learning_rate, s.momentum}};
+  }
+  Packed operator()(const AdamStep& s) const {
+    return {s.amsgrad ? RuleKind::kAmsgrad : RuleKind::kAdam,
+            {s.alpha, s.beta_1, s.beta_2, s.epsilon}};
+  }
+  Packed operator()(const RmspropStep& s) const {
+    const bool momentum = s.momentum > 0;
+    const RuleKind plain = momentum ? RuleKind::kRmspropMomentum : RuleKind::kRmsprop;
+    const RuleKind centered =
+        momentum ? RuleKind::kRmspropCenteredMomentum : RuleKind::kRmspropCentered;
+    return {s.centered ? centered : plain, {s.learning_rate, s.rho, s.momentum, s.epsilon}};
+  }
+  Packed operator()(const AdagradStep& s) const {
+    return {RuleKind::kAdagrad, {s.learning_rate, s.epsilon}};
+  }
+  Packed operator()(const AdadeltaStep& s) const {
+    return {RuleKind::kAdadelta, {s.learning_rate, s.rho, s.epsilon}};
+  }
+  Packed operator()(const AdamaxStep& s) const {
+    return {RuleKind::kAdamax, {s.alpha, s.beta_1, s.beta_2, s.epsilon}};
+  }
+  Packed operator()(const NadamStep& s) const {
+    return {RuleKind::kNadam,
+            {s.momentum_scale, s.gradient_scale, s.velocity_scale, s.beta_1, s.beta_2, s.epsilon}};
+  }
+  Packed operator()(const FtrlStep& s) const {
+    return {s.learning_rate_power == -0.5 ? RuleKind::kFtrl : RuleKind::kFtrlPower,
+            {s.learning_rate, s.learning_rate_power, s.l1, s.l2, s.l2_shrinkage, s.beta}};
+  }
+  Packed operator()(const LionStep& s) const {
+    return {RuleKind::kLion, {s.learning_rate, s.beta_1, s.beta_2}};
+  }
+};
+
+}  // namespace
+
+template <class T>
+void fused_update(const Rule& rule, const Target<T>& target, std::span<const T* const> gradients,
+                  std::size_t begin, std::size_t end, const UpdateOptions& options) {
+  COHORT_CHECK_ARG(!gradients.empty(), "[fused_update] expected one gradient or more, got none");
+  COHORT_CHECK_ARG(begin <= end, "[fused_update] expected begin <= end, got ", begin, " and ", end);
+  if (begin == end) return;
+  COHORT_CHECK_ARG(target.param != nullptr, "[fused_update] expected a parameter arena, got null");
+  internal::UpdateCall<T> call;
+  const Packed packed = std::visit(Pack{}, rule);
+  call.kind = packed.kind;
+  std::copy(std::begin(packed.coefficients), std::end(packed.coefficients), call.coefficients);
+  call.param = target.param;
+  for (std::size_t i = 0; i < kMaxSlots; ++i) {
+    const bool used = uses_slot(rule, i);
+    COHORT_CHECK_ARG(!used || target.slots[i] != nullptr, "[fused_update] expected slot ", i,
+                     ", got null");
+    call.slots[i] = used ? target.slots[i] : nullptr;
+  }
+  call.sources = gradients.data();
+  call.source_count = gradients.size();
+  call.begin = begin;
+  call.end = end;
+  call.gradient_scale = options.gradient_scale;
+  call.clip_value = options.clip_value;
+  call.weight_decay = options.weight_decay;
+  kernels_for<T>().update(call);
+}
+
+template <class T>
+void update(const Rule& rule, std::span<T> param, std::initializer_list<std::span<T>> slots,
+            std::span<const T> gradient, const UpdateOptions& options) {
+  COHORT_CHECK_ARG(gradient.size() == param.size(), "[update] expected a gradient of ",
+                   param.size(), " elements, got ", gradient.size());
+  COHORT_CHECK_ARG(slots.size() <= kMaxSlots, "[update] expected at most ", kMaxSlots,
+                   " slots, got ", slots.size());
+  Target<T> target{.param = param.data(), .slots = {}};
+  std::size_t i = 0;
+  for (const std::span<T>& slot : slots) {
+    COHORT_CHECK_ARG(!uses_slot(rule, i) || slot.size() == param.size(), "[update] expected slot ",
+                     i, " of ", param.size(), " elements, got ", slot.size());
+    target.slots[i++] = slot.data();
+  }
+  const T* const sources[] = {gradient.data()};
+  fused_update<T>(rule, target, sources, 0, param.size(), options);
+}
+
+template <class T>
+void sum_gradients(std::span<const T* const> sources, std::size_t offset, std::span<T> out) {
+  COHORT_CHECK_ARG(!sources.empty(), "[sum_gradients] expected one source or more, got none");
+  if (out.empty()) return;
+  kernels_for<T>().sum(sources.data(), sources.size(), offset, out.size(), out.data());
+}
+
+template <class T>
+void block_square_sums(std::span<const T* const> sources, std::size_t size, std::size_t first_block,
+                       std::span<double> out) {
+  COHORT_CHECK_ARG(!sources.empty(), "[block_square_sums] expected one source or more, got none");
+  COHORT_CHECK_ARG(first_block + out.size() <= square_sum_blocks(size),
+                   "[block_square_sums] expected at most ", square_sum_blocks(size),
+                   " blocks, got up to ", first_block + out.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t begin = (first_block + i) * kSquareSumBlock;
+    out[i] = kernels_for<T>().squares(sources.data(), sources.size(), begin,
+                                      std::min(begin + kSquareSumBlock, size));
+  }
+}
+
+template <class T>
+double sum_of_squares(std::span<const T* const> sources, std::size_t begin, std::size_t end) {
+  COHORT_CHECK_ARG(!sources.empty(), "[sum_of_squares] expected one source or more, got none");
+  double total = 0;
+  for (std::size_t at = begin; at < end; at += kSquareSumBlock) {
+    total += kernels_for<T>().squares(sources.data(), sources.size(), at,
+                                      std::min(at + kSquareSumBlock, end));
+  }
+  return total;
+}
+
+double global_norm_clip_scale(double norm, double clip_norm) {
+  if (!std::isfinite(norm)) return std::numeric_limits<double>::quiet_NaN();
+  return norm > clip_norm ? clip_norm / norm : 1.0;
+}
+
+double norm_clip_scale(double norm, double clip_norm) {
+  // The comparison this way round lets a NaN through.
+  return norm <= clip_norm ? 1.0 : clip_norm / norm;
+}
+
+template <class T>
+void moving_average(double momentum, std::span<T> average, std::span<const T> param) {
+  COHORT_CHECK_ARG(average.size() == param.size(), "[moving_average] expected ", param.size(),
+                   " elements, got ", average.size());
+  if (param.empty()) return;
+  kernels_for<T>().moving_average(momentum, average.data(), param.data(), param.size());
+}
+
+#define COHORT_INSTANTIATE(T)                                                             \
+  template void fused_update<T>(const Rule&, const Target<T>&, std::span<const T* const>, \
+                                std::size_t, std::size_t, const UpdateOptions&);          \
+  template void update<T>(const Rule&, std::span<T>, std::initializer_list<std::span<T>>, \
+                          std::span<const T>, const UpdateOptions&);                      \
+  template void sum_gradients<T>(std::span<const T* const>, std::size_t, std::span<T>);   \
+  template void block_square_sums<T>(std::span<const T* const>, std::size_t, std::size_t, \
+                                     std::span<double>);                                  \
+  template double sum_of_squares<T>(std::span<const T* const>, std::size_t, std::size_t); \
+  template void moving_average<T>(double, std::span<T>, std::span<const T>);
+COHORT_INSTANTIATE(float)
+COHORT_INSTANTIATE(double)
+#undef COHORT_INSTANTIATE
+
+}  // namespace cohort::update_rules

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fused update: one vectorised pass that sums the replicas' gradients in replica order, applies
+// a rule and writes the parameters.
+//
+//   const float* gradients[] = {g0, g1};                     // replica order
+//   fused_update<float>(rule, {.param = w, .slots = {m, v}}, gradients, begin, end);
+//
+// Every element goes through the same instructions wherever [begin, end) starts and stops: any
+// split of an arena over threads gives the bits of the whole. Pointers are arena starts; begin and
+// end are elements of the arena. T is float or double.
+// Threads: functions of their arguments; calls on disjoint ranges may run at the same time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <limits>
+#include <span>
+
+#include "cohort/update_rules/rules.h"
+
+namespace cohort::update_rules {
+
+/// The arenas that a rule writes. Slots that the rule does not use stay null (see `uses_slot`).
+template <class T>
+struct Target {
+  T* param = nullptr;
+  std::array<T*, kMaxSlots> slots = {};
+};
+
+/// What happens to the summed gradient and the parameters around a rule. In this order: scale,
+/// clip, weight decay, rule.
+struct UpdateOptions {
+  double gradient_scale = 1;  ///< E.g. norm_clip_scale(...), or 1 / accumulated steps.
+  double clip_value = std::numeric_limits<double>::infinity();  ///< Into [-clip, clip].
+  double weight_decay = 0;  ///< weight_decay * learning rate: p -= p * this.
+};
+
+/// Updates elements [begin, end) with the sum of `gradients` in their order.
+/// Errors: InvalidArgument without gradients, or if an arena that the rule uses is null.
+/// Cost: one pass over each arena; no allocation, no lock.
+/// Blocks: never. TF: what ResourceApplyAdam and its like do after the all-reduce.
+template <class T>
+void fused_update(const Rule& rule, const Target<T>& target, std::span<const T* const> gradients,
+                  std::size_t begin, std::size_t end, const UpdateOptions& options = {});
+
+/// The same on spans of one length with one gradient.
+/// Errors: InvalidArgument if lengths differ or a slot is missing (give {} for an unused one).
+template <class T>
+void update(const Rule& rule, std::span<T> param, std::initializer_list<std::span<T>> slots,
+            std::span<const T> gradient, const UpdateOptions& options = {});
+
+/// out[i] = sources[0][offset + i] + sources[1][offset + i] + ..., in that order.
+/// Errors: InvalidArgument without sources.
+template <class T>
+void sum_gradients(std::span<const T* const> sources, std::size_t offset, std::span<T> out);
+
+/// Elements that share a partial sum in `block_square_sums`.
+inline constexpr std::size_t kSquareSumBlock = 4096;
+/// Blocks that cover `size` elements.
+constexpr std::size_t square_sum_blocks(std::size_t size) {
+  return (size + kSquareSumBlock - 1) / kSquareSumBlock;
+}
+/// out[i] = sum of squares of the summed gradients over block `first_block + i` of an arena of
+/// `size` elements. Threads share the blocks, then each adds all of them up in block order: the
+/// same bits for any number of threads.
+/// Errors: InvalidArgument without sources or past the last block.
+template <class T>
+void block_square_sums(std::span<const T* const> sources, std::size_t size, std::size_t first_block,
+                       std::span<double> out);
+
+/// The sum of squares of the summed gradients over [begin, end), in double, in a fixed order.
+template <class T>
+double sum_of_squares(std::span<const T* const> sources, std::size_t begin, std::size_t end);
+
+/// Keras's clip_by_global_norm as a factor: min(1, clip_norm / norm); NaN if `norm` is not finite.
+double global_norm_clip_scale(double norm, double clip_norm);
+/// Keras's clipnorm of one variable as a factor: clip_norm / max(norm, clip_norm).
+double norm_clip_scale(double norm, double clip_norm);
+
+/// average = momentum * average + (1 - momentum) * param: Keras's use_ema (momentum 0 at first).
+template <class T>
+void moving_average(double momentum, std::span<T> average, std::span<const T> param);
+
+}  // namespace cohort::update_rules
