@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What reader and writer of the safetensors format agree on.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+
+struct FormatType {
+  std::string_view name;
+  DType dtype;
+  int bytes;
+};
+
+inline constexpr std::array kFormatTypes = {
+    FormatType{"BOOL", DType::Bool, 1},
+    FormatType{"U8", DType::Byte, 1},
+    FormatType{"I8", DType::Char, 1},
+    FormatType{"F8_E5M2", DType::Float8_e5m2, 1},
+    FormatType{"F8_E4M3", DType::Float8_e4m3fn, 1},
+    FormatType{"I16", DType::Short, 2},
+    FormatType{"U16", DType::UInt16, 2},
+    FormatType{"F16", DType::Half, 2},
+    FormatType{"BF16", DType::BFloat16, 2},
+    FormatType{"I32", DType::Int, 4},
+    FormatType{"U32", DType::UInt32, 4},
+    FormatType{"F32", DType::Float, 4},
+    FormatType{"F64", DType::Double, 8},
+    FormatType{"I64", DType::Long, 8},
+    FormatType{"U64", DType::UInt64, 8},
+};
+
+inline constexpr uint64_t kLengthBytes = 8;
+inline constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own bound
+inline constexpr const char* kMetadataKey = "__metadata__";
+
+}  // namespace cohort::internal

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cohort/base/check.h"
+#include "cohort/checkpoint/internal/file.h"
+#include "cohort/checkpoint/internal/format.h"
+#include "cohort/checkpoint/safetensors.h"
+
+namespace cohort {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+namespace {
+
+using internal::FormatType;
+using internal::kLengthBytes;
+using nlohmann::json;
+
+struct Entry {
+  std::string name;
+  const FormatType* type = nullptr;
+  Shape shape = {};
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), file_(path) {}
+
+  TensorFile read() {
+    const json header = read_header();
+    TensorFile out;
+    std::vector<Entry> entries;
+    for (const auto& [name, value] : header.items()) {
+      if (name == internal::kMetadataKey) {
+        out.metadata = metadata_of(value);
+      } else {
+        entries.push_back(entry_of(name, value));
+      }
+    }
+    check_places(entries);
+    for (const Entry& entry : entries) out.tensors.emplace(entry.name, tensor_of(entry));
+    return out;
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void fail(uint64_t byte, const Parts&... parts) const {
+    throw DataLoss(str_cat("[load_tensors] ", path_, ": at byte ", byte, ": ", parts...));
+  }
+
+  json read_header() {
+    if (file_.size() < kLengthBytes) {
+      fail(0, "expected a header's length (8 bytes), got a file of ", file_.size(), " bytes");
+    }
+    uint64_t length = 0;
+    file_.read(0, &length, sizeof length);
+    if (length > internal::kLargestHeader || length > file_.size() - kLengthBytes) {
+      fail(0, "expected a header that fits into ", file_.size() - kLengthBytes,
+           " bytes, got a length of ", length);
+    }
+    std::string text(static_cast<std::size_t>(length), '\0');
+    file_.read(kLengthBytes, text.data(), text.size());
+    if (text.empty() || text.front() != '{') fail(kLengthBytes, "expected '{'");
+    data_ = kLengthBytes + length;
+    return parse(text);
+  }
+
+  // The parser takes the last of equal keys; the format forbids them.
+  json parse(const std::string& text) const {
+    std::set<std::string> names;
+    std::string twice;
+    const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+      if (depth == 1 && event == json::parse_event_t::key) {
+        if (!names.insert(value.get<std::string>()).second) twice = value.get<std::string>();
+      }
+      return true;
+    };
+    json header;
+    try {
+      header = json::parse(text, watch);
+    } catch (const json::parse_error& e) {
+      fail(kLengthBytes + e.byte, "expected JSON: ", e.what());
+    }
+    if (!twice.empty()) fail(kLengthBytes, "two tensors are named \"", twice, "\"");
+    return header;
+  }
+
+  std::map<std::string, std::string> metadata_of(const json& value) const {
+    std::map<std::string, std::string> out;
+    if (!value.is_object()) fail(kLengthBytes, "expected an object as ", internal::kMetadataKey);
+    for (const auto& [key, text] : value.items()) {
+      if (!text.is_string()) fail(kLengthBytes, "expected text as metadata \"", key, "\"");
+      out.emplace(key, text.get<std::string>());
+    }
+    return out;
+  }
+
+  Entry entry_of(const std::string& name, const json& value) const {
+    const auto bad = [&](const char* expected) {
+      fail(kLengthBytes, "tensor \"", name, "\": expected ", expected);
+    };
+    if (!value.is_object() || value.size() != 3) bad("dtype, shape and data_offsets");
+    for (const char* key : {"dtype", "shape", "data_offsets"}) {
+      if (!value.contains(key)) bad("dtype, shape and data_offsets");
+    }
+    Entry entry{.name = name};
+    if (!value["dtype"].is_string()) bad("text as dtype");
+    const std::string& type = value["dtype"].get_ref<const std::string&>();
+    for (const FormatType& known : internal::kFormatTypes) {
+      if (known.name == type) entry.type = &known;
+    }
+    if (entry.type == nullptr) fail(kLengthBytes, "tensor \"", name, "\": unknown dtype ", type);
+    if (!value["shape"].is_array()) bad("an array as shape");
+    for (const json& size : value["shape"]) {
+      if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX) bad("sizes >= 0");
+      entry.shape.push_back(static_cast<int64_t>(size.get<uint64_t>()));
+    }
+    const json& offsets = value["data_offsets"];
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned()) {
+      bad("two offsets >= 0");
+    }
+    entry.begin = offsets[0].get<uint64_t>();
+    entry.end = offsets[1].get<uint64_t>();
+    return entry;
+  }
+
+  // Bytes of the shape; false if they exceed 2^63.
+  static bool bytes_of(const Entry& entry, uint64_t& bytes) {
+    // A size of zero makes the product zero whatever the others are.
+    if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) {
+      bytes = 0;
+      return true;
+    }
+    int64_t product = entry.type->bytes;
+    for (int64_t size : entry.shape) {
+      if (__builtin_mul_overflow(product, size, &product)) return false;
+    }
+    bytes = static_cast<uint64_t>(product);
+    return true;
+  }
+
+  // In the order of the file: from 0 on without gap or overlap up to the file's end.
+  void check_places(std::vector<Entry>& entries) const {
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+    });
+    uint64_t next = 0;
+    for (const Entry& entry : entries) {
+      uint64_t bytes = 0;
+      if (entry.begin != next) {
+        fail(data_ + next, "tensor \"", entry.name, "\": expected data from offset ", next,
+             " on, got offset ", entry.begin);
+      }
+      if (!bytes_of(entry, bytes) || entry.end < entry.begin || entry.end - entry.begin != bytes) {
+        fail(data_ + entry.begin, "tensor \"", entry.name, "\": the data offsets [", entry.begin,
+             ", ", entry.end, ") do not fit ", entry.type->name, bracketed(entry.shape));
+      }
+      next = entry.end;
+      if (next > file_.size() - data_) {
+        fail(file_.size(), "tensor \"", entry.name, "\": expected data up to byte ", data_ + next,
+             ", got the end of the file");
+      }
+    }
+    if (data_ + next != file_.size()) {
+      fail(data_ + next, "expected the end of the file, got ", file_.size() - data_ - next,
+           " more bytes");
+    }
+  }
+
+  Tensor tensor_of(const Entry& entry) const {
+    Tensor out = empty(entry.shape, entry.type->dtype);
+    file_.read(data_ + entry.begin, out.mutable_data_ptr(), out.nbytes());
+    if (entry.type->dtype == kBool) {
+      const auto* bytes = static_cast<const unsigned char*>(out.const_data_ptr());
+      for (std::size_t i = 0; i < out.nbytes(); ++i) {
+        if (bytes[i] > 1) {
+          fail(data_ + entry.begin + i, "tensor \"", entry.name, "\": expected 0 or 1, got ",
+               static_cast<int>(bytes[i]));
+        }
+      }
+    }
+    return out;
+  }
+
+  const std::string& path_;
+  const internal::InputFile file_;
+  uint64_t data_ = 0;  // where the tensors' bytes begin
+};
+
+}  // namespace
+
+TensorFile load_tensors(const std::string& path) { return Reader(path).read(); }
+
+}  // namespace cohort

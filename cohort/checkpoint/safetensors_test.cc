@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/checkpoint/safetensors.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "cohort/base/check.h"
+
+namespace cohort {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Safetensors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "cohort-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string bytes_of(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  // A file of this header, with the length in front of it, and these data bytes.
+  std::string write(const std::string& header, const std::string& data) const {
+    uint64_t length = header.size();
+    std::string text(sizeof length, '\0');
+    std::memcpy(text.data(), &length, sizeof length);
+    return write_raw(text + header + data);
+  }
+  std::string write_raw(const std::string& bytes) const {
+    std::ofstream(path("raw"), std::ios::binary) << bytes;
+    return path("raw");
+  }
+  static std::string error_of(const std::string& path) {
+    try {
+      load_tensors(path);
+    } catch (const DataLoss& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Safetensors, GivesBackWhatWasSaved) {
+  const std::map<std::string, Tensor> saved = {
+      {"a/kernel", from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})},
+      {"a/bias", from_vector<double>({-0.0, 1e300}, {2})},
+      {"steps", scalar(7, kInt64)},
+      {"mask", tensor({1, 0, 1}, kBool)},
+      {"half", tensor({0.5, 2}, kBFloat16)},
+      {"none", zeros({0, 4})}};
+  save_tensors(path("x.safetensors"), saved, {{"format", "cohort"}, {"note", "\"\n\u00e9"}});
+  const TensorFile file = load_tensors(path("x.safetensors"));
+  EXPECT_EQ(file.metadata.at("format"), "cohort");
+  EXPECT_EQ(file.metadata.at("note"), "\"\n\u00e9");
+  ASSERT_EQ(file.tensors.size(), saved.size());
+  for (const auto& [name, tensor] : saved) {
+    const Tensor& got = file.tensors.at(name);
+    EXPECT_EQ(got.scalar_type(), tensor.scalar_type()) << name;
+    EXPECT_TRUE(got.equal(tensor)) << name;
+  }
+}
+
+TEST_F(Safetensors, WritesTheBytesOfTheReferenceImplementation) {
+  save_tensors(path("x"), {{"attn.0", zeros({1, 2, 3})}});
+  const std::string bytes = bytes_of(path("x"));
+  ASSERT_EQ(bytes.size(), 8u + 64u + 24u);
+  EXPECT_EQ(bytes.substr(0, 8), std::string("\x40\0\0\0\0\0\0\0", 8));
+  EXPECT_EQ(bytes.substr(8, 64),
+            R"({"attn.0":{"dtype":"F32","shape":[1,2,3],"data_offsets":[0,24]}})");
+  save_tensors(path("empty"), {});
+  EXPECT_EQ(bytes_of(path("empty")), std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
+}
+
+TEST_F(Safetensors, PutsWideTypesFirstSoThatAllAreAligned) {
+  save_tensors(path("x"), {{"a", tensor({1}, kBool)}, {"b", tensor({1}, kFloat64)}});
+  const std::string bytes = bytes_of(path("x"));
+  EXPECT_LT(bytes.find("\"b\""), bytes.find("\"a\""));
+}
+
+TEST_F(Safetensors, SavesViewsInTheirLogicalOrder) {
+  const Tensor x = from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  save_tensors(path("x"), {{"t", x.t()}, {"column", x.select(1, 1)}});
+  const TensorFile file = load_tensors(path("x"));
+  EXPECT_TRUE(file.tensors.at("t").equal(x.t()));
+  EXPECT_TRUE(file.tensors.at("column").equal(tensor({2, 5})));
+}
+
+TEST_F(Safetensors, ReplacesAFileAndLeavesNoTemporaries) {
+  save_tensors(path("x"), {{"v", tensor({1})}});
+  save_tensors(path("x"), {{"v", tensor({2})}});
+  EXPECT_EQ(load_tensors(path("x")).tensors.at("v").item<float>(), 2);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(Safetensors, KeepsTheOldFileIfTheNewOneCannotBeWritten) {
+  save_tensors(path("x"), {{"v", tensor({1})}});
+  EXPECT_THROW(save_tensors(path("x"), {{"v", Tensor()}}), InvalidArgument);
+  EXPECT_THROW(save_tensors(path("x"), {{"__metadata__", tensor({1})}}), InvalidArgument);
+  EXPECT_THROW(save_tensors(path("x"), {{"\xff", tensor({1})}}), InvalidArgument);
+  EXPECT_THROW(save_tensors(path("x"), {{"v", at::Tensor(zeros({1}, DType::ComplexFloat))}}),
+               InvalidArgument);
+  EXPECT_EQ(load_tensors(path("x")).tensors.at("v").item<float>(), 1);
+  fs::create_directory(path("folder"));
+  EXPECT_THROW(save_tensors(path("folder"), {{"v", tensor({1})}}), Error);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2) << "a temporary file is left";
+}
+
+TEST_F(Safetensors, SaysWhyAFileCannotBeOpened) {
+  try {
+    load_tensors(path("absent"));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+    EXPECT_NE(std::string(e.what()).find("absent"), std::string::npos);
+  }
+  EXPECT_THROW(load_tensors(folder_.string()), InvalidArgument);
+  EXPECT_THROW(save_tensors(path("no/such/folder"), {}), Error);
+}
+
+TEST_F(Safetensors, ReportsEveryPlaceWhereAFileIsCutOff) {
+  save_tensors(path("x"), {{"a", tensor({1, 2})}, {"b", tensor({1, 0}, kBool)}});
+  const std::string bytes = bytes_of(path("x"));
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    const std::string error = error_of(write_raw(bytes.substr(0, size)));
+    EXPECT_NE(error.find("at byte"), std::string::npos) << size << ": " << error;
+  }
+  EXPECT_NE(error_of(write_raw(bytes + "x")).find("1 more bytes"), std::string::npos);
+}
+
+TEST_F(Safetensors, RefusesHeadersThatLie) {
+  const auto entry = [](const std::string& dtype, const std::string& shape,
+                        const std::string& offsets) {
+    return R"("dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets;
+  };
+  const auto one = [&](const std::string& text) { return "{\"a\":{" + text + "}}"; };
+  const std::string data(4, '\0');
+  EXPECT_EQ(error_of(write(one(entry("F32", "[1]", "[0,4]")), data)), "no error");
+  const std::vector<std::string> bad = {
+      one(entry("F32", "[2]", "[0,4]")),                      // more than there is
+      one(entry("F64", "[1]", "[0,4]")),                      // another type
+      one(entry("F99", "[1]", "[0,4]")),                      // no such type
+      one(entry("F32", "[-1]", "[0,4]")),                     // a negative size
+      one(entry("F32", "[1.0]", "[0,4]")),                    // no integer
+      one(entry("F32", "[1]", "[4,0]")),                      // the wrong way round
+      one(entry("F32", "[1]", "[4,8]")),                      // beyond the end
+      one(entry("F32", "[1]", "[0]")),                        // one offset
+      one(entry("F32", "[4611686018427387904,4]", "[0,4]")),  // 2^64 elements
+      one(entry("F32", "[18446744073709551615]", "[0,4]")),   // 2^64 - 1
+      one("\"dtype\":\"F32\",\"shape\":[1]"),                 // no offsets
+      one(entry("F32", "[1]", "[0,4]") + ",\"more\":1"),      // one key too many
+      "{\"a\":1}",                                            // no object
+      "[]",                                                   // no object at all
+      "{",                                                    // no JSON
+      "",                                                     // nothing
+      "{\"__metadata__\":{\"a\":1}}",                         // metadata is text
+      "{\"a\":{" + entry("U8", "[3]", "[0,3]") + "},\"b\":{" + entry("U8", "[2]", "[2,4]") + "}}",
+      "{\"a\":{" + entry("U8", "[1]", "[0,1]") + "},\"b\":{" + entry("U8", "[2]", "[2,4]") + "}}",
+      "{\"a\":{" + entry("F32", "[1]", "[0,4]") + "},\"a\":{" + entry("F32", "[1]", "[0,4]") + "}}",
+  };
+  for (const std::string& header : bad) {
+    const std::string error = error_of(write(header, data));
+    EXPECT_NE(error.find("raw: at byte"), std::string::npos) << header << ": " << error;
+  }
+  const std::string no_bool(4, '\2');
+  EXPECT_NE(error_of(write(one(entry("BOOL", "[4]", "[0,4]")), no_bool)).find("0 or 1"),
+            std::string::npos);
+  const std::string huge = std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}      ";
+  EXPECT_NE(error_of(write_raw(huge)).find("at byte 0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort
