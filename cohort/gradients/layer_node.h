@@ -73,6 +73,7 @@ class LayerNode : public torch::autograd::Node {
 
  private:
   static Tensor empty_gradient(const Tensor& weight);
+  void add_input_edge_of_weight(const Tensor& leaf);
 
   int inputs_ = 0;
   std::vector<Component*> weights_;

@@ -23,6 +23,7 @@ namespace cohort::internal {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // As much address space as the machine has memory: no variable that could be used fails to fit.
@@ -38,7 +39,9 @@ std::size_t default_region_bytes() {
 
 }  // namespace
 
-Region::Region(std::size_t bytes) : bytes_(bytes) {
+Region::Region(std::size_t wanted)
+    : bytes_((std::max<std::size_t>(wanted, 1) + kPage - 1) / kPage * kPage) {
+  const std::size_t bytes = bytes_;
   void* data = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
@@ -61,6 +64,8 @@ Region::~Region() {
   COHORT_UNPOISON(data_, bytes_);
   munmap(data_, bytes_);
 }
+
+void Region::make_usable() { COHORT_UNPOISON(data_, bytes_); }
 
 void Region::discard(std::size_t offset, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -155,11 +160,13 @@ GradientBuffer& Arena::acquire_buffer(int replica, uint64_t epoch) {
   std::scoped_lock lock(mutex_);
   auto& pool = buffers_[static_cast<std::size_t>(replica)];
   for (auto& buffer : pool) {
-    if (buffer->leases.load(std::memory_order_acquire) == 0 && buffer->readable_until < epoch) {
+    if (buffer->readable_until < epoch && buffer->leases.load(std::memory_order_acquire) == 0) {
+      buffer->leases.fetch_add(1, std::memory_order_relaxed);
       return *buffer;
     }
   }
   pool.push_back(std::make_unique<GradientBuffer>(replica, region_bytes_));
+  pool.back()->leases.store(1, std::memory_order_relaxed);
   return *pool.back();
 }
 

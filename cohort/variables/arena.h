@@ -29,6 +29,8 @@ class Region {
   Region& operator=(const Region&) = delete;
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  /// Ends the poisoning that AddressSanitizer builds start with; views do it for their own bytes.
+  void make_usable();
   /// Gives the pages that lie wholly inside back to the system; they read as zeros again.
   void discard(std::size_t offset, std::size_t bytes);
 
@@ -44,7 +46,8 @@ struct GradientBuffer {
   const int replica;
   Region region;
   std::atomic<int> leases{0};
-  uint64_t readable_until = 0;  ///< Others may read until the replica's epoch is above this.
+  /// Others may read until the replica's epoch (ReplicaGroup::epoch) is above this.
+  uint64_t readable_until = 0;
 };
 
 /// Threads: thread-safe.
@@ -67,7 +70,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Tensor parameter_view(int replica, int64_t offset, const Shape& shape);
   std::byte* parameter_data(int replica, int64_t offset) const;
 
-  /// A buffer nobody uses; `epoch` is ReplicaGroup::epoch of the replica (see readable_until).
+  /// A buffer nobody uses, now leased once; `epoch` is ReplicaGroup::epoch of the replica (see
+  /// readable_until).
   GradientBuffer& acquire_buffer(int replica, uint64_t epoch);
   Tensor gradient_view(GradientBuffer& buffer, int64_t offset, const Shape& shape);
   std::byte* gradient_data(const GradientBuffer& buffer, int64_t offset) const;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "cohort/base/error.h"
+#include "cohort/collectives/local_reduce.h"
+
+namespace cohort {
+namespace {
+
+TEST(ReduceOp, ParsesNamesInAnyCase) {
+  EXPECT_EQ(parse_reduce_op("sum"), ReduceOp::kSum);
+  EXPECT_EQ(parse_reduce_op("MEAN"), ReduceOp::kMean);
+  EXPECT_EQ(parse_reduce_op("Max"), ReduceOp::kMax);
+  EXPECT_THROW(parse_reduce_op("avg"), InvalidArgument);
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kProduct}) {
+    EXPECT_EQ(parse_reduce_op(reduce_op_name(op)), op);
+  }
+}
+
+TEST(LocalReduce, CombinesEveryOp) {
+  const std::vector<Tensor> values = {tensor({1, 8}), tensor({3, 2}), tensor({2, 5})};
+  const auto reduce = [&](ReduceOp op) {
+    return to_vector<float>(internal::reduce_in_order(op, values));
+  };
+  EXPECT_EQ(reduce(ReduceOp::kSum), (std::vector<float>{6, 15}));
+  EXPECT_EQ(reduce(ReduceOp::kMean), (std::vector<float>{2, 5}));
+  EXPECT_EQ(reduce(ReduceOp::kMin), (std::vector<float>{1, 2}));
+  EXPECT_EQ(reduce(ReduceOp::kMax), (std::vector<float>{3, 8}));
+  EXPECT_EQ(reduce(ReduceOp::kProduct), (std::vector<float>{6, 80}));
+}
+
+TEST(LocalReduce, RefusesWhatDoesNotMatch) {
+  const std::vector<Tensor> shapes = {tensor({1, 2}), tensor({1})};
+  EXPECT_THROW(internal::reduce_in_order(ReduceOp::kSum, shapes), InvalidArgument);
+  const std::vector<Tensor> integers = {tensor({1}, kInt64), tensor({2}, kInt64)};
+  EXPECT_THROW(internal::reduce_in_order(ReduceOp::kMean, integers), InvalidArgument);
+  EXPECT_EQ(to_vector<int64_t>(internal::reduce_in_order(ReduceOp::kSum, integers)),
+            (std::vector<int64_t>{3}));
+}
+
+}  // namespace
+}  // namespace cohort

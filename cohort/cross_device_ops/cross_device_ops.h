@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How per-replica values become one. A strategy owns one; users may bring their own:
+//
+//   struct LoggedReduce : CrossDeviceOps {
+//     ReductionToOneDevice inner;
+//     Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
+//                                  const Destinations& to, const CommunicationOptions& o) override
+//                                  {
+//       std::printf("reducing %zu values\n", value.size());
+//       return inner.reduce(op, value, to, o);
+//     }
+//   };
+//   MirroredStrategy strategy({.cross_device_ops = std::make_shared<LoggedReduce>()});
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cohort/collectives/options.h"
+#include "cohort/runtime/device.h"
+#include "cohort/values/gradient.h"
+#include "cohort/values/per_replica.h"
+
+namespace cohort {
+
+/// The devices where a result should live.
+class Destinations {
+ public:
+  Destinations(std::vector<Device> devices) : devices_(std::move(devices)) {}  // NOLINT: implicit
+  Destinations(const Device& device) : devices_({device}) {}                   // NOLINT
+  const std::vector<Device>& devices() const { return devices_; }
+
+ private:
+  std::vector<Device> devices_;
+};
+
+struct ReduceItem {
+  PerReplica<Gradient> value;
+  Destinations destinations;
+};
+
+/// Base of all. Threads: called by one thread of the process, at a merge point.
+/// TF: tf.distribute.CrossDeviceOps.
+class CrossDeviceOps {
+ public:
+  virtual ~CrossDeviceOps() = default;
+
+  // The checked entries.
+
+  /// One result, a copy per destination. Dense values must have equal shapes; sparse ones join
+  /// their rows in replica order (kMean divides them by the number of values).
+  /// Errors: InvalidArgument for no destination, none values, mixed or unequal shapes;
+  ///         Unimplemented for kMin, kMax and kProduct of sparse values.
+  Mirrored<Gradient> reduce(ReduceOp op, const PerReplica<Gradient>& value, const Destinations& to,
+                            const CommunicationOptions& options = {});
+  /// The results in the order of the items.
+  std::vector<Mirrored<Gradient>> batch_reduce(ReduceOp op, std::span<const ReduceItem> items,
+                                               const CommunicationOptions& options = {});
+  Mirrored<Tensor> broadcast(const Tensor& value, const Destinations& to);
+  /// Joins the values along `axis` in replica order.
+  /// Shapes: equal but for `axis`. Errors: InvalidArgument for scalars or other shapes.
+  Mirrored<Tensor> gather(const PerReplica<Tensor>& value, const Destinations& to, int64_t axis,
+                          const CommunicationOptions& options = {});
+
+ protected:
+  virtual Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
+                                       const Destinations& to,
+                                       const CommunicationOptions& options) = 0;
+  /// Default: do_reduce for each item.
+  virtual std::vector<Mirrored<Gradient>> do_batch_reduce(ReduceOp op,
+                                                          std::span<const ReduceItem> items,
+                                                          const CommunicationOptions& options);
+  /// Default: a copy per destination.
+  virtual Mirrored<Tensor> do_broadcast(const Tensor& value, const Destinations& to);
+  /// Default: concatenates, then broadcasts.
+  virtual Mirrored<Tensor> do_gather(const PerReplica<Tensor>& value, const Destinations& to,
+                                     int64_t axis, const CommunicationOptions& options);
+};
+
+/// Adds up tensors of one shape in their order.
+using AccumulationFn = std::function<Tensor(std::span<const Tensor>)>;
+
+/// Brings the values to one device, reduces there in replica order, and copies the result out.
+/// TF: tf.distribute.ReductionToOneDevice.
+class ReductionToOneDevice : public CrossDeviceOps {
+ public:
+  explicit ReductionToOneDevice(std::optional<Device> reduce_to_device = {},
+                                AccumulationFn accumulate = {});
+
+ protected:
+  Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
+                               const Destinations& to,
+                               const CommunicationOptions& options) override;
+
+ private:
+  AccumulationFn accumulate_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/gradients/gradient_tape.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/check.h"
+#include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort {
+namespace {
+
+using internal::Component;
+using internal::GradientLease;
+using internal::VariableImpl;
+
+thread_local int t_open_tapes = 0;
+
+/// Opens the slots of the sources for one backward pass, and closes them however it ends.
+class OpenSlots {
+ public:
+  OpenSlots(std::span<const Variable> sources, GradientLease& lease) : sources_(sources) {
+    for (const Variable& v : sources_) {
+      VariableImpl& variable = v.impl();
+      if (variable.arena() == nullptr) continue;
+      Component& component = variable.local_component();
+      component.slot = {lease.view(variable), true, false};
+    }
+  }
+  ~OpenSlots() {
+    for (const Variable& v : sources_) v.impl().local_component().slot = {};
+  }
+  OpenSlots(const OpenSlots&) = delete;
+  OpenSlots& operator=(const OpenSlots&) = delete;
+
+ private:
+  const std::span<const Variable> sources_;
+};
+
+/// Joins what nodes wrote into the slot and what plain operations brought through the engine.
+Gradient collect(const Variable& variable, const Tensor& from_engine) {
+  const internal::GradientSlot& slot = variable.impl().local_component().slot;
+  if (!slot.open) return from_engine;
+  if (!slot.written && !from_engine.defined()) return {};
+  Tensor view = slot.view;
+  if (from_engine.defined()) {
+    const at::NoGradGuard no_grad;
+    if (slot.written) {
+      view.add_(from_engine);
+    } else {
+      view.copy_(from_engine);
+    }
+  }
+  return view;
+}
+
+Gradient or_zeros(Gradient gradient, const Tensor& like, const GradientOptions& options) {
+  if (gradient.has_value() || options.unconnected_gradients == UnconnectedGradients::kNone) {
+    return gradient;
+  }
+  return at::zeros_like(like.detach());
+}
+
+}  // namespace
+
+GradientTape::GradientTape(TapeOptions options)
+    : options_(options), recording_before_(at::GradMode::is_enabled()) {
+  open();
+}
+
+GradientTape::~GradientTape() {
+  close();
+  at::GradMode::set_enabled(recording_before_);
+}
+
+void GradientTape::open() {
+  is_open_ = true;
+  ++t_open_tapes;
+  at::GradMode::set_enabled(true);
+}
+
+void GradientTape::close() {
+  if (!is_open_) return;
+  is_open_ = false;
+  --t_open_tapes;
+  // What follows in the step (metrics) is not recorded, unless an outer tape wants it.
+  at::GradMode::set_enabled(t_open_tapes > 0);
+}
+
+void GradientTape::reset() {
+  watched_.clear();
+  spent_ = false;
+  if (!is_open_) open();
+}
+
+void GradientTape::watch(const Variable& v) { watched_.push_back(v); }
+
+void GradientTape::watch(Tensor& x) {
+  COHORT_CHECK_ARG(x.is_floating_point() || x.is_complex(),
+                   "[gradient_tape.watch] expected a floating type, got ",
+                   dtype_name(x.scalar_type()));
+  if (!x.requires_grad()) x = x.detach().set_requires_grad(true);
+}
+
+bool GradientTape::watches(const Variable& v) const {
+  return options_.watch_accessed_variables ||
+         std::find(watched_.begin(), watched_.end(), v) != watched_.end();
+}
+
+bool GradientTape::begin_gradient() {
+  COHORT_CHECK_STATE(!spent_,
+                     "[gradient_tape.gradient] expected one call of a tape that is not persistent, "
+                     "got a second one; make it with {.persistent = true}");
+  if (!options_.persistent) {
+    spent_ = true;
+    close();
+  }
+  return t_open_tapes > (is_open_ ? 1 : 0);
+}
+
+std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<const Tensor> inputs,
+                                               const GradientOptions& options, bool keep_graph,
+                                               bool create_graph) {
+  COHORT_CHECK_ARG(target.defined(),
+                   "[gradient_tape.gradient] expected a target, got an undefined "
+                   "tensor");
+  if (!target.requires_grad() || inputs.empty()) return std::vector<Tensor>(inputs.size());
+  Tensor seed = options.output_gradients;
+  COHORT_CHECK_ARG(!seed.defined() || seed.sizes() == target.sizes(),
+                   "[gradient_tape.gradient] expected output_gradients of shape ",
+                   bracketed(target.sizes()), ", got ", bracketed(seed.sizes()));
+  if (!seed.defined() && target.dim() > 0) seed = at::ones_like(target.detach());
+  torch::autograd::variable_list seeds;
+  if (seed.defined()) seeds.push_back(seed);
+  return torch::autograd::grad({target}, {inputs.begin(), inputs.end()}, seeds, keep_graph,
+                               create_graph, /*allow_unused=*/true);
+}
+
+Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable> sources,
+                                 const GradientOptions& options) {
+  const bool outer = begin_gradient();
+  auto lease = std::make_shared<GradientLease>();
+  std::vector<Tensor> inputs;
+  std::vector<std::size_t> positions;
+  inputs.reserve(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const Tensor& leaf = sources[i].impl().local_component().tensor;
+    if (!leaf.requires_grad() || !watches(sources[i])) continue;
+    inputs.push_back(leaf);
+    positions.push_back(i);
+  }
+  std::vector<GradientAndVariable> pairs(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i) pairs[i].variable = sources[i];
+  // A graph of the gradients themselves cannot live in slots that the next pass overwrites.
+  const OpenSlots slots(outer ? std::span<const Variable>() : sources, *lease);
+  const std::vector<Tensor> got =
+      run_backward(target, inputs, options, options_.persistent || outer, outer);
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    GradientAndVariable& pair = pairs[positions[i]];
+    pair.gradient = outer ? Gradient(got[i]) : collect(pair.variable, got[i]);
+  }
+  for (GradientAndVariable& pair : pairs) {
+    pair.gradient = or_zeros(pair.gradient, pair.variable.impl().local_component().tensor, options);
+  }
+  return {std::move(pairs), std::move(lease)};
+}
+
+Tensor GradientTape::gradient(const Tensor& target, const Variable& source,
+                              const GradientOptions& options) {
+  const Gradients gradients = gradient(target, std::span(&source, 1), options);
+  if (!gradients[0].gradient.has_value()) return {};
+  const Tensor result = gradients[0].gradient.as_tensor();
+  // The lease ends here: the caller gets a tensor of his own.
+  return result.requires_grad() || source.impl().arena() == nullptr ? result : result.clone();
+}
+
+std::vector<Tensor> GradientTape::gradient(const Tensor& target, std::span<const Tensor> sources,
+                                           const GradientOptions& options) {
+  const bool outer = begin_gradient();
+  std::vector<Tensor> inputs;
+  std::vector<std::size_t> positions;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (!sources[i].requires_grad()) continue;
+    inputs.push_back(sources[i]);
+    positions.push_back(i);
+  }
+  const std::vector<Tensor> got =
+      run_backward(target, inputs, options, options_.persistent || outer, outer);
+  std::vector<Tensor> results(sources.size());
+  for (std::size_t i = 0; i < positions.size(); ++i) results[positions[i]] = got[i];
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (!results[i].defined() && options.unconnected_gradients == UnconnectedGradients::kZero) {
+      results[i] = at::zeros_like(sources[i].detach());
+    }
+  }
+  return results;
+}
+
+Tensor GradientTape::gradient(const Tensor& target, const Tensor& source,
+                              const GradientOptions& options) {
+  return gradient(target, std::span(&source, 1), options)[0];
+}
+
+GradientTape::Pause::Pause(GradientTape&) : before_(at::GradMode::is_enabled()) {
+  at::GradMode::set_enabled(false);
+}
+GradientTape::Pause::~Pause() { at::GradMode::set_enabled(before_); }
+
+Gradients clip_by_global_norm(Gradients gradients, double norm) {
+  COHORT_CHECK_ARG(norm > 0, "[clip_by_global_norm] expected a norm above 0, got ", norm);
+  const at::NoGradGuard no_grad;
+  double squares = 0;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!pair.gradient.has_value()) continue;
+    const Tensor& values =
+        pair.gradient.is_sparse() ? pair.gradient.slices().values : pair.gradient.dense();
+    const double one = at::linalg_vector_norm(values).item<double>();
+    squares += one * one;
+  }
+  const double global = std::sqrt(squares);
+  if (global <= norm) return gradients;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!pair.gradient.has_value()) continue;
+    Tensor values =
+        pair.gradient.is_sparse() ? pair.gradient.slices().values : pair.gradient.dense();
+    values.mul_(norm / global);  // in place: the optimizer's fast path stays
+  }
+  return gradients;
+}
+
+}  // namespace cohort

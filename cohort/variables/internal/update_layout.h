@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where an optimizer's variables lie: neighbours in an arena form runs that one pass walks over,
+// and every run has slot memory of the same layout.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/update_rules/update.h"
+#include "cohort/variables/fused_update.h"
+#include "cohort/variables/local_variables.h"
+
+namespace cohort::internal {
+
+/// Elements [begin, end) of a run.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool empty() const { return begin >= end; }
+  std::size_t size() const { return empty() ? 0 : end - begin; }
+  Range intersect(const Range& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
+};
+
+/// Variables that touch each other in one arena.
+struct UpdateRun {
+  using Sources = std::vector<const std::byte*>;
+
+  std::shared_ptr<Arena> arena;
+  int64_t offset = 0;    ///< In the arena, in elements.
+  std::size_t size = 0;  ///< Elements, padding included.
+  std::size_t element_size = 4;
+  std::vector<std::size_t> members;  ///< Indices of the variables, in the arena's order.
+  std::size_t start = 0;             ///< Elements of all runs before this one.
+  bool decays = true;
+  std::vector<std::vector<std::unique_ptr<Region>>> slots;  ///< [copy][slot]
+
+  std::byte* parameters(int replica) const { return arena->parameter_data(replica, offset); }
+  /// Updates `range` of a replica's copy; sources point at element `sources_begin` of the run.
+  void update(const update_rules::Rule& rule, const Sources& sources, int replica, Range range,
+              std::size_t sources_begin, const update_rules::UpdateOptions& how) const;
+  double sum_of_squares(const Sources& sources, std::size_t begin, std::size_t end) const;
+};
+
+/// Threads: immutable but for slots' contents.
+class UpdateLayout {
+ public:
+  UpdateLayout(std::vector<Variable> variables, const FusedUpdateOptions& options);
+
+  const std::vector<Variable>& variables() const { return variables_; }
+  const std::vector<UpdateRun>& runs() const { return runs_; }
+  int replicas() const { return strategy_ ? strategy_->replicas() : 1; }
+  UpdateSchedule schedule() const { return schedule_; }
+  CrossDeviceOps* cross_device_ops() const {
+    return strategy_ ? strategy_->options().cross_device_ops.get() : nullptr;
+  }
+  int slot_count() const { return slot_count_; }
+
+  /// Index of a variable; `hint` is looked at first.
+  std::size_t index_of(const Variable& variable, std::size_t hint) const;
+  const UpdateRun& run_of(std::size_t variable) const { return runs_[places_[variable].run]; }
+  std::size_t offset_in_run(std::size_t variable) const { return places_[variable].begin; }
+  std::size_t padded_size(std::size_t variable) const { return places_[variable].size; }
+  /// What `replica` updates of a run: its share under the sharded schedule, else all.
+  Range slice(const UpdateRun& run, int replica) const;
+  /// A contiguous copy of a gradient, padded to the variable's place.
+  Tensor pad(std::size_t variable, const Tensor& gradient) const;
+
+  Tensor read_slot(std::size_t variable, int slot) const;
+  void write_slot(std::size_t variable, int slot, const Tensor& value);
+
+ private:
+  struct Place {
+    std::size_t run = 0;
+    std::size_t begin = 0;
+    std::size_t size = 0;
+  };
+  void check_variables() const;
+  std::vector<std::size_t> arena_order() const;
+  void make_runs(const std::vector<bool>& decays);
+  void make_slots(const std::vector<double>& initial);
+  Tensor slot_view(std::size_t variable, std::size_t copy, int slot) const;
+
+  std::vector<Variable> variables_;
+  const LocalVariables* strategy_ = nullptr;
+  UpdateSchedule schedule_ = UpdateSchedule::kPull;
+  int slot_count_ = 0;
+  std::vector<UpdateRun> runs_;
+  std::vector<Place> places_;
+  std::unordered_map<const VariableImpl*, std::size_t> index_;
+  std::size_t total_ = 0;
+};
+
+using ReducedGradients = std::vector<Mirrored<Gradient>>;
+/// Sends every gradient through a user's batch_reduce, one merge point; variables that have none
+/// on any replica stay empty.
+std::shared_ptr<const ReducedGradients> reduce_gradients(const UpdateLayout& layout,
+                                                         const Gradients& gradients,
+                                                         CrossDeviceOps& ops);
+
+}  // namespace cohort::internal

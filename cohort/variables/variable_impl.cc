@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/variable_impl.h"
+
+#include "cohort/variables/local_variables.h"
+
+namespace cohort::internal {
+namespace {
+
+std::shared_ptr<VariableCreator>& thread_creator() {
+  thread_local std::shared_ptr<VariableCreator> creator;
+  return creator;
+}
+
+}  // namespace
+
+const Tensor& Component::gradient_view(Arena& arena, int64_t offset, GradientBuffer& buffer) {
+  for (auto& [owner, view] : gradient_views) {
+    if (owner == &buffer) return view;
+  }
+  gradient_views.emplace_back(&buffer, arena.gradient_view(buffer, offset, shape_of(tensor)));
+  return gradient_views.back().second;
+}
+
+VariableCreator& current_variable_creator() {
+  const auto& creator = thread_creator();
+  return creator ? *creator : *LocalVariables::default_instance();
+}
+
+VariableCreatorScope::VariableCreatorScope(std::shared_ptr<VariableCreator> creator)
+    : before_(std::exchange(thread_creator(), std::move(creator))) {}
+
+VariableCreatorScope::~VariableCreatorScope() { thread_creator() = std::move(before_); }
+
+}  // namespace cohort::internal
