@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/dataset.h"
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/nodes.h"
+
+namespace cohort::data {
+
+Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
+    : node_(std::move(node)), stream_(node_->make_stream()) {}
+Iterator::Iterator(Iterator&&) noexcept = default;
+Iterator& Iterator::operator=(Iterator&&) noexcept = default;
+Iterator::~Iterator() = default;
+
+std::optional<Element> Iterator::next() {
+  Element element;
+  if (stream_ == nullptr) return std::nullopt;
+  if (stream_->next(element)) return element;
+  stream_.reset();
+  return std::nullopt;
+}
+
+bool Iterator::next_split(std::span<Element> pieces, SplitRule rule) {
+  COHORT_CHECK_ARG(!pieces.empty(), "[iterator.next_split] expected at least 1 piece, got none");
+  const std::optional<Element> batch = next();
+  if (!batch) return false;
+  COHORT_CHECK_ARG(batch->rows() >= 0, "[iterator.next_split] expected batches, got elements like ",
+                   batch->spec().to_string(), "; call batch() first");
+  const std::vector<int64_t> sizes =
+      internal::split_sizes(batch->rows(), node_->batch_rows(), pieces.size(), rule);
+  internal::split_element(*batch, sizes, pieces);
+  return true;
+}
+
+Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
+
+Dataset Dataset::from_tensors(Element element) {
+  return Dataset(internal::make_tensors_node(std::move(element)));
+}
+
+Dataset Dataset::from_tensor_slices(Element element) {
+  return Dataset(
+      internal::make_rows_node("from_tensor_slices", internal::make_tensor_rows(element)));
+}
+
+Dataset Dataset::range(int64_t end) { return range(0, end); }
+
+Dataset Dataset::range(int64_t begin, int64_t end, int64_t step) {
+  return Dataset(internal::make_rows_node("range", internal::make_range_rows(begin, end, step)));
+}
+
+Dataset Dataset::from_generator(std::function<std::function<std::optional<Element>()>()> make,
+                                ElementSpec spec) {
+  return Dataset(internal::make_generator_node(std::move(make), std::move(spec)));
+}
+
+Dataset Dataset::zip(std::vector<Dataset> parts) {
+  std::vector<internal::NodePtr> nodes;
+  for (const Dataset& part : parts) nodes.push_back(part.node_);
+  return Dataset(internal::make_zip_node(std::move(nodes)));
+}
+
+Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec result,
+                        const MapOptions& options) const {
+  return Dataset(internal::make_map_node(node_, std::move(fn), std::move(result), options));
+}
+
+Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const {
+  return Dataset(internal::make_filter_node(node_, std::move(predicate)));
+}
+
+Dataset Dataset::batch(int64_t size, BatchOptions options) const {
+  return Dataset(internal::make_batch_node(node_, size, options));
+}
+Dataset Dataset::unbatch() const { return Dataset(internal::make_unbatch_node(node_)); }
+Dataset Dataset::shuffle(int64_t buffer_size, ShuffleOptions options) const {
+  return Dataset(internal::make_shuffle_node(node_, buffer_size, options));
+}
+Dataset Dataset::repeat(int64_t count) const {
+  return Dataset(internal::make_repeat_node(node_, count));
+}
+Dataset Dataset::take(int64_t count) const {
+  return Dataset(internal::make_take_node(node_, count));
+}
+Dataset Dataset::skip(int64_t count) const {
+  return Dataset(internal::make_skip_node(node_, count));
+}
+Dataset Dataset::shard(int64_t num_shards, int64_t index) const {
+  return Dataset(internal::make_shard_node(node_, num_shards, index));
+}
+Dataset Dataset::concatenate(const Dataset& other) const {
+  return Dataset(internal::make_concatenate_node(node_, other.node_));
+}
+Dataset Dataset::cache() const { return Dataset(internal::make_cache_node(node_)); }
+Dataset Dataset::prefetch(int64_t buffer_size) const {
+  return Dataset(internal::make_prefetch_node(node_, buffer_size));
+}
+Dataset Dataset::enumerate(int64_t start) const {
+  return Dataset(internal::make_enumerate_node(node_, start));
+}
+Dataset Dataset::with_options(DataOptions options) const {
+  return Dataset(internal::make_options_node(node_, options));
+}
+
+const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
+int64_t Dataset::cardinality() const { return node_->cardinality(); }
+int64_t Dataset::batch_rows() const { return node_->batch_rows(); }
+DataOptions Dataset::options() const { return node_->options(); }
+
+Iterator Dataset::make_iterator() const { return Iterator(node_); }
+internal::RangeIterator<Element, Iterator> Dataset::begin() const {
+  return internal::RangeIterator<Element, Iterator>(make_iterator());
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Input pipelines: a chain of descriptions, read by iterators.
+//
+//   Dataset train = Dataset::from_tensor_slices({images, labels})
+//                       .shuffle(60000)
+//                       .batch(128)
+//                       .map([](const Tensor& x, const Tensor& y) { return std::tuple(x / 255., y);
+//                       }) .prefetch();
+//   for (const Element& e : train) {
+//     auto [x, y] = e.as<Tensor, Tensor>();
+//   }
+#pragma once
+
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/data/element.h"
+#include "cohort/data/internal/function_adapter.h"
+#include "cohort/data/internal/range_iterator.h"
+#include "cohort/data/options.h"
+
+namespace cohort::internal {
+class DatasetNode;
+template <class T>
+class Stream;
+}  // namespace cohort::internal
+
+namespace cohort::data {
+
+/// State of one pass over a dataset; movable. It keeps what it reads from alive.
+/// Errors: next throws what the pipeline throws; after a map function's error the next call goes
+/// on with the next element.
+/// Threads: one caller at a time. Background threads of the pipeline end with the iterator.
+class Iterator {
+ public:
+  Iterator(Iterator&&) noexcept;
+  Iterator& operator=(Iterator&&) noexcept;
+  ~Iterator();
+
+  /// nullopt at the end, and ever after.
+  std::optional<Element> next();
+
+  /// The next batch in consecutive pieces of rows, one per replica; false at the end. Pieces of a
+  /// batch over rows in memory are deferred: each is gathered by the thread that reads it first.
+  /// Shapes: pieces [n_i, ...], also [0, ...], with the sizes of SplitRule.
+  /// Errors: InvalidArgument if the dataset is not batched.
+  bool next_split(std::span<Element> pieces, SplitRule rule = SplitRule::kRebatch);
+
+ private:
+  friend class Dataset;
+  explicit Iterator(std::shared_ptr<const internal::DatasetNode> node);
+
+  std::shared_ptr<const internal::DatasetNode> node_;
+  std::unique_ptr<internal::Stream<Element>> stream_;  ///< Null after the end.
+};
+
+/// Immutable description of a pipeline; copying is free. Nothing is read before an iterator asks.
+/// Every iterator is a new pass from the start.
+/// Errors: surface when the pipeline is built if they can, else from next().
+/// Threads: thread-safe; functions of map and filter run on the thread that reads, or on
+/// background threads below prefetch and with parallel_calls.
+/// TF: tf.data.Dataset.
+class Dataset {
+ public:
+  /// One element, as it is.
+  static Dataset from_tensors(Element element);
+  /// Slices axis 0: one element a row.
+  /// Shapes: equal first dimension everywhere. Errors: InvalidArgument otherwise.
+  /// Owns: shares the tensors; do not change them while the dataset is in use.
+  /// Cost: followed by shuffle, repeat, take, skip, shard and batch, only row numbers move, and a
+  /// batch is gathered straight out of the tensors.
+  static Dataset from_tensor_slices(Element element);
+  /// int64 scalars 0, 1, ..., end - 1.
+  static Dataset range(int64_t end);
+  static Dataset range(int64_t begin, int64_t end, int64_t step = 1);
+  /// Every pass calls make() for a function that returns elements until nullopt.
+  /// Errors: next() throws InvalidArgument for an element that does not match `spec`.
+  static Dataset from_generator(std::function<std::function<std::optional<Element>()>()> make,
+                                ElementSpec spec);
+  /// Tuples of one element of each; ends with the shortest.
+  static Dataset zip(std::vector<Dataset> parts);
+
+  /// fn takes (const Tensor&, ...), one parameter per component, or (const Struct&), or
+  /// (const Element&), and returns a tensor, number, string, Element, or tuple, vector, map or
+  /// struct of these.
+  /// Errors: InvalidArgument at once if the element has another number of components; next() throws
+  /// what fn throws, with the number of the element and the place in the pipeline before the text.
+  /// Threads: fn is called by several threads at once if options.parallel_calls is above 1.
+  template <class F>
+  Dataset map(F fn, MapOptions options = {}) const;
+  /// Keeps elements for which the predicate (parameters as in map) is true: a bool or a 0-D tensor.
+  template <class F>
+  Dataset filter(F predicate) const;
+
+  /// Stacks `size` elements; the last batch may be smaller.
+  /// Shapes: equal within a batch. Errors: InvalidArgument from next() otherwise.
+  Dataset batch(int64_t size, BatchOptions options = {}) const;
+  /// Rows of batches, one element each.
+  Dataset unbatch() const;
+  /// Fills a buffer, then hands out a random element of it and puts the next one in its place. A
+  /// buffer of at least the cardinality gives every permutation the same probability.
+  Dataset shuffle(int64_t buffer_size, ShuffleOptions options = {}) const;
+  /// `count` passes one after the other; below 0: without end (an empty dataset stays empty).
+  Dataset repeat(int64_t count = kInfiniteCardinality) const;
+  /// The first `count` elements; below 0: all.
+  Dataset take(int64_t count) const;
+  /// All but the first `count` elements; below 0: none.
+  Dataset skip(int64_t count) const;
+  /// Every element whose position % num_shards == index.
+  Dataset shard(int64_t num_shards, int64_t index) const;
+  /// Errors: InvalidArgument if the elements have another structure, dtype or rank.
+  Dataset concatenate(const Dataset& other) const;
+  /// Keeps the elements of the first complete pass in memory and reads them from there afterwards.
+  Dataset cache() const;
+  /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune: 2.
+  Dataset prefetch(int64_t buffer_size = kAutotune) const;
+  /// (start, e0), (start + 1, e1), ...
+  Dataset enumerate(int64_t start = 0) const;
+  /// Replaces the options of everything before.
+  Dataset with_options(DataOptions options) const;
+  /// f(*this), for pipelines' own steps in a chain.
+  template <class F>
+  Dataset apply(F f) const {
+    return f(*this);
+  }
+
+  /// Structure, dtypes and shapes as far as known. A map function's result is known by its C++ type
+  /// only, unless MapOptions::spec says more.
+  const ElementSpec& element_spec() const;
+  /// Elements of a pass, kInfiniteCardinality or kUnknownCardinality. Cost: reads nothing.
+  int64_t cardinality() const;
+  /// Rows of a full batch if the pipeline ends with batches, looking back through steps that keep
+  /// elements as they are; else kUnknownDim.
+  int64_t batch_rows() const;
+  DataOptions options() const;
+
+  Iterator make_iterator() const;
+  internal::RangeIterator<Element, Iterator> begin() const;
+  std::default_sentinel_t end() const { return {}; }
+
+  /// Machinery.
+  explicit Dataset(std::shared_ptr<const internal::DatasetNode> node);
+  const std::shared_ptr<const internal::DatasetNode>& node() const { return node_; }
+
+ private:
+  Dataset do_map(std::function<Element(const Element&)> fn, ElementSpec result,
+                 const MapOptions& options) const;
+  Dataset do_filter(std::function<bool(const Element&)> predicate) const;
+
+  std::shared_ptr<const internal::DatasetNode> node_;
+};
+
+template <class F>
+Dataset Dataset::map(F fn, MapOptions options) const {
+  static_assert(internal::HasSignature<F>,
+                "[dataset.map] a generic lambda does not say what it takes: write "
+                "(const Tensor& x, const Tensor& y), one parameter per component, or "
+                "(const Element& e)");
+  if constexpr (internal::HasSignature<F>) {
+    using Result = typename internal::Signature<std::decay_t<F>>::Result;
+    static_assert(!std::is_void_v<Result>,
+                  "[dataset.map] expected a function that returns the "
+                  "new element, got one that returns void");
+    internal::check_function<F>("[dataset.map]", element_spec());
+    auto adapted = [fn = std::move(fn)](const Element& element) mutable {
+      return internal::to_element<Result>(
+          internal::call_with_element("[dataset.map]", fn, element));
+    };
+    return do_map(std::move(adapted), internal::spec_of_type<Result>(), options);
+  }
+}
+
+template <class F>
+Dataset Dataset::filter(F predicate) const {
+  static_assert(internal::HasSignature<F>,
+                "[dataset.filter] a generic lambda does not say what it takes: write "
+                "(const Tensor& x, const Tensor& y), one parameter per component, or "
+                "(const Element& e)");
+  if constexpr (internal::HasSignature<F>) {
+    using Result = typename internal::Signature<std::decay_t<F>>::Result;
+    static_assert(std::is_same_v<Result, bool> || std::is_same_v<Result, Tensor>,
+                  "[dataset.filter] expected a predicate that returns bool or a 0-D tensor");
+    internal::check_function<F>("[dataset.filter]", element_spec());
+    return do_filter([predicate = std::move(predicate)](const Element& element) mutable -> bool {
+      if constexpr (std::is_same_v<Result, Tensor>) {
+        return internal::integer_of(
+            "[dataset.filter]",
+            internal::call_with_element("[dataset.filter]", predicate, element));
+      } else {
+        return internal::call_with_element("[dataset.filter]", predicate, element);
+      }
+    });
+  }
+}
+
+}  // namespace cohort::data

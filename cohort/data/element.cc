@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/element.h"
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/deferred_element.h"
+
+namespace cohort::internal {
+
+const Element& DeferredElement::value() const {
+  if (is_computed()) return value_;
+  std::lock_guard lock(mutex_);
+  if (!ready_.load(std::memory_order_relaxed)) {
+    value_ = compute();
+    ready_.store(true, std::memory_order_release);
+  }
+  return value_;
+}
+
+ElementSpec batched_spec(const ElementSpec& row, int64_t rows) {
+  if (row.is_unknown()) return row;
+  if (row.is_leaf()) {
+    TensorSpec leaf = row.leaf();
+    if (leaf.known_rank) leaf.shape.insert(leaf.shape.begin(), rows);
+    return leaf;
+  }
+  std::vector<ElementSpec> parts;
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    ElementSpec part = batched_spec(row[i], rows);
+    if (row.names().empty()) {
+      parts.push_back(std::move(part));
+    } else {
+      named.emplace_back(row.names()[i], std::move(part));
+    }
+  }
+  return row.names().empty() ? ElementSpec::tuple(std::move(parts))
+                             : ElementSpec::named(std::move(named));
+}
+
+}  // namespace cohort::internal
+
+namespace cohort::data {
+namespace {
+constexpr std::size_t kTensor = 1, kStrings = 2, kTuple = 3, kDeferred = 4;
+}
+
+Element::Element(Tensor t) : value_(std::move(t)) {}
+Element::Element(std::string s)
+    : value_(std::make_shared<const Strings>(Strings{{std::move(s)}, true})) {}
+Element::Element(std::vector<std::string> batch)
+    : value_(std::make_shared<const Strings>(Strings{std::move(batch), false})) {}
+Element::Element(std::initializer_list<Element> parts)
+    : value_(std::make_shared<const Tuple>(Tuple{std::vector<Element>(parts), {}})) {}
+
+Element Element::tuple(std::vector<Element> parts) {
+  Element out;
+  out.value_ = std::make_shared<const Tuple>(Tuple{std::move(parts), {}});
+  return out;
+}
+
+Element Element::named(std::vector<std::pair<std::string, Element>> parts) {
+  Tuple tuple;
+  for (auto& [name, part] : parts) {
+    tuple.names.push_back(std::move(name));
+    tuple.parts.push_back(std::move(part));
+  }
+  Element out;
+  out.value_ = std::make_shared<const Tuple>(std::move(tuple));
+  return out;
+}
+
+Element Element::deferred(std::shared_ptr<const internal::DeferredElement> source) {
+  Element out;
+  out.value_ = std::move(source);
+  return out;
+}
+
+const Element& Element::resolved() const {
+  const auto* deferred = std::get_if<kDeferred>(&value_);
+  return deferred == nullptr ? *this : (*deferred)->value();
+}
+
+const Element::Tuple* Element::tuple_part() const {
+  const auto* tuple = std::get_if<kTuple>(&resolved().value_);
+  return tuple == nullptr ? nullptr : tuple->get();
+}
+
+const Element::Strings* Element::string_part() const {
+  const auto* strings = std::get_if<kStrings>(&resolved().value_);
+  return strings == nullptr ? nullptr : strings->get();
+}
+
+void Element::refuse(const char* expected) const {
+  throw InvalidArgument(str_cat("[element] expected ", expected, ", got ",
+                                has_value() ? spec().to_string() : "an element without a value"));
+}
+
+bool Element::is_tuple() const {
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
+    return (*deferred)->row_spec().is_tuple();
+  }
+  return value_.index() == kTuple;
+}
+
+bool Element::is_tensor() const {
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
+    const ElementSpec& row = (*deferred)->row_spec();
+    return row.is_leaf() && !row.leaf().is_string;
+  }
+  return value_.index() == kTensor;
+}
+
+bool Element::is_string() const {
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
+    const ElementSpec& row = (*deferred)->row_spec();
+    return row.is_leaf() && row.leaf().is_string;
+  }
+  return value_.index() == kStrings;
+}
+
+std::size_t Element::size() const {
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) return (*deferred)->row_spec().size();
+  return is_tuple() ? std::get<kTuple>(value_)->parts.size() : 1;
+}
+
+int64_t Element::rows() const {
+  switch (value_.index()) {
+    case kDeferred:
+      return std::get<kDeferred>(value_)->rows();
+    case kTensor: {
+      const Tensor& t = std::get<kTensor>(value_);
+      return t.dim() == 0 ? -1 : t.size(0);
+    }
+    case kStrings: {
+      const Strings& s = *std::get<kStrings>(value_);
+      return s.scalar ? -1 : static_cast<int64_t>(s.values.size());
+    }
+    case kTuple: {
+      const Tuple& t = *std::get<kTuple>(value_);
+      return t.parts.empty() ? -1 : t.parts.front().rows();
+    }
+    default:
+      return -1;
+  }
+}
+
+const std::vector<std::string>& Element::names() const {
+  static const std::vector<std::string> kNone;
+  const Tuple* tuple = tuple_part();
+  return tuple == nullptr ? kNone : tuple->names;
+}
+
+const Element& Element::operator[](std::size_t i) const {
+  COHORT_CHECK_ARG(i < size(), "[element] expected a component below ", size(), ", got ", i);
+  const Tuple* tuple = tuple_part();
+  return tuple == nullptr ? *this : tuple->parts[i];
+}
+
+const Element& Element::operator[](std::string_view name) const {
+  const std::vector<std::string>& all = names();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == name) return (*this)[i];
+  }
+  throw InvalidArgument(
+      str_cat("[element] expected one of the names ", bracketed(all), ", got ", name));
+}
+
+const Tensor& Element::tensor() const {
+  const auto* t = std::get_if<kTensor>(&resolved().value_);
+  if (t == nullptr) refuse("one tensor");
+  return *t;
+}
+
+const std::string& Element::string() const {
+  const Strings* s = string_part();
+  if (s == nullptr || !s->scalar) refuse("one string");
+  return s->values.front();
+}
+
+const std::vector<std::string>& Element::strings() const {
+  const Strings* s = string_part();
+  if (s == nullptr || s->scalar) refuse("a batch of strings");
+  return s->values;
+}
+
+ElementSpec Element::spec() const {
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
+    return internal::batched_spec((*deferred)->row_spec(), (*deferred)->rows());
+  }
+  if (const auto* t = std::get_if<kTensor>(&value_)) {
+    return TensorSpec{shape_of(*t), t->scalar_type()};
+  }
+  if (const Strings* s = string_part()) {
+    return TensorSpec::strings(s->scalar ? Shape{} : Shape{static_cast<int64_t>(s->values.size())});
+  }
+  const Tuple* tuple = tuple_part();
+  if (tuple == nullptr) return {};
+  std::vector<ElementSpec> parts;
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (std::size_t i = 0; i < tuple->parts.size(); ++i) {
+    parts.push_back(tuple->parts[i].spec());
+    if (!tuple->names.empty()) named.emplace_back(tuple->names[i], parts.back());
+  }
+  return named.empty() ? ElementSpec::tuple(std::move(parts))
+                       : ElementSpec::named(std::move(named));
+}
+
+Element Element::materialize() const {
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) return (*deferred)->value();
+  const Tuple* tuple = tuple_part();
+  if (tuple == nullptr) return *this;
+  Tuple out{{}, tuple->names};
+  for (const Element& part : tuple->parts) out.parts.push_back(part.materialize());
+  Element element;
+  element.value_ = std::make_shared<const Tuple>(std::move(out));
+  return element;
+}
+
+Element Element::slice(int64_t begin, int64_t count) const {
+  COHORT_CHECK_ARG(begin >= 0 && count >= 0 && begin + count <= rows(),
+                   "[element.slice] expected rows within ", rows(), ", got [", begin, ", ",
+                   begin + count, ")");
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
+    if (!(*deferred)->is_computed()) return (*deferred)->slice(begin, count);
+  }
+  const Element& self = resolved();
+  if (const auto* t = std::get_if<kTensor>(&self.value_)) return t->narrow(0, begin, count);
+  if (const Strings* s = string_part()) {
+    return std::vector<std::string>(s->values.begin() + begin, s->values.begin() + begin + count);
+  }
+  const Tuple* tuple = tuple_part();
+  Tuple out{{}, tuple->names};
+  for (const Element& part : tuple->parts) out.parts.push_back(part.slice(begin, count));
+  Element element;
+  element.value_ = std::make_shared<const Tuple>(std::move(out));
+  return element;
+}
+
+}  // namespace cohort::data

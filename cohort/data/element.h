@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One element of a dataset: a tensor, strings, a tuple, or a tuple with names.
+//
+//   Element e = {image, label};
+//   auto [x, y] = e.as<Tensor, Tensor>();
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cohort/data/element_spec.h"
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+class DeferredElement;
+template <class... T>
+struct AsResult;
+}  // namespace cohort::internal
+
+namespace cohort::data {
+
+/// A value whose copies share their tensors; cheap to copy. Tensors of an element may be shared
+/// with the dataset: do not write into them.
+/// A batch that comes from rows in memory is gathered at its first access, by the thread that
+/// reads it; rows(), size(), is_tuple() and spec() answer without that.
+/// Threads: thread-safe to read.
+class Element {
+ public:
+  /// Holds nothing; every accessor throws.
+  Element() = default;
+  Element(Tensor t);                              // NOLINT: implicit
+  Element(std::string s);                         // NOLINT: implicit
+  Element(std::vector<std::string> batch);        // NOLINT: implicit
+  Element(std::initializer_list<Element> parts);  ///< A tuple, also of one part.
+
+  static Element tuple(std::vector<Element> parts);
+  static Element named(std::vector<std::pair<std::string, Element>> parts);
+  /// Machinery: an element that is computed when it is first read.
+  static Element deferred(std::shared_ptr<const internal::DeferredElement> source);
+
+  bool has_value() const { return value_.index() != 0; }
+  bool is_tuple() const;
+  bool is_tensor() const;
+  bool is_string() const;  ///< One string or a batch of strings.
+  /// Components of a tuple; 1 for a leaf.
+  std::size_t size() const;
+  /// Rows of a batch: the first dimension of the first leaf; -1 if that is a scalar.
+  int64_t rows() const;
+  /// Names of the components; empty without names.
+  const std::vector<std::string>& names() const;
+
+  /// A leaf is its own component 0. Errors: InvalidArgument past the end.
+  const Element& operator[](std::size_t i) const;
+  /// Errors: InvalidArgument that lists the names.
+  const Element& operator[](std::string_view name) const;
+  /// Errors: InvalidArgument with the spec unless the element is one tensor.
+  const Tensor& tensor() const;
+  operator const Tensor&() const { return tensor(); }  // NOLINT: implicit
+  /// Errors: InvalidArgument unless the element is one string.
+  const std::string& string() const;
+  /// Errors: InvalidArgument unless the element is a batch of strings.
+  const std::vector<std::string>& strings() const;
+
+  /// One type: the whole element as a tensor, number, string, tuple or aggregate; several types: a
+  /// std::tuple of the components. `#include "cohort/data/dataset.h"` defines it.
+  /// Errors: InvalidArgument on another structure, with both sides.
+  template <class... T>
+  typename internal::AsResult<T...>::type as() const;
+
+  ElementSpec spec() const;
+  /// Computes what is deferred, here and in tuples.
+  Element materialize() const;
+  /// Rows [begin, begin + count) of every leaf: views of a computed element, and a deferred
+  /// element where this one is not computed yet.
+  Element slice(int64_t begin, int64_t count) const;
+
+ private:
+  struct Strings {
+    std::vector<std::string> values;
+    bool scalar = false;
+  };
+  struct Tuple {
+    std::vector<Element> parts;
+    std::vector<std::string> names;
+  };
+  using DeferredPtr = std::shared_ptr<const internal::DeferredElement>;
+
+  /// This element, or what the deferred one computed.
+  const Element& resolved() const;
+  const Tuple* tuple_part() const;
+  const Strings* string_part() const;
+  [[noreturn]] void refuse(const char* expected) const;
+
+  std::variant<std::monostate, Tensor, std::shared_ptr<const Strings>, std::shared_ptr<const Tuple>,
+               DeferredPtr>
+      value_;
+};
+
+}  // namespace cohort::data

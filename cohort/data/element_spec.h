@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the elements of a dataset look like: structure, dtypes and shapes.
+//
+//   (image uint8[28,28], label int64[])      as to_string() writes it; ? is an unknown dimension
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::data {
+
+class Element;
+
+/// One component. `shape` has kUnknownDim where it varies.
+struct TensorSpec {
+  Shape shape = {};
+  DType dtype = kFloat32;  ///< DType::Undefined where it is not known.
+  bool known_rank = true;  ///< False: nothing is known of the shape.
+  bool is_string = false;  ///< Strings: of shape [] or [n]; dtype says nothing.
+
+  /// A tensor of which nothing is known, as a map function returns it.
+  static TensorSpec unknown();
+  static TensorSpec strings(Shape shape = {});
+  /// "float32[2,?]", "string[]"; "?" where nothing is known.
+  std::string to_string() const;
+  bool operator==(const TensorSpec&) const = default;
+};
+
+/// A tree of components: nothing known, a leaf, or a tuple of specs with or without names.
+/// Threads: immutable.
+class ElementSpec {
+ public:
+  /// Nothing is known, not even the structure.
+  ElementSpec() = default;
+  ElementSpec(TensorSpec leaf);  // NOLINT: implicit, a leaf is a spec.
+
+  static ElementSpec tuple(std::vector<ElementSpec> parts);
+  static ElementSpec named(std::vector<std::pair<std::string, ElementSpec>> parts);
+
+  bool is_unknown() const { return kind_ == Kind::kUnknown; }
+  bool is_tuple() const { return kind_ == Kind::kTuple; }
+  bool is_leaf() const { return kind_ == Kind::kLeaf; }
+  /// Components of a tuple; 1 for a leaf.
+  std::size_t size() const { return is_tuple() ? parts_.size() : 1; }
+  /// Errors: InvalidArgument past the end. A leaf is its own component 0.
+  const ElementSpec& operator[](std::size_t i) const;
+  /// Errors: InvalidArgument unless a leaf.
+  const TensorSpec& leaf() const;
+  /// Names of the components; empty without names.
+  const std::vector<std::string>& names() const { return names_; }
+
+  /// The leaves in order.
+  std::vector<TensorSpec> flat() const;
+  std::string to_string() const;
+  /// True if every element of this spec may be `element`: same structure, same dtypes, and shapes
+  /// that agree where they are known.
+  bool compatible_with(const Element& element) const;
+  bool compatible_with(const ElementSpec& other) const;
+  /// What is known of elements that match either spec.
+  /// Errors: InvalidArgument with both sides if structure, dtype or rank differ.
+  static ElementSpec common(const std::string& operation, const ElementSpec& a,
+                            const ElementSpec& b);
+
+  bool operator==(const ElementSpec&) const = default;
+
+ private:
+  enum class Kind { kUnknown, kLeaf, kTuple };
+
+  Kind kind_ = Kind::kUnknown;
+  TensorSpec leaf_;
+  std::vector<ElementSpec> parts_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace cohort::data
+
+namespace cohort {
+using namespace data;
+}

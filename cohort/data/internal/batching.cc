@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/batching.h"
+
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+
+namespace cohort::internal {
+namespace {
+
+/// Calls `leaf` for the leaves at one place of all parts, and builds the structure again.
+template <class Leaf>
+Element combine(std::span<const Element> parts, const std::string& where, const Leaf& leaf) {
+  const Element& first = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const bool same = parts[i].is_tuple() == first.is_tuple() &&
+                      parts[i].is_string() == first.is_string() &&
+                      parts[i].size() == first.size() && parts[i].names() == first.names();
+    COHORT_CHECK_ARG(same, where, " expected elements like ", first.spec().to_string(), ", got ",
+                     parts[i].spec().to_string(), " as number ", i, " of the batch");
+  }
+  if (!first.is_tuple()) return leaf(parts);
+  std::vector<Element> out;
+  std::vector<std::pair<std::string, Element>> named;
+  std::vector<Element> column(parts.size());
+  for (std::size_t c = 0; c < first.size(); ++c) {
+    for (std::size_t i = 0; i < parts.size(); ++i) column[i] = parts[i][c];
+    out.push_back(combine(std::span<const Element>(column), where, leaf));
+    if (!first.names().empty()) named.emplace_back(first.names()[c], out.back());
+  }
+  return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
+}
+
+Element stack_leaves(std::span<const Element> parts, const std::string& where) {
+  if (parts.front().is_string()) {
+    std::vector<std::string> out;
+    for (const Element& part : parts) out.push_back(part.string());
+    return out;
+  }
+  std::vector<Tensor> tensors;
+  tensors.reserve(parts.size());
+  for (const Element& part : parts) {
+    const Tensor& t = part.tensor();
+    const Tensor& first = parts.front().tensor();
+    COHORT_CHECK_ARG(t.sizes() == first.sizes() && t.scalar_type() == first.scalar_type(), where,
+                     " expected equal shapes and dtypes in a batch, got ",
+                     parts.front().spec().to_string(), " and, as number ", tensors.size(), ", ",
+                     part.spec().to_string());
+    tensors.push_back(t);
+  }
+  return at::stack(tensors);
+}
+
+/// The same structure with `leaf` applied to every leaf.
+template <class Leaf>
+Element transform(const Element& element, const Leaf& leaf) {
+  if (!element.is_tuple()) return leaf(element);
+  std::vector<Element> out;
+  std::vector<std::pair<std::string, Element>> named;
+  for (std::size_t i = 0; i < element.size(); ++i) {
+    out.push_back(transform(element[i], leaf));
+    if (!element.names().empty()) named.emplace_back(element.names()[i], out.back());
+  }
+  return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
+}
+
+}  // namespace
+
+Element stack_elements(std::span<const Element> parts, const std::string& where) {
+  return combine(parts, where,
+                 [&](std::span<const Element> leaves) { return stack_leaves(leaves, where); });
+}
+
+Element unstack_element(const Element& batch, int64_t index) {
+  return transform(batch, [&](const Element& leaf) -> Element {
+    if (leaf.is_string()) return leaf.strings()[static_cast<std::size_t>(index)];
+    return leaf.tensor().select(0, index);
+  });
+}
+
+std::vector<int64_t> split_sizes(int64_t rows, int64_t full_rows, std::size_t pieces,
+                                 SplitRule rule) {
+  const auto count = static_cast<int64_t>(pieces);
+  std::vector<int64_t> sizes(pieces);
+  const bool even = rule == SplitRule::kEven || full_rows == kUnknownDim || rows > full_rows;
+  int64_t left = rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t most =
+        even ? (rows + count - 1) / count : full_rows / count + (i < full_rows % count ? 1 : 0);
+    sizes[static_cast<std::size_t>(i)] = std::min(left, most);
+    left -= sizes[static_cast<std::size_t>(i)];
+  }
+  return sizes;
+}
+
+void split_element(const Element& batch, std::span<const int64_t> sizes,
+                   std::span<Element> pieces) {
+  int64_t begin = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i] = batch.slice(begin, sizes[i]);
+    begin += sizes[i];
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// zip, concatenate and enumerate.
+#include "cohort/base/check.h"
+#include "cohort/data/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+class ZipStream final : public ElementStream {
+ public:
+  explicit ZipStream(std::vector<std::unique_ptr<ElementStream>> inputs)
+      : inputs_(std::move(inputs)) {}
+
+  bool next(Element& out) override {
+    if (ended_) return false;
+    std::vector<Element> parts(inputs_.size());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i]->next(parts[i])) {
+        ended_ = true;
+        return false;
+      }
+    }
+    out = Element::tuple(std::move(parts));
+    return true;
+  }
+
+ private:
+  const std::vector<std::unique_ptr<ElementStream>> inputs_;
+  bool ended_ = false;
+};
+
+ElementSpec zip_spec(const std::vector<NodePtr>& inputs) {
+  std::vector<ElementSpec> parts;
+  for (const NodePtr& input : inputs) parts.push_back(input->spec());
+  return ElementSpec::tuple(std::move(parts));
+}
+
+class ZipNode final : public DatasetNode {
+ public:
+  explicit ZipNode(std::vector<NodePtr> inputs)
+      : DatasetNode("zip", zip_spec(inputs), std::move(inputs)) {}
+
+  int64_t cardinality() const override {
+    int64_t least = kInfiniteCardinality;
+    for (const NodePtr& part : inputs()) {
+      const int64_t n = part->cardinality();
+      if (n == kUnknownCardinality) return n;
+      if (n != kInfiniteCardinality) least = least < 0 ? n : std::min(least, n);
+    }
+    return least;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    std::vector<std::unique_ptr<ElementStream>> streams;
+    for (const NodePtr& part : inputs()) streams.push_back(part->make_stream());
+    return std::make_unique<ZipStream>(std::move(streams));
+  }
+  int64_t batch_rows() const override {
+    const int64_t rows = inputs().front()->batch_rows();
+    for (const NodePtr& part : inputs()) {
+      if (part->batch_rows() != rows) return kUnknownDim;
+    }
+    return rows;
+  }
+};
+
+class ConcatenateStream final : public ElementStream {
+ public:
+  ConcatenateStream(std::unique_ptr<ElementStream> first, NodePtr second)
+      : current_(std::move(first)), second_(std::move(second)) {}
+
+  bool next(Element& out) override {
+    if (current_->next(out)) return true;
+    if (second_ == nullptr) return false;
+    current_ = std::exchange(second_, nullptr)->make_stream();
+    return current_->next(out);
+  }
+
+ private:
+  std::unique_ptr<ElementStream> current_;
+  NodePtr second_;  ///< Null once it is current.
+};
+
+class ConcatenateNode final : public DatasetNode {
+ public:
+  ConcatenateNode(const NodePtr& first, const NodePtr& second)
+      : DatasetNode("concatenate",
+                    ElementSpec::common("[dataset.concatenate]", first->spec(), second->spec()),
+                    {first, second}) {}
+
+  int64_t cardinality() const override {
+    const int64_t a = inputs()[0]->cardinality();
+    const int64_t b = inputs()[1]->cardinality();
+    if (a == kInfiniteCardinality || b == kInfiniteCardinality) return kInfiniteCardinality;
+    return a < 0 || b < 0 ? kUnknownCardinality : a + b;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<ConcatenateStream>(inputs()[0]->make_stream(), inputs()[1]);
+  }
+  int64_t batch_rows() const override {
+    const int64_t rows = inputs()[0]->batch_rows();
+    return rows == inputs()[1]->batch_rows() ? rows : kUnknownDim;
+  }
+};
+
+class EnumerateStream final : public ElementStream {
+ public:
+  EnumerateStream(std::unique_ptr<ElementStream> input, int64_t start)
+      : input_(std::move(input)), index_(start) {}
+
+  bool next(Element& out) override {
+    Element element;
+    if (!input_->next(element)) return false;
+    out = Element::tuple({from_vector<int64_t>({index_++}, Shape{}), std::move(element)});
+    return true;
+  }
+
+ private:
+  const std::unique_ptr<ElementStream> input_;
+  int64_t index_;
+};
+
+class EnumerateNode final : public DatasetNode {
+ public:
+  EnumerateNode(const NodePtr& input, int64_t start)
+      : DatasetNode("enumerate", ElementSpec::tuple({TensorSpec{{}, kInt64}, input->spec()}),
+                    {input}),
+        start_(start) {}
+  int64_t cardinality() const override { return input().cardinality(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<EnumerateStream>(input().make_stream(), start_);
+  }
+
+ private:
+  const int64_t start_;
+};
+
+}  // namespace
+
+NodePtr make_zip_node(std::vector<NodePtr> inputs) {
+  COHORT_CHECK_ARG(!inputs.empty(), "[dataset.zip] expected at least 1 dataset, got none");
+  return std::make_shared<ZipNode>(std::move(inputs));
+}
+
+NodePtr make_concatenate_node(NodePtr first, NodePtr second) {
+  return std::make_shared<ConcatenateNode>(first, second);
+}
+
+NodePtr make_enumerate_node(NodePtr input, int64_t start) {
+  return std::make_shared<EnumerateNode>(input, start);
+}
+
+}  // namespace cohort::internal

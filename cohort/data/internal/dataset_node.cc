@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/dataset_node.h"
+
+#include "cohort/base/check.h"
+
+namespace cohort::internal {
+namespace {
+
+class RowElementStream final : public ElementStream {
+ public:
+  RowElementStream(std::shared_ptr<const RowSource> source, std::unique_ptr<RowStream> order)
+      : source_(std::move(source)), order_(std::move(order)) {}
+
+  bool next(Element& out) override {
+    int64_t row = 0;
+    if (!order_->next(row)) return false;
+    out = source_->row(row);
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<const RowSource> source_;
+  const std::unique_ptr<RowStream> order_;
+};
+
+}  // namespace
+
+DatasetNode::DatasetNode(std::string operation, ElementSpec spec, std::vector<NodePtr> inputs)
+    : operation_(std::move(operation)), spec_(std::move(spec)), inputs_(std::move(inputs)) {}
+
+std::string DatasetNode::path() const {
+  return inputs_.empty() ? operation_ : inputs_.front()->path() + "." + operation_;
+}
+
+std::unique_ptr<RowStream> DatasetNode::make_row_stream() const {
+  throw Internal(str_cat(tag(), " expected rows in memory, got a pipeline without them"));
+}
+
+int64_t DatasetNode::static_rows() const {
+  int64_t rows = kUnknownDim;
+  for (const TensorSpec& leaf : spec_.flat()) {
+    if (!leaf.known_rank || leaf.shape.empty() || leaf.shape[0] == kUnknownDim) return kUnknownDim;
+    if (rows != kUnknownDim && rows != leaf.shape[0]) return kUnknownDim;
+    rows = leaf.shape[0];
+  }
+  return rows;
+}
+
+int64_t DatasetNode::batch_rows() const { return static_rows(); }
+
+DataOptions DatasetNode::options() const {
+  return inputs_.empty() ? DataOptions{} : inputs_.front()->options();
+}
+
+std::unique_ptr<ElementStream> stream_rows(std::shared_ptr<const RowSource> source,
+                                           std::unique_ptr<RowStream> order) {
+  return std::make_unique<RowElementStream>(std::move(source), std::move(order));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A dataset is a chain of nodes (descriptions), a pass over it a chain of streams (state).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "cohort/data/element.h"
+#include "cohort/data/internal/row_source.h"
+#include "cohort/data/options.h"
+
+namespace cohort::internal {
+
+/// State of one pass. Threads: one caller at a time.
+template <class T>
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  /// False at the end, and ever after.
+  virtual bool next(T& out) = 0;
+};
+using ElementStream = Stream<Element>;
+using RowStream = Stream<int64_t>;  ///< Row numbers of a RowSource.
+
+/// One step of a pipeline. Threads: immutable, but for counters of passes.
+class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
+ public:
+  DatasetNode(std::string operation, ElementSpec spec,
+              std::vector<std::shared_ptr<const DatasetNode>> inputs);
+  virtual ~DatasetNode() = default;
+
+  /// "[dataset.map]", as error texts begin.
+  std::string tag() const { return "[dataset." + operation_ + "]"; }
+  /// "range.shuffle.map": where in the pipeline this node is.
+  std::string path() const;
+  const ElementSpec& spec() const { return spec_; }
+  const std::vector<std::shared_ptr<const DatasetNode>>& inputs() const { return inputs_; }
+
+  /// Elements of a pass, kInfiniteCardinality or kUnknownCardinality.
+  virtual int64_t cardinality() const = 0;
+  virtual std::unique_ptr<ElementStream> make_stream() const = 0;
+
+  /// The index path: where elements are rows of this source, in some order, make_row_stream says
+  /// which. Null elsewhere.
+  virtual std::shared_ptr<const RowSource> row_source() const { return nullptr; }
+  virtual std::unique_ptr<RowStream> make_row_stream() const;
+
+  /// Rows of a full batch: looks back through nodes that keep elements as they are to a batch;
+  /// kUnknownDim where there is none.
+  virtual int64_t batch_rows() const;
+  /// What with_options set last.
+  virtual DataOptions options() const;
+
+ protected:
+  const DatasetNode& input() const { return *inputs_.front(); }
+  /// Leading dimension that all leaves of the spec agree on; kUnknownDim if there is none.
+  int64_t static_rows() const;
+
+ private:
+  const std::string operation_;
+  const ElementSpec spec_;
+  const std::vector<std::shared_ptr<const DatasetNode>> inputs_;
+};
+using NodePtr = std::shared_ptr<const DatasetNode>;
+
+/// A new pass over a node, in elements or in row numbers.
+template <class T>
+std::unique_ptr<Stream<T>> open_stream(const DatasetNode& node) {
+  if constexpr (std::is_same_v<T, Element>) {
+    return node.make_stream();
+  } else {
+    return node.make_row_stream();
+  }
+}
+
+/// Rows of `source` in the order of `order`, one element each.
+std::unique_ptr<ElementStream> stream_rows(std::shared_ptr<const RowSource> source,
+                                           std::unique_ptr<RowStream> order);
+
+}  // namespace cohort::internal

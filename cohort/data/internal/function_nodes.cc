@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// map and filter on the thread that reads. What a function throws arrives there with the number
+// of the element and the place in the pipeline before its text.
+#include <c10/util/Exception.h>
+
+#include <exception>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/parallel_map.h"
+#include "cohort/runtime/topology.h"
+
+namespace cohort::internal {
+namespace {
+
+class MapStream final : public ElementStream {
+ public:
+  MapStream(MapCall call, std::unique_ptr<ElementStream> input)
+      : call_(std::move(call)), input_(std::move(input)) {}
+
+  bool next(Element& out) override {
+    Element element;
+    if (!input_->next(element)) return false;
+    out = call_(element, index_++);
+    return true;
+  }
+
+ private:
+  const MapCall call_;
+  const std::unique_ptr<ElementStream> input_;
+  int64_t index_ = 0;
+};
+
+class MapNode final : public DatasetNode {
+ public:
+  MapNode(const NodePtr& input, ElementFunction fn, ElementSpec result, int threads)
+      : DatasetNode("map", std::move(result), {input}), fn_(std::move(fn)), threads_(threads) {}
+
+  int64_t cardinality() const override { return input().cardinality(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    auto node = std::static_pointer_cast<const MapNode>(shared_from_this());
+    MapCall call = [node](const Element& e, int64_t index) { return node->call(e, index); };
+    if (threads_ == 1) return std::make_unique<MapStream>(std::move(call), input().make_stream());
+    return make_parallel_map_stream(std::move(call), input().make_stream(), threads_);
+  }
+
+ private:
+  Element call(const Element& element, int64_t index) const {
+    try {
+      Element out = fn_(element);
+      COHORT_CHECK_ARG(spec().compatible_with(out), "expected a result like ", spec().to_string(),
+                       ", got ", out.spec().to_string());
+      return out;
+    } catch (...) {
+      rethrow_with_context(str_cat(tag(), " element ", index, " of ", path()));
+    }
+  }
+
+  const ElementFunction fn_;
+  const int threads_;
+};
+
+class FilterStream final : public ElementStream {
+ public:
+  FilterStream(NodePtr node, const ElementPredicate& predicate,
+               std::unique_ptr<ElementStream> input)
+      : node_(std::move(node)), predicate_(predicate), input_(std::move(input)) {}
+
+  bool next(Element& out) override {
+    while (input_->next(out)) {
+      if (keeps(out, index_++)) return true;
+    }
+    return false;
+  }
+
+ private:
+  bool keeps(const Element& element, int64_t index) const {
+    try {
+      return predicate_(element);
+    } catch (...) {
+      rethrow_with_context(str_cat(node_->tag(), " element ", index, " of ", node_->path()));
+    }
+  }
+
+  const NodePtr node_;
+  const ElementPredicate& predicate_;  ///< Owned by node_.
+  const std::unique_ptr<ElementStream> input_;
+  int64_t index_ = 0;
+};
+
+class FilterNode final : public DatasetNode {
+ public:
+  FilterNode(const NodePtr& input, ElementPredicate predicate)
+      : DatasetNode("filter", input->spec(), {input}), predicate_(std::move(predicate)) {}
+
+  int64_t cardinality() const override { return kUnknownCardinality; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<FilterStream>(shared_from_this(), predicate_, input().make_stream());
+  }
+  int64_t batch_rows() const override { return input().batch_rows(); }
+
+ private:
+  const ElementPredicate predicate_;
+};
+
+[[noreturn]] void throw_as(ErrorCode code, const std::string& text) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      std::throw_with_nested(InvalidArgument(text));
+    case ErrorCode::kFailedPrecondition:
+      std::throw_with_nested(FailedPrecondition(text));
+    case ErrorCode::kDeadlineExceeded:
+      std::throw_with_nested(DeadlineExceeded(text));
+    case ErrorCode::kCancelled:
+      std::throw_with_nested(Cancelled(text));
+    case ErrorCode::kDataLoss:
+      std::throw_with_nested(DataLoss(text));
+    case ErrorCode::kUnimplemented:
+      std::throw_with_nested(Unimplemented(text));
+    case ErrorCode::kInternal:
+      std::throw_with_nested(Internal(text));
+    default:
+      std::throw_with_nested(Error(code, text));
+  }
+}
+
+}  // namespace
+
+void rethrow_with_context(const std::string& where) {
+  try {
+    throw;
+  } catch (const Unavailable& e) {
+    std::throw_with_nested(Unavailable(where + ": " + e.what(), e.peer()));
+  } catch (const Error& e) {
+    throw_as(e.code(), where + ": " + e.what());
+  } catch (const c10::Error& e) {
+    throw_as(ErrorCode::kUnknown, where + ": " + e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    throw_as(ErrorCode::kUnknown, where + ": " + e.what());
+  }
+  // Anything else is not ours to name, and goes on as it is.
+}
+
+NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
+                      const MapOptions& options) {
+  COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune,
+                   "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
+                   options.parallel_calls);
+  const int threads = options.parallel_calls == kAutotune ? usable_cores() : options.parallel_calls;
+  ElementSpec spec = options.spec ? *options.spec : std::move(result);
+  return std::make_shared<MapNode>(input, std::move(fn), std::move(spec), threads);
+}
+
+NodePtr make_filter_node(NodePtr input, ElementPredicate predicate) {
+  return std::make_shared<FilterNode>(input, std::move(predicate));
+}
+
+}  // namespace cohort::internal

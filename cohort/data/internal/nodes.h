@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Makers of the nodes behind Dataset's verbs; each checks its arguments when it is called.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "cohort/data/internal/dataset_node.h"
+
+namespace cohort::internal {
+
+// Sources.
+NodePtr make_tensors_node(Element element);
+NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source);
+NodePtr make_generator_node(std::function<std::function<std::optional<Element>()>()> make,
+                            ElementSpec spec);
+
+// The same elements, in another number or order; these keep the index path open.
+NodePtr make_take_node(NodePtr input, int64_t count);
+NodePtr make_skip_node(NodePtr input, int64_t count);
+NodePtr make_repeat_node(NodePtr input, int64_t count);
+NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index);
+NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options);
+
+// Batches.
+NodePtr make_batch_node(NodePtr input, int64_t size, const BatchOptions& options);
+NodePtr make_unbatch_node(NodePtr input);
+
+// Functions.
+using ElementFunction = std::function<Element(const Element&)>;
+using ElementPredicate = std::function<bool(const Element&)>;
+NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
+                      const MapOptions& options);
+NodePtr make_filter_node(NodePtr input, ElementPredicate predicate);
+
+// Several inputs, or one more component.
+NodePtr make_zip_node(std::vector<NodePtr> inputs);
+NodePtr make_concatenate_node(NodePtr first, NodePtr second);
+NodePtr make_enumerate_node(NodePtr input, int64_t start);
+
+// Between the pipeline and its reader.
+NodePtr make_cache_node(NodePtr input);
+NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size);
+NodePtr make_options_node(NodePtr input, DataOptions options);
+
+/// Throws the current exception again with `where` before its text, as the same class of Error
+/// (any other exception as Error kUnknown), the original nested in it.
+[[noreturn]] void rethrow_with_context(const std::string& where);
+
+}  // namespace cohort::internal

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where elements come from: memory and generators.
+#include "cohort/base/check.h"
+#include "cohort/data/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+class OneElementStream final : public ElementStream {
+ public:
+  explicit OneElementStream(Element element) : element_(std::move(element)) {}
+  bool next(Element& out) override {
+    if (done_) return false;
+    done_ = true;
+    out = element_;
+    return true;
+  }
+
+ private:
+  const Element element_;
+  bool done_ = false;
+};
+
+class TensorsNode final : public DatasetNode {
+ public:
+  explicit TensorsNode(Element element)
+      : DatasetNode("from_tensors", element.spec(), {}), element_(std::move(element)) {}
+  int64_t cardinality() const override { return 1; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<OneElementStream>(element_);
+  }
+
+ private:
+  const Element element_;
+};
+
+class CountingStream final : public RowStream {
+ public:
+  explicit CountingStream(int64_t size) : size_(size) {}
+  bool next(int64_t& out) override {
+    if (row_ == size_) return false;
+    out = row_++;
+    return true;
+  }
+
+ private:
+  const int64_t size_;
+  int64_t row_ = 0;
+};
+
+class RowsNode final : public DatasetNode {
+ public:
+  RowsNode(std::string operation, std::shared_ptr<const RowSource> source)
+      : DatasetNode(std::move(operation), source->spec(), {}), source_(std::move(source)) {}
+  int64_t cardinality() const override { return source_->size(); }
+  std::shared_ptr<const RowSource> row_source() const override { return source_; }
+  std::unique_ptr<RowStream> make_row_stream() const override {
+    return std::make_unique<CountingStream>(source_->size());
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return stream_rows(source_, make_row_stream());
+  }
+
+ private:
+  const std::shared_ptr<const RowSource> source_;
+};
+
+using Generator = std::function<std::optional<Element>()>;
+
+class GeneratorStream final : public ElementStream {
+ public:
+  GeneratorStream(NodePtr node, Generator generator)
+      : node_(std::move(node)), generator_(std::move(generator)) {}
+
+  bool next(Element& out) override {
+    if (generator_ == nullptr) return false;
+    std::optional<Element> element = call();
+    if (!element) {
+      generator_ = nullptr;
+      return false;
+    }
+    COHORT_CHECK_ARG(node_->spec().compatible_with(*element), node_->tag(), " element ", index_,
+                     ": expected ", node_->spec().to_string(), ", got ",
+                     element->spec().to_string());
+    ++index_;
+    out = std::move(*element);
+    return true;
+  }
+
+ private:
+  std::optional<Element> call() {
+    try {
+      return generator_();
+    } catch (...) {
+      rethrow_with_context(str_cat(node_->tag(), " element ", index_));
+    }
+  }
+
+  const NodePtr node_;
+  Generator generator_;
+  int64_t index_ = 0;
+};
+
+class GeneratorNode final : public DatasetNode {
+ public:
+  GeneratorNode(std::function<Generator()> make, ElementSpec spec)
+      : DatasetNode("from_generator", std::move(spec), {}), make_(std::move(make)) {}
+  int64_t cardinality() const override { return kUnknownCardinality; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<GeneratorStream>(shared_from_this(), make_());
+  }
+
+ private:
+  const std::function<Generator()> make_;
+};
+
+}  // namespace
+
+NodePtr make_tensors_node(Element element) {
+  COHORT_CHECK_ARG(element.has_value(), "[dataset.from_tensors] expected an element, got none");
+  return std::make_shared<TensorsNode>(std::move(element));
+}
+
+NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source) {
+  return std::make_shared<RowsNode>(std::move(operation), std::move(source));
+}
+
+NodePtr make_generator_node(std::function<Generator()> make, ElementSpec spec) {
+  COHORT_CHECK_ARG(make != nullptr, "[dataset.from_generator] expected a function, got none");
+  return std::make_shared<GeneratorNode>(std::move(make), std::move(spec));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options of datasets. Members are only ever appended.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cohort/data/element_spec.h"
+
+namespace cohort::data {
+
+/// How the workers of a cluster share a dataset. TF: tf.data.experimental.AutoShardPolicy.
+enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
+
+inline constexpr int kAutotune = -1;
+/// Cardinality of a dataset that repeats for ever.
+inline constexpr int64_t kInfiniteCardinality = -1;
+/// Cardinality of a dataset that has to be read to know.
+inline constexpr int64_t kUnknownCardinality = -2;
+
+struct DataOptions {
+  AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
+  bool deterministic = true;  ///< False permits parallel map functions to deliver out of order.
+};
+
+struct ShuffleOptions {
+  /// Without: derived from set_seed if that was called, else another order in every process.
+  std::optional<uint64_t> seed = {};
+  /// Another order in every pass; each pass's order still follows from the seed.
+  bool reshuffle_each_iteration = true;
+};
+
+struct BatchOptions {
+  bool drop_remainder = false;  ///< Leaves out a last batch with fewer elements.
+};
+
+struct MapOptions {
+  /// Calls that may run at once, on background threads; 1: on the thread that reads.
+  /// kAutotune: one per usable core.
+  int parallel_calls = 1;
+  /// False permits another order (today the order is kept all the same).
+  bool deterministic = true;
+  /// What the function returns, where its types do not say; checked against every element.
+  std::optional<ElementSpec> spec = {};
+};
+
+/// How a batch of n rows is cut into R pieces for R replicas.
+enum class SplitRule {
+  /// Full batches of G rows: the first G mod R pieces have ceil(G/R) rows, the others floor(G/R).
+  /// A batch of fewer rows fills these sizes from the first piece on; what is left is empty.
+  /// Where G is not known: kEven.
+  kRebatch,
+  /// Every batch: pieces of ceil(n/R) rows, the last ones shorter or empty.
+  kEven,
+};
+
+}  // namespace cohort::data
