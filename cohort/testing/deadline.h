@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A test that waits for other threads must not be able to hang in silence:
+//
+//   run_with_deadline(std::chrono::seconds(20), [&] { group.run(body); });
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <source_location>
+#include <thread>
+#include <utility>
+
+namespace cohort::testing {
+
+/// Runs fn on the calling thread. If it has not returned within `limit`, a watching thread writes
+/// where the call stands to standard error and aborts the process: what hangs cannot be unwound.
+/// Errors: what fn throws. Threads: any number of calls at the same time, nested ones too.
+template <class F>
+decltype(auto) run_with_deadline(std::chrono::seconds limit, F&& fn,
+                                 std::source_location where = std::source_location::current()) {
+  struct Watch {
+    Watch(std::chrono::seconds limit, std::source_location where)
+        : thread([this, limit, where] {
+            std::unique_lock lock(mutex);
+            if (over.wait_for(lock, limit, [this] { return done; })) return;
+            std::fprintf(stderr, "%s:%u: not finished after %lld s\n", where.file_name(),
+                         static_cast<unsigned>(where.line()),
+                         static_cast<long long>(limit.count()));
+            std::abort();
+          }) {}
+    ~Watch() {
+      {
+        std::scoped_lock lock(mutex);
+        done = true;
+      }
+      over.notify_one();
+      thread.join();
+    }
+    std::mutex mutex;
+    std::condition_variable over;
+    bool done = false;  // guarded by mutex
+    std::thread thread;
+  };
+  Watch watch(limit, where);
+  return std::forward<F>(fn)();
+}
+
+}  // namespace cohort::testing
