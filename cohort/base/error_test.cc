@@ -48,6 +48,15 @@ TEST(FunctionRef, CallsWhatItRefersTo) {
   ref(3);
   ref(4);
   EXPECT_EQ(sum, 7);
+  const auto constant = [] { return 8; };
+  EXPECT_EQ(internal::FunctionRef<int()>(constant)(), 8);
+}
+
+int twice(int x) { return 2 * x; }
+
+TEST(FunctionRef, TakesPlainFunctions) {
+  internal::FunctionRef<int(int)> ref = twice;
+  EXPECT_EQ(ref(21), 42);
 }
 
 }  // namespace

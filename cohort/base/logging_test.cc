@@ -13,7 +13,7 @@ TEST(Logging, WritesTensorFlowsLineFormat) {
   EXPECT_TRUE(testing::internal::RE::FullMatch(
       line,
       testing::internal::RE(
-          "^....-..-.. ..:..:..\\........: E cohort/base/logging_test.cc:.*] lost 3 peers\n$")))
+          "^....-..-.. ..:..:..\\.......: E cohort/base/logging_test.cc:.*] lost 3 peers\n$")))
       << line;
 }
 
