@@ -36,16 +36,22 @@ void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old, int spins
 }
 
 void Barrier::arrive() {
+  // In this order: a failure after the look at the state moves the generation on, and one before
+  // the generation was read shows in the state. The other way round its wake-up could be missed.
+  const uint32_t generation = generation_.load(std::memory_order_seq_cst);
   if (poisoned()) throw_failure();
-  const uint32_t generation = generation_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_seq_cst) + 1 == members_) {
     arrived_.store(0, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_seq_cst);
     generation_.notify_all();
     return;
   }
-  // Both orders of arrive() here and leave() there are caught: each writes first, then looks.
-  if (left_.load(std::memory_order_seq_cst) > 0) fail(kDiverged);
+  // Both orders of arrive() here and leave() there are caught: each writes first, then looks. Who
+  // leaves after this meeting has moved the generation on before, and is no divergence.
+  if (left_.load(std::memory_order_seq_cst) > 0 &&
+      generation_.load(std::memory_order_seq_cst) == generation) {
+    fail(kDiverged);
+  }
   wait_while_equal(generation_, generation, spins_);
   if (poisoned()) throw_failure();
 }

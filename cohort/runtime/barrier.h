@@ -24,7 +24,7 @@ void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old, int spins
 /// thread would then keep the one it waits for from running.
 int spins_before_parking(int threads);
 
-/// Threads: arrive() and leave() from the members' threads, reset() while none is inside.
+/// Threads: all from the members' threads, but reset() only while none is inside.
 class Barrier {
  public:
   Barrier(int members, int spins) : members_(members), spins_(spins) {}
@@ -40,6 +40,10 @@ class Barrier {
   /// Wakes everybody who waits, and fails all who come later.
   void poison();
   bool poisoned() const { return state_.load(std::memory_order_acquire) != kFine; }
+  /// Throws what arrive() would, if it would throw.
+  void check() const {
+    if (poisoned()) throw_failure();
+  }
 
   void reset();
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/barrier.h"
@@ -45,13 +46,20 @@ struct ReplicaGroup::Workers {
   std::vector<std::jthread> threads;
 };
 
-ReplicaGroup::ReplicaGroup(ReplicaGroupOptions options)
-    : options_(options),
-      workers_(
-          std::make_unique<Workers>(options.replicas, spins_before_parking(options.replicas))) {
+namespace {
+
+ReplicaGroupOptions checked(const ReplicaGroupOptions& options) {
   COHORT_CHECK_ARG(options.replicas >= 1, "[replica_group] expected at least 1 replica, got ",
                    options.replicas);
+  return options;
 }
+
+}  // namespace
+
+ReplicaGroup::ReplicaGroup(ReplicaGroupOptions options)
+    : options_(checked(options)),
+      workers_(
+          std::make_unique<Workers>(options.replicas, spins_before_parking(options.replicas))) {}
 
 ReplicaGroup::~ReplicaGroup() {
   workers_->stop.store(true, std::memory_order_release);
@@ -59,11 +67,13 @@ ReplicaGroup::~ReplicaGroup() {
   workers_->started.notify_all();
 }
 
-uint64_t ReplicaGroup::epoch(int replica) const { return workers_->members[replica].epoch; }
+uint64_t ReplicaGroup::epoch(int replica) const {
+  return size() == 1 ? 1 : workers_->members[replica].epoch;
+}
 
 void ReplicaGroup::start_workers() {
   Workers& w = *workers_;
-  for (int replica = 1; replica < size(); ++replica) {
+  for (int replica = static_cast<int>(w.threads.size()) + 1; replica < size(); ++replica) {
     w.threads.emplace_back([this, replica, &w] {
       set_thread_name(str_cat("replica-", replica));
       IntraOpThreads threads(options_.intra_op_threads);
@@ -82,10 +92,12 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
   ReplicaScope scope(this, replica, size());
+  ++self.epoch;  // the end of the run before was a meeting of all
   try {
     body(replica);
     w.barrier.leave();
   } catch (const PeerFailed&) {
+    if (self.error) return;  // its own merge function failed before, and it went on
     self.error = std::current_exception();
     self.follower = true;
   } catch (...) {
@@ -96,22 +108,33 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
 }
 
 void ReplicaGroup::run(FunctionRef<void(int)> body) {
+  if (size() == 1) return run_alone(body);
   COHORT_CHECK_STATE(current_replica_group() != this,
                      "[strategy.run] expected cross-replica context outside of every run, got a "
                      "call from inside run or merge_call of the same strategy");
   std::scoped_lock lock(run_mutex_);
+  run_together(body);
+}
+
+void ReplicaGroup::run_alone(FunctionRef<void(int)> body) {
+  ReplicaScope scope(this, 0, 1);
+  IntraOpThreads threads(options_.intra_op_threads);
+  FlushDenormals flush;
+  body(0);
+}
+
+void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   Workers& w = *workers_;
-  if (size() > 1 && w.threads.empty()) start_workers();
+  start_workers();
   w.barrier.reset();
   for (Workers::Member& member : w.members) member.error = nullptr;
 
   w.body = &body;
   w.running.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);
   w.started.fetch_add(1, std::memory_order_acq_rel);
-  if (size() > 1) w.started.notify_all();
+  w.started.notify_all();
   {
-    std::optional<IntraOpThreads> threads;
-    if (options_.intra_op_threads > 0) threads.emplace(options_.intra_op_threads);
+    IntraOpThreads threads(options_.intra_op_threads);
     FlushDenormals flush;
     run_replica(0, body);
   }
@@ -120,26 +143,46 @@ void ReplicaGroup::run(FunctionRef<void(int)> body) {
     wait_while_equal(w.running, left, w.spins);
   }
   w.merged.reset();
+  rethrow_first_error();
+}
 
-  std::exception_ptr follower;
-  for (Workers::Member& member : w.members) {
-    if (member.error && !member.follower) std::rethrow_exception(member.error);
-    if (member.error && !follower) follower = member.error;
+void ReplicaGroup::rethrow_first_error() {
+  std::exception_ptr first;
+  bool first_is_follower = true;
+  for (Workers::Member& member : workers_->members) {
+    const std::exception_ptr error = std::exchange(member.error, nullptr);
+    if (!error || !first_is_follower || (first && member.follower)) continue;
+    first = error;
+    first_is_follower = member.follower;
   }
-  if (follower) std::rethrow_exception(follower);
+  if (first) std::rethrow_exception(first);
+  workers_->barrier.check();  // a failure that every replica's function has swallowed
 }
 
 void ReplicaGroup::barrier() {
   Workers& w = *workers_;
-  if (size() > 1) w.barrier.arrive();
-  ++w.members[current_replica()].epoch;
+  const int replica = checked_replica();
+  if (size() == 1) return;
+  w.barrier.arrive();
+  ++w.members[replica].epoch;
+}
+
+int ReplicaGroup::checked_replica() const {
+  COHORT_CHECK_STATE(current_replica_group() == this && current_replica() >= 0,
+                     "[replica_context.merge_call] expected a replica of this strategy, got ",
+                     current_replica() >= 0 ? "one of another strategy" : "cross-replica context");
+  return current_replica();
 }
 
 std::shared_ptr<void> ReplicaGroup::merge(
     const void* tag, const void* argument,
     FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body) {
   Workers& w = *workers_;
-  const int replica = current_replica();
+  const int replica = checked_replica();
+  if (size() == 1) {
+    ReplicaScope cross_replica(this, -1, 1);
+    return body(std::span<const void* const>(&argument, 1));
+  }
   w.members[replica].tag = tag;
   w.members[replica].argument = argument;
   barrier();
@@ -156,7 +199,10 @@ std::shared_ptr<void> ReplicaGroup::merge(
       ReplicaScope cross_replica(this, -1, size());
       w.merged = body(w.arguments);
     } catch (...) {
-      // Even if the caller's function swallows this, nobody may pass another merge point.
+      // Even if the caller's function swallows this, nobody may pass another merge point, and
+      // the caller of run() gets it.
+      w.members[0].error = std::current_exception();
+      w.members[0].follower = false;
       w.barrier.poison();
       throw;
     }

@@ -6,7 +6,8 @@
 //   ReplicaGroup group({.replicas = 2});
 //   group.run([&](int replica) { ...; group.barrier(); ... });
 //
-// Replica 0 runs on the caller's thread. A group of one is the identity: no thread, no barrier.
+// Replica 0 runs on the caller's thread. A group of one is the identity: no thread, no barrier, no
+// lock, and several threads may run it at once.
 #pragma once
 
 #include <cstdint>
@@ -39,18 +40,21 @@ class ReplicaGroup {
   ///         their next barrier. FailedPrecondition inside a run of the same group.
   void run(FunctionRef<void(int replica)> body);
 
-  /// Waits for all replicas. Errors: as Barrier::arrive.
+  /// Waits for all replicas.
+  /// Errors: as Barrier::arrive; FailedPrecondition outside of a replica of this group.
   void barrier();
 
   /// A merge point: when all replicas have come, `body` of replica 0 runs once, in cross-replica
   /// context, with every replica's `argument`; all get its result. Arguments stay valid meanwhile.
-  /// Errors: FailedPrecondition on every replica if their tags differ; what `body` throws reaches
-  ///         the caller of run().
+  /// Errors: FailedPrecondition if the tags differ. This and what `body` throws is thrown on
+  ///         replica 0, unwinds the others, and reaches the caller of run() even if replica 0's
+  ///         function swallows it.
   std::shared_ptr<void> merge(
       const void* tag, const void* argument,
       FunctionRef<std::shared_ptr<void>(std::span<const void* const> arguments)> body);
 
-  /// Merge points of this run and all before it; a fence for buffers that other replicas read.
+  /// Counts the meetings of all replicas that this one has passed (barriers and starts of runs):
+  /// what others read before their next meeting is free again when it has grown. From 1 in a run.
   uint64_t epoch(int replica) const;
 
   /// True if the cores of replicas 0 and 1 share a cache: a round trip between them takes less
@@ -60,7 +64,11 @@ class ReplicaGroup {
  private:
   struct Workers;
   void start_workers();
+  void run_alone(FunctionRef<void(int)> body);
+  void run_together(FunctionRef<void(int)> body);
   void run_replica(int replica, FunctionRef<void(int)> body);
+  void rethrow_first_error();
+  int checked_replica() const;
 
   const ReplicaGroupOptions options_;
   std::mutex run_mutex_;  // one run at a time

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/runtime/tensor.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -80,8 +82,22 @@ void copy_to(const Tensor& t, void* out, DType dtype) {
 void check_data_size(std::size_t got, const Shape& shape) {
   const int64_t expected =
       std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  COHORT_CHECK_ARG(std::all_of(shape.begin(), shape.end(), [](int64_t d) { return d >= 0; }),
+                   "[from_vector] expected a shape without unknown dimensions, got ",
+                   bracketed(shape));
   COHORT_CHECK_ARG(static_cast<int64_t>(got) == expected, "[from_vector] expected ", expected,
                    " values for shape ", bracketed(shape), ", got ", got);
+}
+
+void check_defined(const Tensor& t) {
+  COHORT_CHECK_ARG(t.defined(), "[to_vector] expected a tensor, got an empty handle");
+}
+
+Tensor number_over(const at::Scalar& a, const Tensor& t) {
+  Tensor number = at::scalar_to_tensor(a, t.device());
+  // As in `t / a`: a number does not widen the tensor's type.
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return number.div(t);
 }
 
 }  // namespace internal

@@ -60,13 +60,9 @@ inline constexpr DType dtype_of = c10::CppTypeToScalarType<T>::value;
 /// Errors: InvalidArgument unless data.size() is the product of `shape`.
 template <class T>
 Tensor from_vector(const std::vector<T>& data, const Shape& shape);
-/// A host copy in row-major order, converted to T.
+/// A host copy in row-major order, converted to T. Errors: InvalidArgument for an empty handle.
 template <class T>
-std::vector<T> to_vector(const Tensor& t) {
-  std::vector<T> out(static_cast<std::size_t>(t.numel()));
-  internal::copy_to(t, out.data(), internal::dtype_of<T>);
-  return out;
-}
+std::vector<T> to_vector(const Tensor& t);
 
 /// A class that reads as a tensor (Variable, Gradient, PerReplica<Tensor>) joins the operators by
 /// this member.
@@ -90,12 +86,33 @@ decltype(auto) read_operand(const T& x) {
   }
 }
 void check_data_size(std::size_t got, const Shape& shape);
+void check_defined(const Tensor& t);
+/// a / t, rounded once: t.reciprocal().mul(a) gives 49 / 49 < 1.
+Tensor number_over(const at::Scalar& a, const Tensor& t);
 }  // namespace internal
 
 template <class T>
 Tensor from_vector(const std::vector<T>& data, const Shape& shape) {
   internal::check_data_size(data.size(), shape);
-  return internal::copy_of(data.data(), shape, internal::dtype_of<T>);
+  if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> holds bits
+    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    return internal::copy_of(bytes.data(), shape, kBool);
+  } else {
+    return internal::copy_of(data.data(), shape, internal::dtype_of<T>);
+  }
+}
+
+template <class T>
+std::vector<T> to_vector(const Tensor& t) {
+  internal::check_defined(t);
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+  std::vector<Stored> out(static_cast<std::size_t>(t.numel()));
+  internal::copy_to(t, out.data(), internal::dtype_of<T>);
+  if constexpr (std::is_same_v<T, bool>) {
+    return {out.begin(), out.end()};
+  } else {
+    return out;
+  }
 }
 
 // These lose to ATen's own operators where a unit includes ATen/ATen.h: they are templates.
@@ -114,7 +131,7 @@ Tensor from_vector(const std::vector<T>& data, const Shape& shape) {
 COHORT_DEFINE_OPERATOR(+, add, t.add(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(-, sub, t.neg().add(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(*, mul, t.mul(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(/, div, t.reciprocal().mul(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(/, div, internal::number_over(at::Scalar(a), t))
 COHORT_DEFINE_OPERATOR(<, lt, t.gt(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(>, gt, t.lt(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(<=, le, t.ge(at::Scalar(a)))

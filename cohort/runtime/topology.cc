@@ -10,17 +10,21 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace cohort::internal {
 namespace {
 
-int cores_of_affinity() {
+// The logical CPUs that this process may run on; empty where the kernel does not say.
+std::vector<int> allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) {
-    return static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
-  return CPU_COUNT(&set);
+  return cpus;
 }
 
 // cgroup v2: "<quota|max> <period>" in cpu.max of our own group, else of the root.
@@ -42,10 +46,10 @@ int cores_of_quota(int otherwise) {
   return otherwise;
 }
 
-// Distinct (package, core) pairs; hyper-threads of one core count once.
-int physical_cores(int otherwise) {
+// Distinct (package, core) pairs among `cpus`; hyper-threads of one core count once.
+int physical_cores(const std::vector<int>& cpus, int otherwise) {
   std::set<std::pair<int, int>> cores;
-  for (unsigned cpu = 0; cpu < std::thread::hardware_concurrency(); ++cpu) {
+  for (const int cpu : cpus) {
     const std::string base = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     std::ifstream core_file(base + "core_id");
     std::ifstream package_file(base + "physical_package_id");
@@ -58,8 +62,10 @@ int physical_cores(int otherwise) {
 }
 
 int count_usable_cores() {
-  const int affinity = std::max(1, cores_of_affinity());
-  return std::max(1, std::min({affinity, cores_of_quota(affinity), physical_cores(affinity)}));
+  const std::vector<int> cpus = allowed_cpus();
+  const int logical = cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency())
+                                   : static_cast<int>(cpus.size());
+  return std::max(1, std::min({logical, cores_of_quota(logical), physical_cores(cpus, logical)}));
 }
 
 }  // namespace
