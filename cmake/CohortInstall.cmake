@@ -2,8 +2,9 @@
 include(CMakePackageConfigHelpers)
 
 get_property(_cohort_layers GLOBAL PROPERTY COHORT_LAYERS)
-install(TARGETS ${_cohort_layers} EXPORT cohortTargets
+install(TARGETS ${_cohort_layers} cohort_cohort EXPORT cohortTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
 set(_cohort_package "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
 install(EXPORT cohortTargets NAMESPACE cohort:: DESTINATION ${_cohort_package})
 configure_package_config_file(cmake/cohortConfig.cmake.in
@@ -14,3 +15,4 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/cohortConfig.cmake"
               "${CMAKE_CURRENT_BINARY_DIR}/cohortConfigVersion.cmake"
               cmake/FindLibTorch.cmake
         DESTINATION ${_cohort_package})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,6 +1,11 @@
-# cohort_layer: one static library per folder.
-# cohort_test: one test program (and ctest entry) per folder.
-# cohort_program: an example, benchmark or application.
+# The four kinds of targets that the tree is made of:
+#
+#   cohort_layer    one library per folder: cohort::<folder>
+#   cohort_umbrella cohort::cohort, which links every layer and installs cohort/cohort.h
+#   cohort_test     one test program, and one ctest entry, per folder
+#   cohort_program  an example, a benchmark, an application
+#
+# File lists stand in the folders' CMakeLists.txt, without globs: they are its table of contents.
 
 include(GNUInstallDirs)
 set_property(GLOBAL PROPERTY COHORT_LAYERS "")
@@ -16,99 +21,160 @@ function(cohort_compile_settings target)
     target_compile_options(${target} PRIVATE -fsanitize=${COHORT_SANITIZER} -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${COHORT_SANITIZER})
     if(COHORT_SANITIZER MATCHES "undefined")
-      target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined)
-      # LibTorch hides the type information of many classes.
-      target_compile_options(${target} PRIVATE -fno-sanitize=vptr)
+      # LibTorch hides the type information of many classes, so `vptr` cannot look at them.
+      target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined -fno-sanitize=vptr)
+    endif()
+    if(COHORT_SANITIZER MATCHES "thread")
+      # A fence is invisible to ThreadSanitizer; what it then reports is listed in tools/tsan.supp.
+      target_compile_options(${target} PRIVATE -Wno-tsan)
     endif()
   endif()
 endfunction()
 
-# Each precompiled header is built once and lent to all targets that want it.
-function(cohort_precompiled kind)
-  if(TARGET cohort_pch_${kind} OR NOT COHORT_USE_PCH)
-    return()
-  endif()
-  set(source "${CMAKE_BINARY_DIR}/pch_${kind}.cc")
-  if(NOT EXISTS "${source}")
-    file(WRITE "${source}" "namespace cohort::internal { void pch_${kind}() {} }\n")
-  endif()
-  add_library(cohort_pch_${kind} STATIC EXCLUDE_FROM_ALL "${source}")
-  cohort_compile_settings(cohort_pch_${kind})
-  target_link_libraries(cohort_pch_${kind} PRIVATE LibTorch::torch Threads::Threads)
-  target_precompile_headers(cohort_pch_${kind} PRIVATE ${ARGN})
-endfunction()
-
+# Lends one of three precompiled headers, each compiled once: `plain_test` (tests without LibTorch),
+# `test` (tests with it), `tensor` (layers with it). The compiler wants equal -fPIC, -fsanitize and
+# definitions on both sides; -Winvalid-pch, which CMake adds, says where they differ.
 function(cohort_use_precompiled target kind)
   if(NOT COHORT_USE_PCH)
     return()
   endif()
-  if(kind STREQUAL "test")
-    cohort_precompiled(test <gtest/gtest.h> <ATen/core/Tensor.h> <functional> <map> <memory>
-                       <optional> <string> <vector>)
-  else()
-    cohort_precompiled(tensor <ATen/core/Tensor.h> <functional> <map> <memory> <optional>
-                       <string> <vector>)
+  set(headers <algorithm> <functional> <map> <memory> <optional> <string> <vector>)
+  if(kind MATCHES "test")
+    list(PREPEND headers <gtest/gtest.h>)
   endif()
-  target_precompile_headers(${target} REUSE_FROM cohort_pch_${kind})
+  if(NOT kind STREQUAL "plain_test")
+    list(PREPEND headers <ATen/core/Tensor.h>)
+  endif()
+  set(lender cohort_pch_${kind})
+  if(NOT TARGET ${lender})
+    set(source "${CMAKE_BINARY_DIR}/pch_${kind}.cc")
+    if(NOT EXISTS "${source}")
+      file(WRITE "${source}" "namespace cohort::internal { void pch_${kind}() {} }\n")
+    endif()
+    add_library(${lender} STATIC EXCLUDE_FROM_ALL "${source}")
+    cohort_compile_settings(${lender})
+    if(kind STREQUAL "tensor")
+      set_target_properties(${lender} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    endif()
+    target_link_libraries(${lender} PRIVATE LibTorch::torch Threads::Threads)
+    if(kind MATCHES "test")
+      target_link_libraries(${lender} PRIVATE GTest::gtest)
+    endif()
+    target_precompile_headers(${lender} PRIVATE ${headers})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${lender})
+endfunction()
+
+# Whether a target, or a layer beneath it, uses LibTorch.
+function(cohort_uses_torch out)
+  set(${out} OFF PARENT_SCOPE)
+  foreach(target ${ARGN})
+    get_target_property(uses ${target} COHORT_USES_TORCH)
+    if(uses)
+      set(${out} ON PARENT_SCOPE)
+    endif()
+  endforeach()
 endfunction()
 
 # cohort_layer(NAME HEADERS... SOURCES... DEPS... [TORCH] [PRIVATE_DEPS...])
-# TORCH: the folder uses tensors (and the precompiled tensor header).
+#
+# HEADERS are public and installed (internal/ ones that public headers include as well). TORCH: the
+# folder uses tensors. DEPS name folders, PRIVATE_DEPS CMake targets of other projects. The folder
+# `testing` serves the tests only: it is neither installed nor part of cohort::cohort.
 function(cohort_layer name)
   cmake_parse_arguments(arg "TORCH" "" "HEADERS;SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target cohort_${name})
+  list(TRANSFORM arg_DEPS PREPEND cohort_)
+  cohort_uses_torch(torch ${arg_DEPS})
   if(arg_SOURCES)
-    add_library(${target} STATIC ${arg_SOURCES})
     set(scope PUBLIC)
+    add_library(${target} STATIC ${arg_SOURCES})
     cohort_compile_settings(${target})
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     if(arg_TORCH)
       cohort_use_precompiled(${target} tensor)
     endif()
   else()
-    add_library(${target} INTERFACE)
     set(scope INTERFACE)
+    add_library(${target} INTERFACE)
+    target_compile_features(${target} INTERFACE cxx_std_20)
   endif()
   add_library(cohort::${name} ALIAS ${target})
+  if(arg_TORCH OR torch)
+    set_target_properties(${target} PROPERTIES COHORT_USES_TORCH ON)
+  endif()
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(${target} ${scope}
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-  list(TRANSFORM arg_DEPS PREPEND cohort_)
-  target_link_libraries(${target} ${scope} ${arg_DEPS})
-  if(arg_TORCH)
-    target_link_libraries(${target} ${scope} LibTorch::torch)
-  endif()
+  target_link_libraries(${target} ${scope} ${arg_DEPS} $<$<BOOL:${arg_TORCH}>:LibTorch::torch>)
   if(arg_PRIVATE_DEPS)
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_DEPS})
   endif()
-  foreach(header ${arg_HEADERS})
-    cmake_path(GET header PARENT_PATH folder)
-    file(RELATIVE_PATH here "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}/${folder}")
-    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${here} COMPONENT headers)
-  endforeach()
+  if(name STREQUAL "testing")
+    return()
+  endif()
+  cohort_install_headers(${arg_HEADERS})
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${target})
 endfunction()
 
-# cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT n])
+function(cohort_install_headers)
+  foreach(header ${ARGN})
+    cmake_path(ABSOLUTE_PATH header OUTPUT_VARIABLE path)
+    cmake_path(GET path PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    install(FILES "${path}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
+  endforeach()
+endfunction()
+
+# To be called when all layers are there.
+function(cohort_umbrella)
+  get_property(layers GLOBAL PROPERTY COHORT_LAYERS)
+  add_library(cohort_cohort INTERFACE)
+  add_library(cohort::cohort ALIAS cohort_cohort)
+  set_target_properties(cohort_cohort PROPERTIES EXPORT_NAME cohort COHORT_USES_TORCH ON)
+  target_link_libraries(cohort_cohort INTERFACE ${layers})
+  add_custom_target(cohort_layers)  # builds what is installed
+  add_dependencies(cohort_layers ${layers})
+  if(EXISTS "${PROJECT_SOURCE_DIR}/cohort/cohort.h")
+    cohort_install_headers("${PROJECT_SOURCE_DIR}/cohort/cohort.h")
+  endif()
+endfunction()
+
+# cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
+#
+# The label `tsan` takes the test into the ThreadSanitizer run.
 function(cohort_test name)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
-  find_package(GTest REQUIRED)
+  if(COHORT_SANITIZER MATCHES "thread" AND NOT "tsan" IN_LIST arg_LABELS)
+    return()
+  endif()
+  list(TRANSFORM arg_DEPS PREPEND cohort_)
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
-  cohort_use_precompiled(${name} test)
-  list(TRANSFORM arg_DEPS PREPEND cohort_)
+  cohort_uses_torch(torch ${arg_DEPS})
+  if(torch)
+    cohort_use_precompiled(${name} test)
+  else()
+    cohort_use_precompiled(${name} plain_test)
+  endif()
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}")
+  if(COHORT_SANITIZER)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # an instrumented test takes that much longer
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}"
+    ENVIRONMENT "${COHORT_SANITIZER_ENVIRONMENT}")
 endfunction()
 
 # cohort_program(NAME SOURCES... DEPS...)
+#
+# DEPS cohort takes every layer.
 function(cohort_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

@@ -1,65 +1,82 @@
-# Finds LibTorch and defines LibTorch::torch (the CPU libraries and headers).
+# Finds LibTorch and defines LibTorch::torch (the CPU libraries and their headers).
 #
-# Looked at in this order: COHORT_LIBTORCH (CMake variable, then environment),
-# the copy that tools/setup unpacked. Accepts an unpacked wheel folder, a
-# LibTorch zip, or an installed torch package: whatever holds
-# include/ATen/ATen.h and lib/libtorch_cpu.so.
+# Looked at in this order: COHORT_LIBTORCH (CMake variable, then environment), the copy that
+# tools/setup unpacked. Accepts an unpacked wheel folder, a LibTorch zip, or an installed torch
+# package: whatever holds include/ATen/ATen.h and lib/libtorch_cpu.so.
 #
-# LibTorch's own TorchConfig.cmake is not used: its CUDA build refuses to load
-# where no CUDA toolkit is installed.
-if(NOT COHORT_LIBTORCH AND DEFINED ENV{COHORT_LIBTORCH})
-  set(COHORT_LIBTORCH "$ENV{COHORT_LIBTORCH}")
-endif()
-set(_cohort_cache "$ENV{COHORT_CACHE}")
-if(NOT _cohort_cache)
-  set(_cohort_cache "$ENV{XDG_CACHE_HOME}")
-  if(NOT _cohort_cache)
-    set(_cohort_cache "$ENV{HOME}/.cache")
+# LibTorch's own TorchConfig.cmake is not used: its CUDA build refuses to load where no CUDA toolkit
+# is installed.
+#
+# Sets LibTorch_FOUND, LibTorch_VERSION and LibTorch_ROOT_DIR. Nothing of it is cached, so that a
+# changed COHORT_LIBTORCH takes effect at the next configure.
+
+function(_libtorch_candidates out)
+  if(COHORT_LIBTORCH)
+    set(${out} "${COHORT_LIBTORCH}" PARENT_SCOPE)
+    return()
+  elseif(NOT "$ENV{COHORT_LIBTORCH}" STREQUAL "")
+    set(${out} "$ENV{COHORT_LIBTORCH}" PARENT_SCOPE)
+    return()
   endif()
-  set(_cohort_cache "${_cohort_cache}/cohort")
-endif()
-file(GLOB _cohort_unpacked "${_cohort_cache}/libtorch-*")
+  set(cache "$ENV{COHORT_CACHE}")
+  if(NOT cache AND NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
+    set(cache "$ENV{XDG_CACHE_HOME}/cohort")
+  elseif(NOT cache)
+    set(cache "$ENV{HOME}/.cache/cohort")
+  endif()
+  file(GLOB found "${cache}/libtorch-*")
+  list(SORT found COMPARE NATURAL ORDER DESCENDING)  # the newest first
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
 
-find_path(LibTorch_ROOT_DIR include/ATen/ATen.h
-  HINTS ${COHORT_LIBTORCH} ${_cohort_unpacked}
-  PATH_SUFFIXES . torch libtorch NO_DEFAULT_PATH)
-find_library(LibTorch_CPU_LIBRARY torch_cpu
-  HINTS "${LibTorch_ROOT_DIR}/lib" NO_DEFAULT_PATH)
-find_library(LibTorch_C10_LIBRARY c10
-  HINTS "${LibTorch_ROOT_DIR}/lib" NO_DEFAULT_PATH)
+_libtorch_candidates(_libtorch_candidates)
+set(LibTorch_ROOT_DIR "")
+foreach(_libtorch_candidate IN LISTS _libtorch_candidates)
+  foreach(_libtorch_suffix "" /torch /libtorch)
+    set(_libtorch_root "${_libtorch_candidate}${_libtorch_suffix}")
+    if(NOT LibTorch_ROOT_DIR AND EXISTS "${_libtorch_root}/include/ATen/ATen.h"
+       AND EXISTS "${_libtorch_root}/lib/libtorch_cpu.so")
+      file(REAL_PATH "${_libtorch_root}" LibTorch_ROOT_DIR)
+    endif()
+  endforeach()
+endforeach()
 
-if(LibTorch_ROOT_DIR AND EXISTS "${LibTorch_ROOT_DIR}/include/torch/headeronly/version.h")
-  file(STRINGS "${LibTorch_ROOT_DIR}/include/torch/headeronly/version.h"
-       _cohort_version REGEX "#define TORCH_VERSION ")
-elseif(LibTorch_ROOT_DIR)
-  file(STRINGS "${LibTorch_ROOT_DIR}/include/torch/csrc/api/include/torch/version.h"
-       _cohort_version REGEX "#define TORCH_VERSION ")
-endif()
-string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" LibTorch_VERSION "${_cohort_version}")
+set(LibTorch_VERSION "")
+foreach(_libtorch_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  set(_libtorch_header "${LibTorch_ROOT_DIR}/include/${_libtorch_header}")
+  if(LibTorch_ROOT_DIR AND NOT LibTorch_VERSION AND EXISTS "${_libtorch_header}")
+    file(STRINGS "${_libtorch_header}" _libtorch_lines
+         REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) +[0-9]+")
+    string(REGEX MATCHALL "[0-9]+" _libtorch_numbers "${_libtorch_lines}")
+    list(JOIN _libtorch_numbers "." LibTorch_VERSION)
+  endif()
+endforeach()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
-  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_ROOT_DIR
+  REQUIRED_VARS LibTorch_ROOT_DIR
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "run tools/setup, or set COHORT_LIBTORCH to a LibTorch folder")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
-  add_library(LibTorch::c10 SHARED IMPORTED)
-  set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LibTorch_C10_LIBRARY}")
-  add_library(LibTorch::torch SHARED IMPORTED)
-  # The wheel's include folder also carries protobuf, fmt and others that must
-  # not shadow the system's: a folder of links exposes only LibTorch's own.
-  set(_cohort_include "${CMAKE_BINARY_DIR}/libtorch_include")
-  file(MAKE_DIRECTORY "${_cohort_include}")
-  foreach(_dir ATen c10 torch caffe2)
-    file(CREATE_LINK "${LibTorch_ROOT_DIR}/include/${_dir}" "${_cohort_include}/${_dir}" SYMBOLIC)
+  # The wheel's include folder also carries protobuf, fmt and others that must not shadow the
+  # system's: a folder of links in the build tree exposes only LibTorch's own.
+  set(_libtorch_include "${CMAKE_BINARY_DIR}/libtorch_include")
+  file(MAKE_DIRECTORY "${_libtorch_include}")
+  foreach(_libtorch_part ATen c10 torch caffe2)
+    file(CREATE_LINK "${LibTorch_ROOT_DIR}/include/${_libtorch_part}"
+         "${_libtorch_include}/${_libtorch_part}" SYMBOLIC)
   endforeach()
+
+  add_library(LibTorch::c10 SHARED IMPORTED GLOBAL)
+  set_target_properties(LibTorch::c10 PROPERTIES
+    IMPORTED_LOCATION "${LibTorch_ROOT_DIR}/lib/libc10.so")
+  add_library(LibTorch::torch SHARED IMPORTED GLOBAL)
   set_target_properties(LibTorch::torch PROPERTIES
-    IMPORTED_LOCATION "${LibTorch_CPU_LIBRARY}"
+    IMPORTED_LOCATION "${LibTorch_ROOT_DIR}/lib/libtorch_cpu.so"
     INTERFACE_INCLUDE_DIRECTORIES
-      "${_cohort_include};${LibTorch_ROOT_DIR}/include/torch/csrc/api/include"
+      "${_libtorch_include};${LibTorch_ROOT_DIR}/include/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES LibTorch::c10
-    # Names of indirect needs (CUDA runtime) resolve by the library's own path.
+    # Names of indirect needs (the CUDA runtime) resolve by the library's own run path.
     INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
 endif()
-mark_as_advanced(LibTorch_ROOT_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY)

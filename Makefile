@@ -1,0 +1,66 @@
+# The door: `make demo` trains, `make test` checks, `make help` lists the rest.
+# Needs Debian 12 or Ubuntu 24.04 (or newer), git and make; tools/setup sees to everything else.
+
+BUILD := build
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+LINT_ARGS ?=
+
+# Configures a preset in silence, and builds its targets ($(2)).
+configure = cmake --preset $(1) --log-level=WARNING $(CONFIGURE_ARGS) >/dev/null
+build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
+say = @echo "==> $(1)"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench bench-peers format lint install clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
+
+setup: ## install what is missing (packages, LibTorch); done by the others, too
+	@tools/setup
+
+demo: setup ## train a classifier of Fashion-MNIST on every core
+	$(call say,building the demo)
+	@$(call configure,release)
+	@$(call build,release,fashion_mnist)
+	$(call say,training)
+	@$(BUILD)/release/examples/fashion_mnist $(DEMO_ARGS)
+
+test: setup ## build and run all tests, layer, size and formatting checks
+	$(call say,building the tests)
+	@$(call configure,dev)
+	@$(call build,dev)
+	$(call say,testing)
+	@ctest --preset dev
+
+bench: setup ## measure the training step against its limit, LibTorch and the peers that are set up
+	@tools/setup bench
+	$(call say,building the benchmarks)
+	@$(call configure,bench)
+	@$(call build,bench)
+	$(call say,measuring)
+	@$(BUILD)/release/benchmarks/step_bench $(BENCH_ARGS)
+
+bench-peers: ## set up the Python environments of the peers that make bench compares with
+	@tools/setup bench
+	@benchmarks/peers/setup
+
+format: setup ## format the C++ files
+	@python3 tools/check_format.py --fix
+
+lint: ## clang-tidy on the files that differ from main (LINT_ARGS=--all: on every file)
+	@tools/setup lint
+	@tools/lint $(LINT_ARGS)
+
+install: setup ## install the library for find_package(cohort): make install PREFIX=/usr/local
+	$(call say,building the library)
+	@$(call configure,release)
+	@$(call build,release,cohort_layers)
+	$(call say,installing into $(PREFIX))
+	@cmake --install $(BUILD)/release --prefix $(PREFIX) >/dev/null
+
+clean: ## remove what was built
+	@rm -rf $(BUILD)

@@ -1,0 +1,46 @@
+# Installs a build of Cohort into a new folder, and builds and runs the project beside this file
+# against it, as somebody would who knows only the installed files.
+#
+#   cmake -DBUILD=<build folder> -DGENERATOR=... -DCOMPILER=... -DLAUNCHER=... -DLIBTORCH=... -P run.cmake
+cmake_minimum_required(VERSION 3.25)
+
+function(run what)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${what} failed (${result}):\n${output}")
+  endif()
+endfunction()
+
+set(work "${BUILD}/tests/consumer/work")
+file(REMOVE_RECURSE "${work}")
+set(prefix "${work}/installed")
+run("the installation" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}")
+
+# An installed file that names the build or the source folder works on this machine only.
+get_filename_component(source "${CMAKE_CURRENT_LIST_DIR}/../.." REALPATH)
+file(GLOB_RECURSE files "${prefix}/*.cmake" "${prefix}/*.h")
+if(NOT files)
+  message(FATAL_ERROR "nothing was installed into ${prefix}")
+endif()
+foreach(file IN LISTS files)
+  file(READ "${file}" text)
+  foreach(folder "${BUILD}" "${source}/" "${LIBTORCH}")
+    string(FIND "${text}" "${folder}" at)
+    if(NOT at EQUAL -1)
+      message(FATAL_ERROR "${file} names ${folder}")
+    endif()
+  endforeach()
+endforeach()
+
+# Moved after the installation, because packages are.
+file(RENAME "${prefix}" "${work}/moved")
+run("the consumer's configuration" "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/project"
+  -B "${work}/build" -G "${GENERATOR}" "-DCMAKE_PREFIX_PATH=${work}/moved"
+  "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
+  "-DCOHORT_LIBTORCH=${LIBTORCH}")
+run("the consumer's build" "${CMAKE_COMMAND}" --build "${work}/build")
+run("the consumer" "${work}/build/consumer")
+run("the consumer of one layer" "${work}/build/consumer_of_base")
+file(REMOVE_RECURSE "${work}")
+message("installed, found, built and run")

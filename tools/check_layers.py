@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the includes against the floors of docs/architecture.md.
+
+Checks that every include of a Cohort file goes down (its own folder, or a lower floor), that no
+public header reaches a heavy header, and, given the include folders of LibTorch, what cohort.h
+costs a unit that includes it.
+
+    tools/check_layers.py [--include FOLDER]... [--compiler g++]
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Folders of cohort/, bottom first. Neighbours on one line never include each other.
+FLOORS = [
+    ["base"],
+    ["runtime"],
+    ["values", "checkpoint", "rpc", "summary", "update_rules"],
+    ["data", "cluster"],
+    ["collectives"],
+    ["cross_device_ops"],
+    ["variables"],
+    ["strategy", "gradients"],
+    ["coordinator"],
+    ["keras"],
+]
+
+# The floors inside cohort/keras: a file's stem, or a folder. What is not named is on the floor of
+# the models. callbacks/callback is below them, because fit() takes callbacks.
+KERAS_FLOORS = [
+    ["internal", "config", "dtype_policy"],
+    ["activations", "initializers", "regularizers"],
+    ["layer"],
+    ["losses", "metrics", "optimizers", "layers"],
+    ["callbacks/callback", "callbacks/logs"],
+    ["models"],
+    ["callbacks", "saving"],
+]
+
+# For the tests of every floor; itself above all of them.
+TESTING = "testing"
+
+# What a public header must not reach (a header, or a folder with its slash), and why not.
+HEAVY = {
+    "torch/torch.h": "12 s a unit",
+    "torch/all.h": "12 s a unit",
+    "torch/types.h": "7 s a unit",
+    "torch/nn/": "12 s a unit",
+    "torch/nn.h": "12 s a unit",
+    "torch/csrc/distributed/": "c10d is not used",
+    "ATen/ATen.h": "6 s a unit",
+    "iostream": "a static initialiser in every unit",
+    "grpcpp/": "private to rpc",
+    "gloo/": "private to collectives",
+    "nccl.h": "private to collectives",
+    "google/protobuf/": "private to rpc and summary",
+}
+HEAVY_SUFFIX = {".pb.h": "private to rpc and summary"}
+# The one public header that is allowed to, and that cohort.h does not include.
+EXEMPT = {"cohort/keras/torch_module.h"}
+
+# cohort.h, preprocessed (measured by g++ -E), and what its closure must not hold besides HEAVY.
+COHORT_H_LINES = 260_000
+COHORT_H_HEAVY = {"torch/csrc/autograd/": "9 s a unit", "nlohmann/": "2 s a unit"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def floor_of(path, floors, default=None):
+    """The index of the floor that names a path ("callbacks/callback.h") or a folder of it."""
+    parts = list(pathlib.PurePosixPath(path).with_suffix("").parts)
+    while parts:
+        name = "/".join(parts)
+        for index, names in enumerate(floors):
+            if name in names:
+                return index, name
+        parts.pop()
+    return default
+
+
+def keras_floor(path):
+    models = next(i for i, names in enumerate(KERAS_FLOORS) if "models" in names)
+    return floor_of(path.removeprefix("cohort/keras/"), KERAS_FLOORS, (models, "models"))
+
+
+def is_test(path):
+    return path.endswith("_test.cc") or "/" + TESTING + "/" in path
+
+
+def includes_of(text):
+    """[(line, quoted, target)]"""
+    return [
+        (text.count("\n", 0, m.start(2)) + 1, m.group(1) == '"', m.group(2))
+        for m in INCLUDE.finditer(text)
+    ]
+
+
+def may_include(source, target):
+    """None, or why `source` must not include `target` (both "cohort/folder/file")."""
+    from_folder, to_folder = source.split("/")[1], target.split("/")[1]
+    if to_folder == TESTING:
+        return None if is_test(source) else "only tests include cohort/testing"
+    if target == "cohort/cohort.h":
+        return "cohort.h is for programs, not for the library"
+    if floor_of(to_folder, FLOORS) is None:
+        return f"the folder {to_folder} has no floor in tools/check_layers.py"
+    if from_folder == TESTING:
+        return None
+    if from_folder != to_folder:
+        if "/internal/" in target and floor_of(to_folder, FLOORS) is not None:
+            if not is_test(source) and source.endswith(".h") and "/internal/" not in source:
+                return "a public header must not need another folder's internal/"
+        here, there = floor_of(from_folder, FLOORS), floor_of(to_folder, FLOORS)
+        if there[0] > here[0]:
+            return f"{from_folder} (floor {here[0]}) is below {to_folder} (floor {there[0]})"
+        if there[0] == here[0]:
+            return f"{from_folder} and {to_folder} are neighbours on floor {here[0]}"
+        return None
+    if from_folder == "keras" and not is_test(source):
+        here, there = keras_floor(source), keras_floor(target)
+        if there[0] > here[0]:
+            return f"keras: {here[1]} is below {there[1]}"
+        if there[0] == here[0] and there[1] != here[1]:
+            return f"keras: {here[1]} and {there[1]} are neighbours"
+    return None
+
+
+def heavy(target):
+    for prefix, why in HEAVY.items():
+        if target == prefix or (prefix.endswith("/") and target.startswith(prefix)):
+            return why
+    for suffix, why in HEAVY_SUFFIX.items():
+        if target.endswith(suffix):
+            return why
+    return None
+
+
+def check_includes(files):
+    """files: {path: text}, paths from the root. Returns the complaints."""
+    found = []
+    for path, text in sorted(files.items()):
+        for line, quoted, target in includes_of(text):
+            where = f"{path}:{line}: includes {target}"
+            if target.startswith("cohort/") != quoted:
+                found.append(f"{where}: Cohort's files in quotes from the root, all others in <>")
+            elif quoted and target not in files:
+                found.append(f"{where}: no such file")
+            elif quoted and path.count("/") > 1:
+                why = may_include(path, target)
+                if why:
+                    found.append(f"{where}: {why}")
+    return found
+
+
+def is_public(path):
+    return path.endswith(".h") and "/internal/" not in path and f"/{TESTING}/" not in path
+
+
+def check_heavy(files):
+    """Follows each public header through Cohort's headers to the heavy ones."""
+    found = []
+    for header in sorted(filter(is_public, files)):
+        if header in EXEMPT:
+            continue
+        todo, seen = [(header, [header])], {header}
+        while todo:
+            path, way = todo.pop()
+            for _, quoted, target in includes_of(files[path]):
+                why = None if quoted else heavy(target)
+                if why:
+                    found.append(f"{' -> '.join(way)} -> {target}: heavy ({why})")
+                if quoted and target in files and target not in seen:
+                    seen.add(target)
+                    todo.append((target, way + [target]))
+    return found
+
+
+def read_tree(root):
+    paths = [p for p in (root / "cohort").rglob("*") if p.suffix in (".h", ".cc", ".inc")]
+    return {p.relative_to(root).as_posix(): p.read_text() for p in paths}
+
+
+def check_umbrella(root, compiler, include_folders):
+    """Compiles cohort.h alone. Returns (complaints, a line to print)."""
+    flags = [compiler, "-std=c++20", "-x", "c++", f"-I{root}"]
+    flags += [flag for folder in include_folders for flag in ("-isystem", folder)]
+    with tempfile.TemporaryDirectory() as folder:
+        unit = pathlib.Path(folder) / "unit.cc"
+        unit.write_text("#include <cohort/cohort.h>\n")
+
+        def run(*more):
+            return subprocess.run([*flags, *more, str(unit)], capture_output=True, text=True)
+
+        closure = run("-M")
+        if closure.returncode != 0:
+            return [f"cohort/cohort.h does not stand alone:\n{closure.stderr}"], ""
+        lines = run("-E", "-P").stdout.count("\n")
+        start = time.monotonic()
+        compiled = run("-fsyntax-only")
+        seconds = time.monotonic() - start
+    found = []
+    if compiled.returncode != 0:
+        found.append(f"cohort/cohort.h does not compile alone:\n{compiled.stderr}")
+    for name in closure.stdout.replace("\\\n", " ").split():
+        for prefix, why in {**HEAVY, **COHORT_H_HEAVY}.items():
+            # A path in the closure: .../include/torch/csrc/autograd/variable.h
+            if f"/{prefix}" in name and not name.startswith(str(root)):
+                if prefix[-1] == "/" or name.endswith("/" + prefix):
+                    found.append(f"cohort.h reaches {name}: {why}")
+    if lines > COHORT_H_LINES:
+        found.append(f"cohort.h: {lines} preprocessed lines, at most {COHORT_H_LINES}")
+    return found, f"cohort.h: {lines} lines preprocessed, {seconds:.1f} s to compile"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--include", action="append", default=[], metavar="FOLDER",
+                        help="an include folder of LibTorch; with it cohort.h is compiled")
+    parser.add_argument("--compiler", default="g++")
+    arguments = parser.parse_args()
+    files = read_tree(ROOT)
+    found = check_includes(files) + check_heavy(files)
+    if arguments.include and "cohort/cohort.h" in files:
+        more, line = check_umbrella(ROOT, arguments.compiler, arguments.include)
+        found += more
+        print(line)
+    print(*found, sep="\n")
+    print(f"layers: {len(files)} files, {len(found)} complaints")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

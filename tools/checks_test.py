@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of check_layers.py and check_size.py on small made-up trees."""
+
+import unittest
+
+import check_layers
+import check_size
+
+
+def long_body(lines):
+    return "{\n" + "  f();\n" * (lines - 2) + "}\n"
+
+
+class Layers(unittest.TestCase):
+    def complaints(self, **files):
+        """Keyword a__b_h is the file cohort/a/b.h."""
+        tree = {"cohort/" + name.replace("__", "/").replace("_h", ".h").replace("_cc", ".cc"): text
+                for name, text in files.items()}
+        return check_layers.check_includes(tree) + check_layers.check_heavy(tree)
+
+    def test_down_and_within_is_allowed(self):
+        self.assertEqual([], self.complaints(
+            base__error_h="#include <string>\n",
+            values__nest_h='#include "cohort/base/error.h"\n',
+            values__nest_cc='#include "cohort/values/nest.h"\n'))
+
+    def test_up_is_refused(self):
+        found = self.complaints(base__error_h='#include "cohort/values/nest.h"\n',
+                                values__nest_h="")
+        self.assertIn("base (floor 0) is below values (floor 2)", found[0])
+        self.assertIn("cohort/base/error.h:1", found[0])
+
+    def test_neighbours_are_refused(self):
+        found = self.complaints(values__nest_h='\n#include "cohort/rpc/a.h"\n', rpc__a_h="")
+        self.assertEqual(1, len(found))
+        self.assertIn("neighbours on floor 2", found[0])
+
+    def test_folder_without_a_floor(self):
+        found = self.complaints(values__nest_h='#include "cohort/novel/a.h"\n', novel__a_h="")
+        self.assertIn("has no floor", found[0])
+
+    def test_missing_file_and_wrong_brackets(self):
+        found = self.complaints(base__a_h='#include "cohort/base/none.h"\n#include "vector"\n'
+                                          "#include <cohort/base/a.h>\n")
+        self.assertIn("no such file", found[0])
+        self.assertEqual(3, len(found))
+
+    def test_keras_floors(self):
+        self.assertEqual([], self.complaints(
+            keras__layers__dense_h='#include "cohort/keras/layer.h"\n', keras__layer_h="",
+            keras__model_h='#include "cohort/keras/layers/dense.h"\n'
+                           '#include "cohort/keras/callbacks/callback.h"\n',
+            keras__callbacks__callback_h="",
+            keras__callbacks__stop_h='#include "cohort/keras/model.h"\n'))
+        for source, target in [("layer_h", "model.h"), ("layers__a_h", "losses/a.h"),
+                               ("metrics__a_h", "model.h"), ("model_h", "callbacks/stop.h")]:
+            path = target.replace("/", "__").replace(".", "_")
+            found = self.complaints(**{"keras__" + source: f'#include "cohort/keras/{target}"\n',
+                                       "keras__" + path: ""})
+            self.assertEqual(1, len(found), (source, target))
+
+    def test_only_tests_use_testing(self):
+        text = '#include "cohort/testing/run.h"\n'
+        self.assertEqual([], self.complaints(base__a_test_cc=text, testing__run_h=""))
+        self.assertEqual(1, len(self.complaints(base__a_cc=text, testing__run_h="")))
+
+    def test_heavy_headers_are_found_through_others(self):
+        found = self.complaints(base__a_h='#include "cohort/base/b.h"\n',
+                                base__b_h="#include <torch/torch.h>\n",
+                                base__c_cc="#include <ATen/ATen.h>\n")
+        self.assertEqual(2, len(found))
+        self.assertIn("cohort/base/a.h -> cohort/base/b.h -> torch/torch.h: heavy", found[0])
+        self.assertEqual([], self.complaints(base__a_h="#include <ATen/ops/mm.h>\n"
+                                                       "#include <ATen/core/Tensor.h>\n"))
+
+    def test_heavy_prefixes(self):
+        for name in ["torch/nn/module.h", "torch/nn.h", "gloo/context.h", "iostream", "a/b.pb.h"]:
+            self.assertIsNotNone(check_layers.heavy(name), name)
+        for name in ["istream", "torch/headeronly/version.h", "ATen/ATenPlus.h"]:
+            self.assertIsNone(check_layers.heavy(name), name)
+
+
+class Sizes(unittest.TestCase):
+    def names(self, text):
+        return [(name, lines) for name, _, lines in check_size.functions(text)]
+
+    def test_plain_function(self):
+        self.assertEqual([("f", 5)], self.names("int f(int a)\n" + long_body(5)))
+
+    def test_members_in_nested_scopes(self):
+        text = ("namespace a::b {\nnamespace {\nclass C final : public D {\n public:\n"
+                "  int get() const { return x_; }\n  explicit C(int x);\n private:\n"
+                "  std::vector<int> x_{1, 2};\n};\n}\nvoid C::g() noexcept " + long_body(7) + "}\n")
+        self.assertEqual([("get", 1), ("C::g", 7)], self.names(text))
+
+    def test_constructor_initialisers(self):
+        text = "C::C(int a)\n    : D(a), b_{a}, c_{{1}, 2} " + long_body(9)
+        self.assertEqual([("C::C", 9)], self.names(text))
+
+    def test_templates_and_constraints(self):
+        text = ("template <class T, int N = (1 < 2)>\nstruct S {\n  void f() {}\n};\n"
+                "template <class T>\n  requires(sizeof(T) > 1)\nstruct U {\n  void g() {}\n};\n"
+                "template <class T>\n  requires std::integral<T>\nT h(T a) " + long_body(4))
+        self.assertEqual(["f", "g", "h"], [name for name, _ in self.names(text)])
+
+    def test_braces_that_are_no_functions(self):
+        text = ('constexpr int kTable[] = {1, 2};\nenum class E { kA, kB };\n'
+                'const char* kText = "{ not a brace";\nchar kBrace = \'{\';\n// {\n/* { */\n'
+                '#define M(x) {\nauto kRaw = R"({)";\nint n = 1\'000;\nvoid f() {}\n')
+        self.assertEqual([("f", 1)], self.names(text))
+
+    def test_blocks_count_for_their_function(self):
+        text = "TEST(A, B) {\n  auto g = [&] {\n    f();\n  };\n  if (x) {\n  }\n}\nvoid h() {}\n"
+        self.assertEqual([("TEST", 7), ("h", 1)], self.names(text))
+
+    def test_complaints(self):
+        self.assertEqual([], check_size.check_file("a.cc", "void f() " + long_body(60)))
+        self.assertIn("a.cc:2: f has 61 lines",
+                      check_size.check_file("a.cc", "\nvoid f() " + long_body(61))[0])
+        self.assertIn("501 lines", check_size.check_file("a.cc", "\n" * 501)[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
