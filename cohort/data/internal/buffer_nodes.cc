@@ -104,12 +104,15 @@ class PrefetchStream final : public ElementStream {
 
   bool next(Element& out) override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_ || !queue_.empty(); });
+    reader_waits_ = true;
+    filled_.wait(lock, [&] { return ended_ || !queue_.empty(); });
+    reader_waits_ = false;
     if (queue_.empty()) return false;
     Item item = std::move(queue_.front());
     queue_.pop_front();
-    changed_.notify_all();
+    const bool wake = thread_waits_;
     lock.unlock();
+    if (wake) emptied_.notify_one();
     if (item.error) std::rethrow_exception(item.error);
     out = std::move(item.element);
     return true;
@@ -132,15 +135,19 @@ class PrefetchStream final : public ElementStream {
         item.error = std::current_exception();
       }
       std::unique_lock lock(mutex_);
-      if (!more) {
+      if (more) {
+        thread_waits_ = true;
+        emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_; });
+        thread_waits_ = false;
+        if (stop.stop_requested()) return;
+        queue_.push_back(std::move(item));
+      } else {
         ended_ = true;
-        changed_.notify_all();
-        return;
       }
-      changed_.wait(lock, stop, [&] { return queue_.size() < capacity_; });
-      if (stop.stop_requested()) return;
-      queue_.push_back(std::move(item));
-      changed_.notify_all();
+      const bool wake = reader_waits_;
+      lock.unlock();
+      if (wake) filled_.notify_one();
+      if (!more) return;
     }
   }
 
@@ -148,10 +155,13 @@ class PrefetchStream final : public ElementStream {
   const std::size_t capacity_;
 
   std::mutex mutex_;
-  std::condition_variable_any changed_;
-  // Guarded by mutex_.
+  std::condition_variable filled_;
+  std::condition_variable_any emptied_;
+  // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
   std::deque<Item> queue_;
   bool ended_ = false;
+  bool reader_waits_ = false;
+  bool thread_waits_ = false;
 
   TaskThread thread_;  ///< Last: joined before the rest goes.
 };

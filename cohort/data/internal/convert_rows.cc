@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/convert_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -14,8 +15,16 @@ namespace {
 constexpr std::size_t kRowsAhead = 4;
 constexpr int64_t kCacheLine = 64;
 
-inline void prefetch_row(const uint8_t* row, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(row + i, 0, 1);
+/// Before row i is used: asks for row i + kRowsAhead, and at the start for all before it too.
+inline void prefetch_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t> rows,
+                          std::size_t i) {
+  const std::size_t end = std::min(i + kRowsAhead + 1, rows.size());
+  for (std::size_t next = i == 0 ? 0 : i + kRowsAhead; next < end; ++next) {
+    const uint8_t* row = data + rows[next] * row_bytes;
+    for (int64_t byte = 0; byte < row_bytes; byte += kCacheLine) {
+      __builtin_prefetch(row + byte, 0, 1);
+    }
+  }
 }
 
 template <class T>
@@ -33,9 +42,7 @@ template <class Row>
 void each_row(const uint8_t* data, int64_t row_values, std::span<const int64_t> rows, float* out,
               Row convert) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i + kRowsAhead < rows.size()) {
-      prefetch_row(data + rows[i + kRowsAhead] * row_values, row_values);
-    }
+    prefetch_rows(data, row_values, rows, i);
     convert(data + rows[i] * row_values, out + static_cast<int64_t>(i) * row_values);
   }
 }
@@ -94,9 +101,7 @@ void gather_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t
   }
   if (row_bytes == 0) return;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i + kRowsAhead < rows.size()) {
-      prefetch_row(data + rows[i + kRowsAhead] * row_bytes, row_bytes);
-    }
+    prefetch_rows(data, row_bytes, rows, i);
     std::memcpy(out + static_cast<int64_t>(i) * row_bytes, data + rows[i] * row_bytes,
                 static_cast<std::size_t>(row_bytes));
   }
