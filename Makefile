@@ -52,7 +52,7 @@ format: setup ## format the C++ files
 	@python3 tools/check_format.py --fix
 
 lint: ## clang-tidy on the files that differ from main (LINT_ARGS=--all: on every file)
-	@tools/setup lint
+	@tools/setup lint bench
 	@tools/lint $(LINT_ARGS)
 
 install: setup ## install the library for find_package(cohort): make install PREFIX=/usr/local
