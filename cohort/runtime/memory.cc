@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which allocator stands under LibTorch's CPU tensors. The cache itself is memory_cache.cc.
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+#include "cohort/base/logging.h"
+#include "cohort/runtime/memory.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define COHORT_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define COHORT_ADDRESS_SANITIZER 1
+#endif
+#endif
+
+namespace cohort {
+namespace {
+
+struct CachingAllocator final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* data = internal::cached_allocate(bytes);
+    return {data, data, &internal::cached_free, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &internal::cached_free; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+constinit std::mutex g_policy_lock;
+constinit bool g_policy_chosen = false;
+constinit std::atomic<MemoryPolicy> g_policy{MemoryPolicy::kSystem};
+
+MemoryPolicy wanted(MemoryPolicy asked) {
+#if defined(COHORT_ADDRESS_SANITIZER)
+  (void)asked;
+  return MemoryPolicy::kSystem;
+#else
+  const char* text = std::getenv("COHORT_MEMORY");
+  const std::string_view value = text ? text : "";
+  if (value == "system") return MemoryPolicy::kSystem;
+  if (value == "tuned") return MemoryPolicy::kTunedMalloc;
+  if (value == "caching") return MemoryPolicy::kCaching;
+  if (!value.empty()) {
+    COHORT_LOG(kWarning, "[memory] COHORT_MEMORY expected system, tuned or caching, got ", value);
+  }
+  return asked;
+#endif
+}
+
+void tune_malloc() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+// Never destroyed: LibTorch keeps the pointer.
+CachingAllocator& caching_allocator() {
+  static auto* allocator = new CachingAllocator;
+  return *allocator;
+}
+
+void apply_policy(MemoryPolicy policy) {
+  constexpr uint8_t kPriority = 1;  // Above LibTorch's own.
+  if (policy == MemoryPolicy::kCaching) {
+    c10::SetCPUAllocator(&caching_allocator(), kPriority);
+  } else if (g_policy.load(std::memory_order_relaxed) == MemoryPolicy::kCaching) {
+    c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), kPriority);
+  }
+  if (policy == MemoryPolicy::kTunedMalloc) tune_malloc();
+  g_policy.store(policy, std::memory_order_release);
+  g_policy_chosen = true;
+}
+
+}  // namespace
+
+void set_memory_policy(MemoryPolicy policy) {
+  std::lock_guard lock(g_policy_lock);
+  apply_policy(wanted(policy));
+}
+
+MemoryPolicy memory_policy() { return g_policy.load(std::memory_order_acquire); }
+
+void internal::install_caching_allocator() {
+  std::lock_guard lock(g_policy_lock);
+  if (!g_policy_chosen) apply_policy(wanted(MemoryPolicy::kCaching));
+}
+
+}  // namespace cohort

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random numbers as a pure function of where they are drawn: draw k of (seed, operation, step,
+// replica) is the same on any thread, in any order, on any processor (normal numbers up to the last
+// bit of the mathematical library). The generator is Philox 4x32-10 (Salmon et al., 2011).
+//
+//   set_seed(42);                                             // before layers are made
+//   const uint64_t operation = internal::next_operation_number();        // once, in a layer
+//   internal::RandomStream stream(operation, step, replica);             // each step
+//   internal::fill_keep_mask(stream, 0.5, mask);
+//
+// LibTorch's own generator (at::rand, ...) is not touched and does not follow set_seed.
+// Threads: all functions are thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort {
+
+/// Fixes initialisers, shuffles and dropout from here on, and numbers operations from 0 again.
+/// Without a call the seed is different in every process.
+/// Threads: no replica may be running. Order: before variables are made, the same on all workers.
+/// TF: tf.random.set_seed, keras.utils.set_random_seed.
+void set_seed(uint64_t seed);
+
+/// Standard normal numbers. Inside Strategy::run each replica draws its own, in its program's
+/// order. Errors: InvalidArgument unless dtype is a floating one.
+Tensor random_normal(const Shape& shape, DType dtype = kFloat32);
+/// Numbers in [0, 1), likewise.
+Tensor random_uniform(const Shape& shape, DType dtype = kFloat32);
+
+namespace internal {
+
+/// The seed in force.
+uint64_t current_seed();
+/// A number that no other operation has since set_seed: 0, 1, ... in order of calls.
+/// Order: call it where the program is sequential (cross-replica), or runs differ.
+uint64_t next_operation_number();
+
+/// Whose draws: all of it enters the generator's key and counter.
+class RandomStream {
+ public:
+  /// With the seed in force.
+  RandomStream(uint64_t operation, uint64_t step, int replica);
+  /// replica: -1 outside of replicas, at most 32,766.
+  RandomStream(uint64_t seed, uint64_t operation, uint64_t step, int replica);
+
+  /// Words [64 group, 64 group + 64) of the stream. `attempt` (0-255) selects a further,
+  /// independent stream: it is how draws are repeated. Order: group < 2^36.
+  void words(uint64_t group, uint32_t attempt, std::span<uint32_t, 64> out) const;
+  /// One word of the same stream.
+  uint32_t word(uint64_t index, uint32_t attempt = 0) const;
+  /// `groups` groups from `group` on.
+  void many_words(uint64_t group, uint64_t groups, uint32_t attempt, uint32_t* out) const;
+
+ private:
+  std::array<uint32_t, 4> counter(uint64_t block, uint32_t attempt) const;
+
+  std::array<uint32_t, 2> key_;
+  uint64_t step_;
+  uint32_t replica_;
+};
+
+// Each writes draws first, first + 1, ...: filling a span at once or in parts gives the same.
+// T is float or double.
+
+/// In [low, high).
+template <class T>
+void fill_uniform(const RandomStream& stream, T low, T high, std::span<T> out, uint64_t first = 0);
+template <class T>
+void fill_normal(const RandomStream& stream, T mean, T stddev, std::span<T> out,
+                 uint64_t first = 0);
+/// Normal numbers within two standard deviations of the mean; others are drawn again.
+/// TF: Keras's TruncatedNormal and the initialisers built on it.
+template <class T>
+void fill_truncated_normal(const RandomStream& stream, T mean, T stddev, std::span<T> out,
+                           uint64_t first = 0);
+/// In [low, high), each equally likely. Errors: InvalidArgument unless low < high.
+void fill_integers(const RandomStream& stream, int64_t low, int64_t high, std::span<int64_t> out,
+                   uint64_t first = 0);
+/// Dropout's mask: 0 with probability `rate`, else 1 / (1 - rate).
+/// Errors: InvalidArgument unless 0 <= rate <= 1.
+template <class T>
+void fill_keep_mask(const RandomStream& stream, double rate, std::span<T> out, uint64_t first = 0);
+
+/// Draw `index` in [0, n), each equally likely. Errors: InvalidArgument if n is 0.
+uint64_t uniform_below(const RandomStream& stream, uint64_t index, uint64_t n);
+/// 0 ... n - 1 in a random order.
+std::vector<int64_t> random_permutation(const RandomStream& stream, int64_t n);
+
+}  // namespace internal
+}  // namespace cohort
