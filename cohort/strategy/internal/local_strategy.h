@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the strategies whose replicas share this process have in common.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/runtime/replica_group.h"
+#include "cohort/strategy/strategy_extended.h"
+#include "cohort/variables/local_variables.h"
+
+namespace cohort::internal {
+
+struct LocalStrategyOptions {
+  const char* name = "";
+  std::vector<Device> devices = {};
+  std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
+  bool is_default = false;
+};
+
+class LocalStrategy : public StrategyExtended {
+ public:
+  /// Errors: as MirroredStrategy.
+  explicit LocalStrategy(LocalStrategyOptions options);
+  /// One replica and plain variables; what is current outside of every scope.
+  static const std::shared_ptr<LocalStrategy>& default_instance();
+
+ protected:
+  const char* do_name() const override { return options_.name; }
+  int do_num_replicas() const override { return group_.size(); }
+  std::vector<Device> do_devices() const override { return options_.devices; }
+  bool do_is_default() const override { return options_.is_default; }
+  void do_run(FunctionRef<void(int)> body) override;
+  CrossDeviceOps& do_cross_device_ops() override { return *ops_; }
+  const std::shared_ptr<VariableCreator>& do_variable_creator() override { return variables_; }
+
+ private:
+  const LocalStrategyOptions options_;
+  ReplicaGroup group_;
+  std::shared_ptr<CrossDeviceOps> ops_;
+  std::shared_ptr<VariableCreator> variables_;
+};
+
+}  // namespace cohort::internal

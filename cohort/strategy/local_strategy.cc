@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/local_strategy.h"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/memory.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/topology.h"
+#include "cohort/strategy/internal/mode.h"
+
+namespace cohort::internal {
+namespace {
+
+LocalStrategyOptions checked(LocalStrategyOptions options) {
+  for (std::size_t i = 0; i < options.devices.size(); ++i) {
+    const Device& device = options.devices[i];
+    if (device.kind() != DeviceKind::kCpu) {
+      throw Unimplemented(str_cat("[", options.name, "] expected CPU devices, got ",
+                                  device.short_name(),
+                                  ": only CPUs are supported in this version"));
+    }
+    const auto first = std::find(options.devices.begin(), options.devices.end(), device);
+    COHORT_CHECK_ARG(static_cast<std::size_t>(first - options.devices.begin()) == i, "[",
+                     options.name, "] expected each device once, got ", device.short_name(),
+                     " twice");
+  }
+  COHORT_CHECK_ARG(!options.devices.empty(), "[", options.name,
+                   "] expected at least 1 device, got none");
+  return options;
+}
+
+ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
+  const int replicas = static_cast<int>(options.devices.size());
+  // The default strategy leaves LibTorch's threads as the program set them.
+  const int threads = options.is_default ? 0 : std::max(1, usable_cores() / replicas);
+  return {.replicas = replicas, .intra_op_threads = threads};
+}
+
+UpdateSchedule choose_schedule(ReplicaGroup& group) {
+  if (const char* text = std::getenv("COHORT_UPDATE_SCHEDULE"); text != nullptr && *text != '\0') {
+    const std::string name = text;
+    COHORT_CHECK_ARG(name == "sharded" || name == "pull",
+                     "[strategy] expected COHORT_UPDATE_SCHEDULE to be sharded or pull, got \"",
+                     name, "\"");
+    return name == "sharded" ? UpdateSchedule::kSharded : UpdateSchedule::kPull;
+  }
+  return group.cores_share_cache() ? UpdateSchedule::kSharded : UpdateSchedule::kPull;
+}
+
+}  // namespace
+
+LocalStrategy::LocalStrategy(LocalStrategyOptions options)
+    : options_(checked(std::move(options))),
+      group_(group_options(options_)),
+      ops_(options_.cross_device_ops ? options_.cross_device_ops
+                                     : std::make_shared<ReductionToOneDevice>()) {
+  if (options_.is_default) {
+    variables_ = LocalVariables::default_instance();
+    return;
+  }
+  install_caching_allocator();
+  LocalVariablesOptions variables{.devices = options_.devices,
+                                  .schedule = UpdateSchedule::kPull,
+                                  .cross_device_ops = options_.cross_device_ops};
+  if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
+  variables_ = std::make_shared<LocalVariables>(std::move(variables));
+}
+
+const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
+  // Never destroyed: programs may call get_strategy() while statics die.
+  static const auto& instance = *new std::shared_ptr<LocalStrategy>(std::make_shared<LocalStrategy>(
+      LocalStrategyOptions{.name = "DefaultStrategy", .devices = {"CPU:0"}, .is_default = true}));
+  return instance;
+}
+
+void LocalStrategy::do_run(FunctionRef<void(int)> body) {
+  // The default strategy's run stays in default context: has_strategy() is false inside.
+  const ModeKind kind = options_.is_default ? ModeKind::kDefault : ModeKind::kReplica;
+  const auto self = options_.is_default ? nullptr : shared_from_this();
+  if (group_.size() == 1) {
+    group_.run([&](int replica) {
+      const ModeGuard mode(kind, self);
+      body(replica);
+    });
+    return;
+  }
+  // Grad mode, autocast and the like go along to the replicas' threads.
+  const at::ThreadLocalState state;
+  group_.run([&](int replica) {
+    std::optional<at::ThreadLocalStateGuard> caller;
+    if (replica > 0) caller.emplace(state);
+    const ModeGuard mode(kind, self);
+    body(replica);
+  });
+}
+
+}  // namespace cohort::internal

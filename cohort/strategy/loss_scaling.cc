@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/loss_scaling.h"
+
+#include "cohort/base/check.h"
+#include "cohort/strategy/replica_context.h"
+
+namespace cohort {
+
+Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOptions& options) {
+  static constexpr const char* kOperation = "[compute_average_loss] ";
+  COHORT_CHECK_ARG(per_example_loss.dim() > 0, kOperation,
+                   "expected a value per example, got a scalar: use Reduction::kNone");
+  int64_t batch = 0;
+  if (options.global_batch_size) {
+    batch = *options.global_batch_size;
+    COHORT_CHECK_ARG(batch >= 0, kOperation, "expected a global batch size of 0 or more, got ",
+                     batch);
+  } else {
+    const ReplicaContext ctx = get_replica_context();
+    COHORT_CHECK_STATE(static_cast<bool>(ctx), kOperation,
+                       "expected global_batch_size in cross-replica context, got none");
+    batch = per_example_loss.size(0) * ctx.num_replicas_in_sync();
+  }
+  Tensor loss = per_example_loss;
+  if (options.sample_weight.defined()) loss = loss.mul(options.sample_weight);
+  const Tensor sum = loss.sum();
+  return batch == 0 ? sum.mul(0.0) : sum.div(static_cast<double>(batch));
+}
+
+Tensor scale_regularization_loss(const Tensor& loss) {
+  const ReplicaContext ctx = get_replica_context();
+  COHORT_CHECK_STATE(static_cast<bool>(ctx),
+                     "[scale_regularization_loss] expected to be inside strategy.run, got "
+                     "cross-replica context");
+  return loss.sum().div(static_cast<double>(ctx.num_replicas_in_sync()));
+}
+
+}  // namespace cohort

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/reduce.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cohort/collectives/local_reduce.h"
+#include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/mode.h"
+
+namespace cohort::internal {
+namespace {
+
+Shape normal_axes(const Tensor& value, const Axes& axes) {
+  std::set<int64_t> out;
+  for (const int64_t axis : axes.values()) {
+    COHORT_CHECK_ARG(axis >= -value.dim() && axis < value.dim(),
+                     "[strategy.reduce] expected an axis of a tensor of rank ", value.dim(),
+                     ", got ", axis);
+    out.insert(axis < 0 ? axis + value.dim() : axis);
+  }
+  return {out.begin(), out.end()};
+}
+
+Tensor product_over(Tensor value, const Shape& axes) {
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) value = value.prod(*axis);
+  return value;
+}
+
+Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:
+      return value.sum(axes);
+    case ReduceOp::kMin:
+      return at::amin(value, axes);
+    case ReduceOp::kMax:
+      return at::amax(value, axes);
+    case ReduceOp::kProduct:
+      return product_over(value, axes);
+  }
+  return value;
+}
+
+// The number of reduced elements counts what is really there, also with uneven batches.
+Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes) {
+  std::vector<Tensor> sums;
+  double count = 0;
+  for (const Tensor& value : values) {
+    const Shape normal = normal_axes(value, axes);
+    double own = 1;
+    for (const int64_t axis : normal) own *= static_cast<double>(value.size(axis));
+    count += own;
+    const bool integral = !value.is_floating_point() && !value.is_complex();
+    sums.push_back((integral ? value.to(kFloat64) : value).sum(normal));
+  }
+  return reduce_in_order(ReduceOp::kSum, sums).div(count);
+}
+
+}  // namespace
+
+void check_cross_replica(const char* operation) {
+  COHORT_CHECK_STATE(current_mode().kind != ModeKind::kReplica, operation,
+                     "expected cross-replica context, got a replica: inside strategy.run use "
+                     "the replica context's all_reduce or all_gather");
+}
+
+void check_value_count(const char* operation, std::size_t got, int expected) {
+  COHORT_CHECK_ARG(static_cast<int>(got) == expected, operation, "expected ", expected,
+                   " values, one per replica, got ", got);
+}
+
+Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes) {
+  if (axes.empty()) return reduce_in_order(op, values);
+  if (op == ReduceOp::kMean) return mean_over(values, axes);
+  std::vector<Tensor> reduced;
+  for (const Tensor& value : values) {
+    const Shape normal = normal_axes(value, axes);
+    // A replica without rows has no smallest or largest element, and takes no part.
+    const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
+    if (extreme && value.numel() == 0 && values.size() > 1) continue;
+    reduced.push_back(reduce_axes(op, value, normal));
+  }
+  return reduce_in_order(op, reduced);
+}
+
+Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis) {
+  ReductionToOneDevice ops;
+  return ops.gather(PerReplica<Tensor>(values), Device("CPU:0"), axis)[0];
+}
+
+double reduce_numbers(ReduceOp op, const std::vector<double>& values) {
+  double out = values[0];
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    switch (op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kMean:
+        out += values[i];
+        break;
+      case ReduceOp::kMin:
+        out = std::min(out, values[i]);
+        break;
+      case ReduceOp::kMax:
+        out = std::max(out, values[i]);
+        break;
+      case ReduceOp::kProduct:
+        out *= values[i];
+        break;
+    }
+  }
+  return op == ReduceOp::kMean ? out / static_cast<double>(values.size()) : out;
+}
+
+IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values) {
+  ReductionToOneDevice ops;
+  std::vector<Gradient> gradients(values.begin(), values.end());
+  return ops.reduce(op, PerReplica<Gradient>(std::move(gradients)), Device("CPU:0"))[0].slices();
+}
+
+}  // namespace cohort::internal

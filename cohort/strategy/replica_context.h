@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ReplicaContext: what a function can do while it runs as one of several replicas.
+//
+//   strategy.run([&](const Tensor& x) {
+//     auto ctx = get_replica_context();
+//     Tensor share = x / ctx.all_reduce(ReduceOp::kSum, x);
+//   }, batch);
+#pragma once
+
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+/// Empty in cross-replica context; every call on an empty one throws FailedPrecondition that says
+/// so. All of it may stand in any control flow, as long as all replicas take the same.
+/// Threads: bound to its replica's thread. TF: tf.distribute.ReplicaContext.
+class ReplicaContext {
+ public:
+  ReplicaContext() = default;  ///< Empty.
+  explicit ReplicaContext(std::shared_ptr<StrategyExtended> strategy)
+      : strategy_(std::move(strategy)) {}
+  explicit operator bool() const { return strategy_ != nullptr; }
+
+  int replica_id_in_sync_group() const;
+  int num_replicas_in_sync() const { return checked().num_replicas(); }
+  Strategy strategy() const;
+  /// This replica's device only.
+  std::vector<Device> devices() const;
+
+  /// The reduction of all replicas' values, on every replica; leaf by leaf over nests. A number
+  /// counts once per replica. Differentiable for tensors: the gradient is all-reduced as well.
+  /// Order: a merge point.
+  template <class T>
+  T all_reduce(ReduceOp op, const T& nest, const CommunicationOptions& options = {}) const;
+  /// Joins all replicas' tensors along `axis`. Sizes along it may differ. Order: a merge point.
+  /// Differentiable: each replica gets its range of the sum of the gradients.
+  template <class T>
+  T all_gather(const T& nest, int64_t axis, const CommunicationOptions& options = {}) const;
+
+  /// fn(Strategy&, const PerReplica<A>&...) runs once, in cross-replica context, when every
+  /// replica has come; arguments are read while their replica waits. Returns this replica's part
+  /// of the result.
+  template <class Fn, class... A>
+  auto merge_call(const Fn& fn, const A&... args) const;
+
+ private:
+  StrategyExtended& checked() const;
+  std::shared_ptr<StrategyExtended> strategy_;
+};
+
+namespace internal {
+/// One tensor over all replicas, differentiable.
+Tensor all_reduce_tensor(StrategyExtended& strategy, ReduceOp op, const Tensor& value);
+Tensor all_gather_tensor(StrategyExtended& strategy, const Tensor& value, int64_t axis);
+}  // namespace internal
+
+template <class Fn, class... A>
+auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
+  using Pack = std::tuple<const A*...>;
+  using R = std::invoke_result_t<const Fn&, Strategy&, const PerReplica<A>&...>;
+  StrategyExtended& strategy = checked();
+  const Pack mine{&args...};
+  const auto body = [&](std::span<const void* const> all) -> std::shared_ptr<void> {
+    const auto regroup = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+      using T = std::tuple_element_t<I, std::tuple<A...>>;
+      std::vector<T> values;
+      for (const void* pack : all) values.push_back(*std::get<I>(*static_cast<const Pack*>(pack)));
+      return PerReplica<T>(std::move(values));
+    };
+    Strategy handle(strategy.shared_from_this());
+    return [&]<std::size_t... I>(std::index_sequence<I...>)->std::shared_ptr<void> {
+      if constexpr (std::is_void_v<R>) {
+        fn(handle, regroup(std::integral_constant<std::size_t, I>())...);
+        return nullptr;
+      } else {
+        return std::make_shared<R>(
+            fn(handle, regroup(std::integral_constant<std::size_t, I>())...));
+      }
+    }
+    (std::index_sequence_for<A...>());
+  };
+  const std::shared_ptr<void> result =
+      strategy.merge(&internal::type_tag<std::tuple<Fn, Pack>>, &mine, body);
+  if constexpr (!std::is_void_v<R>) {
+    using Part = internal::MergePart<R>;
+    return typename Part::type(
+        Part::at(*static_cast<const R*>(result.get()), std::max(0, current_replica())));
+  }
+}
+
+template <class T>
+T ReplicaContext::all_reduce(ReduceOp op, const T& nest, const CommunicationOptions&) const {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    return internal::all_reduce_tensor(checked(), op, nest);
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    return merge_call(
+        [op](Strategy&, const PerReplica<T>& all) { return internal::reduce_nest(op, all, {}); },
+        nest);
+  } else {
+    return map_leaves(nest, [&](const auto& leaf) { return all_reduce(op, leaf); });
+  }
+}
+
+template <class T>
+T ReplicaContext::all_gather(const T& nest, int64_t axis, const CommunicationOptions&) const {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    return internal::all_gather_tensor(checked(), nest, axis);
+  } else {
+    return map_leaves(nest, [&](const auto& leaf) { return all_gather(leaf, axis); });
+  }
+}
+
+}  // namespace cohort

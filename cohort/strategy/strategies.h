@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The strategies of one process.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+struct MirroredOptions {
+  /// Empty: a logical CPU for each usable core, at most 8 (COHORT_CPU_DEVICES changes the number).
+  /// TF: all GPUs, else CPU:0.
+  std::vector<Device> devices = {};
+  /// A user's own; every gradient then goes through its batch_reduce. Empty: the fused update.
+  std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
+};
+
+/// A replica per device of this process, variables mirrored, gradients summed in replica order.
+/// Errors: InvalidArgument for a device listed twice; Unimplemented for GPUs and TPUs.
+/// TF: tf.distribute.MirroredStrategy.
+class MirroredStrategy : public Strategy {
+ public:
+  explicit MirroredStrategy(MirroredOptions options = {});
+  explicit MirroredStrategy(std::vector<Device> devices)
+      : MirroredStrategy(MirroredOptions{.devices = std::move(devices)}) {}
+};
+
+/// Everything on one device; for programs that are to be distributed later.
+/// TF: tf.distribute.OneDeviceStrategy.
+class OneDeviceStrategy : public Strategy {
+ public:
+  explicit OneDeviceStrategy(const Device& device);
+};
+
+}  // namespace cohort

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Strategy: how a program's replicas are laid out. One line decides, the rest stays the same:
+//
+//   MirroredStrategy strategy;
+//   auto scope = strategy.scope();                             // variables become distributed
+//   auto dist = strategy.distribute_dataset(batches);
+//   for (auto& batch : dist) {
+//     PerReplica<Tensor> loss = strategy.run(step, batch);     // on every replica at once
+//     Tensor total = strategy.reduce(ReduceOp::kSum, loss);
+//   }
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/collectives/options.h"
+#include "cohort/strategy/distributed_dataset.h"
+#include "cohort/strategy/internal/call.h"
+#include "cohort/strategy/internal/mode.h"
+#include "cohort/strategy/internal/reduce.h"
+#include "cohort/strategy/options.h"
+#include "cohort/strategy/strategy_extended.h"
+#include "cohort/values/per_replica.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort {
+
+class ReplicaContext;
+
+/// Makes a strategy current on this thread, and keeps it alive, for its lifetime.
+class [[nodiscard]] Scope {
+ public:
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  friend class Strategy;
+  explicit Scope(const std::shared_ptr<StrategyExtended>& strategy);
+  std::optional<internal::ModeGuard> mode_;  // empty: a counted re-entry
+};
+
+/// Which replica of how many a value is made for.
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
+/// Handle; two handles are the same strategy only if one is a copy of the other.
+/// Threads: thread-safe; runs of one strategy wait for each other. TF: tf.distribute.Strategy.
+class Strategy {
+ public:
+  explicit Strategy(std::shared_ptr<StrategyExtended> extended) : extended_(std::move(extended)) {}
+  bool operator==(const Strategy& other) const { return extended_ == other.extended_; }
+
+  /// Errors: FailedPrecondition in replica context, or if another strategy is current.
+  Scope scope() const { return Scope(extended_); }
+  int num_replicas_in_sync() const { return extended_->num_replicas(); }
+  StrategyExtended& extended() const { return *extended_; }
+
+  /// Calls fn on every local replica at once and waits. PerReplica<T> and Mirrored<T> arguments
+  /// arrive as this replica's const T&, everything else unchanged; one tuple or dataset element
+  /// spreads over several parameters.
+  /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
+  ///         next merge point. FailedPrecondition inside a replica, with another strategy
+  ///         current, or if replicas make different numbers of merge calls.
+  template <class Fn, class... A>
+  internal::RunResult<Fn, A...> run(const Fn& fn, const A&... args) const;
+  template <class Fn, class... A>
+  internal::RunResult<Fn, A...> run(const RunOptions&, const Fn& fn, const A&... args) const {
+    return run(fn, args...);
+  }
+
+  /// One value of all replicas', leaf by leaf over nests. With axes each replica first reduces
+  /// them away; kMean then divides by the true number of elements, also of uneven batches.
+  /// Errors: FailedPrecondition in replica context; InvalidArgument for shapes that differ.
+  template <class T>
+  T reduce(ReduceOp op, const PerReplica<T>& value, const Axes& axes = {}) const {
+    internal::check_cross_replica("[strategy.reduce] ");
+    internal::check_value_count("[strategy.reduce] ", value.size(), num_replicas_in_sync());
+    return internal::reduce_nest(op, value, axes);
+  }
+  /// Not distributed: the same on every replica. kSum of several replicas is refused unless it is
+  /// zero; else the value.
+  Tensor reduce(ReduceOp op, const Tensor& value, const Axes& axes = {}) const;
+  /// Its components.
+  Tensor reduce(ReduceOp op, const Variable& value, const Axes& axes = {}) const;
+
+  /// Joins the replicas' tensors along `axis`, leaf by leaf; sizes along it may differ.
+  template <class T>
+  T gather(const PerReplica<T>& value, int64_t axis) const {
+    internal::check_cross_replica("[strategy.gather] ");
+    internal::check_value_count("[strategy.gather] ", value.size(), num_replicas_in_sync());
+    return internal::gather_nest(value, axis);
+  }
+  Tensor gather(const Tensor& value, int64_t axis) const;
+
+  /// The components as a vector; a plain value alone.
+  template <class T>
+  std::vector<T> local_results(const PerReplica<T>& value) const {
+    return {value.begin(), value.end()};
+  }
+  template <class T>
+  std::vector<T> local_results(const Mirrored<T>& value) const {
+    return {value.begin(), value.end()};
+  }
+  std::vector<Variable> local_results(const Variable& v) const { return v.components(); }
+  template <class T>
+  std::vector<T> local_results(const T& plain) const {
+    return {plain};
+  }
+
+  /// Splits each batch of `global_batches` over the replicas.
+  /// Errors: InvalidArgument unless the dataset is batched.
+  DistributedDataset distribute_dataset(const Dataset& global_batches,
+                                        const InputOptions& options = {}) const;
+
+  /// fn(ValueContext) once per local replica, in order.
+  template <class Fn>
+  PerReplica<std::invoke_result_t<const Fn&, const ValueContext&>> distribute_values_from_function(
+      const Fn& fn) const {
+    std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
+    for (int r = 0; r < num_replicas_in_sync(); ++r) {
+      values.push_back(fn(ValueContext{r, num_replicas_in_sync()}));
+    }
+    return PerReplica(std::move(values));
+  }
+
+ protected:
+  Strategy() = default;
+  std::shared_ptr<StrategyExtended> extended_;
+};
+
+/// The current strategy; outside of every scope the default one: one replica, plain variables.
+Strategy get_strategy();
+/// True inside a scope or run of a strategy that is not the default one.
+bool has_strategy();
+bool in_cross_replica_context();
+/// The default one (id 0) outside of everything; empty in cross-replica context.
+ReplicaContext get_replica_context();
+/// For the whole thread, until changed; nullopt: the default strategy.
+/// Errors: FailedPrecondition inside a scope.
+void set_strategy(const std::optional<Strategy>& strategy);
+
+template <class Fn, class... A>
+internal::RunResult<Fn, A...> Strategy::run(const Fn& fn, const A&... args) const {
+  using R = internal::CallResult<Fn, A...>;
+  if constexpr (std::is_void_v<R>) {
+    extended_->call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
+  } else {
+    std::vector<std::optional<R>> results(static_cast<std::size_t>(num_replicas_in_sync()));
+    extended_->call_for_each_replica([&](int r) {
+      results[static_cast<std::size_t>(r)].emplace(internal::call_in_replica(fn, r, args...));
+    });
+    std::vector<R> values;
+    values.reserve(results.size());
+    for (std::optional<R>& result : results) values.push_back(std::move(*result));
+    return PerReplica<R>(std::move(values));
+  }
+}
+
+}  // namespace cohort
