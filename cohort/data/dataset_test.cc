@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -101,6 +102,11 @@ TEST(Sources, Range) {
   EXPECT_EQ(values(Dataset::range(5, 0)), Numbers{});
   EXPECT_EQ(batches(Dataset::range(10, 0, -3).batch(3)), (std::vector<Numbers>{{10, 7, 4}, {1}}));
   EXPECT_THROW(Dataset::range(0, 1, 0), InvalidArgument);
+  constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kHigh = std::numeric_limits<int64_t>::max();
+  EXPECT_THROW(Dataset::range(kLow, kHigh), InvalidArgument);
+  EXPECT_EQ(values(Dataset::range(kLow, kHigh, kHigh)), (Numbers{kLow, -1, kHigh - 1}));
+  EXPECT_EQ(values(Dataset::range(1, 0, kLow)), Numbers{1});
 }
 
 TEST(Sources, GeneratorRestartsAndIsChecked) {

@@ -57,6 +57,15 @@ TEST(Map, TakesComponentsStructsTuplesAndElements) {
             (Numbers{0, 11}));
 }
 
+TEST(Map, GenericLambdasAreRefusedWhenCompiling) {
+  auto generic = [](const auto& x) { return x; };
+  auto typed = [](const Tensor& x) { return x; };
+  static_assert(!internal::HasSignature<decltype(generic)>);
+  static_assert(internal::HasSignature<decltype(typed)>);
+  static_assert(internal::HasSignature<decltype(label_of)>);
+  static_assert(internal::HasSignature<std::function<Tensor(Tensor)>>);
+}
+
 TEST(Map, ReturnsAnyNest) {
   auto spec = [](auto f) { return Dataset::range(1).map(f).element_spec().to_string(); };
   EXPECT_EQ(spec([](const Tensor& x) { return x; }), "?");

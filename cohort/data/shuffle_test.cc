@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cohort/data/dataset.h"
+#include "cohort/runtime/random.h"
 
 namespace cohort {
 namespace {
@@ -97,6 +98,20 @@ TEST(Shuffle, SameOrderInEveryPassOnRequest) {
   EXPECT_EQ(values(ds), values(ds));
   auto unseeded = Dataset::range(30).shuffle(30, {.reshuffle_each_iteration = false});
   EXPECT_EQ(values(unseeded), values(unseeded));
+}
+
+TEST(Shuffle, WithoutASeedFollowsSetSeed) {
+  auto two_shuffles = [] {
+    return std::pair(values(Dataset::range(30).shuffle(30)),
+                     values(Dataset::range(30).shuffle(30)));
+  };
+  set_seed(7);
+  const auto first_run = two_shuffles();
+  set_seed(7);
+  EXPECT_EQ(two_shuffles(), first_run);
+  EXPECT_NE(first_run.first, first_run.second);
+  set_seed(8);
+  EXPECT_NE(two_shuffles(), first_run);
 }
 
 TEST(Shuffle, AfterRepeatBlendsTheEpochs) {

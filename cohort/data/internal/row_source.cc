@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/row_source.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "cohort/base/check.h"
 #include "cohort/data/internal/convert_rows.h"
 #include "cohort/data/internal/deferred_element.h"
@@ -198,9 +201,13 @@ std::shared_ptr<const RowSource> make_tensor_rows(const Element& element,
 
 std::shared_ptr<const RowSource> make_range_rows(int64_t begin, int64_t end, int64_t step) {
   COHORT_CHECK_ARG(step != 0, "[dataset.range] expected a step other than 0");
-  const int64_t span = step > 0 ? end - begin : begin - end;
-  const int64_t stride = step > 0 ? step : -step;
-  const int64_t size = span <= 0 ? 0 : (span - 1) / stride + 1;
+  // In 128 bits: the distance of two int64 numbers, and -step, need more than 64.
+  const __int128 wide = static_cast<__int128>(end) - begin;
+  const __int128 stride = step;
+  const __int128 count = stride > 0 ? (wide + stride - 1) / stride : (wide + stride + 1) / stride;
+  COHORT_CHECK_ARG(count <= std::numeric_limits<int64_t>::max(),
+                   "[dataset.range] expected at most 2^63 - 1 elements, got ", begin, " to ", end);
+  const auto size = static_cast<int64_t>(std::max<__int128>(0, count));
   return std::make_shared<RangeRows>(begin, step, size);
 }
 

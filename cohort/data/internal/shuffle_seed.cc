@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/shuffle_seed.h"
 
-#include <random>
+#include "cohort/data/internal/shuffle_random.h"
+#include "cohort/runtime/random.h"
 
 namespace cohort::internal {
 
 uint64_t default_shuffle_seed() {
-  std::random_device entropy;
-  return (static_cast<uint64_t>(entropy()) << 32) | entropy();
+  return mix_bits(mix_bits(current_seed()) + next_operation_number());
 }
 
 }  // namespace cohort::internal
