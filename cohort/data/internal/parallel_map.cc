@@ -56,8 +56,9 @@ class ParallelMapStream final : public ElementStream {
       Slot* slot = take(stop, element, index);
       if (slot == nullptr) return;
       Element result;
-      std::exception_ptr error = slot->error;
-      if (!error) {
+      // The reader becomes the error's only owner.
+      std::exception_ptr error = std::move(slot->error);
+      if (error == nullptr) {
         try {
           result = call_(element, index).materialize();
         } catch (...) {
@@ -66,7 +67,7 @@ class ParallelMapStream final : public ElementStream {
       }
       std::lock_guard lock(mutex_);
       slot->element = std::move(result);
-      slot->error = error;
+      slot->error = std::move(error);
       slot->ready = true;
       changed_.notify_all();
     }
@@ -95,8 +96,8 @@ class ParallelMapStream final : public ElementStream {
       return nullptr;
     }
     slots_.push_back(std::make_unique<Slot>());
-    slots_.back()->error = error;
-    if (!error) index = next_index_++;
+    if (error == nullptr) index = next_index_++;
+    slots_.back()->error = std::move(error);
     return slots_.back().get();
   }
 
