@@ -92,7 +92,6 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
   ReplicaScope scope(this, replica, size());
-  ++self.epoch;  // the end of the run before was a meeting of all
   try {
     body(replica);
     w.barrier.leave();
@@ -127,7 +126,13 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   Workers& w = *workers_;
   start_workers();
   w.barrier.reset();
-  for (Workers::Member& member : w.members) member.error = nullptr;
+  // The end of the run before was a meeting of all, also of those that failed before others did.
+  uint64_t epoch = 0;
+  for (const Workers::Member& member : w.members) epoch = std::max(epoch, member.epoch);
+  for (Workers::Member& member : w.members) {
+    member.error = nullptr;
+    member.epoch = epoch + 1;
+  }
 
   w.body = &body;
   w.running.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);

@@ -47,7 +47,6 @@ class FusedUpdate::State {
       posts_.emplace_back();
       posts_.back().gradients.resize(layout.variables().size());
     }
-    calls_.resize(static_cast<std::size_t>(layout.replicas()));
   }
 
   void apply(const Gradients& gradients, const Rule& rule, double weight_decay);
@@ -57,10 +56,6 @@ class FusedUpdate::State {
   UpdateLayout layout;
 
  private:
-  // A number each, a line each: replicas count their own calls.
-  struct alignas(64) Calls {
-    uint64_t count = 0;
-  };
   using Sources = std::vector<const std::byte*>;  // one pointer per contributing replica
 
   void fill_post(Post& post, const Gradients& gradients, uint64_t stamp);
@@ -74,8 +69,9 @@ class FusedUpdate::State {
   void bump_versions(const Post* posts, int replica);
 
   const FusedUpdateOptions options_;
-  std::vector<Post> posts_;  // [call parity][replica]: the next call never meets the last readers
-  std::vector<Calls> calls_;
+  // [parity of the epoch][replica]. Two calls have at least one meeting between them, or their
+  // epochs differ by one: a post is never written while another replica still reads it.
+  std::vector<Post> posts_;
 };
 
 void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pair,
@@ -207,18 +203,17 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   const FlushDenormals flush;
   ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
-  const uint64_t call = calls_[static_cast<std::size_t>(replica)].count++;
-  Post* posts = posts_.data() + (call % 2) * static_cast<std::size_t>(layout.replicas());
-  const uint64_t stamp = group != nullptr ? group->epoch(replica) + 1 : call + 1;
+  const uint64_t stamp = group != nullptr ? group->epoch(replica) + 1 : 1;
+  Post* posts = posts_.data() + (stamp % 2) * static_cast<std::size_t>(layout.replicas());
   fill_post(posts[replica], gradients, stamp);
   if (group != nullptr) group->barrier();
   check_posts(posts, replica);
   update_replica(posts, replica, rule, weight_decay);
+  bump_versions(posts, replica);
   if (group != nullptr && layout.schedule() == UpdateSchedule::kSharded) {
     group->barrier();
     copy_other_slices(replica);
   }
-  bump_versions(posts, replica);
 }
 
 void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& rule,

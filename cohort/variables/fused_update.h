@@ -4,7 +4,7 @@
 // applies an update rule and writes the parameters. There is no separate all-reduce.
 //
 //   FusedUpdate update(variables, {.slot_initial = {0, 0}});                  // Adam: m and v
-//   update.apply(tape.gradient(loss, variables), update_rules::AdamStep(config, iteration));
+//   update.apply(tape.gradient(loss, variables), update_rules::adam_step(config, iteration));
 //
 // Between replicas it is one meeting before anything is written, and under the sharded schedule
 // (see UpdateSchedule) a second one before each replica copies the others' slices.

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/variable.h"
+
+#include <gtest/gtest.h>
+
+#include "cohort/base/error.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/variables/local_variables.h"
+
+namespace cohort {
+namespace {
+
+using internal::LocalVariables;
+using internal::ReplicaGroup;
+using internal::VariableCreatorScope;
+
+/// Two replicas on threads, and the creator of their variables.
+class TwoReplicas : public ::testing::Test {
+ protected:
+  Variable make(Tensor initial, VariableOptions options = {}) {
+    const VariableCreatorScope scope(creator_);
+    return Variable(std::move(initial), std::move(options));
+  }
+  std::vector<float> component(const Variable& v, std::size_t i) {
+    return to_vector<float>(v.components()[i].value());
+  }
+
+  const std::shared_ptr<LocalVariables> creator_ = std::make_shared<LocalVariables>(
+      internal::LocalVariablesOptions{.devices = {"CPU:0", "CPU:1"}});
+  ReplicaGroup group_{{.replicas = 2}};
+};
+
+TEST_F(TwoReplicas, NamesComponentsAndKeepsTheirMemoryApart) {
+  const Variable w = make(tensor({1, 2, 3}), {.name = "w"});
+  const auto parts = w.components();
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].name(), "w");
+  EXPECT_EQ(parts[1].name(), "w/replica_1");
+  EXPECT_EQ(parts[1].device().short_name(), "CPU:1");
+  EXPECT_NE(parts[0].value().data_ptr(), parts[1].value().data_ptr());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(parts[1].value().data_ptr()) % 64, 0U);
+  EXPECT_EQ(component(w, 1), (std::vector<float>{1, 2, 3}));
+}
+
+TEST_F(TwoReplicas, CrossReplicaWritesReachEveryComponent) {
+  const Variable v = make(tensor({1, 2}));
+  v.assign(tensor({5, 6}));
+  v.assign_add(1.0);
+  EXPECT_EQ(component(v, 0), (std::vector<float>{6, 7}));
+  EXPECT_EQ(component(v, 1), (std::vector<float>{6, 7}));
+  v.assign(PerReplica<Tensor>({tensor({1, 1}), tensor({2, 2})}));
+  EXPECT_EQ(component(v, 1), (std::vector<float>{2, 2}));
+  EXPECT_THROW(v.assign(tensor({1, 2, 3})), InvalidArgument);
+}
+
+TEST_F(TwoReplicas, ReplicaWritesFollowTheAggregation) {
+  const Variable none = make(scalar(1));
+  const Variable sum = make(scalar(1), {.aggregation = Aggregation::kSum});
+  const Variable mean = make(scalar(1), {.aggregation = Aggregation::kMean});
+  const Variable first = make(scalar(1), {.aggregation = Aggregation::kOnlyFirstReplica});
+  group_.run([&](int r) {
+    none.assign(scalar(r));
+    sum.assign(scalar(r + 1));
+    mean.assign_add(scalar(r));
+    first.assign(scalar(r + 7));
+  });
+  EXPECT_EQ(component(none, 0), std::vector<float>{0});
+  EXPECT_EQ(component(none, 1), std::vector<float>{1});
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(component(sum, i), std::vector<float>{3});
+    EXPECT_EQ(component(mean, i), std::vector<float>{1.5});
+    EXPECT_EQ(component(first, i), std::vector<float>{7});
+  }
+  EXPECT_THROW(group_.run([&](int) { sum.assign(5.0); }), InvalidArgument);
+  group_.run([&](int) { mean.assign(5.0); });
+  EXPECT_EQ(component(mean, 1), std::vector<float>{5});
+}
+
+TEST_F(TwoReplicas, OnReadSumsWhenReadAndSharesWhenAssigned) {
+  const Variable total = make(
+      scalar(0), {.synchronization = Synchronization::kOnRead, .aggregation = Aggregation::kSum});
+  EXPECT_FALSE(total.trainable());
+  group_.run([&](int r) { total.assign_add(scalar(r + 1)); });
+  EXPECT_EQ(total.value().item<float>(), 3);
+  total.assign(scalar(6));
+  EXPECT_EQ(component(total, 0), std::vector<float>{3});
+  EXPECT_EQ(total.value().item<float>(), 6);
+  EXPECT_THROW(total.assign_add(scalar(1)), InvalidArgument);
+
+  const Variable integer = make(scalar(0, kInt64), {.synchronization = Synchronization::kOnRead,
+                                                    .aggregation = Aggregation::kSum});
+  integer.assign(scalar(7, kInt64));
+  EXPECT_EQ(integer.value().item<int64_t>(), 7);
+
+  const Variable unread = make(scalar(0), {.synchronization = Synchronization::kOnRead});
+  EXPECT_THROW(unread.value(), InvalidArgument);
+}
+
+TEST_F(TwoReplicas, CreatingInReplicasMakesOneVariable) {
+  const VariableCreatorScope scope(creator_);
+  std::vector<Variable> made(2);
+  group_.run([&](int r) {
+    const VariableCreatorScope in_thread(creator_);
+    made[static_cast<std::size_t>(r)] = Variable(scalar(r + 3), {.name = "v"});
+  });
+  EXPECT_TRUE(made[0] == made[1]);
+  EXPECT_EQ(component(made[0], 1), std::vector<float>{3});
+  EXPECT_THROW(group_.run([&](int r) {
+    const VariableCreatorScope in_thread(creator_);
+    Variable(scalar(0), {.name = r == 0 ? "a" : "b"});
+  }),
+               FailedPrecondition);
+}
+
+TEST_F(TwoReplicas, NeighboursTouchAndFreedPlacesAreReused) {
+  const Variable a = make(zeros({3}));
+  int64_t second = 0;
+  {
+    const Variable b = make(ones({5}));
+    second = b.impl().offset();
+    EXPECT_EQ(second, a.impl().offset() + 16);
+  }
+  const Variable c = make(zeros({5}));
+  EXPECT_EQ(c.impl().offset(), second);
+  EXPECT_EQ(to_vector<float>(c.value()), std::vector<float>(5, 0));
+}
+
+TEST(Variable, ChecksItsOptions) {
+  EXPECT_THROW(Variable(scalar(1, kInt32), {.aggregation = Aggregation::kMean}), InvalidArgument);
+  EXPECT_THROW(Variable(scalar(1), {.synchronization = Synchronization::kNone}), InvalidArgument);
+  EXPECT_THROW(Variable(tensor({1, 2}), {.shape = Shape{3}}), InvalidArgument);
+  const auto make = [](const Shape& s, DType t, const PartitionInfo&) { return ones(s, t); };
+  EXPECT_THROW(Variable{InitialValue(make)}, InvalidArgument);
+  const Variable made(make, {.shape = Shape{2, 2}, .dtype = kFloat64});
+  EXPECT_EQ(made.dtype(), kFloat64);
+  EXPECT_EQ(made.value().sum().item<double>(), 4);
+  EXPECT_THROW(Variable().name(), FailedPrecondition);
+}
+
+TEST(Variable, JoinsExpressions) {
+  const Variable v(tensor({1, 2}));
+  EXPECT_EQ(to_vector<float>(v + 1), (std::vector<float>{2, 3}));
+  EXPECT_EQ(to_vector<float>(2 * v - v), (std::vector<float>{1, 2}));
+}
+
+}  // namespace
+}  // namespace cohort
