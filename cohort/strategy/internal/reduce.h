@@ -4,6 +4,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -40,38 +41,18 @@ Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis);
 double reduce_numbers(ReduceOp op, const std::vector<double>& values);
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values);
 
-/// Applies f to leaf k of every component, writing the result over leaf k of the first one.
-template <class T, class F>
-T combine_leaves(const PerReplica<T>& value, F f) {
-  T out = value[0];
-  std::size_t position = 0;
-  for_each_leaf(out, [&](auto& leaf) {
-    using Leaf = std::remove_cvref_t<decltype(leaf)>;
-    std::vector<Leaf> leaves;
-    for (const T& component : value) {
-      std::size_t at = 0;
-      T copy = component;
-      bool found = false;
-      for_each_leaf(copy, [&](auto& other) {
-        if (at++ != position) return;
-        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(other)>, Leaf>) {
-          leaves.push_back(other);
-          found = true;
-        }
-      });
-      COHORT_CHECK_ARG(found,
-                       "[strategy.reduce] expected the same structure on every replica, "
-                       "got one with another number of values");
-    }
-    ++position;
-    leaf = f(leaves);
-  });
-  return out;
+template <class Leaf>
+std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
+  std::vector<Leaf> values;
+  for (const Leaf* part : parts) values.push_back(*part);
+  return values;
 }
 
 template <class T>
 T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes) {
-  return combine_leaves(value, [&]<class Leaf>(const std::vector<Leaf>& leaves) -> Leaf {
+  const std::span<const T> components(value.begin(), value.size());
+  return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
+    const std::vector<Leaf> leaves = values_of(parts);
     if constexpr (std::is_same_v<Leaf, Tensor>) {
       return reduce_tensors(op, leaves, axes);
     } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
@@ -79,16 +60,18 @@ T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes) {
     } else if constexpr (std::is_arithmetic_v<Leaf>) {
       return static_cast<Leaf>(reduce_numbers(op, {leaves.begin(), leaves.end()}));
     } else {
-      throw InvalidArgument("[strategy.reduce] expected tensors or numbers, got text");
+      throw InvalidArgument(
+          "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");
     }
   });
 }
 
 template <class T>
 T gather_nest(const PerReplica<T>& value, int64_t axis) {
-  return combine_leaves(value, [&]<class Leaf>(const std::vector<Leaf>& leaves) -> Leaf {
+  const std::span<const T> components(value.begin(), value.size());
+  return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
     if constexpr (std::is_same_v<Leaf, Tensor>) {
-      return gather_tensors(leaves, axis);
+      return gather_tensors(values_of(parts), axis);
     } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
       throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
     } else {
