@@ -35,6 +35,8 @@ class Layers(unittest.TestCase):
         found = self.complaints(values__nest_h='\n#include "cohort/rpc/a.h"\n', rpc__a_h="")
         self.assertEqual(1, len(found))
         self.assertIn("neighbours on floor 2", found[0])
+        self.assertEqual([], self.complaints(
+            values__nest_test_cc='#include "cohort/rpc/a.h"\n', rpc__a_h=""))
 
     def test_folder_without_a_floor(self):
         found = self.complaints(values__nest_h='#include "cohort/novel/a.h"\n', novel__a_h="")
