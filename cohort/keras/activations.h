@@ -5,30 +5,51 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
 
+/// The value that layers take; the layer is `Activation` in layers/core.h.
 /// Threads: immutable.
-class Activation {
+class ActivationFunction {
  public:
-  Activation() = default;  ///< Linear: the identity.
+  ActivationFunction() = default;  ///< Linear: the identity.
   /// "relu", "softmax", ... Errors: InvalidArgument that lists the known names.
-  Activation(const char* name);         // NOLINT: implicit by design
-  Activation(const std::string& name);  // NOLINT
+  ActivationFunction(const char* name);         // NOLINT: implicit by design
+  ActivationFunction(const std::string& name);  // NOLINT
   template <class F>
-  requires std::is_invocable_r_v<Tensor, F, const Tensor&> Activation(F fn)
+  requires std::is_invocable_r_v<Tensor, F, const Tensor&> ActivationFunction(F fn)
       : name_("custom"), fn_(std::move(fn)) {}  // NOLINT
 
   /// "linear", a name of Keras, or "custom". Layers fuse the names they know.
   const std::string& name() const { return name_; }
   bool is_linear() const { return fn_ == nullptr; }
+  bool is_relu() const { return is_relu_; }
   Tensor operator()(const Tensor& x) const { return fn_ ? fn_(x) : x; }
 
  private:
   std::string name_ = "linear";
+  bool is_relu_ = false;
   std::function<Tensor(const Tensor&)> fn_;
 };
 
+/// Every name that ActivationFunction knows, sorted.
+std::vector<std::string> activation_names();
+
+/// The functions themselves, with Keras's parameters and defaults. TF: keras.activations.
+namespace activations {
+
+/// 0 below `threshold` (there negative_slope * (x - threshold)), at most max_value if it is >= 0.
+Tensor relu(const Tensor& x, double negative_slope = 0, double max_value = -1,
+            double threshold = 0);
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.2);
+Tensor elu(const Tensor& x, double alpha = 1);
+Tensor gelu(const Tensor& x, bool approximate = false);
+/// Along `axis`. Errors: InvalidArgument for a rank of 0.
+Tensor softmax(const Tensor& x, int64_t axis = -1);
+Tensor log_softmax(const Tensor& x, int64_t axis = -1);
+
+}  // namespace activations
 }  // namespace cohort::keras

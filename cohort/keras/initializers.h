@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "cohort/runtime/tensor.h"
 
@@ -35,6 +36,10 @@ class Initializer {
 Initializer Zeros();
 Initializer Ones();
 Initializer Constant(double value);
+/// Shapes: 2 axes. Errors: InvalidArgument for another rank.
+Initializer Identity(double gain = 1.0);
+/// Rows or columns orthonormal times `gain`, all axes but the last counted as rows.
+Initializer Orthogonal(double gain = 1.0, std::optional<uint64_t> seed = {});
 struct RandomOptions {
   double mean = 0.0;
   double stddev = 0.05;

@@ -14,8 +14,11 @@
 
 #include <atomic>
 #include <concepts>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,22 +37,38 @@ struct CallArgs {
   bool training = false;
 };
 
+/// The dtype of layers that name none; float32 unless set. TF: keras.config.set_floatx.
+void set_floatx(DType dtype);
+DType floatx();
+
+/// Projects a weight after each update, e.g. onto non-negative values.
+using Constraint = std::function<Tensor(const Tensor&)>;
+
 struct WeightOptions {
   std::string name = {};
   Shape shape = {};
-  DType dtype = kFloat32;
+  DType dtype = floatx();
   Initializer initializer = "glorot_uniform";
   Regularizer regularizer = {};
+  Constraint constraint = {};
   bool trainable = true;
   Synchronization synchronization = Synchronization::kAuto;
   Aggregation aggregation = Aggregation::kMean;
+};
+
+/// What a layer demands of its inputs. TF: keras.InputSpec.
+struct InputSpec {
+  std::optional<int64_t> rank = {};
+  std::optional<int64_t> min_rank = {};
+  int64_t axis = -1;                 ///< Negative counts from the end.
+  std::optional<int64_t> size = {};  ///< Of `axis`.
 };
 
 /// Derive to write a layer. The object is shared by all replicas: call() runs on all their threads
 /// at once and keeps state only in variables. TF: keras.layers.Layer.
 class LayerBase {
  public:
-  explicit LayerBase(std::string name = {});  ///< Empty: set from the class, "dense_1".
+  explicit LayerBase(std::string name = {}) : name_(std::move(name)) {}  ///< Empty: "dense_1".
   virtual ~LayerBase() = default;
   LayerBase(const LayerBase&) = delete;
   LayerBase& operator=(const LayerBase&) = delete;
@@ -60,6 +79,8 @@ class LayerBase {
   virtual Tensor call(const Tensor& input, const CallArgs& args) = 0;
   /// Shapes: in and out with kUnknownDim for the batch. Default: the input's.
   virtual Shape compute_output_shape(const Shape& input_shape) const;
+  /// What the layer declares by itself (InputLayer), so that a model can build before data comes.
+  virtual std::optional<Shape> declared_input_shape() const { return {}; }
   /// The class name in Keras's spelling, e.g. "Dense"; heads the column of summary().
   virtual std::string class_name() const = 0;
 
@@ -80,8 +101,10 @@ class LayerBase {
   bool trainable() const { return trainable_; }
   /// Freezes or thaws this layer and its sub-layers. Takes effect for models at compile().
   void set_trainable(bool on);
-  const std::string& name() const { return name_; }
-  void set_name(std::string name) { name_ = std::move(name); }
+  /// As given, else the class in snake case, numbered within the process from the second on: fixed
+  /// when the first handle to the layer is made.
+  const std::string& name() const;
+  void set_name(std::string name);
   /// In the order they were added.
   const std::vector<Layer>& sub_layers() const { return sub_layers_; }
 
@@ -92,8 +115,8 @@ class LayerBase {
   template <std::derived_from<Layer> L>
   L add(std::string name, L layer);
   void track(Layer layer);
-  /// Lists change: sub-layers were added, or trainable was set.
-  void refresh_lists() const;
+  /// What every call checks from now on; for build(). Replicas must be at rest.
+  void set_input_spec(const InputSpec& spec) { input_spec_ = spec; }
 
  private:
   struct OwnWeight {
@@ -101,24 +124,39 @@ class LayerBase {
     Regularizer regularizer;
     bool trainable = true;
   };
-  void collect(std::vector<Variable>& all, std::vector<Variable>& trainable,
-               std::vector<Variable>& frozen, bool parent_trainable) const;
+  struct Lists {
+    std::vector<Variable> all, trainable, frozen;
+    bool operator==(const Lists&) const = default;
+  };
+  void check_input(const Tensor& input) const;
+  void build_once(const Shape& input_shape);
+  void collect(Lists& lists, bool parent_trainable) const;
+  const Lists& lists() const;
 
-  std::string name_;
   bool trainable_ = true;
-  std::atomic<bool> built_{false};
   std::vector<OwnWeight> weights_;
   std::vector<Layer> sub_layers_;
+  InputSpec input_spec_;
+
+  std::recursive_mutex build_mutex_;  // of those who are in no replica
+  std::atomic<bool> built_{false};
+
+  mutable std::mutex name_mutex_;
+  mutable std::string name_;                     // guarded by name_mutex_ until it is not empty
+  mutable std::atomic<bool> name_fixed_{false};  // then name_ is constant
+
   mutable std::mutex lists_mutex_;
-  mutable std::atomic<bool> lists_fresh_{false};
-  mutable std::vector<Variable> all_, trainable_list_, frozen_;
+  mutable Lists lists_;                             // guarded by lists_mutex_
+  mutable std::atomic<uint64_t> lists_version_{0};  // of the process's structure; 0: never made
 };
 
 /// Shared handle to a layer; a copy is the same layer.
 class Layer {
  public:
   template <std::derived_from<LayerBase> L>
-  Layer(std::shared_ptr<L> layer) : layer_(std::move(layer)) {}  // NOLINT: implicit by design
+  Layer(std::shared_ptr<L> layer) : layer_(std::move(layer)) {  // NOLINT: implicit by design
+    layer_->name();
+  }
 
   Tensor operator()(const Tensor& input, const CallArgs& args = {}) const {
     return (*layer_)(input, args);
@@ -139,5 +177,8 @@ L LayerBase::add(std::string name, L layer) {
   track(layer);
   return layer;
 }
+
+/// Starts the numbers in the names of layers anew. TF: keras.utils.clear_session.
+void clear_session();
 
 }  // namespace cohort::keras

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 
 #include "cohort/runtime/tensor.h"
 
@@ -14,8 +15,9 @@ namespace cohort::keras {
 /// Threads: immutable.
 class Regularizer {
  public:
-  Regularizer() = default;        ///< None.
-  Regularizer(const char* name);  // NOLINT: implicit by design
+  Regularizer() = default;               ///< None.
+  Regularizer(const char* name);         // NOLINT: implicit by design
+  Regularizer(const std::string& name);  // NOLINT
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> Regularizer(F penalty)
       : penalty_(std::move(penalty)) {}  // NOLINT

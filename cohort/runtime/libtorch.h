@@ -22,12 +22,21 @@ template <class T, class... A>
 NodePtr<T> make_node(A&&... args) {
   return c10::make_intrusive<T>(std::forward<A>(args)...);
 }
+/// Another owner of a node that is owned already.
+template <class T>
+NodePtr<T> owner_of(T* node) {
+  return NodePtr<T>::reclaim_copy(node);
+}
 #else
 template <class T>
 using NodePtr = std::shared_ptr<T>;
 template <class T, class... A>
 NodePtr<T> make_node(A&&... args) {
   return std::shared_ptr<T>(new T(std::forward<A>(args)...), torch::autograd::deleteNode);
+}
+template <class T>
+NodePtr<T> owner_of(T* node) {
+  return std::static_pointer_cast<T>(node->shared_from_this());
 }
 #endif
 

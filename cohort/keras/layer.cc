@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/layer.h"
+
+#include <c10/core/GradMode.h>
+
+#include <cctype>
+#include <map>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::keras {
+namespace {
+
+// Grows whenever a layer anywhere gets a weight or a sub-layer, is frozen or thawed: cached lists
+// compare it, so a parent sees what happens below it without links upwards.
+std::atomic<uint64_t> g_structure_version{1};
+
+void structure_changed() { g_structure_version.fetch_add(1, std::memory_order_acq_rel); }
+
+std::mutex g_names_mutex;
+std::map<std::string, int>& name_counts() {
+  static auto* counts = new std::map<std::string, int>;  // outlives layers with static storage
+  return *counts;
+}
+
+// "MaxPooling2D" -> "max_pooling2d", as Keras spells it.
+std::string snake_case(const std::string& text) {
+  const auto upper = [&](std::size_t i) {
+    return std::isupper(static_cast<unsigned char>(text[i]));
+  };
+  const auto lower = [&](std::size_t i) {
+    return i < text.size() && std::islower(static_cast<unsigned char>(text[i]));
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i > 0 && upper(i) && (lower(i - 1) || lower(i + 1))) out += '_';
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(text[i])));
+  }
+  return out;
+}
+
+std::string unique_name(const std::string& class_name) {
+  const std::string base = snake_case(class_name);
+  const std::lock_guard lock(g_names_mutex);
+  const int count = name_counts()[base]++;
+  return count == 0 ? base : str_cat(base, "_", count);
+}
+
+std::atomic<DType> g_floatx{kFloat32};
+
+}  // namespace
+
+void set_floatx(DType dtype) {
+  COHORT_CHECK_ARG(at::isFloatingType(dtype), "[set_floatx] expected a floating type, got ",
+                   dtype_name(dtype));
+  g_floatx.store(dtype);
+}
+DType floatx() { return g_floatx.load(); }
+
+void clear_session() {
+  const std::lock_guard lock(g_names_mutex);
+  name_counts().clear();
+}
+
+void LayerBase::build(const Shape&) {}
+
+Shape LayerBase::compute_output_shape(const Shape& input_shape) const { return input_shape; }
+
+const std::string& LayerBase::name() const {
+  if (!name_fixed_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(name_mutex_);
+    if (name_.empty()) name_ = unique_name(class_name());
+    name_fixed_.store(true, std::memory_order_release);
+  }
+  return name_;
+}
+
+void LayerBase::set_name(std::string name) {
+  const std::lock_guard lock(name_mutex_);
+  name_ = std::move(name);
+  name_fixed_.store(!name_.empty(), std::memory_order_release);
+}
+
+Tensor LayerBase::operator()(const Tensor& input, const CallArgs& args) {
+  if (!built()) [[unlikely]] {
+    Shape shape = shape_of(input);
+    if (!shape.empty()) shape[0] = kUnknownDim;
+    ensure_built(shape);
+  }
+  check_input(input);
+  return call(input, args);
+}
+
+void LayerBase::check_input(const Tensor& input) const {
+  const InputSpec& spec = input_spec_;
+  const int64_t rank = input.dim();
+  COHORT_CHECK_ARG(!spec.rank || rank == *spec.rank, "[", name(), "] expected inputs with ",
+                   *spec.rank, " axes, got shape ", bracketed(input.sizes()));
+  COHORT_CHECK_ARG(!spec.min_rank || rank >= *spec.min_rank, "[", name(),
+                   "] expected inputs with at least ", *spec.min_rank, " axes, got shape ",
+                   bracketed(input.sizes()));
+  if (!spec.size) return;
+  const int64_t axis = spec.axis < 0 ? rank + spec.axis : spec.axis;
+  const bool fits = axis >= 0 && axis < rank && input.size(axis) == *spec.size;
+  COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs with ",
+                   spec.axis == -1 ? std::string("last axis") : str_cat("axis ", spec.axis), " ",
+                   *spec.size, ", got shape ", bracketed(input.sizes()));
+}
+
+void LayerBase::ensure_built(const Shape& input_shape) {
+  if (built()) return;
+  cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
+  if (group == nullptr) {
+    const std::lock_guard lock(build_mutex_);
+    build_once(input_shape);
+    return;
+  }
+  // Every replica saw built() false: it becomes true only after all have come here.
+  group->merge(this, nullptr, [&](std::span<const void* const>) -> std::shared_ptr<void> {
+    build_once(input_shape);
+    return nullptr;
+  });
+}
+
+void LayerBase::build_once(const Shape& input_shape) {
+  if (built()) return;
+  const bool recording = c10::GradMode::is_enabled();
+  c10::GradMode::set_enabled(false);
+  weights_.clear();  // of a build that threw
+  try {
+    build(input_shape);
+  } catch (...) {
+    c10::GradMode::set_enabled(recording);
+    throw;
+  }
+  c10::GradMode::set_enabled(recording);
+  built_.store(true, std::memory_order_release);
+}
+
+Variable LayerBase::add_weight(const WeightOptions& options) {
+  VariableOptions made;
+  made.name = str_cat(name(), "/", options.name.empty() ? "weight" : options.name);
+  made.trainable = options.trainable;
+  made.synchronization = options.synchronization;
+  made.aggregation = options.aggregation;
+  made.shape = options.shape;
+  made.constraint = options.constraint;
+  made.dtype = options.dtype;
+  const Initializer initializer = options.initializer;
+  const Variable variable([initializer](const Shape& shape, DType dtype,
+                                        const PartitionInfo&) { return initializer(shape, dtype); },
+                          made);
+  weights_.push_back({variable, options.regularizer, options.trainable});
+  structure_changed();
+  return variable;
+}
+
+void LayerBase::track(Layer layer) {
+  sub_layers_.push_back(std::move(layer));
+  structure_changed();
+}
+
+void LayerBase::set_trainable(bool on) {
+  trainable_ = on;
+  for (const Layer& layer : sub_layers_) layer.base().set_trainable(on);
+  structure_changed();
+}
+
+void LayerBase::collect(Lists& lists, bool parent_trainable) const {
+  const bool trainable = parent_trainable && trainable_;
+  for (const OwnWeight& weight : weights_) {
+    lists.all.push_back(weight.variable);
+    (trainable && weight.trainable ? lists.trainable : lists.frozen).push_back(weight.variable);
+  }
+  for (const Layer& layer : sub_layers_) layer.base().collect(lists, trainable);
+}
+
+const LayerBase::Lists& LayerBase::lists() const {
+  const uint64_t version = g_structure_version.load(std::memory_order_acquire);
+  if (lists_version_.load(std::memory_order_acquire) == version) return lists_;
+  const std::lock_guard lock(lists_mutex_);
+  Lists fresh;
+  collect(fresh, true);
+  // Another layer's change leaves this one's spans valid.
+  if (!(fresh == lists_)) lists_ = std::move(fresh);
+  lists_version_.store(version, std::memory_order_release);
+  return lists_;
+}
+
+std::span<const Variable> LayerBase::variables() const { return lists().all; }
+std::span<const Variable> LayerBase::trainable_variables() const { return lists().trainable; }
+std::span<const Variable> LayerBase::non_trainable_variables() const { return lists().frozen; }
+
+Tensor LayerBase::regularization_loss() const {
+  Tensor sum;
+  const auto add = [&sum](const Tensor& loss) { sum = sum.defined() ? sum + loss : loss; };
+  if (!trainable_) return sum;
+  for (const OwnWeight& weight : weights_) {
+    if (weight.trainable && weight.regularizer) add(weight.regularizer(weight.variable.value()));
+  }
+  for (const Layer& layer : sub_layers_) {
+    if (const Tensor loss = layer.base().regularization_loss(); loss.defined()) add(loss);
+  }
+  return sum;
+}
+
+}  // namespace cohort::keras

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/layers/core.h"
+
+#include <c10/core/GradMode.h>
+
+#include <span>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/random.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::keras {
+namespace {
+
+int64_t product(const Shape& shape, std::size_t from) {
+  int64_t n = 1;
+  for (std::size_t i = from; i < shape.size(); ++i) {
+    if (shape[i] == kUnknownDim) return kUnknownDim;
+    n *= shape[i];
+  }
+  return n;
+}
+
+class FlattenLayer final : public LayerBase {
+ public:
+  using LayerBase::LayerBase;
+  std::string class_name() const override { return "Flatten"; }
+  Shape compute_output_shape(const Shape& in) const override {
+    COHORT_CHECK_ARG(!in.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
+    return {in[0], product(in, 1)};
+  }
+  Tensor call(const Tensor& x, const CallArgs&) override {
+    return x.reshape(compute_output_shape(shape_of(x)));
+  }
+};
+
+class ReshapeLayer final : public LayerBase {
+ public:
+  ReshapeLayer(Shape target, std::string name)
+      : LayerBase(std::move(name)), target_(std::move(target)) {
+    int unknown = 0;
+    for (const int64_t n : target_) {
+      COHORT_CHECK_ARG(n >= -1, "[reshape] expected sizes of at least -1, got ",
+                       bracketed(target_));
+      unknown += n == -1 ? 1 : 0;
+    }
+    COHORT_CHECK_ARG(unknown <= 1, "[reshape] expected at most one -1, got ", bracketed(target_));
+  }
+  std::string class_name() const override { return "Reshape"; }
+  Shape compute_output_shape(const Shape& in) const override;
+  Tensor call(const Tensor& x, const CallArgs&) override {
+    return x.reshape(compute_output_shape(shape_of(x)));
+  }
+
+ private:
+  const Shape target_;
+};
+
+Shape ReshapeLayer::compute_output_shape(const Shape& in) const {
+  COHORT_CHECK_ARG(!in.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
+  const int64_t size = product(in, 1);
+  Shape out = {in[0]};
+  int64_t known = 1;
+  for (const int64_t n : target_) known *= n == -1 ? 1 : n;
+  bool fits = size == kUnknownDim || known == size;
+  for (const int64_t n : target_) {
+    if (n != -1 || size == kUnknownDim) {
+      out.push_back(n);
+    } else {
+      fits = known > 0 && size % known == 0;
+      out.push_back(fits ? size / known : -1);
+    }
+  }
+  COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs that fit ", bracketed(target_),
+                   ", got shape ", bracketed(in));
+  return out;
+}
+
+class ActivationLayer final : public LayerBase {
+ public:
+  ActivationLayer(ActivationFunction function, std::string name)
+      : LayerBase(std::move(name)), function_(std::move(function)) {}
+  std::string class_name() const override { return "Activation"; }
+  Tensor call(const Tensor& x, const CallArgs&) override { return function_(x); }
+
+ private:
+  const ActivationFunction function_;
+};
+
+class ReluLayer final : public LayerBase {
+ public:
+  explicit ReluLayer(ReLUOptions options) : LayerBase(options.name), options_(std::move(options)) {
+    const auto not_negative = [](const char* what, double value) {
+      COHORT_CHECK_ARG(value >= 0, "[re_lu] expected ", what, " >= 0, got ", value);
+    };
+    not_negative("max_value", options_.max_value.value_or(0));
+    not_negative("negative_slope", options_.negative_slope);
+    not_negative("threshold", options_.threshold);
+  }
+  std::string class_name() const override { return "ReLU"; }
+  Tensor call(const Tensor& x, const CallArgs&) override {
+    return activations::relu(x, options_.negative_slope, options_.max_value.value_or(-1),
+                             options_.threshold);
+  }
+
+ private:
+  const ReLUOptions options_;
+};
+
+class SoftmaxLayer final : public LayerBase {
+ public:
+  explicit SoftmaxLayer(const SoftmaxOptions& options)
+      : LayerBase(options.name), axis_(options.axis) {}
+  std::string class_name() const override { return "Softmax"; }
+  Tensor call(const Tensor& x, const CallArgs&) override { return activations::softmax(x, axis_); }
+
+ private:
+  const int64_t axis_;
+};
+
+class DropoutLayer final : public LayerBase {
+ public:
+  DropoutLayer(double rate, DropoutOptions options)
+      : LayerBase(options.name),
+        rate_(rate),
+        options_(std::move(options)),
+        operation_(cohort::internal::next_operation_number()) {
+    COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[dropout] expected 0 <= rate <= 1, got ", rate);
+  }
+  std::string class_name() const override { return "Dropout"; }
+  Tensor call(const Tensor& x, const CallArgs& args) override {
+    if (!args.training || rate_ == 0) return x;
+    return x.mul(mask(x));
+  }
+
+ private:
+  Tensor mask(const Tensor& x);
+  Shape mask_shape(const Tensor& x) const;
+  uint64_t next_step(int replica);
+
+  const double rate_;
+  const DropoutOptions options_;
+  const uint64_t operation_;
+  std::mutex steps_mutex_;
+  std::vector<uint64_t> steps_;  // guarded by steps_mutex_; calls so far, [replica + 1]
+};
+
+uint64_t DropoutLayer::next_step(int replica) {
+  const std::lock_guard lock(steps_mutex_);
+  const std::size_t i = static_cast<std::size_t>(replica + 1);
+  if (i >= steps_.size()) steps_.resize(i + 1);
+  return steps_[i]++;
+}
+
+Shape DropoutLayer::mask_shape(const Tensor& x) const {
+  Shape shape = shape_of(x);
+  if (!options_.noise_shape) return shape;
+  const Shape& noise = *options_.noise_shape;
+  bool fits = noise.size() == shape.size();
+  for (std::size_t i = 0; fits && i < noise.size(); ++i) {
+    if (noise[i] == kUnknownDim) continue;
+    fits = noise[i] == 1 || noise[i] == shape[i];
+    shape[i] = noise[i];
+  }
+  COHORT_CHECK_ARG(fits, "[", name(), "] expected a noise shape that broadcasts to ",
+                   bracketed(x.sizes()), ", got ", bracketed(noise));
+  return shape;
+}
+
+Tensor DropoutLayer::mask(const Tensor& x) {
+  const int replica = current_replica();
+  const uint64_t step = next_step(replica);
+  const cohort::internal::RandomStream stream =
+      options_.seed ? cohort::internal::RandomStream(*options_.seed, 1, step, replica)
+                    : cohort::internal::RandomStream(operation_, step, replica);
+  const DType dtype = x.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
+  Tensor out = empty(mask_shape(x), dtype);
+  const auto size = static_cast<std::size_t>(out.numel());
+  if (dtype == kFloat64) {
+    cohort::internal::fill_keep_mask(stream, rate_, std::span(out.data_ptr<double>(), size));
+  } else {
+    cohort::internal::fill_keep_mask(stream, rate_, std::span(out.data_ptr<float>(), size));
+  }
+  return out.to(x.options());
+}
+
+class RescalingLayer final : public LayerBase {
+ public:
+  RescalingLayer(double scale, const RescalingOptions& options)
+      : LayerBase(options.name),
+        scale_(scale),
+        offset_(options.offset),
+        dtype_(options.dtype.value_or(floatx())) {}
+  std::string class_name() const override { return "Rescaling"; }
+  Tensor call(const Tensor& x, const CallArgs&) override {
+    const Tensor scaled = x.to(dtype_) * scale_;
+    return offset_ == 0 ? scaled : scaled + offset_;
+  }
+
+ private:
+  const double scale_;
+  const double offset_;
+  const DType dtype_;
+};
+
+class DeclaredInput final : public LayerBase {
+ public:
+  DeclaredInput(Shape shape, const InputLayerOptions& options) : LayerBase(options.name) {
+    shape_ = {options.batch_size};
+    shape_.insert(shape_.end(), shape.begin(), shape.end());
+  }
+  std::string class_name() const override { return "InputLayer"; }
+  std::optional<Shape> declared_input_shape() const override { return shape_; }
+  Tensor call(const Tensor& x, const CallArgs&) override {
+    bool fits = x.dim() == static_cast<int64_t>(shape_.size());
+    for (std::size_t i = 1; fits && i < shape_.size(); ++i) {
+      fits = shape_[i] == kUnknownDim || x.size(static_cast<int64_t>(i)) == shape_[i];
+    }
+    COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs of shape ", bracketed(shape_), ", got ",
+                     bracketed(x.sizes()));
+    return x;
+  }
+
+ private:
+  Shape shape_;
+};
+
+}  // namespace
+
+Flatten::Flatten(FlattenOptions options)
+    : Layer(std::make_shared<FlattenLayer>(std::move(options.name))) {}
+
+Reshape::Reshape(Shape target_shape, ReshapeOptions options)
+    : Layer(std::make_shared<ReshapeLayer>(std::move(target_shape), std::move(options.name))) {}
+
+Activation::Activation(ActivationFunction activation, ActivationOptions options)
+    : Layer(std::make_shared<ActivationLayer>(std::move(activation), std::move(options.name))) {}
+
+ReLU::ReLU(ReLUOptions options) : Layer(std::make_shared<ReluLayer>(std::move(options))) {}
+
+Softmax::Softmax(SoftmaxOptions options) : Layer(std::make_shared<SoftmaxLayer>(options)) {}
+
+Dropout::Dropout(double rate, DropoutOptions options)
+    : Layer(std::make_shared<DropoutLayer>(rate, std::move(options))) {}
+
+Rescaling::Rescaling(double scale, RescalingOptions options)
+    : Layer(std::make_shared<RescalingLayer>(scale, options)) {}
+
+InputLayer::InputLayer(Shape shape, InputLayerOptions options)
+    : Layer(std::make_shared<DeclaredInput>(std::move(shape), options)) {}
+
+}  // namespace cohort::keras

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+
+#include "cohort/base/check.h"
+#include "cohort/gradients/layer_node.h"
+#include "cohort/keras/layers/core.h"
+#include "cohort/keras/layers/internal/kernels.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::internal::BelowAutograd;
+using cohort::internal::LayerNode;
+using cohort::internal::SavedVariable;
+using cohort::internal::variable_list;
+using internal::kernels;
+
+bool has_kernels(const Tensor& x) { return x.scalar_type() == kFloat32 && x.device().is_cpu(); }
+
+// The rows are counted, not left to -1: that is ambiguous for an empty batch.
+Tensor rows_of(const Tensor& x, int64_t columns) {
+  if (x.dim() == 2) return x;
+  int64_t rows = 1;
+  for (int64_t i = 0; i + 1 < x.dim(); ++i) rows *= x.size(i);
+  return x.reshape({rows, columns});
+}
+
+void multiply(Tensor& out, const Tensor& a, const Tensor& b, bool accumulate) {
+  if (accumulate) {
+    at::addmm_out(out, out, a, b);
+  } else {
+    at::mm_out(out, a, b);
+  }
+}
+
+// y = relu?(x . kernel + bias) in one pass after the product.
+Tensor dense_forward(const Tensor& x, const Tensor& kernel, const Tensor& bias, bool relu) {
+  const BelowAutograd below;
+  const int64_t columns = kernel.size(1);
+  auto shape = x.sizes().vec();
+  shape.back() = columns;
+  Tensor y = at::empty(shape, x.options());
+  Tensor out = rows_of(y, columns);
+  at::mm_out(out, rows_of(x, kernel.size(0)), kernel);
+  if (has_kernels(y)) {
+    const float* shift = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+    if (relu || shift != nullptr) {
+      kernels().bias_relu(y.mutable_data_ptr<float>(), shift, out.size(0), columns, relu);
+    }
+    return y;
+  }
+  if (bias.defined()) out.add_(bias);
+  if (relu) out.clamp_min_(0);
+  return y;
+}
+
+class DenseNode final : public LayerNode {
+ public:
+  DenseNode(const Tensor& x, const Variable& kernel, const Variable& bias, bool relu)
+      : x_(x, false), kernel_(kernel.value(), false), relu_(relu), has_bias_(bool(bias)) {
+    add_input(x);
+    add_weight(kernel);
+    add_weight(bias);
+  }
+  // After attach(): an output is saved without its history, or it would own itself.
+  void save_output(const Tensor& y) {
+    if (relu_) y_ = SavedVariable(y, true);
+  }
+  void release_variables() override {
+    x_.reset_data();
+    kernel_.reset_data();
+    y_.reset_data();
+  }
+
+ protected:
+  variable_list backward(variable_list&& gradients) override;
+  variable_list differentiable_backward(variable_list&& gradients) override;
+
+ private:
+  Tensor saved_output() { return y_.unpack(cohort::internal::owner_of<Node>(this)); }
+  Tensor masked(Tensor gradient, Tensor& bias_gradient);
+  void sum_rows(const Tensor& g, Tensor& out, bool accumulate);
+
+  SavedVariable x_, kernel_, y_;
+  const bool relu_;
+  const bool has_bias_;
+};
+
+void DenseNode::sum_rows(const Tensor& g, Tensor& out, bool accumulate) {
+  if (has_kernels(g)) {
+    kernels().mask_and_sum(g.const_data_ptr<float>(), nullptr, nullptr,
+                           out.mutable_data_ptr<float>(), g.size(0), g.size(1), accumulate);
+  } else if (accumulate) {
+    out.add_(g.sum(0));
+  } else {
+    at::sum_out(out, g, at::IntArrayRef{0});
+  }
+}
+
+// The gradient before the activation, as a contiguous matrix, and the bias's in the same pass.
+Tensor DenseNode::masked(Tensor gradient, Tensor& bias_gradient) {
+  const bool mine = cohort::internal::owns(gradient);
+  const bool wants_bias = has_bias_ && wants_weight(1);
+  Tensor g = rows_of(gradient.contiguous(), gradient.size(-1));
+  if (!relu_) {
+    if (!wants_bias) return g;
+    bias_gradient =
+        weight_gradient(1, [&](Tensor& out, bool accumulate) { sum_rows(g, out, accumulate); });
+    return g;
+  }
+  const Tensor y = saved_output();
+  if (!has_kernels(g)) {
+    g = g.mul(rows_of(y, g.size(1)).gt(0));
+    if (wants_bias) {
+      bias_gradient =
+          weight_gradient(1, [&](Tensor& out, bool accumulate) { sum_rows(g, out, accumulate); });
+    }
+    return g;
+  }
+  const bool fresh = !gradient.is_contiguous();
+  Tensor out = mine || fresh ? g : at::empty(g.sizes(), g.options());
+  const auto run = [&](float* sum, bool accumulate) {
+    kernels().mask_and_sum(g.const_data_ptr<float>(), y.const_data_ptr<float>(),
+                           out.mutable_data_ptr<float>(), sum, g.size(0), g.size(1), accumulate);
+  };
+  if (wants_bias) {
+    bias_gradient = weight_gradient(
+        1, [&](Tensor& sum, bool accumulate) { run(sum.mutable_data_ptr<float>(), accumulate); });
+  } else {
+    run(nullptr, false);
+  }
+  return out;
+}
+
+variable_list DenseNode::backward(variable_list&& gradients) {
+  variable_list out(3);
+  if (!gradients[0].defined()) return out;
+  const Tensor x = x_.unpack();
+  const Tensor kernel = kernel_.unpack();
+  const Tensor g = masked(std::move(gradients[0]), out[2]);
+  if (wants_weight(0)) {
+    const Tensor transposed = rows_of(x, kernel.size(0)).t();
+    out[1] = weight_gradient(
+        0, [&](Tensor& dw, bool accumulate) { multiply(dw, transposed, g, accumulate); });
+  }
+  if (wants_input(0)) {
+    out[0] = at::empty(x.sizes(), g.options());
+    Tensor matrix = rows_of(out[0], kernel.size(0));
+    at::mm_out(matrix, g, kernel.t());
+  }
+  return out;
+}
+
+variable_list DenseNode::differentiable_backward(variable_list&& gradients) {
+  variable_list out(3);
+  if (!gradients[0].defined()) return out;
+  const Tensor x = x_.unpack();
+  const Tensor kernel = kernel_.unpack();
+  Tensor g = rows_of(gradients[0], kernel.size(1));
+  if (relu_) g = g.mul(rows_of(saved_output(), kernel.size(1)).detach().gt(0));
+  if (wants_input(0)) out[0] = g.mm(kernel.t()).reshape(x.sizes());
+  if (wants_weight(0)) out[1] = rows_of(x, kernel.size(0)).t().mm(g);
+  if (has_bias_ && wants_weight(1)) out[2] = g.sum(0);
+  return out;
+}
+
+class DenseLayer final : public LayerBase {
+ public:
+  DenseLayer(int64_t units, DenseOptions options)
+      : LayerBase(options.name), units_(units), options_(std::move(options)) {
+    COHORT_CHECK_ARG(units > 0, "[dense] expected units > 0, got ", units);
+  }
+  std::string class_name() const override { return "Dense"; }
+
+  void build(const Shape& input_shape) override {
+    COHORT_CHECK_ARG(input_shape.size() >= 2 && input_shape.back() > 0, "[", name(),
+                     "] expected inputs [batch, ..., features], got shape ",
+                     bracketed(input_shape));
+    dtype_ = options_.dtype.value_or(floatx());
+    kernel_ = add_weight({.name = "kernel",
+                          .shape = {input_shape.back(), units_},
+                          .dtype = dtype_,
+                          .initializer = options_.kernel_initializer,
+                          .regularizer = options_.kernel_regularizer,
+                          .constraint = options_.kernel_constraint});
+    if (options_.use_bias) {
+      bias_ = add_weight({.name = "bias",
+                          .shape = {units_},
+                          .dtype = dtype_,
+                          .initializer = options_.bias_initializer,
+                          .regularizer = options_.bias_regularizer,
+                          .constraint = options_.bias_constraint});
+    }
+    set_input_spec({.min_rank = 2, .axis = -1, .size = input_shape.back()});
+  }
+
+  Shape compute_output_shape(const Shape& input_shape) const override {
+    Shape out = input_shape;
+    out.back() = units_;
+    return out;
+  }
+
+  Tensor call(const Tensor& input, const CallArgs&) override {
+    const Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
+    const bool relu = options_.activation.is_relu();
+    Tensor y = dense_forward(x, kernel_.value(), bias_ ? bias_.value() : Tensor(), relu);
+    if (cohort::internal::needs_node({&x}, {&kernel_, &bias_})) {
+      auto node = cohort::internal::make_node<DenseNode>(x, kernel_, bias_, relu);
+      cohort::internal::attach(y, node);
+      node->save_output(y);
+    }
+    return relu ? y : options_.activation(y);
+  }
+
+ private:
+  const int64_t units_;
+  const DenseOptions options_;
+  DType dtype_ = kFloat32;
+  Variable kernel_, bias_;
+};
+
+}  // namespace
+
+Dense::Dense(int64_t units, DenseOptions options)
+    : Layer(std::make_shared<DenseLayer>(units, std::move(options))) {}
+
+}  // namespace cohort::keras

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/layers/internal/convolution_kernels.h"
+
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cohort/keras/layers/internal/kernels.h"
+
+namespace cohort::keras::internal {
+namespace {
+
+// Where pixels and taps lie in an image.
+struct Layout {
+  std::vector<int64_t> pixels, taps;
+  int64_t run = 1;
+  int64_t image_size = 0;
+  int64_t out_channels = 0;
+
+  Layout(const Window2D& w, const Tensor& x, const Tensor& kernel)
+      : image_size(x.size(1) * x.size(2) * x.size(3)), out_channels(kernel.size(3)) {
+    const int64_t width = x.size(2), channels = x.size(3);
+    const int64_t out_height = (x.size(1) - w.rows.extent()) / w.rows.stride + 1;
+    const int64_t out_width = (width - w.columns.extent()) / w.columns.stride + 1;
+    pixels.reserve(static_cast<std::size_t>(out_height * out_width));
+    for (int64_t i = 0; i < out_height; ++i) {
+      for (int64_t j = 0; j < out_width; ++j) {
+        pixels.push_back((i * w.rows.stride * width + j * w.columns.stride) * channels);
+      }
+    }
+    taps.reserve(static_cast<std::size_t>(w.rows.size * w.columns.size * channels));
+    for (int64_t i = 0; i < w.rows.size; ++i) {
+      for (int64_t j = 0; j < w.columns.size; ++j) {
+        const int64_t place = (i * w.rows.dilation * width + j * w.columns.dilation) * channels;
+        for (int64_t c = 0; c < channels; ++c) taps.push_back(place + c);
+      }
+    }
+    run = w.columns.dilation == 1 ? w.columns.size * channels : channels;
+  }
+
+  ConvImage image(const float* x) const {
+    return {x,
+            pixels.data(),
+            taps.data(),
+            static_cast<int64_t>(pixels.size()),
+            static_cast<int64_t>(taps.size()),
+            run,
+            out_channels};
+  }
+  int64_t out_size() const { return static_cast<int64_t>(pixels.size()) * out_channels; }
+};
+
+bool gives_input_gradient(const Tensor& x) { return x.size(3) % kChannelPack == 0; }
+
+// [kh * kw][out][in] of [kh, kw, in, out].
+Tensor transposed_kernel(const Tensor& kernel) {
+  Tensor out =
+      at::empty({kernel.size(0), kernel.size(1), kernel.size(3), kernel.size(2)}, kernel.options());
+  kernels().transpose_kernel(kernel.const_data_ptr<float>(), out.mutable_data_ptr<float>(),
+                             kernel.size(0) * kernel.size(1), kernel.size(2), kernel.size(3));
+  return out;
+}
+
+float* data_or_null(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+
+// For few input channels: the image's own gradient is seldom wanted there.
+void input_gradient_by_libtorch(OwnBackward& pass) {
+  const Window2D& w = pass.window;
+  const Tensor g = pass.y.defined() ? pass.g.mul(pass.y.gt(0)) : pass.g;
+  const auto [dx, dw, db] = at::convolution_backward(
+      to_channels_first(g), to_channels_first(pass.x), pass.kernel.permute({3, 2, 0, 1}), {},
+      {w.rows.stride, w.columns.stride}, {0, 0}, {w.rows.dilation, w.columns.dilation}, false,
+      {0, 0}, 1, {true, false, false});
+  pass.dx.copy_(to_channels_last(dx));
+}
+
+// Buffers of one backward pass.
+struct Scratch {
+  Tensor masked, transposed;
+  float* bias = nullptr;
+};
+
+void backward_image(OwnBackward& pass, const Layout& layout, const Scratch& scratch, int64_t i) {
+  const int64_t pixels = static_cast<int64_t>(layout.pixels.size());
+  const ConvImage image = layout.image(pass.x.const_data_ptr<float>() + i * layout.image_size);
+  const float* g = pass.g.const_data_ptr<float>() + i * layout.out_size();
+  float* masked = data_or_null(scratch.masked);
+  if (masked != nullptr || scratch.bias != nullptr) {
+    const float* y =
+        masked == nullptr ? nullptr : pass.y.const_data_ptr<float>() + i * layout.out_size();
+    kernels().mask_and_sum(g, y, masked, scratch.bias, pixels, layout.out_channels, true);
+    if (masked != nullptr) g = masked;
+  }
+  if (pass.kernel_gradient.defined()) {
+    kernels().conv_kernel_gradient(image, g, pass.kernel_gradient.mutable_data_ptr<float>());
+  }
+  if (scratch.transposed.defined()) {
+    float* dx = pass.dx.mutable_data_ptr<float>() + i * layout.image_size;
+    std::fill_n(dx, layout.image_size, 0.0F);
+    kernels().conv_input_gradient(image, pass.x.size(3), g,
+                                  scratch.transposed.const_data_ptr<float>(), dx);
+  }
+}
+
+}  // namespace
+
+bool has_own_convolution(const Tensor& x, const Tensor& kernel, int64_t groups) {
+  return groups == 1 && x.scalar_type() == kFloat32 && x.device().is_cpu() &&
+         kernel.scalar_type() == kFloat32 && kernel.is_contiguous() &&
+         kernel.size(3) % kChannelPack == 0;
+}
+
+Tensor own_forward(const Window2D& window, const Tensor& x, const Tensor& kernel,
+                   const Tensor& bias, bool relu) {
+  const Layout layout(window, x, kernel);
+  const int64_t out_width = (x.size(2) - window.columns.extent()) / window.columns.stride + 1;
+  const int64_t out_height = static_cast<int64_t>(layout.pixels.size()) / out_width;
+  Tensor y = at::empty({x.size(0), out_height, out_width, layout.out_channels}, x.options());
+  const float* from = x.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  const float* shift = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    kernels().conv_forward(layout.image(from + i * layout.image_size),
+                           kernel.const_data_ptr<float>(), shift, relu, to + i * layout.out_size());
+  }
+  return y;
+}
+
+void own_backward(OwnBackward& pass) {
+  const Layout layout(pass.window, pass.x, pass.kernel);
+  Scratch scratch;
+  if (pass.y.defined()) scratch.masked = at::empty({layout.out_size()}, pass.x.options());
+  if (pass.bias_gradient.defined()) {
+    scratch.bias = pass.bias_gradient.mutable_data_ptr<float>();
+    if (!pass.accumulate_bias) pass.bias_gradient.zero_();
+  }
+  if (pass.kernel_gradient.defined() && !pass.accumulate_kernel) pass.kernel_gradient.zero_();
+  const bool own_dx = pass.dx.defined() && gives_input_gradient(pass.x);
+  if (own_dx) scratch.transposed = transposed_kernel(pass.kernel);
+  for (int64_t i = 0; i < pass.x.size(0); ++i) backward_image(pass, layout, scratch, i);
+  if (pass.dx.defined() && !own_dx) input_gradient_by_libtorch(pass);
+}
+
+}  // namespace cohort::keras::internal

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+#define COHORT_KERNEL_ISA avx512
+#define COHORT_KERNEL_LANES 16
+#define COHORT_KERNEL_COLUMNS 4
+#include "cohort/keras/layers/internal/kernels.inc"

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/layers/normalization.h"
+
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+
+#include "cohort/base/check.h"
+#include "cohort/gradients/layer_node.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::internal::BelowAutograd;
+using cohort::internal::LayerNode;
+using cohort::internal::SavedVariable;
+using cohort::internal::variable_list;
+
+// [..., c] seen as one channels-last image with a row for each element: LibTorch's fast layout.
+Tensor as_image(const Tensor& x) {
+  const int64_t channels = x.size(-1);
+  return x.reshape({1, x.numel() / channels, 1, channels}).permute({0, 3, 1, 2});
+}
+
+Tensor like(const Tensor& image, const Tensor& x) {
+  return image.permute({0, 2, 3, 1}).reshape(x.sizes());
+}
+
+struct Normalized {
+  Tensor y, mean, inverse_deviation;
+};
+
+Normalized normalize(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
+  const BelowAutograd below;
+  auto [y, mean, inverse] =
+      at::native_batch_norm(as_image(x), gamma, beta, {}, {}, true, 0.0, epsilon);
+  return {like(y, x).contiguous(), mean, inverse};
+}
+
+class BatchNormalizationNode final : public LayerNode {
+ public:
+  BatchNormalizationNode(const Tensor& x, const Variable& gamma, const Variable& beta,
+                         const Normalized& forward, double epsilon)
+      : x_(x, false),
+        mean_(forward.mean),
+        inverse_deviation_(forward.inverse_deviation),
+        has_gamma_(bool(gamma)),
+        has_beta_(bool(beta)),
+        epsilon_(epsilon) {
+    if (gamma) gamma_ = SavedVariable(gamma.value(), false);
+    add_input(x);
+    add_weight(gamma);
+    add_weight(beta);
+  }
+  void release_variables() override {
+    x_.reset_data();
+    gamma_.reset_data();
+    mean_.reset();
+    inverse_deviation_.reset();
+  }
+
+ protected:
+  variable_list backward(variable_list&& gradients) override {
+    variable_list out(3);
+    if (!gradients[0].defined()) return out;
+    const Tensor x = x_.unpack();
+    const Tensor gamma = has_gamma_ ? gamma_.unpack() : Tensor();
+    const bool wants_gamma = has_gamma_ && wants_weight(0);
+    const bool wants_beta = has_beta_ && wants_weight(1);
+    auto [dx, dgamma, dbeta] = at::native_batch_norm_backward(
+        as_image(gradients[0].contiguous()), as_image(x), gamma, {}, {}, mean_, inverse_deviation_,
+        true, epsilon_, {wants_input(0), wants_gamma, wants_beta});
+    if (wants_input(0)) out[0] = like(dx, x);
+    const auto put = [this](int i, const Tensor& gradient) {
+      return weight_gradient(i, [&](Tensor& slot, bool accumulate) {
+        accumulate ? slot.add_(gradient) : slot.copy_(gradient);
+      });
+    };
+    if (wants_gamma) out[1] = put(0, dgamma);
+    if (wants_beta) out[2] = put(1, dbeta);
+    return out;
+  }
+
+  // The formula in recorded operations; the statistics are functions of x here.
+  variable_list differentiable_backward(variable_list&& gradients) override {
+    variable_list out(3);
+    if (!gradients[0].defined()) return out;
+    const Tensor input = x_.unpack();
+    const int64_t channels = input.size(-1);
+    const Tensor x = input.reshape({input.numel() / channels, channels});
+    const Tensor g = gradients[0].reshape(x.sizes());
+    const Tensor centered = x - x.mean(0);
+    const Tensor inverse = (centered.square().mean(0) + epsilon_).rsqrt();
+    const Tensor normal = centered * inverse;
+    if (wants_input(0)) {
+      const Tensor scale = has_gamma_ ? inverse * gamma_.unpack() : inverse;
+      const Tensor rest = g - g.mean(0) - normal * (g * normal).mean(0);
+      out[0] = (rest * scale).reshape(input.sizes());
+    }
+    if (has_gamma_ && wants_weight(0)) out[1] = (g * normal).sum(0);
+    if (has_beta_ && wants_weight(1)) out[2] = g.sum(0);
+    return out;
+  }
+
+ private:
+  SavedVariable x_, gamma_;
+  Tensor mean_, inverse_deviation_;
+  const bool has_gamma_;
+  const bool has_beta_;
+  const double epsilon_;
+};
+
+class BatchNormalizationLayer final : public LayerBase {
+ public:
+  explicit BatchNormalizationLayer(BatchNormalizationOptions options)
+      : LayerBase(options.name), options_(std::move(options)) {
+    if (options_.synchronized) {
+      throw Unimplemented(
+          "[batch_normalization] expected synchronized = false: statistics over all replicas are "
+          "not there yet");
+    }
+    COHORT_CHECK_ARG(options_.epsilon > 0, "[batch_normalization] expected epsilon > 0, got ",
+                     options_.epsilon);
+    COHORT_CHECK_ARG(options_.momentum >= 0 && options_.momentum <= 1,
+                     "[batch_normalization] expected 0 <= momentum <= 1, got ", options_.momentum);
+  }
+  std::string class_name() const override { return "BatchNormalization"; }
+  void build(const Shape& input_shape) override;
+  Tensor call(const Tensor& input, const CallArgs& args) override;
+
+ private:
+  Variable statistic(const char* name, const Initializer& initializer);
+  Tensor train(const Tensor& x);
+  Tensor infer(const Tensor& x) const;
+  void update_moving(const Normalized& batch) const;
+
+  const BatchNormalizationOptions options_;
+  int64_t axis_ = 0;
+  int64_t rank_ = 0;
+  int64_t channels_ = 0;
+  DType dtype_ = kFloat32;
+  Variable gamma_, beta_, moving_mean_, moving_variance_;
+};
+
+Variable BatchNormalizationLayer::statistic(const char* weight_name,
+                                            const Initializer& initializer) {
+  return add_weight({.name = weight_name,
+                     .shape = {channels_},
+                     .dtype = dtype_,
+                     .initializer = initializer,
+                     .trainable = false,
+                     .synchronization = Synchronization::kOnRead,
+                     .aggregation = Aggregation::kMean});
+}
+
+void BatchNormalizationLayer::build(const Shape& input_shape) {
+  rank_ = static_cast<int64_t>(input_shape.size());
+  axis_ = options_.axis < 0 ? rank_ + options_.axis : options_.axis;
+  COHORT_CHECK_ARG(rank_ >= 2 && axis_ > 0 && axis_ < rank_, "[", name(),
+                   "] expected inputs with a batch and an axis ", options_.axis, ", got shape ",
+                   bracketed(input_shape));
+  channels_ = input_shape[static_cast<std::size_t>(axis_)];
+  COHORT_CHECK_ARG(channels_ > 0, "[", name(), "] expected a known size of axis ", options_.axis,
+                   ", got shape ", bracketed(input_shape));
+  dtype_ = options_.dtype.value_or(floatx());
+  if (options_.scale) {
+    gamma_ = add_weight({.name = "gamma",
+                         .shape = {channels_},
+                         .dtype = dtype_,
+                         .initializer = options_.gamma_initializer,
+                         .regularizer = options_.gamma_regularizer,
+                         .constraint = options_.gamma_constraint});
+  }
+  if (options_.center) {
+    beta_ = add_weight({.name = "beta",
+                        .shape = {channels_},
+                        .dtype = dtype_,
+                        .initializer = options_.beta_initializer,
+                        .regularizer = options_.beta_regularizer,
+                        .constraint = options_.beta_constraint});
+  }
+  moving_mean_ = statistic("moving_mean", options_.moving_mean_initializer);
+  moving_variance_ = statistic("moving_variance", options_.moving_variance_initializer);
+  set_input_spec({.rank = rank_, .axis = axis_ == rank_ - 1 ? -1 : axis_, .size = channels_});
+}
+
+Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) {
+  Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
+  if (axis_ != rank_ - 1) x = x.movedim(axis_, -1);
+  // An empty batch has no statistics.
+  const bool training = args.training && trainable() && x.numel() > 0;
+  const Tensor y = training ? train(x) : infer(x);
+  return axis_ != rank_ - 1 ? y.movedim(-1, axis_) : y;
+}
+
+Tensor BatchNormalizationLayer::train(const Tensor& x) {
+  Normalized forward = normalize(x, gamma_ ? gamma_.value() : Tensor(),
+                                 beta_ ? beta_.value() : Tensor(), options_.epsilon);
+  update_moving(forward);
+  if (cohort::internal::needs_node({&x}, {&gamma_, &beta_})) {
+    cohort::internal::attach(forward.y, cohort::internal::make_node<BatchNormalizationNode>(
+                                            x, gamma_, beta_, forward, options_.epsilon));
+  }
+  return forward.y;
+}
+
+void BatchNormalizationLayer::update_moving(const Normalized& batch) const {
+  const BelowAutograd below;
+  const Tensor variance =
+      batch.inverse_deviation.to(kFloat64).pow(-2).sub(options_.epsilon).clamp_min(0);
+  const double rest = 1 - options_.momentum;
+  moving_mean_.assign(moving_mean_.value().lerp(batch.mean, rest));
+  moving_variance_.assign(moving_variance_.value().lerp(variance.to(dtype_), rest));
+}
+
+// Plain operations: gamma and beta get their gradients from LibTorch.
+Tensor BatchNormalizationLayer::infer(const Tensor& x) const {
+  Tensor scale = (moving_variance_.value() + options_.epsilon).rsqrt();
+  if (gamma_) scale = scale * gamma_.value();
+  const Tensor y = (x - moving_mean_.value()) * scale;
+  return beta_ ? y + beta_.value() : y;
+}
+
+}  // namespace
+
+BatchNormalization::BatchNormalization(BatchNormalizationOptions options)
+    : Layer(std::make_shared<BatchNormalizationLayer>(std::move(options))) {}
+
+}  // namespace cohort::keras
