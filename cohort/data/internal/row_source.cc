@@ -167,17 +167,23 @@ class RangeRows final : public RowSource {
   const ElementSpec& spec() const override { return spec_; }
   Element row(int64_t index) const override {
     Tensor out = empty({}, kInt64);
-    *out.mutable_data_ptr<int64_t>() = begin_ + index * step_;
+    *out.mutable_data_ptr<int64_t>() = value(index);
     return out;
   }
   Element gather(std::span<const int64_t> rows) const override {
     Tensor out = empty({static_cast<int64_t>(rows.size())}, kInt64);
     auto* values = out.mutable_data_ptr<int64_t>();
-    for (int64_t row : rows) *values++ = begin_ + row * step_;
+    for (int64_t row : rows) *values++ = value(row);
     return out;
   }
 
  private:
+  /// Fits, but row * step_ need not: unsigned numbers wrap.
+  int64_t value(int64_t row) const {
+    return static_cast<int64_t>(static_cast<uint64_t>(begin_) +
+                                static_cast<uint64_t>(row) * static_cast<uint64_t>(step_));
+  }
+
   const int64_t begin_;
   const int64_t step_;
   const int64_t size_;
