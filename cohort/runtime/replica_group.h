@@ -58,7 +58,8 @@ class ReplicaGroup {
   uint64_t epoch(int replica) const;
 
   /// True if the cores of replicas 0 and 1 share a cache: a round trip between them takes less
-  /// than 100 ns. Measured at each call. Not inside a run. Cost: about half a millisecond.
+  /// than 100 ns. Also where that cannot be measured, because the machine is busy.
+  /// Not inside a run. Cost: about 0.2 ms, at most 2 ms.
   bool cores_share_cache();
 
  private:
