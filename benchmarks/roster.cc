@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "roster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cohort/base/check.h"
+#include "machine.h"
+
+namespace cohort::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kAnyReplicas = 1 << 10;
+
+std::string environment_or(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : otherwise;
+}
+
+ContenderSpec native(const Places& places, const std::string& name, Family family,
+                     std::vector<std::string> models) {
+  ContenderSpec spec{name, family, "", {places.program, "--contender", name}, {}, models};
+  spec.max_replicas = kAnyReplicas;
+  return spec;
+}
+
+struct PeerRow {
+  const char* name;
+  Family family;
+  const char* environment;
+  const char* script;
+  const char* kind;
+  std::vector<std::string> models;
+  int replicas;
+};
+
+std::vector<PeerRow> peer_rows() {
+  const std::vector<std::string> both = {"mlp", "cnn"}, fit = {"mlp", "mlp_fit", "cnn"};
+  return {
+      {"jax_jit", Family::kJax, "xla", "jax_peer.py", "jit", both, 1},
+      {"jax_spmd", Family::kJax, "xla", "jax_peer.py", "spmd", both, 2},
+      {"keras_fit", Family::kKeras, "xla", "tensorflow_peer.py", "fit", fit, 1},
+      {"keras_fit50", Family::kKeras, "xla", "tensorflow_peer.py", "fit50", fit, 1},
+      {"tf_function", Family::kKeras, "xla", "tensorflow_peer.py", "function", both, 1},
+      // XLA's convolutions are twice as slow as TensorFlow's own, so not for the cnn.
+      {"tf_function_xla", Family::kKeras, "xla", "tensorflow_peer.py", "function_xla", {"mlp"}, 1},
+      {"tf_mirrored", Family::kKeras, "xla", "tensorflow_peer.py", "mirrored", both, 2},
+      {"torch_eager", Family::kTorch, "torch", "torch_peer.py", "eager", both, 1},
+      {"torch_fused", Family::kTorch, "torch", "torch_peer.py", "fused", both, 1},
+      {"torch_compiled", Family::kTorch, "torch", "torch_peer.py", "compiled", {"mlp"}, 1},
+      {"torch_ddp", Family::kTorch, "torch", "torch_peer.py", "ddp", both, 2},
+  };
+}
+
+ContenderSpec peer(const Places& places, const PeerRow& row) {
+  const std::string environment = places.environments + "/" + row.environment;
+  ContenderSpec spec{row.name, row.family, "", {}, {}, row.models, row.replicas, row.replicas};
+  spec.command = {environment + "/bin/python", "-u", places.peer_scripts + "/" + row.script,
+                  row.kind};
+  // Peers at their best: glibc's thresholds raised, as fix_allocator does (eager PyTorch gains
+  // most), and nothing for the GPU.
+  spec.environment = {"MALLOC_MMAP_THRESHOLD_=1073741824",
+                      "MALLOC_TRIM_THRESHOLD_=2147483647",
+                      "MALLOC_TOP_PAD_=67108864",
+                      "OMP_NUM_THREADS=1",
+                      "CUDA_VISIBLE_DEVICES=",
+                      "TORCHINDUCTOR_CACHE_DIR=" + places.environments + "/inductor"};
+  if (!fs::exists(environment + "/stamp")) spec.missing = "run make bench-peers";
+  return spec;
+}
+
+}  // namespace
+
+const char* family_name(Family family) {
+  switch (family) {
+    case Family::kCohort:
+      return "cohort";
+    case Family::kBareStep:
+      return "bare";
+    case Family::kLibtorch:
+      return "libtorch";
+    case Family::kJax:
+      return "jax";
+    case Family::kKeras:
+      return "keras";
+    case Family::kTorch:
+      return "torch";
+  }
+  return "unknown";
+}
+
+bool ContenderSpec::takes_part(const Case& c) const {
+  return std::find(models.begin(), models.end(), c.model) != models.end() &&
+         c.replicas >= min_replicas && c.replicas <= max_replicas;
+}
+
+Places default_places() {
+  const std::string cache =
+      environment_or("XDG_CACHE_HOME", environment_or("HOME", "") + "/.cache") + "/cohort";
+  return {fs::read_symlink("/proc/self/exe"), COHORT_BENCH_PEER_SCRIPTS,
+          environment_or("COHORT_CACHE", cache) + "/peers"};
+}
+
+std::vector<ContenderSpec> roster(const Places& places, bool peers) {
+  std::vector<ContenderSpec> all = {
+      native(places, "libtorch", Family::kLibtorch, {"mlp", "cnn"}),
+      native(places, "libtorch_malloc", Family::kLibtorch, {"mlp", "cnn"}),
+  };
+  if (!peers) return all;
+  for (const PeerRow& row : peer_rows()) all.push_back(peer(places, row));
+  return all;
+}
+
+NamedContender make_contender(const std::string& name) {
+  const std::string version = "libtorch " + libtorch_version();
+  if (name == "libtorch") return {make_libtorch_contender(), version};
+  COHORT_CHECK_ARG(name == "libtorch_malloc", "[step_bench] unknown contender ", name);
+  fix_allocator();
+  return {make_libtorch_contender(), version};
+}
+
+}  // namespace cohort::bench

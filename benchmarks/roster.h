@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who takes part in which case, and how to start them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "contender.h"
+#include "workload.h"
+
+namespace cohort::bench {
+
+/// Whom a contender belongs to: the summary line compares with the best of each family.
+enum class Family { kCohort, kBareStep, kLibtorch, kJax, kKeras, kTorch };
+
+/// "libtorch", as the summary line writes it.
+const char* family_name(Family family);
+
+/// One contender. Peers run in a virtual environment that `peers/setup` made.
+struct ContenderSpec {
+  std::string name;
+  Family family = Family::kCohort;
+  std::string missing;  ///< why it cannot take part, else empty
+  std::vector<std::string> command;
+  std::vector<std::string> environment;
+  std::vector<std::string> models;
+  int min_replicas = 1;
+  int max_replicas = 1;
+
+  bool takes_part(const Case& c) const;
+};
+
+/// Where things are.
+struct Places {
+  std::string program;       ///< this program, which C++ contenders are, too
+  std::string peer_scripts;  ///< the folder of the Python peers
+  std::string environments;  ///< the folder that holds the virtual environments
+};
+Places default_places();
+
+/// All contenders; without `peers` only those in C++.
+std::vector<ContenderSpec> roster(const Places& places, bool peers);
+
+/// The C++ contender behind `step_bench --contender <name>`, with the versions it answers to.
+/// Errors: InvalidArgument for an unknown name.
+struct NamedContender {
+  std::unique_ptr<Contender> contender;
+  std::string versions;
+};
+NamedContender make_contender(const std::string& name);
+
+}  // namespace cohort::bench

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the contenders of one case in turns: in each round everyone trains for a moment, in shuffled
+// order, between two probes of the machine. Times of one round are comparable, times of
+// different minutes are not.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine.h"
+#include "process.h"
+#include "roster.h"
+#include "workload.h"
+
+namespace cohort::bench {
+
+struct RunOptions {
+  int rounds = 12;
+  double seconds = 0.5;  ///< of each sample, at most 2
+  std::string scratch;   ///< folder for workload files
+  std::string logs;      ///< folder for what contenders print
+  Images images;
+};
+
+struct Sample {
+  int round = 0;
+  std::int64_t steps = 0;
+  double us = 0;  ///< per step
+  Probe before, after;
+  double other_load = 0;
+  State state = State::kDegraded;
+};
+
+/// A contender in one case. `status`: "ok", "missing" (no environment), "failed" (an error or
+/// no answer), "mismatch" (other losses than plain LibTorch, so not the same work).
+struct Entry {
+  ContenderSpec spec;
+  std::string status = "ok";
+  std::string reason;
+  std::string versions;
+  double loss = 0;        ///< after kProofSteps steps
+  double loss_error = 0;  ///< relative to the reference
+  double divergence = 0;  ///< of the replicas' weights
+  std::int64_t steps = 0;
+  std::vector<Sample> samples;
+};
+
+/// The physical limit of a case's step.
+struct Limit {
+  double flops = 0;         ///< of the products, all replicas
+  double fma_gflops = 0;    ///< measured, all replicas' threads together
+  double update_bytes = 0;  ///< of Adam, per thread
+  double copy_gbytes = 0;   ///< measured, per thread
+  double us() const;
+};
+
+struct CaseResult {
+  Case benchmark_case;
+  Limit limit;
+  std::vector<Entry> entries;
+};
+
+/// Steps of the proof that all do the same work. After some twenty, the last bits of float32 have
+/// grown to 1e-4 of the loss, whoever computes.
+inline constexpr int kProofSteps = 11;
+inline constexpr double kProofTolerance = 1e-4;
+
+/// Starts contenders as cases need them, keeps them running from case to case.
+class Runner {
+ public:
+  Runner(std::vector<ContenderSpec> roster, RunOptions options);
+
+  /// Starts everyone whom the cases need at once, so that slow imports overlap.
+  void start(const std::vector<Case>& cases);
+
+  /// Blocks: rounds * contenders * (seconds + 20 ms), and what set-up takes.
+  CaseResult run(const Case& c);
+
+ private:
+  struct Running {
+    std::unique_ptr<ContenderProcess> process;
+    std::string versions;
+    std::string failure;
+  };
+
+  Entry enter(const ContenderSpec& spec);
+  void prepare(const Case& c, std::vector<Entry>& entries);
+  void prove_same_work(std::vector<Entry>& entries);
+  void calibrate(std::vector<Entry>& entries);
+  void measure(CaseResult& result);
+  Sample sample(Entry& entry, const Probe& before);
+  void guarded(Entry& entry, const std::function<void(ContenderProcess&)>& talk);
+
+  std::vector<ContenderSpec> roster_;
+  RunOptions options_;
+  std::vector<int> cores_;
+  std::map<std::string, Running> running_;
+};
+
+}  // namespace cohort::bench
