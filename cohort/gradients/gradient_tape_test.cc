@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/gradients/gradient_tape.h"
+
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "cohort/base/error.h"
+#include "cohort/variables/gradient_lease.h"
+
+namespace cohort {
+namespace {
+
+std::vector<float> numbers(const Gradient& g) { return to_vector<float>(g.as_tensor()); }
+
+TEST(GradientTape, PutsGradientsIntoTheArena) {
+  const Variable w(tensor({1, 2, 3}));
+  GradientTape tape;
+  const Tensor loss = (w * w).sum();
+  const Gradients g = tape.gradient(loss, std::span(&w, 1));
+  EXPECT_EQ(numbers(g[0].gradient), (std::vector<float>{2, 4, 6}));
+  EXPECT_TRUE(g[0].gradient.dense().is_same(g.lease()->view(w.impl())));
+  EXPECT_TRUE(g[0].variable == w);
+}
+
+TEST(GradientTape, KeepsTwoResultsSideBySide) {
+  const Variable w(tensor({1, 2}));
+  GradientTape tape({.persistent = true});
+  const Tensor one = (w * 3).sum();
+  const Tensor two = (w * w).sum();
+  const Gradients a = tape.gradient(one, std::span(&w, 1));
+  const Gradients b = tape.gradient(two, std::span(&w, 1));
+  EXPECT_EQ(numbers(a[0].gradient), (std::vector<float>{3, 3}));
+  EXPECT_EQ(numbers(b[0].gradient), (std::vector<float>{2, 4}));
+}
+
+TEST(GradientTape, IsSpentAfterOneCall) {
+  const Variable w(scalar(2));
+  GradientTape tape;
+  const Tensor y = w * w;
+  EXPECT_EQ(tape.gradient(y, w).item<float>(), 4);
+  EXPECT_FALSE(at::GradMode::is_enabled());
+  EXPECT_THROW(tape.gradient(y, w), FailedPrecondition);
+  tape.reset();
+  EXPECT_TRUE(at::GradMode::is_enabled());
+  EXPECT_EQ(tape.gradient(w * 5, w).item<float>(), 5);
+}
+
+TEST(GradientTape, RestoresGradMode) {
+  const at::NoGradGuard off;
+  {
+    GradientTape tape;
+    EXPECT_TRUE(at::GradMode::is_enabled());
+    const GradientTape::Pause pause(tape);
+    EXPECT_FALSE(at::GradMode::is_enabled());
+  }
+  EXPECT_FALSE(at::GradMode::is_enabled());
+}
+
+TEST(GradientTape, UnconnectedSourcesHaveNoneOrZero) {
+  const std::vector<Variable> v = {Variable(scalar(1)), Variable(tensor({1, 2}))};
+  {
+    GradientTape tape;
+    const Gradients g = tape.gradient(v[0] * 2, v);
+    EXPECT_TRUE(g[0].gradient.has_value());
+    EXPECT_FALSE(g[1].gradient.has_value());
+  }
+  GradientTape tape;
+  const Gradients g =
+      tape.gradient(v[0] * 2, v, {.unconnected_gradients = UnconnectedGradients::kZero});
+  EXPECT_EQ(numbers(g[1].gradient), (std::vector<float>{0, 0}));
+  GradientTape constant;
+  EXPECT_FALSE(constant.gradient(scalar(3), v)[0].gradient.has_value());
+}
+
+TEST(GradientTape, WatchesTensorsAndChosenVariables) {
+  const Variable a(scalar(3));
+  const Variable b(scalar(4));
+  GradientTape tape({.watch_accessed_variables = false});
+  tape.watch(a);
+  Tensor x = scalar(2);
+  tape.watch(x);
+  const std::vector<Variable> both = {a, b};
+  const Gradients g = tape.gradient(a * b * x, both);
+  EXPECT_EQ(numbers(g[0].gradient), std::vector<float>{8});
+  EXPECT_FALSE(g[1].gradient.has_value());
+  Tensor integer = scalar(1, kInt64);
+  GradientTape other;
+  EXPECT_THROW(other.watch(integer), InvalidArgument);
+  Tensor y = scalar(5);
+  other.watch(y);
+  EXPECT_EQ(other.gradient(y * y * y, y).item<float>(), 75);
+}
+
+TEST(GradientTape, ATapeInATapeGivesSecondDerivatives) {
+  const Variable w(scalar(3));
+  GradientTape outer;
+  Tensor first;
+  {
+    GradientTape inner;
+    first = inner.gradient(w * w * w, w);
+  }
+  EXPECT_EQ(first.item<float>(), 27);
+  EXPECT_EQ(outer.gradient(first, w).item<float>(), 18);
+}
+
+TEST(GradientTape, WeighsTargetsThatAreNoScalars) {
+  const Variable w(tensor({1, 2}));
+  GradientTape tape({.persistent = true});
+  const Tensor y = w * w;
+  EXPECT_EQ(to_vector<float>(tape.gradient(y, w)), (std::vector<float>{2, 4}));
+  EXPECT_EQ(to_vector<float>(tape.gradient(y, w, {.output_gradients = tensor({1, 10})})),
+            (std::vector<float>{2, 40}));
+  EXPECT_THROW(tape.gradient(y, w, {.output_gradients = scalar(1)}), InvalidArgument);
+}
+
+TEST(GradientTape, AFailedPassLeavesNoSlotOpen) {
+  const Variable w(tensor({1, 2}));
+  GradientTape tape({.persistent = true});
+  const Tensor y = w * w;
+  EXPECT_THROW(tape.gradient(y, std::span(&w, 1), {.output_gradients = scalar(1)}),
+               InvalidArgument);
+  EXPECT_FALSE(w.impl().local_component().slot.open);
+  EXPECT_EQ(numbers(tape.gradient(y.sum(), std::span(&w, 1))[0].gradient),
+            (std::vector<float>{2, 4}));
+}
+
+TEST(GradientTape, PlainLibTorchWorksBeside) {
+  const Variable w(scalar(3));
+  const at::AutoGradMode on(true);
+  (w * w).backward();
+  (w * w).backward();
+  EXPECT_EQ(w.grad().item<float>(), 12);
+}
+
+TEST(ClipByGlobalNorm, ScalesInPlace) {
+  const std::vector<Variable> v = {Variable(scalar(3)), Variable(scalar(4))};
+  GradientTape tape;
+  Gradients g = tape.gradient((v[0] * v[0] + v[1] * v[1]) / 2, v);
+  const void* place = g[0].gradient.dense().data_ptr();
+  g = clip_by_global_norm(std::move(g), 1);
+  EXPECT_FLOAT_EQ(g[0].gradient.dense().item<float>(), 0.6F);
+  EXPECT_FLOAT_EQ(g[1].gradient.dense().item<float>(), 0.8F);
+  EXPECT_EQ(g[0].gradient.dense().data_ptr(), place);
+  EXPECT_THROW(clip_by_global_norm(g, 0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cohort
