@@ -27,7 +27,7 @@ demo: setup ## train a classifier of Fashion-MNIST on every core
 	@$(call configure,release)
 	@$(call build,release,fashion_mnist)
 	$(call say,training)
-	@$(BUILD)/release/examples/fashion_mnist $(DEMO_ARGS)
+	@$(BUILD)/release/examples/fashion_mnist --weights $(BUILD)/fashion.safetensors $(DEMO_ARGS)
 
 test: setup ## build and run all tests, layer, size and formatting checks
 	$(call say,building the tests)
