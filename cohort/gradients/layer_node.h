@@ -53,7 +53,8 @@ class LayerNode : public torch::autograd::Node {
 
   bool wants_input(int i) { return task_should_compute_output(static_cast<std::size_t>(i)); }
   bool wants_weight(int i) {
-    return task_should_compute_output(static_cast<std::size_t>(inputs_ + i));
+    return task_should_compute_output(static_cast<std::size_t>(inputs_) +
+                                      static_cast<std::size_t>(i));
   }
 
   /// compute(out, accumulate): writes (accumulate: adds) weight i's gradient into `out`, which has

@@ -148,7 +148,7 @@ NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
   const int threads = options.parallel_calls == kAutotune ? usable_cores() : options.parallel_calls;
-  ElementSpec spec = options.spec ? *options.spec : std::move(result);
+  ElementSpec spec = options.spec ? *options.spec : result;
   return std::make_shared<MapNode>(input, std::move(fn), std::move(spec), threads);
 }
 
