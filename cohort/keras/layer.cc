@@ -140,6 +140,10 @@ void LayerBase::build_once(const Shape& input_shape) {
 }
 
 Variable LayerBase::add_weight(const WeightOptions& options) {
+  for (const int64_t n : options.shape) {
+    COHORT_CHECK_ARG(n >= 0, "[", name(), "] expected known sizes for the weight ", options.name,
+                     ", got ", bracketed(options.shape));
+  }
   VariableOptions made;
   made.name = str_cat(name(), "/", options.name.empty() ? "weight" : options.name);
   made.trainable = options.trainable;
