@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cross entropies: one autograd node over the kernels where scores are float32 on the CPU, and
+// recorded LibTorch operations otherwise. The forward pass of the node computes the gradient too.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/log_softmax.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "cohort/base/check.h"
+#include "cohort/gradients/layer_node.h"
+#include "cohort/keras/losses/internal/cross_entropy_kernels.h"
+#include "cohort/keras/losses/internal/labels.h"
+#include "cohort/keras/losses/internal/reduce.h"
+#include "cohort/keras/losses/losses.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::internal::LayerNode;
+using cohort::internal::SavedVariable;
+using cohort::internal::variable_list;
+using internal::CrossEntropyRows;
+
+enum class Kind { kSparse, kCategorical, kBinary };
+
+struct Config {
+  Kind kind = Kind::kSparse;
+  bool from_logits = false;
+  double smoothing = 0;
+  Reduction reduction = Reduction::kSumOverBatchSize;
+  std::string name;
+};
+
+constexpr double kEpsilon = 1e-7;
+
+// --- Recorded operations: any dtype and device, derivatives of any order.
+
+Tensor smoothed(const Config& config, const Tensor& targets, int64_t classes) {
+  if (config.smoothing == 0) return targets;
+  return targets * (1 - config.smoothing) + config.smoothing / static_cast<double>(classes);
+}
+
+Tensor log_probabilities(const Config& config, const Tensor& scores) {
+  if (config.from_logits) return at::log_softmax(scores, -1);
+  return (scores / scores.sum(-1, /*keepdim=*/true)).clamp(kEpsilon, 1 - kEpsilon).log();
+}
+
+Tensor sparse_values(const Config& config, const Tensor& labels, const Tensor& scores) {
+  const Tensor logs = log_probabilities(config, scores);
+  const Tensor own = logs.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+  if (config.smoothing == 0) return -own;
+  return own * (config.smoothing - 1) - logs.mean(-1) * config.smoothing;
+}
+
+Tensor categorical_values(const Config& config, const Tensor& targets, const Tensor& scores) {
+  const Tensor t = smoothed(config, targets, scores.size(-1));
+  return -(t * log_probabilities(config, scores)).masked_fill(t.eq(0), 0).sum(-1);
+}
+
+Tensor binary_values(const Config& config, const Tensor& targets, const Tensor& scores) {
+  const Tensor z = smoothed(config, targets, 2);
+  if (config.from_logits) {
+    return -(at::log_sigmoid(-scores) + scores * z).mean(-1);
+  }
+  const Tensor p = scores.clamp(kEpsilon, 1 - kEpsilon);
+  return -(z * p.log() + (1 - z) * (1 - p).log()).mean(-1);
+}
+
+/// Labels (class numbers or targets) that have been checked and fit the scores.
+Tensor recorded_values(const Config& config, const Tensor& labels, const Tensor& scores) {
+  switch (config.kind) {
+    case Kind::kSparse:
+      return sparse_values(config, labels, scores);
+    case Kind::kCategorical:
+      return categorical_values(config, labels, scores);
+    case Kind::kBinary:
+      return binary_values(config, labels, scores);
+  }
+  return {};
+}
+
+// --- The node.
+
+struct Inputs {
+  const Config* config = nullptr;
+  Tensor labels;   // kSparse: int64 [rows] in order; else targets like the scores
+  Tensor scores;   // contiguous float32
+  Tensor weights;  // float32 [rows]; undefined: 1
+  double scale = 1;
+  bool per_row = false;  // the output is one value per row, else their weighted sum
+};
+
+class CrossEntropyNode final : public LayerNode {
+ public:
+  CrossEntropyNode(Inputs inputs, std::shared_ptr<const LossBase> owner, Tensor gradient)
+      : owner_(std::move(owner)), gradient_(std::move(gradient)) {
+    scores_ = SavedVariable(inputs.scores, /*is_output=*/false);
+    inputs.scores.reset();
+    inputs_of_loss_ = std::move(inputs);
+  }
+
+  void release_variables() override {
+    scores_.reset_data();
+    gradient_.reset();
+    inputs_of_loss_.labels.reset();
+    inputs_of_loss_.weights.reset();
+    released_ = true;
+  }
+  std::string name() const override { return "CohortCrossEntropyBackward"; }
+
+ protected:
+  variable_list backward(variable_list&& gradients) override;
+  variable_list differentiable_backward(variable_list&& gradients) override;
+
+ private:
+  void check_not_released() const {
+    COHORT_CHECK_STATE(!released_,
+                       "[loss.backward] expected the first backward pass of this loss, "
+                       "got a second one after its memory was freed; use "
+                       "retain_graph, or a persistent tape");
+  }
+
+  const std::shared_ptr<const LossBase> owner_;  // of the config
+  Inputs inputs_of_loss_;
+  SavedVariable scores_;
+  Tensor gradient_;  // for an incoming gradient of 1
+  bool released_ = false;
+};
+
+variable_list CrossEntropyNode::backward(variable_list&& gradients) {
+  check_not_released();
+  const Tensor& incoming = gradients[0];
+  if (!incoming.defined() || !wants_input(0)) return {Tensor()};
+  // What nobody needs again is handed on itself, so that the next node may reuse its memory.
+  const bool last = !torch::autograd::get_current_graph_task_keep_graph();
+  Tensor own = last ? std::move(gradient_) : gradient_;
+  if (last) gradient_.reset();
+  if (inputs_of_loss_.per_row) {
+    const Tensor factor = incoming.reshape({-1, 1});
+    const Tensor rows = own.view({factor.size(0), -1});
+    if (!last) return {rows.mul(factor).view(own.sizes())};
+    Tensor(rows).mul_(factor);
+    return {std::move(own)};
+  }
+  const float factor = *incoming.const_data_ptr<float>();
+  if (factor == 1) return {std::move(own)};
+  if (!last) return {own.mul(factor)};
+  own.mul_(factor);
+  return {std::move(own)};
+}
+
+// The derivative of recorded operations on the same scores, itself recorded.
+variable_list CrossEntropyNode::differentiable_backward(variable_list&& gradients) {
+  check_not_released();
+  if (!gradients[0].defined()) return {Tensor()};
+  const Tensor scores = scores_.unpack();
+  const Inputs& in = inputs_of_loss_;
+  Tensor labels = in.labels;
+  if (in.config->kind == Kind::kSparse)
+    labels = labels.view(scores.sizes().slice(0, scores.dim() - 1));
+  Tensor value = recorded_values(*in.config, labels, scores);
+  if (!in.per_row) {
+    value = value.reshape({-1});
+    value = (in.weights.defined() ? value * in.weights : value).sum() * in.scale;
+  }
+  return torch::autograd::grad({value}, {scores}, {gradients[0]}, /*retain_graph=*/true,
+                               /*create_graph=*/true);
+}
+
+int64_t row_count(const Tensor& scores) {
+  const int64_t classes = scores.size(-1);
+  return classes == 0 ? 0 : scores.numel() / classes;
+}
+
+double run_kernel(const Config& config, const CrossEntropyRows& rows) {
+  if (rows.rows == 0) return 0;
+  if (config.kind == Kind::kBinary) {
+    return config.from_logits ? sigmoid_cross_entropy(rows) : binary_probability_entropy(rows);
+  }
+  return config.from_logits ? softmax_cross_entropy(rows) : probability_cross_entropy(rows);
+}
+
+Tensor fused(const Inputs& in, std::shared_ptr<const LossBase> owner) {
+  const bool recorded = cohort::internal::needs_node({&in.scores}, {});
+  Tensor out;
+  Tensor gradient;
+  {
+    const cohort::internal::BelowAutograd below;
+    const Tensor& scores = in.scores;
+    gradient = at::empty(scores.sizes(), scores.options());
+    const auto outer = scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1));
+    out = at::empty(in.per_row ? outer : at::IntArrayRef{}, scores.options());
+    const bool sparse = in.config->kind == Kind::kSparse;
+    const double sum = run_kernel(
+        *in.config, {.rows = row_count(scores),
+                     .classes = scores.size(-1),
+                     .scores = scores.const_data_ptr<float>(),
+                     .labels = sparse ? in.labels.const_data_ptr<int64_t>() : nullptr,
+                     .targets = sparse ? nullptr : in.labels.const_data_ptr<float>(),
+                     .smoothing = in.config->smoothing,
+                     .weights = in.weights.defined() ? in.weights.const_data_ptr<float>() : nullptr,
+                     .scale = in.scale,
+                     .losses = in.per_row ? out.mutable_data_ptr<float>() : nullptr,
+                     .gradient = gradient.mutable_data_ptr<float>(),
+                     .wants_gradient = recorded});
+    if (!in.per_row) *out.mutable_data_ptr<float>() = static_cast<float>(sum);
+  }
+  if (recorded) {
+    auto node =
+        cohort::internal::make_node<CrossEntropyNode>(in, std::move(owner), std::move(gradient));
+    node->add_input(in.scores);
+    attach(out, std::move(node));
+  }
+  return out;
+}
+
+class CrossEntropyLoss final : public LossBase,
+                               public std::enable_shared_from_this<CrossEntropyLoss> {
+ public:
+  explicit CrossEntropyLoss(Config config)
+      : LossBase(config.name, config.reduction), config_(std::move(config)) {}
+
+  Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
+    Inputs in = prepare(y_true, y_pred);
+    if (!fits_kernels(in)) return recorded_values(config_, in.labels, in.scores);
+    make_contiguous(in);
+    in.per_row = true;
+    return fused(in, shared_from_this());
+  }
+
+  Tensor reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
+                 double scale) override {
+    if (config_.reduction != Reduction::kNone) {
+      Inputs in = prepare(y_true, y_pred);
+      if (fits_kernels(in) && take_weights(in, sample_weight, scale)) {
+        make_contiguous(in);
+        return fused(in, shared_from_this());
+      }
+    }
+    return LossBase::reduced(y_true, y_pred, sample_weight, scale);
+  }
+
+ private:
+  Inputs prepare(const Tensor& y_true, const Tensor& y_pred) const;
+  bool take_weights(Inputs& in, const Tensor& sample_weight, double scale) const;
+
+  static bool fits_kernels(const Inputs& in) {
+    return in.scores.scalar_type() == kFloat32 && in.scores.device().is_cpu() &&
+           !in.labels.requires_grad();
+  }
+  static void make_contiguous(Inputs& in) {
+    in.scores = in.scores.contiguous();
+    in.labels = in.labels.contiguous();
+  }
+
+  const Config config_;
+};
+
+Inputs CrossEntropyLoss::prepare(const Tensor& y_true, const Tensor& y_pred) const {
+  COHORT_CHECK_ARG(at::isFloatingType(y_pred.scalar_type()) && y_pred.dim() > 0, "[", name(),
+                   "] expected floating predictions with a last axis, got ",
+                   dtype_name(y_pred.scalar_type()), bracketed(y_pred.sizes()));
+  Inputs in;
+  in.config = &config_;
+  if (config_.kind == Kind::kSparse) {
+    in.scores = y_pred;
+    in.labels = internal::class_numbers(name(), y_true, y_pred);
+  } else {
+    std::tie(in.labels, in.scores) = internal::matched(name(), y_true, y_pred);
+  }
+  return in;
+}
+
+// False for weights that are no number per row: those take recorded operations.
+bool CrossEntropyLoss::take_weights(Inputs& in, const Tensor& sample_weight, double scale) const {
+  const int64_t rows = row_count(in.scores);
+  double divisor = 1;
+  if (config_.reduction != Reduction::kSum) divisor = static_cast<double>(rows);
+  if (sample_weight.defined()) {
+    if (sample_weight.requires_grad() || sample_weight.dim() == 0 ||
+        sample_weight.numel() != rows || sample_weight.size(0) != in.scores.size(0)) {
+      return false;
+    }
+    in.weights = sample_weight.to(in.scores.options()).reshape({-1});
+    if (config_.reduction == Reduction::kMeanWithSampleWeight) {
+      divisor = in.weights.sum(kFloat64).item<double>();
+    }
+  }
+  in.scale = divisor == 0 ? 0 : scale / divisor;
+  return true;
+}
+
+std::shared_ptr<LossBase> make_loss(Kind kind, const CrossentropyOptions& options,
+                                    const char* standard_name) {
+  COHORT_CHECK_ARG(options.label_smoothing >= 0 && options.label_smoothing <= 1, "[", standard_name,
+                   "] expected label_smoothing in [0, 1], got ", options.label_smoothing);
+  return std::make_shared<CrossEntropyLoss>(
+      Config{kind, options.from_logits, options.label_smoothing, options.reduction,
+             options.name.empty() ? standard_name : options.name});
+}
+
+}  // namespace
+
+SparseCategoricalCrossentropy::SparseCategoricalCrossentropy(CrossentropyOptions options)
+    : Loss(make_loss(Kind::kSparse, options, "sparse_categorical_crossentropy")) {}
+
+CategoricalCrossentropy::CategoricalCrossentropy(CrossentropyOptions options)
+    : Loss(make_loss(Kind::kCategorical, options, "categorical_crossentropy")) {}
+
+BinaryCrossentropy::BinaryCrossentropy(CrossentropyOptions options)
+    : Loss(make_loss(Kind::kBinary, options, "binary_crossentropy")) {}
+
+}  // namespace cohort::keras

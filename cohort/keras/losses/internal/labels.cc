@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/losses/internal/labels.h"
+
+#include <ATen/ops/empty.h>
+
+#include "cohort/base/check.h"
+
+namespace cohort::keras::internal {
+namespace {
+
+template <class T>
+void check_range(const std::string& loss, const Tensor& labels, int64_t classes) {
+  const T* values = labels.const_data_ptr<T>();
+  for (int64_t i = 0, n = labels.numel(); i < n; ++i) {
+    // Negated, so that NaN fails.
+    const bool fits = !(values[i] < T(0)) && values[i] < static_cast<T>(classes);
+    COHORT_CHECK_ARG(fits, "[", loss, "] expected labels in [0, ", classes, "), got ", values[i],
+                     " at place ", i);
+  }
+}
+
+Tensor without_trailing_one(const std::string& loss, const Tensor& y_true, const Tensor& scores) {
+  const auto outer = scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1));
+  if (y_true.sizes() == outer) return y_true;
+  const bool trailing = y_true.dim() == scores.dim() && y_true.size(-1) == 1 &&
+                        y_true.sizes().slice(0, outer.size()) == outer;
+  COHORT_CHECK_ARG(trailing, "[", loss, "] expected labels of shape ", bracketed(outer),
+                   " for predictions of shape ", bracketed(scores.sizes()), ", got ",
+                   bracketed(y_true.sizes()));
+  return y_true.reshape(outer);
+}
+
+}  // namespace
+
+Tensor class_numbers(const std::string& loss, const Tensor& y_true, const Tensor& scores) {
+  const int64_t classes = scores.size(-1);
+  Tensor labels = without_trailing_one(loss, y_true, scores);
+  if (at::isFloatingType(labels.scalar_type())) {
+    labels = labels.to(at::kCPU, kFloat64).contiguous();
+    check_range<double>(loss, labels, classes);
+    return labels.to(scores.device(), kInt64);
+  }
+  if (labels.scalar_type() != kInt64) labels = labels.to(kInt64);
+  labels = labels.contiguous();
+  check_range<int64_t>(loss, labels.to(at::kCPU), classes);
+  return labels;
+}
+
+}  // namespace cohort::keras::internal

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keras's reductions of per-example values with sample weights, as recorded LibTorch operations.
+#pragma once
+
+#include "cohort/keras/losses/loss.h"
+
+namespace cohort::keras::internal {
+
+/// scale * reduction(values * weight). An empty batch, or weights that sum to 0, give 0.
+/// Errors: InvalidArgument for weights that do not broadcast to the values.
+Tensor reduce_values(const Tensor& values, const Tensor& weight, Reduction reduction, double scale);
+
+/// y_true with y_pred's dtype, and both with one rank.
+/// Errors: InvalidArgument, naming `loss`, if shapes then differ.
+std::pair<Tensor, Tensor> matched(const std::string& loss, const Tensor& y_true,
+                                  const Tensor& y_pred);
+
+}  // namespace cohort::keras::internal

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/losses/loss.h"
+
+#include "cohort/base/check.h"
+#include "cohort/keras/losses/internal/reduce.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::keras {
+namespace {
+
+class FunctionLoss final : public LossBase {
+ public:
+  using Function = std::function<Tensor(const Tensor&, const Tensor&)>;
+  FunctionLoss(Function per_example, Reduction reduction)
+      : LossBase("loss", reduction), per_example_(std::move(per_example)) {}
+  Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
+    return per_example_(y_true, y_pred);
+  }
+
+ private:
+  const Function per_example_;
+};
+
+bool is_mean(Reduction reduction) {
+  return reduction != Reduction::kNone && reduction != Reduction::kSum;
+}
+
+}  // namespace
+
+Tensor LossBase::reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
+                         double scale) {
+  return internal::reduce_values(call(y_true, y_pred), sample_weight, reduction_, scale);
+}
+
+std::shared_ptr<LossBase> Loss::from_function(Function per_example, Reduction reduction) {
+  return std::make_shared<FunctionLoss>(std::move(per_example), reduction);
+}
+
+LossBase& Loss::base() const {
+  COHORT_CHECK_STATE(loss_ != nullptr, "[loss] expected a loss, got an empty handle");
+  return *loss_;
+}
+
+Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
+                        const Tensor& sample_weight) const {
+  LossBase& loss = base();
+  COHORT_CHECK_ARG(current_replica_count() == 1 || !is_mean(loss.reduction()), "[", loss.name(),
+                   "] expected reduction kNone or kSum in a custom loop over ",
+                   current_replica_count(),
+                   " replicas, got a mean, which would be the local batch's: reduce with kNone or "
+                   "kSum and divide by the global batch size (compute_average_loss does)");
+  return loss.reduced(y_true, y_pred, sample_weight, 1);
+}
+
+}  // namespace cohort::keras
