@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/metrics/metric.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort::keras {
+namespace {
+
+// The state of one component must never be written by several replicas, nor one of several
+// components by nobody in particular.
+void check_place(const MetricBase& metric) {
+  if (metric.variables().empty()) return;
+  const int components = metric.variables().front().impl().component_count();
+  if (components == current_replica_count()) return;
+  COHORT_CHECK_ARG(current_replica() < 0, "[metric.update_state] expected metric \"", metric.name(),
+                   "\" to be made under the strategy's scope, got one with state "
+                   "for ",
+                   components, " of ", current_replica_count(), " replicas");
+  throw InvalidArgument(str_cat(
+      "[metric.update_state] expected to be inside strategy.run, where "
+      "metric \"",
+      metric.name(), "\" has state for ", components, " replicas, got cross-replica context"));
+}
+
+}  // namespace
+
+Variable MetricBase::add_variable(Shape shape, const std::string& name, DType dtype) {
+  variables_.emplace_back(zeros(shape, dtype),
+                          VariableOptions{.name = name_ + "/" + name,
+                                          .trainable = false,
+                                          .synchronization = Synchronization::kOnRead,
+                                          .aggregation = Aggregation::kSum});
+  return variables_.back();
+}
+
+void MetricBase::reset_state() {
+  for (const Variable& variable : variables_) variable.assign(0.0);
+}
+
+MetricBase& Metric::base() const {
+  COHORT_CHECK_STATE(metric_ != nullptr, "[metric] expected a metric, got the name \"", deferred_,
+                     "\", which compile() makes a metric of; outside a model write e.g. "
+                     "keras::SparseCategoricalAccuracy()");
+  return *metric_;
+}
+
+MetricBase& Metric::writable() const {
+  MetricBase& metric = base();
+  check_place(metric);
+  return metric;
+}
+
+void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
+                          const Tensor& sample_weight) const {
+  MetricBase& metric = writable();
+  const at::NoGradGuard no_grad;
+  metric.update_state(y_true, y_pred, sample_weight);
+}
+
+Tensor Metric::result() const {
+  const at::NoGradGuard no_grad;
+  return base().result();
+}
+
+void Metric::reset_state() const { base().reset_state(); }
+
+}  // namespace cohort::keras

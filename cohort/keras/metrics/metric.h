@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Metric: the handle that compile() and custom loops use, and the base class to write one.
+//
+//   struct Positives : keras::MetricBase {
+//     Variable count = add_variable({}, "count");
+//     void update_state(const Tensor& y, const Tensor&, const Tensor&) override {
+//       count.assign_add(y.gt(0).sum());
+//     }
+//     Tensor result() override { return count.value(); }
+//   };
+//   keras::Metric metric = std::make_shared<Positives>();
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/runtime/tensor.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort::keras {
+
+/// Derive to write a metric. Its state lies in variables that every replica keeps for itself and
+/// that are summed when read cross-replica; make them under the scope of the strategy.
+/// Threads: update_state() runs on all replicas' threads at once and touches variables only.
+class MetricBase {
+ public:
+  explicit MetricBase(std::string name = "metric") : name_(std::move(name)) {}
+  virtual ~MetricBase() = default;
+  MetricBase(const MetricBase&) = delete;
+  MetricBase& operator=(const MetricBase&) = delete;
+
+  /// Runs with recording off. sample_weight may be undefined.
+  virtual void update_state(const Tensor& y_true, const Tensor& y_pred,
+                            const Tensor& sample_weight) = 0;
+  virtual Tensor result() = 0;
+  /// Sets every variable to zero; override for other beginnings.
+  virtual void reset_state();
+
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+  const std::vector<Variable>& variables() const { return variables_; }
+
+ protected:
+  /// Zeros, kOnRead, kSum, "metric/name". float64 by default: a count stays exact, a long epoch's
+  /// sum precise. TF: add_weight of keras.metrics.Metric, in float32.
+  Variable add_variable(Shape shape, const std::string& name, DType dtype = kFloat64);
+
+ private:
+  std::string name_;
+  std::vector<Variable> variables_;
+};
+
+/// Handle to a metric; a copy is the same metric. A name is no metric yet: compile() makes it, in
+/// the scope of its model, when it sees the first shapes.
+class Metric {
+ public:
+  /// "accuracy", "mse", "sparse_top_k_categorical_accuracy", ...
+  /// Errors: InvalidArgument that lists the known names.
+  Metric(const char* name);         // NOLINT: implicit by design
+  Metric(const std::string& name);  // NOLINT
+  template <std::derived_from<MetricBase> M>
+  Metric(std::shared_ptr<M> metric) : metric_(std::move(metric)) {}  // NOLINT
+
+  /// Adds a batch; an empty one changes nothing.
+  /// In a replica: to its own state, no communication.
+  /// Errors: InvalidArgument in a replica for a metric made outside the strategy's scope, and
+  ///         cross-replica for one of several replicas; FailedPrecondition for a name.
+  void update_state(const Tensor& y_true, const Tensor& y_pred,
+                    const Tensor& sample_weight = {}) const;
+  /// Cross-replica: over all replicas. In a replica: this replica's so far.
+  Tensor result() const;
+  /// Cross-replica: on all replicas.
+  void reset_state() const;
+
+  const std::string& name() const { return metric_ ? metric_->name() : deferred_; }
+  std::vector<Variable> variables() const { return base().variables(); }
+  /// True for a name that resolve() has to make a metric of.
+  bool is_name() const { return metric_ == nullptr; }
+  /// The metric that a name means for targets and predictions of these shapes, newly made in the
+  /// current scope and called by the name as given; a metric is itself. "accuracy" is
+  /// binary for predictions of one column, sparse categorical for labels of lower rank or one
+  /// column, and categorical otherwise.
+  Metric resolve(const Shape& y_true, const Shape& y_pred) const;
+  /// Errors: FailedPrecondition for a name.
+  MetricBase& base() const;
+
+ protected:
+  /// The metric, once it is sure that its state here is the calling replica's own.
+  MetricBase& writable() const;
+
+ private:
+  std::shared_ptr<MetricBase> metric_;
+  std::string deferred_;
+};
+
+}  // namespace cohort::keras
