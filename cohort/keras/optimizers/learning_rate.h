@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Learning rates: a number, a schedule of Keras, or any callable step -> rate.
+//
+//   keras::SGD({.learning_rate = keras::CosineDecay(0.1, 10000)});
+//   keras::Adam({.learning_rate = [](int64_t step) { return step < 100 ? 1e-4 : 1e-3; }});
+//
+// A step counts from 0: it is the optimizer's `iterations` before the update.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+namespace cohort::keras {
+
+/// Threads: immutable; a schedule is called on all replicas' threads and must be a pure function.
+class LearningRate {
+ public:
+  LearningRate(double constant) : constant_(constant) {}  // NOLINT: implicit by design
+  template <class F>
+  requires(!std::is_arithmetic_v<F> && std::is_invocable_r_v<double, F, int64_t>)
+      LearningRate(F schedule)  // NOLINT
+      : schedule_(std::move(schedule)) {}
+
+  bool is_schedule() const { return schedule_ != nullptr; }
+  double operator()(int64_t step) const { return schedule_ ? schedule_(step) : constant_; }
+
+ private:
+  double constant_ = 0;
+  std::function<double(int64_t)> schedule_;
+};
+
+struct DecayOptions {
+  bool staircase = false;  ///< Whole decay periods only.
+};
+/// initial * decay_rate ^ (step / decay_steps).
+LearningRate ExponentialDecay(double initial, int64_t decay_steps, double decay_rate,
+                              DecayOptions options = {});
+/// initial / (1 + decay_rate * step / decay_steps).
+LearningRate InverseTimeDecay(double initial, int64_t decay_steps, double decay_rate,
+                              DecayOptions options = {});
+
+/// values[i] up to and with step boundaries[i], the last value from there on.
+/// Errors: InvalidArgument unless there is one value more than boundaries, and they ascend.
+LearningRate PiecewiseConstantDecay(std::vector<int64_t> boundaries, std::vector<double> values);
+
+struct PolynomialDecayOptions {
+  double end_learning_rate = 0.0001;
+  double power = 1.0;
+  bool cycle = false;  ///< Start again, over ever longer periods, when decay_steps are over.
+};
+/// From `initial` to the end rate over decay_steps, as (1 - step / decay_steps) ^ power.
+LearningRate PolynomialDecay(double initial, int64_t decay_steps,
+                             PolynomialDecayOptions options = {});
+
+struct CosineDecayOptions {
+  double alpha = 0;                          ///< The end rate, as a share of the rate at the start.
+  std::optional<double> warmup_target = {};  ///< Rise linearly from initial to this rate first,
+  int64_t warmup_steps = 0;                  ///< over so many steps.
+};
+/// Half a cosine over decay_steps, after the warm-up if there is one.
+LearningRate CosineDecay(double initial, int64_t decay_steps, CosineDecayOptions options = {});
+
+}  // namespace cohort::keras

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/optimizers/optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+#include "cohort/collectives/local_reduce.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort::keras {
+
+using cohort::internal::ReplicaGroup;
+using cohort::internal::VariableImpl;
+
+namespace {
+
+// In the strategy that `like` belongs to, whatever scope the caller is in.
+Variable make_beside(const Variable& like, const InitialValue& initial,
+                     const VariableOptions& options) {
+  const cohort::internal::VariableCreator* creator = like.impl().creator();
+  COHORT_CHECK_ARG(creator != nullptr, "[optimizer.build] expected a strategy's variable, got \"",
+                   like.name(), "\"");
+  return Variable(
+      const_cast<cohort::internal::VariableCreator*>(creator)->create(initial, options));
+}
+
+std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
+
+}  // namespace
+
+OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name)
+    : name_(std::move(name)),
+      rate_(std::move(learning_rate)),
+      constant_rate_(rate_.is_schedule() ? 0 : rate_(0)) {}
+
+OptimizerBase::~OptimizerBase() = default;
+
+void OptimizerBase::build(std::span<const Variable> variables) {
+  if (built()) return;
+  COHORT_CHECK_ARG(!variables.empty(),
+                   "[optimizer.build] expected at least one variable, got none");
+  COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
+                     "[optimizer.build] expected cross-replica context, got a replica");
+  trained_.assign(variables.begin(), variables.end());
+  index_.clear();
+  components_.clear();
+  constrained_.clear();
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    index_[&trained_[i].impl()] = i;
+    components_.push_back(trained_[i].components());
+    for (const Variable& component : components_.back()) index_[&component.impl()] = i;
+    if (trained_[i].impl().description().constraint) constrained_.push_back(i);
+  }
+  replicas_ = trained_.front().impl().component_count();
+  iterations_ = make_beside(trained_.front(), zeros({}, kInt64),
+                            {.name = name_ + "/iteration",
+                             .trainable = false,
+                             .aggregation = Aggregation::kOnlyFirstReplica});
+  slots_.clear();
+  on_build(trained_);
+  built_.store(true, std::memory_order_release);
+}
+
+void OptimizerBase::ensure_built(const Gradients& gradients) {
+  if (built()) return;
+  std::vector<Variable> variables;
+  for (const GradientAndVariable& pair : gradients) variables.push_back(pair.variable);
+  ReplicaGroup* group = cohort::internal::current_replica_group();
+  if (current_replica() < 0 || group == nullptr || group->size() == 1) return build(variables);
+  static const char tag = 0;
+  group->merge(&tag, this, [&](std::span<const void* const> optimizers) {
+    for (const void* other : optimizers) {
+      COHORT_CHECK_STATE(other == this,
+                         "[optimizer.apply_gradients] expected every replica to "
+                         "apply the same optimizer here, got another one");
+    }
+    build(variables);
+    return std::shared_ptr<void>();
+  });
+}
+
+void OptimizerBase::check_gradients(const Gradients& gradients) {
+  const auto given = static_cast<std::size_t>(
+      std::count_if(gradients.begin(), gradients.end(),
+                    [](const GradientAndVariable& pair) { return pair.gradient.has_value(); }));
+  COHORT_CHECK_ARG(given > 0,
+                   "[optimizer.apply_gradients] expected a gradient for at least one of ",
+                   gradients.size(), " variables, got no gradients");
+  const int components = gradients[0].variable.impl().component_count();
+  COHORT_CHECK_STATE(components == 1 || current_replica() >= 0,
+                     "[optimizer.apply_gradients] expected to be inside strategy.run, got "
+                     "cross-replica context of a strategy with ",
+                     components, " replicas");
+  COHORT_CHECK_STATE(components == current_replica_count() || current_replica() < 0,
+                     "[optimizer.apply_gradients] expected variables made under the strategy's "
+                     "scope, got \"",
+                     gradients[0].variable.name(), "\" with ", components,
+                     " components in a strategy of ", current_replica_count(), " replicas");
+  if (given == gradients.size() || warned_.exchange(true)) return;
+  for (const GradientAndVariable& pair : gradients) {
+    if (pair.gradient.has_value()) continue;
+    COHORT_LOG(kWarning, "[optimizer.apply_gradients] no gradient for variable \"",
+               pair.variable.name(), "\" (first of ", gradients.size() - given,
+               "): the loss does not depend on it; it stays as it is");
+    return;
+  }
+}
+
+void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptions& options) {
+  check_gradients(gradients);
+  ensure_built(gradients);
+  const at::NoGradGuard no_grad;
+  apply(gradients, options);
+  if (!constrained_.empty()) constrain();
+  // Equal on all replicas, each counts its own copy: no merge point.
+  *iterations_.impl().local_component().tensor.mutable_data_ptr<int64_t>() += 1;
+}
+
+void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
+  const std::size_t replica = this_replica();
+  if (replicas_ == 1 || options.skip_gradients_aggregation) {
+    for (const GradientAndVariable& pair : gradients) {
+      if (!pair.gradient.has_value()) continue;
+      update(components_[index_of(pair.variable)][replica], pair.gradient);
+    }
+    return;
+  }
+  using Sums = std::vector<Tensor>;
+  static const char tag = 0;
+  const auto sums = std::static_pointer_cast<Sums>(cohort::internal::current_replica_group()->merge(
+      &tag, &gradients, [&](std::span<const void* const> arguments) -> std::shared_ptr<void> {
+        std::vector<std::vector<Tensor>> parts(trained_.size());
+        for (const void* argument : arguments) {
+          for (const GradientAndVariable& pair : *static_cast<const Gradients*>(argument)) {
+            if (!pair.gradient.has_value()) continue;
+            parts[index_of(pair.variable)].push_back(pair.gradient.as_tensor());
+          }
+        }
+        auto out = std::make_shared<Sums>(parts.size());
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          if (parts[i].empty()) continue;
+          // Not a view of a gradient buffer: its replica may be at the next step already.
+          (*out)[i] = parts[i].size() == 1
+                          ? parts[i][0].clone()
+                          : cohort::internal::reduce_in_order(ReduceOp::kSum, parts[i]);
+        }
+        return out;
+      }));
+  for (std::size_t i = 0; i < sums->size(); ++i) {
+    if ((*sums)[i].defined()) update(components_[i][replica], (*sums)[i].clone());
+  }
+}
+
+void OptimizerBase::constrain() {
+  // Others may still be copying this replica's share of the update.
+  if (replicas_ > 1) cohort::internal::current_replica_group()->barrier();
+  for (const std::size_t i : constrained_) {
+    Tensor& own = components_[i][this_replica()].impl().local_component().tensor;
+    own.copy_(trained_[i].impl().description().constraint(own));
+  }
+}
+
+void OptimizerBase::on_build(std::span<const Variable>) {}
+std::vector<Variable> OptimizerBase::slot_variables() const { return slots_; }
+
+const Variable& OptimizerBase::iterations() const {
+  COHORT_CHECK_STATE(built(), "[optimizer.iterations] expected a built optimizer, got \"", name_,
+                     "\" before its first apply_gradients; call build(variables)");
+  return iterations_;
+}
+
+int64_t OptimizerBase::step() const {
+  return *iterations_.impl().local_component().tensor.const_data_ptr<int64_t>();
+}
+
+double OptimizerBase::learning_rate() const {
+  if (!rate_.is_schedule()) return constant_rate_.load(std::memory_order_relaxed);
+  return rate_(built() ? step() : 0);
+}
+
+void OptimizerBase::set_learning_rate(double rate) {
+  COHORT_CHECK_STATE(!rate_.is_schedule(),
+                     "[optimizer.set_learning_rate] expected an optimizer "
+                     "with a constant learning rate, got \"",
+                     name_, "\", whose schedule decides");
+  constant_rate_.store(rate, std::memory_order_relaxed);
+}
+
+std::vector<Variable> OptimizerBase::variables() const {
+  if (!built()) return {};
+  std::vector<Variable> all = slot_variables();
+  all.insert(all.begin(), iterations_);
+  return all;
+}
+
+std::size_t OptimizerBase::index_of(const Variable& variable) const {
+  const auto found = index_.find(&variable.impl());
+  COHORT_CHECK_ARG(found != index_.end(), "[optimizer] expected one of the ", trained_.size(),
+                   " variables that \"", name_, "\" was built with, got \"", variable.name(), "\"");
+  return found->second;
+}
+
+Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial) {
+  std::string variable_name = like.name();
+  std::replace(variable_name.begin(), variable_name.end(), '/', '_');
+  slots_.push_back(
+      make_beside(like, full(like.shape(), initial, like.dtype()),
+                  {.name = str_cat(name_, "/", variable_name, "_", name), .trainable = false}));
+  return slots_.back();
+}
+
+OptimizerBase& Optimizer::base() const {
+  COHORT_CHECK_STATE(optimizer_ != nullptr,
+                     "[optimizer] expected an optimizer, got an empty handle");
+  return *optimizer_;
+}
+
+}  // namespace cohort::keras

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Optimizer: the handle that compile() and custom loops use, and the base class to write one.
+//
+//   struct SignDescent : keras::OptimizerBase {
+//     void update(const Variable& w, const Gradient& g) override {
+//       w.assign_sub(Tensor(g).sign() * learning_rate());
+//     }
+//   };
+//   keras::Optimizer optimizer = std::make_shared<SignDescent>();
+//   optimizer.apply_gradients(tape.gradient(loss, model.trainable_variables()));
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/keras/optimizers/learning_rate.h"
+#include "cohort/variables/gradients.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort::keras {
+
+struct ApplyOptions {
+  /// Every replica applies its own gradients to its own copies, e.g. because they were reduced
+  /// already. Errors with several replicas: Unimplemented for rules that keep slots.
+  bool skip_gradients_aggregation = false;
+};
+
+/// Derive to write an own rule. Threads: apply_gradients() runs on all replicas' threads at once.
+class OptimizerBase {
+ public:
+  explicit OptimizerBase(LearningRate learning_rate = 0.001, std::string name = "optimizer");
+  virtual ~OptimizerBase();
+  OptimizerBase(const OptimizerBase&) = delete;
+  OptimizerBase& operator=(const OptimizerBase&) = delete;
+
+  /// Updates one variable, on each replica's thread its own component: `variable` is that component
+  /// alone, which assign() writes without any communication. The gradient is reduced and the
+  /// replica's own. Recording is off.
+  virtual void update(const Variable& variable, const Gradient& gradient) = 0;
+
+  /// As Optimizer's functions of the same names.
+  void build(std::span<const Variable> variables);
+  bool built() const { return built_.load(std::memory_order_acquire); }
+  void apply_gradients(const Gradients& gradients, const ApplyOptions& options);
+  const Variable& iterations() const;
+  double learning_rate() const;
+  void set_learning_rate(double rate);
+  std::vector<Variable> variables() const;
+  const std::string& name() const { return name_; }
+
+ protected:
+  /// Makes slots, once, cross-replica, in the scope of the variables' strategy.
+  virtual void on_build(std::span<const Variable> variables);
+  /// One step's work after the checks. Default: reduces, then calls update() per variable.
+  virtual void apply(const Gradients& gradients, const ApplyOptions& options);
+  virtual std::vector<Variable> slot_variables() const;
+
+  /// Which of build()'s variables this is, or is a component of. For slots.
+  /// Errors: InvalidArgument for another variable.
+  std::size_t index_of(const Variable& variable) const;
+  /// A variable of `like`'s shape and dtype, equal on all replicas, for on_build().
+  Variable add_slot(const Variable& like, const std::string& name, double initial = 0);
+  std::span<const Variable> trained() const { return trained_; }
+  /// The step that is being made: `iterations` before it, from the calling replica's copy.
+  int64_t step() const;
+  int replicas() const { return replicas_; }
+
+ private:
+  void ensure_built(const Gradients& gradients);
+  void check_gradients(const Gradients& gradients);
+  void constrain();
+
+  const std::string name_;
+  const LearningRate rate_;
+  std::atomic<double> constant_rate_;
+  std::atomic<bool> built_{false};
+  std::atomic<bool> warned_{false};
+  int replicas_ = 1;
+  Variable iterations_;
+  std::vector<Variable> trained_;
+  std::vector<std::vector<Variable>> components_;  // [variable][replica]
+  std::vector<Variable> slots_;
+  std::vector<std::size_t> constrained_;
+  std::unordered_map<const cohort::internal::VariableImpl*, std::size_t> index_;
+};
+
+/// Handle to an optimizer; a copy is the same optimizer.
+class Optimizer {
+ public:
+  Optimizer() = default;  ///< None.
+  /// "adam", "sgd", "rmsprop", "adamw" or "adagrad" with Keras's defaults.
+  /// Errors: InvalidArgument that lists the known names.
+  Optimizer(const char* name);         // NOLINT: implicit by design
+  Optimizer(const std::string& name);  // NOLINT
+  template <std::derived_from<OptimizerBase> O>
+  Optimizer(std::shared_ptr<O> optimizer) : optimizer_(std::move(optimizer)) {}  // NOLINT
+
+  explicit operator bool() const { return optimizer_ != nullptr; }
+
+  /// Makes `iterations` and the slots, where the variables live. The first apply_gradients does it
+  /// with its variables otherwise. Cross-replica. Does nothing the second time.
+  void build(std::span<const Variable> variables) const { base().build(variables); }
+
+  /// Sums the gradients over replicas (in replica order: the same bits every time), clips, applies
+  /// the rule, then the variables' constraints, and counts one iteration. Variables without a
+  /// gradient stay as they are, with one warning.
+  /// Order: a merge point: every replica comes, or none. Nothing is written before all have come.
+  /// Errors: InvalidArgument if all gradients are none, or for variables it was not built with;
+  ///         FailedPrecondition cross-replica with several replicas.
+  void apply_gradients(const Gradients& gradients, ApplyOptions options = {}) const {
+    base().apply_gradients(gradients, options);
+  }
+
+  /// Steps made so far: int64. Errors: FailedPrecondition before it is built.
+  const Variable& iterations() const { return base().iterations(); }
+  /// The rate of the next step.
+  double learning_rate() const { return base().learning_rate(); }
+  /// While replicas are at rest. Errors: FailedPrecondition for a schedule.
+  void set_learning_rate(double rate) const { base().set_learning_rate(rate); }
+  /// iterations, then the slots, e.g. "adam/dense_kernel_momentum". Slots are read and assigned
+  /// cross-replica only.
+  std::vector<Variable> variables() const { return base().variables(); }
+  const std::string& name() const { return base().name(); }
+  /// Errors: FailedPrecondition for an empty handle.
+  OptimizerBase& base() const;
+
+ private:
+  std::shared_ptr<OptimizerBase> optimizer_;
+};
+
+}  // namespace cohort::keras

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The optimizers of Keras 3, with its formulas and defaults (cohort/update_rules has them).
+//
+//   keras::Adam({.learning_rate = 1e-3, .global_clipnorm = 1.0});
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/keras/optimizers/optimizer.h"
+
+namespace cohort::keras {
+
+// What all of them take besides their rule's numbers:
+//   weight_decay     w -= w * weight_decay * learning rate before the rule;
+//   exclude_from_weight_decay   not for variables whose name holds one of these;
+//   clipnorm, clipvalue, global_clipnorm   at most one: of the gradient summed over replicas.
+
+struct SGDOptions {
+  LearningRate learning_rate = 0.01;
+  double momentum = 0;
+  bool nesterov = false;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  std::string name = {};
+};
+
+/// Errors: InvalidArgument for a momentum outside [0, 1].
+class SGD : public Optimizer {
+ public:
+  explicit SGD(SGDOptions options = {});
+};
+
+struct AdamOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  std::string name = {};
+};
+
+class Adam : public Optimizer {
+ public:
+  explicit Adam(AdamOptions options = {});
+};
+
+/// Adam with a weight decay of 0.004 unless another is given.
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(AdamOptions options = {});
+};
+
+struct RMSpropOptions {
+  LearningRate learning_rate = 0.001;
+  double rho = 0.9;
+  double momentum = 0;
+  double epsilon = 1e-7;
+  bool centered = false;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  std::string name = {};
+};
+
+class RMSprop : public Optimizer {
+ public:
+  explicit RMSprop(RMSpropOptions options = {});
+};
+
+struct AdagradOptions {
+  LearningRate learning_rate = 0.001;
+  double initial_accumulator_value = 0.1;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  std::string name = {};
+};
+
+class Adagrad : public Optimizer {
+ public:
+  explicit Adagrad(AdagradOptions options = {});
+};
+
+}  // namespace cohort::keras
