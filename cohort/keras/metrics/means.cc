@@ -57,6 +57,41 @@ class ElementwiseMean final : public internal::MeanMetric {
   const Function values_;
 };
 
+class BinaryAccuracyImpl final : public internal::MeanMetric {
+ public:
+  BinaryAccuracyImpl(std::string name, double threshold)
+      : MeanMetric(std::move(name)), threshold_(threshold) {}
+
+  void update_state(const Tensor& y_true, const Tensor& y_pred,
+                    const Tensor& sample_weight) override {
+    const auto [labels, scores] = internal::align_ranks(y_true, y_pred);
+    COHORT_CHECK_ARG(labels.sizes() == scores.sizes(), "[", name(),
+                     ".update_state] expected y_true of shape ", bracketed(y_pred.sizes()),
+                     " like y_pred, got ", bracketed(y_true.sizes()));
+    const bool direct = !sample_weight.defined() && is_plain(labels) && is_plain(scores) &&
+                        scores.dim() > 0 && scores.numel() > 0;
+    if (!direct) {
+      return add_values(labels.eq(scores.gt(threshold_).to(labels.scalar_type())), sample_weight);
+    }
+    const float* y = labels.const_data_ptr<float>();
+    const float* p = scores.const_data_ptr<float>();
+    const int64_t n = scores.numel();
+    const auto threshold = static_cast<float>(threshold_);  // as LibTorch compares
+    int64_t hits = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      hits += y[i] == (p[i] > threshold ? 1.0F : 0.0F) ? 1 : 0;
+    }
+    const auto examples = static_cast<double>(scores.size(0));
+    add(static_cast<double>(hits) * examples / static_cast<double>(n), examples);
+  }
+
+ private:
+  static bool is_plain(const Tensor& x) {
+    return x.scalar_type() == kFloat32 && x.device().is_cpu() && x.is_contiguous();
+  }
+  const double threshold_;
+};
+
 /// The last axis averaged away, as the losses of the same names do.
 Tensor over_last_axis(const Tensor& x) { return x.dim() > 1 ? x.mean(-1) : x; }
 
@@ -80,10 +115,7 @@ Accuracy::Accuracy(std::string name)
           std::move(name), [](const Tensor& y, const Tensor& p) { return y.eq(p); })) {}
 
 BinaryAccuracy::BinaryAccuracy(std::string name, double threshold)
-    : Metric(std::make_shared<ElementwiseMean>(std::move(name),
-                                               [threshold](const Tensor& y, const Tensor& p) {
-                                                 return y.eq(p.gt(threshold).to(y.scalar_type()));
-                                               })) {}
+    : Metric(std::make_shared<BinaryAccuracyImpl>(std::move(name), threshold)) {}
 
 namespace metrics {
 

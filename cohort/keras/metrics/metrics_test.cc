@@ -81,6 +81,10 @@ TEST(Accuracy, DocumentedValues) {
   binary.update_state(tensor({1, 1, 0, 0}).view({4, 1}), p, tensor({1, 0, 0, 1}));
   EXPECT_EQ(value(binary), 0.5);
 
+  const BinaryAccuracy lower("lower", 0.3);
+  lower.update_state(tensor({0, 1, 1, 1}), tensor({0.3, 0.31, 0.2, 0.9}));  // 0.3 is not above
+  EXPECT_EQ(value(lower), 0.75);
+
   const CategoricalAccuracy dense;
   const Tensor targets = tensor({0, 0, 1, 0, 1, 0}).view({2, 3});
   const Tensor scores = tensor({0.1, 0.9, 0.8, 0.05, 0.95, 0}).view({2, 3});

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/losses/internal/labels.h"
 
-#include <ATen/ops/empty.h>
-
 #include "cohort/base/check.h"
 
 namespace cohort::keras::internal {
@@ -17,6 +15,25 @@ void check_range(const std::string& loss, const Tensor& labels, int64_t classes)
     COHORT_CHECK_ARG(fits, "[", loss, "] expected labels in [0, ", classes, "), got ", values[i],
                      " at place ", i);
   }
+}
+
+// Small integers, as image data sets have them: a loop instead of a LibTorch operation.
+template <class T>
+Tensor widened(const Tensor& labels) {
+  Tensor out = empty(shape_of(labels), kInt64);
+  auto* to = out.mutable_data_ptr<int64_t>();
+  const T* from = labels.const_data_ptr<T>();
+  for (int64_t i = 0, n = labels.numel(); i < n; ++i) to[i] = from[i];
+  return out;
+}
+
+Tensor as_int64(const Tensor& labels) {
+  const DType type = labels.scalar_type();
+  const bool direct = labels.device().is_cpu() && labels.is_contiguous();
+  if (type == kInt64) return labels;
+  if (direct && type == kUint8) return widened<uint8_t>(labels);
+  if (direct && type == kInt32) return widened<int32_t>(labels);
+  return labels.to(kInt64);
 }
 
 Tensor without_trailing_one(const std::string& loss, const Tensor& y_true, const Tensor& scores) {
@@ -40,8 +57,7 @@ Tensor class_numbers(const std::string& loss, const Tensor& y_true, const Tensor
     check_range<double>(loss, labels, classes);
     return labels.to(scores.device(), kInt64);
   }
-  if (labels.scalar_type() != kInt64) labels = labels.to(kInt64);
-  labels = labels.contiguous();
+  labels = as_int64(labels).contiguous();
   check_range<int64_t>(loss, labels.to(at::kCPU), classes);
   return labels;
 }
