@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/callbacks/callback.h"
+
+#include "cohort/base/check.h"
+
+namespace cohort::keras {
+
+Model& CallbackBase::model() const {
+  COHORT_CHECK_STATE(
+      model_ != nullptr,
+      "[callback] expected a hook called by fit, evaluate or predict, got a callback "
+      "without a model");
+  return *model_;
+}
+
+}  // namespace cohort::keras
+
+namespace cohort::internal {
+
+CallbackList::CallbackList(const std::vector<keras::Callback>& callbacks, keras::Model& model) {
+  for (const keras::Callback& callback : callbacks) add(callback, model);
+}
+
+void CallbackList::add(const keras::Callback& callback, keras::Model& model) {
+  callback.base().set_model(&model);
+  callbacks_.push_back(callback);
+}
+
+}  // namespace cohort::internal

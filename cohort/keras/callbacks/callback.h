@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Callbacks: functions that fit, evaluate and predict call on their way.
+//
+//   struct Print : keras::CallbackBase {
+//     void on_epoch_end(int epoch, keras::Logs& logs) override {
+//       std::printf("epoch %d: loss %g\n", epoch, logs.number("loss"));
+//     }
+//   };
+//   model.fit(data, {.epochs = 3, .callbacks = {std::make_shared<Print>()}});
+//
+// Order in fit: on_train_begin; for each epoch on_epoch_begin, for each execution (one step, or
+// steps_per_execution of them) on_train_batch_begin and on_train_batch_end, then the validation's
+// on_test_begin, on_test_batch_begin and ..._end, on_test_end, then on_epoch_end; at last
+// on_train_end. Several callbacks are called in the order of the list, the history and the
+// progress bar after them.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cohort/keras/callbacks/logs.h"
+
+namespace cohort::keras {
+
+class Model;
+
+/// Derive and override what is of interest. Epochs and steps count from 0.
+/// Order: called in cross-replica context, all replicas at rest.
+/// Errors: what a hook throws leaves fit; on_train_end is then not called.
+/// Threads: called by the thread that called fit.
+class CallbackBase {
+ public:
+  virtual ~CallbackBase() = default;
+
+  virtual void on_train_begin() {}
+  virtual void on_train_end() {}
+  virtual void on_epoch_begin(int /*epoch*/) {}
+  /// Loss, metrics and, under val_..., those of the validation. What is added is in the history,
+  /// and seen by the callbacks that follow.
+  virtual void on_epoch_end(int /*epoch*/, Logs& /*logs*/) {}
+  /// The execution's first step.
+  virtual void on_train_batch_begin(int64_t /*step*/) {}
+  /// The execution's last step, and the means of the epoch so far.
+  virtual void on_train_batch_end(int64_t /*step*/, Logs& /*logs*/) {}
+  virtual void on_test_begin() {}
+  virtual void on_test_end(Logs& /*logs*/) {}
+  virtual void on_test_batch_begin(int64_t /*step*/) {}
+  virtual void on_test_batch_end(int64_t /*step*/, Logs& /*logs*/) {}
+  virtual void on_predict_begin() {}
+  virtual void on_predict_end() {}
+  virtual void on_predict_batch_begin(int64_t /*step*/) {}
+  virtual void on_predict_batch_end(int64_t /*step*/) {}
+
+  /// Machinery: whose training this watches.
+  void set_model(Model* model) { model_ = model; }
+
+ protected:
+  /// Errors: FailedPrecondition before fit, evaluate or predict.
+  Model& model() const;
+
+ private:
+  Model* model_ = nullptr;
+};
+
+/// Handle to a callback; a copy is the same callback.
+class Callback {
+ public:
+  template <std::derived_from<CallbackBase> C>
+  Callback(std::shared_ptr<C> callback) : callback_(std::move(callback)) {}  // NOLINT: implicit
+
+  CallbackBase& base() const { return *callback_; }
+
+ protected:
+  Callback() = default;
+  std::shared_ptr<CallbackBase> callback_;
+};
+
+}  // namespace cohort::keras
+
+namespace cohort::internal {
+
+/// Several callbacks as one: every hook of each, in order.
+class CallbackList {
+ public:
+  CallbackList() = default;
+  CallbackList(const std::vector<keras::Callback>& callbacks, keras::Model& model);
+  void add(const keras::Callback& callback, keras::Model& model);
+
+  /// list.call(&CallbackBase::on_epoch_begin, epoch);
+  template <class... P, class... A>
+  void call(void (keras::CallbackBase::*hook)(P...), A&&... args) const {
+    for (const keras::Callback& callback : callbacks_) (callback.base().*hook)(args...);
+  }
+  bool empty() const { return callbacks_.empty(); }
+
+ private:
+  std::vector<keras::Callback> callbacks_;
+};
+
+}  // namespace cohort::internal

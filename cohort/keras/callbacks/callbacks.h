@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All callbacks.
+#pragma once
+
+#include "cohort/keras/callbacks/callback.h"          // IWYU pragma: export
+#include "cohort/keras/callbacks/early_stopping.h"    // IWYU pragma: export
+#include "cohort/keras/callbacks/lambda_callback.h"   // IWYU pragma: export
+#include "cohort/keras/callbacks/model_checkpoint.h"  // IWYU pragma: export

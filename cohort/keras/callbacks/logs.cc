@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/callbacks/logs.h"
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+
+namespace cohort::keras {
+
+Logs::Logs(std::initializer_list<std::pair<std::string, Tensor>> entries) {
+  for (const auto& [name, value] : entries) set(name, value);
+}
+
+void Logs::set(const std::string& name, const Tensor& value) { put({name, value, {}}); }
+void Logs::set(const std::string& name, double value) { put({name, scalar(value, kFloat64), {}}); }
+void Logs::set(const std::string& name, std::function<Tensor()> read) {
+  put({name, {}, std::move(read)});
+}
+
+void Logs::put(Entry entry) {
+  if (!entries_) {
+    entries_ = std::make_shared<std::vector<Entry>>();
+  } else if (entries_.use_count() > 1) {
+    entries_ = std::make_shared<std::vector<Entry>>(*entries_);
+  }
+  const auto same = std::find_if(entries_->begin(), entries_->end(),
+                                 [&](const Entry& other) { return other.name == entry.name; });
+  if (same != entries_->end()) {
+    *same = std::move(entry);
+  } else {
+    entries_->push_back(std::move(entry));
+  }
+}
+
+const Logs::Entry* Logs::find(std::string_view name) const {
+  if (!entries_) return nullptr;
+  for (const Entry& entry : *entries_) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+const Logs::Entry& Logs::at(std::string_view name) const {
+  const Entry* entry = find(name);
+  COHORT_CHECK_ARG(entry != nullptr, "[logs] expected one of ", bracketed(names()), ", got \"",
+                   name, "\"");
+  return *entry;
+}
+
+bool Logs::contains(std::string_view name) const { return find(name) != nullptr; }
+double Logs::number(std::string_view name) const { return read_number(at(name)); }
+Tensor Logs::value(std::string_view name) const { return read_tensor(at(name)); }
+
+double Logs::read_number(const Entry& entry) {
+  const Tensor value = read_tensor(entry);
+  COHORT_CHECK_ARG(value.defined() && value.numel() == 1, "[logs] expected one number as \"",
+                   entry.name, "\", got ",
+                   value.defined() ? str_cat("shape ", bracketed(value.sizes())) : "nothing");
+  return value.item<double>();
+}
+
+std::vector<std::string> Logs::names() const {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < size(); ++i) out.push_back(name(i));
+  return out;
+}
+
+Logs Logs::values() const {
+  Logs out;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const Entry& entry = (*entries_)[i];
+    // A tensor may be a view of a state that the next step changes.
+    out.put({entry.name, read_tensor(entry).detach().clone(), {}});
+  }
+  return out;
+}
+
+Logs Logs::sorted() const {
+  Logs out;
+  if (!entries_) return out;
+  out.entries_ = std::make_shared<std::vector<Entry>>(*entries_);
+  std::sort(out.entries_->begin(), out.entries_->end(),
+            [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  return out;
+}
+
+}  // namespace cohort::keras

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Named values that fit, evaluate and train_on_batch report: the loss and the metrics.
+//
+//   void on_epoch_end(int epoch, keras::Logs& logs) override {
+//     if (logs.contains("val_loss")) std::printf("%d %g\n", epoch, logs.number("val_loss"));
+//   }
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::keras {
+
+/// Named values in a fixed order. A value is read when it is asked for: what a running epoch shows
+/// changes from step to step, values() keeps it. A copy is cheap and independent.
+/// Threads: thread-compatible.
+class Logs {
+ public:
+  Logs() = default;
+  Logs(std::initializer_list<std::pair<std::string, Tensor>> entries);
+
+  /// Replaces a value, or appends one.
+  void set(const std::string& name, const Tensor& value);
+  void set(const std::string& name, double value);
+  /// A value that is computed anew whenever it is asked for.
+  void set(const std::string& name, std::function<Tensor()> read);
+
+  bool contains(std::string_view name) const;
+  /// Errors: InvalidArgument that lists the names; for a value that is not one number.
+  double number(std::string_view name) const;
+  /// Errors: as number.
+  Tensor value(std::string_view name) const;
+
+  std::size_t size() const { return entries_ ? entries_->size() : 0; }
+  bool empty() const { return size() == 0; }
+  /// In order.
+  std::vector<std::string> names() const;
+  const std::string& name(std::size_t i) const { return entries_->at(i).name; }
+  double number(std::size_t i) const { return read_number(entries_->at(i)); }
+
+  /// The same names with what their values are now.
+  Logs values() const;
+  /// The same by name, as Keras prints them.
+  Logs sorted() const;
+  /// True if this is a copy of `other` and neither was changed since.
+  bool same_as(const Logs& other) const { return entries_ == other.entries_; }
+
+ private:
+  struct Entry {
+    std::string name;
+    Tensor tensor;
+    std::function<Tensor()> read;
+  };
+  static Tensor read_tensor(const Entry& entry) { return entry.read ? entry.read() : entry.tensor; }
+  static double read_number(const Entry& entry);
+  const Entry* find(std::string_view name) const;
+  const Entry& at(std::string_view name) const;
+  void put(Entry entry);
+
+  std::shared_ptr<std::vector<Entry>> entries_;  // shared by copies until one is changed
+};
+
+}  // namespace cohort::keras

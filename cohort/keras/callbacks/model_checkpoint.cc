@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/callbacks/model_checkpoint.h"
+
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+
+#include "cohort/base/check.h"
+#include "cohort/keras/callbacks/monitor.h"
+#include "cohort/keras/model.h"
+#include "cohort/keras/progress_bar.h"
+#include "cohort/keras/weights_path.h"
+
+namespace cohort::internal {
+
+namespace {
+
+bool digits(std::string_view text) {
+  if (text.size() > 2) return false;
+  for (char c : text) {
+    if (std::isdigit(static_cast<unsigned char>(c)) == 0) return false;
+  }
+  return true;
+}
+
+// Python's [0][width][.precision][type], of which C has the same meaning.
+std::string formatted(const std::string& pattern, const std::string& spec, double value,
+                      bool integer) {
+  const char type = !spec.empty() && std::isalpha(static_cast<unsigned char>(spec.back())) != 0
+                        ? spec.back()
+                        : '\0';
+  const std::string sizes = type == '\0' ? spec : spec.substr(0, spec.size() - 1);
+  const std::size_t dot = sizes.find('.');
+  const bool known = std::string_view(integer ? "dfeg" : "feg").find(type) != std::string::npos;
+  COHORT_CHECK_ARG((type == '\0' || known) && digits(sizes.substr(0, dot)) &&
+                       (dot == std::string::npos || digits(sizes.substr(dot + 1))),
+                   "[model_checkpoint] failed to format ", pattern, ": expected a format such as ",
+                   integer ? "02d" : ".3f", ", got \"", spec, "\"");
+  std::array<char, 512> text = {};
+  if (integer && (type == 'd' || type == '\0')) {
+    std::snprintf(text.data(), text.size(), ("%" + sizes + "lld").c_str(),
+                  static_cast<long long>(value));
+  } else {
+    const std::string letter(1, type == '\0' ? 'g' : type);
+    const bool plain = type == '\0' && dot == std::string::npos;
+    std::snprintf(text.data(), text.size(), ("%" + sizes + (plain ? ".12" : "") + letter).c_str(),
+                  value);
+  }
+  return text.data();
+}
+
+}  // namespace
+
+std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch,
+                        const keras::Logs& logs) {
+  std::string out;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '{') {
+      out += pattern[i];
+      continue;
+    }
+    const std::size_t end = pattern.find('}', i);
+    COHORT_CHECK_ARG(end != std::string::npos, "[model_checkpoint] failed to format ", pattern,
+                     ": '{' without '}'");
+    const std::string inside = pattern.substr(i + 1, end - i - 1);
+    const std::size_t colon = inside.find(':');
+    const std::string name = inside.substr(0, colon);
+    const std::string spec = colon == std::string::npos ? "" : inside.substr(colon + 1);
+    i = end;
+    if (name == "epoch" || name == "batch") {
+      const int64_t number = name == "epoch" ? epoch : batch;
+      out += formatted(pattern, spec, static_cast<double>(number), true);
+      continue;
+    }
+    COHORT_CHECK_ARG(logs.contains(name), "[model_checkpoint] failed to format ", pattern,
+                     ": expected epoch, batch or one of ", bracketed(logs.names()), ", got \"",
+                     name, "\"");
+    out += formatted(pattern, spec, logs.number(name), false);
+  }
+  return out;
+}
+
+}  // namespace cohort::internal
+
+namespace cohort::keras {
+
+namespace {
+
+class ModelCheckpointBase : public CallbackBase {
+ public:
+  ModelCheckpointBase(std::string filepath, ModelCheckpointOptions options)
+      : filepath_(std::move(filepath)),
+        options_(std::move(options)),
+        monitor_("model_checkpoint", options_.monitor, options_.mode),
+        best_(options_.initial_value_threshold.value_or(monitor_.worst())) {
+    cohort::internal::check_weights_path("model_checkpoint", filepath_);
+    COHORT_CHECK_ARG(options_.save_every_batches >= 0,
+                     "[model_checkpoint] expected save_every_batches >= 0, got ",
+                     options_.save_every_batches);
+  }
+
+  void on_train_begin() override { batches_ = saved_at_ = 0; }
+  void on_epoch_begin(int epoch) override {
+    epoch_ = epoch;
+    step_ = -1;
+  }
+
+  void on_train_batch_end(int64_t step, Logs& logs) override {
+    if (options_.save_every_batches == 0) return;
+    batches_ += step - step_;  // one execution may have run several
+    step_ = step;
+    if (batches_ < saved_at_ + options_.save_every_batches) return;
+    saved_at_ = batches_;
+    consider(step + 1, logs);
+  }
+
+  void on_epoch_end(int epoch, Logs& logs) override {
+    epoch_ = epoch;
+    if (options_.save_every_batches == 0) consider(0, logs);
+  }
+
+ private:
+  void consider(int64_t batch, const Logs& logs) {
+    std::string why;
+    if (options_.save_best_only) {
+      const std::optional<double> value = monitor_.read(logs);
+      if (!value) return;
+      if (!monitor_.improves(*value, best_)) {
+        say(str_cat(monitor_.name(), " did not improve from ", best_));
+        return;
+      }
+      why = str_cat(monitor_.name(), " improved from ", best_, " to ", *value, ", ");
+      best_ = *value;
+    }
+    const std::string path = cohort::internal::format_path(filepath_, epoch_ + 1, batch, logs);
+    say(str_cat(why, "saving model to ", path));
+    model().save_weights(path);
+  }
+
+  void say(const std::string& what) const {
+    if (options_.verbose == 0) return;
+    cohort::internal::print_out(str_cat("\nEpoch ", epoch_ + 1, ": ", what, "\n"));
+  }
+
+  const std::string filepath_;
+  const ModelCheckpointOptions options_;
+  const cohort::internal::Monitor monitor_;
+  double best_;
+  int epoch_ = 0;
+  int64_t step_ = -1;     // the last one of this epoch
+  int64_t batches_ = 0;   // of this fit
+  int64_t saved_at_ = 0;  // batches_
+};
+
+}  // namespace
+
+ModelCheckpoint::ModelCheckpoint(std::string filepath, ModelCheckpointOptions options) {
+  callback_ = std::make_shared<ModelCheckpointBase>(std::move(filepath), std::move(options));
+}
+
+}  // namespace cohort::keras

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ModelCheckpoint: keeps the weights while fit runs.
+//
+//   keras::ModelCheckpoint("mlp-{epoch:02d}-{val_loss:.3f}.safetensors")
+//   keras::ModelCheckpoint("best.safetensors", {.monitor = "val_accuracy", .save_best_only = true})
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cohort/keras/callbacks/callback.h"
+
+namespace cohort::keras {
+
+struct ModelCheckpointOptions {
+  std::string monitor = "val_loss";  ///< Looked at with save_best_only.
+  int verbose = 0;                   ///< 1: says what was saved, and why not.
+  bool save_best_only = false;
+  std::string mode = "auto";  ///< "min", "max"; "auto" goes by the name.
+  /// Steps between two files, counted over all epochs; 0: one after every epoch.
+  int64_t save_every_batches = 0;
+  std::optional<double> initial_value_threshold = {};  ///< What the first one has to beat.
+};
+
+/// Saves weights (Model::save_weights) under a name made of the path: {epoch} and {batch} count
+/// from 1, any other name in braces is a value of the logs; {name:02d}, {name:.3f}, {name:.2e} and
+/// {name:g} format it as in Python.
+/// TF: keras.callbacks.ModelCheckpoint with save_weights_only.
+class ModelCheckpoint : public Callback {
+ public:
+  /// Errors: Unimplemented for .keras and .weights.h5; InvalidArgument for a path that does not end
+  ///         with .safetensors, or braces that do not match. A hook throws InvalidArgument for a
+  ///         name in braces that the logs lack.
+  explicit ModelCheckpoint(std::string filepath, ModelCheckpointOptions options = {});
+};
+
+}  // namespace cohort::keras
+
+namespace cohort::internal {
+
+/// The path with the names in braces filled in.
+std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch,
+                        const keras::Logs& logs);
+
+}  // namespace cohort::internal

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/compiled_model.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::internal {
+
+namespace {
+
+Variable make_state(const char* name) {
+  return Variable(0.0, {.name = name,
+                        .trainable = false,
+                        .synchronization = Synchronization::kOnRead,
+                        .aggregation = Aggregation::kSum,
+                        .dtype = kFloat64});
+}
+
+void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
+  for (const Variable& v : metric.variables()) {
+    COHORT_CHECK_ARG(strategy.extended().variable_created_in_scope(v),
+                     "[compile] expected metrics made in the scope of the model's strategy (",
+                     strategy.extended().name(), "), got \"", metric.name(),
+                     "\" made under another one");
+  }
+}
+
+}  // namespace
+
+LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state("loss/count")) {}
+
+void LossTracker::add(const Tensor& loss, double weight, int64_t count) {
+  total_.local_tensor().add_(loss.detach(), weight);
+  count_.local_tensor().add_(static_cast<double>(count));
+}
+
+Tensor LossTracker::result() const { return total_.value() / count_.value().clamp_min(1); }
+
+void LossTracker::reset() const {
+  const Tensor zero = scalar(0, kFloat64);
+  total_.assign(zero);
+  count_.assign(zero);
+}
+
+CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy)
+    : options(std::move(compile_options)),
+      steps(static_cast<std::size_t>(strategy.num_replicas_in_sync())),
+      strategy_(strategy) {
+  COHORT_CHECK_ARG(options.steps_per_execution > 0,
+                   "[compile] expected steps_per_execution > 0, got ", options.steps_per_execution);
+  COHORT_CHECK_ARG(static_cast<bool>(options.optimizer), "[compile] expected an optimizer");
+  list_metrics();
+}
+
+void CompiledModel::list_metrics() {
+  keras::Logs all;
+  std::set<std::string> names = {"loss"};
+  bool resolved = true;
+  all.set("loss", [loss = loss] { return loss.result(); });
+  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (const keras::Metric& metric : *metrics) {
+      COHORT_CHECK_ARG(names.insert(metric.name()).second,
+                       "[compile] expected metrics of unique names, ", "got \"", metric.name(),
+                       "\" twice");
+      if (metric.is_name()) {
+        resolved = false;
+        continue;
+      }
+      check_made_under(strategy_, metric);
+      all.set(metric.name(), [metric] { return metric.result(); });
+    }
+  }
+  live = all.sorted();
+  resolved_.store(resolved, std::memory_order_release);
+}
+
+void CompiledModel::resolve_metrics(const Shape& y_true, const Shape& y_pred) {
+  for (auto* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (keras::Metric& metric : *metrics) metric = metric.resolve(y_true, y_pred);
+  }
+  list_metrics();
+}
+
+void CompiledModel::reset_metrics() const {
+  loss.reset();
+  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (const keras::Metric& metric : *metrics) {
+      if (!metric.is_name()) metric.reset_state();
+    }
+  }
+}
+
+ReplicaStep& CompiledModel::step() {
+  return steps[static_cast<std::size_t>(std::max(0, current_replica()))];
+}
+
+}  // namespace cohort::internal

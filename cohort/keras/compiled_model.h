@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What compile() leaves in a model; internal.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "cohort/keras/callbacks/logs.h"
+#include "cohort/keras/compile_options.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+
+/// The metric "loss": a mean over all examples since the last reset, over all replicas.
+class LossTracker {
+ public:
+  LossTracker();
+
+  /// In a replica: adds weight * loss to the total and `count` examples.
+  void add(const Tensor& loss, double weight, int64_t count);
+  Tensor result() const;
+  void reset() const;
+
+ private:
+  Variable total_;  // float64: an epoch has many small summands
+  Variable count_;
+};
+
+/// What a replica knows of the step it is in. Threads: bound to its replica's thread in a run.
+struct alignas(64) ReplicaStep {
+  int64_t global_rows = -1;  ///< Of the step's batch over all replicas; -1 outside of fit.
+  keras::Logs logs;          ///< What the step returned.
+};
+
+class CompiledModel {
+ public:
+  /// Errors: InvalidArgument as Model::compile.
+  CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy);
+
+  /// Makes metrics of names such as "accuracy". Cross-replica.
+  void resolve_metrics(const Shape& y_true, const Shape& y_pred);
+  bool resolved() const { return resolved_.load(std::memory_order_acquire); }
+  void reset_metrics() const;
+  /// The calling replica's.
+  ReplicaStep& step();
+
+  keras::CompileOptions options;
+  LossTracker loss;
+  std::vector<ReplicaStep> steps;  ///< One per replica.
+  /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
+  keras::Logs live;
+
+ private:
+  void list_metrics();
+
+  const Strategy strategy_;
+  std::atomic<bool> resolved_{false};
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What fit, evaluate and predict are told.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "cohort/data/dataset.h"
+#include "cohort/keras/callbacks/callback.h"
+#include "cohort/keras/verbose.h"
+#include "cohort/runtime/tensor.h"
+#include "cohort/strategy/distributed_dataset.h"
+
+namespace cohort::keras {
+
+/// Batches to read: a dataset of global batches, which the model's strategy splits over its
+/// replicas, or one that is distributed already.
+/// Shapes: elements (x), (x, y) or (x, y, sample_weight).
+class DataSource {
+ public:
+  DataSource(Dataset global_batches) : data_(std::move(global_batches)) {}       // NOLINT: implicit
+  DataSource(DistributedDataset distributed) : data_(std::move(distributed)) {}  // NOLINT
+
+  const Dataset* dataset() const { return std::get_if<Dataset>(&data_); }
+  const DistributedDataset* distributed() const { return std::get_if<DistributedDataset>(&data_); }
+
+ private:
+  std::variant<Dataset, DistributedDataset> data_;
+};
+
+struct FitOptions {
+  int epochs = 1;           ///< The number of the last one: initial_epoch .. epochs - 1 run.
+  int64_t batch_size = 32;  ///< Of all replicas together; for arrays only.
+  std::optional<DataSource> validation_data = {};
+  std::vector<Callback> callbacks = {};
+  Verbose verbose = Verbose::kAuto;
+  /// Without: all data, every epoch from its start. With: that many, and the next epoch goes on
+  /// where this one stopped.
+  std::optional<int64_t> steps_per_epoch = {};
+  std::optional<int64_t> validation_steps = {};
+  double validation_split = 0;  ///< The last part of arrays, taken off before they are shuffled.
+  int validation_freq = 1;      ///< Validates after every n-th epoch.
+  int initial_epoch = 0;
+  bool shuffle = true;                          ///< Arrays, anew in each epoch.
+  std::map<int64_t, double> class_weight = {};  ///< Multiplies sample weights; 1 if not named.
+  Tensor sample_weight = {};                    ///< For arrays only. Shapes: [n].
+};
+
+struct EvaluateOptions {
+  int64_t batch_size = 32;
+  std::optional<int64_t> steps = {};
+  std::vector<Callback> callbacks = {};
+  Verbose verbose = Verbose::kAuto;
+  Tensor sample_weight = {};
+};
+
+struct PredictOptions {
+  int64_t batch_size = 32;
+  std::optional<int64_t> steps = {};
+  std::vector<Callback> callbacks = {};
+  Verbose verbose = Verbose::kAuto;
+};
+
+}  // namespace cohort::keras

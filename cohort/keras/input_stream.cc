@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/input_stream.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+
+namespace cohort::internal {
+
+namespace {
+
+DistributedDataset distribute(const Strategy& strategy, const keras::DataSource& data,
+                              const InputStreamOptions& options) {
+  if (data.dataset() != nullptr) return strategy.distribute_dataset(*data.dataset());
+  COHORT_CHECK_ARG(options.steps || strategy.num_replicas_in_sync() == 1, "[", options.operation,
+                   "] with a distributed dataset and several replicas, you must specify the number "
+                   "of steps (steps_per_epoch, validation_steps, steps)");
+  return *data.distributed();
+}
+
+}  // namespace
+
+std::optional<int64_t> positive_from_environment(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  int64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  COHORT_CHECK_ARG(error == std::errc() && stop == end && value > 0,
+                   "[environment] expected a number > 0 as ", variable, ", got \"", text, "\"");
+  return value;
+}
+
+InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data,
+                         const InputStreamOptions& options)
+    : options_(options), data_(distribute(strategy, data, options)), limit_(options.steps) {
+  COHORT_CHECK_ARG(!options.steps || *options.steps > 0, "[", options.operation,
+                   "] expected a number of steps > 0, got ", *options.steps);
+  if (const auto most = positive_from_environment("KERAS_MAX_STEPS_PER_EPOCH")) {
+    limit_ = std::min(*most, limit_.value_or(*most));
+  }
+  const int64_t cardinality = data_.cardinality();
+  COHORT_CHECK_ARG(limit_ || cardinality != kInfiniteCardinality, "[", options.operation,
+                   "] the data has no end: you must specify the number of steps "
+                   "(steps_per_epoch, validation_steps, steps)");
+  COHORT_CHECK_ARG(limit_ || cardinality >= 0 || options.steps_per_execution == 1, "[",
+                   options.operation, "] steps_per_execution = ", options.steps_per_execution,
+                   " needs data of known size, or the number of steps");
+  steps_ = limit_;
+  if (cardinality >= 0 && !options.steps) {
+    steps_ = std::min(cardinality, limit_.value_or(cardinality));
+  }
+}
+
+void InputStream::begin_epoch() {
+  taken_ = 0;
+  if (options_.steps && iterator_) return;
+  iterator_.reset();  // ends the old pass's threads first
+  iterator_.emplace(data_.make_iterator());
+}
+
+std::optional<PerReplica<Element>> InputStream::next() {
+  if (limit_ && taken_ == *limit_) return std::nullopt;
+  std::optional<PerReplica<Element>> batch = iterator_->next();
+  if (batch) {
+    ++taken_;
+    return batch;
+  }
+  if (options_.steps) {
+    ran_out_ = true;
+    COHORT_LOG(kWarning, "[", options_.operation, "] your input ran out of data; interrupting ",
+               "after ", taken_, " of ", *limit_, " steps. Repeat the dataset, or ask for fewer ",
+               "steps");
+    return std::nullopt;
+  }
+  steps_ = taken_;
+  return std::nullopt;
+}
+
+}  // namespace cohort::internal

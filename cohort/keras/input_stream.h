@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The batches of an epoch, split over the replicas, and how many there are; internal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cohort/keras/fit_options.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+
+struct InputStreamOptions {
+  const char* operation = "fit";      ///< For error texts.
+  std::optional<int64_t> steps = {};  ///< Of an epoch; without: to the end of the data.
+  int steps_per_execution = 1;
+};
+
+/// Threads: one caller at a time.
+class InputStream {
+ public:
+  /// Errors: InvalidArgument for data without end or of unknown size where steps are needed.
+  InputStream(const Strategy& strategy, const keras::DataSource& data,
+              const InputStreamOptions& options);
+
+  /// A new pass, or with a fixed number of steps the next part of the running one.
+  void begin_epoch();
+  /// nullopt at the end of the epoch.
+  std::optional<PerReplica<Element>> next();
+
+  const ElementSpec& element_spec() const { return data_.element_spec(); }
+  /// Of an epoch; nullopt until it is known.
+  std::optional<int64_t> steps() const { return steps_; }
+  int64_t steps_taken() const { return taken_; }
+  /// True if the data ended before the steps that were asked for.
+  bool ran_out() const { return ran_out_; }
+
+ private:
+  const InputStreamOptions options_;
+  const DistributedDataset data_;
+  std::optional<int64_t> limit_;  // of an epoch
+  std::optional<int64_t> steps_;
+  std::optional<DistributedIterator> iterator_;
+  int64_t taken_ = 0;
+  bool ran_out_ = false;
+};
+
+/// The positive number in an environment variable; nullopt if it is not set.
+/// Errors: InvalidArgument for other text.
+std::optional<int64_t> positive_from_environment(const char* variable);
+
+}  // namespace cohort::internal

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/model.h"
+
+#include <c10/core/GradMode.h>
+#include <cxxabi.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "cohort/base/check.h"
+#include "cohort/gradients/gradient_tape.h"
+#include "cohort/keras/compiled_model.h"
+#include "cohort/keras/trainer.h"
+#include "cohort/strategy/replica_context.h"
+
+namespace cohort::keras {
+
+using cohort::internal::CompiledModel;
+using cohort::internal::Trainer;
+
+namespace {
+
+Dataset arrays(const char* operation, const Element& x, const Element& y, const Tensor& weight) {
+  COHORT_CHECK_ARG(x.rows() == y.rows(), "[", operation, "] expected as many labels as inputs, ",
+                   "got ", x.rows(), " inputs and ", y.rows(), " labels");
+  if (!weight.defined()) return Dataset::from_tensor_slices({x, y});
+  return Dataset::from_tensor_slices({x, y, weight});
+}
+
+// The scale that makes the replicas' losses add up to the batch's, and what the metric "loss"
+// gets of each.
+struct Share {
+  double scale;   // of the loss
+  double weight;  // of the scaled loss in the metric's total
+  int64_t count;  // examples
+};
+
+Share share_of(Reduction reduction, int64_t rows, int64_t global_rows, int replicas, bool exact) {
+  const auto n = static_cast<double>(replicas);
+  const auto mine = static_cast<double>(rows);
+  // Outside of fit nobody knows the others' rows: as many as here.
+  const double all = global_rows >= 0 ? static_cast<double>(global_rows) : mine * n;
+  if (reduction == Reduction::kSum || reduction == Reduction::kNone) return {1, all, rows};
+  if (exact && all > 0) return {mine / all, all, rows};
+  return {1 / n, n * mine, rows};
+}
+
+}  // namespace
+
+XYWeight unpack_x_y_sample_weight(const Element& batch) {
+  if (!batch.is_tuple()) return {batch.tensor(), {}, {}};
+  COHORT_CHECK_ARG(batch.size() >= 1 && batch.size() <= 3,
+                   "[fit] expected elements (x), (x, y) or (x, y, sample_weight), got ",
+                   batch.size(), " components: ", batch.spec().to_string());
+  XYWeight out;
+  out.x = batch[0].tensor();
+  if (batch.size() > 1) out.y = batch[1].tensor();
+  if (batch.size() > 2) out.sample_weight = batch[2].tensor();
+  return out;
+}
+
+Model::Model(std::string name) : LayerBase(std::move(name)), strategy_(get_strategy()) {}
+Model::~Model() = default;
+
+std::string Model::class_name() const {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
+  const std::string full = status == 0 ? text.get() : "Model";
+  const std::size_t colon = full.rfind(':');
+  return colon == std::string::npos ? full : full.substr(colon + 1);
+}
+
+void Model::compile(CompileOptions options) {
+  const Scope scope = strategy_.scope();
+  compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_);
+}
+
+CompiledModel& Model::checked(const char* operation) const {
+  COHORT_CHECK_STATE(compiled_ != nullptr, "[", operation,
+                     "] expected a compiled model: call compile() first");
+  return *compiled_;
+}
+
+const Optimizer& Model::optimizer() const { return checked("optimizer").options.optimizer; }
+
+History Model::fit(const DataSource& data, const FitOptions& options) {
+  COHORT_CHECK_ARG(
+      options.validation_split == 0 && !options.sample_weight.defined(),
+      "[fit] validation_split and sample_weight are for arrays; split the dataset with "
+      "take and skip, and give weights as its third component");
+  return Trainer(*this).fit(data, options);
+}
+
+History Model::fit(const Element& x, const Element& y, const FitOptions& options) {
+  COHORT_CHECK_ARG(options.validation_split >= 0 && options.validation_split < 1,
+                   "[fit] expected 0 <= validation_split < 1, got ", options.validation_split);
+  COHORT_CHECK_ARG(options.batch_size > 0, "[fit] expected batch_size > 0, got ",
+                   options.batch_size);
+  FitOptions rest = options;
+  rest.validation_split = 0;
+  rest.sample_weight = Tensor();
+  Dataset train = arrays("fit", x, y, options.sample_weight);
+  if (options.validation_split > 0) {
+    COHORT_CHECK_ARG(!options.validation_data,
+                     "[fit] expected validation_split or validation_data, got both");
+    const int64_t rows = x.rows();
+    const auto split = static_cast<int64_t>(
+        std::floor(static_cast<double>(rows) * (1 - options.validation_split)));
+    COHORT_CHECK_ARG(split > 0 && split < rows,
+                     "[fit] validation_split = ", options.validation_split, " leaves one part of ",
+                     rows, " rows empty");
+    rest.validation_data = train.skip(split).batch(options.batch_size);
+    train = train.take(split);
+  }
+  if (options.shuffle) train = train.shuffle(train.cardinality());
+  return fit(DataSource(train.batch(options.batch_size)), rest);
+}
+
+Logs Model::evaluate(const DataSource& data, const EvaluateOptions& options) {
+  COHORT_CHECK_ARG(!options.sample_weight.defined(),
+                   "[evaluate] sample_weight is for arrays; give weights as the dataset's third "
+                   "component");
+  return Trainer(*this).evaluate(data, options);
+}
+
+Logs Model::evaluate(const Element& x, const Element& y, const EvaluateOptions& options) {
+  EvaluateOptions rest = options;
+  rest.sample_weight = Tensor();
+  return evaluate(arrays("evaluate", x, y, options.sample_weight).batch(options.batch_size), rest);
+}
+
+Tensor Model::predict(const DataSource& data, const PredictOptions& options) {
+  return Trainer(*this).predict(data, options);
+}
+
+Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
+  return predict(Dataset::from_tensor_slices(x).batch(options.batch_size), options);
+}
+
+namespace {
+Element batch_of(const Element& x, const Element& y, const Tensor& weight) {
+  return weight.defined() ? Element{x, y, weight} : Element{x, y};
+}
+}  // namespace
+
+Logs Model::train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
+  return Trainer(*this).step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTrain);
+}
+
+Logs Model::test_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
+  return Trainer(*this).step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTest);
+}
+
+void Model::reset_metrics() {
+  const Scope scope = strategy_.scope();
+  checked("reset_metrics").reset_metrics();
+}
+
+Logs Model::train_step(const Element& batch) {
+  const auto [x, y, weight] = unpack_x_y_sample_weight(batch);
+  GradientTape tape;
+  const Tensor y_pred = (*this)(x, {.training = true});
+  const Tensor loss = compute_loss(x, y, y_pred, weight);
+  optimizer().apply_gradients(tape.gradient(loss, trainable_variables()));
+  return compute_metrics(x, y, y_pred, weight);
+}
+
+Logs Model::test_step(const Element& batch) {
+  const c10::AutoGradMode no_grad(false);
+  const auto [x, y, weight] = unpack_x_y_sample_weight(batch);
+  const Tensor y_pred = (*this)(x);
+  compute_loss(x, y, y_pred, weight);
+  return compute_metrics(x, y, y_pred, weight);
+}
+
+Tensor Model::predict_step(const Element& batch) {
+  return (*this)(batch.is_tuple() ? batch[0].tensor() : batch.tensor());
+}
+
+Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
+                           const Tensor& sample_weight) {
+  CompiledModel& compiled = checked("compute_loss");
+  const Loss& loss = compiled.options.loss;
+  COHORT_CHECK_STATE(static_cast<bool>(loss), "[compute_loss] expected a loss in compile()");
+  COHORT_CHECK_ARG(y.defined(),
+                   "[compute_loss] expected elements (x, y) or (x, y, sample_weight), ",
+                   "got no labels");
+  const int64_t rows = y_pred.dim() > 0 ? y_pred.size(0) : 1;
+  COHORT_CHECK_ARG(y.dim() == 0 || y.size(0) == rows,
+                   "[compute_loss] expected a label for each of ", rows, " outputs, got ",
+                   y.dim() == 0 ? 1 : y.size(0));
+  const int replicas = strategy_.num_replicas_in_sync();
+  const Share share = share_of(loss.reduction(), rows, compiled.step().global_rows, replicas,
+                               compiled.options.exact_uneven_batches);
+  Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);
+  if (value.dim() > 0) value = value.sum();
+  if (const Tensor penalty = regularization_loss(); penalty.defined()) {
+    value = value + penalty / static_cast<double>(replicas);
+  }
+  compiled.loss.add(value, share.weight, share.count);
+  return value;
+}
+
+Logs Model::compute_metrics(const Tensor&, const Tensor& y, const Tensor& y_pred,
+                            const Tensor& sample_weight) {
+  const c10::AutoGradMode no_grad(false);
+  CompiledModel& compiled = checked("compute_metrics");
+  if (!compiled.resolved()) [[unlikely]] {
+    // All replicas come here in their first step: what makes variables is cross-replica.
+    get_replica_context().merge_call(
+        [&](Strategy&) { compiled.resolve_metrics(shape_of(y), shape_of(y_pred)); });
+  }
+  for (const Metric& metric : compiled.options.metrics) metric.update_state(y, y_pred);
+  for (const Metric& metric : compiled.options.weighted_metrics) {
+    metric.update_state(y, y_pred, sample_weight);
+  }
+  return compiled.live;
+}
+
+}  // namespace cohort::keras

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Model: a layer that can be compiled, trained, evaluated and asked.
+//
+//   auto scope = strategy.scope();
+//   struct Net : keras::Model {
+//     keras::Dense hidden = add("hidden", keras::Dense(64, {.activation = "relu"}));
+//     keras::Dense out = add("out", keras::Dense(10));
+//     Tensor call(const Tensor& x, const keras::CallArgs& args) override {
+//       return out(hidden(x, args), args);
+//     }
+//   } net;
+//   net.compile({.optimizer = "adam", .loss = "sparse_categorical_crossentropy"});
+//   keras::History history = net.fit(train.batch(128), {.epochs = 5});
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/keras/compile_options.h"
+#include "cohort/keras/fit_options.h"
+#include "cohort/keras/history.h"
+#include "cohort/keras/layer.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+class CompiledModel;
+class Trainer;
+}  // namespace cohort::internal
+
+namespace cohort::keras {
+
+/// The parts of a batch; undefined where it has none.
+struct XYWeight {
+  Tensor x = {};
+  Tensor y = {};
+  Tensor sample_weight = {};
+};
+
+/// Errors: InvalidArgument unless the batch is x, (x), (x, y) or (x, y, sample_weight) of tensors.
+XYWeight unpack_x_y_sample_weight(const Element& batch);
+
+/// Remembers the strategy it was made under; its methods work inside and outside of that scope.
+/// Errors: FailedPrecondition inside the scope of another strategy.
+/// Threads: one caller at a time, but predict of a built model of the default strategy, which any
+/// number may call at once. TF: keras.Model.
+class Model : public LayerBase {
+ public:
+  ~Model() override;
+
+  /// The class's own name, without namespaces.
+  std::string class_name() const override;
+
+  /// Says how to train; again to change it. The weights stay, the optimizer's state does not.
+  /// Errors: InvalidArgument for metrics of another strategy, or two of one name.
+  void compile(CompileOptions options);
+
+  /// Trains. Ctrl-C ends it after the running step: on_train_end is called, the history of the
+  /// epochs that ended is returned with `interrupted` set, the weights are those of that step; a
+  /// second Ctrl-C acts as if fit were not there. KERAS_MAX_EPOCHS and
+  /// KERAS_MAX_STEPS_PER_EPOCH (environment) are upper bounds.
+  /// Errors: FailedPrecondition before compile(); InvalidArgument for options that contradict each
+  ///         other, an empty dataset, or one without end and no steps_per_epoch. What a step or a
+  ///         callback throws; the weights are those of the last whole step.
+  History fit(const DataSource& data, const FitOptions& options = {});
+  /// Arrays. Shapes: equal first dimension.
+  History fit(const Element& x, const Element& y, const FitOptions& options = {});
+
+  /// The loss and the metrics over all data.
+  Logs evaluate(const DataSource& data, const EvaluateOptions& options = {});
+  Logs evaluate(const Element& x, const Element& y, const EvaluateOptions& options = {});
+
+  /// The outputs for all rows, in their order.
+  Tensor predict(const DataSource& data, const PredictOptions& options = {});
+  Tensor predict(const Tensor& x, const PredictOptions& options = {});
+
+  /// One step on one global batch. Returns the loss and the metrics since reset_metrics().
+  Logs train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});
+  /// The same without training.
+  Logs test_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});
+  void reset_metrics();
+
+  /// What one replica does with its part of a batch; override for another way to train. A value in
+  /// the logs that is no metric is shown as the mean of the replicas' last step.
+  virtual Logs train_step(const Element& batch);
+  virtual Logs test_step(const Element& batch);
+  /// Shapes: [b, ...], a row for each row of the batch.
+  virtual Tensor predict_step(const Element& batch);
+
+  /// This replica's share of the batch's loss, penalties of weights included: the sum over the
+  /// replicas is the loss. Feeds the metric "loss".
+  /// Errors: InvalidArgument without labels, or for another number of labels than outputs.
+  Tensor compute_loss(const Tensor& x, const Tensor& y, const Tensor& y_pred,
+                      const Tensor& sample_weight = {});
+  /// Updates the metrics. Returns the loss and all metrics, to be read after the step.
+  Logs compute_metrics(const Tensor& x, const Tensor& y, const Tensor& y_pred,
+                       const Tensor& sample_weight = {});
+
+  bool compiled() const { return compiled_ != nullptr; }
+  /// Errors: FailedPrecondition before compile().
+  const Optimizer& optimizer() const;
+  const Strategy& strategy() const { return strategy_; }
+  const std::vector<Layer>& layers() const { return sub_layers(); }
+  int64_t count_params() const;
+
+  /// Ends fit: from a step's hook after that step, with validation and on_epoch_end.
+  void stop_training() { stop_training_.store(true, std::memory_order_relaxed); }
+
+  /// Prints the layers, their outputs' shapes and numbers of parameters.
+  void summary() const;
+  /// What summary() prints.
+  std::string summary_text() const;
+
+  /// Copies of all variables' values, in the order of variables(). Errors: as set_weights.
+  std::vector<Tensor> get_weights() const;
+  /// Errors: InvalidArgument for another number of weights or other shapes.
+  void set_weights(std::span<const Tensor> weights);
+
+  /// Writes the values of all variables, by name ("dense/kernel"), to a .safetensors file: whole
+  /// or not at all. What is saved under one strategy loads under any other.
+  /// Errors: FailedPrecondition before the model is built; Unimplemented for .weights.h5 and
+  ///         .keras; Error with the system's reason.
+  void save_weights(const std::string& path) const;
+  /// Into every replica. Nothing changes unless all names, shapes and types agree.
+  /// Errors: as save_weights; InvalidArgument that lists the differences; DataLoss.
+  void load_weights(const std::string& path);
+
+ protected:
+  explicit Model(std::string name = {});
+  /// Of each of layers(), for summary(); empty where they are not known.
+  virtual std::vector<Shape> layer_output_shapes() const { return {}; }
+
+ private:
+  friend class internal::Trainer;
+  internal::CompiledModel& checked(const char* operation) const;
+
+  const Strategy strategy_;
+  std::unique_ptr<internal::CompiledModel> compiled_;
+  std::atomic<bool> stop_training_{false};
+};
+
+}  // namespace cohort::keras

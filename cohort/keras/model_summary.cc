@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <span>
+
+#include "cohort/base/strings.h"
+#include "cohort/keras/compiled_model.h"
+#include "cohort/keras/model.h"
+#include "cohort/keras/progress_bar.h"
+#include "cohort/keras/summary.h"
+
+namespace cohort::keras {
+
+namespace {
+
+using cohort::internal::SummaryFoot;
+using cohort::internal::SummaryRow;
+
+SummaryFoot::Count count_of(std::span<const Variable> variables) {
+  SummaryFoot::Count count;
+  for (const Variable& v : variables) {
+    const int64_t parameters = cohort::internal::parameters_of(v);
+    count.parameters += parameters;
+    count.bytes += parameters * static_cast<int64_t>(c10::elementSize(v.dtype()));
+  }
+  return count;
+}
+
+}  // namespace
+
+int64_t Model::count_params() const { return count_of(variables()).parameters; }
+
+std::string Model::summary_text() const {
+  const std::vector<Shape> shapes = layer_output_shapes();
+  std::vector<SummaryRow> rows;
+  for (std::size_t i = 0; i < layers().size(); ++i) {
+    const LayerBase& layer = layers()[i].base();
+    if (layer.class_name() == "InputLayer") continue;
+    const int64_t parameters = count_of(layer.variables()).parameters;
+    const bool unbuilt = !layer.built() && parameters == 0;
+    rows.push_back({str_cat(layer.name(), " (", layer.class_name(), ")"),
+                    i < shapes.size() ? cohort::internal::shape_text(shapes[i]) : "?",
+                    unbuilt ? "0 (unbuilt)" : cohort::internal::grouped(parameters)});
+  }
+  SummaryFoot foot{.trainable = count_of(trainable_variables()),
+                   .non_trainable = count_of(non_trainable_variables())};
+  if (compiled_ && compiled_->options.optimizer.base().built()) {
+    foot.optimizer = count_of(compiled_->options.optimizer.variables());
+  }
+  return cohort::internal::summary_table(name(), rows, foot);
+}
+
+void Model::summary() const { cohort::internal::print_out(summary_text()); }
+
+}  // namespace cohort::keras

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a model is besides training: its layers, its summary, its weights in files.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "cohort/base/check.h"
+#include "cohort/checkpoint/safetensors.h"
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/sequential.h"
+#include "cohort/keras/summary.h"
+#include "cohort/strategy/strategies.h"
+
+namespace cohort::keras {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Summary, IsKerasTable) {
+  Sequential model({InputLayer({784}), Dense(64, {.activation = "relu", .name = "hidden"}),
+                    Dense(10, {.name = "an_output_layer_with_a_long_name"})},
+                   "mlp");
+  EXPECT_EQ(model.summary_text(),
+            "Model: \"mlp\"\n"
+            "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓\n"
+            "┃ Layer (type)                    ┃ Output Shape           ┃       Param # ┃\n"
+            "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━┩\n"
+            "│ hidden (Dense)                  │ (None, 64)             │        50,240 │\n"
+            "├─────────────────────────────────┼────────────────────────┼───────────────┤\n"
+            "│ an_output_layer_with_a_long_nam │ (None, 10)             │           650 │\n"
+            "│ e (Dense)                       │                        │               │\n"
+            "└─────────────────────────────────┴────────────────────────┴───────────────┘\n"
+            " Total params: 50,890 (198.79 KB)\n"
+            " Trainable params: 50,890 (198.79 KB)\n"
+            " Non-trainable params: 0 (0.00 B)\n");
+  EXPECT_EQ(model.count_params(), 50890);
+}
+
+TEST(Summary, ShowsWhatIsNotBuiltYetAndTheOptimizersState) {
+  Sequential model({Dense(1, {.name = "line"})});
+  EXPECT_NE(
+      model.summary_text().find("│ line (Dense)                    │ ?                      │ "
+                                "  0 (unbuilt) │"),
+      std::string::npos)
+      << model.summary_text();
+  model.compile({.optimizer = Adam(), .loss = "mse"});
+  model.fit(zeros({4, 3}), zeros({4, 1}), {.verbose = Verbose::kSilent});
+  EXPECT_NE(model.summary_text().find(" Trainable params: 4 (16.00 B)\n"), std::string::npos);
+  EXPECT_NE(model.summary_text().find(" Optimizer params: "), std::string::npos);
+}
+
+TEST(Summary, FormatsNumbers) {
+  using namespace cohort::internal;
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1000), "1,000");
+  EXPECT_EQ(grouped(1234567), "1,234,567");
+  EXPECT_EQ(memory_text(1023), "1023.00 B");
+  EXPECT_EQ(memory_text(1024 * 1024 * 3 / 2), "1.50 MB");
+  EXPECT_EQ(shape_text({kUnknownDim}), "(None,)");
+  EXPECT_EQ(shape_text({kUnknownDim, 28, 28}), "(None, 28, 28)");
+}
+
+TEST(Sequential, IsBuiltByAnInputLayerOrByData) {
+  Sequential with({InputLayer({3}), Dense(2)});
+  EXPECT_EQ(with.variables().size(), 2u);
+  with.add(Dense(5));
+  EXPECT_EQ(with.variables().size(), 4u);
+  EXPECT_EQ(with.compute_output_shape({kUnknownDim, 3}), (Shape{kUnknownDim, 5}));
+  Sequential without;
+  without.add(Dense(2));
+  EXPECT_TRUE(without.variables().empty());
+  EXPECT_EQ(shape_of(without(zeros({4, 3}))), (Shape{4, 2}));
+  EXPECT_THROW(without.add(Dense(1)), FailedPrecondition);
+}
+
+class Weights : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "cohort-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name = "w.safetensors") const {
+    return (folder_ / name).string();
+  }
+  fs::path folder_;
+};
+
+std::vector<Layer> layers() {
+  return {InputLayer({4}), Dense(3, {.name = "a"}), BatchNormalization({.name = "norm"}),
+          Dense(2, {.name = "b"})};
+}
+
+TEST_F(Weights, SavedUnderTwoReplicasLoadUnderOne) {
+  std::vector<Tensor> expected;
+  const Tensor x = arange(12, kFloat32).reshape({3, 4}) / 12;
+  {
+    const MirroredStrategy two(std::vector<Device>{"CPU:0", "CPU:1"});
+    const auto scope = two.scope();
+    Sequential model(layers());
+    model.compile({.optimizer = "adam", .loss = "mse"});
+    model.fit(x, zeros({3, 2}), {.epochs = 2, .batch_size = 3, .verbose = Verbose::kSilent});
+    expected = model.get_weights();
+    model.save_weights(path());
+  }
+  const TensorFile file = load_tensors(path());
+  EXPECT_EQ(file.tensors.size(), 8u);
+  EXPECT_EQ(file.tensors.count("a/kernel"), 1u);
+  EXPECT_EQ(file.tensors.count("norm/moving_mean"), 1u);
+  EXPECT_EQ(file.metadata.at("format"), "cohort");
+  Sequential model(layers());
+  model.load_weights(path());
+  const std::vector<Tensor> got = model.get_weights();
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(got[i].equal(expected[i])) << i;
+  // Under several replicas each has moving statistics of its own, so this is the first output
+  // that can be compared.
+  const Tensor output = model.predict(x, {.verbose = Verbose::kSilent});
+
+  const MirroredStrategy three(std::vector<Device>{"CPU:0", "CPU:1", "CPU:2"});
+  const auto scope = three.scope();
+  Sequential other(layers());
+  other.load_weights(path());
+  for (const Variable& v : other.trainable_variables()) {
+    for (const Variable& component : v.components()) {
+      EXPECT_TRUE(component.value().equal(file.tensors.at(v.name()))) << component.name();
+    }
+  }
+  const Tensor again = other.predict(x, {.batch_size = 3, .verbose = Verbose::kSilent});
+  EXPECT_LT((again - output).abs().max().item<double>(), 1e-6);
+}
+
+TEST_F(Weights, ListEveryDifference) {
+  Sequential saved({InputLayer({4}), Dense(3, {.name = "a"}), Dense(2, {.name = "b"})});
+  saved.save_weights(path());
+  Sequential other(
+      {InputLayer({4}), Dense(3, {.name = "a"}), Dense(5, {.name = "b"}), Dense(1, {.name = "c"})});
+  const std::vector<Tensor> before = other.get_weights();
+  try {
+    other.load_weights(path());
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("b/kernel: float32[3, 2] in the file, float32[3, 5] in the model"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("not in the file: c/kernel"), std::string::npos) << text;
+  }
+  const std::vector<Tensor> after = other.get_weights();
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(after[i].equal(before[i]));
+  Sequential smaller({InputLayer({4}), Dense(3, {.name = "a"})});
+  EXPECT_THROW(smaller.load_weights(path()), InvalidArgument);
+}
+
+struct Block : Model {
+  explicit Block(const std::string& name) : Model(name) {}
+  Dense inner = add("inner", Dense(2));
+  Tensor call(const Tensor& x, const CallArgs& args) override { return inner(x, args); }
+};
+
+TEST_F(Weights, OfLayersOfOneNameAreToldApartByTheirPath) {
+  const auto make = [] {
+    return std::make_unique<Sequential>(
+        std::vector<Layer>{std::make_shared<Block>("left"), std::make_shared<Block>("right"),
+                           Dense(2, {.name = "same"}), Dense(2, {.name = "same"})});
+  };
+  const auto model = make();
+  EXPECT_THROW(model->save_weights(path()), FailedPrecondition);
+  const Tensor x = ones({1, 2});
+  const Tensor expected = (*model)(x);
+  model->save_weights(path());
+  const auto tensors = load_tensors(path()).tensors;
+  EXPECT_EQ(tensors.size(), 8u);
+  for (const char* name :
+       {"left/inner/kernel", "right/inner/kernel", "same/kernel", "same/kernel_1"}) {
+    EXPECT_EQ(tensors.count(name), 1u) << name;
+  }
+  const auto other = make();
+  EXPECT_FALSE((*other)(x).equal(expected));
+  other->load_weights(path());
+  EXPECT_TRUE((*other)(x).equal(expected));
+}
+
+TEST_F(Weights, SayWhichFilesWork) {
+  Sequential model({InputLayer({1}), Dense(1)});
+  for (const char* name : {"w.weights.h5", "w.keras", "w.h5"}) {
+    try {
+      model.save_weights(path(name));
+      FAIL();
+    } catch (const Unimplemented& e) {
+      EXPECT_NE(std::string(e.what()).find(".safetensors"), std::string::npos);
+    }
+  }
+  EXPECT_THROW(model.save_weights(path("w")), InvalidArgument);
+  EXPECT_THROW(model.load_weights(path("w.weights.h5")), Unimplemented);
+  EXPECT_THROW(model.load_weights(path()), Error);
+}
+
+TEST(Model, SetsWeightsThatFit) {
+  Sequential model({InputLayer({2}), Dense(1)});
+  const std::vector<Tensor> weights = {tensor({3, 4}).unsqueeze(1), tensor({5})};
+  model.set_weights(weights);
+  EXPECT_EQ(model(ones({1, 2})).item<float>(), 12);
+  EXPECT_THROW(model.set_weights(std::vector<Tensor>{tensor({1})}), InvalidArgument);
+  EXPECT_THROW(model.set_weights(std::vector<Tensor>{tensor({1, 2}), tensor({5})}),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cohort::keras

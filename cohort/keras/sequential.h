@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sequential: layers one after the other.
+//
+//   keras::Sequential model({keras::Flatten(), keras::Dense(256, {.activation = "relu"}),
+//                            keras::Dense(10)});
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/keras/model.h"
+
+namespace cohort::keras {
+
+/// Built at once if it starts with an InputLayer, else by the first data or call.
+/// TF: keras.Sequential.
+class Sequential : public Model {
+ public:
+  explicit Sequential(std::vector<Layer> layers = {}, std::string name = {});
+
+  /// Appends. Errors: FailedPrecondition once data has built the model.
+  void add(Layer layer);
+
+  std::string class_name() const override { return "Sequential"; }
+  std::optional<Shape> declared_input_shape() const override;
+  void build(const Shape& input_shape) override;
+  Tensor call(const Tensor& input, const CallArgs& args) override;
+  Shape compute_output_shape(const Shape& input_shape) const override;
+
+ protected:
+  std::vector<Shape> layer_output_shapes() const override;
+
+ private:
+  std::optional<Shape> input_shape_;  // since the model is built
+  std::optional<Shape> next_shape_;   // after an InputLayer: what the next layer gets
+};
+
+}  // namespace cohort::keras

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/trainer.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+#include "cohort/keras/interrupt.h"
+#include "cohort/keras/progress_logger.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::internal {
+
+using keras::Logs;
+
+namespace {
+
+class HistoryRecorder : public keras::CallbackBase {
+ public:
+  void on_epoch_end(int epoch, Logs& logs) override {
+    history.epoch.push_back(epoch);
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      history.history[logs.name(i)].push_back(logs.number(i));
+    }
+  }
+  keras::History history;
+};
+
+// Leaves the cursor on a line of its own, whatever ended the loop.
+class OpenLine {
+ public:
+  explicit OpenLine(ProgressLogger& progress) : progress_(progress) {}
+  ~OpenLine() { progress_.close(); }
+  OpenLine(const OpenLine&) = delete;
+  OpenLine& operator=(const OpenLine&) = delete;
+
+ private:
+  ProgressLogger& progress_;
+};
+
+// A step that throws leaves nothing behind either.
+class RowsGuard {
+ public:
+  explicit RowsGuard(ReplicaStep& step) : step_(step) {}
+  ~RowsGuard() { step_.global_rows = -1; }
+  RowsGuard(const RowsGuard&) = delete;
+  RowsGuard& operator=(const RowsGuard&) = delete;
+
+ private:
+  ReplicaStep& step_;
+};
+
+void check_options(const keras::FitOptions& options) {
+  COHORT_CHECK_ARG(options.initial_epoch >= 0 && options.epochs >= options.initial_epoch,
+                   "[fit] expected 0 <= initial_epoch <= epochs, got ", options.initial_epoch,
+                   " and ", options.epochs);
+  COHORT_CHECK_ARG(options.validation_freq > 0, "[fit] expected validation_freq > 0, got ",
+                   options.validation_freq);
+  COHORT_CHECK_ARG(!options.validation_steps || options.validation_data,
+                   "[fit] validation_steps needs validation_data");
+}
+
+int last_epoch(const keras::FitOptions& options) {
+  const auto most = positive_from_environment("KERAS_MAX_EPOCHS");
+  return most ? static_cast<int>(std::min<int64_t>(options.epochs, *most)) : options.epochs;
+}
+
+Tensor class_weight_table(const std::map<int64_t, double>& weights) {
+  if (weights.empty()) return {};
+  COHORT_CHECK_ARG(weights.begin()->first >= 0, "[fit] expected classes >= 0 in class_weight, got ",
+                   weights.begin()->first);
+  constexpr int64_t kMostClasses = int64_t{1} << 24;
+  const int64_t last = weights.rbegin()->first;
+  COHORT_CHECK_ARG(last < kMostClasses, "[fit] expected classes < ", kMostClasses,
+                   " in class_weight, got ", last);
+  std::vector<float> table(static_cast<std::size_t>(last) + 2, 1.0F);  // the last: all others
+  for (const auto& [label, weight] : weights) {
+    table[static_cast<std::size_t>(label)] = static_cast<float>(weight);
+  }
+  return from_vector(table, {last + 2});
+}
+
+int64_t rows_of(const PerReplica<Element>& batch) {
+  int64_t rows = 0;
+  for (const Element& part : batch) rows += std::max<int64_t>(part.rows(), 0);
+  return rows;
+}
+
+}  // namespace
+
+struct Trainer::Fit {
+  InputStream& train;
+  InputStream* validation = nullptr;
+  const keras::FitOptions& options;
+  CallbackList callbacks = {};
+  bool interrupted = false;
+};
+
+// Makes the variables before the first step, where the data says its shape; else the first call
+// does, inside the replicas.
+void Trainer::build(const ElementSpec& spec) {
+  if (model_.built() || spec.is_unknown() || spec[0].is_unknown() || !spec[0].is_leaf()) return;
+  const TensorSpec& input = spec[0].leaf();
+  if (!input.known_rank || input.is_string || input.shape.empty()) return;
+  Shape shape = input.shape;
+  shape[0] = kUnknownDim;
+  model_.ensure_built(shape);
+}
+
+bool Trainer::read(InputStream& input, int most) {
+  batches_.clear();
+  while (static_cast<int>(batches_.size()) < most) {
+    std::optional<PerReplica<Element>> batch = input.next();
+    if (!batch) break;
+    batches_.push_back(std::move(*batch));
+  }
+  return !batches_.empty();
+}
+
+Element Trainer::with_class_weights(const Element& batch) const {
+  auto [x, y, weight] = keras::unpack_x_y_sample_weight(batch);
+  COHORT_CHECK_ARG(y.defined(), "[fit] class_weight needs labels, got elements ",
+                   batch.spec().to_string());
+  const bool one_hot = y.dim() > 1 && y.size(-1) > 1;
+  const Tensor labels = (one_hot ? y.argmax(-1) : y.reshape({-1})).to(kInt64);
+  const Tensor of_class =
+      class_weights_.index_select(0, labels.clamp_max(class_weights_.size(0) - 1));
+  return Element::tuple({x, y, weight.defined() ? weight * of_class : of_class});
+}
+
+void Trainer::execute(Mode mode) {
+  strategy_.run([&] {
+    const int replica = std::max(0, current_replica());
+    ReplicaStep& step = compiled_->step();
+    const RowsGuard guard(step);
+    for (const PerReplica<Element>& batch : batches_) {
+      const Element& part = batch[static_cast<std::size_t>(replica)];
+      step.global_rows = rows_of(batch);
+      if (mode == Mode::kTest) {
+        step.logs = model_.test_step(part);
+      } else if (class_weights_.defined()) {
+        step.logs = model_.train_step(with_class_weights(part));
+      } else {
+        step.logs = model_.train_step(part);
+      }
+    }
+  });
+}
+
+Logs Trainer::step_logs() const {
+  const std::vector<ReplicaStep>& steps = compiled_->steps;
+  if (std::all_of(steps.begin(), steps.end(),
+                  [&](const ReplicaStep& step) { return step.logs.same_as(compiled_->live); })) {
+    return compiled_->live;
+  }
+  Logs out = steps[0].logs;
+  for (const std::string& name : out.names()) {
+    if (compiled_->live.contains(name)) continue;  // a metric: of all replicas already
+    Tensor sum = steps[0].logs.value(name).detach();
+    for (std::size_t r = 1; r < steps.size(); ++r) sum = sum + steps[r].logs.value(name).detach();
+    out.set(name, sum / static_cast<double>(steps.size()));
+  }
+  return out;
+}
+
+keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
+  compiled_ = &model_.checked("fit");
+  check_options(options);
+  class_weights_ = class_weight_table(options.class_weight);
+  const Scope scope = strategy_.scope();
+  const int k = compiled_->options.steps_per_execution;
+  InputStream train(strategy_, data, {"fit", options.steps_per_epoch, k});
+  std::optional<InputStream> validation;
+  if (options.validation_data) {
+    validation.emplace(strategy_, *options.validation_data,
+                       InputStreamOptions{"fit, validation", options.validation_steps, k});
+  }
+  build(train.element_spec());
+  model_.stop_training_ = false;
+
+  const int epochs = last_epoch(options);
+  Fit fit{train, validation ? &*validation : nullptr, options};
+  const auto history = std::make_shared<HistoryRecorder>();
+  const auto progress = std::make_shared<ProgressLogger>(
+      train,
+      ProgressLogger::Options{.verbose = resolve_verbose(options.verbose), .epochs = epochs});
+  fit.callbacks = CallbackList(options.callbacks, model_);
+  fit.callbacks.add(history, model_);
+  fit.callbacks.add(progress, model_);
+
+  const InterruptGuard guard;
+  const OpenLine line(*progress);
+  fit.callbacks.call(&keras::CallbackBase::on_train_begin);
+  for (int epoch = options.initial_epoch; epoch < epochs; ++epoch) {
+    compiled_->reset_metrics();
+    train.begin_epoch();
+    fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
+    if (!train_epoch(fit)) {
+      COHORT_CHECK_ARG(fit.interrupted || train.ran_out(),
+                       "[fit] expected data, got an empty dataset");
+      break;
+    }
+    if (!fit.interrupted) end_epoch(fit, epoch);
+    if (fit.interrupted || train.ran_out() || model_.stop_training_) break;
+  }
+  progress->close();
+  fit.callbacks.call(&keras::CallbackBase::on_train_end);
+  history->history.interrupted = fit.interrupted;
+  if (fit.interrupted) COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");
+  return history->history;
+}
+
+// False if there was no step.
+bool Trainer::train_epoch(Fit& fit) {
+  const int most = compiled_->options.steps_per_execution;
+  bool any = false;
+  for (int64_t step = 0; read(fit.train, most);) {
+    any = true;
+    fit.callbacks.call(&keras::CallbackBase::on_train_batch_begin, step);
+    execute(Mode::kTrain);
+    step += static_cast<int64_t>(batches_.size());
+    Logs logs = step_logs();
+    fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
+    fit.interrupted = InterruptGuard::requested();
+    if (fit.interrupted || model_.stop_training_) break;
+  }
+  batches_.clear();
+  return any;
+}
+
+void Trainer::end_epoch(Fit& fit, int epoch) {
+  Logs logs = step_logs().values();
+  if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
+    const Logs tested = test_all(*fit.validation, fit.callbacks);
+    if (InterruptGuard::requested()) {
+      fit.interrupted = true;
+      return;
+    }
+    for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
+  }
+  logs = logs.sorted();
+  fit.callbacks.call(&keras::CallbackBase::on_epoch_end, epoch, logs);
+}
+
+Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks) {
+  compiled_->reset_metrics();
+  input.begin_epoch();
+  callbacks.call(&keras::CallbackBase::on_test_begin);
+  for (int64_t step = 0; read(input, compiled_->options.steps_per_execution);) {
+    callbacks.call(&keras::CallbackBase::on_test_batch_begin, step);
+    execute(Mode::kTest);
+    step += static_cast<int64_t>(batches_.size());
+    Logs logs = step_logs();
+    callbacks.call(&keras::CallbackBase::on_test_batch_end, step - 1, logs);
+    if (InterruptGuard::requested()) break;
+  }
+  batches_.clear();
+  COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
+  Logs logs = step_logs().values().sorted();
+  callbacks.call(&keras::CallbackBase::on_test_end, logs);
+  return logs;
+}
+
+Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptions& options) {
+  compiled_ = &model_.checked("evaluate");
+  const Scope scope = strategy_.scope();
+  InputStream input(strategy_, data,
+                    {"evaluate", options.steps, compiled_->options.steps_per_execution});
+  build(input.element_spec());
+  const auto progress = std::make_shared<ProgressLogger>(
+      input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
+                                     .verbose = resolve_verbose(options.verbose)});
+  CallbackList callbacks(options.callbacks, model_);
+  callbacks.add(progress, model_);
+  const OpenLine line(*progress);
+  return test_all(input, callbacks);
+}
+
+// Keeps its state in this call: several threads may be in here with one model.
+Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options) {
+  const Scope scope = strategy_.scope();
+  InputStream input(strategy_, data, {"predict", options.steps});
+  build(input.element_spec());
+  const auto progress = std::make_shared<ProgressLogger>(
+      input, ProgressLogger::Options{.task = ProgressLogger::Task::kPredict,
+                                     .verbose = resolve_verbose(options.verbose)});
+  CallbackList callbacks(options.callbacks, model_);
+  callbacks.add(progress, model_);
+  const OpenLine line(*progress);
+  const c10::AutoGradMode no_grad(false);
+  std::vector<Tensor> rows;
+  Tensor no_rows;
+  input.begin_epoch();
+  callbacks.call(&keras::CallbackBase::on_predict_begin);
+  for (int64_t step = 0; auto batch = input.next(); ++step) {
+    callbacks.call(&keras::CallbackBase::on_predict_batch_begin, step);
+    const PerReplica<Tensor> outputs = strategy_.run([&] {
+      return model_.predict_step(
+          (*batch)[static_cast<std::size_t>(std::max(0, current_replica()))]);
+    });
+    for (const Tensor& output : outputs) {
+      COHORT_CHECK_ARG(output.dim() > 0, "[predict] expected outputs with one row an example");
+      (output.size(0) > 0 ? rows.emplace_back(output) : no_rows = output);
+    }
+    callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);
+  }
+  COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
+  callbacks.call(&keras::CallbackBase::on_predict_end);
+  return rows.empty() ? no_rows : concat(rows);
+}
+
+Logs Trainer::step_on(const Element& batch, Mode mode) {
+  compiled_ = &model_.checked(mode == Mode::kTrain ? "train_on_batch" : "test_on_batch");
+  const Scope scope = strategy_.scope();
+  const int64_t replicas = strategy_.num_replicas_in_sync();
+  const int64_t rows = batch.rows();
+  COHORT_CHECK_ARG(rows > 0, "[train_on_batch] expected a batch of at least 1 row, got ",
+                   batch.spec().to_string());
+  build(batch.spec());
+  const int64_t most = (rows + replicas - 1) / replicas;
+  std::vector<Element> parts;
+  for (int64_t r = 0; r < replicas; ++r) {
+    const int64_t begin = std::min(rows, r * most);
+    parts.push_back(batch.slice(begin, std::min(most, rows - begin)));
+  }
+  batches_.assign(1, PerReplica<Element>(std::move(parts)));
+  execute(mode);
+  return step_logs().values();
+}
+
+}  // namespace cohort::internal
