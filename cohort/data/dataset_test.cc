@@ -153,7 +153,7 @@ TEST(Iteration, BatchIsGatheredAtItsFirstAccess) {
   EXPECT_EQ(batch.spec().to_string(), "(image uint8[4,28,28], label int64[4])");
   EXPECT_EQ(to_vector<int64_t>(batch["label"]), (Numbers{0, 1, 2, 3}));
   // Copies and slices of a computed batch share its memory.
-  Element copy = batch;
+  Element copy = batch;  // NOLINT(performance-unnecessary-copy-initialization)
   EXPECT_EQ(copy[0].tensor().const_data_ptr(), batch[0].tensor().const_data_ptr());
   EXPECT_EQ(batch.slice(0, 2)[0].tensor().const_data_ptr(), batch[0].tensor().const_data_ptr());
 }

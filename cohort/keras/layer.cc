@@ -64,6 +64,9 @@ void clear_session() {
   name_counts().clear();
 }
 
+LayerBase::LayerBase(std::string name) : name_(std::move(name)) {}
+LayerBase::~LayerBase() = default;
+
 void LayerBase::build(const Shape&) {}
 
 Shape LayerBase::compute_output_shape(const Shape& input_shape) const { return input_shape; }

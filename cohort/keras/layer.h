@@ -68,8 +68,8 @@ struct InputSpec {
 /// at once and keeps state only in variables. TF: keras.layers.Layer.
 class LayerBase {
  public:
-  explicit LayerBase(std::string name = {}) : name_(std::move(name)) {}  ///< Empty: "dense_1".
-  virtual ~LayerBase() = default;
+  explicit LayerBase(std::string name = {});  ///< Empty: "dense_1".
+  virtual ~LayerBase();
   LayerBase(const LayerBase&) = delete;
   LayerBase& operator=(const LayerBase&) = delete;
 
