@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include "cohort/base/check.h"
 #include "cohort/gradients/layer_node.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/kernels.h"
+#include "cohort/keras/layers/internal/products.h"
 
 namespace cohort::keras {
 namespace {
@@ -28,32 +27,13 @@ Tensor rows_of(const Tensor& x, int64_t columns) {
   return x.reshape({rows, columns});
 }
 
-void multiply(Tensor& out, const Tensor& a, const Tensor& b, bool accumulate) {
-  if (accumulate) {
-    at::addmm_out(out, out, a, b);
-  } else {
-    at::mm_out(out, a, b);
-  }
-}
-
-// y = relu?(x . kernel + bias) in one pass after the product.
 Tensor dense_forward(const Tensor& x, const Tensor& kernel, const Tensor& bias, bool relu) {
   const BelowAutograd below;
-  const int64_t columns = kernel.size(1);
   auto shape = x.sizes().vec();
-  shape.back() = columns;
+  shape.back() = kernel.size(1);
   Tensor y = at::empty(shape, x.options());
-  Tensor out = rows_of(y, columns);
-  at::mm_out(out, rows_of(x, kernel.size(0)), kernel);
-  if (has_kernels(y)) {
-    const float* shift = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
-    if (relu || shift != nullptr) {
-      kernels().bias_relu(y.mutable_data_ptr<float>(), shift, out.size(0), columns, relu);
-    }
-    return y;
-  }
-  if (bias.defined()) out.add_(bias);
-  if (relu) out.clamp_min_(0);
+  Tensor out = rows_of(y, kernel.size(1));
+  internal::dense_product(out, rows_of(x, kernel.size(0)), kernel, bias, relu);
   return y;
 }
 
@@ -142,14 +122,15 @@ variable_list DenseNode::backward(variable_list&& gradients) {
   const Tensor kernel = kernel_.unpack();
   const Tensor g = masked(std::move(gradients[0]), out[2]);
   if (wants_weight(0)) {
-    const Tensor transposed = rows_of(x, kernel.size(0)).t();
-    out[1] = weight_gradient(
-        0, [&](Tensor& dw, bool accumulate) { multiply(dw, transposed, g, accumulate); });
+    const Tensor rows = rows_of(x, kernel.size(0));
+    out[1] = weight_gradient(0, [&](Tensor& dw, bool accumulate) {
+      internal::dense_kernel_gradient(dw, rows, g, accumulate);
+    });
   }
   if (wants_input(0)) {
     out[0] = at::empty(x.sizes(), g.options());
     Tensor matrix = rows_of(out[0], kernel.size(0));
-    at::mm_out(matrix, g, kernel.t());
+    internal::dense_input_gradient(matrix, g, kernel);
   }
   return out;
 }

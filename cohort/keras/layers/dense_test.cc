@@ -32,6 +32,7 @@ TEST(Dense, GradientsMatchPlainOperations) {
   testing::check_gradients(dense_case("linear", {5, 7}, 3));
   testing::check_gradients(dense_case("relu", {5, 7}, 21));
   testing::check_gradients(dense_case("relu", {6, 80}, 80));
+  testing::check_gradients(dense_case("relu", {130, 48}, 32));  // enough rows to transpose
   testing::check_gradients(dense_case("tanh", {5, 7}, 7));
 }
 

@@ -47,9 +47,7 @@ internal::Windows kernel_windows(const Window2D& w, const Tensor& x) {
           .kernel_height = w.rows.size,
           .kernel_width = w.columns.size,
           .stride_y = w.rows.stride,
-          .stride_x = w.columns.stride,
-          .dilation_y = 1,
-          .dilation_x = 1};
+          .stride_x = w.columns.stride};
 }
 
 struct Pooled {

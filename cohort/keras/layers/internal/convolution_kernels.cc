@@ -94,7 +94,8 @@ void backward_image(OwnBackward& pass, const Layout& layout, const Scratch& scra
     if (masked != nullptr) g = masked;
   }
   if (pass.kernel_gradient.defined()) {
-    kernels().conv_kernel_gradient(image, g, pass.kernel_gradient.mutable_data_ptr<float>());
+    kernels().conv_kernel_gradient(image, g, pass.accumulate_kernel || i > 0,
+                                   pass.kernel_gradient.mutable_data_ptr<float>());
   }
   if (scratch.transposed.defined()) {
     float* dx = pass.dx.mutable_data_ptr<float>() + i * layout.image_size;
@@ -136,7 +137,10 @@ void own_backward(OwnBackward& pass) {
     scratch.bias = pass.bias_gradient.mutable_data_ptr<float>();
     if (!pass.accumulate_bias) pass.bias_gradient.zero_();
   }
-  if (pass.kernel_gradient.defined() && !pass.accumulate_kernel) pass.kernel_gradient.zero_();
+  const bool empty = pass.x.size(0) == 0;
+  if (empty && pass.kernel_gradient.defined() && !pass.accumulate_kernel) {
+    pass.kernel_gradient.zero_();
+  }
   const bool own_dx = pass.dx.defined() && gives_input_gradient(pass.x);
   if (own_dx) scratch.transposed = transposed_kernel(pass.kernel);
   for (int64_t i = 0; i < pass.x.size(0); ++i) backward_image(pass, layout, scratch, i);

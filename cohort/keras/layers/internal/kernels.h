@@ -22,7 +22,6 @@ struct Windows {
   int64_t out_height, out_width;
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x;
-  int64_t dilation_y, dilation_x;
 };
 
 /// One image. `pixels` and `taps` are offsets into it: of every output pixel's window, and of
@@ -38,6 +37,7 @@ struct ConvImage {
 };
 
 struct Kernels {
+  bool fast_products;  ///< Whether the products below beat a BLAS on this instruction set.
   /// y = relu?(y + bias) over [rows, columns]. bias may be null.
   void (*bias_relu)(float* y, const float* bias, int64_t rows, int64_t columns, bool relu);
   /// out = y > 0 ? g : 0 (y null: out = g; out null: not written), and the column sums of that.
@@ -47,8 +47,9 @@ struct Kernels {
   /// y[pixel, :] = relu?(window . kernel + bias).
   void (*conv_forward)(const ConvImage& image, const float* kernel, const float* bias, bool relu,
                        float* y);
-  /// kernel_gradient += windows^T . g.
-  void (*conv_kernel_gradient)(const ConvImage& image, const float* g, float* kernel_gradient);
+  /// kernel_gradient = windows^T . g; accumulate adds.
+  void (*conv_kernel_gradient)(const ConvImage& image, const float* g, bool accumulate,
+                               float* kernel_gradient);
   /// dx += g . kernel^T at the windows' places. `transposed` is [kh * kw][out][channels], channels
   /// the input's.
   void (*conv_input_gradient)(const ConvImage& image, int64_t channels, const float* g,
