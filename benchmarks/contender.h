@@ -50,6 +50,11 @@ class Contender {
 std::unique_ptr<Contender> make_libtorch_contender();
 std::string libtorch_version();
 
+/// Cohort under MirroredStrategy: a custom loop of run, tape and apply_gradients, if `alone` with
+/// only the first replica of the workload; and `fit` as the README's program has it.
+std::unique_ptr<Contender> make_cohort_contender(bool alone);
+std::unique_ptr<Contender> make_cohort_fit_contender();
+
 /// Raises glibc's mmap and trim thresholds for the whole process, so that large tensors are not
 /// given back to the system, and faulted in anew, in every step.
 void fix_allocator();

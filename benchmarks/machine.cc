@@ -159,6 +159,13 @@ double ticks_if_in_groups(const std::string& pid, const std::vector<int>& groups
   return ours ? user + system : 0;
 }
 
+void set_affinity(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores) CPU_SET(core, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
 }  // namespace
 
 std::vector<int> usable_cores() {
@@ -182,11 +189,12 @@ std::vector<int> contender_cores() {
   return cores;
 }
 
-void pin_to(int core) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(core, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+void pin_to(int core) { set_affinity({core}); }
+
+void confine_to_cores(int count) {
+  std::vector<int> cores = contender_cores();
+  cores.resize(std::min<std::size_t>(count, cores.size()));
+  set_affinity(cores);
 }
 
 void flush_denormals() {

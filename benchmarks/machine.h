@@ -24,6 +24,9 @@ std::vector<int> contender_cores();
 /// Pins the calling thread to one core.
 void pin_to(int core);
 
+/// Leaves the calling thread, and those it will start, the first `count` of contender_cores().
+void confine_to_cores(int count);
+
 /// Turns subnormal numbers to zero in the calling thread (every contender does).
 void flush_denormals();
 

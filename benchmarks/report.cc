@@ -201,16 +201,19 @@ std::string summary_line(const Summary& summary, const std::string& subject) {
     return number(summary.ratio.at(best->second).p50, "%.2f");
   };
   const auto ours = summary.us.find(subject);
+  std::string part;  // the case against a part of it
+  if (summary.best.count(Family::kCohortPart)) {
+    part = (summary.benchmark_case.replicas > 1 ? " efficiency=" : " vs_step=") +
+           versus(Family::kCohortPart);
+  }
   const Case& c = summary.benchmark_case;
-  return str_cat(
-      "step_bench: model=", c.model, " replicas=", c.replicas, " batch=", c.batch,
-      " us=", ours == summary.us.end() ? "na" : number(ours->second.p50, "%.1f"),
-      " limit_us=", number(summary.limit_us, "%.1f"),
-      " of_limit=", number(summary.of_limit.p50, "%.3f"),
-      " vs_libtorch=", versus(Family::kLibtorch), " vs_jax=", versus(Family::kJax),
-      " vs_keras=", versus(Family::kKeras), " vs_torch=", versus(Family::kTorch),
-      " state=", summary.state ? state_name(*summary.state) : "na",
-      summary.best.count(Family::kBareStep) ? " vs_bare=" + versus(Family::kBareStep) : "");
+  return str_cat("step_bench: model=", c.model, " replicas=", c.replicas, " batch=", c.batch,
+                 " us=", ours == summary.us.end() ? "na" : number(ours->second.p50, "%.1f"),
+                 " limit_us=", number(summary.limit_us, "%.1f"),
+                 " of_limit=", number(summary.of_limit.p50, "%.3f"),
+                 " vs_libtorch=", versus(Family::kLibtorch), " vs_jax=", versus(Family::kJax),
+                 " vs_keras=", versus(Family::kKeras), " vs_torch=", versus(Family::kTorch),
+                 " state=", summary.state ? state_name(*summary.state) : "na", part);
 }
 
 void write_json(const std::string& path, const RunFacts& facts,

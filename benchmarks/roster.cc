@@ -80,8 +80,8 @@ const char* family_name(Family family) {
   switch (family) {
     case Family::kCohort:
       return "cohort";
-    case Family::kBareStep:
-      return "bare";
+    case Family::kCohortPart:
+      return "cohort_part";
     case Family::kLibtorch:
       return "libtorch";
     case Family::kJax:
@@ -107,7 +107,14 @@ Places default_places() {
 }
 
 std::vector<ContenderSpec> roster(const Places& places, bool peers) {
+  ContenderSpec alone = native(places, "cohort_alone", Family::kCohortPart, {"mlp", "cnn"});
+  alone.min_replicas = 2;
+  alone.same_work = false;
   std::vector<ContenderSpec> all = {
+      native(places, "cohort", Family::kCohort, {"mlp", "cnn"}),
+      native(places, "cohort_fit", Family::kCohort, {"mlp_fit"}),
+      native(places, "cohort_step", Family::kCohortPart, {"mlp_fit"}),
+      alone,
       native(places, "libtorch", Family::kLibtorch, {"mlp", "cnn"}),
       native(places, "libtorch_malloc", Family::kLibtorch, {"mlp", "cnn"}),
   };
@@ -118,6 +125,9 @@ std::vector<ContenderSpec> roster(const Places& places, bool peers) {
 
 NamedContender make_contender(const std::string& name) {
   const std::string version = "libtorch " + libtorch_version();
+  if (name == "cohort" || name == "cohort_step") return {make_cohort_contender(false), version};
+  if (name == "cohort_alone") return {make_cohort_contender(true), version};
+  if (name == "cohort_fit") return {make_cohort_fit_contender(), version};
   if (name == "libtorch") return {make_libtorch_contender(), version};
   COHORT_CHECK_ARG(name == "libtorch_malloc", "[step_bench] unknown contender ", name);
   fix_allocator();

@@ -12,8 +12,9 @@
 
 namespace cohort::bench {
 
-/// Whom a contender belongs to: the summary line compares with the best of each family.
-enum class Family { kCohort, kBareStep, kLibtorch, kJax, kKeras, kTorch };
+/// Whom a contender belongs to: the summary line compares with the best of each family. A part of
+/// Cohort's case is `fit`'s step without `fit`, or one replica without the others.
+enum class Family { kCohort, kCohortPart, kLibtorch, kJax, kKeras, kTorch };
 
 /// "libtorch", as the summary line writes it.
 const char* family_name(Family family);
@@ -28,6 +29,7 @@ struct ContenderSpec {
   std::vector<std::string> models;
   int min_replicas = 1;
   int max_replicas = 1;
+  bool same_work = true;  ///< false: it trains a part of the case, and need not come to its loss
 
   bool takes_part(const Case& c) const;
 };

@@ -35,6 +35,11 @@ std::vector<int> replica_cores(const std::vector<int>& cores, int replicas) {
   return result;
 }
 
+// Which process serves a contender in cases of so many replicas; also its log's name.
+std::string key(const ContenderSpec& spec, int replicas) {
+  return str_cat(spec.name, "_", replicas);
+}
+
 bool alive(const Entry& entry) { return entry.status == "ok"; }
 
 }  // namespace
@@ -49,19 +54,29 @@ double Limit::us() const { return flops / fma_gflops / 1e3 + update_bytes / copy
 Runner::Runner(std::vector<ContenderSpec> roster, RunOptions options)
     : roster_(std::move(roster)), options_(std::move(options)), cores_(usable_cores()) {}
 
+// C++ contenders take the number of replicas from the command line, so that they are confined to as
+// many cores before any library looks how many there are.
+void Runner::launch(const ContenderSpec& spec, int replicas) {
+  Running& running = running_[key(spec, replicas)];
+  if (running.process) return;
+  auto command = spec.command;
+  if (spec.max_replicas > spec.min_replicas) {
+    command.insert(command.end(), {"--replicas", std::to_string(spec.same_work ? replicas : 1)});
+  }
+  auto environment = spec.environment;
+  environment.push_back("COHORT_BENCH_CORES=" + joined(cores_, ","));
+  const std::string log = options_.logs + "/" + key(spec, replicas) + ".log";
+  try {
+    running.process = std::make_unique<ContenderProcess>(command, environment, log);
+  } catch (const Error& error) {
+    running.failure = error.what();
+  }
+}
+
 void Runner::start(const std::vector<Case>& cases) {
   for (const ContenderSpec& spec : roster_) {
-    const bool needed =
-        std::any_of(cases.begin(), cases.end(), [&](const Case& c) { return spec.takes_part(c); });
-    if (!needed || !spec.missing.empty()) continue;
-    Running& running = running_[spec.name];
-    auto environment = spec.environment;
-    environment.push_back("COHORT_BENCH_CORES=" + joined(cores_, ","));
-    try {
-      running.process = std::make_unique<ContenderProcess>(
-          spec.command, environment, options_.logs + "/" + spec.name + ".log");
-    } catch (const Error& error) {
-      running.failure = error.what();
+    for (const Case& c : cases) {
+      if (spec.takes_part(c) && spec.missing.empty()) launch(spec, c.replicas);
     }
   }
   for (auto& [name, running] : running_) {
@@ -75,10 +90,11 @@ void Runner::start(const std::vector<Case>& cases) {
   }
 }
 
-Entry Runner::enter(const ContenderSpec& spec) {
+Entry Runner::enter(const ContenderSpec& spec, int replicas) {
   Entry entry;
   entry.spec = spec;
-  const auto found = running_.find(spec.name);
+  entry.process = key(spec, replicas);
+  const auto found = running_.find(entry.process);
   if (!spec.missing.empty() || found == running_.end()) {
     entry.status = "missing";
     entry.reason = spec.missing;
@@ -94,7 +110,7 @@ Entry Runner::enter(const ContenderSpec& spec) {
 // Talks to a contender; one that fails is out for the rest of the run.
 void Runner::guarded(Entry& entry, const std::function<void(ContenderProcess&)>& talk) {
   if (!alive(entry)) return;
-  Running& running = running_[entry.spec.name];
+  Running& running = running_[entry.process];
   try {
     talk(*running.process);
   } catch (const Error& error) {
@@ -127,12 +143,12 @@ void Runner::prove_same_work(std::vector<Entry>& entries) {
   }
   std::vector<double> losses;
   for (const Entry& entry : entries) {
-    if (alive(entry)) losses.push_back(entry.loss);
+    if (alive(entry) && entry.spec.same_work) losses.push_back(entry.loss);
   }
   if (losses.empty()) return;
   const double reference = median(losses);
   for (Entry& entry : entries) {
-    if (!alive(entry)) continue;
+    if (!alive(entry) || !entry.spec.same_work) continue;
     entry.loss_error = std::abs(entry.loss - reference) / std::abs(reference);
     if (!(entry.loss_error <= kProofTolerance) || !(entry.divergence <= 1e-6)) {
       entry.status = "mismatch";
@@ -212,7 +228,7 @@ void Runner::measure(CaseResult& result) {
 CaseResult Runner::run(const Case& c) {
   CaseResult result{c, {}, {}};
   for (const ContenderSpec& spec : roster_) {
-    if (spec.takes_part(c)) result.entries.push_back(enter(spec));
+    if (spec.takes_part(c)) result.entries.push_back(enter(spec, c.replicas));
   }
   std::fprintf(stderr, "step_bench: %s: preparing %zu contenders\n", c.name().c_str(),
                result.entries.size());

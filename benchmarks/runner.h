@@ -39,6 +39,7 @@ struct Sample {
 /// no answer), "mismatch" (other losses than plain LibTorch, so not the same work).
 struct Entry {
   ContenderSpec spec;
+  std::string process;
   std::string status = "ok";
   std::string reason;
   std::string versions;
@@ -87,7 +88,8 @@ class Runner {
     std::string failure;
   };
 
-  Entry enter(const ContenderSpec& spec);
+  void launch(const ContenderSpec& spec, int replicas);
+  Entry enter(const ContenderSpec& spec, int replicas);
   void prepare(const Case& c, std::vector<Entry>& entries);
   void prove_same_work(std::vector<Entry>& entries);
   void calibrate(std::vector<Entry>& entries);

@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "cohort/base/check.h"
+#include "machine.h"
 #include "report.h"
 #include "roster.h"
 #include "runner.h"
@@ -31,7 +32,7 @@ constexpr const char* kUsage = R"(usage: step_bench [options]
   --subject NAME   the contender that the others are compared with (cohort)
   --json PATH      where every sample goes (step_bench.json beside the program)
   --data FOLDER    Fashion-MNIST's four files (Debian's dataset-fashion-mnist)
-  --contender NAME be this contender, on a pipe
+  --contender NAME be this contender, on a pipe, with --replicas N
 )";
 
 struct Options {
@@ -43,6 +44,7 @@ struct Options {
   std::string json;
   std::string data = default_data_folder();
   std::string contender;
+  int replicas = 1;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -82,6 +84,8 @@ void set_option(Options& options, const std::string& name, const std::string& va
     options.json = value;
   } else if (name == "--data") {
     options.data = value;
+  } else if (name == "--replicas") {
+    options.replicas = parse_number(name, value, 1, 1024);
   } else if (name == "--contender") {
     options.contender = value;
   } else {
@@ -209,6 +213,7 @@ int run(int argc, char** argv) {
   }
   const Options options = parse(argc, argv);
   if (options.contender.empty()) return bench(options);
+  confine_to_cores(options.replicas);
   NamedContender named = make_contender(options.contender);
   return serve(*named.contender, named.versions);
 }
