@@ -139,7 +139,7 @@ variable_list CrossEntropyNode::backward(variable_list&& gradients) {
   if (last) gradient_.reset();
   if (inputs_of_loss_.per_row) {
     const Tensor factor = incoming.reshape({-1, 1});
-    const Tensor rows = own.view({factor.size(0), -1});
+    const Tensor rows = own.view({factor.size(0), own.size(-1)});
     if (!last) return {rows.mul(factor).view(own.sizes())};
     Tensor(rows).mul_(factor);
     return {std::move(own)};
