@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <source_location>
 #include <thread>
 #include <utility>
 
@@ -21,14 +20,14 @@ namespace cohort::testing {
 /// Errors: what fn throws. Threads: any number of calls at the same time, nested ones too.
 template <class F>
 decltype(auto) run_with_deadline(std::chrono::seconds limit, F&& fn,
-                                 std::source_location where = std::source_location::current()) {
+                                 const char* file = __builtin_FILE(),  // clang-tidy 14 knows no
+                                 int line = __builtin_LINE()) {        // std::source_location
   struct Watch {
-    Watch(std::chrono::seconds limit, std::source_location where)
-        : thread([this, limit, where] {
+    Watch(std::chrono::seconds limit, const char* file, int line)
+        : thread([this, limit, file, line] {
             std::unique_lock lock(mutex);
             if (over.wait_for(lock, limit, [this] { return done; })) return;
-            std::fprintf(stderr, "%s:%u: not finished after %lld s\n", where.file_name(),
-                         static_cast<unsigned>(where.line()),
+            std::fprintf(stderr, "%s:%d: not finished after %lld s\n", file, line,
                          static_cast<long long>(limit.count()));
             std::abort();
           }) {}
@@ -45,7 +44,7 @@ decltype(auto) run_with_deadline(std::chrono::seconds limit, F&& fn,
     bool done = false;  // guarded by mutex
     std::thread thread;
   };
-  Watch watch(limit, where);
+  Watch watch(limit, file, line);
   return std::forward<F>(fn)();
 }
 
