@@ -108,7 +108,7 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
 
 void ReplicaGroup::run(FunctionRef<void(int)> body) {
   if (size() == 1) return run_alone(body);
-  COHORT_CHECK_STATE(current_replica_group() != this,
+  COHORT_CHECK_STATE(enclosing_replica_group() != this,
                      "[strategy.run] expected cross-replica context outside of every run, got a "
                      "call from inside run or merge_call of the same strategy");
   std::scoped_lock lock(run_mutex_);
@@ -173,7 +173,7 @@ void ReplicaGroup::barrier() {
 }
 
 int ReplicaGroup::checked_replica() const {
-  COHORT_CHECK_STATE(current_replica_group() == this && current_replica() >= 0,
+  COHORT_CHECK_STATE(current_replica_group() == this,
                      "[replica_context.merge_call] expected a replica of this strategy, got ",
                      current_replica() >= 0 ? "one of another strategy" : "cross-replica context");
   return current_replica();

@@ -18,7 +18,8 @@ int current_replica_count() { return t_state.count; }
 
 namespace internal {
 
-ReplicaGroup* current_replica_group() { return t_state.group; }
+ReplicaGroup* current_replica_group() { return t_state.replica >= 0 ? t_state.group : nullptr; }
+ReplicaGroup* enclosing_replica_group() { return t_state.group; }
 
 ReplicaScope::ReplicaScope(ReplicaGroup* group, int replica, int count)
     : group_before_(t_state.group), replica_before_(t_state.replica), count_before_(t_state.count) {

@@ -18,6 +18,8 @@ namespace internal {
 
 /// The group that this thread runs a replica of; nullptr in cross-replica and default context.
 ReplicaGroup* current_replica_group();
+/// The same, and inside a merge function the group that waits for it.
+ReplicaGroup* enclosing_replica_group();
 
 /// Makes the calling thread replica `replica` of `group` for its lifetime; with replica -1 the
 /// thread is in cross-replica context, as a merge function is.

@@ -84,7 +84,7 @@ std::shared_ptr<void> StrategyExtended::merge(
     return body(all);
   };
   internal::ReplicaGroup* group = internal::current_replica_group();
-  if (group != nullptr && current_replica() >= 0) return group->merge(tag, argument, cross_replica);
+  if (group != nullptr) return group->merge(tag, argument, cross_replica);
   COHORT_CHECK_STATE(do_is_default(),
                      "[replica_context.merge_call] expected to be inside "
                      "strategy.run, got cross-replica context");

@@ -34,7 +34,7 @@ struct alignas(64) Post {
 
 ReplicaGroup* meeting_group() {
   ReplicaGroup* group = current_replica_group();
-  return group != nullptr && current_replica() >= 0 && group->size() > 1 ? group : nullptr;
+  return group != nullptr && group->size() > 1 ? group : nullptr;
 }
 
 }  // namespace

@@ -19,8 +19,7 @@ GradientBuffer& GradientLease::buffer(const std::shared_ptr<Arena>& arena) {
   const ReplicaGroup* group = current_replica_group();
   const int replica = std::max(0, current_replica());
   // Outside a run nobody else reads.
-  const uint64_t epoch =
-      group != nullptr && current_replica() >= 0 ? group->epoch(replica) : UINT64_MAX;
+  const uint64_t epoch = group != nullptr ? group->epoch(replica) : UINT64_MAX;
   GradientBuffer& buffer = arena->acquire_buffer(replica < arena->replicas() ? replica : 0, epoch);
   buffers_.emplace_back(arena, &buffer);
   return buffer;

@@ -71,7 +71,7 @@ void OptimizerBase::ensure_built(const Gradients& gradients) {
   std::vector<Variable> variables;
   for (const GradientAndVariable& pair : gradients) variables.push_back(pair.variable);
   ReplicaGroup* group = cohort::internal::current_replica_group();
-  if (current_replica() < 0 || group == nullptr || group->size() == 1) return build(variables);
+  if (group == nullptr || group->size() == 1) return build(variables);
   static const char tag = 0;
   group->merge(&tag, this, [&](std::span<const void* const> optimizers) {
     for (const void* other : optimizers) {

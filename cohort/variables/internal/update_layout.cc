@@ -249,7 +249,7 @@ std::shared_ptr<const ReducedGradients> reduce_gradients(const UpdateLayout& lay
   };
   ReplicaGroup* group = current_replica_group();
   const void* own = &gradients;
-  const std::shared_ptr<void> result = group != nullptr && current_replica() >= 0
+  const std::shared_ptr<void> result = group != nullptr
                                            ? group->merge(&tag, own, body)
                                            : body(std::span<const void* const>(&own, 1));
   return std::static_pointer_cast<const ReducedGradients>(result);
