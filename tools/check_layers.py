@@ -69,8 +69,8 @@ HEAVY_SUFFIX = {".pb.h": "private to rpc and summary"}
 # The one public header that is allowed to, and that cohort.h does not include.
 EXEMPT = {"cohort/keras/torch_module.h"}
 
-# cohort.h, preprocessed (measured by g++ -E), and what its closure must not hold besides HEAVY.
-COHORT_H_LINES = 260_000
+# cohort.h, preprocessed (counted by g++ -E -P), and what its closure must not hold besides HEAVY.
+COHORT_H_LINES = 150_000
 COHORT_H_HEAVY = {"torch/csrc/autograd/": "9 s a unit", "nlohmann/": "2 s a unit"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
