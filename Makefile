@@ -36,12 +36,14 @@ test: setup ## build and run all tests, layer, size and formatting checks
 	$(call say,testing)
 	@ctest --preset dev
 
-bench: setup ## measure the training step against its limit, LibTorch and the peers that are set up
+bench: setup ## measure the program and its step against the limit, LibTorch and peers that are set up
 	@tools/setup bench
 	$(call say,building the benchmarks)
 	@$(call configure,bench)
 	@$(call build,bench)
-	$(call say,measuring)
+	$(call say,measuring the README's program)
+	@benchmarks/fashion_mnist_bench.py --program $(BUILD)/release/examples/fashion_mnist
+	$(call say,measuring the step)
 	@$(BUILD)/release/benchmarks/step_bench $(BENCH_ARGS)
 
 bench-peers: ## set up the Python environments of the peers that make bench compares with

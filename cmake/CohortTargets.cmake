@@ -173,8 +173,10 @@ function(cohort_test name)
   if(COHORT_SANITIZER)
     math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # an instrumented test takes that much longer
   endif()
+  # LibTorch's own threads must not burn the processors that replicas and other tests work on while
+  # they wait; no result depends on it.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}"
-    ENVIRONMENT "${COHORT_SANITIZER_ENVIRONMENT}")
+    ENVIRONMENT "OMP_WAIT_POLICY=passive;${COHORT_SANITIZER_ENVIRONMENT}")
 endfunction()
 
 # cohort_program(NAME SOURCES... DEPS...)
