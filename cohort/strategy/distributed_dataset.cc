@@ -20,7 +20,7 @@ std::optional<PerReplica<Element>> DistributedIterator::next() {
 DistributedDataset::DistributedDataset(Dataset global_batches, int replicas)
     : dataset_(std::move(global_batches)), replicas_(replicas) {
   for (const data::TensorSpec& leaf : dataset_.element_spec().flat()) {
-    COHORT_CHECK_ARG(!leaf.shape.empty(),
+    COHORT_CHECK_ARG(!leaf.known_rank || !leaf.shape.empty(),
                      "[strategy.distribute_dataset] expected batches, got elements ",
                      dataset_.element_spec().to_string(), " with a scalar: call batch() first");
   }

@@ -36,7 +36,8 @@ class DistributedIterator {
 /// Immutable; every iteration starts anew. TF: tf.distribute.DistributedDataset.
 class DistributedDataset {
  public:
-  /// Errors: InvalidArgument unless the dataset ends in batches.
+  /// Errors: InvalidArgument unless the dataset ends in batches; of elements whose shapes are not
+  ///         known, as after a map, the iterator's next() throws it.
   DistributedDataset(Dataset global_batches, int replicas);
 
   DistributedIterator make_iterator() const;

@@ -265,6 +265,26 @@ TEST(DistributeDataset, SplitsBatchesAndKeepsEmptyReplicas) {
   EXPECT_THROW(strategy.distribute_dataset(Dataset::range(10)), InvalidArgument);
 }
 
+TEST(DistributeDataset, TakesTypedMapsBeforeAndAfterTheBatch) {
+  const auto strategy = two();
+  const auto twice = [](const Tensor& x, const Tensor& y) { return std::tuple(x * 2, y); };
+  const auto pairs = Dataset::from_tensor_slices({arange(10).view({5, 2}), arange(5)});
+  for (const Dataset& batches : {pairs.map(twice).batch(3), pairs.batch(3).map(twice)}) {
+    int64_t sum = 0, rows = 0;
+    for (const auto& batch : strategy.distribute_dataset(batches)) {
+      for (const Element& part : batch) {
+        const auto [x, y] = part.as<Tensor, Tensor>();
+        sum += x.sum().item<int64_t>() + y.sum().item<int64_t>();
+        rows += part.rows();
+      }
+    }
+    EXPECT_EQ(sum, 2 * 45 + 10);
+    EXPECT_EQ(rows, 5);
+  }
+  auto unbatched = strategy.distribute_dataset(pairs.map(twice)).make_iterator();
+  EXPECT_THROW(unbatched.next(), InvalidArgument);
+}
+
 TEST(LossScaling, SumsToTheGlobalMean) {
   const auto strategy = two();
   const auto losses = strategy.run(
