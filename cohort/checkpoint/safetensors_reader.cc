@@ -19,6 +19,9 @@ using internal::FormatType;
 using internal::kLengthBytes;
 using nlohmann::json;
 
+// The header is at depth 0, a tensor at 1, its shape at 2.
+constexpr int kDeepest = 2;
+
 struct Entry {
   std::string name;
   const FormatType* type = nullptr;
@@ -70,13 +73,17 @@ class Reader {
     return parse(text);
   }
 
-  // The parser takes the last of equal keys; the format forbids them.
+  // The parser takes the last of equal keys and nests without end; the format forbids both.
   json parse(const std::string& text) const {
     std::set<std::string> names;
     std::string twice;
     const auto watch = [&](int depth, json::parse_event_t event, json& value) {
       if (depth == 1 && event == json::parse_event_t::key) {
         if (!names.insert(value.get<std::string>()).second) twice = value.get<std::string>();
+      }
+      if (depth > kDeepest && (event == json::parse_event_t::object_start ||
+                               event == json::parse_event_t::array_start)) {
+        fail(kLengthBytes, "expected values nested ", kDeepest + 1, " deep at most");
       }
       return true;
     };
@@ -85,6 +92,8 @@ class Reader {
       header = json::parse(text, watch);
     } catch (const json::parse_error& e) {
       fail(kLengthBytes + e.byte, "expected JSON: ", e.what());
+    } catch (const json::exception& e) {
+      fail(kLengthBytes, "expected JSON: ", e.what());
     }
     if (!twice.empty()) fail(kLengthBytes, "two tensors are named \"", twice, "\"");
     return header;
@@ -130,18 +139,15 @@ class Reader {
     return entry;
   }
 
-  // Bytes of the shape; false if they exceed 2^63.
+  // Bytes of the shape; false if they exceed 2^63, zeros counted as ones: so do strides.
   static bool bytes_of(const Entry& entry, uint64_t& bytes) {
-    // A size of zero makes the product zero whatever the others are.
-    if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) {
-      bytes = 0;
-      return true;
-    }
     int64_t product = entry.type->bytes;
+    bool is_empty = false;
     for (int64_t size : entry.shape) {
-      if (__builtin_mul_overflow(product, size, &product)) return false;
+      is_empty = is_empty || size == 0;
+      if (__builtin_mul_overflow(product, std::max<int64_t>(size, 1), &product)) return false;
     }
-    bytes = static_cast<uint64_t>(product);
+    bytes = is_empty ? 0 : static_cast<uint64_t>(product);
     return true;
   }
 

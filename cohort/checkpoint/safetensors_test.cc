@@ -166,6 +166,7 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
       "{",                                                    // no JSON
       "",                                                     // nothing
       "{\"__metadata__\":{\"a\":1}}",                         // metadata is text
+      "{\"a\":1e999}",                                        // no number of this machine
       "{\"a\":{" + entry("U8", "[3]", "[0,3]") + "},\"b\":{" + entry("U8", "[2]", "[2,4]") + "}}",
       "{\"a\":{" + entry("U8", "[1]", "[0,1]") + "},\"b\":{" + entry("U8", "[2]", "[2,4]") + "}}",
       "{\"a\":{" + entry("F32", "[1]", "[0,4]") + "},\"a\":{" + entry("F32", "[1]", "[0,4]") + "}}",
@@ -174,6 +175,10 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
     const std::string error = error_of(write(header, data));
     EXPECT_NE(error.find("raw: at byte"), std::string::npos) << header << ": " << error;
   }
+  const std::string empty = one(entry("F32", "[0,4611686018427387904,4]", "[0,0]"));
+  EXPECT_NE(error_of(write(empty, "")).find("do not fit"), std::string::npos);
+  const std::string deep = "{\"a\":" + std::string(1'000'000, '[');
+  EXPECT_NE(error_of(write(deep, "")).find("nested"), std::string::npos);
   const std::string no_bool(4, '\2');
   EXPECT_NE(error_of(write(one(entry("BOOL", "[4]", "[0,4]")), no_bool)).find("0 or 1"),
             std::string::npos);
