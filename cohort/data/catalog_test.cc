@@ -136,6 +136,8 @@ TEST_F(IdxFiles, DamageIsNamed) {
             "at offset 18: expected the end of the file, got more bytes");
   EXPECT_EQ(text(idx(8, {4000000000U, 4000000000U}, "")),
             "at offset 12: expected dimensions whose product fits in 63 bits");
+  EXPECT_EQ(text(idx(8, {0, 4000000000U, 4000000000U}, "")),
+            "at offset 16: expected dimensions whose product fits in 63 bits");
   EXPECT_EQ(text(idx(8, {4000000000U, 4}, "")),
             "at offset 12: expected 16000000000 bytes of values, got a file of 12 bytes");
   try {

@@ -256,6 +256,13 @@ TEST(Cardinality, FollowsTfData) {
   EXPECT_EQ(Dataset::zip({ds, unknown}).cardinality(), kUnknownCardinality);
   EXPECT_EQ(ds.batch(5, {.drop_remainder = true}).unbatch().cardinality(), 10);
   EXPECT_EQ(ds.batch(3).unbatch().cardinality(), kUnknownCardinality);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const auto longest = ds.repeat(kMost);
+  EXPECT_EQ(longest.cardinality(), kMost);
+  EXPECT_EQ(longest.concatenate(ds).cardinality(), kMost);
+  EXPECT_EQ(longest.batch(2, {.drop_remainder = true}).unbatch().cardinality(), kMost - 1);
+  EXPECT_EQ(ds.batch(5, {.drop_remainder = true}).repeat(kMost).unbatch().cardinality(), kMost);
+  EXPECT_EQ(longest.take(7).cardinality(), 7);
 }
 
 TEST(Cache, ReadsItsInputOnce) {

@@ -230,7 +230,12 @@ Element Element::slice(int64_t begin, int64_t count) const {
   }
   const Tuple* tuple = tuple_part();
   Tuple out{{}, tuple->names};
-  for (const Element& part : tuple->parts) out.parts.push_back(part.slice(begin, count));
+  for (const Element& part : tuple->parts) {
+    COHORT_CHECK_ARG(part.rows() == rows(),
+                     "[element.slice] expected components of equally many rows, got ",
+                     spec().to_string());
+    out.parts.push_back(part.slice(begin, count));
+  }
   Element element;
   element.value_ = std::make_shared<const Tuple>(std::move(out));
   return element;

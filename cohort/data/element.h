@@ -78,6 +78,7 @@ class Element {
   Element materialize() const;
   /// Rows [begin, begin + count) of every leaf: views of a computed element, and a deferred
   /// element where this one is not computed yet.
+  /// Errors: InvalidArgument if a component has no rows, or another number of them.
   Element slice(int64_t begin, int64_t count) const;
 
  private:

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 
 #include "cohort/base/check.h"
 
@@ -111,12 +110,14 @@ IdxHeader read_header(IdxFile& file, int64_t& bytes) {
     file.fail("expected an IDX file, which begins with two zero bytes");
   }
   IdxHeader header{{}, dtype_of_code(file, magic[2])};
-  bytes = static_cast<int64_t>(c10::elementSize(header.dtype));
+  // Zero for no dimension, as strides count: the product of the others has to fit, too.
+  auto span = static_cast<int64_t>(c10::elementSize(header.dtype));
+  bytes = span;
   for (int i = 0; i < magic[3]; ++i) {
     std::array<uint8_t, 4> d{};
     file.read(d.data(), 4, "a dimension");
     const int64_t dim = int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3];
-    if (dim != 0 && bytes > std::numeric_limits<int64_t>::max() / dim) {
+    if (__builtin_mul_overflow(span, std::max<int64_t>(dim, 1), &span)) {
       file.fail("expected dimensions whose product fits in 63 bits");
     }
     bytes *= dim;

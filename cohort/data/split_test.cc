@@ -139,5 +139,18 @@ TEST(Split, UnbatchedElementsAreRefused) {
   EXPECT_THROW(it.next_split(pieces), InvalidArgument);
 }
 
+TEST(Split, ComponentsOfUnlikeRowsAreRefused) {
+  const auto few = Dataset::range(16).batch(16);
+  const auto many = Dataset::range(20).batch(20);
+  for (const Dataset& ds : {Dataset::zip({few, many}), Dataset::zip({many, few}),
+                            Dataset::zip({few, Dataset::zip({few, many})})}) {
+    for (const std::size_t replicas : {1, 2}) {
+      auto it = ds.make_iterator();
+      std::vector<Element> pieces(replicas);
+      EXPECT_THROW(it.next_split(pieces), InvalidArgument);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -157,7 +157,7 @@ class UnbatchNode final : public DatasetNode {
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
     if (n == 0 || n == kInfiniteCardinality) return n;
-    return n < 0 || rows_ == kUnknownDim ? kUnknownCardinality : n * rows_;
+    return n < 0 || rows_ == kUnknownDim ? kUnknownCardinality : saturated_product(n, rows_);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<UnbatchStream>(input().make_stream());

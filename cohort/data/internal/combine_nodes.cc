@@ -92,7 +92,7 @@ class ConcatenateNode final : public DatasetNode {
     const int64_t a = inputs()[0]->cardinality();
     const int64_t b = inputs()[1]->cardinality();
     if (a == kInfiniteCardinality || b == kInfiniteCardinality) return kInfiniteCardinality;
-    return a < 0 || b < 0 ? kUnknownCardinality : a + b;
+    return a < 0 || b < 0 ? kUnknownCardinality : saturated_sum(a, b);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<ConcatenateStream>(inputs()[0]->make_stream(), inputs()[1]);

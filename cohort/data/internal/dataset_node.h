@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -66,6 +67,14 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   const std::vector<std::shared_ptr<const DatasetNode>> inputs_;
 };
 using NodePtr = std::shared_ptr<const DatasetNode>;
+
+/// Of counts, at most the greatest int64: a pass that long never ends.
+inline int64_t saturated_sum(int64_t a, int64_t b) {
+  return __builtin_add_overflow(a, b, &a) ? std::numeric_limits<int64_t>::max() : a;
+}
+inline int64_t saturated_product(int64_t a, int64_t b) {
+  return __builtin_mul_overflow(a, b, &a) ? std::numeric_limits<int64_t>::max() : a;
+}
 
 /// A new pass over a node, in elements or in row numbers.
 template <class T>

@@ -192,7 +192,7 @@ class RepeatNode final : public OrderNode<RepeatNode> {
     const int64_t n = input().cardinality();
     if (count_ == 0 || n == 0) return 0;
     if (count_ < 0) return n == kUnknownCardinality ? n : kInfiniteCardinality;
-    return n < 0 ? n : n * count_;
+    return n < 0 ? n : saturated_product(n, count_);
   }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
