@@ -39,15 +39,16 @@ struct FitOptions {
   std::vector<Callback> callbacks = {};
   Verbose verbose = Verbose::kAuto;
   /// Without: all data, every epoch from its start. With: that many, and the next epoch goes on
-  /// where this one stopped.
+  /// where this one stopped; from the start if it used up data of known size.
   std::optional<int64_t> steps_per_epoch = {};
-  std::optional<int64_t> validation_steps = {};
+  std::optional<int64_t> validation_steps = {};  ///< From the start of the data each time.
   double validation_split = 0;  ///< The last part of arrays, taken off before they are shuffled.
   int validation_freq = 1;      ///< Validates after every n-th epoch.
   int initial_epoch = 0;
-  bool shuffle = true;                          ///< Arrays, anew in each epoch.
-  std::map<int64_t, double> class_weight = {};  ///< Multiplies sample weights; 1 if not named.
-  Tensor sample_weight = {};                    ///< For arrays only. Shapes: [n].
+  bool shuffle = true;  ///< Arrays, anew in each epoch.
+  /// Multiplies sample weights; 1 if not named. A last axis of labels longer than 1 is one-hot.
+  std::map<int64_t, double> class_weight = {};
+  Tensor sample_weight = {};  ///< For arrays only. Shapes: [n].
 };
 
 struct EvaluateOptions {

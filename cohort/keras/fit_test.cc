@@ -166,6 +166,39 @@ TEST_P(FitOn, SampleAndClassWeightsMultiply) {
   EXPECT_NEAR(both[1], 5, 1e-6);
   EXPECT_NEAR(both[2], 0, 1e-6);
   EXPECT_NEAR(both[3], 1, 1e-6);
+  const Tensor column = tensor({1, 2, 3, 4}).unsqueeze(1);
+  EXPECT_EQ(example_weights(strategy_, 4, {}, column, {{1, 10}, {2, 0}}), both);
+}
+
+TEST_P(FitOn, ClassWeightsHoldForEveryStepOfASequence) {
+  const auto scope = strategy_.scope();
+  Sequential model({Dense(1, {.use_bias = false, .kernel_initializer = "zeros"})});
+  model.compile({.optimizer = SGD({.learning_rate = 1}),
+                 .loss = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); }});
+  const Tensor rows = arange(8).unsqueeze(1);
+  const Tensor x = at::Tensor(rows.eq(arange(8)).to(kFloat32)).reshape({4, 2, 8});
+  const Tensor labels = at::Tensor(rows.remainder(2).eq(arange(3)).to(kFloat32));
+  const Tensor y = labels.reshape({4, 2, 3});  // classes 0, 1, 0, 1, ...
+  model.fit(Dataset::from_tensor_slices({x, y, tensor({1, 2, 3, 4})}).batch(4),
+            {.verbose = kSilent, .class_weight = {{1, 10}}});
+  const std::vector<float> weights = to_vector<float>(-model.get_weights()[0]);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_NEAR(weights[i], (i / 2 + 1) * (i % 2 == 1 ? 10 : 1) / 8.0, 1e-5) << i;
+  }
+}
+
+TEST_P(FitOn, MeansOverWeightsAreForOneReplica) {
+  const auto identity = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); };
+  const Loss loss(identity, Reduction::kMeanWithSampleWeight);
+  for (float w : example_weights(strategy_, 4, {.loss = loss})) EXPECT_NEAR(w, 0.25, 1e-6);
+  const auto weighted = [&] {
+    return example_weights(strategy_, 4, {.loss = loss}, tensor({1, 2, 3, 4}));
+  };
+  if (replicas() > 1) {
+    EXPECT_THROW(weighted(), Unimplemented);
+  } else {
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(weighted()[i], (i + 1) / 10.0, 1e-6);
+  }
 }
 
 TEST_P(FitOn, SumAndNoneReductionsAreNotScaled) {
@@ -325,6 +358,35 @@ TEST(Fit, GoesOnWhereTheLastEpochStoppedIfStepsAreGiven) {
   EXPECT_EQ(endless.epoch.size(), 5u);
 }
 
+TEST(Fit, StartsAnewWhereAnEpochUsedUpTheData) {
+  Sequential model({Dense(1, {.kernel_initializer = "zeros"})});
+  model.compile({.optimizer = SGD({.learning_rate = 0.0}), .loss = "mse"});
+  const Dataset ten = plane(20).dataset().batch(2);
+  const History whole = model.fit(ten, {.epochs = 3, .verbose = kSilent, .steps_per_epoch = 10});
+  ASSERT_EQ(whole.epoch.size(), 3u);
+  const History halves = model.fit(ten, {.epochs = 4, .verbose = kSilent, .steps_per_epoch = 5});
+  ASSERT_EQ(halves.epoch.size(), 4u);
+  const auto& loss = halves.history.at("loss");
+  EXPECT_NE(loss[0], loss[1]);
+  EXPECT_EQ(loss[0], loss[2]);
+  EXPECT_EQ(loss[1], loss[3]);
+}
+
+TEST_P(FitOn, ValidationStepsCountFromTheStartOfTheData) {
+  const auto scope = strategy_.scope();
+  Sequential model({Dense(1, {.kernel_initializer = "zeros"})});
+  model.compile({.optimizer = SGD({.learning_rate = 0.0}), .loss = "mse"});
+  const Tensor x = ones({10, 1}), y = arange(10, kFloat32).unsqueeze(1);
+  const Dataset ten = Dataset::from_tensor_slices({x, y}).batch(1);
+  for (const int64_t steps : {10, 4}) {
+    const History history = model.fit(
+        ten, {.epochs = 2, .validation_data = ten, .verbose = kSilent, .validation_steps = steps});
+    const double expected = y.narrow(0, 0, steps).pow(2).mean().item<double>();
+    ASSERT_EQ(history.epoch.size(), 2u);
+    for (const double loss : history.history.at("val_loss")) EXPECT_NEAR(loss, expected, 1e-5);
+  }
+}
+
 TEST(Fit, StartsAtAnInitialEpochAndHonoursTheEnvironment) {
   Sequential model({Dense(1)});
   model.compile({.loss = "mse"});
@@ -364,6 +426,12 @@ TEST(Fit, SaysWhatIsWrong) {
   EXPECT_THROW(model.fit(four, quiet), InvalidArgument);
   EXPECT_THROW(model.compile({.loss = "mse", .metrics = {"mae", "mae"}}), InvalidArgument);
   EXPECT_THROW(model.compile({.loss = "mse", .steps_per_execution = 0}), InvalidArgument);
+  try {
+    model.test_on_batch(data.x.narrow(0, 0, 0), data.y.narrow(0, 0, 0));
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_EQ(std::string(e.what()).find("[test_on_batch]"), 0u) << e.what();
+  }
   EXPECT_NO_THROW(model.fit(batches, quiet)) << "errors must not spoil the model";
 }
 
@@ -379,6 +447,57 @@ TEST(Fit, ChecksStepsThatItCannotKnow) {
   const DistributedDataset distributed = two.distribute_dataset(plane(8).dataset().batch(4));
   EXPECT_THROW(model.fit(distributed, {.verbose = kSilent}), InvalidArgument);
   EXPECT_NO_THROW(model.fit(distributed, {.verbose = kSilent, .steps_per_epoch = 2}));
+}
+
+TEST(Fit, KeepsTheStateOfAnOptimizerThatIsCompiledAgain) {
+  Sequential model({Dense(1)});
+  const Dataset data = plane(8).dataset().batch(2);
+  const Optimizer adam = Adam();
+  const auto steps_after_fit = [&](const Optimizer& optimizer) {
+    model.compile({.optimizer = optimizer, .loss = "mse"});
+    model.fit(data, {.verbose = kSilent});
+    return model.optimizer().iterations().value().item<int64_t>();
+  };
+  EXPECT_EQ(steps_after_fit(adam), 4);
+  EXPECT_EQ(steps_after_fit(adam), 8);
+  EXPECT_EQ(steps_after_fit(Adam()), 4);
+}
+
+TEST_P(FitOn, FreezingTakesEffectAtOnceAndThawingWithANewOptimizer) {
+  const auto scope = strategy_.scope();
+  const Dense first(2), last(1);
+  Sequential model({InputLayer({2}), first, last});
+  const Dataset data = plane(12).dataset().batch(6);
+  const auto changes = [&] {
+    const Tensor before = model.get_weights()[0];
+    model.fit(data, {.verbose = kSilent});
+    return !model.get_weights()[0].equal(before);
+  };
+  first.base().set_trainable(false);
+  model.compile({.optimizer = "adam", .loss = "mse"});
+  EXPECT_FALSE(changes());
+  first.base().set_trainable(true);
+  EXPECT_THROW(changes(), InvalidArgument);
+  model.compile({.optimizer = "adam", .loss = "mse"});
+  EXPECT_TRUE(changes());
+  first.base().set_trainable(false);
+  EXPECT_FALSE(changes());
+  first.base().set_trainable(true);
+  EXPECT_TRUE(changes());
+}
+
+TEST_P(FitOn, TrainsALayerThatIsUsedTwiceOnce) {
+  const auto scope = strategy_.scope();
+  const Dense shared(2, {.kernel_initializer = "ones", .kernel_regularizer = L2(0.5)});
+  Sequential model({InputLayer({2}), shared,
+                    std::make_shared<Sequential>(std::vector<Layer>{shared}), Dense(1)});
+  EXPECT_EQ(model.variables().size(), 4u);
+  EXPECT_EQ(model.trainable_variables().size(), 4u);
+  EXPECT_EQ(model.count_params(), 6 + 3);
+  EXPECT_NEAR(model.regularization_loss().item<double>(), 0.5 * 4, 1e-6);
+  model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = "mse"});
+  EXPECT_EQ(model.fit(plane(12).dataset().batch(6), {.verbose = kSilent}).epoch.size(), 1u);
+  EXPECT_FALSE(model.get_weights()[0].equal(ones({2, 2})));
 }
 
 TEST(Fit, RefusesWhatWasMadeUnderAnotherStrategy) {
@@ -425,6 +544,29 @@ TEST_P(FitOn, CtrlCEndsItAfterTheStep) {
   g_own_handler = 0;
   std::signal(SIGINT, before);
   EXPECT_FALSE(model.fit(data, {.verbose = kSilent}).interrupted);
+}
+
+TEST(Fit, CtrlCDoesNotCutAnotherModelsEvaluation) {
+  const auto before = std::signal(SIGINT, SIG_DFL);
+  Sequential trained({Dense(1)}), other({Flatten()});
+  trained.compile({.loss = "mse"});
+  other.compile({.loss = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); }});
+  const Tensor x = arange(7, kFloat32).unsqueeze(1);
+  double loss = 0;
+  const LambdaCallback evaluate({.on_train_batch_end = [&](int64_t, Logs&) {
+    ::raise(SIGINT);
+    std::jthread(
+        [&] { loss = other.evaluate(x, x, {.batch_size = 1, .verbose = kSilent}).number("loss"); });
+  }});
+  const Dataset data = plane(8).dataset().batch(2);
+  EXPECT_TRUE(trained.fit(data, {.callbacks = {evaluate}, .verbose = kSilent}).interrupted);
+  EXPECT_NEAR(loss, 3, 1e-6);
+  const LambdaCallback stop({.on_test_begin = [] { ::raise(SIGINT); }});
+  const History cut =
+      trained.fit(data, {.validation_data = data, .callbacks = {stop}, .verbose = kSilent});
+  EXPECT_TRUE(cut.interrupted);
+  EXPECT_TRUE(cut.epoch.empty());
+  std::signal(SIGINT, before);
 }
 
 TEST(FitDeathTest, ASecondCtrlCActsAsIfFitWereNotThere) {

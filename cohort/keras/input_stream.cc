@@ -58,7 +58,9 @@ InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data
 
 void InputStream::begin_epoch() {
   taken_ = 0;
-  if (options_.steps && iterator_) return;
+  const bool used_up = taken_in_pass_ == data_.cardinality();
+  if (options_.steps && !options_.restart && iterator_ && !used_up) return;
+  taken_in_pass_ = 0;
   iterator_.reset();  // ends the old pass's threads first
   iterator_.emplace(data_.make_iterator());
 }
@@ -68,6 +70,7 @@ std::optional<PerReplica<Element>> InputStream::next() {
   std::optional<PerReplica<Element>> batch = iterator_->next();
   if (batch) {
     ++taken_;
+    ++taken_in_pass_;
     return batch;
   }
   if (options_.steps) {

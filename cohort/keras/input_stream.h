@@ -15,6 +15,7 @@ struct InputStreamOptions {
   const char* operation = "fit";      ///< For error texts.
   std::optional<int64_t> steps = {};  ///< Of an epoch; without: to the end of the data.
   int steps_per_execution = 1;
+  bool restart = false;  ///< Every epoch starts a new pass, also with a fixed number of steps.
 };
 
 /// Threads: one caller at a time.
@@ -24,7 +25,8 @@ class InputStream {
   InputStream(const Strategy& strategy, const keras::DataSource& data,
               const InputStreamOptions& options);
 
-  /// A new pass, or with a fixed number of steps the next part of the running one.
+  /// A new pass; with a fixed number of steps and no `restart` the next part of the running one,
+  /// unless data of known size was used up.
   void begin_epoch();
   /// nullopt at the end of the epoch.
   std::optional<PerReplica<Element>> next();
@@ -42,7 +44,8 @@ class InputStream {
   std::optional<int64_t> limit_;  // of an epoch
   std::optional<int64_t> steps_;
   std::optional<DistributedIterator> iterator_;
-  int64_t taken_ = 0;
+  int64_t taken_ = 0;          // of this epoch
+  int64_t taken_in_pass_ = 0;  // since the iterator was made
   bool ran_out_ = false;
 };
 

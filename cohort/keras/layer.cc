@@ -3,6 +3,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 
@@ -131,11 +132,13 @@ void LayerBase::build_once(const Shape& input_shape) {
   if (built()) return;
   const bool recording = c10::GradMode::is_enabled();
   c10::GradMode::set_enabled(false);
-  weights_.clear();  // of a build that threw
+  const std::size_t made_before = weights_.size();  // by the constructor
   try {
     build(input_shape);
   } catch (...) {
     c10::GradMode::set_enabled(recording);
+    weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(made_before), weights_.end());
+    structure_changed();
     throw;
   }
   c10::GradMode::set_enabled(recording);
@@ -175,21 +178,42 @@ void LayerBase::set_trainable(bool on) {
   structure_changed();
 }
 
-void LayerBase::collect(Lists& lists, bool parent_trainable) const {
+void LayerBase::collect(Family& family, bool parent_trainable) const {
   const bool trainable = parent_trainable && trainable_;
-  for (const OwnWeight& weight : weights_) {
-    lists.all.push_back(weight.variable);
-    (trainable && weight.trainable ? lists.trainable : lists.frozen).push_back(weight.variable);
+  const auto known = std::find_if(family.begin(), family.end(),
+                                  [this](const auto& member) { return member.first == this; });
+  if (known == family.end()) {
+    family.emplace_back(this, trainable);
+  } else if (known->second || !trainable) {
+    return;
+  } else {
+    known->second = true;  // frozen by way of another parent only
   }
-  for (const Layer& layer : sub_layers_) layer.base().collect(lists, trainable);
+  for (const Layer& layer : sub_layers_) layer.base().collect(family, trainable);
+}
+
+LayerBase::Lists LayerBase::make_lists() const {
+  Family family;
+  collect(family, true);
+  Lists lists;
+  for (const auto& [layer, trainable] : family) {
+    bool penalized = false;
+    for (const OwnWeight& weight : layer->weights_) {
+      const bool trains = trainable && weight.trainable;
+      lists.all.push_back(weight.variable);
+      (trains ? lists.trainable : lists.frozen).push_back(weight.variable);
+      penalized = penalized || (trains && weight.regularizer);
+    }
+    if (penalized) lists.penalized.push_back(layer);
+  }
+  return lists;
 }
 
 const LayerBase::Lists& LayerBase::lists() const {
   const uint64_t version = g_structure_version.load(std::memory_order_acquire);
   if (lists_version_.load(std::memory_order_acquire) == version) return lists_;
   const std::lock_guard lock(lists_mutex_);
-  Lists fresh;
-  collect(fresh, true);
+  Lists fresh = make_lists();
   // Another layer's change leaves this one's spans valid.
   if (!(fresh == lists_)) lists_ = std::move(fresh);
   lists_version_.store(version, std::memory_order_release);
@@ -203,12 +227,10 @@ std::span<const Variable> LayerBase::non_trainable_variables() const { return li
 Tensor LayerBase::regularization_loss() const {
   Tensor sum;
   const auto add = [&sum](const Tensor& loss) { sum = sum.defined() ? sum + loss : loss; };
-  if (!trainable_) return sum;
-  for (const OwnWeight& weight : weights_) {
-    if (weight.trainable && weight.regularizer) add(weight.regularizer(weight.variable.value()));
-  }
-  for (const Layer& layer : sub_layers_) {
-    if (const Tensor loss = layer.base().regularization_loss(); loss.defined()) add(loss);
+  for (const LayerBase* layer : lists().penalized) {
+    for (const OwnWeight& weight : layer->weights_) {
+      if (weight.trainable && weight.regularizer) add(weight.regularizer(weight.variable.value()));
+    }
   }
   return sum;
 }

@@ -21,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/keras/initializers.h"
@@ -91,15 +92,17 @@ class LayerBase {
   void ensure_built(const Shape& input_shape);
   bool built() const { return built_.load(std::memory_order_acquire); }
 
-  /// Lists of the layer, valid until it changes: no copy per step. Weights of sub-layers count.
+  /// Lists of the layer, valid until it changes: no copy per step. Weights of sub-layers count,
+  /// those of a layer with several parents once; trainable if they are so by way of one of them.
   std::span<const Variable> variables() const;
   std::span<const Variable> trainable_variables() const;
   std::span<const Variable> non_trainable_variables() const;
-  /// Sum of the weights' penalties; undefined without regularizers.
+  /// Sum of the trainable weights' penalties; undefined without regularizers.
   Tensor regularization_loss() const;
 
   bool trainable() const { return trainable_; }
-  /// Freezes or thaws this layer and its sub-layers. Takes effect for models at compile().
+  /// Freezes or thaws this layer and its sub-layers, from the next step on. An optimizer trains
+  /// what was thawed when it was built: to train more, compile() with a new one.
   void set_trainable(bool on);
   /// As given, else the class in snake case, numbered within the process from the second on: fixed
   /// when the first handle to the layer is made.
@@ -109,7 +112,8 @@ class LayerBase {
   const std::vector<Layer>& sub_layers() const { return sub_layers_; }
 
  protected:
-  /// Makes a variable named "layer/weight"; for build().
+  /// Makes a variable named "layer/weight"; for build(), or for the constructor where the shape
+  /// does not depend on the input.
   Variable add_weight(const WeightOptions& options);
   /// Tracks a sub-layer and returns it.
   template <std::derived_from<Layer> L>
@@ -126,11 +130,15 @@ class LayerBase {
   };
   struct Lists {
     std::vector<Variable> all, trainable, frozen;
+    std::vector<const LayerBase*> penalized;  // trainable, with regularizers
     bool operator==(const Lists&) const = default;
   };
   void check_input(const Tensor& input) const;
   void build_once(const Shape& input_shape);
-  void collect(Lists& lists, bool parent_trainable) const;
+  /// This layer and those below it, each once, and whether it is trainable.
+  using Family = std::vector<std::pair<const LayerBase*, bool>>;
+  void collect(Family& family, bool parent_trainable) const;
+  Lists make_lists() const;
   const Lists& lists() const;
 
   bool trainable_ = true;

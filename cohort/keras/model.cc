@@ -45,6 +45,17 @@ Share share_of(Reduction reduction, int64_t rows, int64_t global_rows, int repli
   return {1 / n, n * mine, rows};
 }
 
+// A replica does not know the others' weights, whose sum it would have to divide by.
+void check_reduction(Reduction reduction, int replicas, const Tensor& sample_weight) {
+  if (reduction != Reduction::kMeanWithSampleWeight || replicas == 1 || !sample_weight.defined()) {
+    return;
+  }
+  throw Unimplemented(
+      str_cat("[compute_loss] expected another reduction than kMeanWithSampleWeight for sample "
+              "weights on several replicas, got ",
+              replicas, " replicas: kSumOverBatchSize divides by the number of examples"));
+}
+
 }  // namespace
 
 XYWeight unpack_x_y_sample_weight(const Element& batch) {
@@ -191,6 +202,7 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
                    "[compute_loss] expected a label for each of ", rows, " outputs, got ",
                    y.dim() == 0 ? 1 : y.size(0));
   const int replicas = strategy_.num_replicas_in_sync();
+  check_reduction(loss.reduction(), replicas, sample_weight);
   const Share share = share_of(loss.reduction(), rows, compiled.step().global_rows, replicas,
                                compiled.options.exact_uneven_batches);
   Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);

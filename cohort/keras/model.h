@@ -54,14 +54,16 @@ class Model : public LayerBase {
   /// The class's own name, without namespaces.
   std::string class_name() const override;
 
-  /// Says how to train; again to change it. The weights stay, the optimizer's state does not.
+  /// Says how to train; again to change it. The weights stay. The optimizer's state belongs to the
+  /// Optimizer: one that is passed again goes on with it, a new one starts anew.
   /// Errors: InvalidArgument for metrics of another strategy, or two of one name.
   void compile(CompileOptions options);
 
   /// Trains. Ctrl-C ends it after the running step: on_train_end is called, the history of the
-  /// epochs that ended is returned with `interrupted` set, the weights are those of that step; a
-  /// second Ctrl-C acts as if fit were not there. KERAS_MAX_EPOCHS and
-  /// KERAS_MAX_STEPS_PER_EPOCH (environment) are upper bounds.
+  /// epochs that ended is returned with `interrupted` set, the weights are those of that step
+  /// unless a callback's on_train_end sets others (EarlyStopping's restore_best_weights); a second
+  /// Ctrl-C acts as if fit were not there. KERAS_MAX_EPOCHS and KERAS_MAX_STEPS_PER_EPOCH
+  /// (environment) are upper bounds.
   /// Errors: FailedPrecondition before compile(); InvalidArgument for options that contradict each
   ///         other, an empty dataset, or one without end and no steps_per_epoch. What a step or a
   ///         callback throws; the weights are those of the last whole step.
@@ -92,7 +94,8 @@ class Model : public LayerBase {
 
   /// This replica's share of the batch's loss, penalties of weights included: the sum over the
   /// replicas is the loss. Feeds the metric "loss".
-  /// Errors: InvalidArgument without labels, or for another number of labels than outputs.
+  /// Errors: InvalidArgument without labels, or for another number of labels than outputs;
+  ///         Unimplemented for kMeanWithSampleWeight with sample weights on several replicas.
   Tensor compute_loss(const Tensor& x, const Tensor& y, const Tensor& y_pred,
                       const Tensor& sample_weight = {});
   /// Updates the metrics. Returns the loss and all metrics, to be read after the step.

@@ -199,6 +199,50 @@ TEST_F(Weights, SayWhichFilesWork) {
   EXPECT_THROW(model.load_weights(path()), Error);
 }
 
+// A weight of the constructor and one of build(), which throws at first.
+struct TwoWeights : LayerBase {
+  bool fail = true;
+  Variable early = add_weight({.name = "early", .shape = {1}, .initializer = "ones"});
+  void build(const Shape&) override {
+    add_weight({.name = "late", .shape = {1}, .initializer = "ones"});
+    if (fail) throw Cancelled("on purpose");
+  }
+  Tensor call(const Tensor& x, const CallArgs&) override { return x * early; }
+  std::string class_name() const override { return "TwoWeights"; }
+};
+
+TEST(Model, KeepsTheWeightsOfALayersConstructor) {
+  const auto layer = std::make_shared<TwoWeights>();
+  Sequential model({layer});
+  ASSERT_EQ(model.variables().size(), 1u);
+  EXPECT_THROW(model(ones({1, 1})), Cancelled);
+  ASSERT_EQ(model.variables().size(), 1u);
+  EXPECT_EQ(model.variables()[0], layer->early);
+  layer->fail = false;
+  model(ones({1, 1}));
+  EXPECT_EQ(model.trainable_variables().size(), 2u);
+}
+
+struct Pair : LayerBase {
+  explicit Pair(const Layer& layer) { track(layer); }
+  Tensor call(const Tensor& x, const CallArgs&) override { return x; }
+  std::string class_name() const override { return "Pair"; }
+};
+
+TEST(Model, TrainsASharedLayerUnlessAllItsParentsAreFrozen) {
+  const Dense shared(1);
+  shared.base().ensure_built({kUnknownDim, 1});
+  const auto left = std::make_shared<Pair>(shared), right = std::make_shared<Pair>(shared);
+  Sequential model({left, right});
+  EXPECT_EQ(model.trainable_variables().size(), 2u);
+  left->set_trainable(false);  // and with it the layer that both share
+  EXPECT_EQ(model.trainable_variables().size(), 0u);
+  shared.base().set_trainable(true);
+  EXPECT_EQ(model.trainable_variables().size(), 2u);
+  EXPECT_EQ(model.non_trainable_variables().size(), 0u);
+  EXPECT_EQ(left->trainable_variables().size(), 0u);
+}
+
 TEST(Model, SetsWeightsThatFit) {
   Sequential model({InputLayer({2}), Dense(1)});
   const std::vector<Tensor> weights = {tensor({3, 4}).unsqueeze(1), tensor({5})};

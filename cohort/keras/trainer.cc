@@ -82,6 +82,17 @@ Tensor class_weight_table(const std::map<int64_t, double>& weights) {
   return from_vector(table, {last + 2});
 }
 
+// Sample weights with as many axes as the labels, so that [n, 1] and [n] do not become [n, n].
+Tensor weight_beside(const Tensor& weight, const Tensor& labels) {
+  if (weight.numel() == labels.numel()) return weight.reshape(labels.sizes());
+  std::vector<int64_t> shape(static_cast<std::size_t>(labels.dim()), 1);
+  shape[0] = labels.size(0);
+  COHORT_CHECK_ARG(weight.numel() == labels.size(0),
+                   "[fit] expected sample weights for class_weight of shape ",
+                   bracketed(labels.sizes()), " or one a row, got ", bracketed(weight.sizes()));
+  return weight.reshape(shape);
+}
+
 int64_t rows_of(const PerReplica<Element>& batch) {
   int64_t rows = 0;
   for (const Element& part : batch) rows += std::max<int64_t>(part.rows(), 0);
@@ -123,11 +134,13 @@ Element Trainer::with_class_weights(const Element& batch) const {
   auto [x, y, weight] = keras::unpack_x_y_sample_weight(batch);
   COHORT_CHECK_ARG(y.defined(), "[fit] class_weight needs labels, got elements ",
                    batch.spec().to_string());
-  const bool one_hot = y.dim() > 1 && y.size(-1) > 1;
-  const Tensor labels = (one_hot ? y.argmax(-1) : y.reshape({-1})).to(kInt64);
+  Tensor labels = y;
+  if (y.dim() > 1) labels = y.size(-1) > 1 ? y.argmax(-1) : y.squeeze(-1);
+  const Tensor known = labels.to(kInt64).clamp_max(class_weights_.size(0) - 1);
   const Tensor of_class =
-      class_weights_.index_select(0, labels.clamp_max(class_weights_.size(0) - 1));
-  return Element::tuple({x, y, weight.defined() ? weight * of_class : of_class});
+      class_weights_.index_select(0, known.reshape({-1})).reshape(known.sizes());
+  if (!weight.defined()) return Element::tuple({x, y, of_class});
+  return Element::tuple({x, y, weight_beside(weight, of_class) * of_class});
 }
 
 void Trainer::execute(Mode mode) {
@@ -175,7 +188,7 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
   std::optional<InputStream> validation;
   if (options.validation_data) {
     validation.emplace(strategy_, *options.validation_data,
-                       InputStreamOptions{"fit, validation", options.validation_steps, k});
+                       InputStreamOptions{"fit, validation", options.validation_steps, k, true});
   }
   build(train.element_spec());
   model_.stop_training_ = false;
@@ -233,7 +246,7 @@ bool Trainer::train_epoch(Fit& fit) {
 void Trainer::end_epoch(Fit& fit, int epoch) {
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
-    const Logs tested = test_all(*fit.validation, fit.callbacks);
+    const Logs tested = test_all(*fit.validation, fit.callbacks, true);
     if (InterruptGuard::requested()) {
       fit.interrupted = true;
       return;
@@ -244,7 +257,7 @@ void Trainer::end_epoch(Fit& fit, int epoch) {
   fit.callbacks.call(&keras::CallbackBase::on_epoch_end, epoch, logs);
 }
 
-Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks) {
+Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks, bool in_fit) {
   compiled_->reset_metrics();
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_test_begin);
@@ -254,7 +267,7 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks) {
     step += static_cast<int64_t>(batches_.size());
     Logs logs = step_logs();
     callbacks.call(&keras::CallbackBase::on_test_batch_end, step - 1, logs);
-    if (InterruptGuard::requested()) break;
+    if (in_fit && InterruptGuard::requested()) break;
   }
   batches_.clear();
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
@@ -267,7 +280,7 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
   compiled_ = &model_.checked("evaluate");
   const Scope scope = strategy_.scope();
   InputStream input(strategy_, data,
-                    {"evaluate", options.steps, compiled_->options.steps_per_execution});
+                    {"evaluate", options.steps, compiled_->options.steps_per_execution, true});
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
@@ -275,7 +288,7 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
   CallbackList callbacks(options.callbacks, model_);
   callbacks.add(progress, model_);
   const OpenLine line(*progress);
-  return test_all(input, callbacks);
+  return test_all(input, callbacks, false);
 }
 
 // Keeps its state in this call: several threads may be in here with one model.
@@ -312,11 +325,12 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
 }
 
 Logs Trainer::step_on(const Element& batch, Mode mode) {
-  compiled_ = &model_.checked(mode == Mode::kTrain ? "train_on_batch" : "test_on_batch");
+  const char* operation = mode == Mode::kTrain ? "train_on_batch" : "test_on_batch";
+  compiled_ = &model_.checked(operation);
   const Scope scope = strategy_.scope();
   const int64_t replicas = strategy_.num_replicas_in_sync();
   const int64_t rows = batch.rows();
-  COHORT_CHECK_ARG(rows > 0, "[train_on_batch] expected a batch of at least 1 row, got ",
+  COHORT_CHECK_ARG(rows > 0, "[", operation, "] expected a batch of at least 1 row, got ",
                    batch.spec().to_string());
   build(batch.spec());
   const int64_t most = (rows + replicas - 1) / replicas;

@@ -40,7 +40,8 @@ class Trainer {
 
   bool train_epoch(Fit& fit);
   void end_epoch(Fit& fit, int epoch);
-  keras::Logs test_all(InputStream& input, const CallbackList& callbacks);
+  /// Heeds Ctrl-C where fit does.
+  keras::Logs test_all(InputStream& input, const CallbackList& callbacks, bool in_fit);
 
   keras::Model& model_;
   const Strategy& strategy_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -213,6 +214,28 @@ TEST_F(Callbacks, EarlyStoppingGoesBackToTheBestWeights) {
   EXPECT_EQ(stopping.best_epoch(), 1);
 }
 
+TEST_F(Callbacks, EarlyStoppingGoesBackAfterCtrlCButNotAfterAnError) {
+  const auto before = std::signal(SIGINT, SIG_DFL);
+  const auto run = [&](void (*end)()) {
+    std::vector<float> kernels;
+    const LambdaCallback watch({.on_epoch_end = [&](int epoch, Logs&) {
+      kernels.push_back(model_.get_weights()[0].item<float>());
+      if (epoch == 1) end();
+    }});
+    const EarlyStopping stopping({.patience = 9, .restore_best_weights = true});
+    try {
+      model_.fit(batches(1), {.epochs = 4,
+                              .callbacks = {scripted("val_loss", {1, 2, 3, 4}), stopping, watch},
+                              .verbose = kSilent});
+    } catch (const Cancelled&) {
+    }
+    return model_.get_weights()[0].item<float>() == kernels[0];
+  };
+  EXPECT_TRUE(run([] { ::raise(SIGINT); }));
+  EXPECT_FALSE(run([] { throw Cancelled("on purpose"); }));
+  std::signal(SIGINT, before);
+}
+
 TEST_F(Callbacks, AMissingValueToWatchIsAWarning) {
   EarlyStopping stopping({.monitor = "nothing"});
   ModelCheckpoint checkpoint(path("best.safetensors"),
@@ -267,6 +290,9 @@ TEST_F(Callbacks, ModelCheckpointSaysWhatIsWrongWithAPath) {
   EXPECT_THROW(ModelCheckpoint("m.keras"), Unimplemented);
   EXPECT_THROW(ModelCheckpoint("m.weights.h5"), Unimplemented);
   EXPECT_THROW(ModelCheckpoint("m.bin"), InvalidArgument);
+  for (const char* bad : {"{epoch.safetensors", "epoch}.safetensors", "{a{b}.safetensors"}) {
+    EXPECT_THROW(ModelCheckpoint{bad}, InvalidArgument) << bad;
+  }
   EXPECT_THROW(ModelCheckpoint("m.safetensors", {.mode = "best"}), InvalidArgument);
   EXPECT_THROW(model_.fit(batches(1), {.callbacks = {ModelCheckpoint(path("{val}.safetensors"))},
                                        .verbose = kSilent}),

@@ -22,7 +22,7 @@ struct EarlyStoppingOptions {
   std::string mode = "auto";            ///< "min", "max"; "auto" goes by the name.
   std::optional<double> baseline = {};  ///< What is worse does not count as an improvement that
                                         ///< gives new patience.
-  bool restore_best_weights = false;    ///< At the end of fit, whatever ended it.
+  bool restore_best_weights = false;    ///< At the end of fit, Ctrl-C's too; not if fit throws.
   int start_from_epoch = 0;             ///< Epochs before this one are not watched.
 };
 

@@ -52,8 +52,22 @@ std::string formatted(const std::string& pattern, const std::string& spec, doubl
 
 }  // namespace
 
+void check_braces(const std::string& pattern) {
+  bool open = false;
+  for (const char c : pattern) {
+    if (c != '{' && c != '}') continue;
+    COHORT_CHECK_ARG(open == (c == '}'),
+                     "[model_checkpoint] expected names in braces such as {epoch}, got '", c, "' ",
+                     open ? "after '{'" : "without '{'", " in ", pattern);
+    open = !open;
+  }
+  COHORT_CHECK_ARG(!open, "[model_checkpoint] expected names in braces such as {epoch}, got '{' ",
+                   "without '}' in ", pattern);
+}
+
 std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch,
                         const keras::Logs& logs) {
+  check_braces(pattern);
   std::string out;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] != '{') {
@@ -61,8 +75,6 @@ std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch
       continue;
     }
     const std::size_t end = pattern.find('}', i);
-    COHORT_CHECK_ARG(end != std::string::npos, "[model_checkpoint] failed to format ", pattern,
-                     ": '{' without '}'");
     const std::string inside = pattern.substr(i + 1, end - i - 1);
     const std::size_t colon = inside.find(':');
     const std::string name = inside.substr(0, colon);
@@ -95,6 +107,7 @@ class ModelCheckpointBase : public CallbackBase {
         monitor_("model_checkpoint", options_.monitor, options_.mode),
         best_(options_.initial_value_threshold.value_or(monitor_.worst())) {
     cohort::internal::check_weights_path("model_checkpoint", filepath_);
+    cohort::internal::check_braces(filepath_);
     COHORT_CHECK_ARG(options_.save_every_batches >= 0,
                      "[model_checkpoint] expected save_every_batches >= 0, got ",
                      options_.save_every_batches);

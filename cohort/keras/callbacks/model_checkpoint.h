@@ -40,6 +40,9 @@ class ModelCheckpoint : public Callback {
 
 namespace cohort::internal {
 
+/// Errors: InvalidArgument for braces that do not match.
+void check_braces(const std::string& pattern);
+
 /// The path with the names in braces filled in.
 std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch,
                         const keras::Logs& logs);
