@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Mean, Sum, and the means of errors and element-wise matches, by LibTorch operations.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
 
 #include <functional>
@@ -28,7 +29,11 @@ class SumImpl final : public MetricBase {
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     const Tensor v = values.to(kFloat64);
     if (!sample_weight.defined()) return internal::add_to(total_, v.sum().item<double>());
-    const auto [aligned, weights] = internal::align_ranks(v, sample_weight.to(kFloat64));
+    auto [aligned, weights] = internal::align_ranks(v, sample_weight.to(kFloat64));
+    if (aligned.dim() > weights.dim()) aligned = aligned.flatten(weights.dim()).sum(-1);
+    COHORT_CHECK_ARG(at::is_expandable_to(weights.sizes(), aligned.sizes()), "[", name(),
+                     ".update_state] expected sample weights of shape ", bracketed(values.sizes()),
+                     " or broadcasting to it, got ", bracketed(sample_weight.sizes()));
     internal::add_to(total_, (aligned * weights).sum().item<double>());
   }
   Tensor result() override { return scalar(internal::read_sum(total_), kFloat64); }

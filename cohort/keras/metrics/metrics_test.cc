@@ -62,6 +62,21 @@ TEST(Sum, AddsWeighted) {
   EXPECT_EQ(value(sum), 20);
 }
 
+TEST(Sum, WeightsOfLowerRankHoldForWholeRows) {
+  const Tensor values = tensor({1, 2, 3, 4}).view({2, 2});
+  const auto weighted = [](const Tensor& x, const Tensor& weights) {
+    const Sum sum;
+    sum.update_state(x, weights);
+    return value(sum);
+  };
+  EXPECT_EQ(weighted(values, tensor({1, 10})), 3 + 70);
+  EXPECT_EQ(weighted(values.view({2, 1, 2}), tensor({1, 10})), 3 + 70);
+  EXPECT_EQ(weighted(values.view({2, 2, 1}), tensor({1, 10})), 3 + 70);
+  EXPECT_EQ(weighted(values, tensor({1, 10}).view({2, 1})), 3 + 70);
+  EXPECT_EQ(weighted(values, scalar(10)), 100);
+  EXPECT_THROW(weighted(values, ones({3})), InvalidArgument);
+}
+
 TEST(Accuracy, DocumentedValues) {
   const Tensor w = tensor({1, 1, 0, 0});
   const Accuracy equal;
