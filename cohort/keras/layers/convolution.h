@@ -47,8 +47,8 @@ struct Conv2DOptions {
 /// Shapes: [b, h, w, in] to [b, h', w', filters]; kernel [kh, kw, in / groups, filters].
 /// Errors: InvalidArgument for strides together with dilation, for channels that the groups do not
 ///         divide, and for windows larger than the input. TF: keras.layers.Conv2D.
-/// Cost: float32 with filters a multiple of 16 and one group runs Cohort's kernels, anything else
-///       LibTorch's convolution.
+/// Cost: float32 with filters a multiple of 16 and one group, on one intra-op thread, runs Cohort's
+///       kernels, anything else LibTorch's convolution, which serves several threads.
 class Conv2D : public Layer {
  public:
   Conv2D(int64_t filters, Size2D kernel_size, Conv2DOptions options = {});

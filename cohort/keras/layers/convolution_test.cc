@@ -5,7 +5,9 @@
 
 #include "cohort/base/error.h"
 #include "cohort/keras/layers/convolution.h"
+#include "cohort/keras/layers/internal/convolution_kernels.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
+#include "cohort/runtime/intra_op.h"
 
 namespace cohort::keras {
 namespace {
@@ -71,6 +73,15 @@ TEST(Conv2D, GradientsMatchWithSamePadding) {
                                       .filters = 16,
                                       .options = {.strides = 2, .padding = "same"},
                                       .pad = {0, 1, 1, 1}}));
+}
+
+TEST(Conv2D, LeavesSeveralThreadsToLibTorch) {
+  const Tensor x = ones({2, 5, 5, 16});
+  const Tensor kernel = ones({3, 3, 16, 16});
+  for (const int threads : {1, 2}) {
+    const cohort::internal::IntraOpThreads intra_op(threads);
+    EXPECT_EQ(internal::has_own_convolution(x, kernel, 1), threads == 1);
+  }
 }
 
 TEST(Conv2D, PadsAsKerasDoes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/pooling.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d.h>
@@ -32,8 +33,8 @@ std::array<int64_t, 2> size_of(const Window2D& w) { return {w.rows.size, w.colum
 std::array<int64_t, 2> stride_of(const Window2D& w) { return {w.rows.stride, w.columns.stride}; }
 
 bool has_own_pooling(const Window2D& w, const Tensor& x) {
-  // The place of a maximum in its window is kept in a byte.
-  return x.scalar_type() == kFloat32 && x.device().is_cpu() &&
+  // The kernels run on one thread; the place of a maximum in its window is kept in a byte.
+  return at::get_num_threads() == 1 && x.scalar_type() == kFloat32 && x.device().is_cpu() &&
          w.rows.size * w.columns.size <= std::numeric_limits<uint8_t>::max();
 }
 

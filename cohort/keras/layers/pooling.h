@@ -22,6 +22,8 @@ struct Pooling2DOptions {
 };
 
 /// Shapes: [b, h, w, c] to [b, h', w', c]. The gradient of equal maxima goes to the first.
+/// Cost: float32 on one intra-op thread runs Cohort's kernels, anything else LibTorch's pooling,
+///       which serves several threads.
 class MaxPooling2D : public Layer {
  public:
   explicit MaxPooling2D(Size2D pool_size = 2, Pooling2DOptions options = {});

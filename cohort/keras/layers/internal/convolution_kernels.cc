@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/internal/convolution_kernels.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 
@@ -108,8 +109,8 @@ void backward_image(OwnBackward& pass, const Layout& layout, const Scratch& scra
 }  // namespace
 
 bool has_own_convolution(const Tensor& x, const Tensor& kernel, int64_t groups) {
-  return groups == 1 && x.scalar_type() == kFloat32 && x.device().is_cpu() &&
-         kernel.scalar_type() == kFloat32 && kernel.is_contiguous() &&
+  return at::get_num_threads() == 1 && groups == 1 && x.scalar_type() == kFloat32 &&
+         x.device().is_cpu() && kernel.scalar_type() == kFloat32 && kernel.is_contiguous() &&
          kernel.size(3) % kChannelPack == 0;
 }
 

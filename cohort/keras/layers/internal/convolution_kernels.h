@@ -9,7 +9,8 @@
 
 namespace cohort::keras::internal {
 
-/// Whether the kernels fit: dtype, device, one group, and channels in multiples of kChannelPack.
+/// Whether the kernels fit: one intra-op thread, which is all they use, dtype, device, one group,
+/// and channels in multiples of kChannelPack.
 bool has_own_convolution(const Tensor& x, const Tensor& kernel, int64_t groups);
 
 /// relu?(conv(x, kernel) + bias), fresh; bias may be undefined.
