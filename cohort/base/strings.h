@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace cohort {
 
@@ -32,11 +33,13 @@ std::string bracketed(const Range& values) {
   return std::move(out).str();
 }
 
-/// The parts with `separator` between them.
+/// The parts, texts, with `separator` between them.
 template <class Range>
 std::string join(const Range& parts, std::string_view separator) {
   std::string out;
   for (const auto& part : parts) {
+    static_assert(std::is_convertible_v<decltype(part), std::string_view>,
+                  "join takes texts; a number would be appended as a character");
     if (!out.empty()) out += separator;
     out += part;
   }
