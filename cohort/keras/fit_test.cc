@@ -254,26 +254,6 @@ TEST_P(FitOn, PredictsARowForEachRowInTheirOrder) {
   EXPECT_EQ(model.predict(pairs, {.steps = 2, .verbose = kSilent}).size(0), 6);
 }
 
-TEST(Predict, ManyThreadsMayAskOneModel) {
-  Sequential model({InputLayer({2}), Dense(3), Dense(1)});
-  const Data data = plane(64);
-  const Tensor expected = model.predict(data.x, {.verbose = kSilent});
-  std::vector<std::jthread> threads;
-  std::vector<Tensor> results(4);
-  for (Tensor& result : results) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 10; ++i) {
-        result = model.predict(data.x, {.batch_size = 5, .verbose = kSilent});
-      }
-    });
-  }
-  threads.clear();
-  for (const Tensor& result : results) {
-    EXPECT_LT((result - expected).abs().max().item<double>(), 1e-5);
-    EXPECT_FALSE(result.requires_grad());
-  }
-}
-
 TEST_P(FitOn, ValidatesWithTheWeightsOfTheEpoch) {
   const auto scope = strategy_.scope();
   Sequential model = Sequential({Dense(1)});
@@ -449,57 +429,6 @@ TEST(Fit, ChecksStepsThatItCannotKnow) {
   EXPECT_NO_THROW(model.fit(distributed, {.verbose = kSilent, .steps_per_epoch = 2}));
 }
 
-TEST(Fit, KeepsTheStateOfAnOptimizerThatIsCompiledAgain) {
-  Sequential model({Dense(1)});
-  const Dataset data = plane(8).dataset().batch(2);
-  const Optimizer adam = Adam();
-  const auto steps_after_fit = [&](const Optimizer& optimizer) {
-    model.compile({.optimizer = optimizer, .loss = "mse"});
-    model.fit(data, {.verbose = kSilent});
-    return model.optimizer().iterations().value().item<int64_t>();
-  };
-  EXPECT_EQ(steps_after_fit(adam), 4);
-  EXPECT_EQ(steps_after_fit(adam), 8);
-  EXPECT_EQ(steps_after_fit(Adam()), 4);
-}
-
-TEST_P(FitOn, FreezingTakesEffectAtOnceAndThawingWithANewOptimizer) {
-  const auto scope = strategy_.scope();
-  const Dense first(2), last(1);
-  Sequential model({InputLayer({2}), first, last});
-  const Dataset data = plane(12).dataset().batch(6);
-  const auto changes = [&] {
-    const Tensor before = model.get_weights()[0];
-    model.fit(data, {.verbose = kSilent});
-    return !model.get_weights()[0].equal(before);
-  };
-  first.base().set_trainable(false);
-  model.compile({.optimizer = "adam", .loss = "mse"});
-  EXPECT_FALSE(changes());
-  first.base().set_trainable(true);
-  EXPECT_THROW(changes(), InvalidArgument);
-  model.compile({.optimizer = "adam", .loss = "mse"});
-  EXPECT_TRUE(changes());
-  first.base().set_trainable(false);
-  EXPECT_FALSE(changes());
-  first.base().set_trainable(true);
-  EXPECT_TRUE(changes());
-}
-
-TEST_P(FitOn, TrainsALayerThatIsUsedTwiceOnce) {
-  const auto scope = strategy_.scope();
-  const Dense shared(2, {.kernel_initializer = "ones", .kernel_regularizer = L2(0.5)});
-  Sequential model({InputLayer({2}), shared,
-                    std::make_shared<Sequential>(std::vector<Layer>{shared}), Dense(1)});
-  EXPECT_EQ(model.variables().size(), 4u);
-  EXPECT_EQ(model.trainable_variables().size(), 4u);
-  EXPECT_EQ(model.count_params(), 6 + 3);
-  EXPECT_NEAR(model.regularization_loss().item<double>(), 0.5 * 4, 1e-6);
-  model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = "mse"});
-  EXPECT_EQ(model.fit(plane(12).dataset().batch(6), {.verbose = kSilent}).epoch.size(), 1u);
-  EXPECT_FALSE(model.get_weights()[0].equal(ones({2, 2})));
-}
-
 TEST(Fit, RefusesWhatWasMadeUnderAnotherStrategy) {
   const Strategy two = strategy_of(2);
   const SparseCategoricalAccuracy outside;
@@ -544,42 +473,6 @@ TEST_P(FitOn, CtrlCEndsItAfterTheStep) {
   g_own_handler = 0;
   std::signal(SIGINT, before);
   EXPECT_FALSE(model.fit(data, {.verbose = kSilent}).interrupted);
-}
-
-TEST(Fit, CtrlCDoesNotCutAnotherModelsEvaluation) {
-  const auto before = std::signal(SIGINT, SIG_DFL);
-  Sequential trained({Dense(1)}), other({Flatten()});
-  trained.compile({.loss = "mse"});
-  other.compile({.loss = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); }});
-  const Tensor x = arange(7, kFloat32).unsqueeze(1);
-  double loss = 0;
-  const LambdaCallback evaluate({.on_train_batch_end = [&](int64_t, Logs&) {
-    ::raise(SIGINT);
-    std::jthread(
-        [&] { loss = other.evaluate(x, x, {.batch_size = 1, .verbose = kSilent}).number("loss"); });
-  }});
-  const Dataset data = plane(8).dataset().batch(2);
-  EXPECT_TRUE(trained.fit(data, {.callbacks = {evaluate}, .verbose = kSilent}).interrupted);
-  EXPECT_NEAR(loss, 3, 1e-6);
-  const LambdaCallback stop({.on_test_begin = [] { ::raise(SIGINT); }});
-  const History cut =
-      trained.fit(data, {.validation_data = data, .callbacks = {stop}, .verbose = kSilent});
-  EXPECT_TRUE(cut.interrupted);
-  EXPECT_TRUE(cut.epoch.empty());
-  std::signal(SIGINT, before);
-}
-
-TEST(FitDeathTest, ASecondCtrlCActsAsIfFitWereNotThere) {
-  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(
-      {
-        Sequential model({Dense(1)});
-        model.compile({.loss = "mse"});
-        const LambdaCallback twice(
-            {.on_train_batch_end = [](int64_t, Logs&) { ::raise(SIGINT), ::raise(SIGINT); }});
-        model.fit(plane(8).dataset().batch(2), {.callbacks = {twice}, .verbose = kSilent});
-      },
-      ::testing::KilledBySignal(SIGINT), "");
 }
 
 TEST_P(FitOn, AThrowingStepLeavesTheModelUsable) {

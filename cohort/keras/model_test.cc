@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a model is besides training: its layers, its summary, its weights in files.
+// What a model is besides the loops: its layers, what of them trains, its summary, its weights in
+// files.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/summary.h"
+#include "cohort/runtime/random.h"
 #include "cohort/strategy/strategies.h"
 
 namespace cohort::keras {
@@ -241,6 +244,90 @@ TEST(Model, TrainsASharedLayerUnlessAllItsParentsAreFrozen) {
   EXPECT_EQ(model.trainable_variables().size(), 2u);
   EXPECT_EQ(model.non_trainable_variables().size(), 0u);
   EXPECT_EQ(left->trainable_variables().size(), 0u);
+}
+
+Dataset batches(int64_t rows, int64_t batch) {
+  const Tensor x = (arange(2 * rows, kFloat32) + 1).reshape({rows, 2}) / (2 * rows);
+  return Dataset::from_tensor_slices({x, x.sum(1, true)}).batch(batch);
+}
+
+class TrainingOn : public ::testing::TestWithParam<int> {
+ protected:
+  TrainingOn() { set_seed(1); }
+  const Strategy strategy_ =
+      GetParam() == 1 ? get_strategy()
+                      : Strategy(MirroredStrategy(std::vector<Device>{"CPU:0", "CPU:1"}));
+};
+INSTANTIATE_TEST_SUITE_P(Replicas, TrainingOn, ::testing::Values(1, 2));
+
+TEST_P(TrainingOn, FreezingTakesEffectAtOnceAndThawingWithANewOptimizer) {
+  const auto scope = strategy_.scope();
+  const Dense first(2), last(1);
+  Sequential model({InputLayer({2}), first, last});
+  const Dataset data = batches(12, 6);
+  const auto changes = [&] {
+    const Tensor before = model.get_weights()[0];
+    model.fit(data, {.verbose = Verbose::kSilent});
+    return !model.get_weights()[0].equal(before);
+  };
+  first.base().set_trainable(false);
+  model.compile({.optimizer = "adam", .loss = "mse"});
+  EXPECT_FALSE(changes());
+  first.base().set_trainable(true);
+  EXPECT_THROW(changes(), InvalidArgument);
+  model.compile({.optimizer = "adam", .loss = "mse"});
+  EXPECT_TRUE(changes());
+  first.base().set_trainable(false);
+  EXPECT_FALSE(changes());
+  first.base().set_trainable(true);
+  EXPECT_TRUE(changes());
+}
+
+TEST_P(TrainingOn, TrainsALayerThatIsUsedTwiceOnce) {
+  const auto scope = strategy_.scope();
+  const Dense shared(2, {.kernel_initializer = "ones", .kernel_regularizer = L2(0.5)});
+  Sequential model({InputLayer({2}), shared,
+                    std::make_shared<Sequential>(std::vector<Layer>{shared}), Dense(1)});
+  EXPECT_EQ(model.variables().size(), 4u);
+  EXPECT_EQ(model.trainable_variables().size(), 4u);
+  EXPECT_EQ(model.count_params(), 6 + 3);
+  EXPECT_NEAR(model.regularization_loss().item<double>(), 0.5 * 4, 1e-6);
+  model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = "mse"});
+  EXPECT_EQ(model.fit(batches(12, 6), {.verbose = Verbose::kSilent}).epoch.size(), 1u);
+  EXPECT_FALSE(model.get_weights()[0].equal(ones({2, 2})));
+}
+
+TEST(Model, KeepsTheStateOfAnOptimizerThatIsCompiledAgain) {
+  Sequential model({Dense(1)});
+  const Optimizer adam = Adam();
+  const auto steps_after_fit = [&](const Optimizer& optimizer) {
+    model.compile({.optimizer = optimizer, .loss = "mse"});
+    model.fit(batches(8, 2), {.verbose = Verbose::kSilent});
+    return model.optimizer().iterations().value().item<int64_t>();
+  };
+  EXPECT_EQ(steps_after_fit(adam), 4);
+  EXPECT_EQ(steps_after_fit(adam), 8);
+  EXPECT_EQ(steps_after_fit(Adam()), 4);
+}
+
+TEST(Model, PredictsForManyThreads) {
+  Sequential model({InputLayer({2}), Dense(3), Dense(1)});
+  const Tensor x = arange(128, kFloat32).reshape({64, 2}) / 128;
+  const Tensor expected = model.predict(x, {.verbose = Verbose::kSilent});
+  std::vector<std::jthread> threads;
+  std::vector<Tensor> results(4);
+  for (Tensor& result : results) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10; ++i) {
+        result = model.predict(x, {.batch_size = 5, .verbose = Verbose::kSilent});
+      }
+    });
+  }
+  threads.clear();
+  for (const Tensor& result : results) {
+    EXPECT_LT((result - expected).abs().max().item<double>(), 1e-5);
+    EXPECT_FALSE(result.requires_grad());
+  }
 }
 
 TEST(Model, SetsWeightsThatFit) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <thread>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/safetensors.h"
@@ -297,6 +298,43 @@ TEST_F(Callbacks, ModelCheckpointSaysWhatIsWrongWithAPath) {
   EXPECT_THROW(model_.fit(batches(1), {.callbacks = {ModelCheckpoint(path("{val}.safetensors"))},
                                        .verbose = kSilent}),
                InvalidArgument);
+}
+
+TEST_F(Callbacks, CtrlCDoesNotCutAnotherModelsEvaluation) {
+  const auto before = std::signal(SIGINT, SIG_DFL);
+  Sequential trained({Dense(1)}), other({Flatten()});
+  trained.compile({.loss = "mse"});
+  other.compile({.loss = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); }});
+  const Tensor x = arange(7, kFloat32).unsqueeze(1);
+  double loss = 0;
+  const LambdaCallback evaluate({.on_train_batch_end = [&](int64_t, Logs&) {
+    ::raise(SIGINT);
+    std::jthread(
+        [&] { loss = other.evaluate(x, x, {.batch_size = 1, .verbose = kSilent}).number("loss"); });
+  }});
+  const Dataset data = batches(4);
+  EXPECT_TRUE(trained.fit(data, {.callbacks = {evaluate}, .verbose = kSilent}).interrupted);
+  EXPECT_NEAR(loss, 3, 1e-6);
+  const LambdaCallback stop({.on_test_begin = [] { ::raise(SIGINT); }});
+  const History cut =
+      trained.fit(data, {.validation_data = data, .callbacks = {stop}, .verbose = kSilent});
+  EXPECT_TRUE(cut.interrupted);
+  EXPECT_TRUE(cut.epoch.empty());
+  std::signal(SIGINT, before);
+}
+
+TEST(FitDeathTest, ASecondCtrlCActsAsIfFitWereNotThere) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        Sequential model({Dense(1)});
+        model.compile({.loss = "mse"});
+        const LambdaCallback twice(
+            {.on_train_batch_end = [](int64_t, Logs&) { ::raise(SIGINT), ::raise(SIGINT); }});
+        model.fit(Dataset::from_tensor_slices({ones({4, 1}), ones({4, 1})}).batch(2),
+                  {.callbacks = {twice}, .verbose = kSilent});
+      },
+      ::testing::KilledBySignal(SIGINT), "");
 }
 
 TEST(FormatPath, IsPythons) {
