@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -26,23 +27,46 @@ thread_local int t_open_tapes = 0;
 /// Opens the slots of the sources for one backward pass, and closes them however it ends.
 class OpenSlots {
  public:
+  /// Errors: InvalidArgument for a source that is listed twice. Nothing is open then.
   OpenSlots(std::span<const Variable> sources, GradientLease& lease) : sources_(sources) {
-    for (const Variable& v : sources_) {
-      VariableImpl& variable = v.impl();
+    for (const Variable& v : sources) {
+      if (v.impl().arena() != nullptr) lease.view(v.impl());  // what can throw, throws here
+    }
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      VariableImpl& variable = sources[i].impl();
       if (variable.arena() == nullptr) continue;
       Component& component = variable.local_component();
+      if (component.slot.open) {
+        close(sources.first(i));
+        throw InvalidArgument(str_cat("[gradient_tape.gradient] expected each source once, got \"",
+                                      variable.description().name, "\" twice"));
+      }
       component.slot = {lease.view(variable), true, false};
     }
   }
-  ~OpenSlots() {
-    for (const Variable& v : sources_) v.impl().local_component().slot = {};
-  }
+  ~OpenSlots() { close(sources_); }
   OpenSlots(const OpenSlots&) = delete;
   OpenSlots& operator=(const OpenSlots&) = delete;
 
  private:
+  static void close(std::span<const Variable> sources) {
+    for (const Variable& v : sources) v.impl().local_component().slot = {};
+  }
+
   const std::span<const Variable> sources_;
 };
+
+// Before a component is touched: one that several replicas share has no slot of this replica.
+void check_strategy(std::span<const Variable> sources) {
+  if (current_replica() < 0) return;
+  for (const Variable& v : sources) {
+    COHORT_CHECK_STATE(v.impl().component_count() == current_replica_count(),
+                       "[gradient_tape.gradient] expected variables made under the scope of this "
+                       "strategy (",
+                       current_replica_count(), " replicas), got \"", v.name(), "\" with ",
+                       v.impl().component_count(), " components");
+  }
+}
 
 /// Joins what nodes wrote into the slot and what plain operations brought through the engine.
 Gradient collect(const Variable& variable, const Tensor& from_engine) {
@@ -145,6 +169,7 @@ std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<c
 
 Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable> sources,
                                  const GradientOptions& options) {
+  check_strategy(sources);
   const bool outer = begin_gradient();
   auto lease = std::make_shared<GradientLease>();
   std::vector<Tensor> inputs;

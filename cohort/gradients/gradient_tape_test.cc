@@ -144,5 +144,25 @@ TEST(ClipByGlobalNorm, ScalesInPlace) {
   EXPECT_THROW(clip_by_global_norm(g, 0), InvalidArgument);
 }
 
+TEST(GradientTape, EachSourceIsListedOnce) {
+  const Variable w(scalar(1));
+  const std::vector<Variable> twice = {w, w};
+  GradientTape tape;
+  EXPECT_THROW(tape.gradient(w * w, twice), InvalidArgument);
+  EXPECT_FALSE(w.impl().local_component().slot.open);
+}
+
+TEST(GradientTape, ATemporaryResultHandsOutCopies) {
+  const Variable w(scalar(2));
+  const auto gradient = [&](double factor) {
+    GradientTape tape;
+    return tape.gradient(w * factor, std::span(&w, 1))[0].gradient;
+  };
+  const Gradient a = gradient(3);
+  const Gradient b = gradient(5);
+  EXPECT_EQ(numbers(a), std::vector<float>{3});
+  EXPECT_EQ(numbers(b), std::vector<float>{5});
+}
+
 }  // namespace
 }  // namespace cohort

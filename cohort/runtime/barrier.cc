@@ -39,9 +39,11 @@ void Barrier::arrive() {
   // In this order: a failure after the look at the state moves the generation on, and one before
   // the generation was read shows in the state. The other way round its wake-up could be missed.
   const uint32_t generation = generation_.load(std::memory_order_seq_cst);
+  const uint32_t meetings = meetings_.load(std::memory_order_acquire);
   if (poisoned()) throw_failure();
   if (arrived_.fetch_add(1, std::memory_order_seq_cst) + 1 == members_) {
     arrived_.store(0, std::memory_order_relaxed);
+    meetings_.fetch_add(1, std::memory_order_release);
     generation_.fetch_add(1, std::memory_order_seq_cst);
     generation_.notify_all();
     return;
@@ -53,7 +55,9 @@ void Barrier::arrive() {
     fail(kDiverged);
   }
   wait_while_equal(generation_, generation, spins_);
-  if (poisoned()) throw_failure();
+  // A meeting that took place counts, even if somebody has failed behind it since: what comes after
+  // it happens on every member or on none. The next one cannot take place without this member.
+  if (meetings_.load(std::memory_order_acquire) == meetings) throw_failure();
 }
 
 void Barrier::leave() {

@@ -31,7 +31,8 @@ class Barrier {
 
   /// Returns when all members have arrived. Memory: what a member wrote before arriving is
   /// visible to all after.
-  /// Errors: PeerFailed once poisoned; FailedPrecondition if a member has left (divergence).
+  /// Errors: PeerFailed if poisoned before all had arrived; FailedPrecondition if a member has left
+  /// (divergence). Either all members return, or all throw.
   void arrive();
 
   /// This member will not arrive again; if others wait for it, they diverged.
@@ -55,6 +56,7 @@ class Barrier {
   const int members_;
   const int spins_;
   alignas(64) std::atomic<uint32_t> generation_{0};
+  std::atomic<uint32_t> meetings_{0};  // completed ones; generation_ also moves when one fails
   alignas(64) std::atomic<int> arrived_{0};
   std::atomic<int> left_{0};
   std::atomic<uint32_t> state_{kFine};

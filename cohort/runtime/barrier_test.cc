@@ -171,5 +171,26 @@ TEST(WaitWhileEqual, SeesTheChangeBeforeAndDuringTheWait) {
   }
 }
 
+// What comes behind a meeting happens on every member or on none: a failure behind it is no reason
+// to take it back from one that has not woken yet.
+TEST(Barrier, AMeetingThatTookPlaceCounts) {
+  for (const int spins : {0, 2000}) {
+    for (int round = 0; round < 200; ++round) {
+      Barrier barrier(2, spins);
+      std::atomic<int> passed{0};
+      const auto member = [&](bool fails) {
+        barrier.arrive();
+        ++passed;
+        if (fails) barrier.poison();
+      };
+      std::thread other([&] { member(true); });
+      EXPECT_NO_THROW(member(false));
+      other.join();
+      EXPECT_EQ(passed.load(), 2);
+      EXPECT_THROW(barrier.arrive(), PeerFailed);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort::internal

@@ -132,6 +132,7 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   for (Workers::Member& member : w.members) {
     member.error = nullptr;
     member.epoch = epoch + 1;
+    member.tag = nullptr;
   }
 
   w.body = &body;
@@ -213,6 +214,7 @@ std::shared_ptr<void> ReplicaGroup::merge(
     }
   }
   barrier();
+  w.members[replica].tag = nullptr;  // or a replica that merges no more would seem to have come
   return w.merged;
 }
 

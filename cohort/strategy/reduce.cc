@@ -94,28 +94,6 @@ Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis) {
   return ops.gather(PerReplica<Tensor>(values), Device("CPU:0"), axis)[0];
 }
 
-double reduce_numbers(ReduceOp op, const std::vector<double>& values) {
-  double out = values[0];
-  for (std::size_t i = 1; i < values.size(); ++i) {
-    switch (op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kMean:
-        out += values[i];
-        break;
-      case ReduceOp::kMin:
-        out = std::min(out, values[i]);
-        break;
-      case ReduceOp::kMax:
-        out = std::max(out, values[i]);
-        break;
-      case ReduceOp::kProduct:
-        out *= values[i];
-        break;
-    }
-  }
-  return op == ReduceOp::kMean ? out / static_cast<double>(values.size()) : out;
-}
-
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values) {
   ReductionToOneDevice ops;
   std::vector<Gradient> gradients(values.begin(), values.end());

@@ -93,7 +93,7 @@ template <class T>
 T ReplicaContext::all_reduce(ReduceOp op, const T& nest, const CommunicationOptions&) const {
   if constexpr (std::is_same_v<T, Tensor>) {
     return internal::all_reduce_tensor(checked(), op, nest);
-  } else if constexpr (std::is_arithmetic_v<T>) {
+  } else if constexpr (internal::is_leaf_v<T>) {
     return merge_call(
         [op](Strategy&, const PerReplica<T>& all) { return internal::reduce_nest(op, all, {}); },
         nest);
@@ -106,6 +106,10 @@ template <class T>
 T ReplicaContext::all_gather(const T& nest, int64_t axis, const CommunicationOptions&) const {
   if constexpr (std::is_same_v<T, Tensor>) {
     return internal::all_gather_tensor(checked(), nest, axis);
+  } else if constexpr (internal::is_leaf_v<T>) {
+    return merge_call(
+        [axis](Strategy&, const PerReplica<T>& all) { return internal::gather_nest(all, axis); },
+        nest);
   } else {
     return map_leaves(nest, [&](const auto& leaf) { return all_gather(leaf, axis); });
   }

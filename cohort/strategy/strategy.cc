@@ -18,6 +18,9 @@ namespace {
 
 /// The mode that set_strategy installed for the whole thread.
 std::optional<ModeGuard>& global_mode() {
+  // What the guard restores must outlive it: thread-locals die in reverse order of their making.
+  current_mode();
+  internal::current_variable_creator();
   thread_local std::optional<ModeGuard> mode;
   return mode;
 }
@@ -84,6 +87,11 @@ std::shared_ptr<void> StrategyExtended::merge(
     return body(all);
   };
   internal::ReplicaGroup* group = internal::current_replica_group();
+  COHORT_CHECK_STATE(
+      group == nullptr || current_mode().strategy.get() == (do_is_default() ? nullptr : this),
+      "[replica_context.merge_call] expected the replica context of the strategy "
+      "that runs here, got one of ",
+      do_name());
   if (group != nullptr) return group->merge(tag, argument, cross_replica);
   COHORT_CHECK_STATE(do_is_default(),
                      "[replica_context.merge_call] expected to be inside "
@@ -114,7 +122,7 @@ ReplicaContext get_replica_context() {
 }
 
 void set_strategy(const std::optional<Strategy>& strategy) {
-  COHORT_CHECK_STATE(t_scopes == 0 && current_mode().kind != ModeKind::kReplica,
+  COHORT_CHECK_STATE(t_scopes == 0 && internal::enclosing_replica_group() == nullptr,
                      "[set_strategy] expected to be outside of every scope, got a call inside one");
   global_mode().reset();
   if (!strategy || *strategy == Strategy(internal::LocalStrategy::default_instance())) return;
@@ -124,9 +132,10 @@ void set_strategy(const std::optional<Strategy>& strategy) {
 Tensor Strategy::reduce(ReduceOp op, const Tensor& value, const Axes& axes) const {
   internal::check_cross_replica("[strategy.reduce] ");
   const int replicas = num_replicas_in_sync();
-  if (!axes.empty()) return internal::reduce_tensors(op, {value}, axes);
-  if (replicas == 1 || op == ReduceOp::kMean || op == ReduceOp::kMin || op == ReduceOp::kMax) {
-    return value;
+  const bool same_for_any_count =
+      op == ReduceOp::kMean || op == ReduceOp::kMin || op == ReduceOp::kMax;
+  if (replicas == 1 || same_for_any_count) {
+    return axes.empty() ? value : internal::reduce_tensors(op, {value}, axes);
   }
   if (value.dim() == 0 && value.item<double>() == 0) return value;
   throw InvalidArgument(

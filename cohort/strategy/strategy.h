@@ -11,6 +11,7 @@
 //   }
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -68,9 +69,11 @@ class Strategy {
   ///         next merge point. FailedPrecondition inside a replica, with another strategy
   ///         current, or if replicas make different numbers of merge calls.
   template <class Fn, class... A>
-  internal::RunResult<Fn, A...> run(const Fn& fn, const A&... args) const;
+  requires(!std::same_as<Fn, RunOptions>) internal::RunResult<Fn, A...> run(const Fn& fn,
+                                                                            const A&... args)
+  const;
   template <class Fn, class... A>
-  internal::RunResult<Fn, A...> run(const RunOptions&, const Fn& fn, const A&... args) const {
+  auto run(const RunOptions&, const Fn& fn, const A&... args) const {
     return run(fn, args...);
   }
 
@@ -101,11 +104,11 @@ class Strategy {
   /// The components as a vector; a plain value alone.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
-    return {value.begin(), value.end()};
+    return std::vector<T>(value.begin(), value.end());
   }
   template <class T>
   std::vector<T> local_results(const Mirrored<T>& value) const {
-    return {value.begin(), value.end()};
+    return std::vector<T>(value.begin(), value.end());
   }
   std::vector<Variable> local_results(const Variable& v) const { return v.components(); }
   template <class T>
@@ -146,7 +149,9 @@ ReplicaContext get_replica_context();
 void set_strategy(const std::optional<Strategy>& strategy);
 
 template <class Fn, class... A>
-internal::RunResult<Fn, A...> Strategy::run(const Fn& fn, const A&... args) const {
+requires(!std::same_as<Fn, RunOptions>) internal::RunResult<Fn, A...> Strategy::run(
+    const Fn& fn, const A&... args)
+const {
   using R = internal::CallResult<Fn, A...>;
   if constexpr (std::is_void_v<R>) {
     extended_->call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });

@@ -34,9 +34,11 @@ class PerReplica {
 
   std::size_t size() const { return parts_.size(); }
   /// Errors: Error of kOutOfRange.
-  const T& operator[](std::size_t local_replica) const {
+  const T& operator[](std::size_t local_replica) const& {
     return parts_.at(local_replica, "per_replica");
   }
+  /// Of a temporary, such as a result of run: a copy, for its components go with it.
+  T operator[](std::size_t local_replica) && { return parts_.at(local_replica, "per_replica"); }
   const T* begin() const { return parts_.data(); }
   const T* end() const { return parts_.data() + parts_.size(); }
 
@@ -101,7 +103,9 @@ class Mirrored {
 
   std::size_t size() const { return parts_.size(); }
   /// Errors: Error of kOutOfRange.
-  const T& operator[](std::size_t i) const { return parts_.at(i, "mirrored"); }
+  const T& operator[](std::size_t i) const& { return parts_.at(i, "mirrored"); }
+  /// Of a temporary: a copy.
+  T operator[](std::size_t i) && { return parts_.at(i, "mirrored"); }
   const T* begin() const { return parts_.data(); }
   const T* end() const { return parts_.data() + parts_.size(); }
 

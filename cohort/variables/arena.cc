@@ -25,6 +25,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kSmallestRegion = std::size_t{64} << 20;
 
 // As much address space as the machine has memory: no variable that could be used fails to fit.
 std::size_t default_region_bytes() {
@@ -35,6 +36,13 @@ std::size_t default_region_bytes() {
   const auto bytes = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return std::clamp(bytes, std::size_t{1} << 30, std::size_t{64} << 30) / kHugePage * kHugePage;
 #endif
+}
+
+// Not narrow() of one tensor: all views of one tensor would share its version counter.
+Tensor view(std::byte* data, const std::shared_ptr<ArenaRange>& range, const Shape& shape) {
+  COHORT_UNPOISON(data, static_cast<std::size_t>(range->numel) * range->arena->element_size());
+  return at::from_blob(
+      data, shape, [range](void*) {}, at::TensorOptions().dtype(range->arena->dtype()));
 }
 
 }  // namespace
@@ -83,8 +91,15 @@ Arena::Arena(int replicas, DType dtype)
       element_size_(c10::elementSize(dtype)),
       region_bytes_(default_region_bytes()),
       buffers_(static_cast<std::size_t>(replicas)) {
-  for (int i = 0; i < replicas; ++i) {
-    parameters_.push_back(std::make_unique<Region>(region_bytes_));
+  while (static_cast<int>(parameters_.size()) < replicas) {
+    try {
+      parameters_.push_back(std::make_unique<Region>(region_bytes_));
+    } catch (const Error&) {
+      // Address space may be limited (ulimit -v, strict overcommit): smaller arenas, more of them.
+      if (region_bytes_ <= kSmallestRegion) throw;
+      parameters_.clear();
+      region_bytes_ /= 2;
+    }
   }
 }
 
@@ -110,16 +125,26 @@ std::optional<int64_t> Arena::allocate(int64_t numel) {
   return offset;
 }
 
+void Arena::clean(Region& region, std::size_t begin, std::size_t bytes) {
+  COHORT_UNPOISON(region.data() + begin, bytes);
+  region.discard(begin, bytes);
+  // What discard left are the ends, on pages that neighbours share.
+  const std::size_t head = std::min(bytes, (kPage - begin % kPage) % kPage);
+  const std::size_t tail = std::min(bytes - head, (begin + bytes) % kPage);
+  std::memset(region.data() + begin, 0, head);
+  std::memset(region.data() + begin + bytes - tail, 0, tail);
+  COHORT_POISON(region.data() + begin, bytes);
+}
+
 void Arena::release(int64_t offset, int64_t numel) {
   const int64_t size = padded(numel);
   const std::size_t begin = static_cast<std::size_t>(offset) * element_size_;
   const std::size_t bytes = static_cast<std::size_t>(size) * element_size_;
   std::scoped_lock lock(mutex_);
-  for (auto& region : parameters_) {
-    COHORT_UNPOISON(region->data() + begin, bytes);
-    std::memset(region->data() + begin, 0, bytes);  // the next owner's padding must be zero
-    region->discard(begin, bytes);
-    COHORT_POISON(region->data() + begin, bytes);
+  // The next owner's padding must be zero, in its gradients as well: norms are taken over it.
+  for (auto& region : parameters_) clean(*region, begin, bytes);
+  for (auto& pool : buffers_) {
+    for (auto& buffer : pool) clean(buffer->region, begin, bytes);
   }
   holes_[offset] = size;
   while (!holes_.empty()) {
@@ -130,14 +155,7 @@ void Arena::release(int64_t offset, int64_t numel) {
   }
 }
 
-Tensor Arena::view(std::byte* data, const Shape& shape) {
-  int64_t numel = 1;
-  for (const int64_t dim : shape) numel *= dim;
-  COHORT_UNPOISON(data, static_cast<std::size_t>(numel) * element_size_);
-  // Not narrow() of one tensor: all views of one tensor would share its version counter.
-  return at::from_blob(
-      data, shape, [self = shared_from_this()](void*) {}, at::TensorOptions().dtype(dtype_));
-}
+ArenaRange::~ArenaRange() { arena->release(offset, numel); }
 
 std::byte* Arena::parameter_data(int replica, int64_t offset) const {
   return parameters_[static_cast<std::size_t>(replica)]->data() +
@@ -148,12 +166,14 @@ std::byte* Arena::gradient_data(const GradientBuffer& buffer, int64_t offset) co
   return buffer.region.data() + static_cast<std::size_t>(offset) * element_size_;
 }
 
-Tensor Arena::parameter_view(int replica, int64_t offset, const Shape& shape) {
-  return view(parameter_data(replica, offset), shape);
+Tensor Arena::parameter_view(int replica, const std::shared_ptr<ArenaRange>& range,
+                             const Shape& shape) {
+  return view(parameter_data(replica, range->offset), range, shape);
 }
 
-Tensor Arena::gradient_view(GradientBuffer& buffer, int64_t offset, const Shape& shape) {
-  return view(gradient_data(buffer, offset), shape);
+Tensor Arena::gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaRange>& range,
+                            const Shape& shape) {
+  return view(gradient_data(buffer, range->offset), range, shape);
 }
 
 GradientBuffer& Arena::acquire_buffer(int replica, uint64_t epoch) {

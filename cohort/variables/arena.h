@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cohort/runtime/tensor.h"
@@ -39,6 +40,8 @@ class Region {
   std::byte* data_;
 };
 
+class Arena;
+
 /// One replica's gradients, in the layout of its parameters. Threads: bound to its replica; other
 /// replicas read it at merge points.
 struct GradientBuffer {
@@ -47,7 +50,20 @@ struct GradientBuffer {
   Region region;
   std::atomic<int> leases{0};
   /// Others may read until the replica's epoch (ReplicaGroup::epoch) is above this.
-  uint64_t readable_until = 0;
+  std::atomic<uint64_t> readable_until{0};
+};
+
+/// A variable's place, free again when the last view of it dies: a tensor that was read from a
+/// variable outlives it. Threads: immutable.
+struct ArenaRange {
+  ArenaRange(std::shared_ptr<Arena> of, int64_t begin, int64_t elements)
+      : arena(std::move(of)), offset(begin), numel(elements) {}
+  ~ArenaRange();
+  ArenaRange(const ArenaRange&) = delete;
+  ArenaRange& operator=(const ArenaRange&) = delete;
+  const std::shared_ptr<Arena> arena;
+  const int64_t offset;
+  const int64_t numel;
 };
 
 /// Threads: thread-safe.
@@ -62,27 +78,30 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// Place for `numel` elements, in elements; nullopt if the arena is full. Always a multiple of
   /// 64 bytes, and so is the distance to the next one: ranges made one after the other touch.
   std::optional<int64_t> allocate(int64_t numel);
+  /// Makes the place, and what gradients lie in it, zero and free again; see ArenaRange.
   void release(int64_t offset, int64_t numel);
   /// `numel` rounded up to the next 64-byte border, in elements.
   int64_t padded(int64_t numel) const;
 
-  /// View of one variable's place among a replica's parameters. Owns: keeps the arena alive.
-  Tensor parameter_view(int replica, int64_t offset, const Shape& shape);
+  /// View of one variable's place among a replica's parameters. Owns: a share of the range.
+  Tensor parameter_view(int replica, const std::shared_ptr<ArenaRange>& range, const Shape& shape);
   std::byte* parameter_data(int replica, int64_t offset) const;
 
   /// A buffer nobody uses, now leased once; `epoch` is ReplicaGroup::epoch of the replica (see
   /// readable_until).
   GradientBuffer& acquire_buffer(int replica, uint64_t epoch);
-  Tensor gradient_view(GradientBuffer& buffer, int64_t offset, const Shape& shape);
+  /// The same in a gradient buffer.
+  Tensor gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaRange>& range,
+                       const Shape& shape);
   std::byte* gradient_data(const GradientBuffer& buffer, int64_t offset) const;
 
  private:
   Arena(int replicas, DType dtype);
-  Tensor view(std::byte* data, const Shape& shape);
+  void clean(Region& region, std::size_t begin, std::size_t bytes);
 
   const DType dtype_;
   const std::size_t element_size_;
-  const std::size_t region_bytes_;
+  std::size_t region_bytes_;  // constant after construction
   std::vector<std::unique_ptr<Region>> parameters_;
 
   std::mutex mutex_;

@@ -56,7 +56,7 @@ class FusedUpdate::State {
   UpdateLayout layout;
 
  private:
-  using Sources = std::vector<const std::byte*>;  // one pointer per contributing replica
+  using Sources = UpdateRun::Sources;
 
   void fill_post(Post& post, const Gradients& gradients, uint64_t stamp);
   void put_gradient(Post& post, const GradientAndVariable& pair, std::size_t index,
@@ -65,7 +65,7 @@ class FusedUpdate::State {
   Sources sources(const Post* posts, std::size_t variable) const;
   double global_scale(const Post* posts, bool full) const;
   void update_replica(const Post* posts, int replica, const Rule& rule, double weight_decay);
-  void copy_other_slices(int replica);
+  void push_own_slice(int replica);
   void bump_versions(const Post* posts, int replica);
 
   const FusedUpdateOptions options_;
@@ -173,15 +173,14 @@ void FusedUpdate::State::update_replica(const Post* posts, int replica, const Ru
   }
 }
 
-void FusedUpdate::State::copy_other_slices(int replica) {
+void FusedUpdate::State::push_own_slice(int replica) {
   for (const UpdateRun& run : layout.runs()) {
-    std::byte* to = run.parameters(replica);
+    const Range range = layout.slice(run, replica);
+    if (range.empty()) continue;
+    const std::size_t begin = range.begin * run.element_size;
     for (int other = 0; other < layout.replicas(); ++other) {
       if (other == replica) continue;
-      const Range range = layout.slice(run, other);
-      if (range.empty()) continue;
-      std::memcpy(to + range.begin * run.element_size,
-                  run.parameters(other) + range.begin * run.element_size,
+      std::memcpy(run.parameters(other) + begin, run.parameters(replica) + begin,
                   range.size() * run.element_size);
     }
   }
@@ -211,8 +210,10 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   update_replica(posts, replica, rule, weight_decay);
   bump_versions(posts, replica);
   if (group != nullptr && layout.schedule() == UpdateSchedule::kSharded) {
+    // Between the meetings nobody reads parameters but for its own slice: behind the second one
+    // every copy is whole, and its replica may write it.
+    push_own_slice(replica);
     group->barrier();
-    copy_other_slices(replica);
   }
 }
 
@@ -266,7 +267,7 @@ void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double wei
                      "[optimizer.apply_gradients] expected to be inside strategy.run, got "
                      "cross-replica context of a strategy with ",
                      layout.replicas(), " replicas");
-  COHORT_CHECK_STATE(layout.replicas() == 1 || current_replica_count() == layout.replicas(),
+  COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == layout.replicas(),
                      "[optimizer.apply_gradients] expected a replica of the variables' strategy (",
                      layout.replicas(), " replicas), got one of a strategy with ",
                      current_replica_count());

@@ -7,7 +7,7 @@
 //   update.apply(tape.gradient(loss, variables), update_rules::adam_step(config, iteration));
 //
 // Between replicas it is one meeting before anything is written, and under the sharded schedule
-// (see UpdateSchedule) a second one before each replica copies the others' slices.
+// (see UpdateSchedule) a second one when each replica has copied its slice to the others.
 #pragma once
 
 #include <memory>

@@ -178,5 +178,56 @@ TEST(GradientLease, BuffersAreReusedWhenNobodyReadsThem) {
   }
 }
 
+TEST(FusedUpdate, GradientsOfDeadVariablesLeaveNoTrace) {
+  const auto creator = std::make_shared<LocalVariables>();
+  const VariableCreatorScope scope(creator);
+  const auto step = [](const Variable& v, const Tensor& gradient) {
+    FusedUpdate update({v}, {.clipnorm = 1});
+    update.apply(Gradients({{gradient, v}}), SgdStep{.learning_rate = 1});
+  };
+  step(Variable(zeros({16})), full({16}, std::nan("")));
+  const Variable smaller(zeros({10}));  // at the same place, with padding
+  step(smaller, ones({10}) * 10);
+  EXPECT_NEAR(smaller.value().norm().item<double>(), 1, 1e-6);
+}
+
+TEST(FusedUpdate, AReplicaMayWriteItsCopyRightBehind) {
+  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+    Rig s(2, schedule);
+    FusedUpdate update(s.variables);
+    for (int step = 0; step < 50; ++step) {
+      s.group.run([&](int r) {
+        for (int inner = 0; inner < 4; ++inner) {
+          update.apply(s.gradients(r, step), SgdStep{.learning_rate = 0.01});
+          for (const Variable& v : s.variables) v.assign_sub(v * 0.01);
+        }
+      });
+    }
+    for (const Variable& v : s.variables) {
+      const auto parts = v.components();
+      EXPECT_EQ(to_vector<float>(parts[0].value()), to_vector<float>(parts[1].value()));
+    }
+  }
+}
+
+TEST(FusedUpdate, AThrowBehindTheUpdateLeavesEqualCopies) {
+  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+    Rig s(2, schedule);
+    FusedUpdate update(s.variables);
+    for (int step = 0; step < 100; ++step) {
+      EXPECT_THROW(s.group.run([&](int r) {
+        update.apply(s.gradients(r, step), SgdStep{.learning_rate = 0.01});
+        if (r == step % 2) throw InvalidArgument("not a number");
+        s.group.barrier();
+      }),
+                   InvalidArgument);
+    }
+    for (const Variable& v : s.variables) {
+      const auto parts = v.components();
+      EXPECT_EQ(to_vector<float>(parts[0].value()), to_vector<float>(parts[1].value()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort::internal

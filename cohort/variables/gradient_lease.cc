@@ -18,8 +18,8 @@ GradientBuffer& GradientLease::buffer(const std::shared_ptr<Arena>& arena) {
   if (GradientBuffer* taken = find(arena.get())) return *taken;
   const ReplicaGroup* group = current_replica_group();
   const int replica = std::max(0, current_replica());
-  // Outside a run nobody else reads.
-  const uint64_t epoch = group != nullptr ? group->epoch(replica) : UINT64_MAX;
+  // Outside a run: a buffer that no update has shown to other replicas.
+  const uint64_t epoch = group != nullptr ? group->epoch(replica) : 1;
   GradientBuffer& buffer = arena->acquire_buffer(replica < arena->replicas() ? replica : 0, epoch);
   buffers_.emplace_back(arena, &buffer);
   return buffer;
@@ -33,8 +33,7 @@ GradientBuffer* GradientLease::find(const Arena* arena) const {
 }
 
 const Tensor& GradientLease::view(VariableImpl& variable) {
-  return variable.local_component().gradient_view(*variable.arena(), variable.offset(),
-                                                  buffer(variable.arena()));
+  return variable.local_component().gradient_view(variable.range(), buffer(variable.arena()));
 }
 
 }  // namespace cohort::internal

@@ -32,8 +32,15 @@ class Gradients {
 
   std::size_t size() const { return pairs_.size(); }
   bool empty() const { return pairs_.empty(); }
-  GradientAndVariable& operator[](std::size_t i) { return pairs_[i]; }
-  const GradientAndVariable& operator[](std::size_t i) const { return pairs_[i]; }
+  GradientAndVariable& operator[](std::size_t i) & { return pairs_[i]; }
+  const GradientAndVariable& operator[](std::size_t i) const& { return pairs_[i]; }
+  /// Of a temporary: a copy, for the arena's memory goes with it.
+  GradientAndVariable operator[](std::size_t i) && {
+    GradientAndVariable pair = std::move(pairs_[i]);
+    const Gradient& gradient = pair.gradient;
+    if (gradient.has_value() && !gradient.is_sparse()) pair.gradient = gradient.dense().clone();
+    return pair;
+  }
   auto begin() { return pairs_.begin(); }
   auto end() { return pairs_.end(); }
   auto begin() const { return pairs_.begin(); }

@@ -55,8 +55,7 @@ class ComponentVariable final : public VariableImpl {
  public:
   ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole, int replica)
       : VariableImpl(std::move(description)), whole_(std::move(whole)), replica_(replica) {
-    arena_ = whole_->arena();
-    offset_ = whole_->offset();
+    range_ = whole_->range();
     numel_ = whole_->numel();
     creator_ = whole_->creator();
   }
@@ -88,26 +87,15 @@ class ComponentVariable final : public VariableImpl {
 class LocalVariable final : public VariableImpl,
                             public std::enable_shared_from_this<LocalVariable> {
  public:
-  struct Place {
-    std::shared_ptr<Arena> arena;
-    int64_t offset = 0;
-  };
-
-  LocalVariable(Description description, const Tensor& initial, Place place,
+  LocalVariable(Description description, const Tensor& initial, std::shared_ptr<ArenaRange> range,
                 std::shared_ptr<const LocalVariables> creator)
       : VariableImpl(std::move(description)),
         strategy_(std::move(creator)),
         components_(static_cast<std::size_t>(strategy_->replicas())) {
-    arena_ = std::move(place.arena);
-    offset_ = place.offset;
+    range_ = std::move(range);
     numel_ = initial.numel();
     creator_ = strategy_.get();
     for (int r = 0; r < component_count(); ++r) make_component(r, initial);
-  }
-
-  ~LocalVariable() override {
-    components_.clear();
-    if (arena_) arena_->release(offset_, numel_);
   }
 
   Component& component(int replica) override {
@@ -128,7 +116,7 @@ class LocalVariable final : public VariableImpl,
     check_shape(kind, x);
     if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
     if (writes_own_component()) {
-      write_tensor(local_component().tensor, kind, x);
+      write_tensor(local_component().tensor, kind, apart(x));
       return value();
     }
     merge_and_write(kind, x);
@@ -149,9 +137,13 @@ class LocalVariable final : public VariableImpl,
                        "expected cross-replica context for a value per replica, got a replica");
     COHORT_CHECK_ARG(static_cast<int>(x.size()) == component_count(), write_name(kind), "expected ",
                      component_count(), " values, got ", x.size());
+    std::vector<Tensor> values;
+    for (const Tensor& one : x) {
+      check_shape(kind, one);
+      values.push_back(apart(one));
+    }
     for (int r = 0; r < component_count(); ++r) {
-      check_shape(kind, x[static_cast<std::size_t>(r)]);
-      write_tensor(component(r).tensor, kind, x[static_cast<std::size_t>(r)]);
+      write_tensor(component(r).tensor, kind, values[static_cast<std::size_t>(r)]);
     }
   }
 
@@ -181,9 +173,9 @@ class LocalVariable final : public VariableImpl,
   void make_component(int replica, const Tensor& initial) {
     Component& c = component(replica);
     c.tensor =
-        arena_ ? arena_->parameter_view(replica, offset_, description_.shape) : initial.clone();
+        range_ ? arena()->parameter_view(replica, range_, description_.shape) : initial.clone();
     const at::NoGradGuard no_grad;
-    if (arena_) c.tensor.copy_(initial);
+    if (range_) c.tensor.copy_(initial);
     if (!description_.trainable) return;
     c.tensor.set_requires_grad(true);
     c.accumulator = std::make_shared<NodePtr<torch::autograd::Node>>(
@@ -201,7 +193,16 @@ class LocalVariable final : public VariableImpl,
                      description_.name, "\", got ", bracketed(x.sizes()));
   }
 
-  Tensor write_everywhere(Write kind, const Tensor& x) {
+  // A write must not change what the next component is written from.
+  Tensor apart(const Tensor& x) const {
+    for (const Component& c : components_) {
+      if (x.has_storage() && x.storage().is_alias_of(c.tensor.storage())) return x.clone();
+    }
+    return x;
+  }
+
+  Tensor write_everywhere(Write kind, const Tensor& value_or_view) {
+    const Tensor x = apart(value_or_view);
     const bool summed_on_read = description_.synchronization == Synchronization::kOnRead &&
                                 description_.aggregation == Aggregation::kSum &&
                                 component_count() > 1;
@@ -243,7 +244,7 @@ class LocalVariable final : public VariableImpl,
         values.push_back(static_cast<const Tensor*>(argument)->detach());
       }
       const Tensor merged = description_.aggregation == Aggregation::kOnlyFirstReplica
-                                ? values[0]
+                                ? apart(values[0])
                                 : reduce_in_order(as_reduce_op(description_.aggregation), values);
       for (int r = 0; r < component_count(); ++r) write_tensor(component(r).tensor, kind, merged);
       return std::shared_ptr<void>();
@@ -300,16 +301,18 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
                 at::isFloatingType(d.dtype);
   d.constraint = options.constraint;
   d.devices = options_.devices;
-  LocalVariable::Place at;
-  if (d.trainable) std::tie(at.arena, at.offset) = place(d.dtype, value.numel());
-  return std::make_shared<LocalVariable>(std::move(d), value, std::move(at), shared_from_this());
+  std::shared_ptr<ArenaRange> range;
+  if (d.trainable) range = place(d.dtype, value.numel());
+  return std::make_shared<LocalVariable>(std::move(d), value, std::move(range), shared_from_this());
 }
 
-std::pair<std::shared_ptr<Arena>, int64_t> LocalVariables::place(DType dtype, int64_t numel) {
+std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
   std::scoped_lock lock(mutex_);
   std::shared_ptr<Arena>& arena = arenas_[dtype];
   if (arena) {
-    if (const auto offset = arena->allocate(numel)) return {arena, *offset};
+    if (const auto offset = arena->allocate(numel)) {
+      return std::make_shared<ArenaRange>(arena, *offset, numel);
+    }
   }
   arena = Arena::create(replicas(), dtype);
   const auto offset = arena->allocate(numel);
@@ -318,7 +321,7 @@ std::pair<std::shared_ptr<Arena>, int64_t> LocalVariables::place(DType dtype, in
                 str_cat("[variable] expected at most the machine's memory, got ", numel,
                         " elements of ", dtype_name(dtype)));
   }
-  return {arena, *offset};
+  return std::make_shared<ArenaRange>(arena, *offset, numel);
 }
 
 const std::shared_ptr<LocalVariables>& LocalVariables::default_instance() {

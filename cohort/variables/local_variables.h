@@ -18,7 +18,7 @@ namespace cohort::internal {
 
 /// How replicas share the work of an update; both give the same bits.
 enum class UpdateSchedule {
-  kSharded,  ///< Each replica updates a slice, then copies the others': cores share a cache.
+  kSharded,  ///< Each replica updates a slice and copies it to the others: cores share a cache.
   kPull,     ///< Each replica updates its whole copy: reading remote lines once is cheaper.
 };
 
@@ -44,7 +44,7 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
  private:
   std::shared_ptr<VariableImpl> create_now(const InitialValue& initial,
                                            const VariableOptions& options);
-  std::pair<std::shared_ptr<Arena>, int64_t> place(DType dtype, int64_t numel);
+  std::shared_ptr<ArenaRange> place(DType dtype, int64_t numel);
 
   const LocalVariablesOptions options_;
   std::mutex mutex_;

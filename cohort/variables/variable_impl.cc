@@ -13,11 +13,18 @@ std::shared_ptr<VariableCreator>& thread_creator() {
 
 }  // namespace
 
-const Tensor& Component::gradient_view(Arena& arena, int64_t offset, GradientBuffer& buffer) {
+const std::shared_ptr<Arena>& VariableImpl::arena() const {
+  static const std::shared_ptr<Arena> none;
+  return range_ ? range_->arena : none;
+}
+
+const Tensor& Component::gradient_view(const std::shared_ptr<ArenaRange>& range,
+                                       GradientBuffer& buffer) {
   for (auto& [owner, view] : gradient_views) {
     if (owner == &buffer) return view;
   }
-  gradient_views.emplace_back(&buffer, arena.gradient_view(buffer, offset, shape_of(tensor)));
+  gradient_views.emplace_back(&buffer,
+                              range->arena->gradient_view(buffer, range, shape_of(tensor)));
   return gradient_views.back().second;
 }
 

@@ -28,7 +28,7 @@ struct Component {
   std::vector<std::pair<GradientBuffer*, Tensor>> gradient_views;
 
   /// This variable's view of `buffer`, made once per buffer.
-  const Tensor& gradient_view(Arena& arena, int64_t offset, GradientBuffer& buffer);
+  const Tensor& gradient_view(const std::shared_ptr<ArenaRange>& range, GradientBuffer& buffer);
 };
 
 enum class Write { kAssign, kAdd, kSub };
@@ -66,16 +66,16 @@ class VariableImpl {
   virtual int component_count() const = 0;
 
   /// Where the variable lies; arena is null where it owns its memory.
-  const std::shared_ptr<Arena>& arena() const { return arena_; }
-  int64_t offset() const { return offset_; }
+  const std::shared_ptr<Arena>& arena() const;
+  const std::shared_ptr<ArenaRange>& range() const { return range_; }
+  int64_t offset() const { return range_ ? range_->offset : 0; }
   int64_t numel() const { return numel_; }
   /// Which strategy's creator made this: the identity that mixing errors compare.
   const class VariableCreator* creator() const { return creator_; }
 
  protected:
   Description description_;
-  std::shared_ptr<Arena> arena_;
-  int64_t offset_ = 0;
+  std::shared_ptr<ArenaRange> range_;
   int64_t numel_ = 1;
   const class VariableCreator* creator_ = nullptr;
 };

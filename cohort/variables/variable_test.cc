@@ -143,5 +143,24 @@ TEST(Variable, JoinsExpressions) {
   EXPECT_EQ(to_vector<float>(2 * v - v), (std::vector<float>{1, 2}));
 }
 
+TEST_F(TwoReplicas, AliasedWritesReachEveryComponentAlike) {
+  const Variable w = make(tensor({1, 2}));
+  w.assign_add(w.value());
+  EXPECT_EQ(component(w, 0), (std::vector<float>{2, 4}));
+  EXPECT_EQ(component(w, 1), (std::vector<float>{2, 4}));
+  w.assign(PerReplica<Tensor>({tensor({1, 1}), tensor({2, 2})}));
+  const auto parts = w.components();
+  w.assign(PerReplica<Tensor>({parts[1].value(), parts[0].value()}));
+  EXPECT_EQ(component(w, 0), (std::vector<float>{2, 2}));
+  EXPECT_EQ(component(w, 1), (std::vector<float>{1, 1}));
+}
+
+TEST(Variable, WhatWasReadOutlivesTheVariable) {
+  const auto read = [] { return Variable(tensor({1, 2, 3})).value(); };
+  const Tensor value = read();
+  const Variable other(tensor({7, 8, 9}));
+  EXPECT_EQ(to_vector<float>(value), (std::vector<float>{1, 2, 3}));
+}
+
 }  // namespace
 }  // namespace cohort

@@ -324,6 +324,7 @@ TEST_F(Callbacks, CtrlCDoesNotCutAnotherModelsEvaluation) {
 }
 
 TEST(FitDeathTest, ASecondCtrlCActsAsIfFitWereNotThere) {
+  std::signal(SIGINT, SIG_DFL);  // who starts the tests may ignore it
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {

@@ -116,9 +116,9 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   ensure_built(gradients);
   const at::NoGradGuard no_grad;
   apply(gradients, options);
-  if (!constrained_.empty()) constrain();
   // Equal on all replicas, each counts its own copy: no merge point.
   *iterations_.impl().local_component().tensor.mutable_data_ptr<int64_t>() += 1;
+  if (!constrained_.empty()) constrain();
 }
 
 void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
@@ -157,8 +157,6 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
 }
 
 void OptimizerBase::constrain() {
-  // Others may still be copying this replica's share of the update.
-  if (replicas_ > 1) cohort::internal::current_replica_group()->barrier();
   for (const std::size_t i : constrained_) {
     Tensor& own = components_[i][this_replica()].impl().local_component().tensor;
     own.copy_(trained_[i].impl().description().constraint(own));

@@ -3,6 +3,7 @@
 // Reductions and joins of per-replica nests, leaf by leaf.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -38,7 +39,34 @@ void check_value_count(const char* operation, std::size_t got, int expected);
 
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes);
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis);
-double reduce_numbers(ReduceOp op, const std::vector<double>& values);
+/// Integers stay integers: only the mean goes through double.
+template <class N>
+N reduce_numbers(ReduceOp op, std::span<const N* const> values) {
+  if (op == ReduceOp::kMean) {
+    double sum = 0;
+    for (const N* value : values) sum += static_cast<double>(*value);
+    return static_cast<N>(sum / static_cast<double>(values.size()));
+  }
+  N out = *values[0];
+  for (const N* value : values.subspan(1)) {
+    switch (op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kMean:
+        out = static_cast<N>(out + *value);
+        break;
+      case ReduceOp::kMin:
+        out = std::min(out, *value);
+        break;
+      case ReduceOp::kMax:
+        out = std::max(out, *value);
+        break;
+      case ReduceOp::kProduct:
+        out = static_cast<N>(out * *value);
+        break;
+    }
+  }
+  return out;
+}
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values);
 
 template <class Leaf>
@@ -52,13 +80,12 @@ template <class T>
 T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes) {
   const std::span<const T> components(value.begin(), value.size());
   return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
-    const std::vector<Leaf> leaves = values_of(parts);
     if constexpr (std::is_same_v<Leaf, Tensor>) {
-      return reduce_tensors(op, leaves, axes);
+      return reduce_tensors(op, values_of(parts), axes);
     } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-      return reduce_slices(op, leaves);
+      return reduce_slices(op, values_of(parts));
     } else if constexpr (std::is_arithmetic_v<Leaf>) {
-      return static_cast<Leaf>(reduce_numbers(op, {leaves.begin(), leaves.end()}));
+      return reduce_numbers<Leaf>(op, parts);
     } else {
       throw InvalidArgument(
           "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");

@@ -33,17 +33,17 @@ void update_run(const UpdateRun& run, const update_rules::Rule& rule,
   for (std::size_t s = 0; s < run.slots[copy].size(); ++s) {
     target.slots[s] = reinterpret_cast<T*>(run.slots[copy][s]->data()) + sources_begin;
   }
-  std::vector<const T*> from;
+  c10::SmallVector<const T*, 8> from;
   for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
-  update_rules::fused_update<T>(rule, target, from, range.begin - sources_begin,
-                                range.end - sources_begin, how);
+  update_rules::fused_update<T>(rule, target, {from.data(), from.size()},
+                                range.begin - sources_begin, range.end - sources_begin, how);
 }
 
 template <class T>
 double squares(const UpdateRun::Sources& sources, std::size_t begin, std::size_t end) {
-  std::vector<const T*> from;
+  c10::SmallVector<const T*, 8> from;
   for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
-  return update_rules::sum_of_squares<T>(from, begin, end);
+  return update_rules::sum_of_squares<T>({from.data(), from.size()}, begin, end);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // and every run has slot memory of the same layout.
 #pragma once
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -30,7 +32,8 @@ struct Range {
 
 /// Variables that touch each other in one arena.
 struct UpdateRun {
-  using Sources = std::vector<const std::byte*>;
+  /// One pointer per contributing replica.
+  using Sources = c10::SmallVector<const std::byte*, 8>;
 
   std::shared_ptr<Arena> arena;
   int64_t offset = 0;    ///< In the arena, in elements.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What users get wrong, and what must not harm them when they do.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/base/error.h"
+#include "cohort/gradients/gradient_tape.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/strategies.h"
+#include "cohort/testing/deadline.h"
+
+namespace cohort {
+namespace {
+
+MirroredStrategy two() { return MirroredStrategy({"CPU:0", "CPU:1"}); }
+
+TEST(Misuse, VariablesOfNoStrategyInARunOfTwo) {
+  const Variable w(scalar(1));  // the scope is forgotten
+  const auto strategy = two();
+  EXPECT_THROW(strategy.run([&] {
+    GradientTape tape;
+    tape.gradient(w * w, std::span(&w, 1));
+  }),
+               FailedPrecondition);
+  EXPECT_EQ(strategy.run([&] { return (w * 3).item<float>(); })[1], 3);  // reading is allowed
+}
+
+TEST(Misuse, AStrategyThatIsSetAndNeverUnset) {
+  std::thread([] {
+    const auto strategy = two();
+    set_strategy(strategy);
+    EXPECT_TRUE(has_strategy());
+  }).join();
+}
+
+TEST(Misuse, AContextOfAnotherStrategy) {
+  const auto strategy = two();
+  const ReplicaContext outside = get_replica_context();
+  EXPECT_THROW(strategy.run([&] { outside.all_reduce(ReduceOp::kSum, scalar(1)); }),
+               FailedPrecondition);
+}
+
+TEST(Misuse, SetStrategyInsideAMergeFunction) {
+  const auto strategy = two();
+  EXPECT_THROW(strategy.run([&] {
+    get_replica_context().merge_call([](Strategy&) { set_strategy(std::nullopt); });
+  }),
+               FailedPrecondition);
+}
+
+TEST(Misuse, DivergenceAfterAMergeOfTheSameKind) {
+  const auto strategy = two();
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    EXPECT_THROW(strategy.run([] {
+      const auto ctx = get_replica_context();
+      ctx.all_reduce(ReduceOp::kSum, scalar(1));
+      if (ctx.replica_id_in_sync_group() == 0) {
+        ctx.all_reduce(ReduceOp::kSum, scalar(1));
+      } else {
+        internal::current_replica_group()->barrier();
+      }
+    }),
+                 FailedPrecondition);
+  });
+}
+
+TEST(Run, TakesOptions) {
+  const auto out = two().run(
+      RunOptions{}, [](double x) { return x * 2; }, 3.0);
+  EXPECT_EQ(out[1], 6);
+}
+
+TEST(Collectives, OfEveryKindOfLeaf) {
+  const auto strategy = two();
+  strategy.run([] {
+    const auto ctx = get_replica_context();
+    const int id = ctx.replica_id_in_sync_group();
+    const IndexedSlices rows{tensor({1.0 + id}), tensor({double(id)}, kInt64), {2}};
+    const IndexedSlices all = ctx.all_reduce(ReduceOp::kSum, rows);
+    EXPECT_EQ(to_vector<float>(all.to_dense()), (std::vector<float>{1, 2}));
+    const int64_t big = (int64_t{1} << 60) + id;
+    EXPECT_EQ(ctx.all_reduce(ReduceOp::kMax, big), (int64_t{1} << 60) + 1);
+  });
+  EXPECT_THROW(strategy.run([] {
+    get_replica_context().all_gather(IndexedSlices{tensor({1}), tensor({0}, kInt64), {2}}, 0);
+  }),
+               Unimplemented);
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_gather(3, 0); }), InvalidArgument);
+  EXPECT_THROW(
+      strategy.run([] { get_replica_context().all_reduce(ReduceOp::kSum, std::string("x")); }),
+      InvalidArgument);
+}
+
+TEST(Reduce, APlainTensorWithAxesIsNotSummedSilently) {
+  const auto strategy = two();
+  EXPECT_THROW(strategy.reduce(ReduceOp::kSum, tensor({1, 2}), 0), InvalidArgument);
+  EXPECT_EQ(strategy.reduce(ReduceOp::kMean, tensor({1, 2}), 0).item<float>(), 1.5);
+}
+
+TEST(PerReplica, AReferenceToAComponentOfAResultStaysValid) {
+  const Tensor& second = two().run([] { return scalar(5); })[1];
+  EXPECT_EQ(second.item<float>(), 5);
+}
+
+}  // namespace
+}  // namespace cohort
