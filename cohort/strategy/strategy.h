@@ -62,16 +62,15 @@ class Strategy {
   int num_replicas_in_sync() const { return extended_->num_replicas(); }
   StrategyExtended& extended() const { return *extended_; }
 
-  /// Calls fn on every local replica at once and waits. PerReplica<T> and Mirrored<T> arguments
+  /// Calls fn on every local replica at once and waits. Returns internal::RunResult: PerReplica of
+  /// what fn returns, or void. PerReplica<T> and Mirrored<T> arguments
   /// arrive as this replica's const T&, everything else unchanged; one tuple or dataset element
   /// spreads over several parameters.
   /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
   ///         next merge point. FailedPrecondition inside a replica, with another strategy
   ///         current, or if replicas make different numbers of merge calls.
   template <class Fn, class... A>
-  requires(!std::same_as<Fn, RunOptions>) internal::RunResult<Fn, A...> run(const Fn& fn,
-                                                                            const A&... args)
-  const;
+  requires(!std::same_as<Fn, RunOptions>) auto run(const Fn& fn, const A&... args) const;
   template <class Fn, class... A>
   auto run(const RunOptions&, const Fn& fn, const A&... args) const {
     return run(fn, args...);
@@ -149,9 +148,7 @@ ReplicaContext get_replica_context();
 void set_strategy(const std::optional<Strategy>& strategy);
 
 template <class Fn, class... A>
-requires(!std::same_as<Fn, RunOptions>) internal::RunResult<Fn, A...> Strategy::run(
-    const Fn& fn, const A&... args)
-const {
+requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A&... args) const {
   using R = internal::CallResult<Fn, A...>;
   if constexpr (std::is_void_v<R>) {
     extended_->call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
