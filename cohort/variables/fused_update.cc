@@ -63,6 +63,10 @@ class FusedUpdate::State {
                     GradientLease& lease);
   void check_posts(const Post* posts, int replica) const;
   Sources sources(const Post* posts, std::size_t variable) const;
+  /// What clipvalue and weight decay make of a run; scales by norms come on top.
+  update_rules::UpdateOptions update_options(const UpdateRun& run, double weight_decay) const;
+  /// clipnorm of one variable, as a factor.
+  double norm_scale(const UpdateRun& run, const Sources& from, std::size_t variable) const;
   double global_scale(const Post* posts, bool full) const;
   void update_replica(const Post* posts, int replica, const Rule& rule, double weight_decay);
   void push_own_slice(int replica);
@@ -127,6 +131,20 @@ FusedUpdate::State::Sources FusedUpdate::State::sources(const Post* posts,
   return out;
 }
 
+update_rules::UpdateOptions FusedUpdate::State::update_options(const UpdateRun& run,
+                                                               double weight_decay) const {
+  update_rules::UpdateOptions how;
+  if (options_.clipvalue) how.clip_value = *options_.clipvalue;
+  how.weight_decay = run.decays ? weight_decay : 0;
+  return how;
+}
+
+double FusedUpdate::State::norm_scale(const UpdateRun& run, const Sources& from,
+                                      std::size_t variable) const {
+  const double norm = std::sqrt(run.sum_of_squares(from, 0, layout.padded_size(variable)));
+  return update_rules::norm_clip_scale(norm, *options_.clipnorm);
+}
+
 double FusedUpdate::State::global_scale(const Post* posts, bool full) const {
   if (!options_.global_clipnorm) return 1;
   double squares = 0;
@@ -149,10 +167,8 @@ void FusedUpdate::State::update_replica(const Post* posts, int replica, const Ru
       std::all_of(posts, posts + layout.replicas(), [](const Post& post) { return post.full; });
   const double scale = global_scale(posts, full);
   for (const UpdateRun& run : layout.runs()) {
-    update_rules::UpdateOptions how;
+    update_rules::UpdateOptions how = update_options(run, weight_decay);
     how.gradient_scale = scale;
-    if (options_.clipvalue) how.clip_value = *options_.clipvalue;
-    how.weight_decay = run.decays ? weight_decay : 0;
     if (full && !options_.clipnorm) {
       run.update(rule, sources(posts, run.members.front()), replica, layout.slice(run, replica), 0,
                  how);
@@ -163,8 +179,7 @@ void FusedUpdate::State::update_replica(const Post* posts, int replica, const Ru
       if (from.empty()) continue;
       const std::size_t begin = layout.offset_in_run(v);
       if (options_.clipnorm) {
-        const double norm = std::sqrt(run.sum_of_squares(from, 0, layout.padded_size(v)));
-        how.gradient_scale = update_rules::norm_clip_scale(norm, *options_.clipnorm);
+        how.gradient_scale = norm_scale(run, from, v);
       }
       const Range mine =
           layout.slice(run, replica).intersect({begin, begin + layout.padded_size(v)});
@@ -238,16 +253,12 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
   for (std::size_t v = 0; v < reduced->size(); ++v) {
     if (post.gradients[v] == nullptr) continue;
     const UpdateRun& run = layout.run_of(v);
-    update_rules::UpdateOptions how;
-    how.weight_decay = run.decays ? weight_decay : 0;
-    if (options_.clipvalue) how.clip_value = *options_.clipvalue;
+    update_rules::UpdateOptions how = update_options(run, weight_decay);
     if (options_.global_clipnorm) {
       how.gradient_scale =
           update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
     } else if (options_.clipnorm) {
-      how.gradient_scale = update_rules::norm_clip_scale(
-          std::sqrt(run.sum_of_squares({post.gradients[v]}, 0, layout.padded_size(v))),
-          *options_.clipnorm);
+      how.gradient_scale = norm_scale(run, {post.gradients[v]}, v);
     }
     const std::size_t begin = layout.offset_in_run(v);
     run.update(rule, {post.gradients[v]}, replica, {begin, begin + layout.padded_size(v)}, begin,
