@@ -74,6 +74,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   DType dtype() const { return dtype_; }
   std::size_t element_size() const { return element_size_; }
   int replicas() const { return static_cast<int>(parameters_.size()); }
+  bool shares_parameters() const { return parameters_.size() < buffers_.size(); }
 
   /// Place for `numel` elements, in elements; nullopt if the arena is full. Always a multiple of
   /// 64 bytes, and so is the distance to the next one: ranges made one after the other touch.

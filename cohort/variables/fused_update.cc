@@ -4,9 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "cohort/base/check.h"
@@ -14,8 +12,8 @@
 #include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/update_rules/update.h"
 #include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/internal/clipped_update.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
 
@@ -25,12 +23,10 @@ using update_rules::Rule;
 
 namespace {
 
-/// What a replica shows to the others at the merge point; a line of its own.
-struct alignas(64) Post {
-  uint64_t stamp = 0;                       // the replica's epoch behind the meeting
-  bool full = false;                        // has a gradient for every variable
-  std::vector<const std::byte*> gradients;  // per variable; null: none
-};
+// A post is never written while another replica still reads it: an update passes at most two
+// meetings before its last read, so if the next one's stamp is not one or two higher, all have met
+// since.
+constexpr uint64_t kPostSets = 3;
 
 ReplicaGroup* meeting_group() {
   ReplicaGroup* group = current_replica_group();
@@ -42,40 +38,36 @@ ReplicaGroup* meeting_group() {
 class FusedUpdate::State {
  public:
   State(std::vector<Variable> variables, FusedUpdateOptions options)
-      : layout(std::move(variables), options), options_(std::move(options)) {
-    for (std::size_t r = 0; r < 2 * static_cast<std::size_t>(layout.replicas()); ++r) {
-      posts_.emplace_back();
-      posts_.back().gradients.resize(layout.variables().size());
-    }
+      : layout(std::move(variables), options), update_(layout, std::move(options)) {
+    const auto replicas = static_cast<std::size_t>(layout.replicas());
+    posts_.assign(kPostSets * replicas, Post(layout.variables().size()));
+    own_posts_.assign(replicas, Post(layout.variables().size()));
   }
 
   void apply(const Gradients& gradients, const Rule& rule, double weight_decay);
   void apply_reduced(const Gradients& gradients, const Rule& rule, double weight_decay,
                      CrossDeviceOps& ops);
+  void apply_own(const Gradients& gradients, const Rule& rule, double weight_decay);
+
+  void check_context() const;
 
   UpdateLayout layout;
 
  private:
-  using Sources = UpdateRun::Sources;
-
+  /// `stamp` 0: no other replica reads the post.
   void fill_post(Post& post, const Gradients& gradients, uint64_t stamp);
   void put_gradient(Post& post, const GradientAndVariable& pair, std::size_t index,
                     GradientLease& lease);
-  void check_posts(const Post* posts, int replica) const;
-  Sources sources(const Post* posts, std::size_t variable) const;
-  /// What clipvalue and weight decay make of a run; scales by norms come on top.
-  update_rules::UpdateOptions update_options(const UpdateRun& run, double weight_decay) const;
-  /// clipnorm of one variable, as a factor.
-  double norm_scale(const UpdateRun& run, const Sources& from, std::size_t variable) const;
-  double global_scale(const Post* posts, bool full) const;
-  void update_replica(const Post* posts, int replica, const Rule& rule, double weight_decay);
+  static void check_posts(Posts posts, int replica);
+  void bump_versions(Posts posts, int replica);
+  /// Under the sharded schedule: makes the copies whole.
+  void join_slices(int replica, ReplicaGroup* group);
   void push_own_slice(int replica);
-  void bump_versions(const Post* posts, int replica);
+  void split_slots();
 
-  const FusedUpdateOptions options_;
-  // [parity of the epoch][replica]. Two calls have at least one meeting between them, or their
-  // epochs differ by one: a post is never written while another replica still reads it.
-  std::vector<Post> posts_;
+  ClippedUpdate update_;
+  std::vector<Post> posts_;      // [stamp % kPostSets][replica]
+  std::vector<Post> own_posts_;  // [replica]
 };
 
 void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pair,
@@ -106,85 +98,20 @@ void FusedUpdate::State::fill_post(Post& post, const Gradients& gradients, uint6
     ++found;
   }
   post.full = found == layout.variables().size();
-  if (lease && meeting_group() != nullptr) {
-    for (const UpdateRun& run : layout.runs()) {
-      if (GradientBuffer* buffer = lease->find(run.arena.get())) buffer->readable_until = stamp;
+  if (!lease || stamp == 0 || meeting_group() == nullptr) return;
+  for (const UpdateRun& run : layout.runs()) {
+    if (GradientBuffer* buffer = lease->find(run.arena.get())) {
+      buffer->readable_until = stamp + (update_.shares_norm() ? 1 : 0);
     }
   }
 }
 
-void FusedUpdate::State::check_posts(const Post* posts, int replica) const {
-  for (int r = 0; r < layout.replicas(); ++r) {
-    COHORT_CHECK_STATE(posts[r].stamp == posts[replica].stamp,
+void FusedUpdate::State::check_posts(Posts posts, int replica) {
+  for (std::size_t r = 0; r < posts.size(); ++r) {
+    COHORT_CHECK_STATE(posts[r].stamp == posts[static_cast<std::size_t>(replica)].stamp,
                        "[optimizer.apply_gradients] expected every replica to apply the same "
                        "optimizer here, got another one on replica ",
                        r);
-  }
-}
-
-FusedUpdate::State::Sources FusedUpdate::State::sources(const Post* posts,
-                                                        std::size_t variable) const {
-  Sources out;
-  for (int r = 0; r < layout.replicas(); ++r) {
-    if (posts[r].gradients[variable] != nullptr) out.push_back(posts[r].gradients[variable]);
-  }
-  return out;
-}
-
-update_rules::UpdateOptions FusedUpdate::State::update_options(const UpdateRun& run,
-                                                               double weight_decay) const {
-  update_rules::UpdateOptions how;
-  if (options_.clipvalue) how.clip_value = *options_.clipvalue;
-  how.weight_decay = run.decays ? weight_decay : 0;
-  return how;
-}
-
-double FusedUpdate::State::norm_scale(const UpdateRun& run, const Sources& from,
-                                      std::size_t variable) const {
-  const double norm = std::sqrt(run.sum_of_squares(from, 0, layout.padded_size(variable)));
-  return update_rules::norm_clip_scale(norm, *options_.clipnorm);
-}
-
-double FusedUpdate::State::global_scale(const Post* posts, bool full) const {
-  if (!options_.global_clipnorm) return 1;
-  double squares = 0;
-  for (const UpdateRun& run : layout.runs()) {
-    if (full) {
-      squares += run.sum_of_squares(sources(posts, run.members.front()), 0, run.size);
-      continue;
-    }
-    for (const std::size_t v : run.members) {
-      const Sources from = sources(posts, v);
-      if (!from.empty()) squares += run.sum_of_squares(from, 0, layout.padded_size(v));
-    }
-  }
-  return update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
-}
-
-void FusedUpdate::State::update_replica(const Post* posts, int replica, const Rule& rule,
-                                        double weight_decay) {
-  const bool full =
-      std::all_of(posts, posts + layout.replicas(), [](const Post& post) { return post.full; });
-  const double scale = global_scale(posts, full);
-  for (const UpdateRun& run : layout.runs()) {
-    update_rules::UpdateOptions how = update_options(run, weight_decay);
-    how.gradient_scale = scale;
-    if (full && !options_.clipnorm) {
-      run.update(rule, sources(posts, run.members.front()), replica, layout.slice(run, replica), 0,
-                 how);
-      continue;
-    }
-    for (const std::size_t v : run.members) {
-      const Sources from = sources(posts, v);
-      if (from.empty()) continue;
-      const std::size_t begin = layout.offset_in_run(v);
-      if (options_.clipnorm) {
-        how.gradient_scale = norm_scale(run, from, v);
-      }
-      const Range mine =
-          layout.slice(run, replica).intersect({begin, begin + layout.padded_size(v)});
-      run.update(rule, from, replica, mine, begin, how);
-    }
   }
 }
 
@@ -201,13 +128,20 @@ void FusedUpdate::State::push_own_slice(int replica) {
   }
 }
 
-void FusedUpdate::State::bump_versions(const Post* posts, int replica) {
+void FusedUpdate::State::join_slices(int replica, ReplicaGroup* group) {
+  if (group == nullptr || layout.schedule() != UpdateSchedule::kSharded) return;
+  // Between the meetings nobody reads parameters but for its own slice: behind the second one
+  // every copy is whole, and its replica may write it.
+  if (!layout.shares_parameters()) push_own_slice(replica);
+  group->barrier();
+}
+
+void FusedUpdate::State::bump_versions(Posts posts, int replica) {
   // Written through raw pointers: a backward pass over changed weights must be LibTorch's error.
   const auto& variables = layout.variables();
   for (std::size_t v = 0; v < variables.size(); ++v) {
-    const bool written = std::any_of(posts, posts + layout.replicas(), [v](const Post& post) {
-      return post.gradients[v] != nullptr;
-    });
+    const bool written = std::any_of(
+        posts.begin(), posts.end(), [v](const Post& post) { return post.gradients[v] != nullptr; });
     if (written)
       variables[v].impl().component(replica).tensor.unsafeGetTensorImpl()->bump_version();
   }
@@ -218,18 +152,15 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
   const uint64_t stamp = group != nullptr ? group->epoch(replica) + 1 : 1;
-  Post* posts = posts_.data() + (stamp % 2) * static_cast<std::size_t>(layout.replicas());
-  fill_post(posts[replica], gradients, stamp);
+  const auto replicas = static_cast<std::size_t>(layout.replicas());
+  Post* first = posts_.data() + (stamp % kPostSets) * replicas;
+  fill_post(first[replica], gradients, stamp);
   if (group != nullptr) group->barrier();
+  const Posts posts(first, replicas);
   check_posts(posts, replica);
-  update_replica(posts, replica, rule, weight_decay);
+  update_.run(posts, replica, group, rule, weight_decay);
   bump_versions(posts, replica);
-  if (group != nullptr && layout.schedule() == UpdateSchedule::kSharded) {
-    // Between the meetings nobody reads parameters but for its own slice: behind the second one
-    // every copy is whole, and its replica may write it.
-    push_own_slice(replica);
-    group->barrier();
-  }
+  join_slices(replica, group);
 }
 
 void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& rule,
@@ -237,43 +168,48 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
   const FlushDenormals flush;
   const auto reduced = reduce_gradients(layout, gradients, ops);
   const int replica = std::max(0, current_replica());
-  Post post;
-  post.gradients.resize(layout.variables().size());
+  Post post(layout.variables().size());
   std::vector<Tensor> keep;
-  double squares = 0;
   for (std::size_t v = 0; v < reduced->size(); ++v) {
     if ((*reduced)[v].size() == 0) continue;
     const Gradient& gradient = (*reduced)[v][(*reduced)[v].size() > 1 ? replica : 0];
     keep.push_back(layout.pad(v, gradient.as_tensor()));
     post.gradients[v] = static_cast<const std::byte*>(keep.back().const_data_ptr());
-    if (options_.global_clipnorm) {
-      squares += layout.run_of(v).sum_of_squares({post.gradients[v]}, 0, layout.padded_size(v));
-    }
   }
-  for (std::size_t v = 0; v < reduced->size(); ++v) {
-    if (post.gradients[v] == nullptr) continue;
-    const UpdateRun& run = layout.run_of(v);
-    update_rules::UpdateOptions how = update_options(run, weight_decay);
-    if (options_.global_clipnorm) {
-      how.gradient_scale =
-          update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
-    } else if (options_.clipnorm) {
-      how.gradient_scale = norm_scale(run, {post.gradients[v]}, v);
-    }
-    const std::size_t begin = layout.offset_in_run(v);
-    run.update(rule, {post.gradients[v]}, replica, {begin, begin + layout.padded_size(v)}, begin,
-               how);
-    layout.variables()[v].impl().component(replica).tensor.unsafeGetTensorImpl()->bump_version();
-  }
+  const Posts posts(&post, 1);
+  update_.run(posts, replica, nullptr, rule, weight_decay);
+  bump_versions(posts, replica);
+  join_slices(replica, meeting_group());
 }
 
-FusedUpdate::FusedUpdate(std::vector<Variable> variables, FusedUpdateOptions options)
-    : state_(std::make_unique<State>(std::move(variables), std::move(options))) {}
-FusedUpdate::~FusedUpdate() = default;
+void FusedUpdate::State::split_slots() {
+  ReplicaGroup* group = meeting_group();
+  if (group == nullptr || layout.schedule() == UpdateSchedule::kPull) return;
+  static const char tag = 0;
+  group->merge(&tag, this, [&](std::span<const void* const> updates) {
+    for (const void* other : updates) {
+      COHORT_CHECK_STATE(other == this,
+                         "[optimizer.apply_gradients] expected every replica to apply the same "
+                         "optimizer here, got another one");
+    }
+    layout.split_slots();
+    return std::shared_ptr<void>();
+  });
+}
 
-void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
-  const at::NoGradGuard no_grad;
-  const UpdateLayout& layout = state_->layout;
+void FusedUpdate::State::apply_own(const Gradients& gradients, const Rule& rule,
+                                   double weight_decay) {
+  const FlushDenormals flush;
+  split_slots();
+  const int replica = std::max(0, current_replica());
+  Post& post = own_posts_[static_cast<std::size_t>(replica)];
+  fill_post(post, gradients, 0);
+  const Posts posts(&post, 1);
+  update_.run(posts, replica, nullptr, rule, weight_decay);
+  bump_versions(posts, replica);
+}
+
+void FusedUpdate::State::check_context() const {
   COHORT_CHECK_STATE(layout.replicas() == 1 || current_replica() >= 0,
                      "[optimizer.apply_gradients] expected to be inside strategy.run, got "
                      "cross-replica context of a strategy with ",
@@ -282,11 +218,32 @@ void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double wei
                      "[optimizer.apply_gradients] expected a replica of the variables' strategy (",
                      layout.replicas(), " replicas), got one of a strategy with ",
                      current_replica_count());
-  if (CrossDeviceOps* ops = layout.cross_device_ops()) {
+}
+
+FusedUpdate::FusedUpdate(std::vector<Variable> variables, FusedUpdateOptions options)
+    : state_(std::make_unique<State>(std::move(variables), std::move(options))) {}
+FusedUpdate::~FusedUpdate() = default;
+
+void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
+  const at::NoGradGuard no_grad;
+  state_->check_context();
+  if (CrossDeviceOps* ops = state_->layout.cross_device_ops()) {
     state_->apply_reduced(gradients, rule, weight_decay, *ops);
   } else {
     state_->apply(gradients, rule, weight_decay);
   }
+}
+
+void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double weight_decay) {
+  const at::NoGradGuard no_grad;
+  state_->check_context();
+  if (state_->layout.shares_parameters() && state_->layout.replicas() > 1) {
+    throw Unimplemented(
+        "[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
+        "skip_gradients_aggregation for variables that all replicas share one copy of: what one "
+        "replica alone applies would change it for all; leave it out, or use MirroredStrategy");
+  }
+  state_->apply_own(gradients, rule, weight_decay);
 }
 
 const std::vector<Variable>& FusedUpdate::variables() const { return state_->layout.variables(); }

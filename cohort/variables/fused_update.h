@@ -7,7 +7,8 @@
 //   update.apply(tape.gradient(loss, variables), update_rules::adam_step(config, iteration));
 //
 // Between replicas it is one meeting before anything is written, and under the sharded schedule
-// (see UpdateSchedule) a second one when each replica has copied its slice to the others.
+// (see UpdateSchedule) a second one when each replica has copied its slice to the others. Replicas
+// that share one copy of the parameters update a slice each, and nothing is to be copied.
 #pragma once
 
 #include <memory>
@@ -45,9 +46,16 @@ class FusedUpdate {
   ///         FailedPrecondition cross-replica with several replicas, or if replicas differ.
   void apply(const Gradients& gradients, const update_rules::Rule& rule, double weight_decay = 0);
 
+  /// Applies the rule to the calling replica's copies with its own gradients alone: copies and
+  /// slots of the replicas part, and later apply() uses each replica's own slots.
+  /// Order: a merge point at the first call, where slots become one set per replica; then none.
+  /// Errors: as apply(); Unimplemented where replicas share the parameters.
+  void apply_own(const Gradients& gradients, const update_rules::Rule& rule,
+                 double weight_decay = 0);
+
   const std::vector<Variable>& variables() const;
   int slot_count() const;
-  /// A slot's value in the variable's shape; a copy. Cross-replica.
+  /// A slot's value in the variable's shape; a copy, of replica 0's. Cross-replica.
   Tensor slot(std::size_t variable, int slot) const;
   /// Writes every copy of a slot. Cross-replica.
   void set_slot(std::size_t variable, int slot, const Tensor& value);

@@ -192,9 +192,13 @@ TEST(FusedUpdate, GradientsOfDeadVariablesLeaveNoTrace) {
 }
 
 TEST(FusedUpdate, AReplicaMayWriteItsCopyRightBehind) {
-  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+  using S = UpdateSchedule;
+  for (const auto& [schedule, norm] : {std::pair(S::kSharded, false), std::pair(S::kSharded, true),
+                                       std::pair(S::kPull, false), std::pair(S::kPull, true)}) {
     Rig s(2, schedule);
-    FusedUpdate update(s.variables);
+    FusedUpdateOptions options;
+    if (norm) options.global_clipnorm = 1;
+    FusedUpdate update(s.variables, options);
     for (int step = 0; step < 50; ++step) {
       s.group.run([&](int r) {
         for (int inner = 0; inner < 4; ++inner) {
@@ -208,6 +212,65 @@ TEST(FusedUpdate, AReplicaMayWriteItsCopyRightBehind) {
       EXPECT_EQ(to_vector<float>(parts[0].value()), to_vector<float>(parts[1].value()));
     }
   }
+}
+
+// What a world of one replica makes of replica r's gradients.
+std::vector<float> train_alone(int r, int steps) {
+  Rig s(1, UpdateSchedule::kPull);
+  FusedUpdate update(s.variables, {.slot_initial = {0, 0}, .global_clipnorm = 2});
+  for (int step = 0; step < steps; ++step) {
+    update.apply(s.gradients(r, step), adam_step(AdamConfig{.learning_rate = 0.01}, step + 1),
+                 0.001);
+  }
+  return to_vector<float>(s.variables[2].value());
+}
+
+TEST(FusedUpdate, OwnGradientsPartTheReplicas) {
+  std::vector<std::vector<float>> mixed;
+  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+    Rig s(2, schedule);
+    FusedUpdate update(s.variables, {.slot_initial = {0, 0}, .global_clipnorm = 2});
+    const auto apply = [&](int r, int step, bool own) {
+      const auto rule = adam_step(AdamConfig{.learning_rate = 0.01}, step + 1);
+      if (own) {
+        update.apply_own(s.gradients(r, step), rule, 0.001);
+      } else {
+        update.apply(s.gradients(r, step), rule, 0.001);
+      }
+    };
+    s.group.run([&](int r) {
+      for (int step = 0; step < 5; ++step) apply(r, step, true);
+    });
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(to_vector<float>(s.variables[2].impl().component(r).tensor), train_alone(r, 5));
+    }
+    // Summed from here on, each with the slots that it has.
+    s.group.run([&](int r) {
+      for (int step = 5; step < 8; ++step) apply(r, step, step == 6);
+    });
+    for (int r = 0; r < 2; ++r) {
+      mixed.push_back(to_vector<float>(s.variables[2].impl().component(r).tensor));
+    }
+    EXPECT_THROW(update.apply_own(s.gradients(0, 0), adam_step({}, 1)), FailedPrecondition);
+  }
+  EXPECT_EQ(mixed[0], mixed[2]);
+  EXPECT_EQ(mixed[1], mixed[3]);
+  EXPECT_NE(mixed[0], mixed[1]);
+}
+
+TEST(FusedUpdate, OwnGradientsFirstTakeTheSlotsAlong) {
+  std::vector<std::vector<float>> got;
+  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+    Rig s(2, schedule);
+    FusedUpdate update(s.variables, {.slot_initial = {0.1}});
+    s.group.run([&](int r) {
+      const update_rules::AdagradStep rule{.learning_rate = 0.1};
+      update.apply(s.gradients(r, 0), rule);
+      update.apply_own(s.gradients(r, 1), rule);
+    });
+    got.push_back(to_vector<float>(s.variables[0].impl().component(1).tensor));
+  }
+  EXPECT_EQ(got[0], got[1]);
 }
 
 TEST(FusedUpdate, AThrowBehindTheUpdateLeavesEqualCopies) {

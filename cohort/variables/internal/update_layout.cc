@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "cohort/base/check.h"
@@ -40,6 +41,14 @@ void update_run(const UpdateRun& run, const update_rules::Rule& rule,
 }
 
 template <class T>
+void block_squares(const UpdateRun& run, const UpdateRun::Sources& sources, std::size_t first,
+                   std::span<double> out) {
+  c10::SmallVector<const T*, 8> from;
+  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
+  update_rules::block_square_sums<T>({from.data(), from.size()}, run.size, first, out);
+}
+
+template <class T>
 double squares(const UpdateRun::Sources& sources, std::size_t begin, std::size_t end) {
   c10::SmallVector<const T*, 8> from;
   for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
@@ -64,6 +73,15 @@ double UpdateRun::sum_of_squares(const Sources& sources, std::size_t begin, std:
                                     : squares<double>(sources, begin, end);
 }
 
+void UpdateRun::block_square_sums(const Sources& sources, std::size_t first,
+                                  std::span<double> out) const {
+  if (arena->dtype() == kFloat32) {
+    block_squares<float>(*this, sources, first, out);
+  } else {
+    block_squares<double>(*this, sources, first, out);
+  }
+}
+
 UpdateLayout::UpdateLayout(std::vector<Variable> variables, const FusedUpdateOptions& options)
     : variables_(std::move(variables)), slot_count_(static_cast<int>(options.slot_initial.size())) {
   check_variables();
@@ -72,7 +90,7 @@ UpdateLayout::UpdateLayout(std::vector<Variable> variables, const FusedUpdateOpt
   if (!variables_.empty()) {
     strategy_ = dynamic_cast<const LocalVariables*>(variables_[0].impl().creator());
     COHORT_CHECK(strategy_ != nullptr, "variables of an unknown kind");
-    schedule_ = strategy_->options().schedule;
+    schedule_ = choose_schedule();
   }
   for (std::size_t v = 0; v < variables_.size(); ++v) index_[&variables_[v].impl()] = v;
   make_runs(decays);
@@ -134,6 +152,16 @@ void UpdateLayout::make_runs(const std::vector<bool>& decays) {
   }
 }
 
+bool UpdateLayout::shares_parameters() const {
+  return !variables_.empty() && variables_[0].impl().arena()->shares_parameters();
+}
+
+UpdateSchedule UpdateLayout::choose_schedule() const {
+  // One copy: each replica updates its slice of it.
+  if (shares_parameters()) return UpdateSchedule::kSharded;
+  return cross_device_ops() != nullptr ? UpdateSchedule::kPull : strategy_->options().schedule;
+}
+
 void UpdateLayout::make_slots(const std::vector<double>& initial) {
   const int copies = schedule_ == UpdateSchedule::kSharded ? 1 : replicas();
   for (UpdateRun& run : runs_) {
@@ -149,6 +177,20 @@ void UpdateLayout::make_slots(const std::vector<double>& initial) {
       }
     }
   }
+}
+
+void UpdateLayout::split_slots() {
+  for (UpdateRun& run : runs_) {
+    while (static_cast<int>(run.slots.size()) < replicas()) {
+      auto& copy = run.slots.emplace_back();
+      for (const auto& slot : run.slots.front()) {
+        copy.push_back(std::make_unique<Region>(run.size * run.element_size));
+        copy.back()->make_usable();
+        std::memcpy(copy.back()->data(), slot->data(), run.size * run.element_size);
+      }
+    }
+  }
+  schedule_ = UpdateSchedule::kPull;
 }
 
 std::size_t UpdateLayout::index_of(const Variable& variable, std::size_t hint) const {

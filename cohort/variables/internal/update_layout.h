@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -49,9 +50,11 @@ struct UpdateRun {
   void update(const update_rules::Rule& rule, const Sources& sources, int replica, Range range,
               std::size_t sources_begin, const update_rules::UpdateOptions& how) const;
   double sum_of_squares(const Sources& sources, std::size_t begin, std::size_t end) const;
+  /// Sums of squares of the blocks from `first` on; sources point at the run's first element.
+  void block_square_sums(const Sources& sources, std::size_t first, std::span<double> out) const;
 };
 
-/// Threads: immutable but for slots' contents.
+/// Threads: immutable but for slots' contents and split_slots().
 class UpdateLayout {
  public:
   UpdateLayout(std::vector<Variable> variables, const FusedUpdateOptions& options);
@@ -60,6 +63,11 @@ class UpdateLayout {
   const std::vector<UpdateRun>& runs() const { return runs_; }
   int replicas() const { return strategy_ ? strategy_->replicas() : 1; }
   UpdateSchedule schedule() const { return schedule_; }
+  /// All replicas read one copy of the parameters.
+  bool shares_parameters() const;
+  /// Gives every replica slots of its own, which start equal, and the pull schedule from now on.
+  /// While all replicas wait.
+  void split_slots();
   CrossDeviceOps* cross_device_ops() const {
     return strategy_ ? strategy_->options().cross_device_ops.get() : nullptr;
   }
@@ -87,6 +95,7 @@ class UpdateLayout {
   void check_variables() const;
   std::vector<std::size_t> arena_order() const;
   void make_runs(const std::vector<bool>& decays);
+  UpdateSchedule choose_schedule() const;
   void make_slots(const std::vector<double>& initial);
   Tensor slot_view(std::size_t variable, std::size_t copy, int slot) const;
 
