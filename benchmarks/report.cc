@@ -40,16 +40,21 @@ std::vector<double> times_in(const Entry& entry, State state) {
   return wanted.empty() ? all : wanted;
 }
 
+// A median of one or two pairs says nothing: then pairs whose halves saw the same state count, then
+// all.
 std::vector<double> paired_ratios(const Entry& entry, const Entry& subject, State state) {
-  std::vector<double> wanted, all;
+  constexpr std::size_t kEnough = 3;
+  std::vector<double> wanted, alike, all;
   for (const Sample& theirs : entry.samples) {
     for (const Sample& ours : subject.samples) {
       if (ours.round != theirs.round) continue;
       all.push_back(theirs.us / ours.us);
+      if (ours.state == theirs.state) alike.push_back(all.back());
       if (ours.state == state && theirs.state == state) wanted.push_back(all.back());
     }
   }
-  return wanted.empty() ? all : wanted;
+  if (wanted.size() >= kEnough) return wanted;
+  return alike.size() >= kEnough ? alike : all;
 }
 
 std::string number(double value, const char* format) {

@@ -65,10 +65,11 @@ struct CaseResult {
   std::vector<Entry> entries;
 };
 
-/// Steps of the proof that all do the same work. After some twenty, the last bits of float32 have
-/// grown to 1e-4 of the loss, whoever computes.
+/// Steps of the proof that all do the same work. Adam with a small epsilon turns last bits of
+/// float32 into steps of full size: after 11 steps losses differ by up to 1.4e-4 (XLA at 256 rows).
+/// Other work (another rate, epsilon, or weights) shows in the second or third digit.
 inline constexpr int kProofSteps = 11;
-inline constexpr double kProofTolerance = 1e-4;
+inline constexpr double kProofTolerance = 5e-4;
 
 /// Starts contenders as cases need them, keeps them running from case to case.
 class Runner {
