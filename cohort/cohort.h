@@ -8,6 +8,7 @@
 #include "cohort/data/catalog.h"
 #include "cohort/data/dataset.h"
 #include "cohort/gradients/gradient_tape.h"
+#include "cohort/gradients/leaf_gradients.h"
 #include "cohort/keras/keras.h"
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/memory.h"

@@ -74,9 +74,9 @@ Gradient collect(const Variable& variable, const Tensor& from_engine) {
   if (!slot.open) return from_engine;
   if (!slot.written && !from_engine.defined()) return {};
   Tensor view = slot.view;
-  if (from_engine.defined()) {
+  if (from_engine.defined() && !from_engine.is_same(view)) {
     const at::NoGradGuard no_grad;
-    if (slot.written) {
+    if (slot.written && !slot.summed) {
       view.add_(from_engine);
     } else {
       view.copy_(from_engine);

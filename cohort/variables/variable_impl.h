@@ -18,6 +18,7 @@ struct GradientSlot {
   Tensor view;           ///< The variable's place in the gradient buffer of this pass.
   bool open = false;     ///< A pass asks for this variable: nodes write into `view`.
   bool written = false;  ///< Something was written in this pass: later writes add.
+  bool summed = false;   ///< `view` has the engine's part, too (see Component::adopt).
 };
 
 /// One replica's copy of a variable. Threads: bound to its replica's thread.
@@ -29,6 +30,11 @@ struct Component {
 
   /// This variable's view of `buffer`, made once per buffer.
   const Tensor& gradient_view(const std::shared_ptr<ArenaRange>& range, GradientBuffer& buffer);
+  /// Makes `leaf` the component's tensor: it takes over the memory and keeps its identity, so that
+  /// whoever holds it (a torch::nn::Module) computes with the component. What it held is lost; a
+  /// hook puts its gradients into the slot. Replicas must be at rest.
+  /// Errors: InvalidArgument unless it is a leaf of the same shape and type.
+  void adopt(const Tensor& leaf);
 };
 
 enum class Write { kAssign, kAdd, kSub };

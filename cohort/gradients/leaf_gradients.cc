@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/gradients/leaf_gradients.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort {
+namespace {
+
+using Span = std::span<const Variable>;
+
+void check_replica(const char* operation, Span variables) {
+  for (const Variable& v : variables) {
+    const int components = v.impl().component_count();
+    COHORT_CHECK_STATE(components == 1 || current_replica() >= 0, "[", operation,
+                       "] expected to be inside strategy.run for \"", v.name(), "\", which has ",
+                       components, " components, got cross-replica context");
+    COHORT_CHECK_STATE(current_replica() < 0 || components == current_replica_count(), "[",
+                       operation, "] expected variables made under the scope of this strategy (",
+                       current_replica_count(), " replicas), got \"", v.name(), "\" with ",
+                       components, " components");
+  }
+}
+
+IndexedSlices rows_of(const Tensor& sparse, const Shape& shape) {
+  const Tensor rows = sparse.detach();
+  return {.values = rows._values(), .indices = rows._indices()[0], .dense_shape = shape};
+}
+
+/// `.grad` of all replicas as flat tensors: [variable][replica], empty where no replica has one.
+struct Flats {
+  std::vector<std::vector<Tensor>> of;
+  int64_t total = 0;
+};
+
+Tensor& grad_of(const Variable& v, int replica) {
+  return v.impl().component(replica).tensor.mutable_grad();
+}
+
+// One contiguous tensor without history, which the reduction may write.
+Tensor flat_grad(const Variable& v, int replica) {
+  Tensor& grad = grad_of(v, replica);
+  if (!grad.defined()) {
+    grad = at::zeros_like(v.impl().component(replica).tensor.detach());
+  } else if (grad.is_sparse()) {
+    throw Unimplemented(str_cat("[all_reduce_grad] expected a dense .grad of \"", v.name(),
+                                "\", got a sparse one; use a dense embedding, or an optimizer of "
+                                "keras with gradients_of()"));
+  } else if (!grad.is_contiguous() || grad.requires_grad()) {
+    grad = grad.detach().clone(at::MemoryFormat::Contiguous);
+  }
+  return grad.view({-1});
+}
+
+std::shared_ptr<Flats> collect(Span variables, int replicas) {
+  const at::NoGradGuard no_grad;
+  auto flats = std::make_shared<Flats>();
+  for (const Variable& v : variables) {
+    bool any = false;
+    for (int r = 0; r < replicas; ++r) any = any || grad_of(v, r).defined();
+    std::vector<Tensor> all;
+    for (int r = 0; any && r < replicas; ++r) all.push_back(flat_grad(v, r));
+    if (any) flats->total += v.impl().numel();
+    flats->of.push_back(std::move(all));
+  }
+  return flats;
+}
+
+void reduce_range(const std::vector<Tensor>& all, int64_t begin, int64_t size, ReduceOp op) {
+  Tensor sum = all[0].narrow(0, begin, size);
+  for (std::size_t r = 1; r < all.size(); ++r) sum.add_(all[r].narrow(0, begin, size));
+  if (op == ReduceOp::kMean) sum.div_(static_cast<double>(all.size()));
+  for (std::size_t r = 1; r < all.size(); ++r) all[r].narrow(0, begin, size).copy_(sum);
+}
+
+}  // namespace
+
+Gradients gradients_of(Span variables) {
+  check_replica("gradients_of", variables);
+  const at::NoGradGuard no_grad;
+  auto lease = std::make_shared<internal::GradientLease>();
+  std::vector<GradientAndVariable> pairs;
+  pairs.reserve(variables.size());
+  for (const Variable& v : variables) {
+    const Tensor grad = v.grad();
+    pairs.push_back({{}, v});
+    if (!grad.defined()) continue;
+    if (grad.is_sparse() && grad.sparse_dim() == 1) {
+      pairs.back().gradient = rows_of(grad, v.shape());
+    } else if (v.impl().arena() != nullptr) {
+      Tensor slot = lease->view(v.impl());
+      slot.copy_(grad.is_sparse() ? grad.to_dense() : grad);
+      pairs.back().gradient = slot;
+    } else {
+      pairs.back().gradient = grad.detach().clone();
+    }
+  }
+  return {std::move(pairs), std::move(lease)};
+}
+
+void zero_grad(Span variables) {
+  check_replica("zero_grad", variables);
+  for (const Variable& v : variables) v.impl().local_component().tensor.mutable_grad().reset();
+}
+
+void all_reduce_grad(Span variables, ReduceOp op) {
+  check_replica("all_reduce_grad", variables);
+  COHORT_CHECK_ARG(op == ReduceOp::kSum || op == ReduceOp::kMean,
+                   "[all_reduce_grad] expected sum or mean, got ", reduce_op_name(op));
+  internal::ReplicaGroup* group = internal::current_replica_group();
+  if (group == nullptr || group->size() == 1) return;
+  static const char tag = 0;
+  const auto flats = std::static_pointer_cast<Flats>(
+      group->merge(&tag, &variables, [&](std::span<const void* const> all) {
+        for (const void* other : all) {
+          COHORT_CHECK_STATE(std::ranges::equal(*static_cast<const Span*>(other), variables),
+                             "[all_reduce_grad] expected the same variables on every replica, got "
+                             "others");
+        }
+        return std::shared_ptr<void>(collect(variables, group->size()));
+      }));
+  // Each replica reduces its share of all elements, for everybody.
+  const at::NoGradGuard no_grad;
+  const int64_t replica = current_replica();
+  const int64_t mine = flats->total * replica / group->size();
+  const int64_t end = flats->total * (replica + 1) / group->size();
+  int64_t start = 0;
+  for (const std::vector<Tensor>& tensors : flats->of) {
+    if (tensors.empty()) continue;
+    const int64_t begin = std::max(mine, start);
+    const int64_t size = std::min(end, start + tensors[0].numel()) - begin;
+    if (size > 0) reduce_range(tensors, begin - start, size, op);
+    start += tensors[0].numel();
+  }
+  group->barrier();
+}
+
+}  // namespace cohort

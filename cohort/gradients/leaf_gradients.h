@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For code that calls loss.backward(): what it left in `.grad` of the variables, for optimizers.
+//
+//   strategy.run([&](const Tensor& x, const Tensor& y) {
+//     Tensor loss = compute_average_loss(loss_fn(y, model(x)), {...});
+//     loss.backward();                                                    // adds to .grad
+//     optimizer.apply_gradients(gradients_of(model.trainable_variables()));
+//     zero_grad(model.trainable_variables());
+//   }, batch);
+//
+// tape.gradient needs neither the copy nor zero_grad; `.grad` is the way of LibTorch's own
+// programs.
+#pragma once
+
+#include <span>
+
+#include "cohort/collectives/options.h"
+#include "cohort/variables/gradients.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort {
+
+/// This replica's `.grad` of each variable, copied to where optimizers read gradients; `.grad`
+/// stays the caller's, whatever he does to it next. An undefined one is none, a sparse one
+/// IndexedSlices. Errors: FailedPrecondition for variables of a strategy with another number of
+/// replicas, or in
+///         cross-replica context of one with several.
+/// Cost: a pass over the gradients.
+Gradients gradients_of(std::span<const Variable> variables);
+
+/// Forgets this replica's `.grad` of each variable, as torch::optim::Optimizer::zero_grad does.
+void zero_grad(std::span<const Variable> variables);
+
+/// Makes `.grad` on every replica the sum or the mean of all replicas', in replica order; a replica
+/// without one counts as zero, a variable without any stays so. What torch::optim steps on then.
+/// Order: a merge point; nothing is written before every replica has come. Does nothing with one
+/// replica.
+/// Errors: InvalidArgument for another reduction; Unimplemented for sparse gradients; else as
+///         gradients_of.
+void all_reduce_grad(std::span<const Variable> variables, ReduceOp op = ReduceOp::kMean);
+
+}  // namespace cohort
