@@ -66,7 +66,8 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
   install_caching_allocator();
   LocalVariablesOptions variables{.devices = options_.devices,
                                   .schedule = UpdateSchedule::kPull,
-                                  .cross_device_ops = options_.cross_device_ops};
+                                  .cross_device_ops = options_.cross_device_ops,
+                                  .group = &group_};
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
   variables_ = std::make_shared<LocalVariables>(std::move(variables));
 }

@@ -82,16 +82,17 @@ void Region::discard(std::size_t offset, std::size_t bytes) {
   if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
 }
 
-std::shared_ptr<Arena> Arena::create(int replicas, DType dtype) {
-  return std::shared_ptr<Arena>(new Arena(replicas, dtype));
+std::shared_ptr<Arena> Arena::create(int replicas, DType dtype, ParameterPlacement placement) {
+  return std::shared_ptr<Arena>(new Arena(replicas, dtype, placement));
 }
 
-Arena::Arena(int replicas, DType dtype)
+Arena::Arena(int replicas, DType dtype, ParameterPlacement placement)
     : dtype_(dtype),
       element_size_(c10::elementSize(dtype)),
       region_bytes_(default_region_bytes()),
       buffers_(static_cast<std::size_t>(replicas)) {
-  while (static_cast<int>(parameters_.size()) < replicas) {
+  const int copies = placement == ParameterPlacement::kCentral ? 1 : replicas;
+  while (static_cast<int>(parameters_.size()) < copies) {
     try {
       parameters_.push_back(std::make_unique<Region>(region_bytes_));
     } catch (const Error&) {
@@ -158,8 +159,8 @@ void Arena::release(int64_t offset, int64_t numel) {
 ArenaRange::~ArenaRange() { arena->release(offset, numel); }
 
 std::byte* Arena::parameter_data(int replica, int64_t offset) const {
-  return parameters_[static_cast<std::size_t>(replica)]->data() +
-         static_cast<std::size_t>(offset) * element_size_;
+  const auto copy = shares_parameters() ? std::size_t{0} : static_cast<std::size_t>(replica);
+  return parameters_[copy]->data() + static_cast<std::size_t>(offset) * element_size_;
 }
 
 std::byte* Arena::gradient_data(const GradientBuffer& buffer, int64_t offset) const {

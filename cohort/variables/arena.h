@@ -42,6 +42,12 @@ class Region {
 
 class Arena;
 
+/// Where the parameters of several replicas lie.
+enum class ParameterPlacement {
+  kMirrored,  ///< Every replica has a copy.
+  kCentral,   ///< One copy, which all replicas read.
+};
+
 /// One replica's gradients, in the layout of its parameters. Threads: bound to its replica; other
 /// replicas read it at merge points.
 struct GradientBuffer {
@@ -69,11 +75,13 @@ struct ArenaRange {
 /// Threads: thread-safe.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  static std::shared_ptr<Arena> create(int replicas, DType dtype);
+  static std::shared_ptr<Arena> create(
+      int replicas, DType dtype, ParameterPlacement placement = ParameterPlacement::kMirrored);
 
   DType dtype() const { return dtype_; }
   std::size_t element_size() const { return element_size_; }
-  int replicas() const { return static_cast<int>(parameters_.size()); }
+  int replicas() const { return static_cast<int>(buffers_.size()); }
+  /// True if parameter_data() is the same memory for every replica; gradients never are.
   bool shares_parameters() const { return parameters_.size() < buffers_.size(); }
 
   /// Place for `numel` elements, in elements; nullopt if the arena is full. Always a multiple of
@@ -84,7 +92,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// `numel` rounded up to the next 64-byte border, in elements.
   int64_t padded(int64_t numel) const;
 
-  /// View of one variable's place among a replica's parameters. Owns: a share of the range.
+  /// View of one variable's place among a replica's parameters; a tensor of its own, with its own
+  /// version counter, also where the memory is shared. Owns: a share of the range.
   Tensor parameter_view(int replica, const std::shared_ptr<ArenaRange>& range, const Shape& shape);
   std::byte* parameter_data(int replica, int64_t offset) const;
 
@@ -97,13 +106,13 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* gradient_data(const GradientBuffer& buffer, int64_t offset) const;
 
  private:
-  Arena(int replicas, DType dtype);
+  Arena(int replicas, DType dtype, ParameterPlacement placement);
   void clean(Region& region, std::size_t begin, std::size_t bytes);
 
   const DType dtype_;
   const std::size_t element_size_;
-  std::size_t region_bytes_;  // constant after construction
-  std::vector<std::unique_ptr<Region>> parameters_;
+  std::size_t region_bytes_;                         // constant after construction
+  std::vector<std::unique_ptr<Region>> parameters_;  // one per copy
 
   std::mutex mutex_;
   int64_t end_ = 0;                   // guarded by mutex_; elements in use from the start

@@ -16,6 +16,8 @@ class CrossDeviceOps;
 
 namespace cohort::internal {
 
+class ReplicaGroup;
+
 /// How replicas share the work of an update; both give the same bits.
 enum class UpdateSchedule {
   kSharded,  ///< Each replica updates a slice and copies it to the others: cores share a cache.
@@ -26,12 +28,18 @@ struct LocalVariablesOptions {
   std::vector<Device> devices = {Device("CPU:0")};  ///< One per replica.
   UpdateSchedule schedule = UpdateSchedule::kSharded;
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};  ///< A user's own: no fused update.
+  /// kCentral: kOnWrite variables have one copy and so one of components(), but a leaf and a
+  /// gradient slot per replica over it; implies kSharded.
+  ParameterPlacement placement = ParameterPlacement::kMirrored;
+  /// Whose replicas use the variables: using them in another group's is an error. Null: those of
+  /// any group of as many replicas. With one replica the variables are plain: all may read them.
+  const ReplicaGroup* group = nullptr;
 };
 
 /// Threads: thread-safe; inside a run, creating is a merge point.
 class LocalVariables : public VariableCreator, public std::enable_shared_from_this<LocalVariables> {
  public:
-  explicit LocalVariables(LocalVariablesOptions options = {}) : options_(std::move(options)) {}
+  explicit LocalVariables(LocalVariablesOptions options = {});
 
   std::shared_ptr<VariableImpl> create(const InitialValue& initial,
                                        const VariableOptions& options) override;
@@ -46,7 +54,7 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
                                            const VariableOptions& options);
   std::shared_ptr<ArenaRange> place(DType dtype, int64_t numel);
 
-  const LocalVariablesOptions options_;
+  LocalVariablesOptions options_;  // constant after construction
   std::mutex mutex_;
   std::map<DType, std::shared_ptr<Arena>> arenas_;  // guarded by mutex_; the one being filled
 };

@@ -38,6 +38,10 @@ internal::VariableImpl& Variable::impl() const {
   return *impl_;
 }
 
+bool Variable::is_same_component(const Variable& other) const {
+  return impl_ && other.impl_ && impl_->identity() == other.impl_->identity();
+}
+
 Tensor Variable::value() const { return impl().value(); }
 
 using internal::Write;
@@ -61,7 +65,7 @@ Aggregation Variable::aggregation() const { return impl().description().aggregat
 std::vector<Variable> Variable::components() const { return impl().components(); }
 
 Tensor& Variable::local_tensor() const {
-  COHORT_CHECK_ARG(current_replica() >= 0 || impl().component_count() == 1,
+  COHORT_CHECK_ARG(current_replica() >= 0 || impl().copies() == 1,
                    "[variable.local_tensor] expected to be inside strategy.run for \"", name(),
                    "\", which has ", impl().component_count(),
                    " components, got cross-replica "

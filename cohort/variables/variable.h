@@ -88,7 +88,9 @@ class Variable {
 
   explicit operator bool() const { return impl_ != nullptr; }
   /// Same variable, not same contents.
-  bool operator==(const Variable& other) const { return impl_ == other.impl_; }
+  bool operator==(const Variable& other) const {
+    return impl_ == other.impl_ || is_same_component(other);
+  }
 
   /// The tensor a read gives here (table above). It shows later writes; clone() for a snapshot.
   Tensor value() const;
@@ -127,6 +129,8 @@ class Variable {
   internal::VariableImpl& impl() const;
 
  private:
+  bool is_same_component(const Variable& other) const;
+
   std::shared_ptr<internal::VariableImpl> impl_;
 };
 

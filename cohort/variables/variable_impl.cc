@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/variable_impl.h"
 
+#include "cohort/base/check.h"
 #include "cohort/variables/local_variables.h"
 
 namespace cohort::internal {
@@ -16,6 +17,14 @@ std::shared_ptr<VariableCreator>& thread_creator() {
 const std::shared_ptr<Arena>& VariableImpl::arena() const {
   static const std::shared_ptr<Arena> none;
   return range_ ? range_->arena : none;
+}
+
+void VariableImpl::check_shape(const char* operation, const Tensor& x) const {
+  COHORT_CHECK_ARG(x.defined(), operation, "expected a value for variable \"", description_.name,
+                   "\", got an undefined tensor");
+  COHORT_CHECK_ARG(x.dim() == 0 || shape_of(x) == description_.shape, operation, "expected shape ",
+                   bracketed(description_.shape), " for variable \"", description_.name, "\", got ",
+                   bracketed(x.sizes()));
 }
 
 const Tensor& Component::gradient_view(const std::shared_ptr<ArenaRange>& range,

@@ -40,7 +40,7 @@ struct Component {
 enum class Write { kAssign, kAdd, kSub };
 
 /// Base of all kinds of variables.
-class VariableImpl {
+class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
  public:
   struct Description {
     std::string name;
@@ -65,11 +65,18 @@ class VariableImpl {
   virtual Tensor write(Write kind, double literal) = 0;
   virtual void write(Write kind, const PerReplica<Tensor>& x) = 0;
   virtual std::vector<Variable> components() = 0;
+  /// Of one of components() the whole variable; of a whole one itself.
+  virtual Variable container() { return Variable(shared_from_this()); }
+  /// What two handles of one variable agree in.
+  virtual const void* identity() const { return this; }
 
   /// The component of the calling replica, or the first one outside.
   virtual Component& local_component() = 0;
   virtual Component& component(int replica) = 0;
+  /// As many as replicas, also where they share their memory.
   virtual int component_count() const = 0;
+  /// Separate pieces of memory: component_count(), or 1 if all components share theirs.
+  virtual int copies() const { return component_count(); }
 
   /// Where the variable lies; arena is null where it owns its memory.
   const std::shared_ptr<Arena>& arena() const;
@@ -80,6 +87,9 @@ class VariableImpl {
   const class VariableCreator* creator() const { return creator_; }
 
  protected:
+  /// Errors: InvalidArgument unless x is a number or has the variable's shape.
+  void check_shape(const char* operation, const Tensor& x) const;
+
   Description description_;
   std::shared_ptr<ArenaRange> range_;
   int64_t numel_ = 1;

@@ -13,7 +13,7 @@ using cohort::internal::FusedUpdate;
 using cohort::internal::VariableImpl;
 using cohort::internal::Write;
 
-class SlotVariable final : public VariableImpl, public std::enable_shared_from_this<SlotVariable> {
+class SlotVariable final : public VariableImpl {
  public:
   SlotVariable(Description description, std::shared_ptr<FusedUpdate> fused, std::size_t variable,
                int slot)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/internal/component_variable.h"
+
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/variables/internal/write.h"
+
+namespace cohort::internal {
+
+ComponentVariable::ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole,
+                                     int replica)
+    : VariableImpl(std::move(description)), whole_(std::move(whole)), replica_(replica) {
+  range_ = whole_->range();
+  numel_ = whole_->numel();
+  creator_ = whole_->creator();
+}
+
+Tensor ComponentVariable::write(Write kind, const Tensor& x) {
+  check_shape(operation_name(kind), x);
+  write_tensor(own().tensor, kind, x);
+  return value();
+}
+
+Tensor ComponentVariable::write(Write kind, double literal) {
+  return write(kind, full({}, literal, description_.dtype));
+}
+
+void ComponentVariable::write(Write kind, const PerReplica<Tensor>&) {
+  throw InvalidArgument(str_cat(operation_name(kind), "expected one tensor for component \"",
+                                description_.name, "\", got a value per replica"));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One component of a variable alone, as components() hands it out.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort::internal {
+
+/// Reads and writes nothing but its own component, in whatever context.
+class ComponentVariable final : public VariableImpl {
+ public:
+  ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole, int replica);
+
+  Tensor value() const override { return own().tensor; }
+  Tensor write(Write kind, const Tensor& x) override;
+  Tensor write(Write kind, double literal) override;
+  void write(Write kind, const PerReplica<Tensor>& x) override;
+  std::vector<Variable> components() override { return {Variable(shared_from_this())}; }
+  Variable container() override { return Variable(whole_); }
+  const void* identity() const override { return &own(); }
+
+  Component& local_component() override { return own(); }
+  Component& component(int) override { return own(); }
+  int component_count() const override { return 1; }
+
+ private:
+  Component& own() const { return whole_->component(replica_); }
+
+  const std::shared_ptr<VariableImpl> whole_;
+  const int replica_;
+};
+
+}  // namespace cohort::internal

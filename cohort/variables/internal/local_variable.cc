@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/internal/local_variable.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/collectives/local_reduce.h"
+#include "cohort/runtime/libtorch.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/internal/component_variable.h"
+#include "cohort/variables/internal/write.h"
+
+namespace cohort::internal {
+namespace {
+
+bool in_replica() { return current_replica() >= 0; }
+
+}  // namespace
+
+LocalVariable::LocalVariable(Description description, const Tensor& initial,
+                             std::shared_ptr<ArenaRange> range,
+                             std::shared_ptr<const LocalVariables> creator)
+    : VariableImpl(std::move(description)),
+      strategy_(std::move(creator)),
+      group_(strategy_->options().group),
+      is_plain_(group_ == nullptr && strategy_->replicas() == 1),
+      components_(static_cast<std::size_t>(strategy_->replicas())) {
+  range_ = std::move(range);
+  numel_ = initial.numel();
+  creator_ = strategy_.get();
+  shares_memory_ = strategy_->options().placement == ParameterPlacement::kCentral &&
+                   description_.synchronization == Synchronization::kOnWrite;
+  for (int r = 0; r < component_count(); ++r) make_component(r, initial);
+}
+
+void LocalVariable::make_component(int replica, const Tensor& initial) {
+  const at::NoGradGuard no_grad;
+  Component& c = component(replica);
+  const bool is_written = replica > 0 && shares_memory_;
+  if (range_) {
+    c.tensor = arena()->parameter_view(replica, range_, description_.shape);
+    if (!is_written) c.tensor.copy_(initial);
+  } else {
+    c.tensor = is_written ? component(0).tensor : initial.clone();
+  }
+  if (!description_.trainable) return;
+  c.tensor.set_requires_grad(true);
+  c.accumulator = std::make_shared<NodePtr<torch::autograd::Node>>(
+      torch::autograd::impl::grad_accumulator(c.tensor));
+}
+
+int LocalVariable::local_index() const {
+  const int replica = current_replica();
+  if (replica < 0 || is_plain_) return 0;
+  if (current_replica_group() != group_) check_replica("[variable] ");
+  return replica;
+}
+
+void LocalVariable::check_replica(const char* operation) const {
+  COHORT_CHECK_STATE(group_ == nullptr && current_replica_count() == component_count(), operation,
+                     "expected variable \"", description_.name,
+                     "\" inside run of the strategy that it was made under (", component_count(),
+                     " replicas), got it in a replica of another strategy (",
+                     current_replica_count(),
+                     " replicas); make it under that strategy's scope, or pass its value()");
+}
+
+// A plain variable has one storage and nobody who would merge what several replicas write.
+void LocalVariable::check_writable(const char* operation) const {
+  COHORT_CHECK_STATE(!is_plain_ || current_replica_count() == 1 || !in_replica(), operation,
+                     "expected a variable made under this strategy's scope, got \"",
+                     description_.name,
+                     "\", made outside of every strategy: ", current_replica_count(),
+                     " replicas would write it at once; make it inside strategy.scope()");
+  local_index();
+}
+
+Tensor LocalVariable::value() const {
+  if (description_.synchronization == Synchronization::kOnWrite || component_count() == 1 ||
+      in_replica()) {
+    return components_[static_cast<std::size_t>(local_index())].tensor;
+  }
+  return reduced_value();
+}
+
+bool LocalVariable::writes_own_component() const {
+  return description_.synchronization == Synchronization::kOnRead ||
+         description_.aggregation == Aggregation::kNone;
+}
+
+Tensor LocalVariable::write(Write kind, const Tensor& x) {
+  check_writable(operation_name(kind));
+  check_shape(operation_name(kind), x);
+  if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
+  return write_merged(kind, x, /*is_literal=*/false);
+}
+
+Tensor LocalVariable::write(Write kind, double literal) {
+  check_writable(operation_name(kind));
+  const Tensor x = full({}, literal, description_.dtype);
+  if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
+  return write_merged(kind, x, /*is_literal=*/true);
+}
+
+void LocalVariable::write(Write kind, const PerReplica<Tensor>& x) {
+  COHORT_CHECK_STATE(!in_replica(), operation_name(kind),
+                     "expected cross-replica context for a value per replica, got a replica");
+  COHORT_CHECK_ARG(static_cast<int>(x.size()) == component_count(), operation_name(kind),
+                   "expected ", component_count(), " values for variable \"", description_.name,
+                   "\", got ", x.size());
+  std::vector<Tensor> values;
+  for (const Tensor& one : x) {
+    check_shape(operation_name(kind), one);
+    values.push_back(apart(one));
+  }
+  write_copies([&](Tensor& to, int replica) {
+    write_tensor(to, kind, values[static_cast<std::size_t>(replica)]);
+  });
+}
+
+std::vector<Variable> LocalVariable::components() {
+  if (copies() == 1) return {Variable(shared_from_this())};
+  std::vector<Variable> out;
+  for (int r = 0; r < component_count(); ++r) {
+    Description one = description_;
+    if (r > 0) one.name += str_cat("/replica_", r);
+    one.devices = {description_.devices[static_cast<std::size_t>(r)]};
+    out.emplace_back(std::make_shared<ComponentVariable>(std::move(one), shared_from_this(), r));
+  }
+  return out;
+}
+
+void LocalVariable::write_copies(FunctionRef<void(Tensor& to, int replica)> write) {
+  write(component(0).tensor, 0);
+  for (int r = 1; r < component_count(); ++r) {
+    Tensor& to = component(r).tensor;
+    if (!shares_memory_) {
+      write(to, r);
+    } else if (!to.is_same(component(0).tensor)) {
+      to.unsafeGetTensorImpl()->bump_version();  // its memory changed under it
+    }
+  }
+}
+
+// A write must not change what the next component is written from.
+Tensor LocalVariable::apart(const Tensor& x) const {
+  for (const Component& c : components_) {
+    if (x.has_storage() && x.storage().is_alias_of(c.tensor.storage())) return x.clone();
+  }
+  return x;
+}
+
+Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) {
+  const Tensor x = apart(value_or_view);
+  const bool summed_on_read = description_.synchronization == Synchronization::kOnRead &&
+                              description_.aggregation == Aggregation::kSum &&
+                              component_count() > 1;
+  COHORT_CHECK_ARG(!summed_on_read || kind == Write::kAssign, operation_name(kind),
+                   "expected a replica: variable \"", description_.name,
+                   "\" is summed on read, so adding to it cross-replica is not defined; add inside "
+                   "strategy.run, or assign");
+  write_copies([&](Tensor& to, int replica) {
+    write_tensor(to, kind, summed_on_read ? share_of(x, replica) : x);
+  });
+  return value();
+}
+
+// x / R each; integers so that the shares add up to x, the first ones getting the remainder.
+Tensor LocalVariable::share_of(const Tensor& x, int replica) const {
+  if (at::isFloatingType(description_.dtype)) return x.to(description_.dtype) / component_count();
+  const Tensor whole = x.to(description_.dtype);
+  const Tensor share = whole.div(component_count(), "floor");
+  const Tensor remainder = whole - share * component_count();
+  return share + remainder.gt(replica).to(description_.dtype);
+}
+
+Tensor LocalVariable::reduced_value() const {
+  COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone,
+                   "[variable.value] expected an aggregation to read variable \"",
+                   description_.name,
+                   "\" (synchronized on read) cross-replica, got none; make it with .aggregation = "
+                   "kSum, kMean or kOnlyFirstReplica, or read its components()");
+  if (description_.aggregation == Aggregation::kOnlyFirstReplica) return components_[0].tensor;
+  std::vector<Tensor> values;
+  for (const Component& c : components_) values.push_back(c.tensor);
+  const at::NoGradGuard no_grad;
+  const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
+  return reduce_in_order(op, values);
+}
+
+Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal) {
+  if (writes_own_component() && !shares_memory_) {
+    write_tensor(local_component().tensor, kind, apart(x));
+    return value();
+  }
+  const char* operation = operation_name(kind);
+  COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone, operation,
+                   "expected an aggregation to write variable \"", description_.name,
+                   "\" inside run, for all replicas share its one copy, got none; make it with "
+                   ".aggregation = kSum, kMean or kOnlyFirstReplica, or write it cross-replica");
+  merge({this, operation, &x, is_literal}, [&](Contributions all) {
+    const Tensor merged = aggregated(all);
+    write_copies([&](Tensor& to, int) { write_tensor(to, kind, merged); });
+  });
+  return value();
+}
+
+void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contributions)> body) {
+  static const char tag = 0;
+  current_replica_group()->merge(&tag, &own, [&](std::span<const void* const> arguments) {
+    const at::NoGradGuard no_grad;
+    std::vector<const Contribution*> all;
+    for (const void* argument : arguments) {
+      all.push_back(static_cast<const Contribution*>(argument));
+      COHORT_CHECK_STATE(all.back()->variable == this && all.back()->operation == own.operation,
+                         own.operation, "expected every replica to write variable \"",
+                         description_.name, "\" here, got ", all.back()->operation, "of \"",
+                         all.back()->variable->description_.name, "\" on replica ", all.size() - 1);
+    }
+    body(all);
+    return std::shared_ptr<void>();
+  });
+}
+
+// What is one object on every replica (a number, a captured tensor) is no value per replica.
+Tensor LocalVariable::aggregated(Contributions all) const {
+  const Contribution& first = *all[0];
+  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution* one) {
+    return one->value->is_same(*first.value) ||
+           (one->is_literal && first.is_literal && one->value->equal(*first.value));
+  });
+  COHORT_CHECK_ARG(!same || description_.aggregation != Aggregation::kSum, first.operation,
+                   "expected a value of each replica for variable \"", description_.name,
+                   "\" (aggregation sum), got the same ", first.is_literal ? "number" : "tensor",
+                   " on each of ", all.size(),
+                   " replicas, which cannot be summed; pass a tensor made in the replica");
+  if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) {
+    return apart(first.value->detach());
+  }
+  std::vector<Tensor> values;
+  for (const Contribution* one : all) {
+    const Tensor x = one->value->detach().to(description_.dtype);
+    values.push_back(x.dim() == 0 ? x.expand(description_.shape) : x);
+  }
+  const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
+  return reduce_in_order(op, values);
+}
+
+}  // namespace cohort::internal

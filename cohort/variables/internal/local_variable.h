@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A variable with one component per local replica: a copy each, or leaves over one copy.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cohort/base/function_ref.h"
+#include "cohort/variables/local_variables.h"
+
+namespace cohort::internal {
+
+/// The table of variable.h, for replicas that share this process.
+class LocalVariable final : public VariableImpl {
+ public:
+  /// `range` is null for a variable that is not trainable: it owns its memory.
+  LocalVariable(Description description, const Tensor& initial, std::shared_ptr<ArenaRange> range,
+                std::shared_ptr<const LocalVariables> creator);
+
+  Tensor value() const override;
+  Tensor write(Write kind, const Tensor& x) override;
+  Tensor write(Write kind, double literal) override;
+  void write(Write kind, const PerReplica<Tensor>& x) override;
+  std::vector<Variable> components() override;
+
+  Component& component(int replica) override {
+    return components_[static_cast<std::size_t>(replica)];
+  }
+  int component_count() const override { return static_cast<int>(components_.size()); }
+  int copies() const override { return shares_memory_ ? 1 : component_count(); }
+  Component& local_component() override { return component(local_index()); }
+
+ private:
+  /// What one replica brings to a write that all replicas agree on.
+  struct Contribution {
+    const LocalVariable* variable;
+    const char* operation;
+    const Tensor* value;
+    bool is_literal;  ///< The same number may come from every replica.
+  };
+  using Contributions = std::span<const Contribution* const>;
+
+  int local_index() const;
+  void check_replica(const char* operation) const;
+  void check_writable(const char* operation) const;
+  void make_component(int replica, const Tensor& initial);
+  bool writes_own_component() const;
+  /// Calls write(tensor, replica) once per copy.
+  void write_copies(FunctionRef<void(Tensor& to, int replica)> write);
+  Tensor apart(const Tensor& x) const;
+  Tensor write_everywhere(Write kind, const Tensor& x);
+  Tensor share_of(const Tensor& x, int replica) const;
+  Tensor reduced_value() const;
+
+  /// A merge point; `body` runs once, with every replica's contribution.
+  void merge(const Contribution& own, FunctionRef<void(Contributions)> body);
+  Tensor write_merged(Write kind, const Tensor& x, bool is_literal);
+  Tensor aggregated(Contributions all) const;
+
+  const std::shared_ptr<const LocalVariables> strategy_;
+  const ReplicaGroup* const group_;  // whose replicas own the components; null: any of that size
+  bool shares_memory_ = false;
+  const bool is_plain_;  // made outside of every strategy: readable in the replicas of all
+  std::vector<Component> components_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One write to one tensor: what all kinds of variables do with each of their copies.
+#pragma once
+
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort::internal {
+
+/// "[variable.assign_add] ", for error texts.
+const char* operation_name(Write kind);
+
+/// Broadcasts `x` and converts it to the tensor's dtype; records nothing.
+void write_tensor(Tensor& to, Write kind, const Tensor& x);
+
+}  // namespace cohort::internal
