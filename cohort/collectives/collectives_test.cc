@@ -38,5 +38,30 @@ TEST(LocalReduce, RefusesWhatDoesNotMatch) {
             (std::vector<int64_t>{3}));
 }
 
+TEST(LocalReduce, RefusesMixedAndUnorderedDtypes) {
+  const std::vector<Tensor> mixed = {tensor({1}), tensor({2}, kFloat64)};
+  EXPECT_THROW(internal::reduce_in_order(ReduceOp::kSum, mixed), InvalidArgument);
+  const std::vector<Tensor> flags = {ones({2}, kBool), zeros({2}, kBool)};
+  EXPECT_THROW(internal::reduce_in_order(ReduceOp::kSum, flags), InvalidArgument);
+  EXPECT_EQ(to_vector<bool>(internal::reduce_in_order(ReduceOp::kMax, flags)),
+            (std::vector<bool>{true, true}));
+}
+
+TEST(LocalReduce, MakesCopiesInOnePass) {
+  const std::vector<Tensor> values = {tensor({1, 8}), tensor({3, 2})};
+  const std::vector<Tensor> copies = internal::reduce_to_copies(ReduceOp::kSum, values, 3);
+  ASSERT_EQ(copies.size(), 3U);
+  for (const Tensor& copy : copies) EXPECT_EQ(to_vector<float>(copy), (std::vector<float>{4, 10}));
+  EXPECT_NE(copies[0].data_ptr(), copies[1].data_ptr());
+  EXPECT_EQ(internal::reduce_to_copies(ReduceOp::kMax, values, 2)[1].data_ptr<float>()[1], 8);
+}
+
+TEST(LocalReduce, RecordsGradients) {
+  const Tensor a = tensor({1, 2}).requires_grad_(), b = tensor({3, 4}).requires_grad_();
+  const std::vector<Tensor> values = {a, b};
+  internal::reduce_in_order(ReduceOp::kMean, values).sum().backward();
+  EXPECT_EQ(to_vector<float>(b.grad()), (std::vector<float>{0.5, 0.5}));
+}
+
 }  // namespace
 }  // namespace cohort

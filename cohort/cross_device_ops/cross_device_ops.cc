@@ -14,6 +14,11 @@ namespace {
 void check_destinations(const char* operation, const Destinations& to) {
   COHORT_CHECK_ARG(!to.devices().empty(), operation,
                    "expected at least 1 destination device, got none");
+  for (const Device& device : to.devices()) {
+    if (device.kind() == DeviceKind::kCpu) continue;
+    throw Unimplemented(str_cat(operation, "expected CPU destinations, got ", device.short_name(),
+                                ": only CPUs are supported in this version"));
+  }
 }
 
 void check_options(const char* operation, const CommunicationOptions& options) {
@@ -21,16 +26,24 @@ void check_options(const char* operation, const CommunicationOptions& options) {
                    "expected bytes_per_pack to be 0 or more, got ", options.bytes_per_pack);
 }
 
-void check_values(const char* operation, const PerReplica<Gradient>& value) {
+void check_values(const char* operation, ReduceOp op, const PerReplica<Gradient>& value) {
   COHORT_CHECK_ARG(value.size() > 0, operation, "expected a value per replica, got none");
   for (std::size_t i = 0; i < value.size(); ++i) {
     COHORT_CHECK_ARG(value[i].has_value(), operation,
-                     "expected a value on every replica, got "
-                     "none on replica ",
-                     i);
+                     "expected a value on every replica, got none on replica ", i);
     COHORT_CHECK_ARG(value[i].is_sparse() == value[0].is_sparse(), operation,
-                     "expected dense or sparse values on all replicas, got both");
+                     "expected dense or sparse values on all replicas, got both: ",
+                     value[0].is_sparse() ? "sparse" : "dense", " on replica 0, ",
+                     value[i].is_sparse() ? "sparse" : "dense", " on replica ", i);
+    if (value[i].is_sparse()) continue;
+    internal::check_reducible(operation, op, value[i].dense());
+    internal::check_same(operation, value[0].dense(), value[i].dense(), i);
   }
+}
+
+// One value that is already where it should be.
+bool is_there(const PerReplica<Gradient>& value, const Destinations& to) {
+  return value.size() == 1 && to.devices().size() == 1;
 }
 
 template <class T>
@@ -50,25 +63,6 @@ Gradient clone_gradient(const Gradient& g) {
   return rows;
 }
 
-IndexedSlices join_rows(ReduceOp op, const PerReplica<Gradient>& value) {
-  if (op != ReduceOp::kSum && op != ReduceOp::kMean) {
-    throw Unimplemented(
-        str_cat("[cross_device_ops.reduce] expected sum or mean of sparse values, "
-                "got ",
-                reduce_op_name(op), "; make them dense first"));
-  }
-  std::vector<Tensor> values;
-  std::vector<Tensor> indices;
-  for (const Gradient& g : value) {
-    values.push_back(g.slices().values);
-    indices.push_back(g.slices().indices);
-  }
-  Tensor joined = concat(values);
-  if (op == ReduceOp::kMean) joined = joined.div(static_cast<double>(value.size()));
-  return {
-      .values = joined, .indices = concat(indices), .dense_shape = value[0].slices().dense_shape};
-}
-
 }  // namespace
 
 Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<Gradient>& value,
@@ -77,9 +71,13 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<Gradient
   static constexpr const char* kOperation = "[cross_device_ops.reduce] ";
   check_destinations(kOperation, to);
   check_options(kOperation, options);
-  check_values(kOperation, value);
+  check_values(kOperation, op, value);
+  if (is_there(value, to)) return Mirrored<Gradient>({value[0]});
   const at::NoGradGuard no_grad;
-  return do_reduce(op, value, to, options);
+  Mirrored<Gradient> result = do_reduce(op, value, to, options);
+  COHORT_CHECK_ARG(result.size() > 0, kOperation,
+                   "expected a result of do_reduce for every destination, got none");
+  return result;
 }
 
 std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOp op,
@@ -87,9 +85,16 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOp op,
                                                              const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";
   check_options(kOperation, options);
+  bool all_there = true;
   for (const ReduceItem& item : items) {
     check_destinations(kOperation, item.destinations);
-    check_values(kOperation, item.value);
+    check_values(kOperation, op, item.value);
+    all_there = all_there && is_there(item.value, item.destinations);
+  }
+  if (all_there) {
+    std::vector<Mirrored<Gradient>> same;
+    for (const ReduceItem& item : items) same.push_back(Mirrored<Gradient>({item.value[0]}));
+    return same;
   }
   const at::NoGradGuard no_grad;
   std::vector<Mirrored<Gradient>> results = do_batch_reduce(op, items, options);
@@ -99,7 +104,9 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOp op,
 }
 
 Mirrored<Tensor> CrossDeviceOps::broadcast(const Tensor& value, const Destinations& to) {
-  check_destinations("[cross_device_ops.broadcast] ", to);
+  static constexpr const char* kOperation = "[cross_device_ops.broadcast] ";
+  check_destinations(kOperation, to);
+  COHORT_CHECK_ARG(value.defined(), kOperation, "expected a tensor, got an empty handle");
   return do_broadcast(value, to);
 }
 
@@ -108,23 +115,8 @@ Mirrored<Tensor> CrossDeviceOps::gather(const PerReplica<Tensor>& value, const D
   static constexpr const char* kOperation = "[cross_device_ops.gather] ";
   check_destinations(kOperation, to);
   check_options(kOperation, options);
-  COHORT_CHECK_ARG(value.size() > 0, kOperation, "expected a value per replica, got none");
-  const int64_t rank = value[0].dim();
-  COHORT_CHECK_ARG(rank > 0, kOperation, "expected tensors with an axis to join, got scalars");
-  COHORT_CHECK_ARG(axis >= -rank && axis < rank, kOperation, "expected an axis of rank ", rank,
-                   ", got ", axis);
-  const int64_t along = axis < 0 ? axis + rank : axis;
-  for (std::size_t i = 1; i < value.size(); ++i) {
-    Shape expected = shape_of(value[0]);
-    Shape got = shape_of(value[i]);
-    const bool same_rank = expected.size() == got.size();
-    if (same_rank) got[static_cast<std::size_t>(along)] = expected[static_cast<std::size_t>(along)];
-    COHORT_CHECK_ARG(same_rank && expected == got, kOperation,
-                     "expected shapes that are equal but "
-                     "for axis ",
-                     axis, ", got ", bracketed(value[0].sizes()), " and ",
-                     bracketed(value[i].sizes()), " on replica ", i);
-  }
+  const int64_t along =
+      internal::check_joinable(kOperation, std::span(value.begin(), value.size()), axis);
   return do_gather(value, to, along, options);
 }
 
@@ -151,7 +143,8 @@ ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_devic
     : accumulate_(std::move(accumulate)) {
   if (reduce_to_device && reduce_to_device->kind() != DeviceKind::kCpu) {
     throw Unimplemented(str_cat("[reduction_to_one_device] expected a CPU, got ",
-                                reduce_to_device->short_name(), ": GPUs are not supported yet"));
+                                reduce_to_device->short_name(),
+                                ": only CPUs are supported in this version"));
   }
 }
 
@@ -159,20 +152,36 @@ Mirrored<Gradient> ReductionToOneDevice::do_reduce(ReduceOp op, const PerReplica
                                                    const Destinations& to,
                                                    const CommunicationOptions&) {
   const std::size_t copies = to.devices().size();
-  if (value[0].is_sparse())
-    return copies_of<Gradient>(join_rows(op, value), copies, clone_gradient);
+  if (value[0].is_sparse()) {
+    std::vector<IndexedSlices> rows;
+    for (const Gradient& g : value) rows.push_back(g.slices());
+    return copies_of<Gradient>(internal::join_slices("[cross_device_ops.reduce] ", op, rows),
+                               copies, clone_gradient);
+  }
   std::vector<Tensor> dense;
   for (const Gradient& g : value) dense.push_back(g.dense());
-  Tensor result;
   if (accumulate_ && (op == ReduceOp::kSum || op == ReduceOp::kMean)) {
-    result = accumulate_(dense);
-    if (op == ReduceOp::kMean) result = result.div(static_cast<double>(dense.size()));
-  } else {
-    result = internal::reduce_in_order(op, dense);
+    return copies_of<Gradient>(accumulated(op, dense), copies, clone_gradient);
   }
-  // Of one replica it is the input itself: a result never shares memory with a value.
-  if (result.is_same(dense[0])) result = result.clone();
-  return copies_of<Gradient>(result, copies, clone_gradient);
+  std::vector<Gradient> results;
+  for (Tensor& copy : internal::reduce_to_copies(op, dense, copies)) {
+    results.push_back(std::move(copy));
+  }
+  return Mirrored<Gradient>(std::move(results));
+}
+
+Tensor ReductionToOneDevice::accumulated(ReduceOp op, std::span<const Tensor> values) const {
+  static constexpr const char* kOperation = "[reduction_to_one_device] ";
+  Tensor sum = accumulate_(values);
+  COHORT_CHECK_ARG(sum.defined() && sum.sizes() == values[0].sizes(), kOperation,
+                   "expected the accumulation function to return a tensor of shape ",
+                   bracketed(values[0].sizes()), ", got ",
+                   sum.defined() ? bracketed(sum.sizes()) : "an empty handle");
+  if (op == ReduceOp::kMean) return sum.div(static_cast<double>(values.size()));
+  // It may have returned one of the values, and a result shares memory with none.
+  const bool shares = std::any_of(values.begin(), values.end(),
+                                  [&](const Tensor& value) { return sum.is_alias_of(value); });
+  return shares ? sum.clone() : sum;
 }
 
 }  // namespace cohort

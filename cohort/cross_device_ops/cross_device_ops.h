@@ -50,10 +50,12 @@ class CrossDeviceOps {
 
   // The checked entries.
 
-  /// One result, a copy per destination. Dense values must have equal shapes; sparse ones join
-  /// their rows in replica order (kMean divides them by the number of values).
-  /// Errors: InvalidArgument for no destination, none values, mixed or unequal shapes;
-  ///         Unimplemented for kMin, kMax and kProduct of sparse values.
+  /// One result, a copy per destination. Dense values must have equal shapes and dtypes; sparse
+  /// ones join their rows in replica order (kMean divides them by the number of values). One value
+  /// for one destination comes back as it is; no other result shares memory with a value. Errors:
+  /// InvalidArgument for no destination, none values, dense values beside sparse ones,
+  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; Unimplemented for kMin,
+  ///         kMax and kProduct of sparse values, and for destinations that are no CPUs.
   Mirrored<Gradient> reduce(ReduceOp op, const PerReplica<Gradient>& value, const Destinations& to,
                             const CommunicationOptions& options = {});
   /// The results in the order of the items.
@@ -61,7 +63,7 @@ class CrossDeviceOps {
                                                const CommunicationOptions& options = {});
   Mirrored<Tensor> broadcast(const Tensor& value, const Destinations& to);
   /// Joins the values along `axis` in replica order.
-  /// Shapes: equal but for `axis`. Errors: InvalidArgument for scalars or other shapes.
+  /// Shapes: equal but for `axis`. Errors: InvalidArgument for scalars, other shapes or dtypes.
   Mirrored<Tensor> gather(const PerReplica<Tensor>& value, const Destinations& to, int64_t axis,
                           const CommunicationOptions& options = {});
 
@@ -69,7 +71,7 @@ class CrossDeviceOps {
   virtual Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
                                        const Destinations& to,
                                        const CommunicationOptions& options) = 0;
-  /// Default: do_reduce for each item.
+  /// Default: do_reduce for each item. Not called where each item is one value for one destination.
   virtual std::vector<Mirrored<Gradient>> do_batch_reduce(ReduceOp op,
                                                           std::span<const ReduceItem> items,
                                                           const CommunicationOptions& options);
@@ -96,7 +98,51 @@ class ReductionToOneDevice : public CrossDeviceOps {
                                const CommunicationOptions& options) override;
 
  private:
+  Tensor accumulated(ReduceOp op, std::span<const Tensor> values) const;
+
   AccumulationFn accumulate_;
+};
+
+/// Reduces within each half of the devices, exchanges the halves' results between their main
+/// devices, and copies them out within the halves; packs take turns in which devices are the main
+/// ones. For n values and n destinations; everything else, and sparse values, go through
+/// ReductionToOneDevice.
+/// Order: (first half in replica order) + (second half in replica order).
+/// TF: tf.distribute.HierarchicalCopyAllReduce.
+class HierarchicalCopyAllReduce : public CrossDeviceOps {
+ public:
+  /// The dense values of a batch, of one dtype, are concatenated and split into so many packs,
+  /// which are reduced at the same time; 0: each value for itself. Errors: InvalidArgument if
+  /// negative.
+  explicit HierarchicalCopyAllReduce(int num_packs = 1);
+
+ protected:
+  Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
+                               const Destinations& to,
+                               const CommunicationOptions& options) override;
+  std::vector<Mirrored<Gradient>> do_batch_reduce(ReduceOp op, std::span<const ReduceItem> items,
+                                                  const CommunicationOptions& options) override;
+
+ private:
+  const int num_packs_;
+  ReductionToOneDevice others_;
+};
+
+/// All-reduce by NVIDIA's NCCL, of values on as many CUDA devices. This version has no CUDA: dense
+/// values are refused; sparse ones, gather and broadcast work as with ReductionToOneDevice.
+/// Errors: Unimplemented when it is to reduce dense values. TF: tf.distribute.NcclAllReduce.
+class NcclAllReduce : public CrossDeviceOps {
+ public:
+  /// Packs as of HierarchicalCopyAllReduce. Errors: InvalidArgument if negative.
+  explicit NcclAllReduce(int num_packs = 1);
+
+ protected:
+  Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
+                               const Destinations& to,
+                               const CommunicationOptions& options) override;
+
+ private:
+  ReductionToOneDevice others_;
 };
 
 }  // namespace cohort

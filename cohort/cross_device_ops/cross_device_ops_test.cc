@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/base/strings.h"
 
 namespace cohort {
 namespace {
@@ -73,6 +74,158 @@ TEST(CrossDeviceOps, RefusesBadInput) {
                InvalidArgument);
   EXPECT_THROW(ops.reduce(ReduceOp::kSum, two, kTwo, {.bytes_per_pack = -1}), InvalidArgument);
   EXPECT_THROW(ReductionToOneDevice(Device("GPU:0")), Unimplemented);
+}
+
+std::vector<Device> cpus(std::size_t count) {
+  std::vector<Device> devices;
+  for (std::size_t i = 0; i < count; ++i) devices.push_back(Device(str_cat("CPU:", i)));
+  return devices;
+}
+
+// Numbers whose sum depends on the order of additions.
+Tensor numbers(int64_t count, std::size_t replica, DType dtype = kFloat32) {
+  return arange(count).add(static_cast<double>(replica) * 1.7 + 0.1).sin().mul(1e3).to(dtype);
+}
+
+Tensor sum_of(const std::vector<Tensor>& all, std::size_t begin, std::size_t end) {
+  Tensor sum = all[begin];
+  for (std::size_t i = begin + 1; i < end; ++i) sum = sum.add(all[i]);
+  return sum;
+}
+
+template <class E, class F>
+std::string text_of(F f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(CrossDeviceOps, OneValueForOneDestinationComesBackAsItIs) {
+  struct Never : CrossDeviceOps {
+    Mirrored<Gradient> do_reduce(ReduceOp, const PerReplica<Gradient>&, const Destinations&,
+                                 const CommunicationOptions&) override {
+      throw Internal("not needed");
+    }
+  } ops;
+  const Tensor value = tensor({1, 2});
+  const auto same = ops.reduce(ReduceOp::kMean, values({value}), Device("CPU:0"));
+  EXPECT_TRUE(same[0].dense().is_same(value));
+  const std::vector<ReduceItem> items = {{values({value}), Device("CPU:0")}};
+  EXPECT_TRUE(ops.batch_reduce(ReduceOp::kSum, items)[0][0].dense().is_same(value));
+  EXPECT_THROW(ops.reduce(ReduceOp::kSum, values({value}), kTwo), Internal);
+  ReductionToOneDevice copies;
+  const auto two = copies.reduce(ReduceOp::kSum, values({value}), kTwo);
+  EXPECT_NE(two[0].dense().data_ptr(), value.data_ptr());
+  EXPECT_NE(two[1].dense().data_ptr(), value.data_ptr());
+}
+
+TEST(CrossDeviceOps, RefusesValuesThatDiffer) {
+  ReductionToOneDevice ops;
+  const auto text = [&](ReduceOp op, std::vector<Gradient> of) {
+    return text_of<InvalidArgument>([&] { ops.reduce(op, values(std::move(of)), kTwo); });
+  };
+  EXPECT_EQ(text(ReduceOp::kSum, {tensor({1, 2}), tensor({1})}),
+            "[cross_device_ops.reduce] expected shape [2] on every replica, got [1] on replica 1");
+  EXPECT_EQ(text(ReduceOp::kSum, {tensor({1}), tensor({1}, kFloat64)}),
+            "[cross_device_ops.reduce] expected dtype float32 on every replica, got float64 on "
+            "replica 1");
+  const IndexedSlices rows{tensor({1}), tensor({0}, kInt64), {4}};
+  EXPECT_NE(
+      text(ReduceOp::kSum, {tensor({1}), rows}).find("dense on replica 0, sparse on replica 1"),
+      std::string::npos);
+  EXPECT_NE(text(ReduceOp::kMean, {tensor({1}, kInt32), tensor({1}, kInt32)}).find("for mean"),
+            std::string::npos);
+  EXPECT_NE(text(ReduceOp::kSum, {ones({1}, kBool), ones({1}, kBool)}).find("got bool"),
+            std::string::npos);
+  const IndexedSlices other{tensor({1}), tensor({0}, kInt64), {5}};
+  EXPECT_NE(text(ReduceOp::kSum, {rows, other}).find("table of shape [4]"), std::string::npos);
+  EXPECT_THROW(ops.reduce(ReduceOp::kSum, values({tensor({1})}), Device("GPU:0")), Unimplemented);
+  EXPECT_THROW(ops.broadcast(Tensor(), kTwo), InvalidArgument);
+  EXPECT_EQ(ops.broadcast(tensor({3}), Device("CPU:0")).size(), 1U);
+}
+
+TEST(ReductionToOneDevice, NeverHandsOutWhatTheAccumulationShares) {
+  ReductionToOneDevice ops("CPU:1", [](std::span<const Tensor> all) { return all[1]; });
+  const Tensor b = tensor({3});
+  const auto sum = ops.reduce(ReduceOp::kSum, values({tensor({1}), b}), kTwo);
+  EXPECT_NE(sum[0].dense().data_ptr(), b.data_ptr());
+  EXPECT_EQ(sum[1].dense().item<float>(), 3);
+  ReductionToOneDevice wrong({}, [](std::span<const Tensor>) { return tensor({1, 2, 3}); });
+  EXPECT_THROW(wrong.reduce(ReduceOp::kSum, values({tensor({1}), b}), kTwo), InvalidArgument);
+}
+
+TEST(HierarchicalCopyAllReduce, AddsHalvesForAnyNumbersOfReplicasAndPacks) {
+  for (const int num_packs : {0, 1, 2, 3, 7}) {
+    HierarchicalCopyAllReduce ops(num_packs);
+    for (std::size_t replicas = 1; replicas <= 5; ++replicas) {
+      std::vector<Tensor> small, large;
+      std::vector<Gradient> a, b;
+      for (std::size_t r = 0; r < replicas; ++r) {
+        a.push_back(small.emplace_back(numbers(5, r)));
+        b.push_back(large.emplace_back(numbers(1003, r)));
+      }
+      const std::vector<ReduceItem> items = {{values(a), cpus(replicas)},
+                                             {values(b), cpus(replicas)}};
+      const auto sums = ops.batch_reduce(ReduceOp::kSum, items);
+      const auto means = ops.batch_reduce(ReduceOp::kMean, items);
+      const std::size_t half = replicas / 2;
+      for (std::size_t r = 0; r < replicas; ++r) {
+        for (std::size_t i = 0; i < 2; ++i) {
+          const auto& all = i == 0 ? small : large;
+          Tensor expected = sum_of(all, half, replicas);
+          if (half > 0) expected = sum_of(all, 0, half).add(expected);
+          EXPECT_TRUE(sums[i][r].dense().equal(expected)) << replicas << " " << num_packs;
+          EXPECT_TRUE(means[i][r].dense().equal(expected.div(static_cast<double>(replicas))));
+        }
+      }
+    }
+  }
+}
+
+TEST(HierarchicalCopyAllReduce, TakesEveryKindOfValue) {
+  HierarchicalCopyAllReduce ops(2);
+  const IndexedSlices rows{tensor({1, 2}), tensor({0, 2}, kInt64), {4}};
+  const std::vector<ReduceItem> items = {
+      {values({tensor({1, 2}), tensor({3, 4})}), kTwo},
+      {values({rows, rows}), kTwo},
+      {values({arange(3), arange(3)}), kTwo},
+      {values({tensor({1, 2}), tensor({3, 4})}), Device("CPU:0")},  // not a destination for each
+      {values({numbers(6, 0, kFloat64).view({2, 3}).t(), numbers(6, 1, kFloat64).view({3, 2})}),
+       kTwo}};
+  const auto sums = ops.batch_reduce(ReduceOp::kSum, items);
+  EXPECT_EQ(to_vector<float>(sums[0][1].dense()), (std::vector<float>{4, 6}));
+  EXPECT_EQ(to_vector<float>(sums[1][1].as_tensor()), (std::vector<float>{2, 0, 4, 0}));
+  EXPECT_EQ(to_vector<int64_t>(sums[2][0].dense()), (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(sums[3].size(), 1U);
+  EXPECT_TRUE(sums[4][1].dense().equal(items[4].value[0].dense().add(items[4].value[1].dense())));
+  const auto largest = ops.reduce(ReduceOp::kMax, items[0].value, kTwo);
+  EXPECT_EQ(to_vector<float>(largest[0].dense()), (std::vector<float>{3, 4}));
+  const PerReplica<Tensor> parts({ones({1}), zeros({2})});
+  EXPECT_EQ(to_vector<float>(ops.gather(parts, kTwo, 0)[1]), (std::vector<float>{1, 0, 0}));
+}
+
+TEST(CrossDeviceOps, D29_NegativePacksAreRefused) {
+  EXPECT_THROW(NcclAllReduce(-1), InvalidArgument);
+  EXPECT_THROW(HierarchicalCopyAllReduce(-1), InvalidArgument);
+  ReductionToOneDevice ops;
+  EXPECT_THROW(
+      ops.reduce(ReduceOp::kSum, values({tensor({1}), tensor({2})}), kTwo, {.bytes_per_pack = -1}),
+      InvalidArgument);
+}
+
+TEST(NcclAllReduce, SaysWhatItNeeds) {
+  NcclAllReduce ops(2);
+  const std::string text = text_of<Unimplemented>([&] {
+    ops.reduce(ReduceOp::kSum, values({tensor({1}), tensor({2})}), kTwo);
+  });
+  EXPECT_NE(text.find("CUDA devices and a build with NCCL"), std::string::npos) << text;
+  EXPECT_NE(text.find("use ReductionToOneDevice or HierarchicalCopyAllReduce"), std::string::npos);
+  const IndexedSlices rows{tensor({1}), tensor({1}, kInt64), {2}};
+  const auto sum = ops.reduce(ReduceOp::kSum, values({rows, rows}), kTwo);
+  EXPECT_EQ(to_vector<float>(sum[1].as_tensor()), (std::vector<float>{0, 2}));
 }
 
 }  // namespace

@@ -21,21 +21,30 @@ namespace cohort::internal {
 struct ReplicaGroup::Workers {
   // What one replica shows to the others; a line of its own.
   struct alignas(64) Member {
-    const void* tag = nullptr;
-    const void* argument = nullptr;
+    // What it brings to a meeting, and to which (its epoch before). Two in turns: the one before is
+    // not overwritten until everybody has come to the one after.
+    struct Post {
+      const void* tag = nullptr;
+      const void* argument = nullptr;
+      uint64_t epoch = 0;
+    };
+    Post posts[2];
     std::exception_ptr error;
     bool follower = false;  // the error only follows another replica's
     uint64_t epoch = 0;
+    std::vector<const void*> arguments;  // of all, as this one has read them
   };
 
   Workers(int replicas, int spin_count)
-      : spins(spin_count), barrier(replicas, spin_count), members(replicas) {}
+      : spins(spin_count), barrier(replicas, spin_count), members(replicas) {
+    for (Member& member : members) member.arguments.resize(members.size());
+  }
 
   const int spins;
   Barrier barrier;
   std::vector<Member> members;
-  std::vector<const void*> arguments;
   std::shared_ptr<void> merged;
+  std::atomic<bool> meeting_failed{false};  // a body of this run's last meeting has thrown
 
   // Hand-over to the worker threads.
   const FunctionRef<void(int)>* body = nullptr;
@@ -132,8 +141,8 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   for (Workers::Member& member : w.members) {
     member.error = nullptr;
     member.epoch = epoch + 1;
-    member.tag = nullptr;
   }
+  w.meeting_failed.store(false, std::memory_order_relaxed);
 
   w.body = &body;
   w.running.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);
@@ -180,6 +189,37 @@ int ReplicaGroup::checked_replica() const {
   return current_replica();
 }
 
+void ReplicaGroup::post(int replica, const void* tag, const void* argument) {
+  Workers::Member& self = workers_->members[replica];
+  self.posts[self.epoch % 2] = {tag, argument, self.epoch};
+  barrier();
+}
+
+std::span<const void* const> ReplicaGroup::posted(int replica, const void* tag) {
+  Workers& w = *workers_;
+  Workers::Member& self = w.members[replica];
+  const uint64_t meeting = self.epoch - 1;
+  for (int other = 0; other < size(); ++other) {
+    const auto& post = w.members[other].posts[meeting % 2];
+    COHORT_CHECK_STATE(post.tag == tag && post.epoch == meeting,
+                       "[replica_context.merge_call] expected the same merge call or collective on "
+                       "every replica, got different ones on replica ",
+                       std::min(replica, other), " and replica ", std::max(replica, other));
+    self.arguments[other] = post.argument;
+  }
+  return self.arguments;
+}
+
+void ReplicaGroup::fail(int replica, const std::exception_ptr& error) {
+  // Even if the caller's function swallows this, nobody may pass another merge point, and the
+  // caller of run() gets it.
+  Workers::Member& self = workers_->members[replica];
+  self.error = error;
+  self.follower = false;
+  workers_->barrier.poison();
+  std::rethrow_exception(error);
+}
+
 std::shared_ptr<void> ReplicaGroup::merge(
     const void* tag, const void* argument,
     FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body) {
@@ -189,33 +229,46 @@ std::shared_ptr<void> ReplicaGroup::merge(
     ReplicaScope cross_replica(this, -1, 1);
     return body(std::span<const void* const>(&argument, 1));
   }
-  w.members[replica].tag = tag;
-  w.members[replica].argument = argument;
-  barrier();
+  post(replica, tag, argument);
   if (replica == 0) {
     try {
-      w.arguments.clear();
-      for (const Workers::Member& member : w.members) {
-        COHORT_CHECK_STATE(member.tag == tag,
-                           "[replica_context.merge_call] expected the same merge call on every "
-                           "replica, got different ones on replica 0 and replica ",
-                           &member - w.members.data());
-        w.arguments.push_back(member.argument);
-      }
+      const std::span<const void* const> arguments = posted(replica, tag);
       ReplicaScope cross_replica(this, -1, size());
-      w.merged = body(w.arguments);
+      w.merged = body(arguments);
     } catch (...) {
-      // Even if the caller's function swallows this, nobody may pass another merge point, and
-      // the caller of run() gets it.
-      w.members[0].error = std::current_exception();
-      w.members[0].follower = false;
-      w.barrier.poison();
-      throw;
+      fail(replica, std::current_exception());
     }
   }
   barrier();
-  w.members[replica].tag = nullptr;  // or a replica that merges no more would seem to have come
   return w.merged;
+}
+
+void ReplicaGroup::meet(const void* tag, const void* argument,
+                        FunctionRef<void(std::span<const void* const>)> body) {
+  Workers& w = *workers_;
+  const int replica = checked_replica();
+  if (size() == 1) return body(std::span<const void* const>(&argument, 1));
+  post(replica, tag, argument);
+  std::span<const void* const> arguments;
+  try {
+    arguments = posted(replica, tag);
+  } catch (...) {
+    // Whoever brought this tag finds the same, and reads nobody's argument.
+    fail(replica, std::current_exception());
+  }
+  std::exception_ptr error;
+  try {
+    body(arguments);
+  } catch (...) {
+    // Not yet out of here: others may be reading what this replica has brought.
+    error = std::current_exception();
+    w.meeting_failed.store(true, std::memory_order_relaxed);
+  }
+  barrier();
+  if (error) fail(replica, error);
+  if (w.meeting_failed.load(std::memory_order_relaxed)) {
+    throw PeerFailed("[strategy.run] cancelled, because another replica failed");
+  }
 }
 
 bool ReplicaGroup::cores_share_cache() {

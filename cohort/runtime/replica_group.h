@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -53,6 +54,15 @@ class ReplicaGroup {
       const void* tag, const void* argument,
       FunctionRef<std::shared_ptr<void>(std::span<const void* const> arguments)> body);
 
+  /// A meeting in which all work: when all replicas have come, each runs its own `body` at the same
+  /// time, with every replica's `argument`; nobody goes on before all are done. Arguments stay
+  /// valid meanwhile. Allocates nothing. Errors: FailedPrecondition if the tags differ (those of
+  /// merge() count, too). What a body throws
+  ///         is thrown on its replica, unwinds the others, and reaches the caller of run() even if
+  ///         the replica's function swallows it.
+  void meet(const void* tag, const void* argument,
+            FunctionRef<void(std::span<const void* const> arguments)> body);
+
   /// Counts the meetings of all replicas that this one has passed (barriers and starts of runs):
   /// what others read before their next meeting is free again when it has grown. From 1 in a run.
   uint64_t epoch(int replica) const;
@@ -70,6 +80,9 @@ class ReplicaGroup {
   void run_replica(int replica, FunctionRef<void(int)> body);
   void rethrow_first_error();
   int checked_replica() const;
+  void post(int replica, const void* tag, const void* argument);
+  std::span<const void* const> posted(int replica, const void* tag);
+  [[noreturn]] void fail(int replica, const std::exception_ptr& error);
 
   const ReplicaGroupOptions options_;
   std::mutex run_mutex_;  // one run at a time

@@ -406,6 +406,95 @@ TEST(ReplicaGroupMerge, EpochsCountMeetings) {
   EXPECT_EQ(epochs[1], epochs[0]);
 }
 
+// --- meetings in which all work -----------------------------------------------
+
+TEST(ReplicaGroupMeet, AllWorkWithAllArgumentsAndNobodyLeavesEarly) {
+  for (const int replicas : {1, 2, 5}) {
+    ReplicaGroup group({.replicas = replicas});
+    run(group, [&](int replica) {
+      for (int round = 0; round < 200; ++round) {
+        int mine = replica + round;  // others read it while they work
+        int sum = 0;
+        group.meet(&kTag, &mine, [&](std::span<const void* const> all) {
+          for (const void* one : all) sum += *static_cast<const int*>(one);
+        });
+        mine = -1000;
+        ASSERT_EQ(sum, replicas * round + replicas * (replicas - 1) / 2);
+      }
+    });
+  }
+}
+
+TEST(ReplicaGroupMeet, OneReplicasExceptionUnwindsAllEvenIfSwallowed) {
+  ReplicaGroup group({.replicas = 3});
+  for (const int failing : {0, 2}) {
+    for (const bool swallow : {false, true}) {
+      std::atomic<int> passed{0};
+      try {
+        run(group, [&](int replica) {
+          try {
+            group.meet(&kTag, nullptr, [&](std::span<const void* const>) {
+              if (replica == failing) throw Failure(replica);
+            });
+            ++passed;
+          } catch (const std::exception&) {
+            if (!swallow) throw;
+          }
+          group.barrier();
+          ++passed;
+        });
+        FAIL();
+      } catch (const Failure& e) {
+        EXPECT_EQ(e.replica, failing);
+      }
+      EXPECT_EQ(passed, 0);
+      expect_usable(group);
+    }
+  }
+}
+
+TEST(ReplicaGroupMeet, DifferentTagsAndMergesAreAnErrorOnAll) {
+  ReplicaGroup group({.replicas = 3});
+  const auto work = [](std::span<const void* const>) {};
+  EXPECT_EQ(code_of_run(
+                group,
+                [&](int replica) { group.meet(replica == 1 ? &kOtherTag : &kTag, nullptr, work); }),
+            ErrorCode::kFailedPrecondition);
+  for (const int merging : {0, 1}) {
+    EXPECT_EQ(code_of_run(group,
+                          [&](int replica) {
+                            if (replica == merging) {
+                              group.merge(&kOtherTag, nullptr, nothing);
+                            } else {
+                              group.meet(&kTag, nullptr, work);
+                            }
+                          }),
+              ErrorCode::kFailedPrecondition);
+    EXPECT_EQ(code_of_run(group,
+                          [&](int replica) {
+                            if (replica == merging) {
+                              group.barrier();
+                            } else {
+                              group.meet(&kTag, nullptr, work);
+                            }
+                          }),
+              ErrorCode::kFailedPrecondition);
+  }
+  expect_usable(group);
+}
+
+TEST(ReplicaGroupMeet, AReplicaThatHasLeftIsDivergence) {
+  ReplicaGroup group({.replicas = 2});
+  EXPECT_EQ(code_of_run(group,
+                        [&](int replica) {
+                          if (replica == 0) {
+                            group.meet(&kTag, nullptr, [](std::span<const void* const>) {});
+                          }
+                        }),
+            ErrorCode::kFailedPrecondition);
+  expect_usable(group);
+}
+
 // --- the state of a replica's thread ----------------------------------------
 
 // Half of the smallest normal float; zero where subnormal numbers are flushed.

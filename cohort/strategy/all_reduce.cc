@@ -8,55 +8,150 @@
 
 #include <algorithm>
 
-#include "cohort/collectives/local_reduce.h"
 #include "cohort/runtime/libtorch.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/collective.h"
+#include "cohort/strategy/internal/local_strategy.h"
+#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
 namespace {
 
 using torch::autograd::variable_list;
+using Kind = CollectiveLeaf::Kind;
+using Leaves = std::span<const CollectiveLeaf>;
 
-std::vector<Tensor> detached(std::span<const void* const> arguments) {
-  std::vector<Tensor> values;
-  for (const void* argument : arguments) {
-    values.push_back(static_cast<const Tensor*>(argument)->detach());
+const Tensor& input_of(const CollectiveLeaf& leaf) { return *static_cast<const Tensor*>(leaf.in); }
+Tensor& output_of(const CollectiveLeaf& leaf) { return *static_cast<Tensor*>(leaf.out); }
+CollectiveLeaf leaf_of(const Tensor& in, Tensor& out) {
+  return {.kind = Kind::kTensor, .in = &in, .out = &out};
+}
+
+bool has_gradient(const CollectiveLeaf& leaf) {
+  return leaf.kind == Kind::kTensor &&
+         (input_of(leaf).is_floating_point() || input_of(leaf).is_complex());
+}
+
+bool records(Leaves leaves) {
+  return at::GradMode::is_enabled() &&
+         std::any_of(leaves.begin(), leaves.end(), [](const CollectiveLeaf& leaf) {
+           return leaf.kind == Kind::kTensor && input_of(leaf).requires_grad();
+         });
+}
+
+// Where this replica meets the others; null in default context, where there are none.
+ReplicaGroup* meeting_place(StrategyExtended& strategy) {
+  ReplicaGroup* group = current_replica_group();
+  const bool is_default = &strategy == LocalStrategy::default_instance().get();
+  COHORT_CHECK_STATE(
+      group == nullptr || current_mode().strategy.get() == (is_default ? nullptr : &strategy),
+      "[replica_context] expected the replica context of the strategy that runs here, got one of ",
+      strategy.name());
+  COHORT_CHECK_STATE(group != nullptr || is_default,
+                     "[replica_context] expected to be inside strategy.run, got cross-replica "
+                     "context: use the strategy's reduce or gather");
+  return group;
+}
+
+std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
+
+void check_batches(std::span<const void* const> all) {
+  const Leaves first = *static_cast<const Leaves*>(all[0]);
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    const Leaves other = *static_cast<const Leaves*>(all[r]);
+    COHORT_CHECK_ARG(other.size() == first.size(),
+                     "[replica_context.all_reduce] expected values of the same structure, got ",
+                     first.size(), " leaves on replica 0 and ", other.size(), " on replica ", r);
   }
-  return values;
 }
 
-Tensor merged_copy(const std::shared_ptr<void>& result) {
-  // Each replica owns what it gets: one may write into it.
-  return static_cast<const Tensor*>(result.get())->clone();
+Gradient gradient_of(const CollectiveLeaf& leaf) {
+  switch (leaf.kind) {
+    case Kind::kTensor:
+      return input_of(leaf).detach();
+    case Kind::kSlices:
+      return *static_cast<const IndexedSlices*>(leaf.in);
+    case Kind::kNumber:
+    case Kind::kNone:
+      break;
+  }
+  return {};
 }
 
-Tensor reduce_now(StrategyExtended& strategy, ReduceOp op, const Tensor& value) {
+// Through the user's own cross-device ops: replica 0 calls them for all.
+void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, ReduceOp op, Leaves leaves,
+                   const CommunicationOptions& options) {
   static const char tag = 0;
+  using Results = std::vector<Mirrored<Gradient>>;
   const at::NoGradGuard no_grad;
-  return merged_copy(strategy.merge(&tag, &value, [&](std::span<const void* const> all) {
+  const auto merged = strategy.merge(&tag, &leaves, [&](std::span<const void* const> all) {
+    check_batches(all);
+    std::vector<ReduceItem> items;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      std::vector<Gradient> parts;
+      for (const void* batch : all) {
+        parts.push_back(gradient_of((*static_cast<const Leaves*>(batch))[i]));
+      }
+      items.push_back({PerReplica<Gradient>(std::move(parts)), strategy.worker_devices()});
+    }
     return std::static_pointer_cast<void>(
-        std::make_shared<Tensor>(reduce_in_order(op, detached(all))));
-  }));
+        std::make_shared<Results>(ops.batch_reduce(op, items, options)));
+  });
+  const auto& results = *static_cast<const Results*>(merged.get());
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const Gradient& mine = results[i][results[i].size() > 1 ? this_replica() : 0];
+    // Each replica owns what it gets, whatever the ops share.
+    if (leaves[i].kind == Kind::kTensor) {
+      output_of(leaves[i]) = mine.dense().clone();
+    } else {
+      *static_cast<IndexedSlices*>(leaves[i].out) = mine.slices();
+    }
+  }
 }
 
-struct Gathered {
-  Tensor joined;
-  std::vector<int64_t> sizes;  // along the axis, per replica
-};
-
-struct AllReduceNode : torch::autograd::Node {
-  AllReduceNode(std::shared_ptr<StrategyExtended> of, ReduceOp reduce)
-      : strategy(std::move(of)), op(reduce) {}
-  variable_list apply(variable_list&& gradients) override {
-    return {all_reduce_tensor(*strategy, op, gradients[0])};
+void reduce_now(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
+                const CommunicationOptions& options) {
+  ReplicaGroup* const group = meeting_place(strategy);
+  CrossDeviceOps* const ops = strategy.custom_cross_device_ops();
+  if (ops == nullptr) return all_reduce_leaves(group, op, leaves);
+  std::vector<CollectiveLeaf> theirs, numbers;
+  for (const CollectiveLeaf& leaf : leaves) {
+    if (leaf.kind == Kind::kNumber) numbers.push_back(leaf);
+    if (leaf.kind == Kind::kTensor || leaf.kind == Kind::kSlices) theirs.push_back(leaf);
   }
+  if (!theirs.empty()) reduce_by_ops(strategy, *ops, op, theirs, options);
+  if (!numbers.empty()) all_reduce_leaves(group, op, numbers);
+}
+
+// Of all tensors of one all-reduce, so that their gradients meet once, too.
+struct AllReduceNode : torch::autograd::Node {
+  AllReduceNode(std::shared_ptr<StrategyExtended> of, ReduceOp reduce,
+                const CommunicationOptions& how)
+      : strategy(std::move(of)), op(reduce), options(how) {}
+
+  variable_list apply(variable_list&& gradients) override {
+    variable_list sums(gradients.size());
+    std::vector<CollectiveLeaf> leaves;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      // Another replica may have used this result.
+      if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
+      leaves.push_back(leaf_of(gradients[i], sums[i]));
+    }
+    all_reduce_together(*strategy, op, leaves, options);
+    return sums;
+  }
+
   const std::shared_ptr<StrategyExtended> strategy;
   const ReduceOp op;
+  const CommunicationOptions options;
 };
 
 struct AllGatherNode : torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
-    const Tensor sum = all_reduce_tensor(*strategy, ReduceOp::kSum, gradients[0]);
+    Tensor sum;
+    const CollectiveLeaf leaf = leaf_of(gradients[0], sum);
+    all_reduce_together(*strategy, ReduceOp::kSum, std::span(&leaf, 1), {});
     return {sum.narrow(axis, begin, size)};
   }
   std::shared_ptr<StrategyExtended> strategy;
@@ -65,52 +160,47 @@ struct AllGatherNode : torch::autograd::Node {
   int64_t size = 0;
 };
 
-bool records(const Tensor& value) { return at::GradMode::is_enabled() && value.requires_grad(); }
-
-void attach_node(Tensor& out, const Tensor& value, NodePtr<torch::autograd::Node> node) {
-  node->set_next_edges(torch::autograd::collect_next_edges(value));
-  torch::autograd::set_history(out, node);
-}
-
 }  // namespace
 
-Tensor all_reduce_tensor(StrategyExtended& strategy, ReduceOp op, const Tensor& value) {
-  COHORT_CHECK_ARG(!records(value) || op == ReduceOp::kSum || op == ReduceOp::kMean,
+void all_reduce_together(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
+                         const CommunicationOptions& options) {
+  COHORT_CHECK_ARG(options.bytes_per_pack >= 0,
+                   "[replica_context.all_reduce] expected bytes_per_pack to be 0 or more, got ",
+                   options.bytes_per_pack);
+  const bool recorded = records(leaves);
+  COHORT_CHECK_ARG(!recorded || op == ReduceOp::kSum || op == ReduceOp::kMean,
                    "[replica_context.all_reduce] expected sum or mean of a tensor that requires "
                    "gradients, got ",
-                   reduce_op_name(op));
-  Tensor out = reduce_now(strategy, op, value);
-  if (records(value)) {
-    attach_node(out, value, make_node<AllReduceNode>(strategy.shared_from_this(), op));
+                   reduce_op_name(op), "; detach() it first");
+  reduce_now(strategy, op, leaves, options);
+  if (!recorded) return;
+  variable_list inputs;
+  auto node = make_node<AllReduceNode>(strategy.shared_from_this(), op, options);
+  for (const CollectiveLeaf& leaf : leaves) {
+    if (has_gradient(leaf)) inputs.push_back(input_of(leaf));
   }
-  return out;
+  node->set_next_edges(torch::autograd::collect_next_edges(inputs));
+  for (const CollectiveLeaf& leaf : leaves) {
+    if (has_gradient(leaf)) torch::autograd::set_history(output_of(leaf), node);
+  }
 }
 
-Tensor all_gather_tensor(StrategyExtended& strategy, const Tensor& value, int64_t axis) {
-  static const char tag = 0;
-  COHORT_CHECK_ARG(value.dim() > 0,
-                   "[replica_context.all_gather] expected a tensor with an axis to "
-                   "join, got a scalar");
-  const int64_t along = axis < 0 ? axis + value.dim() : axis;
-  const auto result = strategy.merge(&tag, &value, [&](std::span<const void* const> all) {
-    const at::NoGradGuard no_grad;
-    auto gathered = std::make_shared<Gathered>();
-    const std::vector<Tensor> values = detached(all);
-    gathered->joined = gather_tensors(values, axis);
-    for (const Tensor& one : values) gathered->sizes.push_back(one.size(along));
-    return std::static_pointer_cast<void>(gathered);
-  });
-  const auto& gathered = *static_cast<const Gathered*>(result.get());
-  Tensor out = gathered.joined.clone();
-  if (!records(value)) return out;
-  auto node = make_node<AllGatherNode>();
-  const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
-  node->strategy = strategy.shared_from_this();
-  node->axis = along;
-  for (std::size_t r = 0; r < replica; ++r) node->begin += gathered.sizes[r];
-  node->size = gathered.sizes[replica];
-  attach_node(out, value, node);
-  return out;
+void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves) {
+  ReplicaGroup* const group = meeting_place(strategy);
+  if (!records(leaves)) return all_gather_leaves(group, axis, leaves);
+  std::vector<std::vector<int64_t>> sizes(leaves.size());
+  all_gather_leaves(group, axis, leaves, sizes);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!has_gradient(leaves[i]) || !input_of(leaves[i]).requires_grad()) continue;
+    const Tensor& value = input_of(leaves[i]);
+    auto node = make_node<AllGatherNode>();
+    node->strategy = strategy.shared_from_this();
+    node->axis = axis < 0 ? axis + value.dim() : axis;
+    for (std::size_t r = 0; r < this_replica(); ++r) node->begin += sizes[i][r];
+    node->size = sizes[i][this_replica()];
+    node->set_next_edges(torch::autograd::collect_next_edges(value));
+    torch::autograd::set_history(output_of(leaves[i]), NodePtr<torch::autograd::Node>(node));
+  }
 }
 
 }  // namespace cohort::internal

@@ -8,6 +8,7 @@
 //   }, batch);
 #pragma once
 
+#include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {
@@ -28,12 +29,15 @@ class ReplicaContext {
   /// This replica's device only.
   std::vector<Device> devices() const;
 
-  /// The reduction of all replicas' values, on every replica; leaf by leaf over nests. A number
-  /// counts once per replica. Differentiable for tensors: the gradient is all-reduced as well.
-  /// Order: a merge point.
+  /// The reduction of all replicas' values, on every replica; all leaves of a nest at once. A
+  /// number counts once per replica. Differentiable for tensors: the gradient is all-reduced as
+  /// well. Order: a merge point; replicas add their shares at the same time, each in replica order.
+  /// Errors: InvalidArgument if structure, shapes or dtypes differ; FailedPrecondition if another
+  ///         replica is at another collective or merge call.
   template <class T>
   T all_reduce(ReduceOp op, const T& nest, const CommunicationOptions& options = {}) const;
-  /// Joins all replicas' tensors along `axis`. Sizes along it may differ. Order: a merge point.
+  /// Joins all replicas' tensors along `axis`, all leaves at once. Sizes along it may differ.
+  /// Order: a merge point. Errors: as all_reduce; Unimplemented for IndexedSlices.
   /// Differentiable: each replica gets its range of the sum of the gradients.
   template <class T>
   T all_gather(const T& nest, int64_t axis, const CommunicationOptions& options = {}) const;
@@ -48,12 +52,6 @@ class ReplicaContext {
   StrategyExtended& checked() const;
   std::shared_ptr<StrategyExtended> strategy_;
 };
-
-namespace internal {
-/// One tensor over all replicas, differentiable.
-Tensor all_reduce_tensor(StrategyExtended& strategy, ReduceOp op, const Tensor& value);
-Tensor all_gather_tensor(StrategyExtended& strategy, const Tensor& value, int64_t axis);
-}  // namespace internal
 
 template <class Fn, class... A>
 auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
@@ -90,29 +88,31 @@ auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
 }
 
 template <class T>
-T ReplicaContext::all_reduce(ReduceOp op, const T& nest, const CommunicationOptions&) const {
+T ReplicaContext::all_reduce(ReduceOp op, const T& nest,
+                             const CommunicationOptions& options) const {
+  StrategyExtended& strategy = checked();
   if constexpr (std::is_same_v<T, Tensor>) {
-    return internal::all_reduce_tensor(checked(), op, nest);
-  } else if constexpr (internal::is_leaf_v<T>) {
-    return merge_call(
-        [op](Strategy&, const PerReplica<T>& all) { return internal::reduce_nest(op, all, {}); },
-        nest);
+    Tensor out;
+    const internal::CollectiveLeaf leaf{
+        .kind = internal::CollectiveLeaf::Kind::kTensor, .in = &nest, .out = &out};
+    internal::all_reduce_together(strategy, op, std::span(&leaf, 1), options);
+    return out;
   } else {
-    return map_leaves(nest, [&](const auto& leaf) { return all_reduce(op, leaf); });
+    T out = nest;
+    internal::LeafPairs pairs(nest, out);
+    internal::all_reduce_together(strategy, op, pairs.leaves(), options);
+    pairs.finish();
+    return out;
   }
 }
 
 template <class T>
 T ReplicaContext::all_gather(const T& nest, int64_t axis, const CommunicationOptions&) const {
-  if constexpr (std::is_same_v<T, Tensor>) {
-    return internal::all_gather_tensor(checked(), nest, axis);
-  } else if constexpr (internal::is_leaf_v<T>) {
-    return merge_call(
-        [axis](Strategy&, const PerReplica<T>& all) { return internal::gather_nest(all, axis); },
-        nest);
-  } else {
-    return map_leaves(nest, [&](const auto& leaf) { return all_gather(leaf, axis); });
-  }
+  T out = nest;
+  internal::LeafPairs pairs(nest, out);
+  internal::all_gather_together(checked(), axis, pairs.leaves());
+  pairs.finish();
+  return out;
 }
 
 }  // namespace cohort

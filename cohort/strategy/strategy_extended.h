@@ -42,6 +42,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// True if the variable was made under this strategy.
   bool variable_created_in_scope(const Variable& v) const;
   CrossDeviceOps& cross_device_ops() { return do_cross_device_ops(); }
+  /// Those that the user gave; null where the strategy is free to reduce as fast as it can.
+  CrossDeviceOps* custom_cross_device_ops() { return do_custom_cross_device_ops(); }
   const std::shared_ptr<internal::VariableCreator>& variable_creator() {
     return do_variable_creator();
   }
@@ -61,6 +63,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// ReplicaGroup::run promises.
   virtual void do_run(internal::FunctionRef<void(int local_replica)> body) = 0;
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
+  virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
   virtual const std::shared_ptr<internal::VariableCreator>& do_variable_creator() = 0;
 
  private:

@@ -34,6 +34,7 @@ class LocalStrategy : public StrategyExtended {
   bool do_is_default() const override { return options_.is_default; }
   void do_run(FunctionRef<void(int)> body) override;
   CrossDeviceOps& do_cross_device_ops() override { return *ops_; }
+  CrossDeviceOps* do_custom_cross_device_ops() override { return options_.cross_device_ops.get(); }
   const std::shared_ptr<VariableCreator>& do_variable_creator() override { return variables_; }
 
  private:

@@ -65,6 +65,12 @@ const Kernels& kernels() {
   return *chosen;
 }
 
+Isa current_isa() {
+  const Kernels* chosen = &kernels();
+  if (chosen == &base::kKernels) return Isa::kBase;
+  return chosen == &kernels_of(Isa::kAvx2) ? Isa::kAvx2 : Isa::kAvx512;
+}
+
 void use_isa(Isa isa) {
   COHORT_CHECK_ARG(isa <= best_isa(), "[update_rules.use_isa] expected at most ",
                    kernels_of(best_isa()).name, ", got a set that this processor or build lacks");

@@ -76,6 +76,8 @@ enum class Isa { kBase = 0, kAvx2 = 1, kAvx512 = 2 };
 
 /// The best set that this processor and build have, at most COHORT_MAX_ISA (avx512, avx2, base).
 const Kernels& kernels();
+/// The set that `kernels()` is of, for neighbours with kernels of their own.
+Isa current_isa();
 /// The best of this processor and build, whatever the environment says.
 Isa best_isa();
 /// Makes `kernels()` return this set, for tests.

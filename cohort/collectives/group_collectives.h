@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives among the replicas of one group: every replica calls, all work at the same time.
+//
+//   group.run([&](int replica) {
+//     Tensor sum = all_reduce(&group, ReduceOp::kSum, gradient);
+//   });
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "cohort/collectives/options.h"
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+
+class ReplicaGroup;
+
+/// Reduces numbers of one type (`values` point to them, in replica order) into `out`. One function
+/// per type: it also tells types apart.
+using ReduceNumbers = void (*)(ReduceOp op, std::span<const void* const> values, void* out);
+
+/// One leaf of a nest on its way through a collective.
+struct CollectiveLeaf {
+  enum class Kind { kTensor, kSlices, kNumber, kNone };
+  Kind kind = Kind::kNone;         ///< kNone: nothing on any replica (a Gradient may be so).
+  const void* in = nullptr;        ///< Tensor, IndexedSlices or number.
+  void* out = nullptr;             ///< Of the same type; assigned when all replicas are done.
+  ReduceNumbers reduce = nullptr;  ///< Of a kNumber.
+};
+
+/// Reduces all leaves at one meeting. Each replica adds its share of the elements, strictly in
+/// replica order, and writes it into every replica's result, so that each input is read and each
+/// result written once: the same bits for any timing. Sparse leaves join their rows.
+/// `group`: null is one replica without the others. Order: a merge point.
+/// Errors: on every replica alike: FailedPrecondition if the others are at something else;
+///         InvalidArgument if number, kinds, shapes or dtypes of the leaves differ, naming both and
+///         the replica, and as reduce_in_order; Unimplemented as join_slices.
+/// Cost: two meetings; memory is taken for the results and for inputs that do not stand in a row.
+void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves);
+Tensor all_reduce(ReplicaGroup* group, ReduceOp op, const Tensor& value);
+
+/// Joins the tensors of all leaves along `axis` in replica order, at one meeting; `sizes`, if not
+/// empty, gets each leaf's sizes along its axis, one per replica.
+/// Errors: as above, and InvalidArgument as check_joinable; Unimplemented for kSlices.
+void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
+                       std::span<std::vector<int64_t>> sizes = {});
+
+}  // namespace cohort::internal
