@@ -2,13 +2,13 @@
 #include "cohort/data/dataset.h"
 
 #include "cohort/base/check.h"
+#include "cohort/base/crc32c.h"
 #include "cohort/data/internal/batching.h"
 #include "cohort/data/internal/nodes.h"
 
 namespace cohort::data {
 
-Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
-    : node_(std::move(node)), stream_(node_->make_stream()) {}
+Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
 Iterator::Iterator(Iterator&&) noexcept = default;
 Iterator& Iterator::operator=(Iterator&&) noexcept = default;
 Iterator::~Iterator() = default;
@@ -31,6 +31,55 @@ bool Iterator::next_split(std::span<Element> pieces, SplitRule rule) {
       internal::split_sizes(batch->rows(), node_->batch_rows(), pieces.size(), rule);
   internal::split_element(*batch, sizes, pieces);
   return true;
+}
+
+namespace {
+
+constexpr std::string_view kStateMagic = "cohort.iterator.1";
+
+std::string_view checked_body(std::string_view state) {
+  constexpr std::size_t kChecksum = 4;
+  if (state.size() < kStateMagic.size() + kChecksum || !state.starts_with(kStateMagic)) {
+    internal::StateReader::fail();
+  }
+  const std::string_view body = state.substr(0, state.size() - kChecksum);
+  uint32_t stored = 0;
+  for (std::size_t i = 0; i < kChecksum; ++i) {
+    stored |= uint32_t{static_cast<uint8_t>(state[body.size() + i])} << (8 * i);
+  }
+  if (stored != internal::masked_crc32c(body)) {
+    throw DataLoss("[iterator.restore] expected the state as it was saved, got changed bytes");
+  }
+  return body.substr(kStateMagic.size());
+}
+
+}  // namespace
+
+std::string Iterator::save() {
+  internal::StateWriter out;
+  out.put_text(node_->signature());
+  out.put_int(stream_ != nullptr ? 1 : 0);
+  if (stream_ != nullptr) stream_->save(out);
+  std::string state = std::string(kStateMagic) + std::move(out).take();
+  const uint32_t crc = internal::masked_crc32c(state);
+  for (int shift = 0; shift < 32; shift += 8) state += static_cast<char>(crc >> shift);
+  return state;
+}
+
+void Iterator::restore(std::string_view state) {
+  internal::StateReader in(checked_body(state));
+  const std::string_view saved_by = in.get_text();
+  COHORT_CHECK_ARG(saved_by == node_->signature(),
+                   "[iterator.restore] expected a state of the pipeline ", node_->signature(),
+                   ", got one of ", saved_by);
+  std::unique_ptr<internal::ElementStream> stream;
+  if (in.get_flag()) {
+    stream = node_->make_stream();
+    stream->restore(in);
+  }
+  in.expect_end();
+  stream_ = std::move(stream);
+  if (stream_ != nullptr) stream_->start();
 }
 
 Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
@@ -108,7 +157,17 @@ int64_t Dataset::cardinality() const { return node_->cardinality(); }
 int64_t Dataset::batch_rows() const { return node_->batch_rows(); }
 DataOptions Dataset::options() const { return node_->options(); }
 
-Iterator Dataset::make_iterator() const { return Iterator(node_); }
+Iterator Dataset::make_iterator() const {
+  Iterator iterator(node_);
+  iterator.stream_ = node_->make_stream();
+  iterator.stream_->start();
+  return iterator;
+}
+Iterator Dataset::make_iterator(std::string_view state) const {
+  Iterator iterator(node_);
+  iterator.restore(state);
+  return iterator;
+}
 internal::RangeIterator<Element, Iterator> Dataset::begin() const {
   return internal::RangeIterator<Element, Iterator>(make_iterator());
 }

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,17 @@ class Iterator {
   /// Shapes: pieces [n_i, ...], also [0, ...], with the sizes of SplitRule.
   /// Errors: InvalidArgument if the dataset is not batched.
   bool next_split(std::span<Element> pieces, SplitRule rule = SplitRule::kRebatch);
+
+  /// The position, with shuffle buffers, elements read ahead and seeds: an iterator that restores
+  /// it goes on with the element that next would have returned, also in another process. State
+  /// that functions keep themselves is not part of it; a generator is called again from its start.
+  /// Blocks: until background threads have ended what they compute.
+  /// Cost: row numbers for rows in memory; else the buffered elements, and all of a cache's.
+  /// TF: checkpointing of tf.data iterators.
+  std::string save();
+  /// Goes on from there. Errors: InvalidArgument if another pipeline saved the state, DataLoss if
+  /// bytes of it changed; the position is then what it was.
+  void restore(std::string_view state);
 
  private:
   friend class Dataset;
@@ -142,6 +154,8 @@ class Dataset {
   DataOptions options() const;
 
   Iterator make_iterator() const;
+  /// An iterator that goes on where the one that saved `state` was. Errors: as Iterator::restore.
+  Iterator make_iterator(std::string_view state) const;
   internal::RangeIterator<Element, Iterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
 

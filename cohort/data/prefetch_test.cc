@@ -41,12 +41,12 @@ TEST(Prefetch, RunsOnAnotherThreadAndReadsAheadByItsSize) {
                 })
                 .prefetch(4);
   auto it = ds.make_iterator();
-  // Nobody has asked: four in the queue, and one waits for room.
-  counter.wait_for(5);
+  // Nobody has asked, and four are in the queue.
+  counter.wait_for(4);
   EXPECT_EQ(it.next()->as<int64_t>(), 0);
-  counter.wait_for(6);
+  counter.wait_for(5);
   EXPECT_TRUE(elsewhere);
-  EXPECT_LE(counter.calls, 6);
+  EXPECT_LE(counter.calls, 5);
 }
 
 TEST(Prefetch, GathersBatchesOnItsThread) {

@@ -29,6 +29,8 @@ class RowBatchStream final : public ElementStream {
     out = source_->gather_later(std::move(rows));
     return true;
   }
+  void save(StateWriter& out) override { order_->save(out); }
+  void restore(StateReader& in) override { order_->restore(in); }
 
  private:
   const std::shared_ptr<const RowSource> source_;
@@ -54,6 +56,17 @@ class ElementBatchStream final : public ElementStream {
     const std::vector<Element> parts = std::exchange(parts_, {});
     out = stack_elements(parts, node_->tag());
     return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(static_cast<int64_t>(parts_.size()));
+    for (const Element& part : parts_) out.put_element(part);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    for (int64_t left = in.get_count(static_cast<int64_t>(size_)); left > 0; --left) {
+      parts_.push_back(in.get_element());
+    }
+    input_->restore(in);
   }
 
  private:
@@ -137,6 +150,17 @@ class UnbatchStream final : public ElementStream {
     }
     out = unstack_element(batch_, row_++);
     return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(rows_ - row_);
+    if (row_ < rows_) out.put_element(batch_.slice(row_, rows_ - row_));
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    rows_ = in.get_count(std::numeric_limits<int64_t>::max());
+    if (rows_ > 0) batch_ = in.get_element();
+    if (rows_ > 0 && !all_leaves_have_rows(batch_, rows_)) StateReader::fail();
+    input_->restore(in);
   }
 
  private:

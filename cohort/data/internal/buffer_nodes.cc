@@ -33,12 +33,20 @@ class CacheMemory {
   Elements elements_;
 };
 
-class CacheWriteStream final : public ElementStream {
+/// Fills the cache, or reads what another pass has filled by the time this one is made.
+class CacheStream final : public ElementStream {
  public:
-  CacheWriteStream(std::unique_ptr<ElementStream> input, std::shared_ptr<CacheMemory> memory)
-      : input_(std::move(input)), memory_(std::move(memory)) {}
+  CacheStream(NodePtr node, std::shared_ptr<CacheMemory> memory)
+      : node_(std::move(node)), memory_(std::move(memory)), cached_(memory_->get()) {
+    if (!cached_) input_ = node_->inputs().front()->make_stream();
+  }
 
   bool next(Element& out) override {
+    if (cached_) {
+      if (position_ == cached_->size()) return false;
+      out = (*cached_)[position_++];
+      return true;
+    }
     if (input_ == nullptr) return false;
     bool more = false;
     try {
@@ -57,25 +65,46 @@ class CacheWriteStream final : public ElementStream {
     return false;
   }
 
- private:
-  std::unique_ptr<ElementStream> input_;
-  const std::shared_ptr<CacheMemory> memory_;
-  std::vector<Element> seen_;
-  bool complete_ = true;
-};
-
-class CacheReadStream final : public ElementStream {
- public:
-  explicit CacheReadStream(CacheMemory::Elements elements) : elements_(std::move(elements)) {}
-  bool next(Element& out) override {
-    if (position_ == elements_->size()) return false;
-    out = (*elements_)[position_++];
-    return true;
+  /// The elements are part of the position: another process has no cache yet.
+  void save(StateWriter& out) override {
+    const std::vector<Element>& elements = cached_ ? *cached_ : seen_;
+    out.put_int(cached_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(elements.size()));
+    for (const Element& element : elements) out.put_element(element);
+    if (cached_) return out.put_int(static_cast<int64_t>(position_));
+    out.put_int(complete_ ? 1 : 0);
+    out.put_int(input_ != nullptr ? 1 : 0);
+    if (input_ != nullptr) input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    const bool cached = in.get_flag();
+    std::vector<Element> elements(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+    for (Element& element : elements) element = in.get_element();
+    if (cached) {
+      position_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(elements.size())));
+      memory_->publish(std::move(elements));
+      cached_ = memory_->get();
+      position_ = std::min(position_, cached_->size());
+      input_.reset();
+      return;
+    }
+    cached_.reset();
+    seen_ = std::move(elements);
+    complete_ = in.get_flag();
+    input_.reset();
+    if (!in.get_flag()) return;
+    input_ = node_->inputs().front()->make_stream();
+    input_->restore(in);
   }
 
  private:
-  const CacheMemory::Elements elements_;
-  std::size_t position_ = 0;
+  const NodePtr node_;
+  const std::shared_ptr<CacheMemory> memory_;
+  CacheMemory::Elements cached_;          ///< Null: this pass fills.
+  std::size_t position_ = 0;              ///< In cached_.
+  std::unique_ptr<ElementStream> input_;  ///< Null after its end.
+  std::vector<Element> seen_;
+  bool complete_ = true;
 };
 
 class CacheNode final : public DatasetNode {
@@ -83,10 +112,7 @@ class CacheNode final : public DatasetNode {
   explicit CacheNode(const NodePtr& input) : DatasetNode("cache", input->spec(), {input}) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    if (auto elements = memory_->get()) {
-      return std::make_unique<CacheReadStream>(std::move(elements));
-    }
-    return std::make_unique<CacheWriteStream>(input().make_stream(), memory_);
+    return std::make_unique<CacheStream>(shared_from_this(), memory_);
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
 
@@ -98,11 +124,10 @@ class CacheNode final : public DatasetNode {
 class PrefetchStream final : public ElementStream {
  public:
   PrefetchStream(std::unique_ptr<ElementStream> input, std::size_t capacity)
-      : input_(std::move(input)),
-        capacity_(capacity),
-        thread_("prefetch", [this](const std::stop_token& stop) { fill(stop); }) {}
+      : input_(std::move(input)), capacity_(capacity) {}
 
   bool next(Element& out) override {
+    start();
     std::unique_lock lock(mutex_);
     reader_waits_ = true;
     filled_.wait(lock, [&] { return ended_ || !queue_.empty(); });
@@ -118,6 +143,39 @@ class PrefetchStream final : public ElementStream {
     return true;
   }
 
+  void start() override {
+    if (thread_) return;
+    thread_ = std::make_unique<TaskThread>("prefetch",
+                                           [this](const std::stop_token& stop) { fill(stop); });
+  }
+
+  void save(StateWriter& out) override {
+    std::unique_lock lock(mutex_);
+    ++pauses_;
+    filled_.wait(lock, [&] { return !reading_; });
+    // The thread stays out of input_ while it is paused.
+    out.put_int(ended_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(queue_.size()));
+    for (const Item& item : queue_) {
+      out.put_error(item.error);
+      if (!item.error) out.put_element(item.element);
+    }
+    input_->save(out);
+    --pauses_;
+    lock.unlock();
+    emptied_.notify_one();
+  }
+  void restore(StateReader& in) override {
+    ended_ = in.get_flag();
+    for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
+      Item item;
+      item.error = in.get_error();
+      if (!item.error) item.element = in.get_element();
+      queue_.push_back(std::move(item));
+    }
+    input_->restore(in);
+  }
+
  private:
   struct Item {
     Element element;
@@ -125,7 +183,7 @@ class PrefetchStream final : public ElementStream {
   };
 
   void fill(const std::stop_token& stop) {
-    while (true) {
+    while (wait_for_room(stop)) {
       Item item;
       bool more = true;
       try {
@@ -135,23 +193,32 @@ class PrefetchStream final : public ElementStream {
         item.error = std::current_exception();
       }
       std::unique_lock lock(mutex_);
+      reading_ = false;
       if (more) {
-        thread_waits_ = true;
-        emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_; });
-        thread_waits_ = false;
-        if (stop.stop_requested()) return;
         queue_.push_back(std::move(item));
       } else {
         ended_ = true;
       }
-      const bool wake = reader_waits_;
+      const bool wake = reader_waits_ || pauses_ > 0;
       lock.unlock();
       if (wake) filled_.notify_one();
       if (!more) return;
     }
   }
 
-  const std::unique_ptr<ElementStream> input_;  ///< The thread's alone.
+  /// False if the thread is to end, else the input is the thread's until reading_ is false.
+  bool wait_for_room(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (ended_) return false;
+    thread_waits_ = true;
+    emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_ && pauses_ == 0; });
+    thread_waits_ = false;
+    if (stop.stop_requested()) return false;
+    reading_ = true;
+    return true;
+  }
+
+  const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
   const std::size_t capacity_;
 
   std::mutex mutex_;
@@ -160,10 +227,12 @@ class PrefetchStream final : public ElementStream {
   // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
   std::deque<Item> queue_;
   bool ended_ = false;
+  bool reading_ = false;
   bool reader_waits_ = false;
   bool thread_waits_ = false;
+  int pauses_ = 0;  ///< Savers that want the thread to rest.
 
-  TaskThread thread_;  ///< Last: joined before the rest goes.
+  std::unique_ptr<TaskThread> thread_;  ///< Last: joined before the rest goes.
 };
 
 class PrefetchNode final : public DatasetNode {

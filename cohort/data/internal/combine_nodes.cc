@@ -24,6 +24,14 @@ class ZipStream final : public ElementStream {
     out = Element::tuple(std::move(parts));
     return true;
   }
+  void save(StateWriter& out) override {
+    out.put_int(ended_ ? 1 : 0);
+    for (const auto& input : inputs_) input->save(out);
+  }
+  void restore(StateReader& in) override {
+    ended_ = in.get_flag();
+    for (const auto& input : inputs_) input->restore(in);
+  }
 
  private:
   const std::vector<std::unique_ptr<ElementStream>> inputs_;
@@ -75,6 +83,16 @@ class ConcatenateStream final : public ElementStream {
     current_ = std::exchange(second_, nullptr)->make_stream();
     return current_->next(out);
   }
+  void save(StateWriter& out) override {
+    out.put_int(second_ == nullptr ? 1 : 0);
+    current_->save(out);
+    if (second_ != nullptr) second_->save_shared(out);
+  }
+  void restore(StateReader& in) override {
+    if (in.get_flag()) current_ = std::exchange(second_, nullptr)->make_stream();
+    current_->restore(in);
+    if (second_ != nullptr) second_->restore_shared(in);
+  }
 
  private:
   std::unique_ptr<ElementStream> current_;
@@ -113,6 +131,14 @@ class EnumerateStream final : public ElementStream {
     if (!input_->next(element)) return false;
     out = Element::tuple({from_vector<int64_t>({index_++}, Shape{}), std::move(element)});
     return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(index_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    index_ = in.get_int();
+    input_->restore(in);
   }
 
  private:

@@ -17,6 +17,8 @@ class RowElementStream final : public ElementStream {
     out = source_->row(row);
     return true;
   }
+  void save(StateWriter& out) override { order_->save(out); }
+  void restore(StateReader& in) override { order_->restore(in); }
 
  private:
   const std::shared_ptr<const RowSource> source_;
@@ -32,8 +34,25 @@ std::string DatasetNode::path() const {
   return inputs_.empty() ? operation_ : inputs_.front()->path() + "." + operation_;
 }
 
+std::string DatasetNode::signature() const {
+  if (inputs_.empty()) return operation_;
+  if (inputs_.size() == 1) return inputs_.front()->signature() + "." + operation_;
+  std::string out = operation_ + "(";
+  for (const NodePtr& input : inputs_) out += input->signature() + ",";
+  out.back() = ')';
+  return out;
+}
+
 std::unique_ptr<RowStream> DatasetNode::make_row_stream() const {
   throw Internal(str_cat(tag(), " expected rows in memory, got a pipeline without them"));
+}
+
+void DatasetNode::save_shared(StateWriter& out) const {
+  for (const NodePtr& input : inputs_) input->save_shared(out);
+}
+
+void DatasetNode::restore_shared(StateReader& in) const {
+  for (const NodePtr& input : inputs_) input->restore_shared(in);
 }
 
 int64_t DatasetNode::static_rows() const {

@@ -12,6 +12,7 @@
 
 #include "cohort/data/element.h"
 #include "cohort/data/internal/row_source.h"
+#include "cohort/data/internal/state.h"
 #include "cohort/data/options.h"
 
 namespace cohort::internal {
@@ -23,6 +24,13 @@ class Stream {
   virtual ~Stream() = default;
   /// False at the end, and ever after.
   virtual bool next(T& out) = 0;
+  /// Writes the position: what restore needs on a fresh stream of the same node to go on from
+  /// here. Blocks: until background threads of the stream rest.
+  virtual void save(StateWriter& out) = 0;
+  /// Only before the first next. Errors: InvalidArgument for another node's state.
+  virtual void restore(StateReader& in) = 0;
+  /// Background threads begin to read ahead; without it they do at the first next.
+  virtual void start() {}
 };
 using ElementStream = Stream<Element>;
 using RowStream = Stream<int64_t>;  ///< Row numbers of a RowSource.
@@ -38,6 +46,8 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   std::string tag() const { return "[dataset." + operation_ + "]"; }
   /// "range.shuffle.map": where in the pipeline this node is.
   std::string path() const;
+  /// Every node of the pipeline, as "zip(range.shuffle,range)": which states fit.
+  virtual std::string signature() const;
   const ElementSpec& spec() const { return spec_; }
   const std::vector<std::shared_ptr<const DatasetNode>>& inputs() const { return inputs_; }
 
@@ -49,6 +59,11 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   /// which. Null elsewhere.
   virtual std::shared_ptr<const RowSource> row_source() const { return nullptr; }
   virtual std::unique_ptr<RowStream> make_row_stream() const;
+
+  /// What passes share (the orders of shuffles), here and in the inputs: part of the position of a
+  /// stream that has still to open a pass over this node.
+  virtual void save_shared(StateWriter& out) const;
+  virtual void restore_shared(StateReader& in) const;
 
   /// Rows of a full batch: looks back through nodes that keep elements as they are to a batch;
   /// kUnknownDim where there is none.

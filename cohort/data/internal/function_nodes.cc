@@ -2,10 +2,6 @@
 //
 // map and filter on the thread that reads. What a function throws arrives there with the number
 // of the element and the place in the pipeline before its text.
-#include <c10/util/Exception.h>
-
-#include <exception>
-
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/parallel_map.h"
@@ -24,6 +20,14 @@ class MapStream final : public ElementStream {
     if (!input_->next(element)) return false;
     out = call_(element, index_++);
     return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(index_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    index_ = in.get_int();
+    input_->restore(in);
   }
 
  private:
@@ -73,6 +77,14 @@ class FilterStream final : public ElementStream {
     }
     return false;
   }
+  void save(StateWriter& out) override {
+    out.put_int(index_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    index_ = in.get_int();
+    input_->restore(in);
+  }
 
  private:
   bool keeps(const Element& element, int64_t index) const {
@@ -104,43 +116,7 @@ class FilterNode final : public DatasetNode {
   const ElementPredicate predicate_;
 };
 
-[[noreturn]] void throw_as(ErrorCode code, const std::string& text) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      std::throw_with_nested(InvalidArgument(text));
-    case ErrorCode::kFailedPrecondition:
-      std::throw_with_nested(FailedPrecondition(text));
-    case ErrorCode::kDeadlineExceeded:
-      std::throw_with_nested(DeadlineExceeded(text));
-    case ErrorCode::kCancelled:
-      std::throw_with_nested(Cancelled(text));
-    case ErrorCode::kDataLoss:
-      std::throw_with_nested(DataLoss(text));
-    case ErrorCode::kUnimplemented:
-      std::throw_with_nested(Unimplemented(text));
-    case ErrorCode::kInternal:
-      std::throw_with_nested(Internal(text));
-    default:
-      std::throw_with_nested(Error(code, text));
-  }
-}
-
 }  // namespace
-
-void rethrow_with_context(const std::string& where) {
-  try {
-    throw;
-  } catch (const Unavailable& e) {
-    std::throw_with_nested(Unavailable(where + ": " + e.what(), e.peer()));
-  } catch (const Error& e) {
-    throw_as(e.code(), where + ": " + e.what());
-  } catch (const c10::Error& e) {
-    throw_as(ErrorCode::kUnknown, where + ": " + e.what_without_backtrace());
-  } catch (const std::exception& e) {
-    throw_as(ErrorCode::kUnknown, where + ": " + e.what());
-  }
-  // Anything else is not ours to name, and goes on as it is.
-}
 
 NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
                       const MapOptions& options) {

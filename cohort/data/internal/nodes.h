@@ -3,9 +3,11 @@
 // Makers of the nodes behind Dataset's verbs; each checks its arguments when it is called.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <optional>
 
+#include "cohort/base/error.h"
 #include "cohort/data/internal/dataset_node.h"
 
 namespace cohort::internal {
@@ -47,5 +49,8 @@ NodePtr make_options_node(NodePtr input, DataOptions options);
 /// Throws the current exception again with `where` before its text, as the same class of Error
 /// (any other exception as Error kUnknown), the original nested in it.
 [[noreturn]] void rethrow_with_context(const std::string& where);
+
+/// An error of the class that stands for the code.
+std::exception_ptr make_error(ErrorCode code, const std::string& text);
 
 }  // namespace cohort::internal

@@ -1,37 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// take, skip, repeat, shard and shuffle. Each stream is written once for elements and for row
-// numbers: over rows in memory only numbers move until a batch gathers them.
-#include <atomic>
-
+// take, skip, repeat and shard. Each stream is written once for elements and for row numbers: over
+// rows in memory only numbers move until a batch gathers them.
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/shuffle_random.h"
-#include "cohort/data/internal/shuffle_seed.h"
+#include "cohort/data/internal/order_node.h"
 
 namespace cohort::internal {
 namespace {
-
-/// A node whose stream `Derived::make<T>()` makes for T = Element and T = int64_t.
-template <class Derived>
-class OrderNode : public DatasetNode {
- public:
-  OrderNode(std::string operation, const NodePtr& input)
-      : DatasetNode(std::move(operation), input->spec(), {input}) {}
-
-  std::shared_ptr<const RowSource> row_source() const final { return input().row_source(); }
-  std::unique_ptr<RowStream> make_row_stream() const final {
-    return derived().template make<int64_t>();
-  }
-  std::unique_ptr<ElementStream> make_stream() const final {
-    if (auto source = row_source()) return stream_rows(std::move(source), make_row_stream());
-    return derived().template make<Element>();
-  }
-  int64_t batch_rows() const final { return input().batch_rows(); }
-
- private:
-  const Derived& derived() const { return static_cast<const Derived&>(*this); }
-};
 
 template <class T>
 class TakeStream final : public Stream<T> {
@@ -42,6 +18,14 @@ class TakeStream final : public Stream<T> {
     if (left_ == 0) return false;
     if (left_ > 0) --left_;
     return input_->next(out);
+  }
+  void save(StateWriter& out) override {
+    out.put_int(left_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    left_ = in.get_int();
+    input_->restore(in);
   }
 
  private:
@@ -60,6 +44,14 @@ class SkipStream final : public Stream<T> {
     }
     return input_->next(out);
   }
+  void save(StateWriter& out) override {
+    out.put_int(left_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    left_ = in.get_int();
+    input_->restore(in);
+  }
 
  private:
   const std::unique_ptr<Stream<T>> input_;
@@ -77,6 +69,14 @@ class ShardStream final : public Stream<T> {
     }
     skip_ = num_shards_ - 1;
     return input_->next(out);
+  }
+  void save(StateWriter& out) override {
+    out.put_int(skip_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    skip_ = in.get_count(num_shards_ - 1);
+    input_->restore(in);
   }
 
  private:
@@ -106,47 +106,25 @@ class RepeatStream final : public Stream<T> {
       if (fresh_) left_ = 0;
     }
   }
+  void save(StateWriter& out) override {
+    out.put_int(left_);
+    out.put_int(fresh_ ? 1 : 0);
+    out.put_int(pass_ != nullptr ? 1 : 0);
+    pass_ != nullptr ? pass_->save(out) : input_->save_shared(out);
+  }
+  void restore(StateReader& in) override {
+    left_ = in.get_int();
+    fresh_ = in.get_flag();
+    if (!in.get_flag()) return input_->restore_shared(in);
+    pass_ = open_stream<T>(*input_);
+    pass_->restore(in);
+  }
 
  private:
   const NodePtr input_;
   int64_t left_;  ///< Passes to begin; below 0: no end.
   std::unique_ptr<Stream<T>> pass_;
   bool fresh_ = false;
-};
-
-/// A buffer from which a random element leaves and the next one of the input takes its place.
-template <class T>
-class ShuffleStream final : public Stream<T> {
- public:
-  ShuffleStream(std::unique_ptr<Stream<T>> input, int64_t buffer_size, ShuffleRandom random)
-      : input_(std::move(input)),
-        buffer_size_(static_cast<std::size_t>(buffer_size)),
-        random_(random) {}
-
-  bool next(T& out) override {
-    T incoming{};
-    while (!input_ended_ && buffer_.size() < buffer_size_) {
-      if (take_input(incoming)) buffer_.push_back(std::move(incoming));
-    }
-    if (buffer_.empty()) return false;
-    T& chosen = buffer_[random_.below(buffer_.size())];
-    out = std::move(chosen);
-    chosen = std::move(buffer_.back());
-    buffer_.pop_back();
-    return true;
-  }
-
- private:
-  bool take_input(T& out) {
-    if (!input_->next(out)) input_ended_ = true;
-    return !input_ended_;
-  }
-
-  const std::unique_ptr<Stream<T>> input_;
-  const std::size_t buffer_size_;
-  ShuffleRandom random_;
-  std::vector<T> buffer_;
-  bool input_ended_ = false;
 };
 
 class TakeNode final : public OrderNode<TakeNode> {
@@ -221,28 +199,6 @@ class ShardNode final : public OrderNode<ShardNode> {
   const int64_t index_;
 };
 
-class ShuffleNode final : public OrderNode<ShuffleNode> {
- public:
-  ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options)
-      : OrderNode("shuffle", input),
-        buffer_size_(buffer_size),
-        seed_(options.seed ? *options.seed : default_shuffle_seed()),
-        reshuffle_(options.reshuffle_each_iteration) {}
-  int64_t cardinality() const override { return input().cardinality(); }
-  template <class T>
-  std::unique_ptr<Stream<T>> make() const {
-    const uint64_t pass = reshuffle_ ? passes_.fetch_add(1, std::memory_order_relaxed) : 0;
-    return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), buffer_size_,
-                                              ShuffleRandom(seed_, pass));
-  }
-
- private:
-  const int64_t buffer_size_;
-  const uint64_t seed_;
-  const bool reshuffle_;
-  mutable std::atomic<uint64_t> passes_{0};  ///< Passes begun: each has its own order.
-};
-
 }  // namespace
 
 NodePtr make_take_node(NodePtr input, int64_t count) {
@@ -262,12 +218,6 @@ NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index) {
   COHORT_CHECK_ARG(index >= 0 && index < num_shards, "[dataset.shard] expected an index in [0, ",
                    num_shards, "), got ", index);
   return std::make_shared<ShardNode>(input, num_shards, index);
-}
-
-NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options) {
-  COHORT_CHECK_ARG(buffer_size >= 1,
-                   "[dataset.shuffle] expected a buffer of at least 1 element, got ", buffer_size);
-  return std::make_shared<ShuffleNode>(input, buffer_size, options);
 }
 
 }  // namespace cohort::internal

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/parallel_map.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -23,12 +24,8 @@ class ParallelMapStream final : public ElementStream {
   ParallelMapStream(MapCall call, std::unique_ptr<ElementStream> input, int threads)
       : call_(std::move(call)),
         input_(std::move(input)),
-        capacity_(2 * static_cast<std::size_t>(threads)) {
-    for (int i = 0; i < threads; ++i) {
-      threads_.push_back(
-          std::make_unique<TaskThread>("map", [this](const std::stop_token& stop) { work(stop); }));
-    }
-  }
+        capacity_(2 * static_cast<std::size_t>(threads)),
+        thread_count_(threads) {}
 
   ~ParallelMapStream() override {
     for (auto& thread : threads_) thread->request_stop();
@@ -36,6 +33,7 @@ class ParallelMapStream final : public ElementStream {
   }
 
   bool next(Element& out) override {
+    start();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return slots_.empty() ? ended_ : slots_.front()->ready; });
     if (slots_.empty()) return false;
@@ -46,6 +44,42 @@ class ParallelMapStream final : public ElementStream {
     if (slot->error) std::rethrow_exception(slot->error);
     out = std::move(slot->element);
     return true;
+  }
+
+  void start() override {
+    for (int i = static_cast<int>(threads_.size()); i < thread_count_; ++i) {
+      threads_.push_back(
+          std::make_unique<TaskThread>("map", [this](const std::stop_token& stop) { work(stop); }));
+    }
+  }
+
+  void save(StateWriter& out) override {
+    // Whoever reads the input ends that first; calls under way are part of the position.
+    std::lock_guard reading(input_mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      return std::all_of(slots_.begin(), slots_.end(), [](const auto& s) { return s->ready; });
+    });
+    out.put_int(ended_ ? 1 : 0);
+    out.put_int(next_index_);
+    out.put_int(static_cast<int64_t>(slots_.size()));
+    for (const auto& slot : slots_) {
+      out.put_error(slot->error);
+      if (!slot->error) out.put_element(slot->element);
+    }
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    ended_ = in.get_flag();
+    next_index_ = in.get_int();
+    for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
+      auto slot = std::make_unique<Slot>();
+      slot->error = in.get_error();
+      if (!slot->error) slot->element = in.get_element();
+      slot->ready = true;
+      slots_.push_back(std::move(slot));
+    }
+    input_->restore(in);
   }
 
  private:
@@ -75,13 +109,18 @@ class ParallelMapStream final : public ElementStream {
 
   /// Reads the next input and books its place; null at the end. One thread at a time reads.
   Slot* take(const std::stop_token& stop, Element& element, int64_t& index) {
-    std::lock_guard reading(input_mutex_);
-    {
-      std::unique_lock lock(mutex_);
-      const bool room =
-          changed_.wait(lock, stop, [&] { return ended_ || slots_.size() < capacity_; });
-      if (!room || ended_ || stop.stop_requested()) return nullptr;
+    std::unique_lock reading(input_mutex_);
+    // Room is waited for without the input: a saver needs it, and frees no room.
+    while (!has_room()) {
+      reading.unlock();
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, stop, [&] { return ended_ || slots_.size() < capacity_; });
+      }
+      if (stop.stop_requested()) return nullptr;
+      reading.lock();
     }
+    if (stop.stop_requested() || has_ended()) return nullptr;
     std::exception_ptr error;
     bool more = true;
     try {
@@ -101,9 +140,19 @@ class ParallelMapStream final : public ElementStream {
     return slots_.back().get();
   }
 
+  bool has_room() {
+    std::lock_guard lock(mutex_);
+    return ended_ || slots_.size() < capacity_;
+  }
+  bool has_ended() {
+    std::lock_guard lock(mutex_);
+    return ended_;
+  }
+
   const MapCall call_;
   const std::unique_ptr<ElementStream> input_;  ///< Guarded by input_mutex_.
   const std::size_t capacity_;
+  const int thread_count_;
 
   std::mutex input_mutex_;  ///< Taken before mutex_.
   std::mutex mutex_;

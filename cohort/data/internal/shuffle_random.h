@@ -32,6 +32,10 @@ class ShuffleRandom {
     return static_cast<uint64_t>(product >> 64);
   }
 
+  /// Numbers drawn so far, and the way back there.
+  uint64_t drawn() const { return counter_; }
+  void skip_to(uint64_t drawn) { counter_ = drawn; }
+
  private:
   uint64_t bits() { return mix_bits(key_ + 0x9e3779b97f4a7c15ULL * counter_++); }
 

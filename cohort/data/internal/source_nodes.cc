@@ -16,6 +16,8 @@ class OneElementStream final : public ElementStream {
     out = element_;
     return true;
   }
+  void save(StateWriter& out) override { out.put_int(done_ ? 1 : 0); }
+  void restore(StateReader& in) override { done_ = in.get_flag(); }
 
  private:
   const Element element_;
@@ -43,6 +45,8 @@ class CountingStream final : public RowStream {
     out = row_++;
     return true;
   }
+  void save(StateWriter& out) override { out.put_int(row_); }
+  void restore(StateReader& in) override { row_ = in.get_count(size_); }
 
  private:
   const int64_t size_;
@@ -60,6 +64,10 @@ class RowsNode final : public DatasetNode {
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return stream_rows(source_, make_row_stream());
+  }
+  /// Row numbers of a state must be rows of this source.
+  std::string signature() const override {
+    return str_cat(DatasetNode::signature(), "[", source_->size(), "]");
   }
 
  private:
@@ -86,6 +94,20 @@ class GeneratorStream final : public ElementStream {
     ++index_;
     out = std::move(*element);
     return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(generator_ == nullptr ? 1 : 0);
+    out.put_int(index_);
+  }
+  /// A function's own state is out of reach: it is called again as often as it was.
+  void restore(StateReader& in) override {
+    const bool ended = in.get_flag();
+    const int64_t calls = in.get_count(std::numeric_limits<int64_t>::max());
+    if (ended) generator_ = nullptr;
+    for (; !ended && index_ < calls; ++index_) {
+      COHORT_CHECK_STATE(call().has_value(), node_->tag(), " expected at least ", calls,
+                         " elements again to restore an iterator, got ", index_);
+    }
   }
 
  private:

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// shuffle: a buffer, and orders that follow from a seed and the number of the pass.
+#include <mutex>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/order_node.h"
+#include "cohort/data/internal/shuffle_random.h"
+#include "cohort/data/internal/shuffle_seed.h"
+
+namespace cohort::internal {
+namespace {
+
+/// Where the passes of a shuffle node get their orders from. Restoring an iterator sets it, so
+/// that the passes after the restored one have the orders they would have had.
+/// Threads: thread-safe.
+class ShuffleOrders {
+ public:
+  struct Order {
+    uint64_t seed = 0;
+    uint64_t pass = 0;
+  };
+
+  ShuffleOrders(uint64_t seed, bool reshuffle) : reshuffle_(reshuffle), next_{seed, 0} {}
+  Order take() {
+    std::lock_guard lock(mutex_);
+    const Order order = next_;
+    if (reshuffle_) ++next_.pass;
+    return order;
+  }
+  Order next() const {
+    std::lock_guard lock(mutex_);
+    return next_;
+  }
+  void set_next(const Order& order) {
+    std::lock_guard lock(mutex_);
+    next_ = order;
+  }
+  void set_taken(Order order) {
+    if (reshuffle_) ++order.pass;
+    set_next(order);
+  }
+
+ private:
+  const bool reshuffle_;
+  mutable std::mutex mutex_;
+  Order next_;  ///< Guarded by mutex_.
+};
+
+void save_order(const ShuffleOrders::Order& order, StateWriter& out) {
+  out.put_int(static_cast<int64_t>(order.seed));
+  out.put_int(static_cast<int64_t>(order.pass));
+}
+
+ShuffleOrders::Order restore_order(StateReader& in) {
+  const int64_t seed = in.get_int();
+  return {static_cast<uint64_t>(seed), static_cast<uint64_t>(in.get_int())};
+}
+
+/// A buffer from which a random element leaves and the next one of the input takes its place.
+template <class T>
+class ShuffleStream final : public Stream<T> {
+ public:
+  ShuffleStream(std::unique_ptr<Stream<T>> input, int64_t buffer_size,
+                std::shared_ptr<ShuffleOrders> orders)
+      : input_(std::move(input)),
+        buffer_size_(static_cast<std::size_t>(buffer_size)),
+        orders_(std::move(orders)),
+        order_(orders_->take()),
+        random_(order_.seed, order_.pass) {}
+
+  bool next(T& out) override {
+    T incoming{};
+    while (!input_ended_ && buffer_.size() < buffer_size_) {
+      if (take_input(incoming)) buffer_.push_back(std::move(incoming));
+    }
+    if (buffer_.empty()) return false;
+    T& chosen = buffer_[random_.below(buffer_.size())];
+    out = std::move(chosen);
+    chosen = std::move(buffer_.back());
+    buffer_.pop_back();
+    return true;
+  }
+  void save(StateWriter& out) override {
+    save_order(order_, out);
+    out.put_int(static_cast<int64_t>(random_.drawn()));
+    out.put_int(input_ended_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(buffer_.size()));
+    for (const T& value : buffer_) out.put(value);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    order_ = restore_order(in);
+    random_ = ShuffleRandom(order_.seed, order_.pass);
+    random_.skip_to(static_cast<uint64_t>(in.get_int()));
+    input_ended_ = in.get_flag();
+    for (int64_t left = in.get_count(static_cast<int64_t>(buffer_size_)); left > 0; --left) {
+      buffer_.push_back(in.get<T>());
+    }
+    input_->restore(in);
+    orders_->set_taken(order_);
+  }
+
+ private:
+  bool take_input(T& out) {
+    if (!input_->next(out)) input_ended_ = true;
+    return !input_ended_;
+  }
+
+  const std::unique_ptr<Stream<T>> input_;
+  const std::size_t buffer_size_;
+  const std::shared_ptr<ShuffleOrders> orders_;
+  ShuffleOrders::Order order_;
+  ShuffleRandom random_;
+  std::vector<T> buffer_;
+  bool input_ended_ = false;
+};
+
+class ShuffleNode final : public OrderNode<ShuffleNode> {
+ public:
+  ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options)
+      : OrderNode("shuffle", input),
+        buffer_size_(buffer_size),
+        orders_(
+            std::make_shared<ShuffleOrders>(options.seed ? *options.seed : default_shuffle_seed(),
+                                            options.reshuffle_each_iteration)) {}
+  int64_t cardinality() const override { return input().cardinality(); }
+  template <class T>
+  std::unique_ptr<Stream<T>> make() const {
+    return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), buffer_size_, orders_);
+  }
+  void save_shared(StateWriter& out) const override {
+    save_order(orders_->next(), out);
+    DatasetNode::save_shared(out);
+  }
+  void restore_shared(StateReader& in) const override {
+    orders_->set_next(restore_order(in));
+    DatasetNode::restore_shared(in);
+  }
+
+ private:
+  const int64_t buffer_size_;
+  const std::shared_ptr<ShuffleOrders> orders_;
+};
+
+}  // namespace
+
+NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options) {
+  COHORT_CHECK_ARG(buffer_size >= 1,
+                   "[dataset.shuffle] expected a buffer of at least 1 element, got ", buffer_size);
+  return std::make_shared<ShuffleNode>(input, buffer_size, options);
+}
+
+}  // namespace cohort::internal

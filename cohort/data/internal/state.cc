@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/state.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <limits>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed };
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+void StateWriter::put_int(int64_t value) {
+  // Seven bits a byte, the sign last: -1 is 1, 1 is 2.
+  uint64_t left = (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);
+  for (; left >= 0x80; left >>= 7) bytes_ += static_cast<char>(left | 0x80);
+  bytes_ += static_cast<char>(left);
+}
+
+void StateWriter::put_text(std::string_view text) {
+  put_int(static_cast<int64_t>(text.size()));
+  bytes_ += text;
+}
+
+void StateWriter::put_tensor(const Tensor& tensor) {
+  const Tensor values = tensor.detach().cpu().contiguous();
+  put_int(static_cast<int64_t>(values.scalar_type()));
+  put_int(values.dim());
+  for (int64_t d : values.sizes()) put_int(d);
+  put_text({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
+}
+
+void StateWriter::put_element(const Element& element) {
+  if (!element.has_value()) {
+    put_int(kNone);
+  } else if (element.is_tensor()) {
+    put_int(kTensor);
+    put_tensor(element.tensor());
+  } else if (element.is_string() && element.rows() < 0) {
+    put_int(kString);
+    put_text(element.string());
+  } else if (element.is_string()) {
+    put_int(kStrings);
+    put_int(element.rows());
+    for (const std::string& text : element.strings()) put_text(text);
+  } else {
+    const auto& names = element.names();
+    put_int(names.empty() ? kTuple : kNamed);
+    put_int(static_cast<int64_t>(element.size()));
+    for (std::size_t i = 0; i < element.size(); ++i) {
+      if (!names.empty()) put_text(names[i]);
+      put_element(element[i]);
+    }
+  }
+}
+
+void StateWriter::put_error(const std::exception_ptr& error) {
+  if (error == nullptr) return put_int(0);
+  ErrorCode code = ErrorCode::kUnknown;
+  std::string text = "an exception of an unknown class";
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    code = e.code();
+    text = e.what();
+  } catch (const c10::Error& e) {
+    text = e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    text = e.what();
+  } catch (...) {  // NOLINT: its text is all that can be kept.
+  }
+  put_int(static_cast<int64_t>(code));
+  put_text(text);
+}
+
+void StateReader::fail() {
+  throw InvalidArgument(
+      "[iterator.restore] expected a state that an iterator of this pipeline saved, got other "
+      "bytes");
+}
+
+std::string_view StateReader::take(uint64_t bytes) {
+  if (bytes > bytes_.size()) fail();
+  const std::string_view out = bytes_.substr(0, bytes);
+  bytes_.remove_prefix(bytes);
+  return out;
+}
+
+int64_t StateReader::get_int() {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    const auto byte = static_cast<uint8_t>(take(1).front());
+    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if (byte < 0x80) {
+      return static_cast<int64_t>((value >> 1) ^ (0 - (value & 1)));
+    }
+  }
+  fail();
+}
+
+int64_t StateReader::get_count(int64_t most) {
+  const int64_t value = get_int();
+  if (value < 0 || value > most) fail();
+  return value;
+}
+
+std::string_view StateReader::get_text() { return take(static_cast<uint64_t>(get_count(kMost))); }
+
+Tensor StateReader::get_tensor() {
+  const auto dtype = static_cast<DType>(get_count(static_cast<int64_t>(DType::NumOptions) - 1));
+  Shape shape(static_cast<std::size_t>(get_count(64)));
+  int64_t values = 1;
+  for (int64_t& d : shape) {
+    d = get_count(kMost);
+    values = saturated_product(values, d);
+  }
+  const std::string_view data = get_text();
+  const auto width = static_cast<int64_t>(c10::elementSize(dtype));
+  if (saturated_product(values, width) != static_cast<int64_t>(data.size())) fail();
+  Tensor out = empty(shape, dtype);
+  if (!data.empty()) std::memcpy(out.data_ptr(), data.data(), data.size());
+  return out;
+}
+
+Element StateReader::get_element() {
+  const int64_t kind = get_count(kNamed);
+  switch (kind) {
+    case kNone:
+      return {};
+    case kTensor:
+      return get_tensor();
+    case kString:
+      return std::string(get_text());
+    case kStrings: {
+      std::vector<std::string> out;
+      for (int64_t left = get_count(static_cast<int64_t>(bytes_.size())); left > 0; --left) {
+        out.emplace_back(get_text());
+      }
+      return out;
+    }
+    default: {
+      std::vector<Element> parts;
+      std::vector<std::pair<std::string, Element>> named;
+      for (int64_t left = get_count(static_cast<int64_t>(bytes_.size())); left > 0; --left) {
+        std::string name(kind == kNamed ? get_text() : "");
+        parts.push_back(get_element());
+        named.emplace_back(std::move(name), parts.back());
+      }
+      return kind == kTuple ? Element::tuple(std::move(parts)) : Element::named(std::move(named));
+    }
+  }
+}
+
+std::exception_ptr StateReader::get_error() {
+  const auto code = static_cast<ErrorCode>(get_count(static_cast<int64_t>(ErrorCode::kDataLoss)));
+  if (code == ErrorCode::kOk) return nullptr;
+  return make_error(code, std::string(get_text()));
+}
+
+void StateReader::expect_end() const {
+  if (!bytes_.empty()) fail();
+}
+
+}  // namespace cohort::internal

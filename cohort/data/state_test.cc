@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Iterators that are saved and restored: at every position, in a pipeline that was built anew.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "cohort/data/dataset.h"
+
+namespace cohort {
+namespace {
+
+using Make = std::function<Dataset()>;
+
+std::string text_of(const Element& e) {
+  if (e.is_tuple()) {
+    std::string out = "(";
+    for (std::size_t i = 0; i < e.size(); ++i) out += text_of(e[i]) + ",";
+    return out + ")";
+  }
+  if (e.is_string()) return e.rows() < 0 ? e.string() : bracketed(e.strings());
+  return bracketed(to_vector<int64_t>(e.tensor()));
+}
+
+std::vector<std::string> rest_of(Iterator& it) {
+  std::vector<std::string> out;
+  for (int i = 0; i < 200; ++i) {
+    try {
+      const std::optional<Element> e = it.next();
+      if (!e) break;
+      out.push_back(text_of(*e));
+    } catch (const DataLoss& e) {
+      out.emplace_back(e.what());
+    }
+  }
+  return out;
+}
+
+/// Whatever the position, what follows is the same, and saving disturbs nothing.
+void expect_resumes(const Make& make) {
+  const Dataset original = make();
+  auto reference = original.make_iterator();
+  const std::string start = reference.save();
+  const std::vector<std::string> all = rest_of(reference);
+  ASSERT_FALSE(all.empty());
+  for (std::size_t position = 0; position <= all.size(); ++position) {
+    auto it = original.make_iterator(start);
+    for (std::size_t i = 0; i < position; ++i) {
+      try {
+        it.next();
+      } catch (const DataLoss&) {  // Counted as an element.
+      }
+    }
+    const std::string state = it.save();
+    const std::vector<std::string> expected(all.begin() + static_cast<int64_t>(position),
+                                            all.end());
+    auto resumed = make().make_iterator(state);
+    EXPECT_EQ(rest_of(resumed), expected) << "position " << position;
+    EXPECT_EQ(rest_of(it), expected) << "position " << position << ", saved";
+  }
+}
+
+Dataset plain(int64_t n) {
+  return Dataset::range(n).map([](const Tensor& x) { return x; });
+}
+Tensor twice(const Tensor& x) { return x * 2; }
+
+TEST(IteratorState, OrderVerbsOnRowsAndOnElements) {
+  for (const Make& source :
+       {Make([] { return Dataset::range(11); }), Make([] { return plain(11); })}) {
+    expect_resumes([&] { return source().take(5); });
+    expect_resumes([&] { return source().skip(3); });
+    expect_resumes([&] { return source().shard(3, 1); });
+    expect_resumes([&] { return source().repeat(3); });
+    expect_resumes([&] { return source().batch(4); });
+    expect_resumes([&] { return source().shuffle(4, {.seed = 5}).repeat(3).batch(4); });
+    expect_resumes([&] { return source().shuffle(100).batch(3).repeat(2); });
+    expect_resumes([&] { return source().shuffle(6).shuffle(3).take(9).repeat(2); });
+    expect_resumes(
+        [&] { return source().shuffle(6, {.reshuffle_each_iteration = false}).repeat(3); });
+  }
+}
+
+TEST(IteratorState, PassesAfterTheRestoredOneHaveTheirOwnOrders) {
+  auto make = [] { return Dataset::range(8).shuffle(8).batch(8); };
+  const Dataset original = make();
+  original.make_iterator();  // Pass 0, not read.
+  auto it = original.make_iterator();
+  const std::string state = it.save();
+  auto second = original.make_iterator();
+  const Dataset resumed = make();
+  auto same = resumed.make_iterator(state);
+  EXPECT_EQ(rest_of(same), rest_of(it));
+  auto same_second = resumed.make_iterator();
+  EXPECT_EQ(rest_of(same_second), rest_of(second));
+}
+
+TEST(IteratorState, FunctionsAndSeveralInputs) {
+  expect_resumes([] { return plain(9).filter([](int64_t x) { return x % 3 != 1; }); });
+  expect_resumes([] { return Dataset::zip({plain(7), Dataset::range(9).shuffle(4)}); });
+  expect_resumes([] { return plain(3).concatenate(Dataset::range(4)).enumerate(5); });
+  expect_resumes([] { return Dataset::range(7).batch(3).unbatch(); });
+  expect_resumes([] { return Dataset::from_tensors(scalar(3, kInt64)).repeat(3); });
+  expect_resumes([] {
+    return Dataset::from_tensor_slices(
+               Element::named(
+                   {{"text", std::vector<std::string>{"a", "b", ""}}, {"number", arange(3)}}))
+        .map([](const Element& e) { return e; })
+        .shuffle(2)
+        .repeat(2);
+  });
+  expect_resumes([] {
+    return Dataset::from_generator(
+               [] {
+                 return [i = 0]() mutable -> std::optional<Element> {
+                   if (i == 6) return std::nullopt;
+                   return scalar(i++, kInt64);
+                 };
+               },
+               TensorSpec{{}, kInt64})
+        .repeat(2);
+  });
+}
+
+TEST(IteratorState, ThreadsThatReadAheadLoseNothing) {
+  expect_resumes([] { return Dataset::range(20).shuffle(5).prefetch(3); });
+  expect_resumes([] { return plain(20).map(twice, {.parallel_calls = 3}).batch(3).prefetch(2); });
+  expect_resumes([] { return plain(12).prefetch(2).shuffle(4).prefetch(2).repeat(2); });
+}
+
+TEST(IteratorState, ErrorsThatWereReadAheadArriveInTheirPlace) {
+  auto bad = [](int64_t x) {
+    if (x % 4 == 1) throw DataLoss("bad record");
+    return x;
+  };
+  expect_resumes([&] { return Dataset::range(9).map(bad).prefetch(3); });
+  expect_resumes([&] { return Dataset::range(9).map(bad, {.parallel_calls = 2}).prefetch(2); });
+  expect_resumes([&] { return Dataset::range(9).map(bad).batch(2); });
+}
+
+TEST(IteratorState, CachesComeWithTheirElements) {
+  expect_resumes([] { return plain(6).shuffle(6).cache().repeat(3); });
+  // Another process does not read the source again.
+  const Dataset first = plain(4).cache();
+  for (const Element& e : first) static_cast<void>(e);
+  auto it = first.make_iterator();
+  it.next();
+  const std::string state = it.save();
+  int64_t calls = 0;
+  const Dataset second = Dataset::range(4)
+                             .map([&](const Tensor& x) {
+                               ++calls;
+                               return x;
+                             })
+                             .cache();
+  auto resumed = second.make_iterator(state);
+  EXPECT_EQ(rest_of(resumed), rest_of(it));
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(IteratorState, RowsInMemoryTakeNumbersNotElements) {
+  const Dataset images = Dataset::from_tensor_slices(zeros({1000, 784})).shuffle(1000).batch(10);
+  auto it = images.make_iterator();
+  it.next();
+  EXPECT_LT(it.save().size(), 4000U);
+}
+
+TEST(IteratorState, RefusesWhatItDidNotSave) {
+  const Dataset ds = Dataset::range(10).shuffle(4).batch(2);
+  auto it = ds.make_iterator();
+  it.next();
+  const std::string state = it.save();
+  EXPECT_THROW(Dataset::range(10).batch(2).make_iterator(state), InvalidArgument);
+  EXPECT_THROW(Dataset::range(9).shuffle(4).batch(2).make_iterator(state), InvalidArgument);
+  EXPECT_THROW(it.restore(""), InvalidArgument);
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    std::string changed = state;
+    changed[i] = static_cast<char>(changed[i] ^ 4);
+    EXPECT_THROW(it.restore(changed), Error);
+    EXPECT_THROW(it.restore(state.substr(0, i)), Error);
+  }
+  auto fresh = ds.make_iterator(state);
+  EXPECT_EQ(rest_of(it), rest_of(fresh));  // Refusals left the position alone.
+}
+
+}  // namespace
+}  // namespace cohort
