@@ -183,7 +183,8 @@ TEST_P(FitOn, ClassWeightsHoldForEveryStepOfASequence) {
             {.verbose = kSilent, .class_weight = {{1, 10}}});
   const std::vector<float> weights = to_vector<float>(-model.get_weights()[0]);
   for (int i = 0; i < 8; ++i) {
-    EXPECT_NEAR(weights[i], (i / 2 + 1) * (i % 2 == 1 ? 10 : 1) / 8.0, 1e-5) << i;
+    const int sample_weight = i / 2 + 1;
+    EXPECT_NEAR(weights[i], sample_weight * (i % 2 == 1 ? 10 : 1) / 8.0, 1e-5) << i;
   }
 }
 
