@@ -210,8 +210,8 @@ const Misuse kVariables[] = {
     {"AssignedCount", kArgument, "[variable.assign]", "expected 2 values", "got 1",
      [](const Trial& t) { t.variable(1.0).assign(PerReplica<Tensor>({scalar(1)})); }},
     {"ANumberCannotBeSummed", kArgument, "[variable.assign]",
-     "expected a value of this replica for variable \"w\" (aggregation sum), got a number",
-     "pass a tensor",
+     "expected a value of each replica for variable \"w\" (aggregation sum), got the same number",
+     "pass a tensor made in the replica",
      [](const Trial& t) {
        const Variable w = t.variable(1.0, {.name = "w", .aggregation = Aggregation::kSum});
        t.run([&](int) { w.assign(5.0); });
@@ -239,8 +239,9 @@ const Misuse kVariables[] = {
     {"StorageOutsideAReplica", kArgument, "[variable.local_tensor]",
      "expected to be inside strategy.run for \"w\"", "use value() or components()",
      [](const Trial& t) { t.variable(1.0, {.name = "w"}).local_tensor(); }},
-    {"AVariableOfMoreReplicas", kState, "[variable]", "belongs to a strategy of 2 replicas",
-     "replica of a strategy of 3",
+    {"AVariableOfMoreReplicas", kState, "[variable]",
+     "got it in a replica of another strategy (3 replicas)",
+     "make it under that strategy's scope, or pass its value()",
      [](const Trial& t) {
        const Variable w = t.variable(1.0, {.name = "w"});
        Trial(kMirrored3).run([&](int) { w.value(); });
