@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
 #include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/file_nodes.h"
 #include "cohort/data/internal/nodes.h"
 
 namespace cohort::data {
@@ -104,6 +105,23 @@ Dataset Dataset::from_generator(std::function<std::function<std::optional<Elemen
   return Dataset(internal::make_generator_node(std::move(make), std::move(spec)));
 }
 
+Dataset Dataset::text_lines(std::vector<std::string> files, FileOptions options) {
+  return Dataset(internal::make_text_lines_node(std::move(files), options));
+}
+
+Dataset Dataset::tf_records(std::vector<std::string> files, FileOptions options) {
+  return Dataset(internal::make_tf_records_node(std::move(files), options));
+}
+
+Dataset Dataset::fixed_length_records(std::vector<std::string> files, int64_t record_bytes,
+                                      FixedLengthOptions options) {
+  return Dataset(internal::make_fixed_length_node(std::move(files), record_bytes, options));
+}
+
+Dataset Dataset::list_files(const std::string& pattern, ListFilesOptions options) {
+  return Dataset(internal::make_list_files_node(pattern, options));
+}
+
 Dataset Dataset::zip(std::vector<Dataset> parts) {
   std::vector<internal::NodePtr> nodes;
   for (const Dataset& part : parts) nodes.push_back(part.node_);
@@ -144,6 +162,9 @@ Dataset Dataset::concatenate(const Dataset& other) const {
 Dataset Dataset::cache() const { return Dataset(internal::make_cache_node(node_)); }
 Dataset Dataset::prefetch(int64_t buffer_size) const {
   return Dataset(internal::make_prefetch_node(node_, buffer_size));
+}
+Dataset Dataset::ignore_errors(IgnoreErrorsOptions options) const {
+  return Dataset(internal::make_ignore_errors_node(node_, std::move(options)));
 }
 Dataset Dataset::enumerate(int64_t start) const {
   return Dataset(internal::make_enumerate_node(node_, start));

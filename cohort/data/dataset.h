@@ -96,6 +96,21 @@ class Dataset {
   /// Errors: next() throws InvalidArgument for an element that does not match `spec`.
   static Dataset from_generator(std::function<std::function<std::optional<Element>()>()> make,
                                 ElementSpec spec);
+  /// The lines of the files, without their ends (LF or CR LF).
+  /// Errors: next() throws Error kNotFound for a file that is not there, DataLoss for damaged
+  /// compressed data; the call after that goes on with the next file.
+  static Dataset text_lines(std::vector<std::string> files, FileOptions options = {});
+  /// The records of TFRecord files as strings.
+  /// Errors: next() throws DataLoss that names file and byte for a truncated record or a wrong
+  /// checksum; it goes on with the next record if only the data is wrong, else with the next file.
+  static Dataset tf_records(std::vector<std::string> files, FileOptions options = {});
+  /// Records of `record_bytes` bytes each, as strings. Errors: as tf_records.
+  static Dataset fixed_length_records(std::vector<std::string> files, int64_t record_bytes,
+                                      FixedLengthOptions options = {});
+  /// The names of the files that match, with *, ? and [...]; they are looked up now.
+  /// Order: shuffled unless the options say otherwise; workers that share files need one seed.
+  /// Errors: InvalidArgument if there are none.
+  static Dataset list_files(const std::string& pattern, ListFilesOptions options = {});
   /// Tuples of one element of each; ends with the shortest.
   static Dataset zip(std::vector<Dataset> parts);
 
@@ -133,6 +148,8 @@ class Dataset {
   Dataset cache() const;
   /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune: 2.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;
+  /// Leaves out elements whose computation throws, whatever it is but Cancelled and Internal.
+  Dataset ignore_errors(IgnoreErrorsOptions options = {}) const;
   /// (start, e0), (start + 1, e1), ...
   Dataset enumerate(int64_t start = 0) const;
   /// Replaces the options of everything before.

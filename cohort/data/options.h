@@ -3,7 +3,9 @@
 // Options of datasets. Members are only ever appended.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "cohort/data/element_spec.h"
@@ -22,6 +24,37 @@ inline constexpr int64_t kUnknownCardinality = -2;
 struct DataOptions {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
   bool deterministic = true;  ///< False permits parallel map functions to deliver out of order.
+};
+
+enum class Compression {
+  kAuto,  ///< By the end of the file's name: .gz is gzip, .zlib and .zz are zlib.
+  kNone,
+  kZlib,
+  kGzip,  ///< Also several members one after the other.
+};
+
+struct FileOptions {
+  Compression compression = Compression::kAuto;
+  int64_t buffer_bytes = 256 * 1024;
+};
+
+struct FixedLengthOptions {
+  int64_t header_bytes = 0;  ///< Left out at the start of every file.
+  int64_t footer_bytes = 0;  ///< Left out at its end.
+  FileOptions file = {};
+};
+
+struct ListFilesOptions {
+  bool shuffle = true;  ///< False: in the order of their names.
+  std::optional<uint64_t> seed = {};
+  bool reshuffle_each_iteration = true;
+};
+
+struct IgnoreErrorsOptions {
+  bool log_warning = true;  ///< One line at the end of a pass that left something out.
+  /// Goes up with every element left out, in all passes; may be read at any time.
+  std::shared_ptr<std::atomic<int64_t>> skipped = {};
+  int64_t max_errors = -1;  ///< The next one in a pass is thrown; below 0: no limit.
 };
 
 struct ShuffleOptions {

@@ -44,6 +44,7 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
 
   /// "[dataset.map]", as error texts begin.
   std::string tag() const { return "[dataset." + operation_ + "]"; }
+  const std::string& operation() const { return operation_; }
   /// "range.shuffle.map": where in the pipeline this node is.
   std::string path() const;
   /// Every node of the pipeline, as "zip(range.shuffle,range)": which states fit.

@@ -44,6 +44,7 @@ NodePtr make_enumerate_node(NodePtr input, int64_t start);
 // Between the pipeline and its reader.
 NodePtr make_cache_node(NodePtr input);
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size);
+NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options);
 NodePtr make_options_node(NodePtr input, DataOptions options);
 
 /// Throws the current exception again with `where` before its text, as the same class of Error
