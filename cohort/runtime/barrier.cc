@@ -76,10 +76,8 @@ void Barrier::fail(State state) {
 
 void Barrier::throw_failure() const {
   if (state_.load(std::memory_order_acquire) == kDiverged) {
-    throw FailedPrecondition(
-        str_cat("[strategy.run] replicas made different numbers of merge calls (merge_call, "
-                "all_reduce, apply_gradients, aggregating assignments): expected all ",
-                members_, " replicas at the merge point, got one that has returned"));
+    throw MembersDiverged(str_cat("[barrier] expected all ", members_,
+                                  " members at the meeting, got one that has left"));
   }
   throw PeerFailed("[strategy.run] cancelled, because another replica failed");
 }

@@ -17,6 +17,12 @@ class PeerFailed : public Cancelled {
   using Cancelled::Cancelled;
 };
 
+/// Thrown to the members that waited for one that had left.
+class MembersDiverged : public FailedPrecondition {
+ public:
+  using FailedPrecondition::FailedPrecondition;
+};
+
 /// Waits until `*word` differs from `old`: spins `spins` times, then parks in the kernel.
 void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old, int spins);
 
@@ -31,8 +37,8 @@ class Barrier {
 
   /// Returns when all members have arrived. Memory: what a member wrote before arriving is
   /// visible to all after.
-  /// Errors: PeerFailed if poisoned before all had arrived; FailedPrecondition if a member has left
-  /// (divergence). Either all members return, or all throw.
+  /// Errors: PeerFailed if poisoned before all had arrived; MembersDiverged if a member has left.
+  /// Either all members return, or all throw.
   void arrive();
 
   /// This member will not arrive again; if others wait for it, they diverged.

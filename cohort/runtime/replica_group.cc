@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -31,6 +32,7 @@ struct ReplicaGroup::Workers {
     Post posts[2];
     std::exception_ptr error;
     bool follower = false;  // the error only follows another replica's
+    std::atomic<bool> returned{false};
     uint64_t epoch = 0;
     std::vector<const void*> arguments;  // of all, as this one has read them
   };
@@ -48,6 +50,7 @@ struct ReplicaGroup::Workers {
 
   // Hand-over to the worker threads.
   const FunctionRef<void(int)>* body = nullptr;
+  std::atomic<uint64_t> runs{0};  // odd while one goes on
   alignas(64) std::atomic<uint32_t> started{0};
   alignas(64) std::atomic<uint32_t> running{0};
   std::atomic<bool> stop{false};
@@ -103,6 +106,7 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   ReplicaScope scope(this, replica, size());
   try {
     body(replica);
+    self.returned.store(true, std::memory_order_release);
     w.barrier.leave();
   } catch (const PeerFailed&) {
     if (self.error) return;  // its own merge function failed before, and it went on
@@ -141,10 +145,12 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   for (Workers::Member& member : w.members) {
     member.error = nullptr;
     member.epoch = epoch + 1;
+    member.returned.store(false, std::memory_order_relaxed);
   }
   w.meeting_failed.store(false, std::memory_order_relaxed);
 
   w.body = &body;
+  w.runs.fetch_add(1, std::memory_order_relaxed);
   w.running.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);
   w.started.fetch_add(1, std::memory_order_acq_rel);
   w.started.notify_all();
@@ -157,6 +163,7 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
        left = w.running.load(std::memory_order_acquire)) {
     wait_while_equal(w.running, left, w.spins);
   }
+  w.runs.fetch_add(1, std::memory_order_relaxed);
   w.merged.reset();
   rethrow_first_error();
 }
@@ -178,14 +185,44 @@ void ReplicaGroup::barrier() {
   Workers& w = *workers_;
   const int replica = checked_replica();
   if (size() == 1) return;
-  w.barrier.arrive();
+  try {
+    w.barrier.arrive();
+  } catch (const MembersDiverged&) {
+    // Kept, so that the caller of run() hears of it even if the replica's function swallows it.
+    w.members[replica].error = std::make_exception_ptr(FailedPrecondition(diverged_text(replica)));
+    w.members[replica].follower = false;
+    std::rethrow_exception(w.members[replica].error);
+  }
   ++w.members[replica].epoch;
+}
+
+std::string ReplicaGroup::diverged_text(int waiting) const {
+  std::string returned;
+  int count = 0;
+  for (int replica = 0; replica < size(); ++replica) {
+    if (!workers_->members[replica].returned.load(std::memory_order_acquire)) continue;
+    returned += str_cat(count++ == 0 ? " " : ", ", replica);
+  }
+  return str_cat(
+      "[strategy.run] replicas made different numbers of merge calls (merge_call, all_reduce, "
+      "apply_gradients, aggregating assignments): expected all ",
+      size(), " replicas at the merge point that replica ", waiting, " has reached, got replica",
+      count == 1 ? "" : "s", returned, " returned; let every replica take the same way");
+}
+
+uint64_t ReplicaGroup::run_number() const {
+  if (size() == 1) return 1;
+  const uint64_t runs = workers_->runs.load(std::memory_order_relaxed);
+  return runs % 2 == 1 ? runs : 0;
 }
 
 int ReplicaGroup::checked_replica() const {
   COHORT_CHECK_STATE(current_replica_group() == this,
                      "[replica_context.merge_call] expected a replica of this strategy, got ",
                      current_replica() >= 0 ? "one of another strategy" : "cross-replica context");
+  COHORT_CHECK_STATE(run_number() != 0,
+                     "[replica_context.merge_call] expected a replica whose run goes on, got one "
+                     "whose run is over: join threads of your own before the function returns");
   return current_replica();
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
@@ -42,7 +43,8 @@ class ReplicaGroup {
   void run(FunctionRef<void(int replica)> body);
 
   /// Waits for all replicas.
-  /// Errors: as Barrier::arrive; FailedPrecondition outside of a replica of this group.
+  /// Errors: PeerFailed if another replica failed; FailedPrecondition that names the replicas if
+  ///         some have returned (divergence), or outside of a replica of this group.
   void barrier();
 
   /// A merge point: when all replicas have come, `body` of replica 0 runs once, in cross-replica
@@ -67,6 +69,10 @@ class ReplicaGroup {
   /// what others read before their next meeting is free again when it has grown. From 1 in a run.
   uint64_t epoch(int replica) const;
 
+  /// Tells runs apart, so that nobody acts for a replica whose run is over; 0 while none runs.
+  /// Always 1 for a group of one. Threads: any.
+  uint64_t run_number() const;
+
   /// True if the cores of replicas 0 and 1 share a cache: a round trip between them takes less
   /// than 100 ns. Also where that cannot be measured, because the machine is busy.
   /// Not inside a run. Cost: about 0.2 ms, at most 2 ms.
@@ -79,6 +85,7 @@ class ReplicaGroup {
   void run_together(FunctionRef<void(int)> body);
   void run_replica(int replica, FunctionRef<void(int)> body);
   void rethrow_first_error();
+  std::string diverged_text(int waiting) const;
   int checked_replica() const;
   void post(int replica, const void* tag, const void* argument);
   std::span<const void* const> posted(int replica, const void* tag);

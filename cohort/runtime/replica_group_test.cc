@@ -349,6 +349,48 @@ TEST(ReplicaGroupMerge, DifferentMergeCallsAreAnError) {
   expect_usable(group);
 }
 
+TEST(ReplicaGroupMerge, DivergenceNamesTheReplicasEvenIfItIsSwallowed) {
+  ReplicaGroup group({.replicas = 3});
+  for (const bool swallow : {false, true}) {
+    try {
+      run(group, [&](int replica) {
+        if (replica > 0) return;
+        try {
+          group.merge(&kTag, nullptr, nothing);
+        } catch (const FailedPrecondition&) {
+          if (!swallow) throw;
+        }
+      });
+      FAIL();
+    } catch (const FailedPrecondition& e) {
+      const std::string text = e.what();
+      EXPECT_NE(text.find("different numbers of merge calls"), std::string::npos) << text;
+      EXPECT_NE(text.find("that replica 0 has reached"), std::string::npos) << text;
+      EXPECT_TRUE(text.find("1, 2 returned") != std::string::npos ||
+                  text.find("replica 1 returned") != std::string::npos ||
+                  text.find("replica 2 returned") != std::string::npos)
+          << text;
+    }
+    expect_usable(group);
+  }
+}
+
+TEST(ReplicaGroup, NumbersItsRuns) {
+  ReplicaGroup group({.replicas = 2});
+  EXPECT_EQ(group.run_number(), 0U);
+  uint64_t first = 0, second = 0;
+  run(group, [&](int replica) {
+    if (replica == 0) first = group.run_number();
+  });
+  run(group, [&](int replica) {
+    if (replica == 1) second = group.run_number();
+  });
+  EXPECT_NE(first, 0U);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(group.run_number(), 0U);
+  EXPECT_EQ(ReplicaGroup({.replicas = 1}).run_number(), 1U);
+}
+
 TEST(ReplicaGroupMerge, AnExceptionReachesTheCallerEvenIfReplica0SwallowsIt) {
   ReplicaGroup group({.replicas = 3});
   const auto fail = [](std::span<const void* const>) -> std::shared_ptr<void> {

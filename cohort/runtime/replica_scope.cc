@@ -10,6 +10,7 @@ struct State {
   int count = 1;
 };
 thread_local State t_state;
+thread_local int t_update = -1;
 
 }  // namespace
 
@@ -17,6 +18,8 @@ int current_replica() { return t_state.replica; }
 int current_replica_count() { return t_state.count; }
 
 namespace internal {
+
+int current_update_replica() { return t_update; }
 
 ReplicaGroup* current_replica_group() { return t_state.replica >= 0 ? t_state.group : nullptr; }
 ReplicaGroup* enclosing_replica_group() { return t_state.group; }
@@ -27,6 +30,9 @@ ReplicaScope::ReplicaScope(ReplicaGroup* group, int replica, int count)
 }
 
 ReplicaScope::~ReplicaScope() { t_state = {group_before_, replica_before_, count_before_}; }
+
+UpdateScope::UpdateScope(int component) : before_(t_update) { t_update = component; }
+UpdateScope::~UpdateScope() { t_update = before_; }
 
 }  // namespace internal
 }  // namespace cohort

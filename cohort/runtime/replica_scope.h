@@ -16,6 +16,9 @@ int current_replica_count();
 
 namespace internal {
 
+/// The component that a function given to StrategyExtended::update writes now, or -1.
+int current_update_replica();
+
 /// The group that this thread runs a replica of; nullptr in cross-replica and default context.
 ReplicaGroup* current_replica_group();
 /// The same, and inside a merge function the group that waits for it.
@@ -34,6 +37,18 @@ class [[nodiscard]] ReplicaScope {
   ReplicaGroup* const group_before_;
   const int replica_before_;
   const int count_before_;
+};
+
+/// Says for its lifetime which component is being updated, cross-replica.
+class [[nodiscard]] UpdateScope {
+ public:
+  explicit UpdateScope(int component);
+  ~UpdateScope();
+  UpdateScope(const UpdateScope&) = delete;
+  UpdateScope& operator=(const UpdateScope&) = delete;
+
+ private:
+  const int before_;
 };
 
 }  // namespace internal

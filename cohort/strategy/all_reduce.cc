@@ -45,7 +45,7 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
   ReplicaGroup* group = current_replica_group();
   const bool is_default = &strategy == LocalStrategy::default_instance().get();
   COHORT_CHECK_STATE(
-      group == nullptr || current_mode().strategy.get() == (is_default ? nullptr : &strategy),
+      group == nullptr || current_mode().strategy == (is_default ? nullptr : &strategy),
       "[replica_context] expected the replica context of the strategy that runs here, got one of ",
       strategy.name());
   COHORT_CHECK_STATE(group != nullptr || is_default,

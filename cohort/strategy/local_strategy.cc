@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/internal/local_strategy.h"
 
-#include <ATen/ThreadLocalState.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -12,6 +10,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/runtime/topology.h"
 #include "cohort/strategy/internal/mode.h"
+#include "cohort/strategy/internal/thread_state.h"
 
 namespace cohort::internal {
 namespace {
@@ -80,22 +79,27 @@ const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
 }
 
 void LocalStrategy::do_run(FunctionRef<void(int)> body) {
+  // The function may let go of the last handle.
+  const std::shared_ptr<StrategyExtended> alive = shared_from_this();
   // The default strategy's run stays in default context: has_strategy() is false inside.
-  const ModeKind kind = options_.is_default ? ModeKind::kDefault : ModeKind::kReplica;
-  const auto self = options_.is_default ? nullptr : shared_from_this();
+  Mode mode = current_mode();
+  mode.kind = options_.is_default ? ModeKind::kDefault : ModeKind::kReplica;
+  if (!options_.is_default && mode.strategy == nullptr) {
+    mode.strategy = this;
+    mode.creator = variables_.get();
+  }
   if (group_.size() == 1) {
     group_.run([&](int replica) {
-      const ModeGuard mode(kind, self);
+      const ModeGuard guard(mode);
       body(replica);
     });
     return;
   }
-  // Grad mode, autocast and the like go along to the replicas' threads.
-  const at::ThreadLocalState state;
+  const ThreadState state;
   group_.run([&](int replica) {
-    std::optional<at::ThreadLocalStateGuard> caller;
-    if (replica > 0) caller.emplace(state);
-    const ModeGuard mode(kind, self);
+    std::optional<AdoptedThreadState> adopted;
+    if (replica > 0) adopted.emplace(state);
+    const ModeGuard guard(mode);
     body(replica);
   });
 }

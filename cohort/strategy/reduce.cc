@@ -47,8 +47,14 @@ Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
   return value;
 }
 
+Tensor reduce_across(ReduceOp op, const std::vector<Tensor>& values, CrossDeviceOps* ops) {
+  if (ops == nullptr) return reduce_in_order(op, values);
+  std::vector<Gradient> gradients(values.begin(), values.end());
+  return ops->reduce(op, PerReplica<Gradient>(std::move(gradients)), Device("CPU:0"))[0].dense();
+}
+
 // The number of reduced elements counts what is really there, also with uneven batches.
-Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes) {
+Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes, CrossDeviceOps* ops) {
   std::vector<Tensor> sums;
   double count = 0;
   for (const Tensor& value : values) {
@@ -59,7 +65,7 @@ Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes) {
     const bool integral = !value.is_floating_point() && !value.is_complex();
     sums.push_back((integral ? value.to(kFloat64) : value).sum(normal));
   }
-  return reduce_in_order(ReduceOp::kSum, sums).div(count);
+  return reduce_across(ReduceOp::kSum, sums, ops).div(count);
 }
 
 }  // namespace
@@ -75,9 +81,29 @@ void check_value_count(const char* operation, std::size_t got, int expected) {
                    " values, one per replica, got ", got);
 }
 
-Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes) {
-  if (axes.empty()) return reduce_in_order(op, values);
-  if (op == ReduceOp::kMean) return mean_over(values, axes);
+bool keeps_equal_values(ReduceOp op, int replicas) {
+  return replicas == 1 || op == ReduceOp::kMean || op == ReduceOp::kMin || op == ReduceOp::kMax;
+}
+
+void check_keeps_equal_values(const char* operation, ReduceOp op, int replicas) {
+  COHORT_CHECK_ARG(keeps_equal_values(op, replicas), operation,
+                   "expected a PerReplica value, got one that is the same on each of ", replicas,
+                   " replicas: it cannot be reduced with ", reduce_op_name(op),
+                   "; use mean, or the value itself");
+}
+
+Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas) {
+  if (!keeps_equal_values(op, replicas) && value.dim() == 0 && value.item<double>() == 0) {
+    return value;
+  }
+  check_keeps_equal_values(operation, op, replicas);
+  return value;
+}
+
+Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
+                      CrossDeviceOps* ops) {
+  if (axes.empty()) return reduce_across(op, values, ops);
+  if (op == ReduceOp::kMean) return mean_over(values, axes, ops);
   std::vector<Tensor> reduced;
   for (const Tensor& value : values) {
     const Shape normal = normal_axes(value, axes);
@@ -86,18 +112,21 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
     if (extreme && value.numel() == 0 && values.size() > 1) continue;
     reduced.push_back(reduce_axes(op, value, normal));
   }
-  return reduce_in_order(op, reduced);
+  return reduce_across(op, reduced, ops);
 }
 
-Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis) {
-  ReductionToOneDevice ops;
-  return ops.gather(PerReplica<Tensor>(values), Device("CPU:0"), axis)[0];
+Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, CrossDeviceOps* ops) {
+  ReductionToOneDevice in_place;
+  CrossDeviceOps& chosen = ops != nullptr ? *ops : in_place;
+  return chosen.gather(PerReplica<Tensor>(values), Device("CPU:0"), axis)[0];
 }
 
-IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values) {
-  ReductionToOneDevice ops;
+IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
+                            CrossDeviceOps* ops) {
+  ReductionToOneDevice in_place;
+  CrossDeviceOps& chosen = ops != nullptr ? *ops : in_place;
   std::vector<Gradient> gradients(values.begin(), values.end());
-  return ops.reduce(op, PerReplica<Gradient>(std::move(gradients)), Device("CPU:0"))[0].slices();
+  return chosen.reduce(op, PerReplica<Gradient>(std::move(gradients)), Device("CPU:0"))[0].slices();
 }
 
 }  // namespace cohort::internal

@@ -8,6 +8,8 @@
 //   }, batch);
 #pragma once
 
+#include <string>
+
 #include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/strategy.h"
 
@@ -19,8 +21,8 @@ namespace cohort {
 class ReplicaContext {
  public:
   ReplicaContext() = default;  ///< Empty.
-  explicit ReplicaContext(std::shared_ptr<StrategyExtended> strategy)
-      : strategy_(std::move(strategy)) {}
+  ReplicaContext(std::shared_ptr<StrategyExtended> strategy, int replica)
+      : strategy_(std::move(strategy)), replica_(replica) {}
   explicit operator bool() const { return strategy_ != nullptr; }
 
   int replica_id_in_sync_group() const;
@@ -28,6 +30,8 @@ class ReplicaContext {
   Strategy strategy() const;
   /// This replica's device only.
   std::vector<Device> devices() const;
+  /// "ReplicaContext(MirroredStrategy, replica id 1)"
+  std::string to_string() const;
 
   /// The reduction of all replicas' values, on every replica; all leaves of a nest at once. A
   /// number counts once per replica. Differentiable for tensors: the gradient is all-reduced as
@@ -50,14 +54,18 @@ class ReplicaContext {
 
  private:
   StrategyExtended& checked() const;
+  /// The strategy, for what all replicas do together. Errors: FailedPrecondition on another
+  /// replica's thread than this context's.
+  StrategyExtended& here() const;
   std::shared_ptr<StrategyExtended> strategy_;
+  int replica_ = 0;
 };
 
 template <class Fn, class... A>
 auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
   using Pack = std::tuple<const A*...>;
   using R = std::invoke_result_t<const Fn&, Strategy&, const PerReplica<A>&...>;
-  StrategyExtended& strategy = checked();
+  StrategyExtended& strategy = here();
   const Pack mine{&args...};
   const auto body = [&](std::span<const void* const> all) -> std::shared_ptr<void> {
     const auto regroup = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
@@ -81,16 +89,16 @@ auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
   const std::shared_ptr<void> result =
       strategy.merge(&internal::type_tag<std::tuple<Fn, Pack>>, &mine, body);
   if constexpr (!std::is_void_v<R>) {
-    using Part = internal::MergePart<R>;
-    return typename Part::type(
-        Part::at(*static_cast<const R*>(result.get()), std::max(0, current_replica())));
+    const R& whole = *static_cast<const R*>(result.get());
+    using Part = std::remove_cvref_t<decltype(internal::unwrap(whole, 0))>;
+    return Part(internal::unwrap(whole, std::max(0, current_replica()), "merge_call"));
   }
 }
 
 template <class T>
 T ReplicaContext::all_reduce(ReduceOp op, const T& nest,
                              const CommunicationOptions& options) const {
-  StrategyExtended& strategy = checked();
+  StrategyExtended& strategy = here();
   if constexpr (std::is_same_v<T, Tensor>) {
     Tensor out;
     const internal::CollectiveLeaf leaf{
@@ -110,7 +118,7 @@ template <class T>
 T ReplicaContext::all_gather(const T& nest, int64_t axis, const CommunicationOptions&) const {
   T out = nest;
   internal::LeafPairs pairs(nest, out);
-  internal::all_gather_together(checked(), axis, pairs.leaves());
+  internal::all_gather_together(here(), axis, pairs.leaves());
   pairs.finish();
   return out;
 }

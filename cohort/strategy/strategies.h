@@ -17,6 +17,10 @@ struct MirroredOptions {
   std::vector<Device> devices = {};
   /// A user's own; every gradient then goes through its batch_reduce. Empty: the fused update.
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
+  /// After each run that succeeds, looks whether all copies of every variable have the same bits;
+  /// run throws FailedPrecondition that names the variable, the replica and the first difference.
+  /// For debugging: it reads all variables. COHORT_CHECK_COPIES=1 turns it on for all strategies.
+  bool check_copies = false;
 };
 
 /// A replica per device of this process, variables mirrored, gradients summed in replica order.

@@ -15,14 +15,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/collectives/options.h"
 #include "cohort/strategy/distributed_dataset.h"
 #include "cohort/strategy/internal/call.h"
-#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/internal/reduce.h"
 #include "cohort/strategy/options.h"
+#include "cohort/strategy/scope.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/values/per_replica.h"
 #include "cohort/variables/variable.h"
@@ -31,23 +32,12 @@ namespace cohort {
 
 class ReplicaContext;
 
-/// Makes a strategy current on this thread, and keeps it alive, for its lifetime.
-class [[nodiscard]] Scope {
- public:
-  ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  friend class Strategy;
-  explicit Scope(const std::shared_ptr<StrategyExtended>& strategy);
-  std::optional<internal::ModeGuard> mode_;  // empty: a counted re-entry
-};
-
 /// Which replica of how many a value is made for.
 struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
+  /// "ValueContext(replica id 0, total replicas in sync: 2)"
+  std::string to_string() const;
 };
 
 /// Handle; two handles are the same strategy only if one is a copy of the other.
@@ -62,13 +52,19 @@ class Strategy {
   int num_replicas_in_sync() const { return extended_->num_replicas(); }
   StrategyExtended& extended() const { return *extended_; }
 
+  /// Waits for all workers; in one process there is nobody to wait for.
+  /// Errors: FailedPrecondition in a replica.
+  void barrier() const { internal::check_cross_replica("[strategy.barrier] "); }
+
   /// Calls fn on every local replica at once and waits. Returns internal::RunResult: PerReplica of
   /// what fn returns, or void. PerReplica<T> and Mirrored<T> arguments
-  /// arrive as this replica's const T&, everything else unchanged; one tuple or dataset element
-  /// spreads over several parameters.
+  /// arrive as this replica's const T&, also inside tuples, containers and aggregate templates
+  /// (values/regroup.h), everything else unchanged; one tuple or dataset element spreads over
+  /// several parameters.
   /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
   ///         next merge point. FailedPrecondition inside a replica, with another strategy
-  ///         current, or if replicas make different numbers of merge calls.
+  ///         current, or if replicas make different numbers of merge calls. InvalidArgument for a
+  ///         PerReplica of another number of values.
   template <class Fn, class... A>
   requires(!std::same_as<Fn, RunOptions>) auto run(const Fn& fn, const A&... args) const;
   template <class Fn, class... A>
@@ -83,24 +79,46 @@ class Strategy {
   T reduce(ReduceOp op, const PerReplica<T>& value, const Axes& axes = {}) const {
     internal::check_cross_replica("[strategy.reduce] ");
     internal::check_value_count("[strategy.reduce] ", value.size(), num_replicas_in_sync());
-    return internal::reduce_nest(op, value, axes);
+    return internal::reduce_nest(op, value, axes, extended_->custom_cross_device_ops());
   }
-  /// Not distributed: the same on every replica. kSum of several replicas is refused unless it is
-  /// zero; else the value.
-  Tensor reduce(ReduceOp op, const Tensor& value, const Axes& axes = {}) const;
+  /// The same on every replica: the value, reduced over its axes. kSum and kProduct of several
+  /// replicas are refused unless it is zero: nobody can tell what is meant.
+  template <class T>
+  T reduce(ReduceOp op, const Mirrored<T>& value, const Axes& axes = {}) const {
+    return reduce_plain(op, value.local(), axes);
+  }
+  Tensor reduce(ReduceOp op, const Tensor& value, const Axes& axes = {}) const {
+    return reduce_plain(op, value, axes);
+  }
+  template <class N>
+  requires std::is_arithmetic_v<N> N reduce(ReduceOp op, N value)
+  const { return reduce_plain(op, value, {}); }
   /// Its components.
   Tensor reduce(ReduceOp op, const Variable& value, const Axes& axes = {}) const;
+  /// Each PerReplica, Mirrored and plain part of a nest.
+  template <class T>
+  requires(internal::holds_distributed<T>() &&
+           !internal::is_distributed_v<T>) auto reduce(ReduceOp op, const T& nest,
+                                                       const Axes& axes = {}) const;
 
   /// Joins the replicas' tensors along `axis`, leaf by leaf; sizes along it may differ.
+  /// Errors: FailedPrecondition in replica context; InvalidArgument for scalars or shapes that
+  ///         differ elsewhere; Unimplemented for indexed slices.
   template <class T>
   T gather(const PerReplica<T>& value, int64_t axis) const {
     internal::check_cross_replica("[strategy.gather] ");
     internal::check_value_count("[strategy.gather] ", value.size(), num_replicas_in_sync());
-    return internal::gather_nest(value, axis);
+    return internal::gather_nest(value, axis, extended_->custom_cross_device_ops());
   }
+  /// Not distributed: itself.
   Tensor gather(const Tensor& value, int64_t axis) const;
+  /// Each PerReplica of a nest; what is plain stays.
+  template <class T>
+  requires(internal::holds_distributed<T>() &&
+           !internal::is_distributed_v<T>) auto gather(const T& nest, int64_t axis) const;
 
-  /// The components as a vector; a plain value alone.
+  /// The components as a vector; of a nest with some inside one nest per replica; a plain value
+  /// alone. TF: experimental_local_results.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return std::vector<T>(value.begin(), value.end());
@@ -111,19 +129,19 @@ class Strategy {
   }
   std::vector<Variable> local_results(const Variable& v) const { return v.components(); }
   template <class T>
-  std::vector<T> local_results(const T& plain) const {
-    return {plain};
-  }
+  std::vector<internal::PartType<T>> local_results(const T& nest_or_plain) const;
 
   /// Splits each batch of `global_batches` over the replicas.
   /// Errors: InvalidArgument unless the dataset is batched.
   DistributedDataset distribute_dataset(const Dataset& global_batches,
                                         const InputOptions& options = {}) const;
 
-  /// fn(ValueContext) once per local replica, in order.
+  /// fn(ValueContext) once per local replica, in order, on the calling thread.
+  /// Errors: FailedPrecondition in replica context.
   template <class Fn>
   PerReplica<std::invoke_result_t<const Fn&, const ValueContext&>> distribute_values_from_function(
       const Fn& fn) const {
+    internal::check_cross_replica("[strategy.distribute_values_from_function] ");
     std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
     for (int r = 0; r < num_replicas_in_sync(); ++r) {
       values.push_back(fn(ValueContext{r, num_replicas_in_sync()}));
@@ -134,6 +152,13 @@ class Strategy {
  protected:
   Strategy() = default;
   std::shared_ptr<StrategyExtended> extended_;
+
+ private:
+  template <class T>
+  T reduce_plain(ReduceOp op, const T& value, const Axes& axes) const {
+    internal::check_cross_replica("[strategy.reduce] ");
+    return internal::reduce_same_nest(op, value, axes, num_replicas_in_sync());
+  }
 };
 
 /// The current strategy; outside of every scope the default one: one replica, plain variables.
@@ -161,6 +186,70 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
     values.reserve(results.size());
     for (std::optional<R>& result : results) values.push_back(std::move(*result));
     return PerReplica<R>(std::move(values));
+  }
+}
+
+namespace internal {
+
+struct ReduceEach {
+  const Strategy& strategy;
+  ReduceOp op;
+  const Axes& axes;
+  template <class T>
+  auto distributed(const T& value) const {
+    return strategy.reduce(op, value, axes);
+  }
+  template <class T>
+  T plain(const T& value) const {
+    return reduce_same_nest(op, value, axes, strategy.num_replicas_in_sync());
+  }
+};
+
+struct GatherEach {
+  const Strategy& strategy;
+  int64_t axis;
+  template <class T>
+  T distributed(const PerReplica<T>& value) const {
+    return strategy.gather(value, axis);
+  }
+  template <class T>
+  T distributed(const Mirrored<T>& value) const {
+    return value.local();
+  }
+  template <class T>
+  const T& plain(const T& value) const {
+    return value;
+  }
+};
+
+}  // namespace internal
+
+template <class T>
+requires(internal::holds_distributed<T>() &&
+         !internal::is_distributed_v<T>) auto Strategy::reduce(ReduceOp op, const T& nest,
+                                                               const Axes& axes) const {
+  internal::check_cross_replica("[strategy.reduce] ");
+  return internal::map_distributed(internal::ReduceEach{*this, op, axes}, nest);
+}
+
+template <class T>
+requires(internal::holds_distributed<T>() &&
+         !internal::is_distributed_v<T>) auto Strategy::gather(const T& nest, int64_t axis) const {
+  internal::check_cross_replica("[strategy.gather] ");
+  return internal::map_distributed(internal::GatherEach{*this, axis}, nest);
+}
+
+template <class T>
+std::vector<internal::PartType<T>> Strategy::local_results(const T& nest_or_plain) const {
+  if constexpr (!internal::holds_distributed<T>()) {
+    return {nest_or_plain};
+  } else {
+    std::vector<internal::PartType<T>> out;
+    for (int r = 0; r < num_replicas_in_sync(); ++r) {
+      const internal::PartOf part{"strategy.local_results", r, num_replicas_in_sync()};
+      out.push_back(internal::map_distributed(part, nest_or_plain));
+    }
+    return out;
   }
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What strategies implement and library writers call; programs use the Strategy handle.
+//
+//   auto& extended = strategy.extended();
+//   extended.update(v, [](const Variable& part, const Tensor& x) { part.assign_add(x); }, values);
+//   auto sums = extended.batch_reduce_to(ReduceOp::kSum, items);
 #pragma once
 
 #include <functional>
@@ -10,18 +14,15 @@
 
 #include "cohort/base/function_ref.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/input_context.h"
 #include "cohort/runtime/device.h"
+#include "cohort/strategy/internal/update.h"
 #include "cohort/strategy/options.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort {
 
-class DistributedDataset;
-namespace internal {
-class ReplicaGroup;
-}
+/// The devices where a variable's components live.
+Destinations destinations_of(const Variable& v);
 
 /// Base of all strategies: derive and override the hooks to write a new one.
 /// Threads: thread-safe unless a hook says otherwise. TF: tf.distribute.StrategyExtended.
@@ -39,8 +40,71 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::vector<Device> worker_devices() const;
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> parameter_devices() const;
+
+  // Reductions to places of one's own choice. Cross-replica; the default strategy hands its only
+  // value back. Errors, of all: FailedPrecondition in a replica; InvalidArgument for another number
+  // of values than replicas, and as CrossDeviceOps.
+
+  Mirrored<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value, const Destinations& to,
+                             const CommunicationOptions& options = {});
+  /// Not distributed, the same on every replica: copies of it. Errors: InvalidArgument for kSum and
+  /// kProduct with several replicas.
+  Mirrored<Tensor> reduce_to(ReduceOp op, const Mirrored<Tensor>& value, const Destinations& to);
+  Mirrored<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Destinations& to);
+  /// The results in the order of the items.
+  std::vector<Mirrored<Gradient>> batch_reduce_to(ReduceOp op, std::span<const ReduceItem> items,
+                                                  const CommunicationOptions& options = {});
+  /// A copy on every device. Errors: Unimplemented for the default strategy.
+  Mirrored<Tensor> broadcast_to(const Tensor& value, const Destinations& to);
+  /// To all replicas' devices.
+  Mirrored<Tensor> broadcast_to(const Tensor& value);
+
+  // Updates.
+
+  /// fn(component, args[i]...) for each component i of v, in order, on the calling thread and in
+  /// cross-replica context. PerReplica<T> and Mirrored<T> arguments arrive as component i's const
+  /// T&, others as they are; a variable that all replicas share (CentralStorageStrategy) is updated
+  /// once, with replica 0's. In a replica it is a merge point: argument i is replica i's.
+  /// Returns Mirrored of what fn returns, or void.
+  /// Errors: InvalidArgument unless v is a whole variable of this strategy.
+  template <class Fn, class... A>
+  internal::UpdateResult<const Variable&, Fn, A...> update(const Variable& v, const Fn& fn,
+                                                           const A&... args);
+  /// fn(args[i]...) for each device, which is replica i's, or once where all parameters live.
+  /// Errors: FailedPrecondition in a replica; InvalidArgument for devices of others.
+  template <class Fn, class... A>
+  internal::UpdateResult<void, Fn, A...> update_non_slot(const Destinations& where, const Fn& fn,
+                                                         const A&... args);
+  /// Where to update what belongs to all of `variables`: where the first one by name lives.
+  std::vector<Device> non_slot_devices(std::span<const Variable> variables) const;
+
+  // Variables.
+
+  /// Gives the variables that are made while it lives the devices of the one it was made for.
+  class [[nodiscard]] Colocation {
+   public:
+    Colocation(const Colocation&) = delete;
+    Colocation& operator=(const Colocation&) = delete;
+
+   private:
+    friend class StrategyExtended;
+    explicit Colocation(const std::shared_ptr<internal::VariableCreator>& creator)
+        : scope_(creator) {}
+    internal::VariableCreatorScope scope_;
+  };
+  /// Errors: InvalidArgument unless v was made under this strategy; FailedPrecondition outside of
+  /// its scope, but for the default strategy.
+  Colocation colocate_vars_with(const Variable& v);
   /// True if the variable was made under this strategy.
   bool variable_created_in_scope(const Variable& v) const;
+  /// What a read gives cross-replica: the reduction of a kOnRead variable, else the first copy.
+  /// Errors: FailedPrecondition in a replica; use v.value() there.
+  Tensor read_var(const Variable& v) const;
+
+  /// True where checkpoints and summaries are written: on the chief. Always, in one process.
+  bool should_checkpoint() const { return true; }
+  bool should_save_summary() const { return true; }
+
   CrossDeviceOps& cross_device_ops() { return do_cross_device_ops(); }
   /// Those that the user gave; null where the strategy is free to reduce as fast as it can.
   CrossDeviceOps* custom_cross_device_ops() { return do_custom_cross_device_ops(); }
@@ -53,11 +117,15 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::shared_ptr<void> merge(
       const void* tag, const void* argument,
       internal::FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body);
+  /// Errors: FailedPrecondition if another strategy is current on this thread.
+  void check_not_mixed(const char* operation) const;
 
  protected:
   virtual const char* do_name() const = 0;
   virtual int do_num_replicas() const = 0;
   virtual std::vector<Device> do_devices() const = 0;
+  /// Default: where the replicas are.
+  virtual std::vector<Device> do_parameter_devices() const { return do_devices(); }
   virtual bool do_is_default() const { return false; }
   /// Runs the body once per replica at the same time; replica scope, grad mode and errors as
   /// ReplicaGroup::run promises.
@@ -67,7 +135,74 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual const std::shared_ptr<internal::VariableCreator>& do_variable_creator() = 0;
 
  private:
-  friend class Strategy;
+  /// Checks; v's components.
+  std::vector<Variable> update_parts(const Variable& v) const;
+  /// Checks; for each device the replica it belongs to.
+  std::vector<int> update_places(const Destinations& where) const;
+  /// Calls body(i) for each component in cross-replica context.
+  void update_each(int count, internal::FunctionRef<void(int)> body);
+  template <class R, class F>
+  internal::UpdateResultOf<R> collect_updates(std::size_t count, const F& call);
+  template <class Fn, class... A>
+  internal::UpdateResult<const Variable&, Fn, A...> update_here(const Variable& v, const Fn& fn,
+                                                                const A&... args);
 };
+
+template <class R, class F>
+internal::UpdateResultOf<R> StrategyExtended::collect_updates(std::size_t count, const F& call) {
+  if constexpr (std::is_void_v<R>) {
+    update_each(static_cast<int>(count), call);
+  } else {
+    std::vector<R> results;
+    update_each(static_cast<int>(count), [&](int i) { results.push_back(call(i)); });
+    return Mirrored<R>(std::move(results));
+  }
+}
+
+template <class Fn, class... A>
+internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update_here(const Variable& v,
+                                                                                const Fn& fn,
+                                                                                const A&... args) {
+  const std::vector<Variable> parts = update_parts(v);
+  return collect_updates<internal::UpdateReturn<const Variable&, Fn, A...>>(
+      parts.size(), [&](int i) {
+        [[maybe_unused]] const internal::PartOf part{"strategy.update", i, num_replicas()};
+        return fn(parts[static_cast<std::size_t>(i)], internal::map_distributed(part, args)...);
+      });
+}
+
+template <class Fn, class... A>
+internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update(const Variable& v,
+                                                                           const Fn& fn,
+                                                                           const A&... args) {
+  if (current_replica() < 0) return update_here(v, fn, args...);
+  using Result = internal::UpdateResult<const Variable&, Fn, A...>;
+  using Arrived = internal::UpdateArguments<internal::PartType<A>...>;
+  const Arrived mine(v, internal::unwrap(args, current_replica(), "strategy.update")...);
+  const auto body = [&](std::span<const void* const> all) -> std::shared_ptr<void> {
+    return Arrived::regroup(all, [&](const auto&... regrouped) -> std::shared_ptr<void> {
+      if constexpr (std::is_void_v<Result>) {
+        update_here(v, fn, regrouped...);
+        return nullptr;
+      } else {
+        return std::make_shared<Result>(update_here(v, fn, regrouped...));
+      }
+    });
+  };
+  const auto result = merge(&internal::type_tag<std::tuple<Fn, Arrived>>, &mine, body);
+  if constexpr (!std::is_void_v<Result>) return *static_cast<const Result*>(result.get());
+}
+
+template <class Fn, class... A>
+internal::UpdateResult<void, Fn, A...> StrategyExtended::update_non_slot(const Destinations& where,
+                                                                         const Fn& fn,
+                                                                         const A&... args) {
+  const std::vector<int> places = update_places(where);
+  return collect_updates<internal::UpdateReturn<void, Fn, A...>>(places.size(), [&](int i) {
+    [[maybe_unused]] const internal::PartOf part{
+        "strategy.update_non_slot", places[static_cast<std::size_t>(i)], num_replicas()};
+    return fn(internal::map_distributed(part, args)...);
+  });
+}
 
 }  // namespace cohort

@@ -14,7 +14,6 @@ namespace cohort {
 namespace {
 
 using internal::ReplicaScope;
-using internal::unwrap;
 
 struct Out {
   Tensor loss;
@@ -183,48 +182,6 @@ TEST(Mirrored, ReadsAnywhere) {
   const Tensor one_for_all = t;
   EXPECT_TRUE(one_for_all.is_same(t[0]));
   EXPECT_THROW(Mirrored<int>({1, 2, 3}).local(), InvalidArgument);
-}
-
-TEST(Unwrap, GivesEachReplicaItsComponent) {
-  const PerReplica<Tensor> p({scalar(1), scalar(2)});
-  const Mirrored<int> m({7});
-  const Mirrored<int> copies({7, 8});
-  const std::vector<PerReplica<Tensor>> not_looked_into{p};
-  ReplicaScope scope(nullptr, 1, 2);
-  static_assert(std::is_same_v<decltype(unwrap(p, 1)), const Tensor&>);
-  EXPECT_EQ(&unwrap(p, 1), &p[1]);
-  EXPECT_EQ(unwrap(m, 1), 7);
-  EXPECT_EQ(unwrap(copies, 1), 8);
-  EXPECT_EQ(&unwrap(not_looked_into, 1), &not_looked_into);
-}
-
-TEST(Unwrap, LooksIntoTuplesAndPairs) {
-  const PerReplica<Tensor> p({scalar(1), scalar(2)});
-  const PerReplica<std::string> s(std::vector<std::string>{"a", "b"});
-  const std::tuple<PerReplica<Tensor>, int, std::pair<PerReplica<std::string>, bool>> mixed{
-      p, 5, {s, true}};
-  ReplicaScope scope(nullptr, 1, 2);
-  const std::tuple<Tensor, int, std::pair<std::string, bool>> got = unwrap(mixed, 1);
-  static_assert(std::is_same_v<decltype(unwrap(mixed, 1)),
-                               std::tuple<Tensor, int, std::pair<std::string, bool>>>);
-  EXPECT_TRUE(std::get<0>(got).is_same(p[1]));
-  EXPECT_EQ(std::get<1>(got), 5);
-  EXPECT_EQ(std::get<2>(got).first, "b");
-  const std::tuple<int, std::string> plain{1, "x"};
-  static_assert(std::is_same_v<decltype(unwrap(plain, 1)), const std::tuple<int, std::string>&>);
-  EXPECT_EQ(&unwrap(plain, 1), &plain);
-}
-
-TEST(Unwrap, RefusesAnotherNumberOfValues) {
-  const PerReplica<int> three({1, 2, 3});
-  const std::tuple<int, PerReplica<int>> inside{0, three};
-  ReplicaScope scope(nullptr, 0, 2);
-  EXPECT_EQ(text_of([&] { unwrap(three, 0); }), "[strategy.run] expected 2 values, got 3");
-  EXPECT_THROW(unwrap(three, 0), InvalidArgument);
-  EXPECT_THROW(unwrap(inside, 0), InvalidArgument);
-  EXPECT_THROW(unwrap(PerReplica<int>({1}), 0), InvalidArgument);
-  EXPECT_THROW(unwrap(Mirrored<int>({1, 2, 3}), 0), InvalidArgument);
-  EXPECT_THROW(unwrap(Mirrored<int>(), 0), InvalidArgument);
 }
 
 }  // namespace

@@ -7,10 +7,8 @@
 namespace cohort::internal {
 namespace {
 
-std::shared_ptr<VariableCreator>& thread_creator() {
-  thread_local std::shared_ptr<VariableCreator> creator;
-  return creator;
-}
+// A plain pointer: it can be read and written while a thread's other objects die.
+constinit thread_local VariableCreator* t_creator = nullptr;
 
 }  // namespace
 
@@ -38,13 +36,11 @@ const Tensor& Component::gradient_view(const std::shared_ptr<ArenaRange>& range,
 }
 
 VariableCreator& current_variable_creator() {
-  const auto& creator = thread_creator();
-  return creator ? *creator : *LocalVariables::default_instance();
+  return t_creator != nullptr ? *t_creator : *LocalVariables::default_instance();
 }
 
-VariableCreatorScope::VariableCreatorScope(std::shared_ptr<VariableCreator> creator)
-    : before_(std::exchange(thread_creator(), std::move(creator))) {}
-
-VariableCreatorScope::~VariableCreatorScope() { thread_creator() = std::move(before_); }
+VariableCreator* exchange_variable_creator(VariableCreator* creator) {
+  return std::exchange(t_creator, creator);
+}
 
 }  // namespace cohort::internal

@@ -107,16 +107,22 @@ class VariableCreator {
 /// The creator of the innermost scope of this thread, else the default one.
 VariableCreator& current_variable_creator();
 
-/// Installs a creator on this thread for its lifetime.
+/// Installs a creator on this thread, which the caller keeps alive; null: the default one. Returns
+/// what was installed before.
+VariableCreator* exchange_variable_creator(VariableCreator* creator);
+
+/// Installs a creator on this thread for its lifetime, and keeps it alive.
 class [[nodiscard]] VariableCreatorScope {
  public:
-  explicit VariableCreatorScope(std::shared_ptr<VariableCreator> creator);
-  ~VariableCreatorScope();
+  explicit VariableCreatorScope(std::shared_ptr<VariableCreator> creator)
+      : creator_(std::move(creator)), before_(exchange_variable_creator(creator_.get())) {}
+  ~VariableCreatorScope() { exchange_variable_creator(before_); }
   VariableCreatorScope(const VariableCreatorScope&) = delete;
   VariableCreatorScope& operator=(const VariableCreatorScope&) = delete;
 
  private:
-  std::shared_ptr<VariableCreator> before_;
+  const std::shared_ptr<VariableCreator> creator_;
+  VariableCreator* const before_;
 };
 
 }  // namespace cohort::internal

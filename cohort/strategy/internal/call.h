@@ -12,7 +12,7 @@
 
 #include "cohort/data/dataset.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/values/per_replica.h"
+#include "cohort/values/regroup.h"
 
 namespace cohort::internal {
 
@@ -21,12 +21,13 @@ inline constexpr bool takes_unwrapped_v =
     std::is_invocable_v<const Fn&, decltype(unwrap(std::declval<const A&>(), 0))...>;
 
 /// Calls fn with this replica's part of each argument; one tuple or dataset element spreads over
-/// several parameters.
+/// several parameters; who asks for the distributed arguments themselves gets them.
 template <class Fn, class... A>
 decltype(auto) call_in_replica(const Fn& fn, int replica, const A&... args) {
+  static constexpr bool kTakesWhole = std::is_invocable_v<const Fn&, const A&...>;
   if constexpr (takes_unwrapped_v<Fn, A...>) {
     return fn(unwrap(args, replica)...);
-  } else if constexpr (sizeof...(A) == 1) {
+  } else if constexpr (sizeof...(A) == 1 && !kTakesWhole) {
     using Part = std::remove_cvref_t<decltype(unwrap(args..., replica))>;
     if constexpr (std::is_same_v<Part, data::Element>) {
       static_assert(HasSignature<Fn>,
@@ -41,9 +42,10 @@ decltype(auto) call_in_replica(const Fn& fn, int replica, const A&... args) {
       return std::apply(fn, unwrap(args..., replica));
     }
   } else {
-    static_assert(takes_unwrapped_v<Fn, A...>,
+    static_assert(kTakesWhole,
                   "[strategy.run] fn cannot be called with these arguments: each PerReplica<T> "
                   "arrives as const T&, everything else as it is");
+    return fn(args...);
   }
 }
 
@@ -62,27 +64,6 @@ struct RunResultOf<void> {
 /// PerReplica of what fn returns as a whole; void stays void.
 template <class Fn, class... A>
 using RunResult = typename RunResultOf<CallResult<Fn, A...>>::type;
-
-/// What one replica gets of a merge function's result.
-template <class R>
-struct MergePart {
-  using type = R;
-  static const R& at(const R& result, int) { return result; }
-};
-template <class T>
-struct MergePart<PerReplica<T>> {
-  using type = T;
-  static const T& at(const PerReplica<T>& result, int replica) {
-    return result[static_cast<std::size_t>(replica)];
-  }
-};
-template <class T>
-struct MergePart<Mirrored<T>> {
-  using type = T;
-  static const T& at(const Mirrored<T>& result, int replica) {
-    return result[result.size() > 1 ? static_cast<std::size_t>(replica) : 0];
-  }
-};
 
 /// One address per type: tells apart the merge calls that replicas arrive with.
 template <class T>

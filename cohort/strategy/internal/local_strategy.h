@@ -18,6 +18,7 @@ struct LocalStrategyOptions {
   std::vector<Device> devices = {};
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
   bool is_default = false;
+  bool check_copies = false;
 };
 
 class LocalStrategy : public StrategyExtended {

@@ -18,6 +18,8 @@
 
 namespace cohort {
 
+class CrossDeviceOps;
+
 /// Axes to reduce away inside each replica first; negative ones count from the end.
 class Axes {
  public:
@@ -37,8 +39,20 @@ namespace internal {
 void check_cross_replica(const char* operation);
 void check_value_count(const char* operation, std::size_t got, int expected);
 
-Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes);
-Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis);
+/// True if the reduction of so many equal values is that value.
+bool keeps_equal_values(ReduceOp op, int replicas);
+/// For what is not distributed, but the same on each replica: InvalidArgument unless the reduction
+/// is the value itself.
+void check_keeps_equal_values(const char* operation, ReduceOp op, int replicas);
+/// The reduction of a value that is the same on each replica; a zero is one for any operation.
+/// Errors: as check_keeps_equal_values.
+Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas);
+
+// ops: a user's own, through which everything goes; null: in place.
+Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
+                      CrossDeviceOps* ops = nullptr);
+Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis,
+                      CrossDeviceOps* ops = nullptr);
 /// Integers stay integers: only the mean goes through double.
 template <class N>
 N reduce_numbers(ReduceOp op, std::span<const N* const> values) {
@@ -67,7 +81,8 @@ N reduce_numbers(ReduceOp op, std::span<const N* const> values) {
   }
   return out;
 }
-IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values);
+IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
+                            CrossDeviceOps* ops = nullptr);
 
 template <class Leaf>
 std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
@@ -77,13 +92,14 @@ std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
 }
 
 template <class T>
-T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes) {
+T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes,
+              CrossDeviceOps* ops = nullptr) {
   const std::span<const T> components(value.begin(), value.size());
   return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
     if constexpr (std::is_same_v<Leaf, Tensor>) {
-      return reduce_tensors(op, values_of(parts), axes);
+      return reduce_tensors(op, values_of(parts), axes, ops);
     } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-      return reduce_slices(op, values_of(parts));
+      return reduce_slices(op, values_of(parts), ops);
     } else if constexpr (std::is_arithmetic_v<Leaf>) {
       return reduce_numbers<Leaf>(op, parts);
     } else {
@@ -94,17 +110,35 @@ T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes) {
 }
 
 template <class T>
-T gather_nest(const PerReplica<T>& value, int64_t axis) {
+T gather_nest(const PerReplica<T>& value, int64_t axis, CrossDeviceOps* ops = nullptr) {
   const std::span<const T> components(value.begin(), value.size());
   return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
     if constexpr (std::is_same_v<Leaf, Tensor>) {
-      return gather_tensors(values_of(parts), axis);
+      return gather_tensors(values_of(parts), axis, ops);
     } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
       throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
     } else {
       throw InvalidArgument(
           "[strategy.gather] expected tensors with an axis to join, got a number "
           "or text");
+    }
+  });
+}
+
+/// The same nest of what is not distributed, reduced over replicas that all have it.
+template <class T>
+T reduce_same_nest(ReduceOp op, const T& nest, const Axes& axes, int replicas) {
+  static constexpr const char* kOperation = "[strategy.reduce] ";
+  return map_leaves(nest, [&]<class Leaf>(const Leaf& leaf) -> Leaf {
+    if constexpr (std::is_same_v<Leaf, Tensor>) {
+      const Tensor same = reduce_same(kOperation, op, leaf, replicas);
+      return axes.empty() ? same : reduce_tensors(op, {same}, axes);
+    } else if constexpr (std::is_arithmetic_v<Leaf>) {
+      if (leaf != Leaf()) check_keeps_equal_values(kOperation, op, replicas);
+      return leaf;
+    } else {
+      check_keeps_equal_values(kOperation, op, replicas);
+      return leaf;
     }
   });
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/strategies.h"
+
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/strategy/internal/local_strategy.h"
+
+namespace cohort {
+
+MirroredStrategy::MirroredStrategy(MirroredOptions options) {
+  if (options.devices.empty()) options.devices = list_devices(DeviceKind::kCpu);
+  extended_ = std::make_shared<internal::LocalStrategy>(
+      internal::LocalStrategyOptions{.name = "MirroredStrategy",
+                                     .devices = std::move(options.devices),
+                                     .cross_device_ops = std::move(options.cross_device_ops),
+                                     .check_copies = options.check_copies});
+}
+
+OneDeviceStrategy::OneDeviceStrategy(const Device& device) {
+  extended_ = std::make_shared<internal::LocalStrategy>(
+      internal::LocalStrategyOptions{.name = "OneDeviceStrategy", .devices = {device}});
+}
+
+}  // namespace cohort

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/strategy_extended.h"
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/mode.h"
+#include "cohort/strategy/internal/reduce.h"
+
+namespace cohort {
+
+using internal::current_mode;
+using internal::Mode;
+using internal::ModeGuard;
+using internal::ModeKind;
+
+namespace {
+
+// Cross-replica context of a strategy, on a thread that may be in its scope already.
+Mode cross_replica(StrategyExtended* strategy, internal::VariableCreator* own) {
+  const Mode& here = current_mode();
+  const bool inside = here.strategy == strategy;
+  return {.kind = ModeKind::kCrossReplica,
+          .strategy = strategy,
+          .creator = inside ? here.creator : own,
+          .default_scope = here.default_scope};
+}
+
+PerReplica<Gradient> as_gradients(const PerReplica<Tensor>& value) {
+  return value.map([](const Tensor& t) { return Gradient(t); });
+}
+
+Mirrored<Tensor> as_tensors(const Mirrored<Gradient>& value) {
+  std::vector<Tensor> out;
+  for (const Gradient& g : value) out.push_back(g.dense());
+  return Mirrored<Tensor>(std::move(out));
+}
+
+}  // namespace
+
+Destinations destinations_of(const Variable& v) { return v.impl().description().devices; }
+
+std::vector<Device> StrategyExtended::worker_devices() const {
+  COHORT_CHECK_STATE(!do_is_default(),
+                     "[strategy.worker_devices] expected a strategy with devices, got the default "
+                     "one; enter the scope of another");
+  return do_devices();
+}
+
+std::vector<Device> StrategyExtended::parameter_devices() const {
+  COHORT_CHECK_STATE(!do_is_default(),
+                     "[strategy.parameter_devices] expected a strategy with devices, got the "
+                     "default one; enter the scope of another");
+  return do_parameter_devices();
+}
+
+Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
+                                             const Destinations& to,
+                                             const CommunicationOptions& options) {
+  static constexpr const char* kOperation = "[strategy.reduce_to] ";
+  internal::check_cross_replica(kOperation);
+  internal::check_value_count(kOperation, value.size(), num_replicas());
+  if (do_is_default()) return Mirrored<Tensor>({value[0]});
+  return as_tensors(cross_device_ops().reduce(op, as_gradients(value), to, options));
+}
+
+Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOp op, const Tensor& value,
+                                             const Destinations& to) {
+  static constexpr const char* kOperation = "[strategy.reduce_to] ";
+  internal::check_cross_replica(kOperation);
+  const Tensor one = internal::reduce_same(kOperation, op, value, num_replicas());
+  if (do_is_default()) return Mirrored<Tensor>({one});
+  return cross_device_ops().broadcast(one, to);
+}
+
+Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOp op, const Mirrored<Tensor>& value,
+                                             const Destinations& to) {
+  return reduce_to(op, value.local(), to);
+}
+
+std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
+    ReduceOp op, std::span<const ReduceItem> items, const CommunicationOptions& options) {
+  static constexpr const char* kOperation = "[strategy.batch_reduce_to] ";
+  internal::check_cross_replica(kOperation);
+  for (const ReduceItem& item : items) {
+    internal::check_value_count(kOperation, item.value.size(), num_replicas());
+  }
+  if (!do_is_default()) return cross_device_ops().batch_reduce(op, items, options);
+  std::vector<Mirrored<Gradient>> results;
+  for (const ReduceItem& item : items) results.push_back(Mirrored<Gradient>({item.value[0]}));
+  return results;
+}
+
+Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Destinations& to) {
+  internal::check_cross_replica("[strategy.broadcast_to] ");
+  if (do_is_default()) {
+    throw Unimplemented(
+        "[strategy.broadcast_to] expected a strategy with devices for these destinations, got the "
+        "default one, which has one place; leave the destinations out");
+  }
+  return cross_device_ops().broadcast(value, to);
+}
+
+Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value) {
+  internal::check_cross_replica("[strategy.broadcast_to] ");
+  if (do_is_default()) return Mirrored<Tensor>({value});
+  return cross_device_ops().broadcast(value, do_devices());
+}
+
+std::vector<Variable> StrategyExtended::update_parts(const Variable& v) const {
+  static constexpr const char* kOperation = "[strategy.update] ";
+  check_not_mixed(kOperation);
+  COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under this ",
+                   name(), ", got \"", v.name(), "\" of another strategy");
+  COHORT_CHECK_ARG(v.impl().component_count() == num_replicas(), kOperation,
+                   "expected a whole variable, got component \"", v.name(),
+                   "\"; use value_container");
+  return v.components();
+}
+
+std::vector<int> StrategyExtended::update_places(const Destinations& where) const {
+  static constexpr const char* kOperation = "[strategy.update_non_slot] ";
+  internal::check_cross_replica(kOperation);
+  check_not_mixed(kOperation);
+  const std::vector<Device> parameters = do_parameter_devices();
+  std::vector<int> places;
+  for (const Device& device : where.devices()) {
+    const auto found = std::find(parameters.begin(), parameters.end(), device);
+    COHORT_CHECK_ARG(found != parameters.end(), kOperation, "expected parameter devices of ",
+                     name(), ", got ", device.short_name());
+    places.push_back(static_cast<int>(found - parameters.begin()));
+  }
+  COHORT_CHECK_ARG(!places.empty(), kOperation, "expected at least 1 device, got none");
+  return places;
+}
+
+void StrategyExtended::update_each(int count, internal::FunctionRef<void(int)> body) {
+  StrategyExtended* strategy = do_is_default() ? nullptr : this;
+  internal::VariableCreator* own = strategy != nullptr ? variable_creator().get() : nullptr;
+  const ModeGuard mode(cross_replica(strategy, own));
+  for (int i = 0; i < count; ++i) {
+    const internal::UpdateScope component(i);
+    body(i);
+  }
+}
+
+std::vector<Device> StrategyExtended::non_slot_devices(std::span<const Variable> variables) const {
+  COHORT_CHECK_ARG(!variables.empty(),
+                   "[strategy.non_slot_devices] expected at least 1 variable, got none");
+  const auto first =
+      std::min_element(variables.begin(), variables.end(),
+                       [](const Variable& a, const Variable& b) { return a.name() < b.name(); });
+  return first->impl().description().devices;
+}
+
+StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& v) {
+  static constexpr const char* kOperation = "[strategy.colocate_vars_with] ";
+  COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under this ",
+                   name(), ", got \"", v.name(), "\" of another strategy");
+  check_not_mixed(kOperation);
+  COHORT_CHECK_STATE(do_is_default() || current_mode().strategy == this, kOperation,
+                     "expected to be inside the scope of this ", name(),
+                     ", got no strategy; enter strategy.scope() first");
+  // All variables of a creator live on its devices.
+  return Colocation(variable_creator());
+}
+
+bool StrategyExtended::variable_created_in_scope(const Variable& v) const {
+  return v.impl().creator() == const_cast<StrategyExtended*>(this)->do_variable_creator().get();
+}
+
+Tensor StrategyExtended::read_var(const Variable& v) const {
+  static constexpr const char* kOperation = "[strategy.read_var] ";
+  COHORT_CHECK_STATE(current_mode().kind != ModeKind::kReplica, kOperation,
+                     "expected cross-replica context, got a replica; use the variable's value()");
+  check_not_mixed(kOperation);
+  return v.value();
+}
+
+void StrategyExtended::check_not_mixed(const char* operation) const {
+  const Mode& mode = current_mode();
+  COHORT_CHECK_STATE(mode.strategy == nullptr || mode.strategy == this, operation, "expected ",
+                     mode.strategy != nullptr ? mode.strategy->name() : "",
+                     ", which is current, got another strategy object (", name(),
+                     "): strategies cannot be mixed; leave the scope first");
+}
+
+void StrategyExtended::call_for_each_replica(internal::FunctionRef<void(int)> body) {
+  static constexpr const char* kOperation = "[strategy.run] ";
+  check_not_mixed(kOperation);
+  COHORT_CHECK_STATE(current_mode().kind != ModeKind::kReplica, kOperation,
+                     "expected cross-replica context, got a replica: run cannot be nested; call "
+                     "the function itself");
+  do_run(body);
+}
+
+std::shared_ptr<void> StrategyExtended::merge(
+    const void* tag, const void* argument,
+    internal::FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body) {
+  static constexpr const char* kOperation = "[replica_context.merge_call] ";
+  StrategyExtended* strategy = do_is_default() ? nullptr : this;
+  const auto cross = [&](std::span<const void* const> all) {
+    const ModeGuard mode(cross_replica(strategy, nullptr));
+    return body(all);
+  };
+  internal::ReplicaGroup* group = internal::current_replica_group();
+  COHORT_CHECK_STATE(group == nullptr || current_mode().strategy == strategy, kOperation,
+                     "expected the replica context of the strategy that runs here, got one of ",
+                     do_name(), "; call get_replica_context() inside the function");
+  if (group != nullptr) return group->merge(tag, argument, cross);
+  COHORT_CHECK_STATE(do_is_default(), kOperation,
+                     "expected to be inside strategy.run, got cross-replica context");
+  return cross(std::span<const void* const>(&argument, 1));
+}
+
+}  // namespace cohort
