@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Features out of bytes, into whatever takes their values.
+#pragma once
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "cohort/data/internal/wire.h"
+
+namespace cohort::internal {
+
+/// The number of a kind's field in Feature; 0 for none.
+enum class FeatureKind : uint32_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
+
+template <class T>
+inline constexpr FeatureKind feature_kind_of = std::is_same_v<T, float>     ? FeatureKind::kFloat
+                                               : std::is_same_v<T, int64_t> ? FeatureKind::kInt64
+                                                                            : FeatureKind::kBytes;
+
+/// Calls use(name, value bytes) for the entries of a map<string, message>.
+template <class Use>
+void for_each_entry(std::string_view message, uint32_t field, const Use& use) {
+  WireReader reader(message);
+  WireField entry;
+  while (reader.next(entry)) {
+    if (!entry.is(field, WireType::kBytes)) continue;
+    WireReader parts(entry.bytes);
+    WireField part;
+    std::string_view name, value;
+    while (parts.next(part)) {
+      if (part.is(1, WireType::kBytes)) name = part.bytes;
+      if (part.is(2, WireType::kBytes)) value = part.bytes;
+    }
+    use(name, value);
+  }
+}
+
+/// Calls use(value bytes) for every message in `field`.
+template <class Use>
+void for_each_message(std::string_view message, uint32_t field, const Use& use) {
+  WireReader reader(message);
+  WireField part;
+  while (reader.next(part)) {
+    if (part.is(field, WireType::kBytes)) use(part.bytes);
+  }
+}
+
+/// The list of a feature and its kind: the last one that was written.
+inline FeatureKind feature_list(std::string_view feature, std::string_view& list) {
+  WireReader reader(feature);
+  WireField field;
+  FeatureKind kind = FeatureKind::kNone;
+  while (reader.next(field)) {
+    if (field.number > 3 || field.type != WireType::kBytes) continue;
+    kind = static_cast<FeatureKind>(field.number);
+    list = field.bytes;
+  }
+  return kind;
+}
+
+/// Calls sink.reserve(n) before n values that come at once, and sink.add(value) for each.
+template <class T, class Sink>
+void decode_list(std::string_view list, Sink& sink) {
+  WireReader reader(list);
+  WireField field;
+  while (reader.next(field)) {
+    if (field.number != 1) continue;
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (field.type == WireType::kBytes) sink.add(field.bytes);
+    } else if constexpr (std::is_same_v<T, float>) {
+      if (field.type == WireType::kFixed32) {
+        sink.add(std::bit_cast<float>(static_cast<uint32_t>(field.value)));
+      }
+      if (field.type != WireType::kBytes) continue;
+      sink.reserve(field.bytes.size() / sizeof(float));
+      for (WireReader packed(field.bytes); !packed.done();) {
+        sink.add(std::bit_cast<float>(packed.fixed32()));
+      }
+    } else {
+      if (field.type == WireType::kVarint) sink.add(static_cast<int64_t>(field.value));
+      if (field.type != WireType::kBytes) continue;
+      for (WireReader packed(field.bytes); !packed.done();) {
+        sink.add(static_cast<int64_t>(packed.varint()));
+      }
+    }
+  }
+}
+
+/// Appends.
+template <class T>
+struct VectorSink {
+  std::vector<T>& out;
+  void reserve(std::size_t more) {
+    // Growing by what comes next alone would copy everything each time.
+    if (out.capacity() < out.size() + more)
+      out.reserve(std::max(2 * out.size(), out.size() + more));
+  }
+  template <class V>
+  void add(const V& value) {
+    out.emplace_back(value);
+  }
+};
+
+/// Fills what was made for the values, and counts also those that find no room.
+template <class T>
+struct FixedSink {
+  T* out;
+  int64_t room;
+  int64_t count = 0;
+  void reserve(std::size_t) {}
+  template <class V>
+  void add(const V& value) {
+    if (count < room) out[count] = T(value);
+    ++count;
+  }
+};
+
+}  // namespace cohort::internal
