@@ -6,6 +6,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+STRATEGY_BENCH_ARGS ?=
 LINT_ARGS ?=
 
 # Configures a preset in silence, and builds its targets ($(2)).
@@ -45,6 +46,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@benchmarks/fashion_mnist_bench.py --program $(BUILD)/release/examples/fashion_mnist
 	$(call say,measuring the step)
 	@$(BUILD)/release/benchmarks/step_bench $(BENCH_ARGS)
+	$(call say,measuring what a strategy adds)
+	@$(BUILD)/release/benchmarks/strategy_bench $(STRATEGY_BENCH_ARGS)
 
 bench-peers: ## set up the Python environments of the peers that make bench compares with
 	@tools/setup bench

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "cohort/base/check.h"
+#include "pinned_threads.h"
 
 namespace cohort::bench {
 namespace {
@@ -69,43 +70,6 @@ double run_fma(std::int64_t n) {
   COHORT_CHECK_STATE(__builtin_cpu_supports("fma"), "[step_bench] expected a processor with FMA");
   fma_avx2(n);
   return 2.0 * kChains * 8 * n;
-}
-
-class SpinBarrier {
- public:
-  explicit SpinBarrier(int n) : n_(n) {}
-  void wait() {
-    const int turn = turn_.load();
-    int spins = 0;
-    if (arrived_.fetch_add(1) == n_ - 1) {
-      arrived_ = 0;
-      turn_ = turn + 1;
-    } else {
-      while (turn_.load(std::memory_order_acquire) == turn) {
-        if (++spins % 4096 == 0) std::this_thread::yield();  // more threads than cores
-        _mm_pause();
-      }
-    }
-  }
-
- private:
-  const int n_;
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> turn_{0};
-};
-
-// One pinned thread for each core; work(index, barrier).
-void on_cores(const std::vector<int>& cores, const std::function<void(int, SpinBarrier&)>& work) {
-  SpinBarrier barrier(cores.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < cores.size(); ++i) {
-    threads.emplace_back([&, i] {
-      pin_to(cores[i]);
-      flush_denormals();
-      work(i, barrier);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 // Round trips of a line between the first two cores, the median of five goes.
@@ -167,6 +131,19 @@ void set_affinity(const std::vector<int>& cores) {
 }
 
 }  // namespace
+
+void on_cores(const std::vector<int>& cores, const std::function<void(int, SpinBarrier&)>& work) {
+  SpinBarrier barrier(cores.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < cores.size(); ++i) {
+    threads.emplace_back([&, i] {
+      pin_to(cores[i]);
+      flush_denormals();
+      work(i, barrier);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 std::vector<int> usable_cores() {
   cpu_set_t set;

@@ -19,98 +19,6 @@ const Entry* find(const CaseResult& result, const std::string& name) {
   return nullptr;
 }
 
-std::optional<State> headline(const Entry& subject) {
-  std::map<State, std::size_t> seen;
-  for (const Sample& sample : subject.samples) ++seen[sample.state];
-  const std::size_t enough = std::min<std::size_t>(10, (subject.samples.size() + 1) / 2);
-  for (State state : {State::kSameCcx, State::kCrossCcx}) {
-    if (seen[state] >= enough) return state;
-  }
-  return std::max_element(seen.begin(), seen.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
-}
-
-std::vector<double> times_in(const Entry& entry, State state) {
-  std::vector<double> wanted, all;
-  for (const Sample& sample : entry.samples) {
-    all.push_back(sample.us);
-    if (sample.state == state) wanted.push_back(sample.us);
-  }
-  return wanted.empty() ? all : wanted;
-}
-
-// A median of one or two pairs says nothing: then pairs whose halves saw the same state count, then
-// all.
-std::vector<double> paired_ratios(const Entry& entry, const Entry& subject, State state) {
-  constexpr std::size_t kEnough = 3;
-  std::vector<double> wanted, alike, all;
-  for (const Sample& theirs : entry.samples) {
-    for (const Sample& ours : subject.samples) {
-      if (ours.round != theirs.round) continue;
-      all.push_back(theirs.us / ours.us);
-      if (ours.state == theirs.state) alike.push_back(all.back());
-      if (ours.state == state && theirs.state == state) wanted.push_back(all.back());
-    }
-  }
-  if (wanted.size() >= kEnough) return wanted;
-  return alike.size() >= kEnough ? alike : all;
-}
-
-std::string number(double value, const char* format) {
-  if (std::isnan(value)) return "na";
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-std::string range(const Spread& spread, const char* format) {
-  if (!spread.known()) return "na";
-  return number(spread.p50, format) + " [" + number(spread.p10, format) + " - " +
-         number(spread.p90, format) + "]";
-}
-
-std::string state_counts(const Entry& entry) {
-  std::map<std::string, int> counts;
-  for (const Sample& sample : entry.samples) ++counts[state_name(sample.state)];
-  std::string text;
-  for (const auto& [name, count] : counts)
-    text += str_cat(text.empty() ? "" : " ", name, ":", count);
-  return text;
-}
-
-Json to_json(const Probe& probe) {
-  return {
-      {"fma1_gflops", probe.fma1}, {"fma2_gflops", probe.fma2}, {"pingpong_ns", probe.pingpong_ns}};
-}
-
-Json to_json(const Spread& spread) {
-  return {{"p10", spread.p10}, {"p50", spread.p50}, {"p90", spread.p90}};
-}
-
-Json to_json(const Sample& sample) {
-  return {{"round", sample.round},
-          {"steps", sample.steps},
-          {"us", sample.us},
-          {"before", to_json(sample.before)},
-          {"after", to_json(sample.after)},
-          {"other_load", sample.other_load},
-          {"state", state_name(sample.state)}};
-}
-
-// Medians of each state that was seen: what the headline leaves out is published as well.
-Json states_to_json(const Entry& entry) {
-  std::map<std::string, std::vector<double>> by_state;
-  for (const Sample& sample : entry.samples)
-    by_state[state_name(sample.state)].push_back(sample.us);
-  Json out = Json::object();
-  for (const auto& [name, times] : by_state) {
-    out[name] = to_json(spread(times));
-    out[name]["samples"] = times.size();
-  }
-  return out;
-}
-
 Json to_json(const Entry& entry, const Summary& summary) {
   Json out = {{"name", entry.spec.name},        {"family", family_name(entry.spec.family)},
               {"status", entry.status},         {"reason", entry.reason},
@@ -118,7 +26,7 @@ Json to_json(const Entry& entry, const Summary& summary) {
               {"loss_error", entry.loss_error}, {"divergence", entry.divergence},
               {"samples", Json::array()}};
   for (const Sample& sample : entry.samples) out["samples"].push_back(to_json(sample));
-  out["us_by_state"] = states_to_json(entry);
+  out["us_by_state"] = states_to_json(entry.samples);
   const auto us = summary.us.find(entry.spec.name);
   if (us != summary.us.end()) out["us"] = to_json(us->second);
   const auto ratio = summary.ratio.find(entry.spec.name);
@@ -149,19 +57,19 @@ Json to_json(const CaseResult& result, const Summary& summary) {
 Summary summarise(const CaseResult& result, const std::string& subject) {
   Summary summary{result.benchmark_case, result.limit.us(), {}, {}, {}, {}, {}};
   const Entry* ours = find(result, subject);
-  if (ours) summary.state = headline(*ours);
+  if (ours) summary.state = headline(ours->samples);
   const State state = summary.state.value_or(State::kDegraded);
   for (const Entry& entry : result.entries) {
     if (entry.samples.empty()) continue;
     const std::string& name = entry.spec.name;
-    summary.us[name] = spread(times_in(entry, state));
-    if (ours) summary.ratio[name] = spread(paired_ratios(entry, *ours, state));
+    summary.us[name] = spread(times_in(entry.samples, state));
+    if (ours) summary.ratio[name] = spread(paired_ratios(entry.samples, ours->samples, state));
     std::string& best = summary.best[entry.spec.family];
     if (best.empty() || summary.us[name].p50 < summary.us[best].p50) best = name;
   }
   if (ours) {
     std::vector<double> shares;
-    for (double us : times_in(*ours, state)) shares.push_back(summary.limit_us / us);
+    for (double us : times_in(ours->samples, state)) shares.push_back(summary.limit_us / us);
     summary.of_limit = spread(shares);
   }
   return summary;
@@ -193,7 +101,7 @@ std::string table(const CaseResult& result, const Summary& summary, const std::s
     std::snprintf(line, sizeof line, "  %-16s %-26s %-8s %-26s %-9s %s\n", name.c_str(),
                   range(us, "%.0f").c_str(), number(limit.us() / us.p50, "%.2f").c_str(),
                   ratio == summary.ratio.end() ? "na" : range(ratio->second, "%.2f").c_str(),
-                  number(entry.loss_error, "%.0e").c_str(), state_counts(entry).c_str());
+                  number(entry.loss_error, "%.0e").c_str(), state_counts(entry.samples).c_str());
     out += line;
   }
   return out;
@@ -223,13 +131,8 @@ std::string summary_line(const Summary& summary, const std::string& subject) {
 
 void write_json(const std::string& path, const RunFacts& facts,
                 const std::vector<CaseResult>& results, const std::vector<Summary>& summaries) {
-  Json out = {{"git", facts.git},
-              {"started", facts.started},
-              {"rounds", facts.rounds},
-              {"seconds", facts.seconds},
-              {"cores", facts.cores},
-              {"cases", Json::array()},
-              {"processor", facts.processor}};
+  Json out = to_json(facts);
+  out["cases"] = Json::array();
   for (std::size_t i = 0; i < results.size(); ++i) {
     out["cases"].push_back(to_json(results[i], summaries[i]));
   }

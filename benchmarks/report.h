@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runner.h"
+#include "samples.h"
 #include "statistics.h"
 
 namespace cohort::bench {
@@ -25,8 +26,7 @@ struct Summary {
   Spread of_limit;                      ///< of the subject
 };
 
-/// The headline is SAME_CCX where at least 10 samples of the subject (half the rounds of a shorter
-/// run) were in it, else likewise CROSS_CCX, else the state that was seen most.
+/// The headline is that of the subject's samples.
 Summary summarise(const CaseResult& result, const std::string& subject);
 
 /// The table of a case.
@@ -35,16 +35,6 @@ std::string table(const CaseResult& result, const Summary& summary, const std::s
 /// "step_bench: model=mlp replicas=2 batch=32 us=... limit_us=... of_limit=... vs_libtorch=...
 /// vs_jax=... vs_keras=... vs_torch=... state=..."; na where nothing was measured.
 std::string summary_line(const Summary& summary, const std::string& subject);
-
-/// What the JSON file says besides the samples.
-struct RunFacts {
-  std::string git;
-  std::string started;
-  std::string processor;
-  std::vector<int> cores;
-  int rounds = 0;
-  double seconds = 0;
-};
 
 void write_json(const std::string& path, const RunFacts& facts,
                 const std::vector<CaseResult>& results, const std::vector<Summary>& summaries);

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "machine.h"
 #include "process.h"
 #include "roster.h"
+#include "samples.h"
 #include "workload.h"
 
 namespace cohort::bench {
@@ -24,15 +24,6 @@ struct RunOptions {
   std::string scratch;   ///< folder for workload files
   std::string logs;      ///< folder for what contenders print
   Images images;
-};
-
-struct Sample {
-  int round = 0;
-  std::int64_t steps = 0;
-  double us = 0;  ///< per step
-  Probe before, after;
-  double other_load = 0;
-  State state = State::kDegraded;
 };
 
 /// A contender in one case. `status`: "ok", "missing" (no environment), "failed" (an error or

@@ -112,32 +112,6 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-std::string output_of(const std::string& command) {
-  std::string text;
-  if (std::FILE* pipe = popen(command.c_str(), "r")) {
-    char chunk[256];
-    while (std::fgets(chunk, sizeof chunk, pipe)) text += chunk;
-    pclose(pipe);
-  }
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
-RunFacts facts_of(const Options& options) {
-  RunFacts facts;
-  facts.git = output_of("git -C '" + std::string(COHORT_BENCH_PEER_SCRIPTS) +
-                        "' describe --always --dirty --abbrev=40 2>/dev/null");
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  facts.started = text;
-  facts.processor = processor_name();
-  facts.cores = usable_cores();
-  facts.rounds = options.run.rounds;
-  facts.seconds = options.run.seconds;
-  return facts;
-}
-
 // A folder that is gone when the run ends.
 class ScratchFolder {
  public:
@@ -174,7 +148,7 @@ std::string subject_of(const Options& options, const Case& c) {
 
 int bench(Options options) {
   const Places places = default_places();
-  const RunFacts facts = facts_of(options);
+  const RunFacts facts = facts_of_run(options.run.rounds, options.run.seconds);
   const std::string folder = fs::path(places.program).parent_path();
   if (options.json.empty()) options.json = folder + "/step_bench.json";
   options.run.images = read_fashion_mnist(options.data);

@@ -99,7 +99,10 @@ void check_reducible(const char* operation, ReduceOp op, const Tensor& value) {
                    reduce_op_name(op), ", got ", dtype_name(dtype));
 }
 
-Tensor in_a_row(const Tensor& value) { return value.resolve_conj().resolve_neg().contiguous(); }
+Tensor in_a_row(const Tensor& value) {
+  if (!value.is_conj() && !value.is_neg() && value.is_contiguous()) return value;
+  return value.resolve_conj().resolve_neg().contiguous();
+}
 
 namespace {
 
