@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::string_view kScatter = "scatter operations of variables";
 constexpr std::string_view kColocate = "colocate_vars_with";
-constexpr std::string_view kCollective = "NcclAllReduce and packing";
 constexpr std::string_view kWorkers = "several processes";
 constexpr std::string_view kServers = "parameter servers";
 constexpr std::string_view kSharded = "sharded variables";
@@ -273,9 +272,11 @@ const std::vector<Case> kCases = {
     {"D26", "input context", "pipelines of 3 workers", {}, kWorkers},
     {"D27", "options", "kPerReplica for one pipeline", {{kAll, "Unimplemented"}}},
     {"D28", "options", "place_dataset_on_device with options that exclude it", {}, kFromFunction},
-    {"D29", "cross-device ops", "negative numbers and sizes of packs", {}, kCollective},
-    {"D30", "cross-device ops", "10 elements in 3 packs", {}, kCollective},
-
+    {"D29",
+     "cross-device ops",
+     "a negative number of packs; a negative size",
+     {{kDefault, "InvalidArgument; InvalidArgument"}}},
+    {"D30", "cross-device ops", "10 elements in 3 packs", {{kDefault, "[3, 3, 4]"}}},
     {"M01", "cluster", "ids, leader and size out of TF_CONFIG", {}, kResolvers},
     {"M03", "cluster", "two chiefs, an unknown job, an id too large", {}, kResolvers},
     {"M04", "several workers", "all_reduce after a restart of a killed worker", {}, kWorkers},
@@ -302,11 +303,14 @@ const std::vector<Case> kCases = {
      "optimizer",
      "SGD(0.1) of zeros[2], gradients 1 and 2: summed; not summed",
      {{kCopies2, "PR([-.3, -.3]|[-.3, -.3]); PR([-.1, -.1]|[-.2, -.2])"},
+      {kCentral2, "PR([-.3, -.3]); Unimplemented"},
       {kOne, "PR([-.1, -.1]); PR([-.1, -.1])"}}},
     {"T07",
      "optimizer",
-     "SGD(1) of 1 and -1, every gradient turned into 1",
-     {{kCopies2, "PR(0|0); PR(-2|-2)"}, {kOne, "PR(0); PR(-2)"}}},
+     "SGD(1) of 1 and -1, every gradient turned into 1, not summed",
+     {{kCopies2, "ok; PR(0|0); PR(-2|-2)"},
+      {kCentral2, "Unimplemented; PR(1); PR(-1)"},
+      {kOne, "ok; PR(0); PR(-2)"}}},
     {"T09", "fit", "loss 1 + v + penalty(v), v = 1, SGD(1), one batch of 2", {{kAll, "-1"}}},
     {"T10",
      "fit",

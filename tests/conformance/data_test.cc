@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches split over replicas: D03 to D27.
+// Batches split over replicas, and packs of gradients: D03 to D30.
+#include "cohort/cross_device_ops/packing.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/input_context.h"
 #include "tests/conformance/trial.h"
@@ -75,6 +76,21 @@ CONFORMANCE(D27_OnePipelineCannotBeReplicated) {
     t.strategy.distribute_dataset(Dataset::range(4).batch(2),
                                   {.replication_mode = InputReplicationMode::kPerReplica});
   }));
+}
+
+CONFORMANCE(D29_NegativeNumbersOfPacks) {
+  const PerReplica<Gradient> value({Gradient(scalar(1))});
+  return show(outcome([] { NcclAllReduce(-1); }), outcome([&] {
+                ReductionToOneDevice().reduce(ReduceOp::kSum, value, Device("CPU:0"),
+                                              {.bytes_per_pack = -1});
+              }));
+}
+
+CONFORMANCE(D30_SizesOfPacks) {
+  const Packer packer = Packer::concat_and_split({7, 3}, 3);
+  std::vector<int64_t> sizes;
+  for (std::size_t i = 0; i < packer.packs().size(); ++i) sizes.push_back(packer.size(i));
+  return show(sizes);
 }
 
 }  // namespace

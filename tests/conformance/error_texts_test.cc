@@ -165,11 +165,12 @@ const Misuse kReductions[] = {
      [](const Trial& t) {
        t.strategy.gather(PerReplica<IndexedSlices>({rows(), rows()}), 0);
      }},
-    {"AllGatherOfIndexedSlices", kMissing, "[strategy.gather]", "expected dense tensors",
-     "got indexed slices",
+    {"AllGatherOfIndexedSlices", kMissing, "[replica_context.all_gather]",
+     "expected dense tensors, got indexed slices", "make them dense first with to_dense()",
      [](const Trial& t) { t.run([](int) { context().all_gather(rows(), 0); }); }},
-    {"AllGatherOfNumbers", kArgument, "[strategy.gather]", "expected tensors with an axis to join",
-     "got a number", [](const Trial& t) { t.run([](int) { context().all_gather(3, 0); }); }},
+    {"AllGatherOfNumbers", kArgument, "[replica_context.all_gather]",
+     "expected tensors with an axis to join", "got a number",
+     [](const Trial& t) { t.run([](int) { context().all_gather(3, 0); }); }},
     {"NoDestination", kArgument, "[cross_device_ops.reduce]",
      "expected at least 1 destination device", "got none",
      [](const Trial&) {
@@ -179,7 +180,8 @@ const Misuse kReductions[] = {
     {"SmallestOfIndexedSlices", kMissing, "[cross_device_ops.reduce]",
      "expected sum or mean of sparse values, got min", "make them dense first",
      [](const Trial&) {
-       ReductionToOneDevice().reduce(ReduceOp::kMin, PerReplica<Gradient>({Gradient(rows())}),
+       ReductionToOneDevice().reduce(ReduceOp::kMin,
+                                     PerReplica<Gradient>({Gradient(rows()), Gradient(rows())}),
                                      Device("CPU:0"));
      }},
 };
