@@ -8,7 +8,6 @@ namespace cohort::conformance {
 namespace {
 
 constexpr std::string_view kScatter = "scatter operations of variables";
-constexpr std::string_view kColocate = "colocate_vars_with";
 constexpr std::string_view kWorkers = "several processes";
 constexpr std::string_view kServers = "parameter servers";
 constexpr std::string_view kSharded = "sharded variables";
@@ -207,7 +206,10 @@ const std::vector<Case> kCases = {
      "outside its scope",
      "read; assign(3), components",
      {{kCopies2, "1; PR(3|3)"}, {kOne, "1; PR(3)"}}},
-    {"V28", "colocation", "colocate_vars_with a variable of another strategy", {}, kColocate},
+    {"V28",
+     "colocation",
+     "colocate_vars_with a variable of this strategy; of another",
+     {{kAll, "ok; InvalidArgument"}}},
     {"V30",
      "creation",
      "replicas create variables of different names",

@@ -39,29 +39,32 @@ const Misuse kContexts[] = {
      [](const Trial& t) { t.run([&](int) { const auto scope = t.strategy.scope(); }); }},
     {"ScopeOfAnotherStrategy", kState, "[strategy.scope]",
      "expected MirroredStrategy, which is current, got another strategy object",
-     "strategies cannot be mixed",
+     "cannot be mixed; leave the scope first",
      [](const Trial& t) {
        const Strategy other = t.another();
        const auto scope = other.scope();
        const auto mixed = t.strategy.scope();
      }},
     {"ScopeOfTheDefaultStrategyInsideAnother", kState, "[strategy.scope]",
-     "expected no other strategy's scope around the default strategy's", "got MirroredStrategy",
+     "expected no other strategy's scope around the default strategy's, got MirroredStrategy",
+     "leave that scope first",
      [](const Trial& t) {
        const Strategy usual = get_strategy();
        const auto scope = t.strategy.scope();
        const auto inner = usual.scope();
      }},
-    {"SetStrategyInsideAScope", kState, "[set_strategy]", "got a call inside one",
-     "expected to be outside of every scope",
+    {"SetStrategyInsideAScope", kState, "[set_strategy]",
+     "expected to be outside of every scope, got a call inside one",
+     "move it out of the scope's block",
      [](const Trial& t) {
        const auto scope = t.strategy.scope();
        set_strategy(t.strategy);
      }},
     {"RunInsideARun", kState, "[strategy.run]", "expected cross-replica context, got a replica",
-     "cannot be nested", [](const Trial& t) { t.run([&](int) { t.strategy.run([] {}); }); }},
+     "call the function itself",
+     [](const Trial& t) { t.run([&](int) { t.strategy.run([] {}); }); }},
     {"RunOfAnotherStrategy", kState, "[strategy.run]", "got another strategy object",
-     "strategies cannot be mixed",
+     "leave the scope first",
      [](const Trial& t) {
        const Strategy other = t.another();
        const auto scope = other.scope();
@@ -71,15 +74,17 @@ const Misuse kContexts[] = {
      [](const Trial& t) {
        t.strategy.run([](const Tensor&) {}, PerReplica<Tensor>({scalar(1), scalar(2), scalar(3)}));
      }},
-    {"DifferentNumbersOfMergeCalls", kState, "[strategy.run]", "different numbers of merge calls",
-     "got one that has returned",
+    {"DifferentNumbersOfMergeCalls", kState, "[strategy.run]",
+     "expected all 2 replicas at the merge point that replica 0 has reached, got replica 1 "
+     "returned",
+     "let every replica take the same way",
      [](const Trial& t) {
        t.run([](int id) {
          if (id == 0) context().merge_call([](Strategy&) {});
        });
      }},
     {"DifferentMergeCalls", kState, "[replica_context.merge_call]",
-     "expected the same merge call on every replica",
+     "expected the same merge call or collective on every replica",
      "got different ones on replica 0 and replica 1",
      [](const Trial& t) {
        t.run([](int id) {
@@ -91,7 +96,7 @@ const Misuse kContexts[] = {
        });
      }},
     {"ContextWhereThereIsNone", kState, "[replica_context]",
-     "expected to be inside strategy.run, got cross-replica context", "there is no replica here",
+     "expected to be inside strategy.run, got cross-replica context", "check with if (ctx)",
      [](const Trial& t) {
        const auto scope = t.strategy.scope();
        context().replica_id_in_sync_group();
@@ -102,8 +107,47 @@ const Misuse kContexts[] = {
      [](const Trial& t) {
        const Tensor one = t.values({scalar(1), scalar(2)});
      }},
+    {"AContextOfAnotherReplica", kState, "[replica_context]", "expected the context of replica",
+     "call get_replica_context() inside the function",
+     [](const Trial& t) {
+       const auto contexts = t.strategy.run([] { return context(); });
+       t.run([&](int id) { contexts[static_cast<std::size_t>(1 - id)].all_reduce(kSum, 1); });
+     }},
+    {"TwoStrategiesAroundAVariable", kState, "[variable]",
+     "expected one strategy around variable \"w\", got MirroredStrategy inside the default "
+     "strategy's scope",
+     "leave the scope of get_strategy() first",
+     [](const Trial& t) {
+       const auto scope = get_strategy().scope();
+       t.variable(1.0, {.name = "w"});
+     }},
+    {"ColocationOutsideTheScope", kState, "[strategy.colocate_vars_with]",
+     "expected to be inside the scope of this MirroredStrategy, got no strategy",
+     "enter strategy.scope() first",
+     [](const Trial& t) {
+       const auto beside = t.strategy.extended().colocate_vars_with(t.variable(1.0));
+     }},
+    {"ColocationWithAnotherStrategysVariable", kArgument, "[strategy.colocate_vars_with]",
+     "expected a variable made under this MirroredStrategy", "got \"w\" of another strategy",
+     [](const Trial& t) {
+       const Variable w(1.0, {.name = "w"});
+       const auto scope = t.strategy.scope();
+       const auto beside = t.strategy.extended().colocate_vars_with(w);
+     }},
+    {"ReadVarInsideAReplica", kState, "[strategy.read_var]",
+     "expected cross-replica context, got a replica", "use the variable's value()",
+     [](const Trial& t) {
+       const Variable w = t.variable(1.0);
+       t.run([&](int) { t.strategy.extended().read_var(w); });
+     }},
+    {"UpdateNonSlotInsideAReplica", kState, "[strategy.update_non_slot]",
+     "expected cross-replica context, got a replica",
+     "inside strategy.run use the replica context's",
+     [](const Trial& t) {
+       t.run([&](int) { t.strategy.extended().update_non_slot(Device("CPU:0"), [] {}); });
+     }},
     {"DevicesOfTheDefaultStrategy", kState, "[strategy.worker_devices]",
-     "expected a strategy with devices", "got the default one",
+     "expected a strategy with devices, got the default one", "enter the scope of another",
      [](const Trial&) { get_strategy().extended().worker_devices(); }},
 };
 
@@ -156,7 +200,7 @@ const Misuse kReductions[] = {
        t.strategy.gather(t.values({ones({2, 1}), ones({3, 1})}), 1);
      }},
     {"GatherOfScalars", kArgument, "[cross_device_ops.gather]",
-     "expected tensors with an axis to join", "got scalars",
+     "expected tensors with an axis to join, got a scalar", "give it one with unsqueeze(0)",
      [](const Trial& t) {
        t.strategy.gather(t.values({scalar(1), scalar(2)}), 0);
      }},

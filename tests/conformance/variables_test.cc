@@ -122,6 +122,16 @@ CONFORMANCE(V27_WorksOutsideItsScope) {
   return show(before, components(v));
 }
 
+CONFORMANCE(V28_ColocatesWithItsOwnVariables) {
+  const Variable own = t.variable(1.0);
+  const Variable strange = Trial(kMirrored1).variable(1.0);
+  const auto scope = t.strategy.scope();
+  const auto colocate = [&](const Variable& v) {
+    return outcome([&] { const auto beside = t.strategy.extended().colocate_vars_with(v); });
+  };
+  return show(colocate(own), colocate(strange));
+}
+
 CONFORMANCE(V30_DifferentNamesInOneRun) {
   return show(
       outcome([&] { t.run([](int id) { const Variable v(0.0, {.name = str_cat("of_", id)}); }); }));
