@@ -76,6 +76,16 @@ class Layers(unittest.TestCase):
         self.assertEqual([], self.complaints(base__a_h="#include <ATen/ops/mm.h>\n"
                                                        "#include <ATen/core/Tensor.h>\n"))
 
+    def test_only_torch_module_may_reach_torch_nn(self):
+        module = "#include <torch/nn/module.h>\n"
+        self.assertEqual([], self.complaints(keras__torch_module_h=module))
+        found = self.complaints(keras__torch_module_h=module,
+                                keras__model_h='#include "cohort/keras/torch_module.h"\n')
+        self.assertEqual(1, len(found))
+        self.assertIn("cohort/keras/torch_module.h -> torch/nn/module.h: heavy", found[0])
+        self.assertEqual(1, len(self.complaints(
+            keras__torch_module_h="#include <torch/torch.h>\n")))
+
     def test_heavy_prefixes(self):
         for name in ["torch/nn/module.h", "torch/nn.h", "gloo/context.h", "iostream", "a/b.pb.h"]:
             self.assertIsNotNone(check_layers.heavy(name), name)

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What torch_module.h needs behind its templates.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/keras/layer.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace cohort::internal {
+
+/// One replica's module, and how to call it; empty for one without forward(Tensor).
+struct TorchReplica {
+  std::shared_ptr<torch::nn::Module> module = {};
+  std::function<Tensor(const Tensor&)> forward = {};
+};
+
+/// Makes a replica's module; it is given replica 0's, for that itself nullptr.
+using TorchFactory = std::function<TorchReplica(const TorchReplica* first)>;
+
+/// Errors: InvalidArgument that says what to do if it cannot be cloned.
+std::shared_ptr<torch::nn::Module> cloned(const torch::nn::Module& module);
+
+keras::Layer torch_layer(TorchFactory make, std::string name);
+/// Makes modules and variables now. For layers of torch_layer(), as the next two.
+void build_torch_layer(keras::LayerBase& layer);
+torch::nn::Module& local_module(keras::LayerBase& layer);
+std::vector<torch::nn::Module*> all_modules(keras::LayerBase& layer);
+
+/// [replica] The components' tensors, in the variables' order.
+std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> variables);
+/// The calling replica's index into something that has `count` replicas.
+std::size_t local_replica(std::size_t count);
+
+}  // namespace cohort::internal
