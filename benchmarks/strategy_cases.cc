@@ -114,6 +114,7 @@ std::vector<Way> many_variables() {
 }
 
 std::vector<Way> batch_reduce(int replicas, int variables, std::int64_t bytes) {
+  const MirroredStrategy strategy(cpus(replicas));  // with the first one comes the allocator
   const auto items = std::make_shared<std::vector<ReduceItem>>();
   for (int i = 0; i < variables; ++i) {
     std::vector<Gradient> values;

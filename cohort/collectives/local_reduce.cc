@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collectives/local_reduce.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -16,9 +15,6 @@
 
 namespace cohort::internal {
 namespace {
-
-// What LibTorch gives one thread of an element-wise operation.
-constexpr int64_t kGrain = 32768;
 
 template <class T>
 void sum_range(void (*kernel)(const SumCall<T>&), const RangeReduction& range) {
@@ -174,24 +170,14 @@ std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values
     outs.push_back(results.back().mutable_data_ptr());
   }
   const auto arrays = static_cast<int64_t>(values.size() + copies);
-  RangeReduction range{.op = op,
-                       .dtype = values[0].scalar_type(),
-                       .sources = sources,
-                       .outs = outs,
-                       .begin = 0,
-                       .end = values[0].numel(),
-                       .divisor = static_cast<double>(values.size()),
-                       .stream = static_cast<int64_t>(values[0].nbytes()) * arrays >= kStreamBytes};
-  if (!has_kernel(op, range.dtype)) {
-    reduce_range(range);  // LibTorch divides its work itself
-    return results;
-  }
-  at::parallel_for(0, range.end, kGrain, [&](int64_t begin, int64_t end) {
-    RangeReduction part = range;
-    part.begin = begin;
-    part.end = end;
-    reduce_range(part);
-  });
+  reduce_range({.op = op,
+                .dtype = values[0].scalar_type(),
+                .sources = sources,
+                .outs = outs,
+                .begin = 0,
+                .end = values[0].numel(),
+                .divisor = static_cast<double>(values.size()),
+                .stream = static_cast<int64_t>(values[0].nbytes()) * arrays >= kStreamBytes});
   return results;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The cross-device ops that reduce between devices instead of on one.
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <map>
@@ -81,16 +80,12 @@ void reduce_packs(ReduceOp op, const std::vector<Item*>& items, int num_packs) {
   std::vector<int64_t> sizes;
   for (const Item* item : items) sizes.push_back(item->rows[0].numel());
   const Packer packer = Packer::concat_and_split(sizes, num_packs);
-  const std::vector<Pack>& packs = packer.packs();
-  at::parallel_for(0, static_cast<int64_t>(packs.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto pack = static_cast<std::size_t>(i);
-      for (const PackSegment& segment : packs[pack]) {
-        const Item& item = *items[segment.tensor];
-        reduce_segment(op, item, segment, Halves(pack, item.sources.size()));
-      }
+  for (std::size_t pack = 0; pack < packer.packs().size(); ++pack) {
+    for (const PackSegment& segment : packer.packs()[pack]) {
+      const Item& item = *items[segment.tensor];
+      reduce_segment(op, item, segment, Halves(pack, item.sources.size()));
     }
-  });
+  }
 }
 
 }  // namespace

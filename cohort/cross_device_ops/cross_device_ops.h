@@ -111,9 +111,9 @@ class ReductionToOneDevice : public CrossDeviceOps {
 /// TF: tf.distribute.HierarchicalCopyAllReduce.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
-  /// The dense values of a batch, of one dtype, are concatenated and split into so many packs,
-  /// which are reduced at the same time; 0: each value for itself. Errors: InvalidArgument if
-  /// negative.
+  /// The dense values of a batch, of one dtype, are concatenated (in thought: nothing is copied)
+  /// and split into so many packs; 0: each value for itself. The numbers are the same for any of
+  /// them. Errors: InvalidArgument if negative.
   explicit HierarchicalCopyAllReduce(int num_packs = 1);
 
  protected:
