@@ -122,10 +122,29 @@ Dataset Dataset::list_files(const std::string& pattern, ListFilesOptions options
   return Dataset(internal::make_list_files_node(pattern, options));
 }
 
-Dataset Dataset::zip(std::vector<Dataset> parts) {
+namespace {
+
+std::vector<internal::NodePtr> nodes_of(const std::vector<Dataset>& datasets) {
   std::vector<internal::NodePtr> nodes;
-  for (const Dataset& part : parts) nodes.push_back(part.node_);
-  return Dataset(internal::make_zip_node(std::move(nodes)));
+  for (const Dataset& dataset : datasets) nodes.push_back(dataset.node());
+  return nodes;
+}
+
+}  // namespace
+
+Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, std::vector<double> weights,
+                                      SampleOptions options) {
+  return Dataset(internal::make_sample_node(nodes_of(datasets), std::move(weights), options));
+}
+
+Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
+                                      ChooseOptions options) {
+  return Dataset(
+      internal::make_choose_node(nodes_of(datasets), choices.node_, options.stop_on_empty_dataset));
+}
+
+Dataset Dataset::zip(std::vector<Dataset> parts) {
+  return Dataset(internal::make_zip_node(nodes_of(parts)));
 }
 
 Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec result,
@@ -137,6 +156,32 @@ Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const 
   return Dataset(internal::make_filter_node(node_, std::move(predicate)));
 }
 
+Dataset Dataset::do_interleave(
+    std::string operation,
+    std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
+    InterleaveOptions options) const {
+  return Dataset(internal::make_interleave_node(std::move(operation), node_, std::move(fn),
+                                                std::move(options)));
+}
+
+Dataset Dataset::do_bucket(std::function<int64_t(const Element&)> length,
+                           const BucketOptions& options) const {
+  return Dataset(internal::make_bucket_node(node_, std::move(length), options));
+}
+
+Dataset Dataset::scan(
+    Element initial_state,
+    std::function<std::pair<Element, Element>(const Element&, const Element&)> fn) const {
+  return Dataset(internal::make_scan_node(node_, std::move(initial_state), std::move(fn)));
+}
+
+Dataset Dataset::padded_batch(int64_t size, std::vector<Shape> shapes,
+                              PaddedBatchOptions options) const {
+  return Dataset(internal::make_padded_batch_node(node_, size, std::move(shapes), options));
+}
+Dataset Dataset::ragged_batch(int64_t size, BatchOptions options) const {
+  return Dataset(internal::make_ragged_batch_node(node_, size, options));
+}
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {
   return Dataset(internal::make_batch_node(node_, size, options));
 }

@@ -111,6 +111,13 @@ class Dataset {
   /// Order: shuffled unless the options say otherwise; workers that share files need one seed.
   /// Errors: InvalidArgument if there are none.
   static Dataset list_files(const std::string& pattern, ListFilesOptions options = {});
+  /// Each element is the next one of an input that is drawn by the weights (equal without).
+  /// Errors: InvalidArgument if elements differ in structure, dtype or rank, or weights do not fit.
+  static Dataset sample_from_datasets(std::vector<Dataset> datasets,
+                                      std::vector<double> weights = {}, SampleOptions options = {});
+  /// Each element is the next one of the input whose number (int64[]) `choices` gives.
+  static Dataset choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
+                                      ChooseOptions options = {});
   /// Tuples of one element of each; ends with the shortest.
   static Dataset zip(std::vector<Dataset> parts);
 
@@ -126,9 +133,31 @@ class Dataset {
   template <class F>
   Dataset filter(F predicate) const;
 
+  /// fn takes what map's does and returns a Dataset; their elements come one after the other.
+  template <class F>
+  Dataset flat_map(F fn, std::optional<ElementSpec> spec = {}) const;
+  /// As flat_map, but the elements of options.cycle_length datasets come in turns.
+  template <class F>
+  Dataset interleave(F fn, InterleaveOptions options = {}) const;
+  /// fn(state, element) returns the next state and an element of the result.
+  /// Errors: as map's.
+  Dataset scan(Element initial_state,
+               std::function<std::pair<Element, Element>(const Element&, const Element&)> fn) const;
+
   /// Stacks `size` elements; the last batch may be smaller.
   /// Shapes: equal within a batch. Errors: InvalidArgument from next() otherwise.
   Dataset batch(int64_t size, BatchOptions options = {}) const;
+  /// As batch, for shapes that differ: pads at the ends to `shapes` (one for each component, all
+  /// unknown without), unknown dimensions to the longest of the batch.
+  /// Errors: InvalidArgument if an element does not fit, or has another rank.
+  Dataset padded_batch(int64_t size, std::vector<Shape> shapes = {},
+                       PaddedBatchOptions options = {}) const;
+  /// Components [n, ...] of unlike n become named components values and row_splits.
+  Dataset ragged_batch(int64_t size, BatchOptions options = {}) const;
+  /// Padded batches of elements of like lengths; `length` takes what map's function does and
+  /// returns an integer. Order: a batch comes when its bucket is full, the rest at the end.
+  template <class F>
+  Dataset bucket_by_sequence_length(F length, BucketOptions options) const;
   /// Rows of batches, one element each.
   Dataset unbatch() const;
   /// Fills a buffer, then hands out a random element of it and puts the next one in its place. A
@@ -140,7 +169,8 @@ class Dataset {
   Dataset take(int64_t count) const;
   /// All but the first `count` elements; below 0: none.
   Dataset skip(int64_t count) const;
-  /// Every element whose position % num_shards == index.
+  /// Every element whose position % num_shards == index. kShardHint for num_shards: nothing can be
+  /// read before auto_shard with kHint has replaced it.
   Dataset shard(int64_t num_shards, int64_t index) const;
   /// Errors: InvalidArgument if the elements have another structure, dtype or rank.
   Dataset concatenate(const Dataset& other) const;
@@ -154,6 +184,9 @@ class Dataset {
   Dataset enumerate(int64_t start = 0) const;
   /// Replaces the options of everything before.
   Dataset with_options(DataOptions options) const;
+  /// What worker `index` of `num_workers` reads; `cohort/data/auto_shard.h` says more.
+  Dataset auto_shard(int num_workers, int index,
+                     AutoShardPolicy policy = AutoShardPolicy::kAuto) const;
   /// f(*this), for pipelines' own steps in a chain.
   template <class F>
   Dataset apply(F f) const {
@@ -183,6 +216,15 @@ class Dataset {
  private:
   Dataset do_map(std::function<Element(const Element&)> fn, ElementSpec result,
                  const MapOptions& options) const;
+  Dataset do_interleave(
+      std::string operation,
+      std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
+      InterleaveOptions options) const;
+  Dataset do_bucket(std::function<int64_t(const Element&)> length,
+                    const BucketOptions& options) const;
+  /// A typed callable as a function of elements.
+  template <class Result, class F>
+  std::function<Result(const Element&)> adapted(const char* operation, F fn) const;
   Dataset do_filter(std::function<bool(const Element&)> predicate) const;
 
   std::shared_ptr<const internal::DatasetNode> node_;
@@ -229,6 +271,43 @@ Dataset Dataset::filter(F predicate) const {
       }
     });
   }
+}
+
+template <class Result, class F>
+std::function<Result(const Element&)> Dataset::adapted(const char* operation, F fn) const {
+  static_assert(internal::HasSignature<F>,
+                "a generic lambda does not say what it takes: write (const Tensor& x, const "
+                "Tensor& y), one parameter per component, or (const Element& e)");
+  if constexpr (internal::HasSignature<F>) {
+    using Returned = typename internal::Signature<std::decay_t<F>>::Result;
+    static_assert(std::is_convertible_v<Returned, Result>,
+                  "expected a function that returns a Dataset (flat_map, interleave) or an integer "
+                  "(bucket_by_sequence_length)");
+    internal::check_function<F>(operation, element_spec());
+    return [operation, fn = std::move(fn)](const Element& element) mutable -> Result {
+      return internal::call_with_element(operation, fn, element);
+    };
+  }
+}
+
+template <class F>
+Dataset Dataset::flat_map(F fn, std::optional<ElementSpec> spec) const {
+  auto call = adapted<Dataset>("[dataset.flat_map]", std::move(fn));
+  return do_interleave("flat_map", [call](const Element& e) { return call(e).node(); },
+                       {.cycle_length = 1, .spec = std::move(spec)});
+}
+
+template <class F>
+Dataset Dataset::interleave(F fn, InterleaveOptions options) const {
+  auto call = adapted<Dataset>("[dataset.interleave]", std::move(fn));
+  return do_interleave(
+      "interleave", [call](const Element& e) { return call(e).node(); }, std::move(options));
+}
+
+template <class F>
+Dataset Dataset::bucket_by_sequence_length(F length, BucketOptions options) const {
+  return do_bucket(adapted<int64_t>("[dataset.bucket_by_sequence_length]", std::move(length)),
+                   options);
 }
 
 }  // namespace cohort::data

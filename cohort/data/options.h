@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cohort/data/element_spec.h"
 
@@ -16,6 +17,8 @@ namespace cohort::data {
 enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
 
 inline constexpr int kAutotune = -1;
+/// For Dataset::shard: the place where AutoShardPolicy::kHint shards.
+inline constexpr int64_t kShardHint = -1;
 /// Cardinality of a dataset that repeats for ever.
 inline constexpr int64_t kInfiniteCardinality = -1;
 /// Cardinality of a dataset that has to be read to know.
@@ -66,6 +69,44 @@ struct ShuffleOptions {
 
 struct BatchOptions {
   bool drop_remainder = false;  ///< Leaves out a last batch with fewer elements.
+};
+
+struct PaddedBatchOptions {
+  /// One for each component, or one for all; without: 0.
+  std::vector<double> padding_values = {};
+  bool drop_remainder = false;
+};
+
+struct BucketOptions {
+  /// Bucket i has lengths from boundary i - 1 on and below boundary i; the last one the rest.
+  std::vector<int64_t> bucket_boundaries;
+  std::vector<int64_t> bucket_batch_sizes;  ///< One more than boundaries.
+  std::vector<Shape> padded_shapes = {};    ///< As for padded_batch.
+  std::vector<double> padding_values = {};
+  /// Pads unknown dimensions to the bucket's boundary - 1; nothing may reach the last boundary.
+  bool pad_to_bucket_boundary = false;
+  bool drop_remainder = false;
+};
+
+struct InterleaveOptions {
+  int cycle_length = 4;      ///< Datasets that are read in turns.
+  int64_t block_length = 1;  ///< Elements of one of them before the next one's turn.
+  /// So many of the datasets are read ahead, each by a thread of its own; 1: none.
+  /// kAutotune: one per usable core.
+  int parallel_calls = 1;
+  /// False permits another order (today the order is kept all the same).
+  bool deterministic = true;
+  /// Of the elements, checked against every dataset; the function's type does not say it.
+  std::optional<ElementSpec> spec = {};
+};
+
+struct SampleOptions {
+  std::optional<uint64_t> seed = {};  ///< Without: as ShuffleOptions::seed.
+  bool stop_on_empty_dataset = false;
+};
+
+struct ChooseOptions {
+  bool stop_on_empty_dataset = true;
 };
 
 struct MapOptions {

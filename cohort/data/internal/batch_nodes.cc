@@ -100,6 +100,10 @@ class BatchNode final : public DatasetNode {
   }
   int64_t batch_rows() const override { return size_; }
 
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<BatchNode>(inputs[0], size_, drop_remainder_);
+  }
+
  private:
   const int64_t size_;
   const bool drop_remainder_;
@@ -185,6 +189,10 @@ class UnbatchNode final : public DatasetNode {
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<UnbatchStream>(input().make_stream());
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<UnbatchNode>(inputs[0]);
   }
 
  private:

@@ -68,6 +68,11 @@ Element transform(const Element& element, const Leaf& leaf) {
 
 }  // namespace
 
+Element combine_elements(std::span<const Element> parts, const std::string& where,
+                         const std::function<Element(std::span<const Element>)>& leaf) {
+  return combine(parts, where, leaf);
+}
+
 Element stack_elements(std::span<const Element> parts, const std::string& where) {
   return combine(parts, where,
                  [&](std::span<const Element> leaves) { return stack_leaves(leaves, where); });

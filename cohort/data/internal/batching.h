@@ -3,6 +3,7 @@
 // Elements into batches, and batches into pieces.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@ namespace cohort::internal {
 /// One element of which every leaf is the stack of the parts' leaves.
 /// Errors: InvalidArgument that begins with `where` if structures, dtypes or shapes differ.
 Element stack_elements(std::span<const Element> parts, const std::string& where);
+
+/// The structure of the parts, with `leaf` of the parts' leaves at every place.
+/// Errors: InvalidArgument that begins with `where` if structures differ.
+Element combine_elements(std::span<const Element> parts, const std::string& where,
+                         const std::function<Element(std::span<const Element>)>& leaf);
 
 /// Row `index` of a batch, as an element of its own.
 Element unstack_element(const Element& batch, int64_t index);

@@ -70,6 +70,10 @@ class ZipNode final : public DatasetNode {
     }
     return rows;
   }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ZipNode>(std::move(inputs));
+  }
 };
 
 class ConcatenateStream final : public ElementStream {
@@ -119,6 +123,10 @@ class ConcatenateNode final : public DatasetNode {
     const int64_t rows = inputs()[0]->batch_rows();
     return rows == inputs()[1]->batch_rows() ? rows : kUnknownDim;
   }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ConcatenateNode>(inputs[0], inputs[1]);
+  }
 };
 
 class EnumerateStream final : public ElementStream {
@@ -155,6 +163,10 @@ class EnumerateNode final : public DatasetNode {
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<EnumerateStream>(input().make_stream(), start_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<EnumerateNode>(inputs[0], start_);
   }
 
  private:

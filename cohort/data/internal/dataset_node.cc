@@ -55,6 +55,11 @@ void DatasetNode::restore_shared(StateReader& in) const {
   for (const NodePtr& input : inputs_) input->restore_shared(in);
 }
 
+NodePtr DatasetNode::with_inputs(std::vector<NodePtr> inputs) const {
+  COHORT_CHECK(inputs_.empty() && inputs.empty(), tag(), " does not take other inputs");
+  return shared_from_this();
+}
+
 int64_t DatasetNode::static_rows() const {
   int64_t rows = kUnknownDim;
   for (const TensorSpec& leaf : spec_.flat()) {

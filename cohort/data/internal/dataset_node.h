@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -35,6 +36,9 @@ class Stream {
 using ElementStream = Stream<Element>;
 using RowStream = Stream<int64_t>;  ///< Row numbers of a RowSource.
 
+class DatasetNode;
+using DatasetFunction = std::function<std::shared_ptr<const DatasetNode>(const Element&)>;
+
 /// One step of a pipeline. Threads: immutable, but for counters of passes.
 class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
  public:
@@ -65,6 +69,12 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   /// stream that has still to open a pass over this node.
   virtual void save_shared(StateWriter& out) const;
   virtual void restore_shared(StateReader& in) const;
+
+  /// The same step over other inputs. Nodes without inputs return themselves.
+  virtual std::shared_ptr<const DatasetNode> with_inputs(
+      std::vector<std::shared_ptr<const DatasetNode>> inputs) const;
+  /// What makes a dataset of every element, in flat_map and interleave; null elsewhere.
+  virtual const DatasetFunction* dataset_function() const { return nullptr; }
 
   /// Rows of a full batch: looks back through nodes that keep elements as they are to a batch;
   /// kUnknownDim where there is none.

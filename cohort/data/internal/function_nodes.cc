@@ -49,6 +49,10 @@ class MapNode final : public DatasetNode {
     return make_parallel_map_stream(std::move(call), input().make_stream(), threads_);
   }
 
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<MapNode>(inputs[0], fn_, spec(), threads_);
+  }
+
  private:
   Element call(const Element& element, int64_t index) const {
     try {
@@ -111,6 +115,10 @@ class FilterNode final : public DatasetNode {
     return std::make_unique<FilterStream>(shared_from_this(), predicate_, input().make_stream());
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<FilterNode>(inputs[0], predicate_);
+  }
 
  private:
   const ElementPredicate predicate_;

@@ -79,6 +79,10 @@ class IgnoreErrorsNode final : public DatasetNode {
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
 
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<IgnoreErrorsNode>(inputs[0], options_);
+  }
+
  private:
   const IgnoreErrorsOptions options_;
 };

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "cohort/base/error.h"
 #include "cohort/data/internal/dataset_node.h"
@@ -23,11 +24,18 @@ NodePtr make_take_node(NodePtr input, int64_t count);
 NodePtr make_skip_node(NodePtr input, int64_t count);
 NodePtr make_repeat_node(NodePtr input, int64_t count);
 NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index);
+/// What make_shard_node makes of kShardHint.
+inline constexpr const char* kShardHintOperation = "shard_hint";
 NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options);
 
 // Batches.
 NodePtr make_batch_node(NodePtr input, int64_t size, const BatchOptions& options);
 NodePtr make_unbatch_node(NodePtr input);
+NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> shapes,
+                               const PaddedBatchOptions& options);
+NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options);
+using ElementLength = std::function<int64_t(const Element&)>;
+NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options);
 
 // Functions.
 using ElementFunction = std::function<Element(const Element&)>;
@@ -35,10 +43,18 @@ using ElementPredicate = std::function<bool(const Element&)>;
 NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
                       const MapOptions& options);
 NodePtr make_filter_node(NodePtr input, ElementPredicate predicate);
+using ScanFunction = std::function<std::pair<Element, Element>(const Element&, const Element&)>;
+NodePtr make_scan_node(NodePtr input, Element initial_state, ScanFunction fn);
+/// `operation` is flat_map or interleave.
+NodePtr make_interleave_node(std::string operation, NodePtr input, DatasetFunction fn,
+                             InterleaveOptions options);
 
 // Several inputs, or one more component.
 NodePtr make_zip_node(std::vector<NodePtr> inputs);
 NodePtr make_concatenate_node(NodePtr first, NodePtr second);
+NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weights,
+                         const SampleOptions& options);
+NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty);
 NodePtr make_enumerate_node(NodePtr input, int64_t start);
 
 // Between the pipeline and its reader.

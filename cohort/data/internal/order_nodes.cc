@@ -140,6 +140,10 @@ class TakeNode final : public OrderNode<TakeNode> {
     return std::make_unique<TakeStream<T>>(open_stream<T>(input()), count_);
   }
 
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<TakeNode>(inputs[0], count_);
+  }
+
  private:
   const int64_t count_;
 };
@@ -157,6 +161,10 @@ class SkipNode final : public OrderNode<SkipNode> {
     // Skipping everything of an input without end must not read it.
     if (count_ < 0) return std::make_unique<TakeStream<T>>(open_stream<T>(input()), 0);
     return std::make_unique<SkipStream<T>>(open_stream<T>(input()), count_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<SkipNode>(inputs[0], count_);
   }
 
  private:
@@ -177,6 +185,10 @@ class RepeatNode final : public OrderNode<RepeatNode> {
     return std::make_unique<RepeatStream<T>>(inputs().front(), count_);
   }
 
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<RepeatNode>(inputs[0], count_);
+  }
+
  private:
   const int64_t count_;
 };
@@ -194,9 +206,30 @@ class ShardNode final : public OrderNode<ShardNode> {
     return std::make_unique<ShardStream<T>>(open_stream<T>(input()), num_shards_, index_);
   }
 
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShardNode>(inputs[0], num_shards_, index_);
+  }
+
  private:
   const int64_t num_shards_;
   const int64_t index_;
+};
+
+/// Where an auto-shard policy of kHint puts its shard.
+class ShardHintNode final : public DatasetNode {
+ public:
+  explicit ShardHintNode(const NodePtr& input)
+      : DatasetNode(kShardHintOperation, input->spec(), {input}) {}
+  int64_t cardinality() const override { return input().cardinality(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    throw FailedPrecondition(
+        "[dataset.shard] expected the auto-shard policy kHint to replace kShardHint before "
+        "anything is read, got another policy");
+  }
+  int64_t batch_rows() const override { return input().batch_rows(); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShardHintNode>(inputs[0]);
+  }
 };
 
 }  // namespace
@@ -214,6 +247,7 @@ NodePtr make_repeat_node(NodePtr input, int64_t count) {
 }
 
 NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index) {
+  if (num_shards == kShardHint) return std::make_shared<ShardHintNode>(input);
   COHORT_CHECK_ARG(num_shards >= 1, "[dataset.shard] expected at least 1 shard, got ", num_shards);
   COHORT_CHECK_ARG(index >= 0 && index < num_shards, "[dataset.shard] expected an index in [0, ",
                    num_shards, "), got ", index);

@@ -117,14 +117,19 @@ class ShuffleStream final : public Stream<T> {
   bool input_ended_ = false;
 };
 
+ShuffleOptions with_seed(ShuffleOptions options) {
+  if (!options.seed) options.seed = default_shuffle_seed();
+  return options;
+}
+
 class ShuffleNode final : public OrderNode<ShuffleNode> {
  public:
   ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options)
       : OrderNode("shuffle", input),
         buffer_size_(buffer_size),
+        options_(with_seed(options)),
         orders_(
-            std::make_shared<ShuffleOrders>(options.seed ? *options.seed : default_shuffle_seed(),
-                                            options.reshuffle_each_iteration)) {}
+            std::make_shared<ShuffleOrders>(*options_.seed, options_.reshuffle_each_iteration)) {}
   int64_t cardinality() const override { return input().cardinality(); }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
@@ -138,9 +143,13 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
     orders_->set_next(restore_order(in));
     DatasetNode::restore_shared(in);
   }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShuffleNode>(inputs[0], buffer_size_, options_);
+  }
 
  private:
   const int64_t buffer_size_;
+  const ShuffleOptions options_;  ///< With a seed.
   const std::shared_ptr<ShuffleOrders> orders_;
 };
 

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches of elements of unlike shapes: padded_batch, ragged_batch, bucket_by_sequence_length.
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/padding.h"
+
+namespace cohort::internal {
+namespace {
+
+class CombineStream final : public ElementStream {
+ public:
+  CombineStream(NodePtr node, const CombineFunction& combine, std::unique_ptr<ElementStream> input,
+                int64_t size, bool drop_remainder)
+      : node_(std::move(node)),
+        combine_(combine),
+        input_(std::move(input)),
+        size_(static_cast<std::size_t>(size)),
+        drop_remainder_(drop_remainder) {}
+
+  bool next(Element& out) override {
+    Element part;
+    // What is collected stays when the input throws: a reader may go on after an error.
+    while (parts_.size() < size_ && input_->next(part)) parts_.push_back(std::move(part));
+    if (parts_.empty() || (drop_remainder_ && parts_.size() < size_)) return false;
+    const std::vector<Element> parts = std::exchange(parts_, {});
+    out = combine_(parts);
+    return true;
+  }
+  void save(StateWriter& out) override {
+    put_elements(out, parts_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    parts_ = get_elements(in);
+    input_->restore(in);
+  }
+
+ private:
+  const NodePtr node_;
+  const CombineFunction& combine_;  ///< Owned by node_.
+  const std::unique_ptr<ElementStream> input_;
+  const std::size_t size_;
+  const bool drop_remainder_;
+  std::vector<Element> parts_;
+};
+
+/// Batches that a function makes of their elements.
+class CombineNode final : public DatasetNode {
+ public:
+  CombineNode(std::string operation, ElementSpec spec, const NodePtr& input, int64_t size,
+              bool drop_remainder, CombineFunction combine)
+      : DatasetNode(std::move(operation), std::move(spec), {input}),
+        size_(size),
+        drop_remainder_(drop_remainder),
+        combine_(std::move(combine)) {}
+
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    if (n < 0) return n;
+    return n / size_ + (n % size_ != 0 && !drop_remainder_ ? 1 : 0);
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<CombineStream>(shared_from_this(), combine_, input().make_stream(),
+                                           size_, drop_remainder_);
+  }
+  int64_t batch_rows() const override { return size_; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<CombineNode>(operation(), spec(), inputs[0], size_, drop_remainder_,
+                                         combine_);
+  }
+
+ private:
+  const int64_t size_;
+  const bool drop_remainder_;
+  const CombineFunction combine_;
+};
+
+class BucketStream final : public ElementStream {
+ public:
+  BucketStream(NodePtr node, const BucketPlan& plan, std::unique_ptr<ElementStream> input)
+      : node_(std::move(node)),
+        plan_(plan),
+        input_(std::move(input)),
+        buckets_(plan.batch_sizes.size()) {}
+
+  bool next(Element& out) override {
+    Element element;
+    while (!input_ended_) {
+      if (!input_->next(element)) {
+        input_ended_ = true;
+        break;
+      }
+      const std::size_t bucket = bucket_of(element);
+      buckets_[bucket].push_back(std::move(element));
+      if (static_cast<int64_t>(buckets_[bucket].size()) == plan_.batch_sizes[bucket]) {
+        return emit(bucket, out);
+      }
+    }
+    for (std::size_t b = 0; b < buckets_.size() && !plan_.drop_remainder; ++b) {
+      if (!buckets_[b].empty()) return emit(b, out);
+    }
+    return false;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(index_);
+    out.put_int(input_ended_ ? 1 : 0);
+    for (const auto& bucket : buckets_) put_elements(out, bucket);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    index_ = in.get_int();
+    input_ended_ = in.get_flag();
+    for (auto& bucket : buckets_) bucket = get_elements(in);
+    input_->restore(in);
+  }
+
+ private:
+  std::size_t bucket_of(const Element& element) {
+    const int64_t index = index_++;
+    try {
+      const int64_t length = plan_.length(element);
+      const auto at = std::upper_bound(plan_.boundaries.begin(), plan_.boundaries.end(), length);
+      COHORT_CHECK_ARG(at != plan_.boundaries.end() || !plan_.bounded,
+                       "expected a length below the last boundary, to which buckets are padded, "
+                       "got ",
+                       length);
+      return static_cast<std::size_t>(at - plan_.boundaries.begin());
+    } catch (...) {
+      rethrow_with_context(str_cat(node_->tag(), " element ", index, " of ", node_->path()));
+    }
+  }
+  bool emit(std::size_t bucket, Element& out) {
+    const std::vector<Element> parts = std::exchange(buckets_[bucket], {});
+    out = plan_.combine[bucket](parts);
+    return true;
+  }
+
+  const NodePtr node_;
+  const BucketPlan& plan_;  ///< Owned by node_.
+  const std::unique_ptr<ElementStream> input_;
+  std::vector<std::vector<Element>> buckets_;
+  int64_t index_ = 0;
+  bool input_ended_ = false;
+};
+
+class BucketNode final : public DatasetNode {
+ public:
+  BucketNode(const NodePtr& input, ElementSpec spec, BucketPlan plan)
+      : DatasetNode("bucket_by_sequence_length", std::move(spec), {input}),
+        plan_(std::move(plan)) {}
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    return n > 0 ? kUnknownCardinality : n;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<BucketStream>(shared_from_this(), plan_, input().make_stream());
+  }
+  int64_t batch_rows() const override { return kUnknownDim; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<BucketNode>(inputs[0], spec(), plan_);
+  }
+
+ private:
+  const BucketPlan plan_;
+};
+
+}  // namespace
+
+NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> shapes,
+                               const PaddedBatchOptions& options) {
+  COHORT_CHECK_ARG(size >= 1, "[dataset.padded_batch] expected a size of at least 1, got ", size);
+  const std::string where = "[dataset.padded_batch]";
+  ElementSpec spec =
+      padded_spec(where, input->spec(), shapes, options.drop_remainder ? size : kUnknownDim);
+  Padding padding{where, std::move(shapes), options.padding_values};
+  return std::make_shared<CombineNode>(
+      "padded_batch", std::move(spec), input, size, options.drop_remainder,
+      [padding](std::span<const Element> parts) { return pad_elements(parts, padding); });
+}
+
+NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
+  COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
+  return std::make_shared<CombineNode>(
+      "ragged_batch", ElementSpec(), input, size, options.drop_remainder,
+      [](std::span<const Element> parts) { return ragged_elements(parts); });
+}
+
+NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options) {
+  const std::string where = "[dataset.bucket_by_sequence_length]";
+  const auto& boundaries = options.bucket_boundaries;
+  COHORT_CHECK_ARG(options.bucket_batch_sizes.size() == boundaries.size() + 1, where, " expected ",
+                   boundaries.size() + 1, " batch sizes, one more than boundaries, got ",
+                   options.bucket_batch_sizes.size());
+  for (std::size_t i = 0; i + 1 < boundaries.size(); ++i) {
+    COHORT_CHECK_ARG(boundaries[i] < boundaries[i + 1], where,
+                     " expected boundaries that ascend, got ", bracketed(boundaries));
+  }
+  for (int64_t size : options.bucket_batch_sizes) {
+    COHORT_CHECK_ARG(size >= 1, where, " expected batch sizes of at least 1, got ",
+                     bracketed(options.bucket_batch_sizes));
+  }
+  BucketPlan plan{std::move(length),          boundaries,
+                  options.bucket_batch_sizes, {},
+                  options.drop_remainder,     options.pad_to_bucket_boundary};
+  for (std::size_t b = 0; b <= boundaries.size(); ++b) {
+    Padding padding{where, options.padded_shapes, options.padding_values};
+    if (options.pad_to_bucket_boundary) {
+      padding.unknown_to = b < boundaries.size() ? boundaries[b] - 1 : kUnknownDim;
+    }
+    plan.combine.emplace_back(
+        [padding](std::span<const Element> parts) { return pad_elements(parts, padding); });
+  }
+  ElementSpec spec = padded_spec(where, input->spec(), options.padded_shapes, kUnknownDim);
+  return std::make_shared<BucketNode>(input, std::move(spec), std::move(plan));
+}
+
+}  // namespace cohort::internal

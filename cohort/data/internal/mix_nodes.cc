@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// sample_from_datasets and choose_from_datasets: which input is next is drawn, or read.
+#include <numeric>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/function_adapter.h"
+#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/shuffle_random.h"
+#include "cohort/data/internal/shuffle_seed.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr std::size_t kEnd = static_cast<std::size_t>(-1);
+
+/// Says which input is next. Threads: one caller at a time.
+class Chooser {
+ public:
+  virtual ~Chooser() = default;
+  /// One of those that are not ended, or kEnd.
+  virtual std::size_t choose(const std::vector<bool>& ended) = 0;
+  virtual void save(StateWriter& out) = 0;
+  virtual void restore(StateReader& in) = 0;
+};
+
+class RandomChooser final : public Chooser {
+ public:
+  RandomChooser(std::vector<double> weights, uint64_t seed)
+      : weights_(std::move(weights)), seed_(seed), random_(seed, 0) {}
+
+  std::size_t choose(const std::vector<bool>& ended) override {
+    double total = 0;
+    for (std::size_t i = 0; i < weights_.size(); ++i) total += ended[i] ? 0 : weights_[i];
+    if (total <= 0) return kEnd;
+    constexpr uint64_t kSteps = uint64_t{1} << 53;  // Every number of them is a double.
+    double left = total * (static_cast<double>(random_.below(kSteps)) / kSteps);
+    std::size_t last = kEnd;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      if (ended[i] || weights_[i] <= 0) continue;
+      last = i;
+      if (left < weights_[i]) break;
+      left -= weights_[i];
+    }
+    return last;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(static_cast<int64_t>(seed_));
+    out.put_int(static_cast<int64_t>(random_.drawn()));
+  }
+  void restore(StateReader& in) override {
+    seed_ = static_cast<uint64_t>(in.get_int());
+    random_ = ShuffleRandom(seed_, 0);
+    random_.skip_to(static_cast<uint64_t>(in.get_int()));
+  }
+
+ private:
+  const std::vector<double> weights_;
+  uint64_t seed_;
+  ShuffleRandom random_;
+};
+
+class ReadChooser final : public Chooser {
+ public:
+  ReadChooser(std::unique_ptr<ElementStream> choices, std::size_t inputs)
+      : choices_(std::move(choices)), inputs_(inputs) {}
+
+  std::size_t choose(const std::vector<bool>& ended) override {
+    Element choice;
+    while (choices_->next(choice)) {
+      const int64_t i = integer_of("[dataset.choose_from_datasets]", choice);
+      COHORT_CHECK_ARG(i >= 0 && i < static_cast<int64_t>(inputs_),
+                       "[dataset.choose_from_datasets] expected a choice in [0, ", inputs_,
+                       "), got ", i);
+      if (!ended[static_cast<std::size_t>(i)]) return static_cast<std::size_t>(i);
+    }
+    return kEnd;
+  }
+  void save(StateWriter& out) override { choices_->save(out); }
+  void restore(StateReader& in) override { choices_->restore(in); }
+
+ private:
+  const std::unique_ptr<ElementStream> choices_;
+  const std::size_t inputs_;
+};
+
+class MixStream final : public ElementStream {
+ public:
+  MixStream(std::unique_ptr<Chooser> chooser, std::vector<std::unique_ptr<ElementStream>> inputs,
+            bool stop_on_empty)
+      : chooser_(std::move(chooser)),
+        inputs_(std::move(inputs)),
+        stop_on_empty_(stop_on_empty),
+        ended_(inputs_.size(), false) {}
+
+  bool next(Element& out) override {
+    while (!stopped_) {
+      const std::size_t i = chosen_ != kEnd ? chosen_ : chooser_->choose(ended_);
+      if (i == kEnd) {
+        stopped_ = true;
+        break;
+      }
+      chosen_ = i;  // Stays if the input throws: the reader gets this input's next element.
+      const bool more = inputs_[i]->next(out);
+      chosen_ = kEnd;
+      if (more) return true;
+      ended_[i] = true;
+      stopped_ = stop_on_empty_;
+    }
+    return false;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(stopped_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(chosen_ + 1));
+    chooser_->save(out);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      out.put_int(ended_[i] ? 1 : 0);
+      inputs_[i]->save(out);
+    }
+  }
+  void restore(StateReader& in) override {
+    stopped_ = in.get_flag();
+    chosen_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(inputs_.size()))) - 1;
+    chooser_->restore(in);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      ended_[i] = in.get_flag();
+      inputs_[i]->restore(in);
+    }
+  }
+
+ private:
+  const std::unique_ptr<Chooser> chooser_;
+  const std::vector<std::unique_ptr<ElementStream>> inputs_;
+  const bool stop_on_empty_;
+  std::vector<bool> ended_;
+  std::size_t chosen_ = kEnd;
+  bool stopped_ = false;
+};
+
+ElementSpec common_spec(const std::string& operation, std::span<const NodePtr> inputs) {
+  COHORT_CHECK_ARG(!inputs.empty(), operation, " expected at least 1 dataset, got none");
+  ElementSpec spec = inputs.front()->spec();
+  for (const NodePtr& input : inputs) spec = ElementSpec::common(operation, spec, input->spec());
+  return spec;
+}
+
+std::vector<std::unique_ptr<ElementStream>> open_all(std::span<const NodePtr> inputs) {
+  std::vector<std::unique_ptr<ElementStream>> out;
+  for (const NodePtr& input : inputs) out.push_back(input->make_stream());
+  return out;
+}
+
+class SampleNode final : public DatasetNode {
+ public:
+  SampleNode(std::vector<NodePtr> inputs, std::vector<double> weights, uint64_t seed,
+             bool stop_on_empty)
+      : DatasetNode("sample_from_datasets", common_spec("[dataset.sample_from_datasets]", inputs),
+                    inputs),
+        weights_(std::move(weights)),
+        seed_(seed),
+        stop_on_empty_(stop_on_empty) {}
+
+  int64_t cardinality() const override {
+    int64_t sum = 0;
+    for (const NodePtr& input : inputs()) {
+      const int64_t n = input->cardinality();
+      if (n == kInfiniteCardinality && !stop_on_empty_) return n;
+      if (n < 0 || stop_on_empty_) return kUnknownCardinality;
+      sum = saturated_sum(sum, n);
+    }
+    return sum;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<MixStream>(std::make_unique<RandomChooser>(weights_, seed_),
+                                       open_all(inputs()), stop_on_empty_);
+  }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<SampleNode>(std::move(inputs), weights_, seed_, stop_on_empty_);
+  }
+
+ private:
+  const std::vector<double> weights_;
+  const uint64_t seed_;
+  const bool stop_on_empty_;
+};
+
+/// The choices are the last input.
+class ChooseNode final : public DatasetNode {
+ public:
+  ChooseNode(std::vector<NodePtr> inputs, bool stop_on_empty)
+      : DatasetNode("choose_from_datasets",
+                    common_spec("[dataset.choose_from_datasets]", parts_of(inputs)), inputs),
+        stop_on_empty_(stop_on_empty) {}
+
+  int64_t cardinality() const override { return kUnknownCardinality; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    const auto parts = parts_of(inputs());
+    return std::make_unique<MixStream>(
+        std::make_unique<ReadChooser>(inputs().back()->make_stream(), parts.size()),
+        open_all(parts), stop_on_empty_);
+  }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ChooseNode>(std::move(inputs), stop_on_empty_);
+  }
+
+ private:
+  static std::span<const NodePtr> parts_of(const std::vector<NodePtr>& inputs) {
+    return std::span(inputs).first(inputs.size() - 1);
+  }
+
+  const bool stop_on_empty_;
+};
+
+}  // namespace
+
+NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weights,
+                         const SampleOptions& options) {
+  const std::string where = "[dataset.sample_from_datasets]";
+  if (weights.empty()) weights.assign(inputs.size(), 1);
+  COHORT_CHECK_ARG(weights.size() == inputs.size(), where, " expected ", inputs.size(),
+                   " weights, one for each dataset, got ", weights.size());
+  for (double w : weights) {
+    COHORT_CHECK_ARG(w >= 0 && w <= 1e300, where, " expected weights of at least 0, got ",
+                     bracketed(weights));
+  }
+  COHORT_CHECK_ARG(inputs.empty() || std::accumulate(weights.begin(), weights.end(), 0.0) > 0,
+                   where, " expected a weight above 0, got ", bracketed(weights));
+  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
+  return std::make_shared<SampleNode>(std::move(inputs), std::move(weights), seed,
+                                      options.stop_on_empty_dataset);
+}
+
+NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty) {
+  inputs.push_back(std::move(choices));
+  return std::make_shared<ChooseNode>(std::move(inputs), stop_on_empty);
+}
+
+}  // namespace cohort::internal

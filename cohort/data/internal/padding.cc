@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/padding.h"
+
+#include <ATen/ops/cat.h>
+#include <c10/core/Scalar.h>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/deferred_element.h"
+
+namespace cohort::internal {
+namespace {
+
+Element stack_strings(std::span<const Element> parts, const std::string& where) {
+  std::vector<std::string> out;
+  for (const Element& part : parts) {
+    COHORT_CHECK_ARG(part.rows() < 0, where, " expected strings of shape [], got ",
+                     part.spec().to_string());
+    out.push_back(part.string());
+  }
+  return out;
+}
+
+/// The least shape that holds every part, or what is fixed.
+Shape common_shape(std::span<const Element> parts, const Padding& padding, std::size_t leaf) {
+  const Tensor& first = parts.front().tensor();
+  Shape fixed = padding.shapes.empty() ? Shape(static_cast<std::size_t>(first.dim()), kUnknownDim)
+                                       : padding.shapes.at(leaf);
+  for (int64_t& d : fixed) d = d == kUnknownDim ? padding.unknown_to : d;
+  Shape out(fixed.size(), 0);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Tensor& t = parts[i].tensor();
+    COHORT_CHECK_ARG(
+        t.dim() == static_cast<int64_t>(fixed.size()) && t.scalar_type() == first.scalar_type(),
+        padding.where, " expected ", dtype_name(first.scalar_type()), " with ", fixed.size(),
+        " dimensions, got ", parts[i].spec().to_string(), " as number ", i, " of the batch");
+    for (std::size_t d = 0; d < fixed.size(); ++d) {
+      const int64_t size = t.size(static_cast<int64_t>(d));
+      COHORT_CHECK_ARG(fixed[d] == kUnknownDim || size <= fixed[d], padding.where,
+                       " expected elements that fit in ", bracketed(fixed), ", got ",
+                       parts[i].spec().to_string(), " as number ", i, " of the batch");
+      out[d] = fixed[d] == kUnknownDim ? std::max(out[d], size) : fixed[d];
+    }
+  }
+  return out;
+}
+
+Element pad_leaves(std::span<const Element> parts, const Padding& padding, std::size_t leaf) {
+  if (parts.front().is_string()) return stack_strings(parts, padding.where);
+  Shape shape = common_shape(parts, padding, leaf);
+  shape.insert(shape.begin(), static_cast<int64_t>(parts.size()));
+  const double value = padding.values.empty()       ? 0
+                       : padding.values.size() == 1 ? padding.values.front()
+                                                    : padding.values.at(leaf);
+  Tensor out = full(shape, value, parts.front().tensor().scalar_type());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Tensor& from = parts[i].tensor();
+    Tensor to = out.select(0, static_cast<int64_t>(i));
+    for (int64_t d = 0; d < from.dim(); ++d) to = to.narrow(d, 0, from.size(d));
+    to.copy_(from);
+  }
+  return out;
+}
+
+Element ragged_leaves(std::span<const Element> parts) {
+  std::vector<int64_t> splits = {0};
+  for (const Element& part : parts) {
+    COHORT_CHECK_ARG(part.rows() >= 0,
+                     "[dataset.ragged_batch] expected components with a first dimension, got ",
+                     part.spec().to_string());
+    splits.push_back(splits.back() + part.rows());
+  }
+  Element values;
+  if (parts.front().is_string()) {
+    std::vector<std::string> all;
+    for (const Element& part : parts) {
+      all.insert(all.end(), part.strings().begin(), part.strings().end());
+    }
+    values = std::move(all);
+  } else {
+    std::vector<Tensor> all;
+    for (const Element& part : parts) {
+      const Tensor& t = part.tensor();
+      const Tensor& first = parts.front().tensor();
+      COHORT_CHECK_ARG(
+          t.scalar_type() == first.scalar_type() && t.sizes().slice(1) == first.sizes().slice(1),
+          "[dataset.ragged_batch] expected elements that differ in the first dimension alone, got ",
+          parts.front().spec().to_string(), " and ", part.spec().to_string());
+      all.push_back(t);
+    }
+    values = at::cat(all);
+  }
+  return Element::named(
+      {{"values", std::move(values)},
+       {"row_splits", from_vector(splits, {static_cast<int64_t>(splits.size())})}});
+}
+
+ElementSpec padded_leaf(const std::string& where, const TensorSpec& spec, const Shape* fixed,
+                        int64_t rows) {
+  if (!spec.known_rank) return spec;
+  TensorSpec out = spec;
+  if (!spec.is_string) {
+    COHORT_CHECK_ARG(fixed == nullptr || fixed->size() == spec.shape.size(), where,
+                     " expected a shape of ", spec.shape.size(), " dimensions for ",
+                     spec.to_string(), ", got ", bracketed(*fixed));
+    for (std::size_t d = 0; d < out.shape.size(); ++d) {
+      const int64_t known = fixed != nullptr ? (*fixed)[d] : kUnknownDim;
+      COHORT_CHECK_ARG(known == kUnknownDim || known >= spec.shape[d], where,
+                       " expected a shape that holds ", spec.to_string(), ", got ",
+                       bracketed(*fixed));
+      // Equal dimensions stay what they are; the longest of unknown ones is unknown.
+      if (known != kUnknownDim) out.shape[d] = known;
+    }
+  }
+  out.shape.insert(out.shape.begin(), rows);
+  return out;
+}
+
+ElementSpec padded_tree(const std::string& where, const ElementSpec& spec,
+                        const std::vector<Shape>& shapes, int64_t rows, std::size_t& leaf) {
+  if (spec.is_leaf()) {
+    const Shape* fixed = shapes.empty() ? nullptr : &shapes.at(leaf);
+    ++leaf;
+    return padded_leaf(where, spec.leaf(), fixed, rows);
+  }
+  std::vector<ElementSpec> parts;
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    parts.push_back(padded_tree(where, spec[i], shapes, rows, leaf));
+    if (!spec.names().empty()) named.emplace_back(spec.names()[i], parts.back());
+  }
+  return named.empty() ? ElementSpec::tuple(std::move(parts))
+                       : ElementSpec::named(std::move(named));
+}
+
+}  // namespace
+
+Element pad_elements(std::span<const Element> parts, const Padding& padding) {
+  std::size_t leaf = 0;
+  return combine_elements(parts, padding.where, [&](std::span<const Element> leaves) {
+    return pad_leaves(leaves, padding, leaf++);
+  });
+}
+
+Element ragged_elements(std::span<const Element> parts) {
+  return combine_elements(parts, "[dataset.ragged_batch]", ragged_leaves);
+}
+
+ElementSpec padded_spec(const std::string& where, const ElementSpec& spec,
+                        const std::vector<Shape>& shapes, int64_t rows) {
+  if (spec.is_unknown()) return spec;
+  const std::size_t leaves = spec.flat().size();
+  COHORT_CHECK_ARG(shapes.empty() || shapes.size() == leaves, where, " expected ", leaves,
+                   " shapes, one for each component, got ", shapes.size());
+  std::size_t leaf = 0;
+  return padded_tree(where, spec, shapes, rows, leaf);
+}
+
+void put_elements(StateWriter& out, const std::vector<Element>& elements) {
+  out.put_int(static_cast<int64_t>(elements.size()));
+  for (const Element& element : elements) out.put_element(element);
+}
+
+std::vector<Element> get_elements(StateReader& in) {
+  std::vector<Element> out(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+  for (Element& element : out) element = in.get_element();
+  return out;
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/prefetch_stream.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+
+#include "cohort/runtime/task_thread.h"
+
+namespace cohort::internal {
+namespace {
+
+/// A thread reads ahead into a bounded queue. An error takes its place among the elements.
+class PrefetchStream final : public ElementStream {
+ public:
+  PrefetchStream(std::unique_ptr<ElementStream> input, std::size_t capacity)
+      : input_(std::move(input)), capacity_(capacity) {}
+
+  bool next(Element& out) override {
+    start();
+    std::unique_lock lock(mutex_);
+    reader_waits_ = true;
+    filled_.wait(lock, [&] { return ended_ || !queue_.empty(); });
+    reader_waits_ = false;
+    if (queue_.empty()) return false;
+    Item item = std::move(queue_.front());
+    queue_.pop_front();
+    const bool wake = thread_waits_;
+    lock.unlock();
+    if (wake) emptied_.notify_one();
+    if (item.error) std::rethrow_exception(item.error);
+    out = std::move(item.element);
+    return true;
+  }
+
+  void start() override {
+    if (thread_) return;
+    thread_ = std::make_unique<TaskThread>("prefetch",
+                                           [this](const std::stop_token& stop) { fill(stop); });
+  }
+
+  void save(StateWriter& out) override {
+    std::unique_lock lock(mutex_);
+    ++pauses_;
+    filled_.wait(lock, [&] { return !reading_; });
+    // The thread stays out of input_ while it is paused.
+    out.put_int(ended_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(queue_.size()));
+    for (const Item& item : queue_) {
+      out.put_error(item.error);
+      if (!item.error) out.put_element(item.element);
+    }
+    input_->save(out);
+    --pauses_;
+    lock.unlock();
+    emptied_.notify_one();
+  }
+  void restore(StateReader& in) override {
+    ended_ = in.get_flag();
+    for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
+      Item item;
+      item.error = in.get_error();
+      if (!item.error) item.element = in.get_element();
+      queue_.push_back(std::move(item));
+    }
+    input_->restore(in);
+  }
+
+ private:
+  struct Item {
+    Element element;
+    std::exception_ptr error;
+  };
+
+  void fill(const std::stop_token& stop) {
+    while (wait_for_room(stop)) {
+      Item item;
+      bool more = true;
+      try {
+        more = input_->next(item.element);
+        if (more) item.element = item.element.materialize();
+      } catch (...) {
+        item.error = std::current_exception();
+      }
+      std::unique_lock lock(mutex_);
+      reading_ = false;
+      if (more) {
+        queue_.push_back(std::move(item));
+      } else {
+        ended_ = true;
+      }
+      const bool wake = reader_waits_ || pauses_ > 0;
+      lock.unlock();
+      if (wake) filled_.notify_one();
+      if (!more) return;
+    }
+  }
+
+  /// False if the thread is to end, else the input is the thread's until reading_ is false.
+  bool wait_for_room(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (ended_) return false;
+    thread_waits_ = true;
+    emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_ && pauses_ == 0; });
+    thread_waits_ = false;
+    if (stop.stop_requested()) return false;
+    reading_ = true;
+    return true;
+  }
+
+  const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
+  const std::size_t capacity_;
+
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::condition_variable_any emptied_;
+  // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
+  std::deque<Item> queue_;
+  bool ended_ = false;
+  bool reading_ = false;
+  bool reader_waits_ = false;
+  bool thread_waits_ = false;
+  int pauses_ = 0;  ///< Savers that want the thread to rest.
+
+  std::unique_ptr<TaskThread> thread_;  ///< Last: joined before the rest goes.
+};
+
+}  // namespace
+
+std::unique_ptr<ElementStream> make_prefetch_stream(std::unique_ptr<ElementStream> input,
+                                                    std::size_t capacity) {
+  return std::make_unique<PrefetchStream>(std::move(input), capacity);
+}
+
+}  // namespace cohort::internal
