@@ -48,6 +48,18 @@ const Rule kRules[] = {
     {"adamw", [] { return Optimizer(keras::AdamW({.learning_rate = 0.001})); }, 1e-4},
     {"rmsprop", [] { return Optimizer(keras::RMSprop({.learning_rate = 0.001})); }, 1e-4},
     {"adagrad", [] { return Optimizer(keras::Adagrad({.learning_rate = 0.01})); }, 1e-6},
+    {"adadelta", [] { return Optimizer(keras::Adadelta({.learning_rate = 0.1})); }, 1e-4},
+    {"adamax", [] { return Optimizer(keras::Adamax({.learning_rate = 0.001})); }, 1e-4},
+    {"nadam", [] { return Optimizer(keras::Nadam({.learning_rate = 0.001})); }, 1e-4},
+    {"ftrl", [] { return Optimizer(keras::Ftrl({.learning_rate = 0.01})); }, 1e-6},
+    // A sign: two learning rates apart where a rounding decides it.
+    {"lion", [] { return Optimizer(keras::Lion({.learning_rate = 0.0001})); }, 2e-3},
+    {"accumulated",
+     [] {
+       return Optimizer(
+           keras::SGD({.learning_rate = 0.05, .momentum = 0.5, .gradient_accumulation_steps = 3}));
+     },
+     1e-6},
 };
 
 // The dtype of layers that name none, for its lifetime.
@@ -143,7 +155,7 @@ class Equivalence : public ::testing::TestWithParam<std::tuple<int, int>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Equivalence,
-                         ::testing::Combine(::testing::Range(0, 2), ::testing::Range(0, 7)),
+                         ::testing::Combine(::testing::Range(0, 2), ::testing::Range(0, 13)),
                          [](const auto& info) {
                            return std::string(kNetworks[std::get<0>(info.param)].name) + "_" +
                                   kRules[std::get<1>(info.param)].name;

@@ -177,6 +177,7 @@ void ReplicaGroup::rethrow_first_error() {
     first = error;
     first_is_follower = member.follower;
   }
+  if (first || workers_->barrier.poisoned()) ++failed_runs_;
   if (first) std::rethrow_exception(first);
   workers_->barrier.check();  // a failure that every replica's function has swallowed
 }

@@ -73,6 +73,10 @@ class ReplicaGroup {
   /// Always 1 for a group of one. Threads: any.
   uint64_t run_number() const;
 
+  /// Runs that ended by an exception: what replicas count without meeting may differ after one.
+  /// Always 0 with one replica.
+  uint64_t failed_runs() const { return failed_runs_; }
+
   /// True if the cores of replicas 0 and 1 share a cache: a round trip between them takes less
   /// than 100 ns. Also where that cannot be measured, because the machine is busy.
   /// Not inside a run. Cost: about 0.2 ms, at most 2 ms.
@@ -92,7 +96,8 @@ class ReplicaGroup {
   [[noreturn]] void fail(int replica, const std::exception_ptr& error);
 
   const ReplicaGroupOptions options_;
-  std::mutex run_mutex_;  // one run at a time
+  std::mutex run_mutex_;      // one run at a time
+  uint64_t failed_runs_ = 0;  // written between runs
   std::unique_ptr<Workers> workers_;
 };
 

@@ -8,6 +8,8 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/collectives/local_reduce.h"
+#include "cohort/keras/optimizers/internal/gradient_accumulator.h"
+#include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/variable_impl.h"
@@ -33,10 +35,16 @@ std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current
 
 }  // namespace
 
-OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name)
+OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
+                             int gradient_accumulation_steps)
     : name_(std::move(name)),
       rate_(std::move(learning_rate)),
-      constant_rate_(rate_.is_schedule() ? 0 : rate_(0)) {}
+      constant_rate_(rate_.is_schedule() ? 0 : rate_(0)),
+      accumulation_steps_(gradient_accumulation_steps) {
+  COHORT_CHECK_ARG(accumulation_steps_ > 0, "[", name_,
+                   "] expected gradient_accumulation_steps of 1 or more, got ",
+                   accumulation_steps_);
+}
 
 OptimizerBase::~OptimizerBase() = default;
 
@@ -57,13 +65,41 @@ void OptimizerBase::build(std::span<const Variable> variables) {
     if (trained_[i].impl().description().constraint) constrained_.push_back(i);
   }
   replicas_ = trained_.front().impl().component_count();
-  iterations_ = make_beside(trained_.front(), zeros({}, kInt64),
-                            {.name = name_ + "/iteration",
-                             .trainable = false,
-                             .aggregation = Aggregation::kOnlyFirstReplica});
+  const auto& arena = trained_.front().impl().arena();
+  shares_parameters_ = replicas_ > 1 && arena != nullptr && arena->shares_parameters();
+  make_counters();
   slots_.clear();
   on_build(trained_);
   built_.store(true, std::memory_order_release);
+}
+
+void OptimizerBase::make_counters() {
+  VariableOptions options{.name = name_ + "/iteration",
+                          .trainable = false,
+                          .aggregation = Aggregation::kOnlyFirstReplica};
+  // Each replica counts its own copy, also where other variables have one copy for all.
+  if (shares_parameters_) options.synchronization = Synchronization::kOnRead;
+  calls_ = make_beside(trained_.front(), zeros({}, kInt64), options);
+  iterations_ = calls_;
+  if (accumulation_steps_ == 1) return;
+  const int64_t steps = accumulation_steps_;
+  iterations_ = internal::state_variable(
+      calls_, {.name = name_ + "/iterations", .dtype = kInt64},
+      {.read = [calls = calls_, steps] { return calls.value().floor_divide(steps); },
+       .write = [calls = calls_, steps](const Tensor& x) { calls.assign(x * steps); },
+       .in_replicas = true});
+  accumulator_ = std::make_shared<cohort::internal::GradientAccumulator>(trained_, replicas_);
+  accumulated_.clear();
+  for (std::size_t v = 0; v < trained_.size(); ++v) {
+    const auto sums = accumulator_;
+    accumulated_.push_back(
+        internal::state_variable(trained_[v],
+                                 {.name = state_name(trained_[v], "gradient_accumulator"),
+                                  .shape = trained_[v].shape(),
+                                  .dtype = trained_[v].dtype()},
+                                 {.read = [sums, v] { return sums->value(v); },
+                                  .write = [sums, v](const Tensor& x) { sums->assign(v, x); }}));
+  }
 }
 
 void OptimizerBase::ensure_built(const Gradients& gradients) {
@@ -111,14 +147,62 @@ void OptimizerBase::check_gradients(const Gradients& gradients) {
   }
 }
 
+bool OptimizerBase::accumulate(const Gradients& gradients) {
+  for (const GradientAndVariable& pair : gradients) {
+    if (pair.gradient.has_value()) index_of(pair.variable);  // what can throw, throws here
+  }
+  if (accumulator_->forget_after_failure()) calls() -= calls() % accumulation_steps_;
+  for (const GradientAndVariable& pair : gradients) {
+    if (pair.gradient.has_value()) accumulator_->add(index_of(pair.variable), pair.gradient);
+  }
+  return (calls() + 1) % accumulation_steps_ == 0;
+}
+
 void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptions& options) {
   check_gradients(gradients);
   ensure_built(gradients);
+  if (options.skip_gradients_aggregation && shares_parameters_) {
+    throw Unimplemented(
+        str_cat("[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
+                "skip_gradients_aggregation for \"",
+                gradients[0].variable.name(),
+                "\", of which all replicas share one copy; leave it out, or "
+                "use MirroredStrategy, where every replica has a copy of its own"));
+  }
   const at::NoGradGuard no_grad;
-  apply(gradients, options);
+  bool updates = true;
+  if (accumulator_ == nullptr) {
+    apply(gradients, options);
+  } else if ((updates = accumulate(gradients))) {
+    apply(accumulator_->take(accumulation_steps_), options);
+  }
   // Equal on all replicas, each counts its own copy: no merge point.
-  *iterations_.impl().local_component().tensor.mutable_data_ptr<int64_t>() += 1;
-  if (!constrained_.empty()) constrain();
+  ++calls();
+  if (updates && !constrained_.empty()) constrain();
+}
+
+std::vector<Tensor> OptimizerBase::sum_over_replicas(std::span<const void* const> arguments) const {
+  std::vector<std::vector<Tensor>> parts(trained_.size());
+  for (const void* argument : arguments) {
+    for (const GradientAndVariable& pair : *static_cast<const Gradients*>(argument)) {
+      if (!pair.gradient.has_value()) continue;
+      parts[index_of(pair.variable)].push_back(pair.gradient.as_tensor());
+    }
+  }
+  std::vector<Tensor> sums(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].empty()) continue;
+    // Not a view of a gradient buffer: its replica may be at the next step already.
+    sums[i] = parts[i].size() == 1 ? parts[i][0].clone()
+                                   : cohort::internal::reduce_in_order(ReduceOp::kSum, parts[i]);
+  }
+  return sums;
+}
+
+void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].defined()) update(components_[i][0], sums[i]);
+  }
 }
 
 void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
@@ -130,37 +214,37 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
     }
     return;
   }
-  using Sums = std::vector<Tensor>;
   static const char tag = 0;
-  const auto sums = std::static_pointer_cast<Sums>(cohort::internal::current_replica_group()->merge(
+  const auto result = cohort::internal::current_replica_group()->merge(
       &tag, &gradients, [&](std::span<const void* const> arguments) -> std::shared_ptr<void> {
-        std::vector<std::vector<Tensor>> parts(trained_.size());
-        for (const void* argument : arguments) {
-          for (const GradientAndVariable& pair : *static_cast<const Gradients*>(argument)) {
-            if (!pair.gradient.has_value()) continue;
-            parts[index_of(pair.variable)].push_back(pair.gradient.as_tensor());
-          }
-        }
-        auto out = std::make_shared<Sums>(parts.size());
-        for (std::size_t i = 0; i < parts.size(); ++i) {
-          if (parts[i].empty()) continue;
-          // Not a view of a gradient buffer: its replica may be at the next step already.
-          (*out)[i] = parts[i].size() == 1
-                          ? parts[i][0].clone()
-                          : cohort::internal::reduce_in_order(ReduceOp::kSum, parts[i]);
-        }
-        return out;
-      }));
-  for (std::size_t i = 0; i < sums->size(); ++i) {
-    if ((*sums)[i].defined()) update(components_[i][replica], (*sums)[i].clone());
+        std::vector<Tensor> sums = sum_over_replicas(arguments);
+        if (!shares_parameters_) return std::make_shared<std::vector<Tensor>>(std::move(sums));
+        apply_to_shared(sums);
+        return nullptr;
+      });
+  if (result == nullptr) return;
+  const auto& sums = *static_cast<const std::vector<Tensor>*>(result.get());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].defined()) update(components_[i][replica], sums[i].clone());
   }
 }
 
 void OptimizerBase::constrain() {
-  for (const std::size_t i : constrained_) {
-    Tensor& own = components_[i][this_replica()].impl().local_component().tensor;
-    own.copy_(trained_[i].impl().description().constraint(own));
+  if (!shares_parameters_) {
+    for (const std::size_t i : constrained_) {
+      Tensor& own = components_[i][this_replica()].impl().local_component().tensor;
+      own.copy_(trained_[i].impl().description().constraint(own));
+    }
+    return;
   }
+  static const char tag = 0;
+  cohort::internal::current_replica_group()->merge(&tag, this, [&](std::span<const void* const>) {
+    for (const std::size_t i : constrained_) {
+      const Variable& whole = components_[i][0];
+      whole.assign(trained_[i].impl().description().constraint(whole.value()));
+    }
+    return std::shared_ptr<void>();
+  });
 }
 
 void OptimizerBase::on_build(std::span<const Variable>) {}
@@ -172,13 +256,13 @@ const Variable& OptimizerBase::iterations() const {
   return iterations_;
 }
 
-int64_t OptimizerBase::step() const {
-  return *iterations_.impl().local_component().tensor.const_data_ptr<int64_t>();
+int64_t& OptimizerBase::calls() const {
+  return *calls_.impl().local_component().tensor.mutable_data_ptr<int64_t>();
 }
 
 double OptimizerBase::learning_rate() const {
   if (!rate_.is_schedule()) return constant_rate_.load(std::memory_order_relaxed);
-  return rate_(built() ? step() : 0);
+  return rate_(built() ? calls() : 0);
 }
 
 void OptimizerBase::set_learning_rate(double rate) {
@@ -192,7 +276,8 @@ void OptimizerBase::set_learning_rate(double rate) {
 std::vector<Variable> OptimizerBase::variables() const {
   if (!built()) return {};
   std::vector<Variable> all = slot_variables();
-  all.insert(all.begin(), iterations_);
+  all.insert(all.begin(), accumulated_.begin(), accumulated_.end());
+  all.insert(all.begin(), calls_);
   return all;
 }
 
@@ -203,12 +288,15 @@ std::size_t OptimizerBase::index_of(const Variable& variable) const {
   return found->second;
 }
 
+std::string OptimizerBase::state_name(const Variable& owner, const std::string& what) const {
+  std::string variable = owner.name();
+  std::replace(variable.begin(), variable.end(), '/', '_');
+  return str_cat(name_, "/", variable, "_", what);
+}
+
 Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial) {
-  std::string variable_name = like.name();
-  std::replace(variable_name.begin(), variable_name.end(), '/', '_');
-  slots_.push_back(
-      make_beside(like, full(like.shape(), initial, like.dtype()),
-                  {.name = str_cat(name_, "/", variable_name, "_", name), .trainable = false}));
+  slots_.push_back(make_beside(like, full(like.shape(), initial, like.dtype()),
+                               {.name = state_name(like, name), .trainable = false}));
   return slots_.back();
 }
 

@@ -23,18 +23,26 @@
 #include "cohort/variables/gradients.h"
 #include "cohort/variables/variable.h"
 
+namespace cohort::internal {
+class GradientAccumulator;
+}
+
 namespace cohort::keras {
 
 struct ApplyOptions {
   /// Every replica applies its own gradients to its own copies, e.g. because they were reduced
-  /// already. Errors with several replicas: Unimplemented for rules that keep slots.
+  /// already. Copies and slots of the replicas part where gradients differ, and stay apart.
+  /// Errors: Unimplemented where replicas share one copy of the variables (central storage).
   bool skip_gradients_aggregation = false;
 };
 
 /// Derive to write an own rule. Threads: apply_gradients() runs on all replicas' threads at once.
 class OptimizerBase {
  public:
-  explicit OptimizerBase(LearningRate learning_rate = 0.001, std::string name = "optimizer");
+  /// gradient_accumulation_steps: every so many calls of apply_gradients are one update, with the
+  /// mean of their gradients. Errors: InvalidArgument below 1.
+  explicit OptimizerBase(LearningRate learning_rate = 0.001, std::string name = "optimizer",
+                         int gradient_accumulation_steps = 1);
   virtual ~OptimizerBase();
   OptimizerBase(const OptimizerBase&) = delete;
   OptimizerBase& operator=(const OptimizerBase&) = delete;
@@ -67,13 +75,21 @@ class OptimizerBase {
   /// A variable of `like`'s shape and dtype, equal on all replicas, for on_build().
   Variable add_slot(const Variable& like, const std::string& name, double initial = 0);
   std::span<const Variable> trained() const { return trained_; }
+  /// "name/owner_kernel_what": how Keras calls what an optimizer keeps for a variable.
+  std::string state_name(const Variable& owner, const std::string& what) const;
   /// The step that is being made: `iterations` before it, from the calling replica's copy.
-  int64_t step() const;
+  int64_t step() const { return calls() / accumulation_steps_; }
   int replicas() const { return replicas_; }
 
  private:
   void ensure_built(const Gradients& gradients);
   void check_gradients(const Gradients& gradients);
+  void make_counters();
+  /// The calling replica's count of calls.
+  int64_t& calls() const;
+  bool accumulate(const Gradients& gradients);
+  void apply_to_shared(const std::vector<Tensor>& sums);
+  std::vector<Tensor> sum_over_replicas(std::span<const void* const> arguments) const;
   void constrain();
 
   const std::string name_;
@@ -81,8 +97,13 @@ class OptimizerBase {
   std::atomic<double> constant_rate_;
   std::atomic<bool> built_{false};
   std::atomic<bool> warned_{false};
+  const int accumulation_steps_;
   int replicas_ = 1;
-  Variable iterations_;
+  bool shares_parameters_ = false;  // one copy for all replicas
+  Variable calls_;
+  Variable iterations_;  // calls_, unless several calls are one update
+  std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;
+  std::vector<Variable> accumulated_;
   std::vector<Variable> trained_;
   std::vector<std::vector<Variable>> components_;  // [variable][replica]
   std::vector<Variable> slots_;
@@ -94,8 +115,8 @@ class OptimizerBase {
 class Optimizer {
  public:
   Optimizer() = default;  ///< None.
-  /// "adam", "sgd", "rmsprop", "adamw" or "adagrad" with Keras's defaults.
-  /// Errors: InvalidArgument that lists the known names.
+  /// "adam", "sgd", "rmsprop", "adamw", "adagrad", "adadelta", "adamax", "nadam", "ftrl" or "lion"
+  /// with Keras's defaults. Errors: InvalidArgument that lists the known names.
   Optimizer(const char* name);         // NOLINT: implicit by design
   Optimizer(const std::string& name);  // NOLINT
   template <std::derived_from<OptimizerBase> O>
@@ -110,21 +131,25 @@ class Optimizer {
   /// Sums the gradients over replicas (in replica order: the same bits every time), clips, applies
   /// the rule, then the variables' constraints, and counts one iteration. Variables without a
   /// gradient stay as they are, with one warning.
-  /// Order: a merge point: every replica comes, or none. Nothing is written before all have come.
+  /// With gradient_accumulation_steps n, the first n - 1 of n calls only add to the replica's own
+  /// sums; the n-th takes the mean over the n calls as the gradient (a call that brought none
+  /// counts as zero). A failed run drops what was summed.
+  /// Order: a merge point (when accumulating, the n-th call only): every replica comes, or none.
+  /// Nothing is written before all have come.
   /// Errors: InvalidArgument if all gradients are none, or for variables it was not built with;
   ///         FailedPrecondition cross-replica with several replicas.
   void apply_gradients(const Gradients& gradients, ApplyOptions options = {}) const {
     base().apply_gradients(gradients, options);
   }
 
-  /// Steps made so far: int64. Errors: FailedPrecondition before it is built.
+  /// Updates made so far: int64. Errors: FailedPrecondition before it is built.
   const Variable& iterations() const { return base().iterations(); }
-  /// The rate of the next step.
+  /// The rate of the next call; schedules see the number of calls, as in Keras 3.
   double learning_rate() const { return base().learning_rate(); }
   /// While replicas are at rest. Errors: FailedPrecondition for a schedule.
   void set_learning_rate(double rate) const { base().set_learning_rate(rate); }
-  /// iterations, then the slots, e.g. "adam/dense_kernel_momentum". Slots are read and assigned
-  /// cross-replica only.
+  /// The count of calls, with accumulation the sums ("..._gradient_accumulator"), then the slots,
+  /// e.g. "adam/dense_kernel_momentum". Sums and slots are read and assigned cross-replica only.
   std::vector<Variable> variables() const { return base().variables(); }
   const std::string& name() const { return base().name(); }
   /// Errors: FailedPrecondition for an empty handle.

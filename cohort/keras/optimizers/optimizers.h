@@ -16,7 +16,9 @@ namespace cohort::keras {
 // What all of them take besides their rule's numbers:
 //   weight_decay     w -= w * weight_decay * learning rate before the rule;
 //   exclude_from_weight_decay   not for variables whose name holds one of these;
-//   clipnorm, clipvalue, global_clipnorm   at most one: of the gradient summed over replicas.
+//   clipnorm, clipvalue, global_clipnorm   at most one: of the gradient summed over replicas;
+//   gradient_accumulation_steps   so many calls of apply_gradients are one update, with the mean of
+//                        their gradients. Replicas communicate at the last of them only.
 
 struct SGDOptions {
   LearningRate learning_rate = 0.01;
@@ -27,6 +29,7 @@ struct SGDOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
   std::string name = {};
 };
 
@@ -47,6 +50,7 @@ struct AdamOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
   std::string name = {};
 };
 
@@ -72,6 +76,7 @@ struct RMSpropOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
   std::string name = {};
 };
 
@@ -89,12 +94,111 @@ struct AdagradOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
   std::string name = {};
 };
 
 class Adagrad : public Optimizer {
  public:
   explicit Adagrad(AdagradOptions options = {});
+};
+
+struct AdadeltaOptions {
+  LearningRate learning_rate = 0.001;
+  double rho = 0.95;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
+  std::string name = {};
+};
+
+class Adadelta : public Optimizer {
+ public:
+  explicit Adadelta(AdadeltaOptions options = {});
+};
+
+struct AdamaxOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
+  std::string name = {};
+};
+
+class Adamax : public Optimizer {
+ public:
+  explicit Adamax(AdamaxOptions options = {});
+};
+
+struct NadamOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
+  std::string name = {};
+};
+
+class Nadam : public Optimizer {
+ public:
+  explicit Nadam(NadamOptions options = {});
+};
+
+struct FtrlOptions {
+  LearningRate learning_rate = 0.001;
+  double learning_rate_power = -0.5;
+  double initial_accumulator_value = 0.1;
+  double l1_regularization_strength = 0;
+  double l2_regularization_strength = 0;
+  double l2_shrinkage_regularization_strength = 0;
+  double beta = 0;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
+  std::string name = {};
+};
+
+/// Errors: InvalidArgument for a power above 0, or another number below 0.
+class Ftrl : public Optimizer {
+ public:
+  explicit Ftrl(FtrlOptions options = {});
+};
+
+struct LionOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.99;
+  std::optional<double> weight_decay = {};
+  std::optional<double> clipnorm = {};
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
+  std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
+  std::string name = {};
+};
+
+/// Errors: InvalidArgument for a beta_1 outside (0, 1].
+class Lion : public Optimizer {
+ public:
+  explicit Lion(LionOptions options = {});
 };
 
 }  // namespace cohort::keras

@@ -2,13 +2,9 @@
 #include "cohort/keras/optimizers/internal/rule_optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cohort/base/check.h"
-#include "cohort/keras/optimizers/internal/slot_variable.h"
-#include "cohort/runtime/float_mode.h"
-#include "cohort/update_rules/update.h"
-#include "cohort/variables/variable_impl.h"
+#include "cohort/keras/optimizers/internal/state_variable.h"
 
 namespace cohort::keras::internal {
 namespace {
@@ -28,23 +24,11 @@ const CommonOptions& checked(const std::string& name, const CommonOptions& commo
   return common;
 }
 
-template <class T>
-void update_component(const update_rules::Rule& rule, Tensor& parameter, const Tensor& gradient,
-                      update_rules::UpdateOptions how, std::optional<double> clipnorm) {
-  const auto n = static_cast<std::size_t>(parameter.numel());
-  const T* source = gradient.const_data_ptr<T>();
-  if (clipnorm) {
-    const double squares = update_rules::sum_of_squares<T>({&source, 1}, 0, n);
-    how.gradient_scale = update_rules::norm_clip_scale(std::sqrt(squares), *clipnorm);
-  }
-  update_rules::update<T>(rule, {parameter.mutable_data_ptr<T>(), n}, {}, {source, n}, how);
-}
-
 }  // namespace
 
 RuleOptimizer::RuleOptimizer(LearningRate learning_rate, std::string name, CommonOptions common,
                              std::vector<SlotSpec> slots)
-    : OptimizerBase(std::move(learning_rate), std::move(name)),
+    : OptimizerBase(std::move(learning_rate), std::move(name), common.gradient_accumulation_steps),
       common_(checked(this->name(), common)),
       slots_(std::move(slots)) {}
 
@@ -67,48 +51,36 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
       std::vector<Variable>(variables.begin(), variables.end()), std::move(options));
   slot_variables_.clear();
   for (std::size_t v = 0; v < variables.size(); ++v) {
-    std::string owner = variables[v].name();
-    std::replace(owner.begin(), owner.end(), '/', '_');
-    for (std::size_t s = 0; s < slots_.size(); ++s) {
-      if (!slots_[s].used) continue;
-      slot_variables_.push_back(slot_variable(fused_, v, static_cast<int>(s),
-                                              str_cat(name(), "/", owner, "_", slots_[s].name)));
+    for (int s = 0; s < fused_->slot_count(); ++s) {
+      const SlotSpec& slot = slots_[static_cast<std::size_t>(s)];
+      if (!slot.used) continue;
+      slot_variables_.push_back(
+          state_variable(variables[v],
+                         {.name = state_name(variables[v], slot.name),
+                          .shape = variables[v].shape(),
+                          .dtype = variables[v].dtype()},
+                         {.read = [f = fused_, v, s] { return f->slot(v, s); },
+                          .write = [f = fused_, v, s](const Tensor& x) { f->set_slot(v, s, x); }}));
     }
   }
+  prepare(replicas());
 }
 
 void RuleOptimizer::apply(const Gradients& gradients, const ApplyOptions& options) {
-  if (options.skip_gradients_aggregation && replicas() > 1) {
-    return OptimizerBase::apply(gradients, options);
-  }
   const double rate = learning_rate();
-  fused_->apply(gradients, rule(rate, step()), common_.weight_decay.value_or(0) * rate);
+  const update_rules::Rule now = rule(rate, step());
+  const double decay = common_.weight_decay.value_or(0) * rate;
+  if (options.skip_gradients_aggregation && replicas() > 1) {
+    fused_->apply_own(gradients, now, decay);
+  } else {
+    fused_->apply(gradients, now, decay);
+  }
 }
 
 void RuleOptimizer::update(const Variable& variable, const Gradient& gradient) {
-  if (!slots_.empty() || common_.global_clipnorm) {
-    throw Unimplemented(
-        str_cat("[optimizer.apply_gradients] expected gradients that are summed "
-                "over replicas, got skip_gradients_aggregation for \"",
-                name(), "\", whose slots or global_clipnorm are shared by all replicas"));
-  }
   const double rate = learning_rate();
-  Tensor& parameter = variable.impl().local_component().tensor;
-  const Tensor dense = gradient.as_tensor().to(parameter.scalar_type()).contiguous();
-  COHORT_CHECK_ARG(dense.sizes() == parameter.sizes(),
-                   "[optimizer.apply_gradients] expected a gradient of shape ",
-                   bracketed(parameter.sizes()), " for \"", variable.name(), "\", got ",
-                   bracketed(dense.sizes()));
-  update_rules::UpdateOptions how;
-  if (common_.clipvalue) how.clip_value = *common_.clipvalue;
-  if (decays(variable)) how.weight_decay = common_.weight_decay.value_or(0) * rate;
-  const cohort::internal::FlushDenormals flush;
-  if (parameter.scalar_type() == kFloat32) {
-    update_component<float>(rule(rate, step()), parameter, dense, how, common_.clipnorm);
-  } else {
-    update_component<double>(rule(rate, step()), parameter, dense, how, common_.clipnorm);
-  }
-  parameter.unsafeGetTensorImpl()->bump_version();
+  fused_->apply_own(Gradients({{gradient, trained()[index_of(variable)]}}), rule(rate, step()),
+                    common_.weight_decay.value_or(0) * rate);
 }
 
 std::vector<Variable> RuleOptimizer::slot_variables() const { return slot_variables_; }

@@ -21,6 +21,7 @@ struct CommonOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  int gradient_accumulation_steps = 1;
 };
 
 struct SlotSpec {
@@ -36,12 +37,14 @@ class RuleOptimizer : public OptimizerBase {
   RuleOptimizer(LearningRate learning_rate, std::string name, CommonOptions common,
                 std::vector<SlotSpec> slots);
 
-  /// The rule on one component and its own gradient. Errors: Unimplemented if it needs slots.
+  /// The rule on one component with its own slots, and the gradient of its replica.
   void update(const Variable& variable, const Gradient& gradient) final;
 
  protected:
   /// The numbers of the update after `step` others.
   virtual update_rules::Rule rule(double learning_rate, int64_t step) const = 0;
+  /// Called once before the first rule().
+  virtual void prepare(int replicas) { (void)replicas; }
 
   void on_build(std::span<const Variable> variables) final;
   void apply(const Gradients& gradients, const ApplyOptions& options) final;

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// gradient_accumulation_steps, as Keras 3 defines it: of n calls the n-th applies the mean.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <latch>
+
+#include "cohort/base/error.h"
+#include "cohort/keras/optimizers/internal/test_world.h"
+#include "cohort/testing/deadline.h"
+
+namespace cohort::keras {
+namespace {
+
+constexpr int kEvery = 4;
+
+double mean_gradient(int update, int64_t i) {
+  double sum = 0;
+  for (int t = 0; t < kEvery; ++t) sum += World::gradient(update * kEvery + t, i);
+  return sum / kEvery;
+}
+
+// The weights after kSteps calls: kSteps / kEvery updates.
+Numbers expected_updates(const Formula& formula, double global_clip = INFINITY) {
+  Numbers all;
+  for (const int64_t n : {7, 3}) {
+    for (int64_t i = 0; i < n; ++i) {
+      double w = (static_cast<double>(i) - 2.5) * 0.3;
+      Numbers slots(3);
+      for (int t = 0; t < kSteps / kEvery; ++t) {
+        double squares = 0;
+        for (const int64_t size : {7, 3}) {
+          for (int64_t j = 0; j < size; ++j) squares += std::pow(mean_gradient(t, j), 2);
+        }
+        const double clip = std::min(1.0, global_clip / std::sqrt(squares));
+        w = formula(w, mean_gradient(t, i) * clip, slots, t);
+      }
+      all.push_back(w);
+    }
+  }
+  return all;
+}
+
+// Formulas and counts on one replica and two, under both schedules.
+void check_updates(const std::function<Optimizer()>& make, const Numbers& want) {
+  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+    for (const int replicas : {1, 2}) {
+      World world(replicas, schedule);
+      const Optimizer optimizer = make();
+      world.train(optimizer);
+      for (int r = 0; r < replicas; ++r) expect_close(world.weights(r), want);
+      EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), kSteps / kEvery);
+      EXPECT_EQ(optimizer.variables()[0].value().item<int64_t>(), kSteps);
+    }
+  }
+}
+
+struct SlowDescent : OptimizerBase {
+  SlowDescent() : OptimizerBase(0.1, "slow", kEvery) {}
+  void update(const Variable& variable, const Gradient& gradient) override {
+    variable.assign_sub(gradient.dense() * (learning_rate() / static_cast<double>(step() + 1)));
+  }
+};
+
+TEST(Accumulation, AppliesTheMeanOfEachRound) {
+  check_updates([] { return SGD({.learning_rate = 0.1, .gradient_accumulation_steps = kEvery}); },
+                expected_updates(sgd(0.1)));
+  check_updates([] { return Adam({.learning_rate = 0.05, .gradient_accumulation_steps = kEvery}); },
+                expected_updates(adam(0.05)));
+  check_updates(
+      [] {
+        return SGD(
+            {.learning_rate = 0.1, .global_clipnorm = 0.7, .gradient_accumulation_steps = kEvery});
+      },
+      expected_updates(sgd(0.1), 0.7));
+  check_updates(
+      [] { return Optimizer(std::make_shared<SlowDescent>()); },
+      expected_updates([](double w, double g, Numbers&, int t) { return w - 0.1 / (t + 1) * g; }));
+  EXPECT_THROW(SGD({.gradient_accumulation_steps = 0}), InvalidArgument);
+}
+
+TEST(Accumulation, SchedulesCountCallsAsInKeras) {
+  const auto rate = [](int64_t call) { return 0.1 / static_cast<double>(1 + call); };
+  check_updates([=] { return SGD({.learning_rate = rate, .gradient_accumulation_steps = kEvery}); },
+                expected_updates([=](double w, double g, Numbers&, int t) {
+                  return w - rate(t * kEvery + kEvery - 1) * g;
+                }));
+}
+
+TEST(Accumulation, CallsInBetweenWriteAndMeetNothing) {
+  World world(2);
+  const Optimizer optimizer = Adam({.gradient_accumulation_steps = 3});
+  optimizer.build(world.variables);
+  const Numbers before = world.weights();
+  std::latch accumulated(1);
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    world.group.run([&](int r) {
+      // Replica 1 does not come before replica 0 has made its two calls.
+      if (r == 1) accumulated.wait();
+      for (int t = 0; t < 2; ++t) optimizer.apply_gradients(world.gradients(t, r));
+      if (r == 0) accumulated.count_down();
+    });
+  });
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(world.weights(r), before);
+  EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 0);
+  world.group.run([&](int r) { optimizer.apply_gradients(world.gradients(2, r)); });
+  EXPECT_NE(world.weights(), before);
+  EXPECT_EQ(world.weights(0), world.weights(1));
+}
+
+// a: calls 0 and 2; b: all but the last; so both are missing somewhere, and b in the update call.
+TEST(Accumulation, CallsWithoutAGradientCountAsZero) {
+  for (const int replicas : {1, 2}) {
+    World world(replicas);
+    const Optimizer optimizer = SGD({.learning_rate = 1.0, .gradient_accumulation_steps = kEvery});
+    optimizer.build(world.variables);
+    const Numbers before = world.weights();
+    world.group.run([&](int r) {
+      for (int t = 0; t < kEvery; ++t) {
+        Gradients all = world.gradients(t, r);
+        if (t % 2 == 1) all[0].gradient = {};
+        if (t == kEvery - 1) all[1].gradient = {};
+        if (t == kEvery - 1) all[0].gradient = zeros({7}, kFloat64);
+        optimizer.apply_gradients(all);
+      }
+    });
+    for (int r = 0; r < replicas; ++r) {
+      const Numbers after = world.weights(r);
+      for (std::size_t i = 0; i < 10; ++i) {
+        double sum = 0;
+        for (int t = 0; t < kEvery - 1; ++t) {
+          const bool given = i >= 7 || t % 2 == 0;
+          if (given) sum += World::gradient(t, static_cast<int64_t>(i < 7 ? i : i - 7));
+        }
+        EXPECT_NEAR(after[i], before[i] - sum / kEvery, 1e-12) << "element " << i;
+      }
+    }
+  }
+}
+
+TEST(Accumulation, AFailedRunDropsTheRound) {
+  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
+    World world(2, schedule);
+    const Optimizer optimizer = Adam({.gradient_accumulation_steps = kEvery});
+    world.train(optimizer, kEvery);
+    for (const int failing : {0, 1}) {
+      EXPECT_THROW(world.group.run([&](int r) {
+        for (int t = 0; t < kEvery - 1; ++t) {
+          if (r == failing && t == 1) throw InvalidArgument("not a number");
+          optimizer.apply_gradients(world.gradients(100 + t, r));
+        }
+      }),
+                   InvalidArgument);
+    }
+    World other(2, schedule);
+    const Optimizer same = Adam({.gradient_accumulation_steps = kEvery});
+    other.train(same, kEvery);
+    testing::run_with_deadline(std::chrono::seconds(60), [&] {
+      world.train(optimizer, 2 * kEvery);
+      other.train(same, 2 * kEvery);
+    });
+    for (int r = 0; r < 2; ++r) EXPECT_EQ(world.weights(r), other.weights(r));
+    EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 3);
+  }
+}
+
+TEST(Accumulation, SumsAreVariables) {
+  World world(2), copy(2);
+  const Optimizer optimizer = SGD({.gradient_accumulation_steps = kEvery});
+  const Optimizer second = SGD({.gradient_accumulation_steps = kEvery});
+  second.build(copy.variables);
+  world.train(optimizer, kEvery + 2);
+  const auto state = optimizer.variables();
+  ASSERT_EQ(state.size(), 3U);
+  EXPECT_EQ(state[1].name(), "sgd/layer_a_gradient_accumulator");
+  EXPECT_NEAR(state[1].value()[5].item<double>(), World::gradient(4, 5) + World::gradient(5, 5),
+              1e-12);
+  for (std::size_t v = 0; v < 2; ++v) copy.variables[v].assign(world.variables[v].value());
+  for (std::size_t i = 0; i < 3; ++i) second.variables()[i].assign(state[i].value().clone());
+  world.train(optimizer, 2);
+  copy.train(second, 2);
+  for (int r = 0; r < 2; ++r) expect_close(copy.weights(r), world.weights(0), 1e-15);
+  EXPECT_EQ(optimizer.variables()[1].value().abs().sum().item<double>(), 0);
+  optimizer.iterations().assign(10);
+  EXPECT_EQ(optimizer.variables()[0].value().item<int64_t>(), 10 * kEvery);
+}
+
+TEST(Accumulation, GradientsOfTheCallersAreNotTouched) {
+  World world(1);
+  const Optimizer optimizer = SGD({.gradient_accumulation_steps = 2});
+  const Gradients held = world.gradients(0, 0);
+  const auto before = to_vector<double>(held[0].gradient.dense());
+  for (int t = 0; t < 4; ++t) optimizer.apply_gradients(held);
+  EXPECT_EQ(to_vector<double>(held[0].gradient.dense()), before);
+}
+
+}  // namespace
+}  // namespace cohort::keras

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients summed over calls of apply_gradients, by each replica on its own: no communication.
+// The sums lie in gradient buffers of the arena, where the fused update reads them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/gradients.h"
+
+namespace cohort::internal {
+
+/// Threads: add(), take() and forget_after_failure() on the replicas' threads, each for its own
+/// replica; value() and assign() cross-replica.
+class GradientAccumulator {
+ public:
+  GradientAccumulator(std::vector<Variable> variables, int replicas);
+
+  /// Errors: InvalidArgument for another shape than the variable's.
+  void add(std::size_t variable, const Gradient& gradient);
+  /// The sums divided by `steps`, of the variables that got a gradient; then starts anew.
+  Gradients take(int steps);
+  /// A run that failed may have left replicas with different numbers of calls: after one, what
+  /// this replica has summed is dropped, and true returned.
+  bool forget_after_failure();
+
+  /// What all replicas have summed so far; zeros if nothing.
+  Tensor value(std::size_t variable) const;
+  /// Makes `x` the sum, as if the first replica had brought all of it.
+  void assign(std::size_t variable, const Tensor& x);
+
+ private:
+  struct alignas(64) Sums {
+    std::shared_ptr<GradientLease> lease;
+    std::vector<Tensor> tensors;          // per variable; undefined: nothing yet
+    std::optional<uint64_t> failed_runs;  // of the group, at the last call
+  };
+  Sums& own();
+  void store(Sums& sums, std::size_t variable, const Tensor& x);
+
+  const std::vector<Variable> variables_;
+  std::vector<Sums> sums_;  // per replica
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/optimizers/internal/state_variable.h"
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort::keras::internal {
+namespace {
+
+using cohort::internal::Component;
+using cohort::internal::VariableImpl;
+using cohort::internal::Write;
+
+class StateVariable final : public VariableImpl {
+ public:
+  StateVariable(Description description, const VariableImpl& like, StateAccess access)
+      : VariableImpl(std::move(description)), access_(std::move(access)) {
+    creator_ = like.creator();
+    numel_ = 1;
+    for (const int64_t size : description_.shape) numel_ *= size;
+  }
+
+  Tensor value() const override {
+    if (!access_.in_replicas) check_context("value");
+    return access_.read();
+  }
+
+  Tensor write(Write kind, const Tensor& x) override {
+    check_context("assign");
+    COHORT_CHECK_ARG(x.dim() == 0 || shape_of(x) == description_.shape,
+                     "[variable.assign] expected shape ", bracketed(description_.shape), " for \"",
+                     description_.name, "\", got ", bracketed(x.sizes()));
+    Tensor result = access_.read();
+    switch (kind) {
+      case Write::kAssign:
+        result.copy_(x);
+        break;
+      case Write::kAdd:
+        result.add_(x);
+        break;
+      case Write::kSub:
+        result.sub_(x);
+        break;
+    }
+    access_.write(result);
+    return result;
+  }
+  Tensor write(Write kind, double literal) override { return write(kind, scalar(literal)); }
+  void write(Write, const PerReplica<Tensor>&) override {
+    throw InvalidArgument(str_cat("[variable.assign] expected one tensor for \"", description_.name,
+                                  "\", the optimizer's own state, got a value per replica"));
+  }
+  std::vector<Variable> components() override { return {Variable(shared_from_this())}; }
+
+  Component& local_component() override { return component(0); }
+  Component& component(int) override {
+    throw FailedPrecondition(
+        str_cat("[variable] expected a variable with storage of its own, got the optimizer's \"",
+                description_.name, "\"; use value() and assign()"));
+  }
+  int component_count() const override { return 1; }
+
+ private:
+  void check_context(const char* what) const {
+    COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1, "[variable.", what,
+                       "] expected cross-replica context for the optimizer's \"", description_.name,
+                       "\", got a replica");
+  }
+
+  const StateAccess access_;
+};
+
+}  // namespace
+
+Variable state_variable(const Variable& like, StateOptions options, StateAccess access) {
+  VariableImpl::Description description;
+  description.name = std::move(options.name);
+  description.shape = std::move(options.shape);
+  description.dtype = options.dtype;
+  description.trainable = false;
+  description.devices = like.impl().description().devices;
+  return Variable(
+      std::make_shared<StateVariable>(std::move(description), like.impl(), std::move(access)));
+}
+
+}  // namespace cohort::keras::internal
