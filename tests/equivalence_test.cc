@@ -51,7 +51,7 @@ const Rule kRules[] = {
     {"adadelta", [] { return Optimizer(keras::Adadelta({.learning_rate = 0.1})); }, 1e-4},
     {"adamax", [] { return Optimizer(keras::Adamax({.learning_rate = 0.001})); }, 1e-4},
     {"nadam", [] { return Optimizer(keras::Nadam({.learning_rate = 0.001})); }, 1e-4},
-    {"ftrl", [] { return Optimizer(keras::Ftrl({.learning_rate = 0.01})); }, 1e-6},
+    {"ftrl", [] { return Optimizer(keras::Ftrl({.learning_rate = 0.01})); }, 1e-5},
     // A sign: two learning rates apart where a rounding decides it.
     {"lion", [] { return Optimizer(keras::Lion({.learning_rate = 0.0001})); }, 2e-3},
     {"accumulated",
