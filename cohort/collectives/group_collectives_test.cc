@@ -9,12 +9,12 @@
 #include <cstring>
 #include <functional>
 
+#include "cohort/base/cpu.h"
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 #include "cohort/collectives/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
-#include "cohort/update_rules/internal/kernels.h"
 #include "cohort/values/indexed_slices.h"
 
 namespace cohort::internal {
@@ -103,10 +103,10 @@ TEST(AllReduce, OfEveryDtypeAndReduction) {
 }
 
 TEST(AllReduce, OnEveryInstructionSet) {
-  using update_rules::internal::Isa;
-  const Isa best = update_rules::internal::best_isa();
+  using cohort::internal::Isa;
+  const Isa best = cohort::internal::best_isa();
   for (int isa = 0; isa <= static_cast<int>(best); ++isa) {
-    update_rules::internal::use_isa(static_cast<Isa>(isa));
+    cohort::internal::use_isa(static_cast<Isa>(isa));
     for (const DType dtype : {kFloat32, kFloat64}) {
       const std::vector<Tensor> values = {numbers(3001, dtype, 0), numbers(3001, dtype, 1),
                                           numbers(3001, dtype, 2)};
@@ -114,7 +114,7 @@ TEST(AllReduce, OnEveryInstructionSet) {
       expect_one_by_one(ReduceOp::kMean, values, "an instruction set");
     }
   }
-  update_rules::internal::use_isa(best);
+  cohort::internal::use_isa(best);
 }
 
 TEST(AllReduce, OfViewsAndStrides) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/update_rules/internal/kernels.h"
+#include "cohort/base/cpu.h"
 #include "cohort/update_rules/update.h"
 
 namespace cohort::update_rules {
@@ -232,11 +232,12 @@ double error_of(const Case& c, std::size_t n, double weight_decay, int64_t steps
 class Rules : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    const auto isa = static_cast<internal::Isa>(GetParam());
-    if (isa > internal::best_isa()) GTEST_SKIP() << "this processor lacks the instruction set";
-    internal::use_isa(isa);
+    const auto isa = static_cast<cohort::internal::Isa>(GetParam());
+    if (isa > cohort::internal::best_isa())
+      GTEST_SKIP() << "this processor lacks the instruction set";
+    cohort::internal::use_isa(isa);
   }
-  void TearDown() override { internal::use_isa(internal::best_isa()); }
+  void TearDown() override { cohort::internal::use_isa(cohort::internal::best_isa()); }
 };
 
 TEST_P(Rules, FollowKerasInDouble) {

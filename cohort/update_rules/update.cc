@@ -115,13 +115,6 @@ void update(const Rule& rule, std::span<T> param, std::initializer_list<std::spa
 }
 
 template <class T>
-void sum_gradients(std::span<const T* const> sources, std::size_t offset, std::span<T> out) {
-  COHORT_CHECK_ARG(!sources.empty(), "[sum_gradients] expected one source or more, got none");
-  if (out.empty()) return;
-  kernels_for<T>().sum(sources.data(), sources.size(), offset, out.size(), out.data());
-}
-
-template <class T>
 void block_square_sums(std::span<const T* const> sources, std::size_t size, std::size_t first_block,
                        std::span<double> out) {
   COHORT_CHECK_ARG(!sources.empty(), "[block_square_sums] expected one source or more, got none");
@@ -156,24 +149,14 @@ double norm_clip_scale(double norm, double clip_norm) {
   return norm <= clip_norm ? 1.0 : clip_norm / norm;
 }
 
-template <class T>
-void moving_average(double momentum, std::span<T> average, std::span<const T> param) {
-  COHORT_CHECK_ARG(average.size() == param.size(), "[moving_average] expected ", param.size(),
-                   " elements, got ", average.size());
-  if (param.empty()) return;
-  kernels_for<T>().moving_average(momentum, average.data(), param.data(), param.size());
-}
-
 #define COHORT_INSTANTIATE(T)                                                             \
   template void fused_update<T>(const Rule&, const Target<T>&, std::span<const T* const>, \
                                 std::size_t, std::size_t, const UpdateOptions&);          \
   template void update<T>(const Rule&, std::span<T>, std::initializer_list<std::span<T>>, \
                           std::span<const T>, const UpdateOptions&);                      \
-  template void sum_gradients<T>(std::span<const T* const>, std::size_t, std::span<T>);   \
   template void block_square_sums<T>(std::span<const T* const>, std::size_t, std::size_t, \
                                      std::span<double>);                                  \
-  template double sum_of_squares<T>(std::span<const T* const>, std::size_t, std::size_t); \
-  template void moving_average<T>(double, std::span<T>, std::span<const T>);
+  template double sum_of_squares<T>(std::span<const T* const>, std::size_t, std::size_t);
 COHORT_INSTANTIATE(float)
 COHORT_INSTANTIATE(double)
 #undef COHORT_INSTANTIATE

@@ -51,11 +51,6 @@ template <class T>
 void update(const Rule& rule, std::span<T> param, std::initializer_list<std::span<T>> slots,
             std::span<const T> gradient, const UpdateOptions& options = {});
 
-/// out[i] = sources[0][offset + i] + sources[1][offset + i] + ..., in that order.
-/// Errors: InvalidArgument without sources.
-template <class T>
-void sum_gradients(std::span<const T* const> sources, std::size_t offset, std::span<T> out);
-
 /// Elements that share a partial sum in `block_square_sums`.
 inline constexpr std::size_t kSquareSumBlock = 4096;
 /// Blocks that cover `size` elements.
@@ -78,9 +73,5 @@ double sum_of_squares(std::span<const T* const> sources, std::size_t begin, std:
 double global_norm_clip_scale(double norm, double clip_norm);
 /// Keras's clipnorm of one variable as a factor: clip_norm / max(norm, clip_norm).
 double norm_clip_scale(double norm, double clip_norm);
-
-/// average = momentum * average + (1 - momentum) * param: Keras's use_ema (momentum 0 at first).
-template <class T>
-void moving_average(double momentum, std::span<T> average, std::span<const T> param);
 
 }  // namespace cohort::update_rules

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/cpu.h"
 #include "cohort/base/error.h"
-#include "cohort/update_rules/internal/kernels.h"
 
 namespace cohort::update_rules {
 namespace {
@@ -69,11 +69,12 @@ const std::vector<Rule>& every_rule() {
 class Update : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    const auto isa = static_cast<internal::Isa>(GetParam());
-    if (isa > internal::best_isa()) GTEST_SKIP() << "this processor lacks the instruction set";
-    internal::use_isa(isa);
+    const auto isa = static_cast<cohort::internal::Isa>(GetParam());
+    if (isa > cohort::internal::best_isa())
+      GTEST_SKIP() << "this processor lacks the instruction set";
+    cohort::internal::use_isa(isa);
   }
-  void TearDown() override { internal::use_isa(internal::best_isa()); }
+  void TearDown() override { cohort::internal::use_isa(cohort::internal::best_isa()); }
 };
 
 template <class T>
@@ -117,11 +118,7 @@ TEST_P(Update, SourcesAddInTheirOrder) {
              c = random_values<float>(kSize, 3);
   std::vector<float> expected(kSize);
   for (std::size_t i = 0; i < kSize; ++i) expected[i] = (a[i] + b[i]) + c[i];
-  std::vector<float> sum(kSize - 7);
   const float* sources[] = {a.data(), b.data(), c.data()};
-  sum_gradients<float>(sources, 7, sum);
-  EXPECT_EQ(std::memcmp(sum.data(), expected.data() + 7, sum.size() * sizeof(float)), 0);
-
   State<float> fused(kSize), stepwise(kSize);
   fused_update<float>(AdamStep{}, fused.target(), sources, 0, kSize);
   const float* summed[] = {expected.data()};
@@ -185,23 +182,16 @@ TEST_P(Update, SquareSumsAreTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(sum_of_squares<float>(sources, 5, 5), 0);
 }
 
-TEST_P(Update, MovingAverage) {
-  std::vector<double> average(37, 1);
-  const std::vector<double> param(37, 3);
-  moving_average<double>(0.75, average, param);
-  for (double v : average) EXPECT_DOUBLE_EQ(v, 1.5);
-}
-
 INSTANTIATE_TEST_SUITE_P(Isa, Update, testing::Values(0, 1, 2));
 
 TEST(UpdateIsas, AgreeWithinRounding) {
   const auto g = random_values<float>(5000, 9);
   const float* sources[] = {g.data()};
   for (const Rule& rule : every_rule()) {
-    internal::use_isa(internal::Isa::kBase);
+    cohort::internal::use_isa(cohort::internal::Isa::kBase);
     State<float> base(5000);
     fused_update<float>(rule, base.target(), sources, 0, 5000);
-    internal::use_isa(internal::best_isa());
+    cohort::internal::use_isa(cohort::internal::best_isa());
     State<float> best(5000);
     fused_update<float>(rule, best.target(), sources, 0, 5000);
     for (std::size_t i = 0; i < 5000; ++i) {
@@ -236,7 +226,7 @@ TEST(UpdateArguments, AreChecked) {
   EXPECT_THROW(update<float>(SgdStep{}, p, {}, short_gradient), InvalidArgument);
   EXPECT_THROW(update<float>(MomentumStep{}, p, {short_slot}, g), InvalidArgument);
   EXPECT_THROW(update<float>(MomentumStep{}, p, {}, g), InvalidArgument);
-  EXPECT_THROW(sum_gradients<float>({}, 0, p), InvalidArgument);
+  EXPECT_THROW(sum_of_squares<float>({}, 0, 4), InvalidArgument);
 }
 
 TEST(ClipScale, FollowsKeras) {

@@ -38,7 +38,7 @@ namespace avx512 {
 extern const ReduceKernels kReduceKernels;
 }
 
-/// Of the instruction set that the update rules use (COHORT_MAX_ISA lowers it).
+/// Those of current_isa().
 const ReduceKernels& reduce_kernels();
 
 }  // namespace cohort::internal

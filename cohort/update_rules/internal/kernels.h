@@ -49,15 +49,11 @@ struct UpdateCall {
 template <class T>
 struct KernelsOf {
   void (*update)(const UpdateCall<T>& call);
-  void (*sum)(const T* const* sources, std::size_t count, std::size_t offset, std::size_t n,
-              T* out);
   /// Sum of squares over [begin, end), at most one block long.
   double (*squares)(const T* const* sources, std::size_t count, std::size_t begin, std::size_t end);
-  void (*moving_average)(double momentum, T* average, const T* param, std::size_t n);
 };
 
 struct Kernels {
-  const char* name;
   KernelsOf<float> of_float;
   KernelsOf<double> of_double;
 };
@@ -72,16 +68,7 @@ namespace avx512 {
 extern const Kernels kKernels;
 }
 
-enum class Isa { kBase = 0, kAvx2 = 1, kAvx512 = 2 };
-
-/// The best set that this processor and build have, at most COHORT_MAX_ISA (avx512, avx2, base).
+/// Those of cohort::internal::current_isa().
 const Kernels& kernels();
-/// The set that `kernels()` is of, for neighbours with kernels of their own.
-Isa current_isa();
-/// The best of this processor and build, whatever the environment says.
-Isa best_isa();
-/// Makes `kernels()` return this set, for tests.
-/// Errors: InvalidArgument if the processor or the build lacks it.
-void use_isa(Isa isa);
 
 }  // namespace cohort::update_rules::internal

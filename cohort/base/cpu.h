@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which vector instructions the library's kernels use: one choice for the process.
+#pragma once
+
+namespace cohort::internal {
+
+/// Sets that kernels are compiled for; each has all before it. (x86-64 levels 1, 3 and 4.)
+enum class Isa { kBase = 0, kAvx2 = 1, kAvx512 = 2 };
+
+/// The best of this processor and build, whatever the environment says.
+Isa best_isa();
+
+/// The one to use: the best, at most COHORT_MAX_ISA (avx512, avx2, base).
+/// Cost: one load. Threads: thread-safe.
+Isa current_isa();
+
+/// Makes current_isa() return this one, for tests.
+/// Errors: InvalidArgument if the processor or the build lacks it.
+void use_isa(Isa isa);
+
+}  // namespace cohort::internal
