@@ -43,17 +43,14 @@ Numbers expected_updates(const Formula& formula, double global_clip = INFINITY) 
   return all;
 }
 
-// Formulas and counts on one replica and two, under both schedules.
+// Formulas and counts in all worlds.
 void check_updates(const std::function<Optimizer()>& make, const Numbers& want) {
-  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
-    for (const int replicas : {1, 2}) {
-      World world(replicas, schedule);
-      const Optimizer optimizer = make();
-      world.train(optimizer);
-      for (int r = 0; r < replicas; ++r) expect_close(world.weights(r), want);
-      EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), kSteps / kEvery);
-      EXPECT_EQ(optimizer.variables()[0].value().item<int64_t>(), kSteps);
-    }
+  for (const auto& world : all_worlds()) {
+    const Optimizer optimizer = make();
+    world->train(optimizer);
+    for (int r = 0; r < world->group.size(); ++r) expect_close(world->weights(r), want);
+    EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), kSteps / kEvery);
+    EXPECT_EQ(optimizer.variables()[0].value().item<int64_t>(), kSteps);
   }
 }
 

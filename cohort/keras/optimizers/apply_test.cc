@@ -7,6 +7,19 @@
 namespace cohort::keras {
 namespace {
 
+struct OwnMomentum : OptimizerBase {
+  OwnMomentum() : OptimizerBase(0.1, "own") {}
+  void on_build(std::span<const Variable> variables) override {
+    for (const Variable& v : variables) momentum.push_back(add_slot(v, "momentum"));
+  }
+  void update(const Variable& variable, const Gradient& gradient) override {
+    const Variable& m = momentum[index_of(variable)];
+    m.assign(m.value() * 0.9 - gradient.dense() * learning_rate());
+    variable.assign_add(m.value());
+  }
+  std::vector<Variable> momentum;
+};
+
 TEST(Apply, NoneGradientsStayAndAllNoneIsAnError) {
   World world(1);
   const Optimizer optimizer = SGD({.learning_rate = 1.0});
@@ -107,9 +120,41 @@ TEST(Apply, SkippedAggregationPartsTheSlots) {
   }
 }
 
+// TF: not aggregating and clipping are NotImplementedError; clipping works here.
+TEST(Apply, ReplicasThatShareOneCopyCannotPart) {
+  World world(2, UpdateSchedule::kSharded, kFloat64, ParameterPlacement::kCentral);
+  for (const Optimizer& optimizer :
+       {Optimizer(SGD()), Optimizer(Adam()), Optimizer(std::make_shared<OwnMomentum>())}) {
+    try {
+      world.train(optimizer, 1, {.skip_gradients_aggregation = true});
+      FAIL() << "nothing was thrown";
+    } catch (const Unimplemented& e) {
+      const std::string text = e.what();
+      EXPECT_NE(text.find("skip_gradients_aggregation for \"layer/a\""), std::string::npos);
+      EXPECT_NE(text.find("use MirroredStrategy"), std::string::npos) << text;
+    }
+  }
+  World alone(1, UpdateSchedule::kSharded, kFloat64, ParameterPlacement::kCentral);
+  alone.train(Adam(), 1, {.skip_gradients_aggregation = true});
+}
+
+TEST(Apply, UpdatesOfASharedCopyChangeEveryReplicasVersion) {
+  World world(2, UpdateSchedule::kSharded, kFloat64, ParameterPlacement::kCentral);
+  std::vector<uint64_t> before;
+  for (int r = 0; r < 2; ++r) {
+    before.push_back(world.variables[0].impl().component(r).tensor._version());
+  }
+  world.train(SGD(), 1);
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_GT(world.variables[0].impl().component(r).tensor._version(),
+              before[static_cast<std::size_t>(r)]);
+  }
+}
+
 TEST(Apply, ConstraintsHoldAfterTheUpdate) {
-  for (const int replicas : {1, 2}) {
-    World world(replicas);
+  for (const auto& one : all_worlds()) {
+    World& world = *one;
+    const int replicas = world.group.size();
     const VariableCreatorScope scope(world.creator);
     const Variable bounded(
         ones({3}, kFloat64),
@@ -153,19 +198,6 @@ TEST(Variables, ListIterationsAndSlots) {
   EXPECT_EQ(copy.weights(), world.weights());
   EXPECT_THROW(state[1].local_tensor(), FailedPrecondition);
 }
-
-struct OwnMomentum : OptimizerBase {
-  OwnMomentum() : OptimizerBase(0.1, "own") {}
-  void on_build(std::span<const Variable> variables) override {
-    for (const Variable& v : variables) momentum.push_back(add_slot(v, "momentum"));
-  }
-  void update(const Variable& variable, const Gradient& gradient) override {
-    const Variable& m = momentum[index_of(variable)];
-    m.assign(m.value() * 0.9 - gradient.dense() * learning_rate());
-    variable.assign_add(m.value());
-  }
-  std::vector<Variable> momentum;
-};
 
 TEST(OwnRule, UpdatesEachComponentWithTheSum) {
   check([] { return Optimizer(std::make_shared<OwnMomentum>()); },

@@ -213,8 +213,11 @@ TEST(Schedule, BothGiveTheSameBitsInFloat32) {
            [] { return Adamax({.gradient_accumulation_steps = 2}); }, [] { return Ftrl(); }}) {
     World sharded(2, UpdateSchedule::kSharded, kFloat32);
     World pull(2, UpdateSchedule::kPull, kFloat32);
+    World central(2, UpdateSchedule::kPull, kFloat32, ParameterPlacement::kCentral);
     sharded.train(make());
     pull.train(make());
+    central.train(make());
+    EXPECT_EQ(central.weights(0), pull.weights(0));
     EXPECT_EQ(sharded.weights(0), pull.weights(0));
     EXPECT_EQ(sharded.weights(1), pull.weights(0));
     EXPECT_EQ(pull.weights(1), pull.weights(0));

@@ -22,6 +22,7 @@ namespace cohort::keras {
 
 using cohort::internal::LocalVariables;
 using cohort::internal::LocalVariablesOptions;
+using cohort::internal::ParameterPlacement;
 using cohort::internal::ReplicaGroup;
 using cohort::internal::UpdateSchedule;
 using cohort::internal::VariableCreatorScope;
@@ -32,12 +33,14 @@ inline constexpr int kSteps = 20;
 /// Replicas with two variables, "a" of 7 and "b" of 3 elements.
 struct World {
   explicit World(int replicas, UpdateSchedule schedule = UpdateSchedule::kSharded,
-                 DType dtype = kFloat64)
+                 DType dtype = kFloat64,
+                 ParameterPlacement placement = ParameterPlacement::kMirrored)
       : group({.replicas = replicas}) {
     LocalVariablesOptions options;
     options.devices.clear();
     for (int r = 0; r < replicas; ++r) options.devices.emplace_back("CPU:" + std::to_string(r));
     options.schedule = schedule;
+    options.placement = placement;
     creator = std::make_shared<LocalVariables>(options);
     const VariableCreatorScope scope(creator);
     variables.emplace_back(start(7).to(dtype), VariableOptions{.name = "layer/a"});
@@ -77,8 +80,7 @@ struct World {
   Numbers weights(int replica = 0) const {
     Numbers all;
     for (const Variable& variable : variables) {
-      const auto part =
-          to_vector<double>(variable.components()[static_cast<std::size_t>(replica)].value());
+      const auto part = to_vector<double>(variable.impl().component(replica).tensor);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -133,18 +135,29 @@ inline void expect_close(const Numbers& got, const Numbers& want, double toleran
   }
 }
 
-/// The formula on one replica and on two, under both schedules, on every copy.
+/// The worlds in which every formula must hold: one replica and two, both schedules, one copy.
+inline std::vector<std::unique_ptr<World>> all_worlds() {
+  using Schedule = UpdateSchedule;
+  std::vector<std::unique_ptr<World>> worlds;
+  for (const int replicas : {1, 2}) {
+    for (const Schedule schedule : {Schedule::kSharded, Schedule::kPull}) {
+      worlds.push_back(std::make_unique<World>(replicas, schedule));
+    }
+    worlds.push_back(
+        std::make_unique<World>(replicas, Schedule::kPull, kFloat64, ParameterPlacement::kCentral));
+  }
+  return worlds;
+}
+
+/// The formula in all worlds, on every replica's copy.
 inline void check(const std::function<Optimizer()>& make, const Numbers& want,
                   double tolerance = 1e-12) {
-  for (const UpdateSchedule schedule : {UpdateSchedule::kSharded, UpdateSchedule::kPull}) {
-    for (const int replicas : {1, 2}) {
-      SCOPED_TRACE(replicas);
-      World world(replicas, schedule);
-      const Optimizer optimizer = make();
-      world.train(optimizer);
-      for (int r = 0; r < replicas; ++r) expect_close(world.weights(r), want, tolerance);
-      EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), kSteps);
-    }
+  for (const auto& world : all_worlds()) {
+    const Optimizer optimizer = make();
+    SCOPED_TRACE(optimizer.name());
+    world->train(optimizer);
+    for (int r = 0; r < world->group.size(); ++r) expect_close(world->weights(r), want, tolerance);
+    EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), kSteps);
   }
 }
 
