@@ -219,6 +219,7 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
     if (fit.interrupted || train.ran_out() || model_.stop_training_) break;
   }
   progress->close();
+  compiled_->options.optimizer.finalize_variable_values();
   fit.callbacks.call(&keras::CallbackBase::on_train_end);
   history->history.interrupted = fit.interrupted;
   if (fit.interrupted) COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");

@@ -55,7 +55,7 @@ void check_updates(const std::function<Optimizer()>& make, const Numbers& want) 
 }
 
 struct SlowDescent : OptimizerBase {
-  SlowDescent() : OptimizerBase(0.1, "slow", kEvery) {}
+  SlowDescent() : OptimizerBase(0.1, "slow", {.gradient_accumulation_steps = kEvery}) {}
   void update(const Variable& variable, const Gradient& gradient) override {
     variable.assign_sub(gradient.dense() * (learning_rate() / static_cast<double>(step() + 1)));
   }
@@ -182,6 +182,46 @@ TEST(Accumulation, SumsAreVariables) {
   EXPECT_EQ(optimizer.variables()[1].value().abs().sum().item<double>(), 0);
   optimizer.iterations().assign(10);
   EXPECT_EQ(optimizer.variables()[0].value().item<int64_t>(), 10 * kEvery);
+}
+
+// Keras's formula, over updates: the first average is the variable.
+Numbers expected_averages(int every, Numbers* weights) {
+  Numbers averages;
+  for (const int64_t n : {7, 3}) {
+    for (int64_t i = 0; i < n; ++i) {
+      double w = (static_cast<double>(i) - 2.5) * 0.3, mean = 0;
+      for (int t = 0; t < kSteps; ++t) {
+        w -= 0.1 * World::gradient(t, i);
+        const double momentum = t == 0 ? 0 : 0.8;
+        mean = momentum * mean + (1 - momentum) * w;
+        if (every > 0 && (t + 1) % every == 0) w = mean;
+      }
+      averages.push_back(mean);
+      weights->push_back(w);
+    }
+  }
+  return averages;
+}
+
+TEST(MovingAverages, FollowKeras) {
+  for (const int every : {0, 3}) {
+    Numbers weights;
+    const Numbers averages = expected_averages(every, &weights);
+    for (const auto& world : all_worlds()) {
+      SGDOptions options{.learning_rate = 0.1, .use_ema = true, .ema_momentum = 0.8};
+      if (every > 0) options.ema_overwrite_frequency = every;
+      const Optimizer optimizer = SGD(options);
+      world->train(optimizer);
+      const int replicas = world->group.size();
+      for (int r = 0; r < replicas; ++r) expect_close(world->weights(r), weights);
+      EXPECT_EQ(optimizer.variables()[1].name(), "sgd/layer_a_average");
+      EXPECT_NEAR(optimizer.variables()[1].value()[2].item<double>(), averages[2], 1e-12);
+      optimizer.finalize_variable_values();
+      for (int r = 0; r < replicas; ++r) expect_close(world->weights(r), averages);
+    }
+  }
+  EXPECT_THROW(Adam({.use_ema = true, .ema_momentum = 1.5}), InvalidArgument);
+  EXPECT_THROW(Adam({.use_ema = true, .ema_overwrite_frequency = 0}), InvalidArgument);
 }
 
 TEST(Accumulation, GradientsOfTheCallersAreNotTouched) {

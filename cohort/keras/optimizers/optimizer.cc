@@ -36,14 +36,19 @@ std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current
 }  // namespace
 
 OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
-                             int gradient_accumulation_steps)
+                             const OptimizerOptions& options)
     : name_(std::move(name)),
       rate_(std::move(learning_rate)),
       constant_rate_(rate_.is_schedule() ? 0 : rate_(0)),
-      accumulation_steps_(gradient_accumulation_steps) {
-  COHORT_CHECK_ARG(accumulation_steps_ > 0, "[", name_,
+      options_(options) {
+  COHORT_CHECK_ARG(options.gradient_accumulation_steps > 0, "[", name_,
                    "] expected gradient_accumulation_steps of 1 or more, got ",
-                   accumulation_steps_);
+                   options.gradient_accumulation_steps);
+  COHORT_CHECK_ARG(options.ema_momentum >= 0 && options.ema_momentum <= 1, "[", name_,
+                   "] expected ema_momentum in [0, 1], got ", options.ema_momentum);
+  COHORT_CHECK_ARG(options.ema_overwrite_frequency.value_or(1) > 0, "[", name_,
+                   "] expected ema_overwrite_frequency of 1 or more, got ",
+                   options.ema_overwrite_frequency.value_or(1));
 }
 
 OptimizerBase::~OptimizerBase() = default;
@@ -68,6 +73,7 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   const auto& arena = trained_.front().impl().arena();
   shares_parameters_ = replicas_ > 1 && arena != nullptr && arena->shares_parameters();
   make_counters();
+  make_kept();
   slots_.clear();
   on_build(trained_);
   built_.store(true, std::memory_order_release);
@@ -81,24 +87,33 @@ void OptimizerBase::make_counters() {
   if (shares_parameters_) options.synchronization = Synchronization::kOnRead;
   calls_ = make_beside(trained_.front(), zeros({}, kInt64), options);
   iterations_ = calls_;
-  if (accumulation_steps_ == 1) return;
-  const int64_t steps = accumulation_steps_;
+  const int64_t steps = options_.gradient_accumulation_steps;
+  if (steps == 1) return;
   iterations_ = internal::state_variable(
       calls_, {.name = name_ + "/iterations", .dtype = kInt64},
       {.read = [calls = calls_, steps] { return calls.value().floor_divide(steps); },
        .write = [calls = calls_, steps](const Tensor& x) { calls.assign(x * steps); },
        .in_replicas = true});
-  accumulator_ = std::make_shared<cohort::internal::GradientAccumulator>(trained_, replicas_);
-  accumulated_.clear();
-  for (std::size_t v = 0; v < trained_.size(); ++v) {
-    const auto sums = accumulator_;
-    accumulated_.push_back(
-        internal::state_variable(trained_[v],
-                                 {.name = state_name(trained_[v], "gradient_accumulator"),
-                                  .shape = trained_[v].shape(),
-                                  .dtype = trained_[v].dtype()},
-                                 {.read = [sums, v] { return sums->value(v); },
-                                  .write = [sums, v](const Tensor& x) { sums->assign(v, x); }}));
+}
+
+void OptimizerBase::make_kept() {
+  averages_.clear();
+  kept_.clear();
+  if (options_.gradient_accumulation_steps > 1) {
+    accumulator_ = std::make_shared<cohort::internal::GradientAccumulator>(trained_, replicas_);
+  }
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const Variable& v = trained_[i];
+    if (options_.use_ema) {
+      averages_.push_back(make_beside(v, zeros(v.shape(), v.dtype()),
+                                      {.name = state_name(v, "average"), .trainable = false}));
+      kept_.push_back(averages_.back());
+    }
+    if (accumulator_ == nullptr) continue;
+    kept_.push_back(internal::state_variable(
+        v, {.name = state_name(v, "gradient_accumulator"), .shape = v.shape(), .dtype = v.dtype()},
+        {.read = [sums = accumulator_, i] { return sums->value(i); },
+         .write = [sums = accumulator_, i](const Tensor& x) { sums->assign(i, x); }}));
   }
 }
 
@@ -151,11 +166,12 @@ bool OptimizerBase::accumulate(const Gradients& gradients) {
   for (const GradientAndVariable& pair : gradients) {
     if (pair.gradient.has_value()) index_of(pair.variable);  // what can throw, throws here
   }
-  if (accumulator_->forget_after_failure()) calls() -= calls() % accumulation_steps_;
+  if (accumulator_->forget_after_failure())
+    calls() -= calls() % options_.gradient_accumulation_steps;
   for (const GradientAndVariable& pair : gradients) {
     if (pair.gradient.has_value()) accumulator_->add(index_of(pair.variable), pair.gradient);
   }
-  return (calls() + 1) % accumulation_steps_ == 0;
+  return (calls() + 1) % options_.gradient_accumulation_steps == 0;
 }
 
 void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptions& options) {
@@ -174,8 +190,9 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   if (accumulator_ == nullptr) {
     apply(gradients, options);
   } else if ((updates = accumulate(gradients))) {
-    apply(accumulator_->take(accumulation_steps_), options);
+    apply(accumulator_->take(options_.gradient_accumulation_steps), options);
   }
+  if (updates && options_.use_ema) average();
   // Equal on all replicas, each counts its own copy: no merge point.
   ++calls();
   if (updates && !constrained_.empty()) constrain();
@@ -229,22 +246,51 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
   }
 }
 
-void OptimizerBase::constrain() {
-  if (!shares_parameters_) {
-    for (const std::size_t i : constrained_) {
-      Tensor& own = components_[i][this_replica()].impl().local_component().tensor;
-      own.copy_(trained_[i].impl().description().constraint(own));
-    }
-    return;
-  }
+template <class Work>
+void OptimizerBase::on_own_copies(const Work& work) {
+  if (!shares_parameters_) return work(static_cast<int>(this_replica()));
   static const char tag = 0;
   cohort::internal::current_replica_group()->merge(&tag, this, [&](std::span<const void* const>) {
-    for (const std::size_t i : constrained_) {
-      const Variable& whole = components_[i][0];
-      whole.assign(trained_[i].impl().description().constraint(whole.value()));
-    }
+    work(0);
     return std::shared_ptr<void>();
   });
+}
+
+void OptimizerBase::average() {
+  // The first average is the variable itself.
+  const double momentum = step() == 0 ? 0 : options_.ema_momentum;
+  const auto& every = options_.ema_overwrite_frequency;
+  const bool overwrites = every && (step() + 1) % *every == 0;
+  on_own_copies([&](int replica) {
+    for (std::size_t i = 0; i < averages_.size(); ++i) {
+      Tensor& mean = averages_[i].impl().component(replica).tensor;
+      const Variable& variable = components_[i][static_cast<std::size_t>(replica)];
+      mean.mul_(momentum).add_(variable.value(), 1 - momentum);
+      if (overwrites) variable.assign(mean);
+    }
+  });
+}
+
+void OptimizerBase::constrain() {
+  on_own_copies([&](int replica) {
+    for (const std::size_t i : constrained_) {
+      const Variable& variable = components_[i][static_cast<std::size_t>(replica)];
+      variable.assign(trained_[i].impl().description().constraint(variable.value()));
+    }
+  });
+}
+
+void OptimizerBase::finalize_variable_values() const {
+  COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
+                     "[optimizer.finalize_variable_values] expected cross-replica context, got a "
+                     "replica");
+  if (averages_.empty() || step() == 0) return;  // nothing to be put anywhere
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    // Each copy its own average: replicas that apply their own gradients differ.
+    for (int r = 0; r < static_cast<int>(components_[i].size()); ++r) {
+      components_[i][static_cast<std::size_t>(r)].assign(averages_[i].impl().component(r).tensor);
+    }
+  }
 }
 
 void OptimizerBase::on_build(std::span<const Variable>) {}
@@ -276,7 +322,7 @@ void OptimizerBase::set_learning_rate(double rate) {
 std::vector<Variable> OptimizerBase::variables() const {
   if (!built()) return {};
   std::vector<Variable> all = slot_variables();
-  all.insert(all.begin(), accumulated_.begin(), accumulated_.end());
+  all.insert(all.begin(), kept_.begin(), kept_.end());
   all.insert(all.begin(), calls_);
   return all;
 }

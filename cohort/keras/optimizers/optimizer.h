@@ -14,6 +14,7 @@
 #include <atomic>
 #include <concepts>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -36,13 +37,21 @@ struct ApplyOptions {
   bool skip_gradients_aggregation = false;
 };
 
+/// What every optimizer can do around its rule, as Keras 3 defines it.
+struct OptimizerOptions {
+  int gradient_accumulation_steps = 1;  ///< So many calls of apply_gradients are one update.
+  bool use_ema = false;                 ///< Keep moving averages of the variables, over updates.
+  double ema_momentum = 0.99;
+  /// Put the averages into the variables after every so many updates; see finalize_variable_values.
+  std::optional<int> ema_overwrite_frequency = {};
+};
+
 /// Derive to write an own rule. Threads: apply_gradients() runs on all replicas' threads at once.
 class OptimizerBase {
  public:
-  /// gradient_accumulation_steps: every so many calls of apply_gradients are one update, with the
-  /// mean of their gradients. Errors: InvalidArgument below 1.
+  /// Errors: InvalidArgument for numbers of steps below 1, or a momentum outside [0, 1].
   explicit OptimizerBase(LearningRate learning_rate = 0.001, std::string name = "optimizer",
-                         int gradient_accumulation_steps = 1);
+                         const OptimizerOptions& options = {});
   virtual ~OptimizerBase();
   OptimizerBase(const OptimizerBase&) = delete;
   OptimizerBase& operator=(const OptimizerBase&) = delete;
@@ -56,6 +65,7 @@ class OptimizerBase {
   void build(std::span<const Variable> variables);
   bool built() const { return built_.load(std::memory_order_acquire); }
   void apply_gradients(const Gradients& gradients, const ApplyOptions& options);
+  void finalize_variable_values() const;
   const Variable& iterations() const;
   double learning_rate() const;
   void set_learning_rate(double rate);
@@ -78,32 +88,39 @@ class OptimizerBase {
   /// "name/owner_kernel_what": how Keras calls what an optimizer keeps for a variable.
   std::string state_name(const Variable& owner, const std::string& what) const;
   /// The step that is being made: `iterations` before it, from the calling replica's copy.
-  int64_t step() const { return calls() / accumulation_steps_; }
+  int64_t step() const { return calls() / options_.gradient_accumulation_steps; }
   int replicas() const { return replicas_; }
 
  private:
   void ensure_built(const Gradients& gradients);
   void check_gradients(const Gradients& gradients);
   void make_counters();
+  void make_kept();
   /// The calling replica's count of calls.
   int64_t& calls() const;
   bool accumulate(const Gradients& gradients);
   void apply_to_shared(const std::vector<Tensor>& sums);
   std::vector<Tensor> sum_over_replicas(std::span<const void* const> arguments) const;
+  void average();
   void constrain();
+  /// Calls work(replica) where that replica's copies may be written: on its thread, or once with
+  /// all replicas waiting (a merge point) where they share one copy.
+  template <class Work>
+  void on_own_copies(const Work& work);
 
   const std::string name_;
   const LearningRate rate_;
   std::atomic<double> constant_rate_;
   std::atomic<bool> built_{false};
   std::atomic<bool> warned_{false};
-  const int accumulation_steps_;
+  const OptimizerOptions options_;
   int replicas_ = 1;
   bool shares_parameters_ = false;  // one copy for all replicas
   Variable calls_;
   Variable iterations_;  // calls_, unless several calls are one update
   std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;
-  std::vector<Variable> accumulated_;
+  std::vector<Variable> averages_;
+  std::vector<Variable> kept_;  // averages and sums, as Keras lists them
   std::vector<Variable> trained_;
   std::vector<std::vector<Variable>> components_;  // [variable][replica]
   std::vector<Variable> slots_;
@@ -148,8 +165,12 @@ class Optimizer {
   double learning_rate() const { return base().learning_rate(); }
   /// While replicas are at rest. Errors: FailedPrecondition for a schedule.
   void set_learning_rate(double rate) const { base().set_learning_rate(rate); }
-  /// The count of calls, with accumulation the sums ("..._gradient_accumulator"), then the slots,
-  /// e.g. "adam/dense_kernel_momentum". Sums and slots are read and assigned cross-replica only.
+  /// With use_ema: puts the moving averages into the variables; else nothing. fit() ends with it.
+  /// Cross-replica.
+  void finalize_variable_values() const { base().finalize_variable_values(); }
+  /// The count of calls, moving averages, accumulated sums ("..._gradient_accumulator"), then
+  /// slots, e.g. "adam/dense_kernel_momentum". Sums and slots are read and assigned cross-replica
+  /// only.
   std::vector<Variable> variables() const { return base().variables(); }
   const std::string& name() const { return base().name(); }
   /// Errors: FailedPrecondition for an empty handle.

@@ -17,6 +17,9 @@ namespace cohort::keras {
 //   weight_decay     w -= w * weight_decay * learning rate before the rule;
 //   exclude_from_weight_decay   not for variables whose name holds one of these;
 //   clipnorm, clipvalue, global_clipnorm   at most one: of the gradient summed over replicas;
+//   use_ema              keep moving averages of the variables, over updates; fit() ends with them
+//                        in the variables, and after every ema_overwrite_frequency updates they
+//                        are put there;
 //   gradient_accumulation_steps   so many calls of apply_gradients are one update, with the mean of
 //                        their gradients. Replicas communicate at the last of them only.
 
@@ -29,6 +32,9 @@ struct SGDOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -50,6 +56,9 @@ struct AdamOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -76,6 +85,9 @@ struct RMSpropOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -94,6 +106,9 @@ struct AdagradOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -112,6 +127,9 @@ struct AdadeltaOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -131,6 +149,9 @@ struct AdamaxOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -150,6 +171,9 @@ struct NadamOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -172,6 +196,9 @@ struct FtrlOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };
@@ -191,6 +218,9 @@ struct LionOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
   std::string name = {};
 };

@@ -21,7 +21,7 @@ struct CommonOptions {
   std::optional<double> clipvalue = {};
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
-  int gradient_accumulation_steps = 1;
+  OptimizerOptions optimizer = {};
 };
 
 struct SlotSpec {
