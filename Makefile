@@ -7,6 +7,7 @@ PREFIX ?= /usr/local
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 STRATEGY_BENCH_ARGS ?=
+TORCH_MODULE_BENCH_ARGS ?=
 LINT_ARGS ?=
 
 # Configures a preset in silence, and builds its targets ($(2)).
@@ -48,6 +49,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/step_bench $(BENCH_ARGS)
 	$(call say,measuring what a strategy adds)
 	@$(BUILD)/release/benchmarks/strategy_bench $(STRATEGY_BENCH_ARGS)
+	$(call say,measuring a module of LibTorch)
+	@$(BUILD)/release/benchmarks/torch_module_bench $(TORCH_MODULE_BENCH_ARGS)
 
 bench-peers: ## set up the Python environments of the peers that make bench compares with
 	@tools/setup bench
