@@ -5,8 +5,13 @@
 
 #include "cohort/base/error.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/data/auto_shard.h"
 #include "cohort/data/catalog.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/example.h"
+#include "cohort/data/example_parser.h"
+#include "cohort/data/npy.h"
+#include "cohort/data/tf_record.h"
 #include "cohort/gradients/gradient_tape.h"
 #include "cohort/gradients/leaf_gradients.h"
 #include "cohort/keras/keras.h"

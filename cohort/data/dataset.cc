@@ -118,6 +118,10 @@ Dataset Dataset::fixed_length_records(std::vector<std::string> files, int64_t re
   return Dataset(internal::make_fixed_length_node(std::move(files), record_bytes, options));
 }
 
+Dataset Dataset::csv(std::vector<std::string> files, CsvOptions options) {
+  return Dataset(internal::make_csv_node(std::move(files), options));
+}
+
 Dataset Dataset::list_files(const std::string& pattern, ListFilesOptions options) {
   return Dataset(internal::make_list_files_node(pattern, options));
 }

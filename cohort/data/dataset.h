@@ -107,6 +107,11 @@ class Dataset {
   /// Records of `record_bytes` bytes each, as strings. Errors: as tf_records.
   static Dataset fixed_length_records(std::vector<std::string> files, int64_t record_bytes,
                                       FixedLengthOptions options = {});
+  /// The records of CSV files: a component for each column, with names if the columns have them.
+  /// Errors: InvalidArgument at once for options that do not fit; next() throws DataLoss that names
+  /// file and byte for a record with another number of fields or a field of another type, and goes
+  /// on with the next record.
+  static Dataset csv(std::vector<std::string> files, CsvOptions options);
   /// The names of the files that match, with *, ? and [...]; they are looked up now.
   /// Order: shuffled unless the options say otherwise; workers that share files need one seed.
   /// Errors: InvalidArgument if there are none.

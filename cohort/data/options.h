@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/data/element_spec.h"
@@ -44,6 +45,28 @@ struct FileOptions {
 struct FixedLengthOptions {
   int64_t header_bytes = 0;  ///< Left out at the start of every file.
   int64_t footer_bytes = 0;  ///< Left out at its end.
+  FileOptions file = {};
+};
+
+enum class CsvType { kString, kFloat32, kFloat64, kInt32, kInt64 };
+
+struct CsvColumn {
+  CsvType type = CsvType::kFloat32;
+  std::string name = {};
+  /// For fields that are empty or the na_value, as they would stand in the file; without: an error.
+  std::optional<std::string> default_value = {};
+};
+
+struct CsvOptions {
+  std::vector<CsvColumn> columns;
+  /// The first record of every file has names: named columns are found by them, unnamed ones by
+  /// their place, and the record is left out.
+  bool header = false;
+  /// Places of the columns in the file; without: the first ones, and there are no others.
+  std::vector<int64_t> select_columns = {};
+  char delimiter = ',';
+  bool quotes = true;  ///< Fields may stand in "..." with delimiters, line ends and "" for one ".
+  std::string na_value = {};
   FileOptions file = {};
 };
 

@@ -56,6 +56,7 @@ NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& 
 NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options);
 NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_bytes,
                                const FixedLengthOptions& options);
+NodePtr make_csv_node(std::vector<std::string> files, const CsvOptions& options);
 NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions& options);
 
 }  // namespace cohort::internal

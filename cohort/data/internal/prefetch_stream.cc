@@ -41,20 +41,24 @@ class PrefetchStream final : public ElementStream {
   }
 
   void save(StateWriter& out) override {
-    std::unique_lock lock(mutex_);
-    ++pauses_;
-    filled_.wait(lock, [&] { return !reading_; });
-    // The thread stays out of input_ while it is paused.
-    out.put_int(ended_ ? 1 : 0);
-    out.put_int(static_cast<int64_t>(queue_.size()));
-    for (const Item& item : queue_) {
-      out.put_error(item.error);
-      if (!item.error) out.put_element(item.element);
+    {
+      std::unique_lock lock(mutex_);
+      paused_ = true;
+      filled_.wait(lock, [&] { return !reading_; });
     }
-    input_->save(out);
-    --pauses_;
-    lock.unlock();
+    // The thread stays out of input_ and queue_ while it is paused.
+    std::exception_ptr error;
+    try {
+      save_paused(out);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      std::lock_guard lock(mutex_);
+      paused_ = false;
+    }
     emptied_.notify_one();
+    if (error) std::rethrow_exception(error);
   }
   void restore(StateReader& in) override {
     ended_ = in.get_flag();
@@ -73,6 +77,16 @@ class PrefetchStream final : public ElementStream {
     std::exception_ptr error;
   };
 
+  void save_paused(StateWriter& out) {
+    out.put_int(ended_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(queue_.size()));
+    for (const Item& item : queue_) {
+      out.put_error(item.error);
+      if (!item.error) out.put_element(item.element);
+    }
+    input_->save(out);
+  }
+
   void fill(const std::stop_token& stop) {
     while (wait_for_room(stop)) {
       Item item;
@@ -90,7 +104,7 @@ class PrefetchStream final : public ElementStream {
       } else {
         ended_ = true;
       }
-      const bool wake = reader_waits_ || pauses_ > 0;
+      const bool wake = reader_waits_ || paused_;
       lock.unlock();
       if (wake) filled_.notify_one();
       if (!more) return;
@@ -102,7 +116,7 @@ class PrefetchStream final : public ElementStream {
     std::unique_lock lock(mutex_);
     if (ended_) return false;
     thread_waits_ = true;
-    emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_ && pauses_ == 0; });
+    emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_ && !paused_; });
     thread_waits_ = false;
     if (stop.stop_requested()) return false;
     reading_ = true;
@@ -121,7 +135,7 @@ class PrefetchStream final : public ElementStream {
   bool reading_ = false;
   bool reader_waits_ = false;
   bool thread_waits_ = false;
-  int pauses_ = 0;  ///< Savers that want the thread to rest.
+  bool paused_ = false;  ///< A saver wants the thread to rest.
 
   std::unique_ptr<TaskThread> thread_;  ///< Last: joined before the rest goes.
 };

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The members of a zip archive in memory, stored or deflated.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace cohort::internal {
+
+/// Calls use(name, bytes) for each member in the order of the archive's directory.
+/// Errors: DataLoss that begins with `where` for a damaged archive or a wrong checksum;
+/// Unimplemented for encryption, archives above 4 GB and other compression.
+void for_each_zip_member(std::string_view archive, const std::string& where,
+                         const std::function<void(std::string, std::string_view)>& use);
+
+}  // namespace cohort::internal
