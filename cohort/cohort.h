@@ -19,6 +19,7 @@
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/tensor.h"
+#include "cohort/strategy/context.h"
 #include "cohort/strategy/loss_scaling.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"

@@ -124,6 +124,7 @@ TEST(Update, CallsOncePerComponentWithItsPartOfTheArguments) {
         EXPECT_TRUE(in_cross_replica_context());
         EXPECT_TRUE(get_strategy() == strategy);
         EXPECT_FALSE(get_replica_context());
+        EXPECT_EQ(v.local_tensor().data_ptr(), part.value().data_ptr());
         part.assign(x);
         return std::tuple(part.name(), internal::current_update_replica(), shared,
                           std::get<0>(pair));
@@ -140,6 +141,8 @@ TEST(Update, CallsOncePerComponentWithItsPartOfTheArguments) {
   strategy.extended().update(v, add, Mirrored<Tensor>({scalar(10)}));
   EXPECT_EQ(parts_of(v), (std::vector<float>{12, 14}));
   EXPECT_EQ(internal::current_update_replica(), -1);
+  expect_error<InvalidArgument>({"[variable.local_tensor]", "inside strategy.run", "components()"},
+                                [&] { v.local_tensor(); });
 }
 
 TEST(Update, InAReplicaIsAMergeThatRegroups) {
@@ -269,6 +272,14 @@ TEST(Colocation, TakesVariablesOfTheStrategyOnly) {
   EXPECT_EQ(Variable(scalar(2)).components().size(), 1U);
   const auto plain = get_strategy().extended().colocate_vars_with(outside);
   EXPECT_EQ(Variable(scalar(2)).components().size(), 1U);
+}
+
+TEST(ValueContainer, IsTheWholeOfAComponent) {
+  const auto strategy = two();
+  const auto scope = strategy.scope();
+  const Variable v(scalar(1));
+  EXPECT_TRUE(strategy.extended().value_container(v.components()[1]) == v);
+  EXPECT_TRUE(strategy.extended().value_container(v) == v);
 }
 
 TEST(ReadVar, ReadsCrossReplica) {

@@ -15,14 +15,17 @@
 namespace cohort::internal {
 namespace {
 
+void check_is_cpu(const char* strategy, const Device& device) {
+  if (device.kind() == DeviceKind::kCpu) return;
+  throw Unimplemented(str_cat("[", strategy, "] expected CPU devices, got ", device.short_name(),
+                              ": only CPUs are supported in this version"));
+}
+
 LocalStrategyOptions checked(LocalStrategyOptions options) {
+  if (options.parameter_device) check_is_cpu(options.name, *options.parameter_device);
   for (std::size_t i = 0; i < options.devices.size(); ++i) {
     const Device& device = options.devices[i];
-    if (device.kind() != DeviceKind::kCpu) {
-      throw Unimplemented(str_cat("[", options.name, "] expected CPU devices, got ",
-                                  device.short_name(),
-                                  ": only CPUs are supported in this version"));
-    }
+    check_is_cpu(options.name, device);
     const auto first = std::find(options.devices.begin(), options.devices.end(), device);
     COHORT_CHECK_ARG(static_cast<std::size_t>(first - options.devices.begin()) == i, "[",
                      options.name, "] expected each device once, got ", device.short_name(),
@@ -51,6 +54,15 @@ UpdateSchedule choose_schedule(ReplicaGroup& group) {
   return group.cores_share_cache() ? UpdateSchedule::kSharded : UpdateSchedule::kPull;
 }
 
+bool wants_checked_copies(const LocalStrategyOptions& options) {
+  const char* text = std::getenv("COHORT_CHECK_COPIES");
+  if (text == nullptr || *text == '\0') return options.check_copies;
+  const std::string value = text;
+  COHORT_CHECK_ARG(value == "0" || value == "1",
+                   "[strategy] expected COHORT_CHECK_COPIES to be 0 or 1, got \"", value, "\"");
+  return options.check_copies || value == "1";
+}
+
 }  // namespace
 
 LocalStrategy::LocalStrategy(LocalStrategyOptions options)
@@ -66,9 +78,13 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
   LocalVariablesOptions variables{.devices = options_.devices,
                                   .schedule = UpdateSchedule::kPull,
                                   .cross_device_ops = options_.cross_device_ops,
-                                  .group = &group_};
+                                  .group = &group_,
+                                  .parameter_device = options_.parameter_device};
+  if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
-  variables_ = std::make_shared<LocalVariables>(std::move(variables));
+  const auto made = std::make_shared<LocalVariables>(std::move(variables));
+  variables_ = made;
+  if (group_.size() > 1 && wants_checked_copies(options_)) watched_ = made;
 }
 
 const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
@@ -76,6 +92,11 @@ const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
   static const auto& instance = *new std::shared_ptr<LocalStrategy>(std::make_shared<LocalStrategy>(
       LocalStrategyOptions{.name = "DefaultStrategy", .devices = {"CPU:0"}, .is_default = true}));
   return instance;
+}
+
+std::vector<Device> LocalStrategy::do_parameter_devices() const {
+  if (options_.parameter_device) return {*options_.parameter_device};
+  return options_.devices;
 }
 
 void LocalStrategy::do_run(FunctionRef<void(int)> body) {

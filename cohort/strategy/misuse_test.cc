@@ -3,6 +3,7 @@
 // What users get wrong, and what must not harm them when they do.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "cohort/base/error.h"
@@ -11,6 +12,7 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {

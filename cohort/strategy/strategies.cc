@@ -17,6 +17,15 @@ MirroredStrategy::MirroredStrategy(MirroredOptions options) {
                                      .check_copies = options.check_copies});
 }
 
+CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options) {
+  std::vector<Device>& devices = options.compute_devices;
+  if (devices.empty()) devices = list_devices(DeviceKind::kCpu);
+  const Device central =
+      options.parameter_device.value_or(devices.size() > 1 ? Device("CPU:0") : devices.front());
+  extended_ = std::make_shared<internal::LocalStrategy>(internal::LocalStrategyOptions{
+      .name = "CentralStorageStrategy", .devices = devices, .parameter_device = central});
+}
+
 OneDeviceStrategy::OneDeviceStrategy(const Device& device) {
   extended_ = std::make_shared<internal::LocalStrategy>(
       internal::LocalStrategyOptions{.name = "OneDeviceStrategy", .devices = {device}});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cohort/cross_device_ops/cross_device_ops.h"
@@ -31,6 +32,22 @@ class MirroredStrategy : public Strategy {
   explicit MirroredStrategy(MirroredOptions options = {});
   explicit MirroredStrategy(std::vector<Device> devices)
       : MirroredStrategy(MirroredOptions{.devices = std::move(devices)}) {}
+};
+
+struct CentralStorageOptions {
+  std::vector<Device> compute_devices = {};  ///< Empty: as MirroredOptions::devices.
+  /// Default: CPU:0 with several compute devices, else the only one.
+  std::optional<Device> parameter_device = {};
+};
+
+/// A replica per compute device, and one copy of each variable, which all of them read. Everything
+/// that works under MirroredStrategy works here, and gives the same numbers; updates happen once,
+/// while the replicas meet. Writing a kOnWrite variable without aggregation in a replica is an
+/// InvalidArgument, for there is no own copy.
+/// Errors: as MirroredStrategy. TF: tf.distribute.experimental.CentralStorageStrategy.
+class CentralStorageStrategy : public Strategy {
+ public:
+  explicit CentralStorageStrategy(CentralStorageOptions options = {});
 };
 
 /// Everything on one device; for programs that are to be distributed later.

@@ -167,6 +167,10 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   return Colocation(variable_creator());
 }
 
+Variable StrategyExtended::value_container(const Variable& component) const {
+  return component.impl().container();
+}
+
 bool StrategyExtended::variable_created_in_scope(const Variable& v) const {
   return v.impl().creator() == const_cast<StrategyExtended*>(this)->do_variable_creator().get();
 }

@@ -95,6 +95,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Errors: InvalidArgument unless v was made under this strategy; FailedPrecondition outside of
   /// its scope, but for the default strategy.
   Colocation colocate_vars_with(const Variable& v);
+  /// The variable that a component belongs to; a whole variable itself.
+  Variable value_container(const Variable& component) const;
   /// True if the variable was made under this strategy.
   bool variable_created_in_scope(const Variable& v) const;
   /// What a read gives cross-replica: the reduction of a kOnRead variable, else the first copy.

@@ -265,6 +265,26 @@ TEST(DistributeDataset, SplitsBatchesAndKeepsEmptyReplicas) {
   EXPECT_THROW(strategy.distribute_dataset(Dataset::range(10)), InvalidArgument);
 }
 
+TEST(DistributeDataset, RefusesOptionsThatDoNotFit) {
+  const auto strategy = two();
+  const auto batches = Dataset::range(10).batch(4);
+  const auto refused = [&](const InputOptions& options) {
+    return text_of<InvalidArgument>([&] { strategy.distribute_dataset(batches, options); });
+  };
+  EXPECT_NE(refused({.fetch_to_device = false, .place_dataset_on_device = true}).find("kPerWorker"),
+            std::string::npos);
+  EXPECT_NE(refused({.replication_mode = InputReplicationMode::kPerReplica,
+                     .place_dataset_on_device = true})
+                .find("got fetch_to_device"),
+            std::string::npos);
+  EXPECT_NE(refused({.per_replica_buffer_size = 0}).find("got 0"), std::string::npos);
+  EXPECT_NE(text_of<Unimplemented>([&] {
+              strategy.distribute_dataset(batches,
+                                          {.replication_mode = InputReplicationMode::kPerReplica});
+            }).find("cannot be replicated"),
+            std::string::npos);
+}
+
 TEST(DistributeDataset, TakesTypedMapsBeforeAndAfterTheBatch) {
   const auto strategy = two();
   const auto twice = [](const Tensor& x, const Tensor& y) { return std::tuple(x * 2, y); };

@@ -70,6 +70,10 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
   // An arena of shared parameters has no place for components that go their own ways.
   const bool fits = options_.placement == ParameterPlacement::kMirrored ||
                     d.synchronization == Synchronization::kOnWrite;
+  if (options_.placement == ParameterPlacement::kCentral &&
+      d.synchronization == Synchronization::kOnWrite) {
+    d.devices = {options_.parameter_device.value_or(options_.devices.front())};
+  }
   if (d.trainable && fits) range = place(d.dtype, value.numel());
   return std::make_shared<LocalVariable>(std::move(d), value, std::move(range), shared_from_this());
 }

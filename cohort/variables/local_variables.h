@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "cohort/variables/variable_impl.h"
@@ -34,6 +35,8 @@ struct LocalVariablesOptions {
   /// Whose replicas use the variables: using them in another group's is an error. Null: those of
   /// any group of as many replicas. With one replica the variables are plain: all may read them.
   const ReplicaGroup* group = nullptr;
+  /// kCentral: where the one copy is. Unset: the first replica's device.
+  std::optional<Device> parameter_device = {};
 };
 
 /// Threads: thread-safe; inside a run, creating is a merge point.

@@ -65,6 +65,8 @@ Aggregation Variable::aggregation() const { return impl().description().aggregat
 std::vector<Variable> Variable::components() const { return impl().components(); }
 
 Tensor& Variable::local_tensor() const {
+  const int updated = current_replica() < 0 ? internal::current_update_replica() : -1;
+  if (updated >= 0 && updated < impl().component_count()) return impl().component(updated).tensor;
   COHORT_CHECK_ARG(current_replica() >= 0 || impl().copies() == 1,
                    "[variable.local_tensor] expected to be inside strategy.run for \"", name(),
                    "\", which has ", impl().component_count(),

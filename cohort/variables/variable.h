@@ -121,7 +121,8 @@ class Variable {
 
   /// One variable per local component: "w", "w/replica_1", ...
   std::vector<Variable> components() const;
-  /// The own component's storage. Errors: InvalidArgument outside a replica if there are several.
+  /// The own component's storage; inside StrategyExtended::update that of the component updated.
+  /// Errors: InvalidArgument elsewhere if there are several.
   Tensor& local_tensor() const;
   /// This replica's LibTorch `.grad`; undefined if there is none.
   Tensor grad() const;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct LocalStrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
   bool is_default = false;
   bool check_copies = false;
+  std::optional<Device> parameter_device = {};  ///< Variables are there, not with the replicas.
 };
 
 class LocalStrategy : public StrategyExtended {
@@ -32,6 +34,7 @@ class LocalStrategy : public StrategyExtended {
   const char* do_name() const override { return options_.name; }
   int do_num_replicas() const override { return group_.size(); }
   std::vector<Device> do_devices() const override { return options_.devices; }
+  std::vector<Device> do_parameter_devices() const override;
   bool do_is_default() const override { return options_.is_default; }
   void do_run(FunctionRef<void(int)> body) override;
   CrossDeviceOps& do_cross_device_ops() override { return *ops_; }
@@ -43,6 +46,7 @@ class LocalStrategy : public StrategyExtended {
   ReplicaGroup group_;
   std::shared_ptr<CrossDeviceOps> ops_;
   std::shared_ptr<VariableCreator> variables_;
+  std::shared_ptr<LocalVariables> watched_;  // the same, where runs check the copies
 };
 
 }  // namespace cohort::internal

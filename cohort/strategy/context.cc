@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/context.h"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/mode.h"
+#include "cohort/strategy/strategy_extended.h"
+
+namespace cohort {
+
+struct Context::Captured {
+  const internal::Mode mode = internal::current_mode();
+  const std::shared_ptr<StrategyExtended> owner = internal::current_strategy();
+  internal::ReplicaGroup* const group = internal::enclosing_replica_group();
+  const int replica = current_replica();
+  const int replicas = current_replica_count();
+  const uint64_t run = group != nullptr ? group->run_number() : 0;
+  const at::ThreadLocalState libtorch;
+};
+
+struct Context::Guard::State {
+  explicit State(std::shared_ptr<const Captured> from)
+      : captured(std::move(from)),
+        libtorch(captured->libtorch),
+        replica(captured->group, captured->replica, captured->replicas),
+        mode(captured->mode) {}
+  const std::shared_ptr<const Captured> captured;
+  const at::ThreadLocalStateGuard libtorch;
+  const internal::ReplicaScope replica;
+  const internal::ModeGuard mode;
+};
+
+Context Context::capture() { return Context(std::make_shared<const Captured>()); }
+
+Context::Guard::Guard(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Context::Guard::~Guard() = default;
+
+Context::Guard Context::enter() const {
+  static constexpr const char* kOperation = "[context.enter] ";
+  const StrategyExtended* here = internal::current_mode().strategy;
+  COHORT_CHECK_STATE(here == nullptr || here == captured_->mode.strategy, kOperation,
+                     "expected no other strategy around a context, got ",
+                     here != nullptr ? here->name() : "", "; leave its scope first");
+  const internal::ReplicaGroup* around = internal::enclosing_replica_group();
+  COHORT_CHECK_STATE(around == nullptr || around == captured_->group, kOperation,
+                     "expected to be outside of strategy.run, got a replica of another strategy");
+  COHORT_CHECK_STATE(
+      captured_->group == nullptr || captured_->group->run_number() == captured_->run, kOperation,
+      "expected the run where the context was captured to go on, got it finished; join the thread "
+      "before the function returns");
+  return Guard(std::make_unique<Guard::State>(captured_));
+}
+
+}  // namespace cohort

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Context: takes where a thread is (strategy, replica, LibTorch's modes) to a thread of one's own.
+//
+//   strategy.run([&] {
+//     const Context here = Context::capture();
+//     std::thread helper([&] { const auto guard = here.enter(); get_strategy(); ... });
+//     helper.join();
+//   });
+#pragma once
+
+#include <memory>
+
+namespace cohort {
+
+/// The calling thread's strategy and context, replica id, and LibTorch's thread-local state (grad
+/// mode, autocast). A new thread has none of them. The seed is the process's, and needs no
+/// carrying. Copies share what was captured. Threads: immutable.
+class Context {
+ public:
+  static Context capture();
+
+  class [[nodiscard]] Guard {
+   public:
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    friend class Context;
+    struct State;
+    explicit Guard(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+  };
+
+  /// Makes the calling thread act where capture() was called, until the guard ends. A replica's
+  /// context holds until its run ends, and one thread at a time may act for a replica: the thread
+  /// that captured waits for it.
+  /// Errors: FailedPrecondition inside another strategy, or if the captured run is over.
+  Guard enter() const;
+
+ private:
+  struct Captured;
+  explicit Context(std::shared_ptr<const Captured> captured) : captured_(std::move(captured)) {}
+  std::shared_ptr<const Captured> captured_;
+};
+
+}  // namespace cohort
