@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cohort/base/error.h"
 #include "cohort/data/internal/wire.h"
 
 namespace cohort::internal {
@@ -63,7 +64,16 @@ inline FeatureKind feature_list(std::string_view feature, std::string_view& list
   return kind;
 }
 
-/// Calls sink.reserve(n) before n values that come at once, and sink.add(value) for each.
+/// Floats that lie one after the other, little-endian.
+inline void copy_floats(std::string_view bytes, float* out) {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(out, bytes.data(), bytes.size());
+  } else {
+    for (WireReader packed(bytes); !packed.done();) *out++ = std::bit_cast<float>(packed.fixed32());
+  }
+}
+
+/// Calls sink.add(value) for each value, and sink.add_packed(bytes) for floats that come at once.
 template <class T, class Sink>
 void decode_list(std::string_view list, Sink& sink) {
   WireReader reader(list);
@@ -77,10 +87,10 @@ void decode_list(std::string_view list, Sink& sink) {
         sink.add(std::bit_cast<float>(static_cast<uint32_t>(field.value)));
       }
       if (field.type != WireType::kBytes) continue;
-      sink.reserve(field.bytes.size() / sizeof(float));
-      for (WireReader packed(field.bytes); !packed.done();) {
-        sink.add(std::bit_cast<float>(packed.fixed32()));
+      if (field.bytes.size() % sizeof(float) != 0) {
+        throw DataLoss("expected a list of whole floats, got a part of one");
       }
+      sink.add_packed(field.bytes);
     } else {
       if (field.type == WireType::kVarint) sink.add(static_cast<int64_t>(field.value));
       if (field.type != WireType::kBytes) continue;
@@ -95,10 +105,10 @@ void decode_list(std::string_view list, Sink& sink) {
 template <class T>
 struct VectorSink {
   std::vector<T>& out;
-  void reserve(std::size_t more) {
-    // Growing by what comes next alone would copy everything each time.
-    if (out.capacity() < out.size() + more)
-      out.reserve(std::max(2 * out.size(), out.size() + more));
+  void add_packed(std::string_view bytes) {
+    const std::size_t before = out.size();
+    out.resize(before + bytes.size() / sizeof(float));
+    if (!bytes.empty()) copy_floats(bytes, out.data() + before);
   }
   template <class V>
   void add(const V& value) {
@@ -112,7 +122,11 @@ struct FixedSink {
   T* out;
   int64_t room;
   int64_t count = 0;
-  void reserve(std::size_t) {}
+  void add_packed(std::string_view bytes) {
+    const auto more = static_cast<int64_t>(bytes.size() / sizeof(float));
+    if (count + more <= room && more > 0) copy_floats(bytes, out + count);
+    count += more;
+  }
   template <class V>
   void add(const V& value) {
     if (count < room) out[count] = T(value);
