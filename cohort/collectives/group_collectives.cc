@@ -229,10 +229,7 @@ Tensor all_reduce(ReplicaGroup* group, ReduceOp op, const Tensor& value) {
   return result;
 }
 
-void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
-                       std::span<std::vector<int64_t>> sizes) {
-  static const char tag = 0;
-  const at::NoGradGuard no_grad;
+void check_gatherable(std::span<const CollectiveLeaf> leaves) {
   for (const CollectiveLeaf& leaf : leaves) {
     if (leaf.kind == Kind::kSlices) {
       throw Unimplemented(str_cat(kGather,
@@ -242,6 +239,13 @@ void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const Collec
     COHORT_CHECK_ARG(leaf.kind == Kind::kTensor, kGather,
                      "expected tensors with an axis to join, got ", kind_name(leaf));
   }
+}
+
+void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
+                       std::span<std::vector<int64_t>> sizes) {
+  static const char tag = 0;
+  const at::NoGradGuard no_grad;
+  check_gatherable(leaves);
   const Batch mine{.op = ReduceOp::kSum, .leaves = leaves, .items = {}};
   meet(group, &tag, mine, [&](Batches all) { gather(all, mine, axis, sizes); });
 }

@@ -41,9 +41,12 @@ struct CollectiveLeaf {
 void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves);
 Tensor all_reduce(ReplicaGroup* group, ReduceOp op, const Tensor& value);
 
+/// Errors: Unimplemented for kSlices, InvalidArgument for other leaves that are no tensors.
+void check_gatherable(std::span<const CollectiveLeaf> leaves);
+
 /// Joins the tensors of all leaves along `axis` in replica order, at one meeting; `sizes`, if not
 /// empty, gets each leaf's sizes along its axis, one per replica.
-/// Errors: as above, and InvalidArgument as check_joinable; Unimplemented for kSlices.
+/// Errors: as above, as check_gatherable, and InvalidArgument as check_joinable.
 void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
                        std::span<std::vector<int64_t>> sizes = {});
 

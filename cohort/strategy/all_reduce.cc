@@ -56,13 +56,13 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
 
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
 
-void check_batches(std::span<const void* const> all) {
+void check_batches(const char* operation, std::span<const void* const> all) {
   const Leaves first = *static_cast<const Leaves*>(all[0]);
   for (std::size_t r = 1; r < all.size(); ++r) {
     const Leaves other = *static_cast<const Leaves*>(all[r]);
-    COHORT_CHECK_ARG(other.size() == first.size(),
-                     "[replica_context.all_reduce] expected values of the same structure, got ",
-                     first.size(), " leaves on replica 0 and ", other.size(), " on replica ", r);
+    COHORT_CHECK_ARG(other.size() == first.size(), operation,
+                     "expected values of the same structure, got ", first.size(),
+                     " leaves on replica 0 and ", other.size(), " on replica ", r);
   }
 }
 
@@ -86,7 +86,7 @@ void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, ReduceOp op,
   using Results = std::vector<Mirrored<Gradient>>;
   const at::NoGradGuard no_grad;
   const auto merged = strategy.merge(&tag, &leaves, [&](std::span<const void* const> all) {
-    check_batches(all);
+    check_batches("[replica_context.all_reduce] ", all);
     std::vector<ReduceItem> items;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       std::vector<Gradient> parts;
@@ -122,6 +122,40 @@ void reduce_now(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
   }
   if (!theirs.empty()) reduce_by_ops(strategy, *ops, op, theirs, options);
   if (!numbers.empty()) all_reduce_leaves(group, op, numbers);
+}
+
+using Sizes = std::vector<std::vector<int64_t>>;
+
+void gather_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, int64_t axis, Leaves leaves,
+                   Sizes& sizes) {
+  static const char tag = 0;
+  struct Gathered {
+    std::vector<Mirrored<Tensor>> joined;
+    Sizes sizes;
+  };
+  check_gatherable(leaves);
+  const at::NoGradGuard no_grad;
+  const auto merged = strategy.merge(&tag, &leaves, [&](std::span<const void* const> all) {
+    check_batches("[replica_context.all_gather] ", all);
+    auto gathered = std::make_shared<Gathered>();
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      std::vector<Tensor> parts;
+      for (const void* batch : all) {
+        parts.push_back(input_of((*static_cast<const Leaves*>(batch))[i]).detach());
+      }
+      gathered->joined.push_back(
+          ops.gather(PerReplica<Tensor>(parts), strategy.worker_devices(), axis));
+      std::vector<int64_t>& along = gathered->sizes.emplace_back();
+      for (const Tensor& part : parts) along.push_back(part.size(axis));
+    }
+    return std::static_pointer_cast<void>(gathered);
+  });
+  const auto& gathered = *static_cast<const Gathered*>(merged.get());
+  sizes = gathered.sizes;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const Mirrored<Tensor>& joined = gathered.joined[i];
+    output_of(leaves[i]) = joined[joined.size() > 1 ? this_replica() : 0].clone();
+  }
 }
 
 // Of all tensors of one all-reduce, so that their gradients meet once, too.
@@ -187,9 +221,14 @@ void all_reduce_together(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
 
 void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves) {
   ReplicaGroup* const group = meeting_place(strategy);
-  if (!records(leaves)) return all_gather_leaves(group, axis, leaves);
-  std::vector<std::vector<int64_t>> sizes(leaves.size());
-  all_gather_leaves(group, axis, leaves, sizes);
+  Sizes sizes(leaves.size());
+  if (CrossDeviceOps* const ops = strategy.custom_cross_device_ops()) {
+    gather_by_ops(strategy, *ops, axis, leaves, sizes);
+  } else {
+    all_gather_leaves(group, axis, leaves,
+                      records(leaves) ? std::span(sizes) : std::span<Sizes::value_type>());
+  }
+  if (!records(leaves)) return;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!has_gradient(leaves[i]) || !input_of(leaves[i]).requires_grad()) continue;
     const Tensor& value = input_of(leaves[i]);

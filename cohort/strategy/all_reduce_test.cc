@@ -200,7 +200,32 @@ struct CountedReduce : CrossDeviceOps {
     ++calls;
     return inner.reduce(op, value, to, options);
   }
+  int gathers = 0;
+  Mirrored<Tensor> do_gather(const PerReplica<Tensor>& value, const Destinations& to, int64_t axis,
+                             const CommunicationOptions& options) override {
+    ++gathers;
+    return inner.gather(value, to, axis, options);
+  }
 };
+
+TEST(AllGather, GoesThroughTheUsersOwnOps) {
+  const auto ops = std::make_shared<CountedReduce>();
+  const MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}, .cross_device_ops = ops});
+  strategy.run([] {
+    Tensor x = ones({id() + 1, 1});
+    GradientTape tape;
+    tape.watch(x);
+    const Tensor all = get_replica_context().all_gather(x, -2);
+    EXPECT_EQ(shape_of(all), (Shape{3, 1}));
+    const auto g =
+        to_vector<float>(tape.gradient((all * from_vector<float>({1, 2, 3}, {3, 1})).sum(), x));
+    EXPECT_EQ(g, id() == 0 ? std::vector<float>{2} : (std::vector<float>{4, 6}));
+  });
+  EXPECT_EQ(ops->gathers, 1);
+  EXPECT_EQ(ops->calls, 1);  // of the gradients
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_gather(scalar(1), 0); }),
+               InvalidArgument);
+}
 
 TEST(AllReduce, GoesThroughTheUsersOwnOps) {
   const auto ops = std::make_shared<CountedReduce>();
