@@ -12,6 +12,7 @@
 #include "cohort/data/example_parser.h"
 #include "cohort/data/npy.h"
 #include "cohort/data/tf_record.h"
+#include "cohort/gradients/embedding.h"
 #include "cohort/gradients/gradient_tape.h"
 #include "cohort/gradients/leaf_gradients.h"
 #include "cohort/keras/keras.h"

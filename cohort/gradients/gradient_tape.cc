@@ -68,11 +68,24 @@ void check_strategy(std::span<const Variable> sources) {
   }
 }
 
+IndexedSlices join_rows(const std::vector<IndexedSlices>& parts) {
+  if (parts.size() == 1) return parts[0];
+  std::vector<Tensor> values;
+  std::vector<Tensor> indices;
+  for (const IndexedSlices& part : parts) {
+    values.push_back(part.values);
+    indices.push_back(part.indices.to(kInt64));
+  }
+  return {cohort::concat(values), cohort::concat(indices), parts[0].dense_shape};
+}
+
 /// Joins what nodes wrote into the slot and what plain operations brought through the engine.
 Gradient collect(const Variable& variable, const Tensor& from_engine) {
   const internal::GradientSlot& slot = variable.impl().local_component().slot;
   if (!slot.open) return from_engine;
-  if (!slot.written && !from_engine.defined()) return {};
+  if (!slot.written && !from_engine.defined()) {
+    return slot.rows.empty() ? Gradient() : join_rows(slot.rows);
+  }
   Tensor view = slot.view;
   if (from_engine.defined() && !from_engine.is_same(view)) {
     const at::NoGradGuard no_grad;
@@ -81,6 +94,10 @@ Gradient collect(const Variable& variable, const Tensor& from_engine) {
     } else {
       view.copy_(from_engine);
     }
+  }
+  for (const IndexedSlices& part : slot.rows) {
+    const at::NoGradGuard no_grad;
+    view.index_add_(0, part.indices, part.values);
   }
   return view;
 }

@@ -72,6 +72,14 @@ class LayerNode : public torch::autograd::Node {
     return out;
   }
 
+  /// For a weight of which only some rows were used: true if its slot is open and took them; the
+  /// edge then carries an undefined tensor. `rows` must be nobody else's.
+  bool add_rows(int i, IndexedSlices rows) {
+    GradientSlot& slot = weights_[static_cast<std::size_t>(i)]->slot;
+    if (slot.open) slot.rows.push_back(std::move(rows));
+    return slot.open;
+  }
+
  private:
   static Tensor empty_gradient(const Tensor& weight);
   void add_input_edge_of_weight(const Tensor& leaf);

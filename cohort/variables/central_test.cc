@@ -4,50 +4,24 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
-#include "cohort/runtime/replica_group.h"
 #include "cohort/variables/fused_update.h"
-#include "cohort/variables/local_variables.h"
+#include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort {
 namespace {
 
-using internal::LocalVariables;
 using internal::ParameterPlacement;
-using internal::ReplicaGroup;
-using internal::VariableCreatorScope;
 
-class Central : public ::testing::TestWithParam<int> {
+class Central : public internal::ReplicasTest, public ::testing::WithParamInterface<int> {
  protected:
-  static std::vector<Device> devices(int replicas) {
-    std::vector<Device> out;
-    for (int r = 0; r < replicas; ++r) out.emplace_back(str_cat("CPU:", r));
-    return out;
-  }
-  Variable make(Tensor initial, VariableOptions options = {}) {
-    const VariableCreatorScope scope(creator_);
-    return Variable(std::move(initial), std::move(options));
-  }
+  Central() : ReplicasTest(GetParam(), ParameterPlacement::kCentral) {}
   Variable make(double initial, Aggregation aggregation) {
-    return make(scalar(initial), {.name = "v", .aggregation = aggregation});
+    return ReplicasTest::make(scalar(initial), {.name = "v", .aggregation = aggregation});
   }
+  using ReplicasTest::make;
   static Tensor on(const Variable& v, int replica) { return v.impl().component(replica).tensor; }
-
-  ReplicaGroup group_{{.replicas = GetParam()}};
-  const std::shared_ptr<LocalVariables> creator_ = std::make_shared<LocalVariables>(
-      internal::LocalVariablesOptions{.devices = devices(GetParam()),
-                                      .placement = ParameterPlacement::kCentral,
-                                      .group = &group_});
 };
 INSTANTIATE_TEST_SUITE_P(Replicas, Central, ::testing::Values(2, 3));
-
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "no InvalidArgument";
-}
 
 TEST_P(Central, HasOneCopyAndALeafPerReplica) {
   for (const bool trainable : {true, false}) {
@@ -99,10 +73,9 @@ TEST_P(Central, ReplicaWritesAreAggregatedAndApplyOnce) {
 
 TEST_P(Central, AReplicaCannotWriteWithoutAggregation) {
   const Variable none = make(1, Aggregation::kNone);
-  const std::string text = message([&] { group_.run([&](int) { none.assign(scalar(2)); }); });
-  for (const char* part : {"[variable.assign]", "aggregation", "\"v\"", "cross-replica"}) {
-    EXPECT_NE(text.find(part), std::string::npos) << text;
-  }
+  internal::expect_error<InvalidArgument>(
+      [&] { group_.run([&](int) { none.assign(scalar(2)); }); },
+      {"[variable.assign]", "expected an aggregation", "\"v\"", "write it cross-replica"});
   EXPECT_THROW(group_.run([&](int) { none.assign_add(2.0); }), InvalidArgument);
   EXPECT_EQ(none.value().item<float>(), 1);
   const Variable sum = make(1, Aggregation::kSum);

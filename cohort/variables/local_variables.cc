@@ -3,24 +3,83 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/internal/equal_copies.h"
 #include "cohort/variables/internal/local_variable.h"
 
 namespace cohort::internal {
 namespace {
 
+const char* name_of(Synchronization synchronization) {
+  switch (synchronization) {
+    case Synchronization::kAuto:
+    case Synchronization::kOnWrite:
+      return "on write";
+    case Synchronization::kNone:
+      return "none";
+    case Synchronization::kOnRead:
+      return "on read";
+  }
+  return nullptr;
+}
+
+const char* name_of(Aggregation aggregation) {
+  switch (aggregation) {
+    case Aggregation::kNone:
+      return "none";
+    case Aggregation::kSum:
+      return "sum";
+    case Aggregation::kMean:
+      return "mean";
+    case Aggregation::kOnlyFirstReplica:
+      return "only first replica";
+  }
+  return nullptr;
+}
+
+std::string name_of(const VariableOptions& options) {
+  return options.name.empty() ? "Variable" : options.name;
+}
+
 void check_options(const VariableOptions& options, DType dtype) {
+  const std::string name = name_of(options);
+  COHORT_CHECK_ARG(name_of(options.synchronization) != nullptr,
+                   "[variable] expected a value of Synchronization for \"", name, "\", got ",
+                   static_cast<int>(options.synchronization));
+  COHORT_CHECK_ARG(name_of(options.aggregation) != nullptr,
+                   "[variable] expected a value of Aggregation for \"", name, "\", got ",
+                   static_cast<int>(options.aggregation));
   COHORT_CHECK_ARG(options.synchronization != Synchronization::kNone,
-                   "[variable] expected synchronization on write or on read for \"", options.name,
+                   "[variable] expected synchronization on write or on read for \"", name,
                    "\", got none, which no strategy supports");
   COHORT_CHECK_ARG(options.aggregation != Aggregation::kMean || at::isFloatingType(dtype),
-                   "[variable] expected a floating type for \"", options.name,
+                   "[variable] expected a floating type for \"", name,
                    "\", which is aggregated by mean, got ", dtype_name(dtype));
 }
+
+bool is_trainable(const VariableOptions& options) {
+  return options.trainable.value_or(options.synchronization != Synchronization::kOnRead);
+}
+
+/// What one replica asks for, where all create together.
+struct Request {
+  const InitialValue* initial;
+  const VariableOptions* options;
+
+  std::string describe() const {
+    const auto text = [](const char* name) { return name != nullptr ? name : "invalid"; };
+    return str_cat(
+        '"', name_of(*options), "\" (", initial->describe(options->shape, options->dtype), ", ",
+        is_trainable(*options) ? "trainable" : "not trainable", ", synchronization ",
+        text(name_of(options->synchronization)), ", aggregation ",
+        text(name_of(options->aggregation)), options->constraint ? ", constrained)" : ")");
+  }
+};
 
 }  // namespace
 
@@ -34,16 +93,20 @@ LocalVariables::LocalVariables(LocalVariablesOptions options) : options_(std::mo
 std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial,
                                                      const VariableOptions& options) {
   ReplicaGroup* group = current_replica_group();
+  COHORT_CHECK_STATE(group == nullptr || options_.group == nullptr || group == options_.group,
+                     "[variable] expected to create \"", name_of(options),
+                     "\" under the strategy whose run this is, got another one's scope");
   if (group == nullptr || group->size() == 1) return create_now(initial, options);
   // Replica 0 creates for all, so that creation order and initial values agree.
   static const char tag = 0;
+  const Request own{&initial, &options};
   return std::static_pointer_cast<VariableImpl>(
-      group->merge(&tag, &options, [&](std::span<const void* const> arguments) {
-        for (const void* argument : arguments) {
-          const auto& other = *static_cast<const VariableOptions*>(argument);
-          COHORT_CHECK_STATE(other.name == options.name,
-                             "[variable] expected every replica to create \"", options.name,
-                             "\" here, got \"", other.name, "\"");
+      group->merge(&tag, &own, [&](std::span<const void* const> arguments) {
+        const std::string expected = own.describe();
+        for (std::size_t r = 1; r < arguments.size(); ++r) {
+          const std::string got = static_cast<const Request*>(arguments[r])->describe();
+          COHORT_CHECK_STATE(got == expected, "[variable] expected every replica to create ",
+                             expected, " here, as replica 0 does, got ", got, " on replica ", r);
         }
         return std::shared_ptr<void>(create_now(initial, options));
       }));
@@ -55,15 +118,14 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
   const Tensor value = initial.make(options.shape, options.dtype);
   check_options(options, value.scalar_type());
   VariableImpl::Description d;
-  d.name = options.name.empty() ? "Variable" : options.name;
+  d.name = name_of(options);
   d.shape = shape_of(value);
   d.dtype = value.scalar_type();
   d.synchronization = options.synchronization == Synchronization::kOnRead
                           ? Synchronization::kOnRead
                           : Synchronization::kOnWrite;
   d.aggregation = options.aggregation;
-  d.trainable = options.trainable.value_or(d.synchronization != Synchronization::kOnRead) &&
-                at::isFloatingType(d.dtype);
+  d.trainable = is_trainable(options) && at::isFloatingType(d.dtype);
   d.constraint = options.constraint;
   d.devices = options_.devices;
   std::shared_ptr<ArenaRange> range;
@@ -75,7 +137,32 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
     d.devices = {options_.parameter_device.value_or(options_.devices.front())};
   }
   if (d.trainable && fits) range = place(d.dtype, value.numel());
-  return std::make_shared<LocalVariable>(std::move(d), value, std::move(range), shared_from_this());
+  const auto made =
+      std::make_shared<LocalVariable>(std::move(d), value, std::move(range), shared_from_this());
+  const bool is_mirrored =
+      made->copies() > 1 && made->description().synchronization == Synchronization::kOnWrite;
+  if (is_mirrored) remember(made);
+  return made;
+}
+
+void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {
+  std::scoped_lock lock(mutex_);
+  if (mirrored_.size() >= sweep_at_) {
+    std::erase_if(mirrored_, [](const auto& each) { return each.expired(); });
+    sweep_at_ = std::max(sweep_at_, 2 * mirrored_.size());
+  }
+  mirrored_.push_back(variable);
+}
+
+void LocalVariables::check_copies() const {
+  std::vector<std::weak_ptr<VariableImpl>> all;
+  {
+    std::scoped_lock lock(mutex_);
+    all = mirrored_;
+  }
+  for (const auto& each : all) {
+    if (const auto variable = each.lock()) check_equal_copies(*variable);
+  }
 }
 
 std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {

@@ -49,6 +49,12 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
   const LocalVariablesOptions& options() const { return options_; }
   int replicas() const { return static_cast<int>(options_.devices.size()); }
 
+  /// Compares the copies of every living kOnWrite variable, bit by bit. Replicas must be at rest.
+  /// Errors: FailedPrecondition that names the variable, the replica, and the first element that
+  ///         differs with both values.
+  /// Cost: a pass over all copies; steps pay nothing for it.
+  void check_copies() const;
+
   /// One replica on CPU:0; what is made outside of every scope. Lives as long as the process.
   static const std::shared_ptr<LocalVariables>& default_instance();
 
@@ -56,10 +62,13 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
   std::shared_ptr<VariableImpl> create_now(const InitialValue& initial,
                                            const VariableOptions& options);
   std::shared_ptr<ArenaRange> place(DType dtype, int64_t numel);
+  void remember(const std::shared_ptr<VariableImpl>& variable);
 
   LocalVariablesOptions options_;  // constant after construction
-  std::mutex mutex_;
-  std::map<DType, std::shared_ptr<Arena>> arenas_;  // guarded by mutex_; the one being filled
+  mutable std::mutex mutex_;
+  std::map<DType, std::shared_ptr<Arena>> arenas_;     // guarded by mutex_; the one being filled
+  std::vector<std::weak_ptr<VariableImpl>> mirrored_;  // guarded by mutex_; in order of creation
+  std::size_t sweep_at_ = 64;                          // guarded by mutex_; drops dead ones then
 };
 
 }  // namespace cohort::internal

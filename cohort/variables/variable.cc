@@ -30,6 +30,13 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
   return value.detach().contiguous();
 }
 
+std::string InitialValue::describe(const std::optional<Shape>& shape,
+                                   std::optional<DType> dtype) const {
+  const DType type = dtype.value_or(value_.defined() ? value_.scalar_type() : kFloat32);
+  const Shape own = value_.defined() ? shape_of(value_) : Shape();
+  return str_cat(dtype_name(type), " ", bracketed(shape.value_or(own)));
+}
+
 Variable::Variable(InitialValue initial, VariableOptions options)
     : impl_(internal::current_variable_creator().create(initial, options)) {}
 
@@ -54,6 +61,22 @@ Tensor Variable::assign_sub(double x) const { return impl().write(Write::kSub, x
 void Variable::assign(const PerReplica<Tensor>& x) const { impl().write(Write::kAssign, x); }
 void Variable::assign_add(const PerReplica<Tensor>& x) const { impl().write(Write::kAdd, x); }
 void Variable::assign_sub(const PerReplica<Tensor>& x) const { impl().write(Write::kSub, x); }
+
+using internal::Scatter;
+void Variable::scatter_add(const IndexedSlices& x) const { impl().scatter(Scatter::kAdd, x); }
+void Variable::scatter_sub(const IndexedSlices& x) const { impl().scatter(Scatter::kSub, x); }
+void Variable::scatter_mul(const IndexedSlices& x) const { impl().scatter(Scatter::kMul, x); }
+void Variable::scatter_div(const IndexedSlices& x) const { impl().scatter(Scatter::kDiv, x); }
+void Variable::scatter_min(const IndexedSlices& x) const { impl().scatter(Scatter::kMin, x); }
+void Variable::scatter_max(const IndexedSlices& x) const { impl().scatter(Scatter::kMax, x); }
+void Variable::scatter_update(const IndexedSlices& x) const { impl().scatter(Scatter::kUpdate, x); }
+
+Tensor Variable::sparse_read(const Tensor& indices) const {
+  impl().check_rows("[variable.sparse_read] ", indices);
+  Shape rows = shape_of(indices);
+  rows.insert(rows.end(), shape().begin() + 1, shape().end());
+  return value().index_select(0, indices.reshape({-1})).reshape(rows);
+}
 
 const std::string& Variable::name() const { return impl().description().name; }
 const Shape& Variable::shape() const { return impl().description().shape; }

@@ -14,8 +14,15 @@
 //                     components with the aggregated value (a merge point); read: the own one
 //   kOnRead (statistics, metrics): components go their own ways and meet when read.
 //     in a replica    read and write: the own component, never any communication
-//     cross-replica   read: the sum, mean or first by aggregation; assign: x / R each for kSum,
-//                     x each otherwise
+//     cross-replica   read: the sum, mean or first by aggregation; assign: x / R each for kSum
+//                     (so that it reads as x again), x each otherwise
+//   Under CentralStorageStrategy a kOnWrite variable has one storage, which all replicas read:
+//     in a replica    write: once, with the aggregated value (a merge point); kNone is an error
+//     cross-replica   write: once; of a value per replica the first
+//
+// A checkpoint keeps value() and restores it by assign(), cross-replica: under any strategy, into
+// any number of replicas. Only kOnRead with kNone has no one value to keep.
+// A variable made outside of every strategy is plain: replicas may read it, several may not write.
 #pragma once
 
 #include <concepts>
@@ -27,6 +34,7 @@
 
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/tensor.h"
+#include "cohort/values/indexed_slices.h"
 #include "cohort/values/per_replica.h"
 
 namespace cohort {
@@ -59,6 +67,8 @@ class InitialValue {
   /// The tensor for these options. Errors: InvalidArgument if a shape or dtype is missing or
   /// contradicts the value.
   Tensor make(const std::optional<Shape>& shape, std::optional<DType> dtype) const;
+  /// "float32 [2, 3]": what make() with these options gives, without making it.
+  std::string describe(const std::optional<Shape>& shape, std::optional<DType> dtype) const;
 
  private:
   std::function<Tensor(const Shape&, DType, const PartitionInfo&)> make_;
@@ -81,7 +91,9 @@ struct VariableOptions {
 class Variable {
  public:
   Variable() = default;  ///< Empty handle.
-  /// Errors: InvalidArgument for kMean with an integer type, kNone synchronization, or a bad shape.
+  /// Inside a run all replicas make one variable together, with replica 0's initial value.
+  /// Errors: InvalidArgument for kMean with an integer type, kNone synchronization, or a bad shape;
+  ///         FailedPrecondition if replicas differ in name, shape, type or options.
   explicit Variable(InitialValue initial, VariableOptions options = {});
   /// The variable that `impl` implements; for strategies.
   explicit Variable(std::shared_ptr<internal::VariableImpl> impl) : impl_(std::move(impl)) {}
@@ -97,8 +109,11 @@ class Variable {
   operator Tensor() const { return value(); }  // NOLINT: a variable is used as a tensor
   Tensor as_tensor() const { return value(); }
 
-  /// Writes as the table above says. Returns what a read gives now.
-  /// Errors: InvalidArgument for another shape.
+  /// Writes as the table above says, converted to dtype(); a 0-D tensor fills the variable.
+  /// Returns what a read gives now. Nothing is written on an error.
+  /// Errors: InvalidArgument for another shape, in a replica for kSum if all pass one tensor, and
+  ///         for adding to kSum on read cross-replica; FailedPrecondition in a replica of another
+  ///         strategy.
   Tensor assign(const Tensor& x) const;
   Tensor assign_add(const Tensor& x) const;
   Tensor assign_sub(const Tensor& x) const;
@@ -110,6 +125,22 @@ class Variable {
   void assign(const PerReplica<Tensor>& x) const;
   void assign_add(const PerReplica<Tensor>& x) const;
   void assign_sub(const PerReplica<Tensor>& x) const;
+
+  /// Writes some rows, in the order of the slices: repeated indices accumulate. Contexts as the
+  /// table says, with the slices of all replicas joined under kSum and kMean (divided by R).
+  /// Errors: InvalidArgument for an index out of range, rows of another shape or dtype;
+  ///         Unimplemented for a kOnRead variable, and in a replica for min, max and update with
+  ///         kSum or kMean.
+  void scatter_add(const IndexedSlices& x) const;
+  void scatter_sub(const IndexedSlices& x) const;
+  void scatter_mul(const IndexedSlices& x) const;
+  void scatter_div(const IndexedSlices& x) const;
+  void scatter_min(const IndexedSlices& x) const;
+  void scatter_max(const IndexedSlices& x) const;
+  void scatter_update(const IndexedSlices& x) const;
+  /// Rows of value(), as copies. Shapes: indices [...], result [..., shape()[1:]...].
+  /// Errors: InvalidArgument for an index out of range.
+  Tensor sparse_read(const Tensor& indices) const;
 
   const std::string& name() const;
   const Shape& shape() const;

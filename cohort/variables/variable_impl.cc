@@ -2,6 +2,7 @@
 #include "cohort/variables/variable_impl.h"
 
 #include "cohort/base/check.h"
+#include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/local_variables.h"
 
 namespace cohort::internal {
@@ -23,6 +24,28 @@ void VariableImpl::check_shape(const char* operation, const Tensor& x) const {
   COHORT_CHECK_ARG(x.dim() == 0 || shape_of(x) == description_.shape, operation, "expected shape ",
                    bracketed(description_.shape), " for variable \"", description_.name, "\", got ",
                    bracketed(x.sizes()));
+}
+
+void VariableImpl::check_rows(const char* operation, const Tensor& indices) const {
+  const Description& d = description_;
+  COHORT_CHECK_ARG(!d.shape.empty(), operation, "expected a variable with rows, got \"", d.name,
+                   "\", a single number");
+  COHORT_CHECK_ARG(indices.defined(), operation, "expected indices of rows of variable \"", d.name,
+                   "\", got an undefined tensor");
+  COHORT_CHECK_ARG(indices.scalar_type() == kInt32 || indices.scalar_type() == kInt64, operation,
+                   "expected int32 or int64 indices of rows of variable \"", d.name, "\", got ",
+                   dtype_name(indices.scalar_type()));
+  if (indices.numel() == 0) return;
+  const int64_t lowest = indices.min().item<int64_t>();
+  const int64_t highest = indices.max().item<int64_t>();
+  COHORT_CHECK_ARG(lowest >= 0 && highest < d.shape[0], operation, "expected indices in [0, ",
+                   d.shape[0], ") of rows of variable \"", d.name, "\", got ",
+                   lowest < 0 ? lowest : highest);
+}
+
+void VariableImpl::scatter(Scatter kind, const IndexedSlices&) {
+  throw Unimplemented(str_cat(operation_name(kind), "expected a variable of a strategy, got \"",
+                              description_.name, "\", which can only be assigned as a whole"));
 }
 
 const Tensor& Component::gradient_view(const std::shared_ptr<ArenaRange>& range,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/values/indexed_slices.h"
 #include "cohort/variables/arena.h"
 #include "cohort/variables/variable.h"
 
@@ -19,6 +20,7 @@ struct GradientSlot {
   bool open = false;     ///< A pass asks for this variable: nodes write into `view`.
   bool written = false;  ///< Something was written in this pass: later writes add.
   bool summed = false;   ///< `view` has the engine's part, too (see Component::adopt).
+  std::vector<IndexedSlices> rows = {};  ///< Parts of the gradient that `view` does not have.
 };
 
 /// One replica's copy of a variable. Threads: bound to its replica's thread.
@@ -38,6 +40,8 @@ struct Component {
 };
 
 enum class Write { kAssign, kAdd, kSub };
+/// What happens to the rows that slices name.
+enum class Scatter { kAdd, kSub, kMul, kDiv, kMin, kMax, kUpdate };
 
 /// Base of all kinds of variables.
 class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
@@ -64,6 +68,8 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   virtual Tensor write(Write kind, const Tensor& x) = 0;
   virtual Tensor write(Write kind, double literal) = 0;
   virtual void write(Write kind, const PerReplica<Tensor>& x) = 0;
+  /// Errors: Unimplemented where a kind of variable cannot.
+  virtual void scatter(Scatter kind, const IndexedSlices& slices);
   virtual std::vector<Variable> components() = 0;
   /// Of one of components() the whole variable; of a whole one itself.
   virtual Variable container() { return Variable(shared_from_this()); }
@@ -86,10 +92,12 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   /// Which strategy's creator made this: the identity that mixing errors compare.
   const class VariableCreator* creator() const { return creator_; }
 
- protected:
   /// Errors: InvalidArgument unless x is a number or has the variable's shape.
   void check_shape(const char* operation, const Tensor& x) const;
+  /// Errors: InvalidArgument unless `indices`, int32 or int64 of any shape, name rows it has.
+  void check_rows(const char* operation, const Tensor& indices) const;
 
+ protected:
   Description description_;
   std::shared_ptr<ArenaRange> range_;
   int64_t numel_ = 1;

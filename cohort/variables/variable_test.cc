@@ -4,30 +4,20 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
-#include "cohort/runtime/replica_group.h"
-#include "cohort/variables/local_variables.h"
+#include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort {
 namespace {
 
-using internal::LocalVariables;
-using internal::ReplicaGroup;
+using internal::expect_error;
 using internal::VariableCreatorScope;
 
 /// Two replicas on threads, and the creator of their variables.
-class TwoReplicas : public ::testing::Test {
+class TwoReplicas : public internal::ReplicasTest {
  protected:
-  Variable make(Tensor initial, VariableOptions options = {}) {
-    const VariableCreatorScope scope(creator_);
-    return Variable(std::move(initial), std::move(options));
-  }
   std::vector<float> component(const Variable& v, std::size_t i) {
     return to_vector<float>(v.components()[i].value());
   }
-
-  const std::shared_ptr<LocalVariables> creator_ = std::make_shared<LocalVariables>(
-      internal::LocalVariablesOptions{.devices = {"CPU:0", "CPU:1"}});
-  ReplicaGroup group_{{.replicas = 2}};
 };
 
 TEST_F(TwoReplicas, NamesComponentsAndKeepsTheirMemoryApart) {
@@ -105,11 +95,34 @@ TEST_F(TwoReplicas, CreatingInReplicasMakesOneVariable) {
   });
   EXPECT_TRUE(made[0] == made[1]);
   EXPECT_EQ(component(made[0], 1), std::vector<float>{3});
-  EXPECT_THROW(group_.run([&](int r) {
-    const VariableCreatorScope in_thread(creator_);
-    Variable(scalar(0), {.name = r == 0 ? "a" : "b"});
-  }),
-               FailedPrecondition);
+}
+
+TEST_F(TwoReplicas, ReplicasCreateAlike) {
+  const auto differs = [&](std::vector<InitialValue> initial, std::vector<VariableOptions> options,
+                           std::initializer_list<const char*> parts) {
+    expect_error<FailedPrecondition>(
+        [&] {
+          group_.run([&](int r) {
+            const auto i = static_cast<std::size_t>(r);
+            const VariableCreatorScope in_thread(creator_);
+            const Variable v(initial[i], options[i]);
+          });
+        },
+        parts);
+  };
+  differs({0.0, 0.0}, {{.name = "a"}, {.name = "b"}},
+          {"[variable] expected every replica to create \"a\" (float32 []", "as replica 0 does",
+           "got \"b\" (float32 []", "on replica 1"});
+  differs({tensor({1}), tensor({1, 2})}, {{.name = "a"}, {.name = "a"}},
+          {"float32 [1]", "float32 [2]"});
+  differs({tensor({1}), tensor({1}, kFloat64)}, {{.name = "a"}, {.name = "a"}}, {"float64 [1]"});
+  differs({0.0, 0.0}, {{}, {.dtype = kInt32}}, {"\"Variable\" (float32 []", "int32 []"});
+  differs({0.0, 0.0}, {{}, {.trainable = false}}, {", trainable", "not trainable"});
+  differs({0.0, 0.0}, {{.aggregation = Aggregation::kMean}, {}},
+          {"aggregation mean", "aggregation none"});
+  differs({0.0, 0.0}, {{.trainable = true}, {.synchronization = Synchronization::kOnRead}},
+          {"synchronization on write", "synchronization on read"});
+  differs({0.0, 0.0}, {{}, {.constraint = [](const Tensor& x) { return x; }}}, {"constrained"});
 }
 
 TEST_F(TwoReplicas, NeighboursTouchAndFreedPlacesAreReused) {
@@ -137,6 +150,31 @@ TEST(Variable, ChecksItsOptions) {
   EXPECT_THROW(Variable().name(), FailedPrecondition);
 }
 
+TEST(Variable, ChecksItsEnumerators) {
+  expect_error<InvalidArgument>(
+      [] { Variable(0.0, {.name = "w", .synchronization = static_cast<Synchronization>(9)}); },
+      {"[variable]", "value of Synchronization for \"w\"", "got 9"});
+  expect_error<InvalidArgument>(
+      [] { Variable(0.0, {.name = "w", .aggregation = static_cast<Aggregation>(-1)}); },
+      {"[variable]", "value of Aggregation for \"w\"", "got -1"});
+  expect_error<InvalidArgument>(
+      [] { Variable(0.0, {.name = "w", .synchronization = Synchronization::kNone}); },
+      {"\"w\"", "got none, which no strategy supports"});
+  expect_error<InvalidArgument>(
+      [] { Variable(scalar(1, kInt32), {.name = "w", .aggregation = Aggregation::kMean}); },
+      {"floating type for \"w\"", "mean", "got int32"});
+  EXPECT_EQ(Variable(0.0).synchronization(), Synchronization::kOnWrite);
+}
+
+TEST(Variable, IsTrainableUnlessOnReadOrAnInteger) {
+  EXPECT_TRUE(Variable(0.0).trainable());
+  EXPECT_FALSE(Variable(0.0, {.trainable = false}).trainable());
+  EXPECT_FALSE(Variable(0.0, {.synchronization = Synchronization::kOnRead}).trainable());
+  EXPECT_TRUE(
+      Variable(0.0, {.trainable = true, .synchronization = Synchronization::kOnRead}).trainable());
+  EXPECT_FALSE(Variable(scalar(0, kInt64)).trainable());
+}
+
 TEST(Variable, JoinsExpressions) {
   const Variable v(tensor({1, 2}));
   EXPECT_EQ(to_vector<float>(v + 1), (std::vector<float>{2, 3}));
@@ -160,6 +198,30 @@ TEST(Variable, WhatWasReadOutlivesTheVariable) {
   const Tensor value = read();
   const Variable other(tensor({7, 8, 9}));
   EXPECT_EQ(to_vector<float>(value), (std::vector<float>{1, 2, 3}));
+}
+
+TEST_F(TwoReplicas, ComponentsKnowTheirWhole) {
+  const Variable w = make(tensor({1, 2}));
+  const auto parts = w.components();
+  EXPECT_TRUE(parts[1].impl().container() == w);
+  EXPECT_TRUE(w.impl().container() == w);
+  EXPECT_TRUE(parts[1] == w.components()[1]);
+  EXPECT_FALSE(parts[0] == parts[1]);
+  EXPECT_FALSE(parts[0] == w);
+  EXPECT_FALSE(Variable() == w);
+  EXPECT_TRUE(Variable() == Variable());
+  EXPECT_TRUE(parts[1].components()[0] == parts[1]);
+  EXPECT_THROW(parts[1].assign(tensor({1, 2, 3})), InvalidArgument);
+}
+
+TEST_F(TwoReplicas, TheStorageItselfOnlyInsideAReplica) {
+  const Variable w = make(1.0, {.name = "w", .trainable = false});
+  expect_error<InvalidArgument>(
+      [&] { w.local_tensor(); },
+      {"[variable.local_tensor]", "inside strategy.run", "\"w\"", "value() or components()"});
+  group_.run([&](int r) { w.local_tensor().fill_(r); });
+  EXPECT_EQ(components(w), (std::vector<std::vector<double>>{{0}, {1}}));
+  EXPECT_EQ(w.components()[1].local_tensor().item<float>(), 1);
 }
 
 }  // namespace

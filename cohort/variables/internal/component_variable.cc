@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
 
 namespace cohort::internal {
@@ -29,6 +30,11 @@ Tensor ComponentVariable::write(Write kind, double literal) {
 void ComponentVariable::write(Write kind, const PerReplica<Tensor>&) {
   throw InvalidArgument(str_cat(operation_name(kind), "expected one tensor for component \"",
                                 description_.name, "\", got a value per replica"));
+}
+
+void ComponentVariable::scatter(Scatter kind, const IndexedSlices& slices) {
+  check_slices(operation_name(kind), *this, slices);
+  scatter_rows(own().tensor, kind, slices);
 }
 
 }  // namespace cohort::internal

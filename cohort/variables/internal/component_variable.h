@@ -19,6 +19,7 @@ class ComponentVariable final : public VariableImpl {
   Tensor write(Write kind, const Tensor& x) override;
   Tensor write(Write kind, double literal) override;
   void write(Write kind, const PerReplica<Tensor>& x) override;
+  void scatter(Scatter kind, const IndexedSlices& slices) override;
   std::vector<Variable> components() override { return {Variable(shared_from_this())}; }
   Variable container() override { return Variable(whole_); }
   const void* identity() const override { return &own(); }

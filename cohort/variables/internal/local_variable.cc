@@ -14,6 +14,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/internal/component_variable.h"
+#include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
 
 namespace cohort::internal {
@@ -156,6 +157,10 @@ Tensor LocalVariable::apart(const Tensor& x) const {
   return x;
 }
 
+IndexedSlices LocalVariable::apart(const IndexedSlices& slices) const {
+  return {apart(slices.values), apart(slices.indices), slices.dense_shape};
+}
+
 Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) {
   const Tensor x = apart(value_or_view);
   const bool summed_on_read = description_.synchronization == Synchronization::kOnRead &&
@@ -165,19 +170,13 @@ Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) 
                    "expected a replica: variable \"", description_.name,
                    "\" is summed on read, so adding to it cross-replica is not defined; add inside "
                    "strategy.run, or assign");
+  std::vector<Tensor> shares(components_.size(), x);
+  if (summed_on_read) shares = shares_of(x.to(description_.dtype), component_count());
   write_copies([&](Tensor& to, int replica) {
-    write_tensor(to, kind, summed_on_read ? share_of(x, replica) : x);
+    write_tensor(to, kind, shares[static_cast<std::size_t>(replica)]);
   });
-  return value();
-}
-
-// x / R each; integers so that the shares add up to x, the first ones getting the remainder.
-Tensor LocalVariable::share_of(const Tensor& x, int replica) const {
-  if (at::isFloatingType(description_.dtype)) return x.to(description_.dtype) / component_count();
-  const Tensor whole = x.to(description_.dtype);
-  const Tensor share = whole.div(component_count(), "floor");
-  const Tensor remainder = whole - share * component_count();
-  return share + remainder.gt(replica).to(description_.dtype);
+  // Not value(): writing works where several components have no one value.
+  return description_.aggregation == Aggregation::kNone ? component(0).tensor : value();
 }
 
 Tensor LocalVariable::reduced_value() const {
@@ -187,11 +186,22 @@ Tensor LocalVariable::reduced_value() const {
                    "\" (synchronized on read) cross-replica, got none; make it with .aggregation = "
                    "kSum, kMean or kOnlyFirstReplica, or read its components()");
   if (description_.aggregation == Aggregation::kOnlyFirstReplica) return components_[0].tensor;
+  const at::NoGradGuard no_grad;
   std::vector<Tensor> values;
   for (const Component& c : components_) values.push_back(c.tensor);
-  const at::NoGradGuard no_grad;
   const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
   return reduce_in_order(op, values);
+}
+
+void LocalVariable::check_aggregation(const char* operation) const {
+  COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone, operation,
+                   "expected an aggregation to write variable \"", description_.name,
+                   "\" inside run, for all replicas share its one copy, got none; make it with "
+                   ".aggregation = kSum, kMean or kOnlyFirstReplica, or write it cross-replica");
+}
+
+ReduceOp LocalVariable::reduce_op() const {
+  return description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
 }
 
 Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal) {
@@ -199,12 +209,8 @@ Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal)
     write_tensor(local_component().tensor, kind, apart(x));
     return value();
   }
-  const char* operation = operation_name(kind);
-  COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone, operation,
-                   "expected an aggregation to write variable \"", description_.name,
-                   "\" inside run, for all replicas share its one copy, got none; make it with "
-                   ".aggregation = kSum, kMean or kOnlyFirstReplica, or write it cross-replica");
-  merge({this, operation, &x, is_literal}, [&](Contributions all) {
+  check_aggregation(operation_name(kind));
+  merge({this, operation_name(kind), &x, is_literal}, [&](Contributions all) {
     const Tensor merged = aggregated(all);
     write_copies([&](Tensor& to, int) { write_tensor(to, kind, merged); });
   });
@@ -229,17 +235,21 @@ void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contribution
 }
 
 // What is one object on every replica (a number, a captured tensor) is no value per replica.
+void LocalVariable::check_summable(const Contribution& first, bool is_same,
+                                   const char* what) const {
+  COHORT_CHECK_ARG(!is_same || description_.aggregation != Aggregation::kSum, first.operation,
+                   "expected a value of each replica for variable \"", description_.name,
+                   "\" (aggregation sum), got the same ", what, " on each of ", component_count(),
+                   " replicas, which cannot be summed; pass a tensor made in the replica");
+}
+
 Tensor LocalVariable::aggregated(Contributions all) const {
   const Contribution& first = *all[0];
   const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution* one) {
     return one->value->is_same(*first.value) ||
            (one->is_literal && first.is_literal && one->value->equal(*first.value));
   });
-  COHORT_CHECK_ARG(!same || description_.aggregation != Aggregation::kSum, first.operation,
-                   "expected a value of each replica for variable \"", description_.name,
-                   "\" (aggregation sum), got the same ", first.is_literal ? "number" : "tensor",
-                   " on each of ", all.size(),
-                   " replicas, which cannot be summed; pass a tensor made in the replica");
+  check_summable(first, same, first.is_literal ? "number" : "tensor");
   if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) {
     return apart(first.value->detach());
   }
@@ -250,6 +260,56 @@ Tensor LocalVariable::aggregated(Contributions all) const {
   }
   const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
   return reduce_in_order(op, values);
+}
+
+void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
+  const char* operation = operation_name(kind);
+  if (description_.synchronization == Synchronization::kOnRead) {
+    throw Unimplemented(str_cat(operation, "expected a variable synchronized on write, got \"",
+                                description_.name,
+                                "\", synchronized on read; scatter to one of its components()"));
+  }
+  check_writable(operation);
+  check_slices(operation, *this, slices);
+  if (!in_replica() || component_count() == 1) {
+    const IndexedSlices x = apart(slices);
+    return write_copies([&](Tensor& to, int) { scatter_rows(to, kind, x); });
+  }
+  if (writes_own_component() && !shares_memory_) {
+    return scatter_rows(local_component().tensor, kind, apart(slices));
+  }
+  check_aggregation(operation);
+  const bool joins = kind == Scatter::kAdd || kind == Scatter::kSub || kind == Scatter::kMul ||
+                     kind == Scatter::kDiv;
+  if (!joins && description_.aggregation != Aggregation::kOnlyFirstReplica) {
+    throw Unimplemented(str_cat(operation, "expected aggregation none or only_first_replica of \"",
+                                description_.name, "\" inside run, got ",
+                                reduce_op_name(reduce_op()),
+                                ": minima, maxima and updates of several replicas have no sum; "
+                                "all_reduce them and scatter cross-replica"));
+  }
+  merge({.variable = this, .operation = operation, .slices = &slices}, [&](Contributions all) {
+    const IndexedSlices x = joined(all);
+    write_copies([&](Tensor& to, int) { scatter_rows(to, kind, x); });
+  });
+}
+
+IndexedSlices LocalVariable::joined(Contributions all) const {
+  const IndexedSlices& first = *all[0]->slices;
+  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution* one) {
+    return one->slices->values.is_same(first.values) && one->slices->indices.is_same(first.indices);
+  });
+  check_summable(*all[0], same, "slices");
+  if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) return apart(first);
+  std::vector<Tensor> values;
+  std::vector<Tensor> indices;
+  for (const Contribution* one : all) {
+    values.push_back(one->slices->values.detach());
+    indices.push_back(one->slices->indices.to(kInt64));
+  }
+  Tensor rows = cohort::concat(values);
+  if (description_.aggregation == Aggregation::kMean) rows.div_(component_count());
+  return {rows, cohort::concat(indices), description_.shape};
 }
 
 }  // namespace cohort::internal

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/collectives/options.h"
 #include "cohort/variables/local_variables.h"
 
 namespace cohort::internal {
@@ -24,6 +25,7 @@ class LocalVariable final : public VariableImpl {
   Tensor write(Write kind, const Tensor& x) override;
   Tensor write(Write kind, double literal) override;
   void write(Write kind, const PerReplica<Tensor>& x) override;
+  void scatter(Scatter kind, const IndexedSlices& slices) override;
   std::vector<Variable> components() override;
 
   Component& component(int replica) override {
@@ -38,8 +40,9 @@ class LocalVariable final : public VariableImpl {
   struct Contribution {
     const LocalVariable* variable;
     const char* operation;
-    const Tensor* value;
-    bool is_literal;  ///< The same number may come from every replica.
+    const Tensor* value = nullptr;
+    bool is_literal = false;  ///< `value` was given as a number.
+    const IndexedSlices* slices = nullptr;
   };
   using Contributions = std::span<const Contribution* const>;
 
@@ -48,17 +51,21 @@ class LocalVariable final : public VariableImpl {
   void check_writable(const char* operation) const;
   void make_component(int replica, const Tensor& initial);
   bool writes_own_component() const;
+  void check_aggregation(const char* operation) const;
+  ReduceOp reduce_op() const;
   /// Calls write(tensor, replica) once per copy.
   void write_copies(FunctionRef<void(Tensor& to, int replica)> write);
   Tensor apart(const Tensor& x) const;
+  IndexedSlices apart(const IndexedSlices& slices) const;
   Tensor write_everywhere(Write kind, const Tensor& x);
-  Tensor share_of(const Tensor& x, int replica) const;
   Tensor reduced_value() const;
 
   /// A merge point; `body` runs once, with every replica's contribution.
   void merge(const Contribution& own, FunctionRef<void(Contributions)> body);
   Tensor write_merged(Write kind, const Tensor& x, bool is_literal);
   Tensor aggregated(Contributions all) const;
+  IndexedSlices joined(Contributions all) const;
+  void check_summable(const Contribution& first, bool is_same, const char* what) const;
 
   const std::shared_ptr<const LocalVariables> strategy_;
   const ReplicaGroup* const group_;  // whose replicas own the components; null: any of that size

@@ -3,6 +3,8 @@
 // One write to one tensor: what all kinds of variables do with each of their copies.
 #pragma once
 
+#include <vector>
+
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
@@ -12,5 +14,10 @@ const char* operation_name(Write kind);
 
 /// Broadcasts `x` and converts it to the tensor's dtype; records nothing.
 void write_tensor(Tensor& to, Write kind, const Tensor& x);
+
+/// `whole` / count each, so that they add up to it in their order, bit by bit: where rounding would
+/// lose something the first one takes the rest. Integers are shared out, the first get the
+/// remainder.
+std::vector<Tensor> shares_of(const Tensor& whole, int count);
 
 }  // namespace cohort::internal

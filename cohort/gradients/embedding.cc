@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/gradients/embedding.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "cohort/gradients/layer_node.h"
+
+namespace cohort {
+namespace {
+
+using internal::BelowAutograd;
+using internal::LayerNode;
+using internal::SavedVariable;
+using internal::variable_list;
+
+class EmbeddingNode final : public LayerNode {
+ public:
+  EmbeddingNode(const Variable& table, const Tensor& flat_ids)
+      : ids_(flat_ids, false), table_(table.shape()) {
+    add_weight(table);
+  }
+  void release_variables() override { ids_.reset_data(); }
+
+ protected:
+  variable_list backward(variable_list&& gradients) override {
+    variable_list out(1);
+    if (!gradients[0].defined() || !wants_weight(0)) return out;
+    const Tensor ids = ids_.unpack();
+    // Kept by whoever asked for the gradient, who may write it: not what others still read.
+    const bool mine = internal::owns(gradients[0]);
+    const Tensor rows =
+        rows_of(mine ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous));
+    if (!add_rows(0, {.values = rows, .indices = ids, .dense_shape = table_})) {
+      out[0] = at::zeros(table_, rows.options()).index_add_(0, ids, rows);
+    }
+    return out;
+  }
+  variable_list differentiable_backward(variable_list&& gradients) override {
+    variable_list out(1);
+    if (!gradients[0].defined() || !wants_weight(0)) return out;
+    const Tensor rows = rows_of(gradients[0]);
+    out[0] = at::zeros(table_, rows.options()).index_add(0, ids_.unpack(), rows);
+    return out;
+  }
+
+ private:
+  Tensor rows_of(const Tensor& gradient) const {
+    Shape shape = table_;
+    shape[0] = ids_.unpack().numel();
+    return gradient.reshape(shape);
+  }
+
+  SavedVariable ids_;
+  const Shape table_;
+};
+
+}  // namespace
+
+Tensor embedding_lookup(const Variable& table, const Tensor& ids) {
+  table.impl().check_rows("[embedding_lookup] ", ids);
+  const Tensor flat = ids.reshape({-1});
+  Shape shape = shape_of(ids);
+  shape.insert(shape.end(), table.shape().begin() + 1, table.shape().end());
+  const Tensor rows = table.value();
+  Tensor out;
+  {
+    const BelowAutograd below;
+    out = rows.index_select(0, flat).view(shape);
+  }
+  if (internal::needs_node({}, {&table})) {
+    internal::attach(out, internal::make_node<EmbeddingNode>(table, flat));
+  }
+  return out;
+}
+
+}  // namespace cohort
