@@ -123,6 +123,7 @@ void LocalStrategy::do_run(FunctionRef<void(int)> body) {
     const ModeGuard guard(mode);
     body(replica);
   });
+  if (watched_) watched_->check_copies();
 }
 
 }  // namespace cohort::internal

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of replica groups share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+
+#include "cohort/base/error.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/testing/deadline.h"
+
+namespace cohort::internal {
+
+using std::chrono::seconds;
+using testing::run_with_deadline;
+
+// A failure with a number, to see that an exception arrives as it was thrown.
+struct Failure : std::runtime_error {
+  explicit Failure(int replica) : std::runtime_error("failure"), replica(replica) {}
+  int replica;
+};
+
+inline void run(ReplicaGroup& group, FunctionRef<void(int)> body) {
+  run_with_deadline(seconds(60), [&] { group.run(body); });
+}
+
+/// The code of the cohort::Error that run() throws; nullopt if it throws none.
+inline std::optional<ErrorCode> code_of_run(ReplicaGroup& group, FunctionRef<void(int)> body) {
+  try {
+    run(group, body);
+  } catch (const Error& e) {
+    return e.code();
+  }
+  return std::nullopt;
+}
+
+/// Every replica runs, and meets the others: what "usable" means.
+inline void expect_usable(ReplicaGroup& group) {
+  std::atomic<int> met{0};
+  run(group, [&](int) {
+    group.barrier();
+    ++met;
+  });
+  EXPECT_EQ(met, group.size());
+}
+
+inline constexpr int kTag = 0;
+inline constexpr int kOtherTag = 0;
+
+/// The sum of one int per replica, by a merge.
+inline int merged_sum(ReplicaGroup& group, int mine) {
+  const auto sum = [](std::span<const void* const> arguments) -> std::shared_ptr<void> {
+    int total = 0;
+    for (const void* argument : arguments) total += *static_cast<const int*>(argument);
+    return std::make_shared<int>(total);
+  };
+  return *std::static_pointer_cast<int>(group.merge(&kTag, &mine, sum));
+}
+
+inline std::shared_ptr<void> nothing(std::span<const void* const>) { return nullptr; }
+}  // namespace cohort::internal

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Meetings of replicas: merges, divergence, and meetings at which all work.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/runtime/barrier.h"
+#include "cohort/runtime/internal/test_group.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::internal {
+namespace {
+
+TEST(ReplicaGroupMerge, GivesArgumentsInReplicaOrderAndTheResultToAll) {
+  ReplicaGroup group({.replicas = 4});
+  std::vector<std::vector<int>> results(4);
+  std::atomic<int> calls{0};
+  run(group, [&](int replica) {
+    const int mine = 10 * replica;
+    const auto collect = [&](std::span<const void* const> arguments) -> std::shared_ptr<void> {
+      ++calls;
+      EXPECT_EQ(current_replica(), -1);
+      EXPECT_EQ(current_replica_count(), 4);
+      auto out = std::make_shared<std::vector<int>>();
+      for (const void* argument : arguments) out->push_back(*static_cast<const int*>(argument));
+      return out;
+    };
+    results[replica] =
+        *std::static_pointer_cast<std::vector<int>>(group.merge(&kTag, &mine, collect));
+    EXPECT_EQ(current_replica(), replica);
+  });
+  EXPECT_EQ(calls, 1);
+  for (const std::vector<int>& result : results) EXPECT_EQ(result, (std::vector{0, 10, 20, 30}));
+}
+
+TEST(ReplicaGroupMerge, MayFollowOneAnotherClosely) {
+  ReplicaGroup group({.replicas = 3});
+  std::atomic<int> wrong{0};
+  run(group, [&](int replica) {
+    for (int i = 0; i < 300; ++i) wrong += merged_sum(group, i + replica) != 3 * i + 3;
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(ReplicaGroupMerge, ReleasesItsResultAfterTheRun) {
+  ReplicaGroup group({.replicas = 2});
+  std::weak_ptr<void> result;
+  run(group, [&](int replica) {
+    const auto make = [](std::span<const void* const>) -> std::shared_ptr<void> {
+      return std::make_shared<int>(1);
+    };
+    const std::shared_ptr<void> mine = group.merge(&kTag, nullptr, make);
+    if (replica == 0) result = mine;
+  });
+  EXPECT_TRUE(result.expired());
+}
+
+TEST(ReplicaGroupMerge, DifferentMergeCallsAreAnError) {
+  ReplicaGroup group({.replicas = 3});
+  try {
+    run(group,
+        [&](int replica) { group.merge(replica == 2 ? &kOtherTag : &kTag, nullptr, nothing); });
+    FAIL();
+  } catch (const FailedPrecondition& e) {
+    EXPECT_NE(std::string(e.what()).find("replica 2"), std::string::npos) << e.what();
+  }
+  expect_usable(group);
+}
+
+TEST(ReplicaGroupMerge, DivergenceNamesTheReplicasEvenIfItIsSwallowed) {
+  ReplicaGroup group({.replicas = 3});
+  for (const bool swallow : {false, true}) {
+    try {
+      run(group, [&](int replica) {
+        if (replica > 0) return;
+        try {
+          group.merge(&kTag, nullptr, nothing);
+        } catch (const FailedPrecondition&) {
+          if (!swallow) throw;
+        }
+      });
+      FAIL();
+    } catch (const FailedPrecondition& e) {
+      const std::string text = e.what();
+      EXPECT_NE(text.find("different numbers of merge calls"), std::string::npos) << text;
+      EXPECT_NE(text.find("that replica 0 has reached"), std::string::npos) << text;
+      EXPECT_TRUE(text.find("1, 2 returned") != std::string::npos ||
+                  text.find("replica 1 returned") != std::string::npos ||
+                  text.find("replica 2 returned") != std::string::npos)
+          << text;
+    }
+    expect_usable(group);
+  }
+}
+
+TEST(ReplicaGroupMerge, AnExceptionReachesTheCallerEvenIfReplica0SwallowsIt) {
+  ReplicaGroup group({.replicas = 3});
+  const auto fail = [](std::span<const void* const>) -> std::shared_ptr<void> {
+    throw Failure(17);
+  };
+  for (bool swallow : {false, true}) {
+    std::atomic<int> passed{0};
+    const auto body = [&](int) {
+      try {
+        group.merge(&kTag, nullptr, fail);
+        ++passed;
+      } catch (const std::exception&) {
+        if (!swallow) throw;
+      }
+      group.barrier();
+      ++passed;
+    };
+    try {
+      run(group, body);
+      FAIL();
+    } catch (const Failure& e) {
+      EXPECT_EQ(e.replica, 17);
+    }
+    EXPECT_EQ(passed, 0);
+    expect_usable(group);
+  }
+}
+
+TEST(ReplicaGroupMerge, AFailureOnTheWayUnwindsTheOthers) {
+  ReplicaGroup group({.replicas = 3});
+  const auto body = [&](int replica) {
+    if (replica == 1) throw Failure(1);
+    merged_sum(group, 1);
+  };
+  EXPECT_THROW(run(group, body), Failure);
+  int sum = 0;
+  run(group, [&](int replica) {
+    const int all = merged_sum(group, 2);
+    if (replica == 0) sum = all;
+  });
+  EXPECT_EQ(sum, 6);
+}
+
+TEST(ReplicaGroupMerge, EpochsCountMeetings) {
+  ReplicaGroup group({.replicas = 2});
+  std::vector<std::vector<uint64_t>> epochs(2);
+  for (int i = 0; i < 2; ++i) {
+    run(group, [&](int replica) {
+      epochs[replica].push_back(group.epoch(replica));
+      group.barrier();
+      epochs[replica].push_back(group.epoch(replica));
+    });
+  }
+  EXPECT_EQ(epochs[0], (std::vector<uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(epochs[1], epochs[0]);
+}
+
+// --- meetings in which all work -----------------------------------------------
+
+TEST(ReplicaGroupMeet, AllWorkWithAllArgumentsAndNobodyLeavesEarly) {
+  for (const int replicas : {1, 2, 5}) {
+    ReplicaGroup group({.replicas = replicas});
+    run(group, [&](int replica) {
+      for (int round = 0; round < 200; ++round) {
+        int mine = replica + round;  // others read it while they work
+        int sum = 0;
+        group.meet(&kTag, &mine, [&](std::span<const void* const> all) {
+          for (const void* one : all) sum += *static_cast<const int*>(one);
+        });
+        mine = -1000;
+        ASSERT_EQ(sum, replicas * round + replicas * (replicas - 1) / 2);
+      }
+    });
+  }
+}
+
+TEST(ReplicaGroupMeet, OneReplicasExceptionUnwindsAllEvenIfSwallowed) {
+  ReplicaGroup group({.replicas = 3});
+  for (const int failing : {0, 2}) {
+    for (const bool swallow : {false, true}) {
+      std::atomic<int> passed{0};
+      try {
+        run(group, [&](int replica) {
+          try {
+            group.meet(&kTag, nullptr, [&](std::span<const void* const>) {
+              if (replica == failing) throw Failure(replica);
+            });
+            ++passed;
+          } catch (const std::exception&) {
+            if (!swallow) throw;
+          }
+          group.barrier();
+          ++passed;
+        });
+        FAIL();
+      } catch (const Failure& e) {
+        EXPECT_EQ(e.replica, failing);
+      }
+      EXPECT_EQ(passed, 0);
+      expect_usable(group);
+    }
+  }
+}
+
+TEST(ReplicaGroupMeet, DifferentTagsAndMergesAreAnErrorOnAll) {
+  ReplicaGroup group({.replicas = 3});
+  const auto work = [](std::span<const void* const>) {};
+  EXPECT_EQ(code_of_run(
+                group,
+                [&](int replica) { group.meet(replica == 1 ? &kOtherTag : &kTag, nullptr, work); }),
+            ErrorCode::kFailedPrecondition);
+  for (const int merging : {0, 1}) {
+    EXPECT_EQ(code_of_run(group,
+                          [&](int replica) {
+                            if (replica == merging) {
+                              group.merge(&kOtherTag, nullptr, nothing);
+                            } else {
+                              group.meet(&kTag, nullptr, work);
+                            }
+                          }),
+              ErrorCode::kFailedPrecondition);
+    EXPECT_EQ(code_of_run(group,
+                          [&](int replica) {
+                            if (replica == merging) {
+                              group.barrier();
+                            } else {
+                              group.meet(&kTag, nullptr, work);
+                            }
+                          }),
+              ErrorCode::kFailedPrecondition);
+  }
+  expect_usable(group);
+}
+
+TEST(ReplicaGroupMeet, AReplicaThatHasLeftIsDivergence) {
+  ReplicaGroup group({.replicas = 2});
+  EXPECT_EQ(code_of_run(group,
+                        [&](int replica) {
+                          if (replica == 0) {
+                            group.meet(&kTag, nullptr, [](std::span<const void* const>) {});
+                          }
+                        }),
+            ErrorCode::kFailedPrecondition);
+  expect_usable(group);
+}
+
+}  // namespace
+}  // namespace cohort::internal
