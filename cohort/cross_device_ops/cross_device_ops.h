@@ -5,8 +5,8 @@
 //   struct LoggedReduce : CrossDeviceOps {
 //     ReductionToOneDevice inner;
 //     Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
-//                                  const Destinations& to, const CommunicationOptions& o) override
-//                                  {
+//                                  const Destinations& to,
+//                                  const CommunicationOptions& o) override {
 //       std::printf("reducing %zu values\n", value.size());
 //       return inner.reduce(op, value, to, o);
 //     }

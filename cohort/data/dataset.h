@@ -2,11 +2,9 @@
 //
 // Input pipelines: a chain of descriptions, read by iterators.
 //
+//   const auto scale = [](const Tensor& x, const Tensor& y) { return std::tuple(x / 255., y); };
 //   Dataset train = Dataset::from_tensor_slices({images, labels})
-//                       .shuffle(60000)
-//                       .batch(128)
-//                       .map([](const Tensor& x, const Tensor& y) { return std::tuple(x / 255., y);
-//                       }) .prefetch();
+//                       .shuffle(60000).batch(128).map(scale).prefetch();
 //   for (const Element& e : train) {
 //     auto [x, y] = e.as<Tensor, Tensor>();
 //   }

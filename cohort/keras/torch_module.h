@@ -6,19 +6,19 @@
 //   keras::Sequential model({keras::TorchModule([] { return std::make_shared<Net>(); })});
 //   model.compile({...});                                      // and fit, as any Keras model
 //
-// Or the usual loop of LibTorch, where only the first three lines and `run` are new:
+// Or the usual loop of LibTorch, where the strategy, the first lines and `run` are new:
 //
 //   MirroredStrategy strategy;
 //   auto scope = strategy.scope();
 //   keras::DistributedModule model([] { return std::make_shared<Net>(); });
-//   keras::DistributedOptimizer<torch::optim::Adam> optimizer(model,
-//   torch::optim::AdamOptions(1e-3)); for (auto& batch : strategy.distribute_dataset(batches)) {
+//   const torch::optim::AdamOptions adam(1e-3);
+//   keras::DistributedOptimizer<torch::optim::Adam> optimizer(model, adam);
+//   for (auto& batch : strategy.distribute_dataset(batches)) {
 //     strategy.run([&](const Tensor& x, const Tensor& y) {
 //       optimizer.zero_grad();
 //       Tensor loss = torch::nll_loss(model->forward(x), y);
 //       loss.backward();
-//       optimizer.step();                                      // on the mean of the replicas'
-//       .grad
+//       optimizer.step();                                // on the mean of the replicas' gradients
 //     }, batch);
 //   }
 #pragma once
