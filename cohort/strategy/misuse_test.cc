@@ -53,6 +53,29 @@ TEST(Misuse, SetStrategyInsideAMergeFunction) {
                FailedPrecondition);
 }
 
+TEST(Misuse, CopiesThatDivergeAreFoundWhereAsked) {
+  const auto diverge = [](const MirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const Variable w(tensor({1, 2}), {.name = "w"});
+    const Variable count(scalar(0), {.synchronization = Synchronization::kOnRead});
+    strategy.run([&] { count.assign(scalar(get_replica_context().replica_id_in_sync_group())); });
+    strategy.run([&] {
+      w.assign(tensor({1.0, get_replica_context().replica_id_in_sync_group() + 2.0}));
+    });
+  };
+  diverge(two());  // nobody looks
+  const MirroredStrategy watched({.devices = {"CPU:0", "CPU:1"}, .check_copies = true});
+  testing::expect_error<FailedPrecondition>({"\"w\"", "replica 1", "2", "3"},
+                                            [&] { diverge(watched); });
+  EXPECT_EQ(watched.run([] { return 1; })[1], 1);  // w is gone, and the strategy goes on
+  ::setenv("COHORT_CHECK_COPIES", "1", 1);
+  EXPECT_THROW(diverge(two()), FailedPrecondition);
+  ::setenv("COHORT_CHECK_COPIES", "yes", 1);
+  testing::expect_error<InvalidArgument>({"COHORT_CHECK_COPIES to be 0 or 1", "\"yes\""},
+                                         [] { two(); });
+  ::unsetenv("COHORT_CHECK_COPIES");
+}
+
 TEST(Misuse, DivergenceAfterAMergeOfTheSameKind) {
   const auto strategy = two();
   testing::run_with_deadline(std::chrono::seconds(60), [&] {
