@@ -37,6 +37,10 @@ std::vector<torch::nn::Module*> all_modules(keras::LayerBase& layer);
 
 /// [replica] The components' tensors, in the variables' order.
 std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> variables);
+/// Calls `step`, which writes this replica's leaves of the variables: on every replica, or on
+/// replica 0 only while the others wait, where all leaves are one copy. Order: then a meeting of
+/// all replicas.
+void step_once_per_copy(std::span<const Variable> variables, const std::function<void()>& step);
 /// The calling replica's index into something that has `count` replicas.
 std::size_t local_replica(std::size_t count);
 

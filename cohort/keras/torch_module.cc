@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variables/variable_impl.h"
@@ -289,6 +290,24 @@ std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> va
     }
   }
   return leaves;
+}
+
+void step_once_per_copy(std::span<const Variable> variables, const std::function<void()>& step) {
+  ReplicaGroup* group = current_replica_group();
+  const bool shared =
+      group != nullptr && group->size() > 1 &&
+      std::any_of(variables.begin(), variables.end(), [](const Variable& v) {
+        return v.impl().numel() > 0 && v.impl().component(0).tensor.const_data_ptr() ==
+                                           v.impl().component(1).tensor.const_data_ptr();
+      });
+  if (!shared) return step();
+  if (current_replica() == 0) step();
+  group->barrier();
+  if (current_replica() == 0) return;
+  // Changed behind the back of this replica's leaves: a backward pass over them must notice.
+  for (const Variable& v : variables) {
+    v.impl().local_component().tensor.unsafeGetTensorImpl()->bump_version();
+  }
 }
 
 std::size_t local_replica(std::size_t count) {

@@ -172,7 +172,8 @@ template <internal::TorchSource F>
 DistributedModule(F, std::string = {}) -> DistributedModule<internal::ModuleOf<F>>;
 
 /// A torch::optim optimizer for each local replica, over its components of the variables. Their
-/// states agree because the gradients do.
+/// states agree because the gradients do. Where replicas share one copy of the variables
+/// (CentralStorageStrategy), replica 0's makes the step for all.
 /// Threads: construct cross-replica; the rest on every replica's thread at once.
 template <class O>
 class DistributedOptimizer {
@@ -195,7 +196,7 @@ class DistributedOptimizer {
   /// Order: a merge point. Errors: as all_reduce_grad.
   void step(ReduceOp op = ReduceOp::kMean) {
     all_reduce_grad(variables_, op);
-    local().step();
+    cohort::internal::step_once_per_copy(variables_, [this] { local().step(); });
   }
   void zero_grad() { local().zero_grad(); }
 

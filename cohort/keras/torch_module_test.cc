@@ -80,6 +80,9 @@ Strategy strategy_of(const std::string& name) {
   if (name == "OneDevice") return OneDeviceStrategy("CPU:0");
   if (name == "Mirrored2") return MirroredStrategy({"CPU:0", "CPU:1"});
   if (name == "Mirrored3") return MirroredStrategy({"CPU:0", "CPU:1", "CPU:2"});
+  if (name == "Central2") {
+    return CentralStorageStrategy({.compute_devices = {"CPU:0", "CPU:1"}});
+  }
   return get_strategy();
 }
 
@@ -150,7 +153,8 @@ class TorchModules : public ::testing::TestWithParam<const char*> {
   const int replicas = strategy.num_replicas_in_sync();
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, TorchModules,
-                         ::testing::Values("Default", "OneDevice", "Mirrored2", "Mirrored3"),
+                         ::testing::Values("Default", "OneDevice", "Mirrored2", "Mirrored3",
+                                           "Central2"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(TorchModules, TrainByTapeAsPlainLibTorchOnTheWholeBatch) {
