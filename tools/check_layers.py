@@ -94,7 +94,9 @@ def keras_floor(path):
 
 
 def is_test(path):
-    return path.endswith("_test.cc") or "/" + TESTING + "/" in path
+    """Tests, what they share in a folder (internal/test_group.h), and the folder testing."""
+    is_shared = path.split("/")[-1].startswith("test_")
+    return is_shared or path.endswith("_test.cc") or "/" + TESTING + "/" in path
 
 
 def includes_of(text):

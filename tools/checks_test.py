@@ -65,6 +65,7 @@ class Layers(unittest.TestCase):
     def test_only_tests_use_testing(self):
         text = '#include "cohort/testing/run.h"\n'
         self.assertEqual([], self.complaints(base__a_test_cc=text, testing__run_h=""))
+        self.assertEqual([], self.complaints(base__test_rig_h=text, testing__run_h=""))
         self.assertEqual(1, len(self.complaints(base__a_cc=text, testing__run_h="")))
 
     def test_heavy_headers_are_found_through_others(self):

@@ -368,17 +368,6 @@ TEST_P(FitOn, ValidationStepsCountFromTheStartOfTheData) {
   }
 }
 
-TEST(Fit, EndsWithTheMovingAverages) {
-  Sequential model({Dense(1)});
-  model.compile({.optimizer = keras::SGD({.learning_rate = 0.1, .use_ema = true}), .loss = "mse"});
-  model.fit(plane(20).dataset().batch(2), {.epochs = 2, .verbose = kSilent});
-  const std::vector<Variable> state = model.optimizer().variables();
-  ASSERT_EQ(state.size(), 3u);  // iterations and two averages
-  for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_TRUE(model.get_weights()[i].equal(state[i + 1].value())) << i;
-  }
-}
-
 TEST(Fit, StartsAtAnInitialEpochAndHonoursTheEnvironment) {
   Sequential model({Dense(1)});
   model.compile({.loss = "mse"});

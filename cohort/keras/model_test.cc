@@ -54,6 +54,18 @@ TEST(Summary, ShowsWhatIsNotBuiltYetAndTheOptimizersState) {
   EXPECT_NE(model.summary_text().find(" Optimizer params: "), std::string::npos);
 }
 
+TEST(Weights, AreTheMovingAveragesAfterFit) {
+  Sequential model({Dense(1)});
+  model.compile({.optimizer = keras::SGD({.learning_rate = 0.1, .use_ema = true}), .loss = "mse"});
+  const Tensor x = arange(20).to(kFloat32).reshape({10, 2});
+  model.fit(x / 20, x.sum(1), {.epochs = 2, .batch_size = 2, .verbose = Verbose::kSilent});
+  const std::vector<Variable> state = model.optimizer().variables();
+  ASSERT_EQ(state.size(), 3u);  // iterations and two averages
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(model.get_weights()[i].equal(state[i + 1].value())) << i;
+  }
+}
+
 TEST(Summary, FormatsNumbers) {
   using namespace cohort::internal;
   EXPECT_EQ(grouped(0), "0");
