@@ -21,9 +21,8 @@ inline constexpr Strategies kOwnOps2 = 16;  ///< Two replicas, the cross-device 
 inline constexpr Strategies kCentral2 = 32;
 inline constexpr Strategies kMirrored3 = 64;
 inline constexpr Strategies kMirrored4 = 128;
-/// Those that exist.
 inline constexpr Strategies kEachStrategy[] = {kDefault, kOneDevice, kMirrored1, kMirrored2,
-                                               kOwnOps2, kMirrored3, kMirrored4};
+                                               kOwnOps2, kCentral2,  kMirrored3, kMirrored4};
 
 /// One replica with a scope of its own, one replica, mirrored over two, two replicas.
 inline constexpr Strategies kScoped1 = kOneDevice | kMirrored1;

@@ -292,6 +292,33 @@ const Misuse kVariables[] = {
        const Variable w = t.variable(1.0, {.name = "w"});
        Trial(kMirrored3).run([&](int) { w.value(); });
      }},
+    {"ScatterOnRead", kMissing, "[variable.scatter_add]",
+     "expected a variable synchronized on write, got \"w\"", "scatter to one of its components()",
+     [](const Trial& t) {
+       t.variable(zeros({2}), {.name = "w",
+                               .synchronization = Synchronization::kOnRead,
+                               .aggregation = Aggregation::kSum})
+           .scatter_add(rows());
+     }},
+    {"ScatterMinOfMeans", kMissing, "[variable.scatter_min]",
+     "expected aggregation none or only_first_replica of \"w\" inside run, got mean",
+     "all_reduce them and scatter cross-replica",
+     [](const Trial& t) {
+       const Variable w = t.variable(zeros({2}), {.name = "w", .aggregation = Aggregation::kMean});
+       t.run([&](int) { w.scatter_min(rows()); });
+     }},
+    {"ScatterOutOfRange", kArgument, "[variable.scatter_add]",
+     "expected indices in [0, 2) of rows of variable \"w\"", "got 5",
+     [](const Trial& t) {
+       t.variable(zeros({2}), {.name = "w"}).scatter_add({tensor({1}), tensor({5}, kInt64), {2}});
+     }},
+    {"CentralWithoutAggregation", kArgument, "[variable.assign]",
+     "expected an aggregation to write variable \"w\" inside run", "write it cross-replica",
+     [](const Trial&) {
+       const Trial central(kCentral2);
+       const Variable w = central.variable(1.0, {.name = "w"});
+       central.run([&](int id) { w.assign(scalar(id)); });
+     }},
     {"AnEmptyHandle", kState, "[variable]", "expected a variable", "got an empty handle",
      [](const Trial&) { Variable().value(); }},
 };
@@ -331,6 +358,18 @@ const Misuse kTraining[] = {
      "got CPU:0 twice",
      [](const Trial&) {
        MirroredStrategy({"CPU:0", "CPU:0"});
+     }},
+    {"GradientsThatAreNotSummedUnderCentralStorage", kMissing, "[optimizer.apply_gradients]",
+     "expected gradients that are summed over replicas", "leave it out",
+     [](const Trial&) {
+       const Trial central(kCentral2);
+       const Variable w = central.variable(1.0, {.name = "w"});
+       const auto scope = central.strategy.scope();
+       const keras::SGD optimizer;
+       central.run([&](int) {
+         optimizer.apply_gradients(Gradients({{Gradient(scalar(1)), w}}),
+                                   {.skip_gradients_aggregation = true});
+       });
      }},
     {"NotACpu", kMissing, "[MirroredStrategy]", "expected CPU devices, got GPU:0",
      "only CPUs are supported", [](const Trial&) { MirroredStrategy({"GPU:0"}); }},

@@ -33,6 +33,8 @@ Strategy make_strategy(Strategies one) {
       return OneDeviceStrategy("CPU:0");
     case kOwnOps2:
       return MirroredStrategy({.devices = cpus(2), .cross_device_ops = std::make_shared<OwnOps>()});
+    case kCentral2:
+      return CentralStorageStrategy({.compute_devices = cpus(2)});
     default:
       return MirroredStrategy(cpus(replicas_of(one)));
   }

@@ -88,6 +88,18 @@ CONFORMANCE(V13_NoReadWithoutAggregation) {
   return show(outcome([&] { return v.value(); }));
 }
 
+// Values [id, id + 1] at rows [id, id + 1] of a table of three.
+IndexedSlices rows_of(int id, DType dtype = kFloat32) {
+  const auto first = static_cast<double>(id);
+  return {tensor({first, first + 1}, dtype), tensor({first, first + 1}, kInt64), {3}};
+}
+
+CONFORMANCE(V15_NoScatterOnRead) {
+  const Variable v =
+      t.variable(zeros({3}), {.synchronization = kOnRead, .aggregation = Aggregation::kSum});
+  return show(after(t, v, [](const Variable& w, int id) { w.scatter_add(rows_of(id)); }));
+}
+
 CONFORMANCE(V16_SavesWhatAReadGives) {
   const Variable v =
       t.variable(3.5, {.synchronization = kOnRead, .aggregation = Aggregation::kSum});
@@ -107,6 +119,23 @@ CONFORMANCE(V18_IntegersAreSharedOut) {
       t.variable(scalar(0, kInt32), {.synchronization = kOnRead, .aggregation = Aggregation::kSum});
   v.assign(scalar(7, kInt32));
   return show(components(v));
+}
+
+CONFORMANCE(V19_ScatterSubOfMeans) {
+  const Variable v = t.variable(zeros({3}), {.aggregation = Aggregation::kMean});
+  return show(after(t, v, [](const Variable& w, int id) { w.scatter_sub(rows_of(id)); }));
+}
+
+CONFORMANCE(V20_ScatterAddOfSums) {
+  const Variable v = t.variable(zeros({3}, kInt32), {.aggregation = Aggregation::kSum});
+  return show(after(t, v, [](const Variable& w, int id) { w.scatter_add(rows_of(id, kInt32)); }));
+}
+
+CONFORMANCE(V22_ScatterMinNeedsOneValue) {
+  const Variable mean = t.variable(zeros({3}), {.aggregation = Aggregation::kMean});
+  const Variable sum = t.variable(zeros({3}), {.aggregation = Aggregation::kSum});
+  const auto scatter_min = [](const Variable& w, int id) { w.scatter_min(rows_of(id)); };
+  return show(after(t, mean, scatter_min), after(t, sum, scatter_min));
 }
 
 CONFORMANCE(V25_NamesOfComponents) {
