@@ -54,7 +54,7 @@ TEST(Summary, ShowsWhatIsNotBuiltYetAndTheOptimizersState) {
   EXPECT_NE(model.summary_text().find(" Optimizer params: "), std::string::npos);
 }
 
-TEST(Weights, AreTheMovingAveragesAfterFit) {
+TEST(MovingAverages, AreTheWeightsAfterFit) {
   Sequential model({Dense(1)});
   model.compile({.optimizer = keras::SGD({.learning_rate = 0.1, .use_ema = true}), .loss = "mse"});
   const Tensor x = arange(20).to(kFloat32).reshape({10, 2});
