@@ -68,7 +68,8 @@ class LeafPairs {
   }
   CollectiveLeaf pair(const Gradient& in, Gradient& out) {
     if (!in.has_value()) return {};
-    GradientResult& result = gradients_.emplace_back(&out, in.is_sparse());
+    gradients_.push_back({.out = &out, .is_sparse = in.is_sparse()});
+    GradientResult& result = gradients_.back();
     return in.is_sparse() ? pair(in.slices(), result.slices) : pair(in.dense(), result.dense);
   }
   template <class N>
