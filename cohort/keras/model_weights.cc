@@ -112,10 +112,11 @@ void Model::load_weights(const std::string& path) {
                                     " in the model"));
     }
   }
-  for (const auto& [name, tensor] : file.tensors) {
-    const bool known = std::any_of(targets.begin(), targets.end(),
-                                   [&](const auto& target) { return target.first == name; });
-    if (!known) differences.push_back(str_cat("not in the model: ", name));
+  for (const auto& saved : file.tensors) {
+    const bool known = std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
+      return target.first == saved.first;
+    });
+    if (!known) differences.push_back(str_cat("not in the model: ", saved.first));
   }
   COHORT_CHECK_ARG(differences.empty(), "[load_weights] expected the weights of \"", this->name(),
                    "\" in ", path, ", got ", join(differences, "; "));
