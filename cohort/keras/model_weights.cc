@@ -113,9 +113,8 @@ void Model::load_weights(const std::string& path) {
     }
   }
   for (const auto& saved : file.tensors) {
-    const bool known = std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
-      return target.first == saved.first;
-    });
+    const bool known = std::any_of(targets.begin(), targets.end(),
+                                   [&](const auto& target) { return target.first == saved.first; });
     if (!known) differences.push_back(str_cat("not in the model: ", saved.first));
   }
   COHORT_CHECK_ARG(differences.empty(), "[load_weights] expected the weights of \"", this->name(),
