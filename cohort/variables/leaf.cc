@@ -59,17 +59,17 @@ void Component::adopt(const Tensor& leaf) {
                    bracketed(tensor.sizes()), ", got ", leaf.is_leaf() ? "" : "a computed ",
                    dtype_name(leaf.scalar_type()), bracketed(leaf.sizes()));
   const bool trains = tensor.requires_grad();
-  Tensor own = leaf;
   {
     const at::NoGradGuard no_grad;
-    own.set_data(tensor.detach());
-    own.set_requires_grad(trains);
+    leaf.set_data(tensor.detach());
+    leaf.set_requires_grad(trains);
   }
-  tensor = own;
+  tensor = leaf;
   accumulator.reset();
   if (!trains) return;
-  auto adopted = std::make_shared<AdoptedLeaf>(this, torch::autograd::impl::grad_accumulator(own));
-  torch::autograd::impl::add_hook(own, std::make_unique<SlotHook>(adopted->back));
+  auto adopted =
+      std::make_shared<AdoptedLeaf>(this, torch::autograd::impl::grad_accumulator(tensor));
+  torch::autograd::impl::add_hook(tensor, std::make_unique<SlotHook>(adopted->back));
   accumulator = std::move(adopted);
 }
 
