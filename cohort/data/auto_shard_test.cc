@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/strings.h"
 #include "cohort/data/input_context.h"
 #include "cohort/data/test_files.h"
 
@@ -38,7 +39,7 @@ class AutoShard : public testing::FilesTest {
     Strings out;
     for (int i = 0; i < count; ++i) {
       const std::string n = std::to_string(i);
-      out.push_back(write("file" + n, n + " a\n" + n + " b\n"));
+      out.push_back(write(str_cat("file", n), str_cat(n, " a\n", n, " b\n")));
     }
     return out;
   }

@@ -89,11 +89,11 @@ TEST_F(Csv, ColumnsByNameOrPlace) {
 
 TEST_F(Csv, DamageNamesFileAndByteAndReadingGoesOn) {
   const CsvOptions ints = {.columns = {{CsvType::kInt32}, {CsvType::kInt32}}};
+  const std::string no_default =
+      "a at byte 10: expected a value in field 1, because its column has no default, got none";
   EXPECT_EQ(rows(Dataset::csv({write("a", "1,2\n3\n4,x\n5,\n6,7,8\n99999999999,1\n8,9\n")}, ints)),
             (Strings{"1|2", "a at byte 4: expected 2 fields, got 1",
-                     "a at byte 6: expected int32[] in field 1, got \"x\"",
-                     "a at byte 10: expected a value in field 1, because its column has no "
-                     "default, got none",
+                     "a at byte 6: expected int32[] in field 1, got \"x\"", no_default,
                      "a at byte 13: expected 2 fields, got 3",
                      "a at byte 19: expected int32[] in field 0, got \"99999999999\"", "8|9"}));
   const CsvOptions strings = {.columns = {{CsvType::kString}}};
