@@ -18,12 +18,12 @@ namespace {
 
 using Weights = std::vector<Tensor>;
 
-testing::GradientCase max_case(Shape input, Size2D size, Pooling2DOptions options,
+testing::GradientCase max_case(const Shape& input, Size2D size, Pooling2DOptions options,
                                std::vector<int64_t> pad) {
   const Size2D strides = options.strides.value_or(size);
   return {.name = str_cat("max_pooling2d ", bracketed(input), " ", options.padding),
           .make = [=]() -> Layer { return MaxPooling2D(size, options); },
-          .input = std::move(input),
+          .input = input,
           .reference = [=](const Tensor& x, const Weights&) -> Tensor {
             const double lowest = -std::numeric_limits<double>::infinity();
             const Tensor padded =

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "cohort/base/error.h"
 #include "cohort/keras/losses/internal/cross_entropy_kernels.h"
@@ -276,8 +277,7 @@ TEST(CrossEntropy, SecondDerivatives) {
         const bool labelled = c.labels.scalar_type() == kInt64;
         weighted_sum(c.loss, labelled ? c.labels : c.labels.to(type), x, {})
             .backward({}, std::nullopt, /*create_graph=*/true);
-        const Tensor first = x.grad();
-        x.mutable_grad() = Tensor();
+        const Tensor first = std::exchange(x.mutable_grad(), Tensor());
         first.square().sum().backward();
         seconds.push_back(x.grad());
       }
