@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/gradient_lease.h"
@@ -74,11 +75,18 @@ std::shared_ptr<Flats> collect(Span variables, int replicas) {
   return flats;
 }
 
-void reduce_range(const std::vector<Tensor>& all, int64_t begin, int64_t size, ReduceOp op) {
-  Tensor sum = all[0].narrow(0, begin, size);
-  for (std::size_t r = 1; r < all.size(); ++r) sum.add_(all[r].narrow(0, begin, size));
-  if (op == ReduceOp::kMean) sum.div_(static_cast<double>(all.size()));
-  for (std::size_t r = 1; r < all.size(); ++r) all[r].narrow(0, begin, size).copy_(sum);
+// Elements [begin, end) of every replica's tensor, in place.
+void reduce_in_place(const std::vector<Tensor>& all, int64_t begin, int64_t end, ReduceOp op) {
+  std::vector<void*> places;
+  for (const Tensor& one : all) places.push_back(one.mutable_data_ptr());
+  const std::vector<const void*> sources(places.begin(), places.end());
+  internal::reduce_range({.op = op,
+                          .dtype = all[0].scalar_type(),
+                          .sources = sources,
+                          .outs = places,
+                          .begin = begin,
+                          .end = end,
+                          .divisor = static_cast<double>(all.size())});
 }
 
 }  // namespace
@@ -135,9 +143,11 @@ void all_reduce_grad(Span variables, ReduceOp op) {
   int64_t start = 0;
   for (const std::vector<Tensor>& tensors : flats->of) {
     if (tensors.empty()) continue;
+    // Written through pointers: a graph that has saved this .grad must notice.
+    tensors[static_cast<std::size_t>(replica)].unsafeGetTensorImpl()->bump_version();
     const int64_t begin = std::max(mine, start);
-    const int64_t size = std::min(end, start + tensors[0].numel()) - begin;
-    if (size > 0) reduce_range(tensors, begin - start, size, op);
+    const int64_t stop = std::min(end, start + tensors[0].numel());
+    if (begin < stop) reduce_in_place(tensors, begin - start, stop - start, op);
     start += tensors[0].numel();
   }
   group->barrier();
