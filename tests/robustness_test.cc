@@ -36,8 +36,8 @@ keras::Loss cross_entropy(Reduction reduction = Reduction::kSumOverBatchSize) {
 std::vector<PerReplica<Element>> batches(const Strategy& strategy, int64_t steps, int64_t batch) {
   std::vector<PerReplica<Element>> out;
   const Data data = ten_classes({steps * batch, kFeatures});
-  for (auto& each : strategy.distribute_dataset(data.dataset().batch(batch))) {
-    out.push_back(std::move(each));
+  for (const auto& each : strategy.distribute_dataset(data.dataset().batch(batch))) {
+    out.push_back(each);
   }
   return out;
 }

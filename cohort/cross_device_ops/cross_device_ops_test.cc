@@ -5,10 +5,12 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
 
+using testing::error_text;
 const std::vector<Device> kTwo = {"CPU:0", "CPU:1"};
 
 PerReplica<Gradient> values(std::vector<Gradient> of) {
@@ -93,16 +95,6 @@ Tensor sum_of(const std::vector<Tensor>& all, std::size_t begin, std::size_t end
   return sum;
 }
 
-template <class E, class F>
-std::string text_of(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(CrossDeviceOps, OneValueForOneDestinationComesBackAsItIs) {
   struct Never : CrossDeviceOps {
     Mirrored<Gradient> do_reduce(ReduceOp, const PerReplica<Gradient>&, const Destinations&,
@@ -125,7 +117,7 @@ TEST(CrossDeviceOps, OneValueForOneDestinationComesBackAsItIs) {
 TEST(CrossDeviceOps, RefusesValuesThatDiffer) {
   ReductionToOneDevice ops;
   const auto text = [&](ReduceOp op, std::vector<Gradient> of) {
-    return text_of<InvalidArgument>([&] { ops.reduce(op, values(std::move(of)), kTwo); });
+    return error_text<InvalidArgument>([&] { ops.reduce(op, values(std::move(of)), kTwo); });
   };
   EXPECT_EQ(text(ReduceOp::kSum, {tensor({1, 2}), tensor({1})}),
             "[cross_device_ops.reduce] expected shape [2] on every replica, got [1] on replica 1");
@@ -218,7 +210,7 @@ TEST(CrossDeviceOps, D29_NegativePacksAreRefused) {
 
 TEST(NcclAllReduce, SaysWhatItNeeds) {
   NcclAllReduce ops(2);
-  const std::string text = text_of<Unimplemented>([&] {
+  const std::string text = error_text<Unimplemented>([&] {
     ops.reduce(ReduceOp::kSum, values({tensor({1}), tensor({2})}), kTwo);
   });
   EXPECT_NE(text.find("CUDA devices and a build with NCCL"), std::string::npos) << text;

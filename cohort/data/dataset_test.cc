@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/dataset.h"
+#include "cohort/testing/expect_error.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 namespace cohort {
 namespace {
 
+using testing::error_text;
 using Numbers = std::vector<int64_t>;
 
 /// All elements, flat.
@@ -27,15 +29,6 @@ std::vector<Numbers> batches(const Dataset& dataset) {
   std::vector<Numbers> out;
   for (const Element& e : dataset) out.push_back(to_vector<int64_t>(e.tensor()));
   return out;
-}
-
-std::string text_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing thrown";
 }
 
 Dataset pairs() {
@@ -85,11 +78,11 @@ TEST(Sources, SlicesKeepNamesStringsAndDtypes) {
 }
 
 TEST(Sources, SlicesRefuseUnlikeRowsAndScalars) {
-  EXPECT_EQ(text_of([] {
+  EXPECT_EQ(error_text([] {
               Dataset::from_tensor_slices({arange(3), arange(2)});
             }),
             "[dataset.from_tensor_slices] expected 3 rows in every component, got 2");
-  EXPECT_EQ(text_of([] { Dataset::from_tensor_slices(scalar(1)); }),
+  EXPECT_EQ(error_text([] { Dataset::from_tensor_slices(scalar(1)); }),
             "[dataset.from_tensor_slices] expected components with a first dimension to slice, got "
             "float32[]");
 }
@@ -126,7 +119,7 @@ TEST(Sources, GeneratorRestartsAndIsChecked) {
   EXPECT_EQ(made, 2);
   auto wrong = Dataset::from_generator(
       [] { return [] { return std::optional<Element>(tensor({1})); }; }, TensorSpec{{}, kInt64});
-  EXPECT_EQ(text_of([&] { values(wrong); }),
+  EXPECT_EQ(error_text([&] { values(wrong); }),
             "[dataset.from_generator] element 0: expected int64[], got float32[1]");
 }
 
@@ -176,7 +169,7 @@ TEST(Order, TakeSkipShardRepeatOnRowsAndOnElements) {
     EXPECT_EQ(values(ds.take(0).repeat()), Numbers{});
     EXPECT_EQ(values(ds.take(4).repeat().take(6)), (Numbers{0, 1, 2, 3, 0, 1}));
   }
-  EXPECT_EQ(text_of([] { Dataset::range(3).shard(2, 2); }),
+  EXPECT_EQ(error_text([] { Dataset::range(3).shard(2, 2); }),
             "[dataset.shard] expected an index in [0, 2), got 2");
   EXPECT_THROW(Dataset::range(3).shard(0, 0), InvalidArgument);
 }
@@ -201,7 +194,7 @@ TEST(Batch, SizesRemainderAndSpec) {
 
 TEST(Batch, UnlikeShapesNameBothSides) {
   auto ds = Dataset::range(1, 3).map([](const Tensor& n) { return zeros({n.item<int64_t>()}); });
-  EXPECT_EQ(text_of([&] { ds.batch(2).make_iterator().next(); }),
+  EXPECT_EQ(error_text([&] { ds.batch(2).make_iterator().next(); }),
             "[dataset.batch] expected equal shapes and dtypes in a batch, got float32[1] and, as "
             "number 1, float32[2]");
 }
@@ -216,8 +209,9 @@ TEST(Combine, ZipConcatenateEnumerate) {
   }
   EXPECT_EQ(sums, (Numbers{10, 12, 14}));
   EXPECT_EQ(values(Dataset::range(2).concatenate(Dataset::range(7, 9))), (Numbers{0, 1, 7, 8}));
-  EXPECT_EQ(text_of([] { Dataset::range(2).concatenate(Dataset::from_tensor_slices(zeros({2}))); }),
-            "[dataset.concatenate] expected elements like int64[], got float32[]");
+  EXPECT_EQ(
+      error_text([] { Dataset::range(2).concatenate(Dataset::from_tensor_slices(zeros({2}))); }),
+      "[dataset.concatenate] expected elements like int64[], got float32[]");
   auto both = Dataset::from_tensor_slices(zeros({2, 3}))
                   .concatenate(Dataset::from_tensor_slices(zeros({2, 4})));
   EXPECT_EQ(both.element_spec().to_string(), "float32[?]");

@@ -8,25 +8,18 @@
 #include <stdexcept>
 
 #include "cohort/data/dataset.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
 
+using testing::error_text;
 using Numbers = std::vector<int64_t>;
 
 Numbers values(const Dataset& dataset) {
   Numbers out;
   for (const Element& e : dataset) out.push_back(e.as<int64_t>());
   return out;
-}
-
-std::string text_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing thrown";
 }
 
 Dataset pairs() {
@@ -83,14 +76,15 @@ TEST(Map, ReturnsAnyNest) {
 }
 
 TEST(Map, MismatchIsKnownWhenThePipelineIsBuilt) {
-  EXPECT_EQ(
-      text_of([] { pairs().map([](const Tensor& a, const Tensor&, const Tensor&) { return a; }); }),
-      "[dataset.map] function takes 3 components, element has 2 (image uint8[28,28], label "
-      "int64[])");
-  EXPECT_EQ(text_of([] { pairs().filter([](const Tensor&) { return true; }); }),
+  EXPECT_EQ(error_text([] {
+              pairs().map([](const Tensor& a, const Tensor&, const Tensor&) { return a; });
+            }),
+            "[dataset.map] function takes 3 components, element has 2 (image uint8[28,28], label "
+            "int64[])");
+  EXPECT_EQ(error_text([] { pairs().filter([](const Tensor&) { return true; }); }),
             "[dataset.filter] function takes 1 component, element has 2 (image uint8[28,28], label "
             "int64[])");
-  EXPECT_EQ(text_of([] {
+  EXPECT_EQ(error_text([] {
               Dataset::range(3).map(
                   [](const Tensor& a, const Tensor&, std::optional<Tensor>) { return a; });
             }),
@@ -98,7 +92,7 @@ TEST(Map, MismatchIsKnownWhenThePipelineIsBuilt) {
   // A map function that returns an Element says nothing about it: known when it runs.
   auto blind =
       pairs().map([](const Element& e) { return e; }).map([](const Tensor& x) { return x; });
-  EXPECT_EQ(text_of([&] { values(blind); }),
+  EXPECT_EQ(error_text([&] { values(blind); }),
             "[dataset.map] element 0 of from_tensor_slices.map.map: [dataset.map] function takes 1 "
             "component, element has 2 (image uint8[28,28], label int64[])");
 }
@@ -127,7 +121,7 @@ TEST(Map, ErrorsNameElementAndNodeAndKeepTheirClass) {
       DataLoss);
   EXPECT_EQ(it.next()->as<int64_t>(), 3);
   auto plain = failing([] { throw std::runtime_error("oops"); });
-  EXPECT_EQ(text_of([&] { values(plain); }), "[dataset.map] element 2 of range.map: oops");
+  EXPECT_EQ(error_text([&] { values(plain); }), "[dataset.map] element 2 of range.map: oops");
 }
 
 TEST(Map, DeclaredResultIsChecked) {
@@ -137,7 +131,7 @@ TEST(Map, DeclaredResultIsChecked) {
   EXPECT_EQ(values(right), (Numbers{0, 1}));
   auto wrong = Dataset::range(2).map([](const Tensor& x) { return x; },
                                      {.spec = ElementSpec(TensorSpec{{3}, kInt64})});
-  EXPECT_EQ(text_of([&] { values(wrong); }),
+  EXPECT_EQ(error_text([&] { values(wrong); }),
             "[dataset.map] element 0 of range.map: expected a result like int64[3], got int64[]");
 }
 
@@ -150,7 +144,8 @@ TEST(Filter, BoolOrTensorPredicates) {
     if (x == 1) throw std::runtime_error("oops");
     return true;
   });
-  EXPECT_EQ(text_of([&] { values(throwing); }), "[dataset.filter] element 1 of range.filter: oops");
+  EXPECT_EQ(error_text([&] { values(throwing); }),
+            "[dataset.filter] element 1 of range.filter: oops");
 }
 
 TEST(ParallelMap, KeepsOrderAndRunsCallsAtOnce) {
@@ -179,7 +174,7 @@ TEST(ParallelMap, ErrorsKeepTheirPlaceAndCancellingIsClean) {
       {.parallel_calls = 3});
   auto it = ds.make_iterator();
   for (int64_t i = 0; i < 7; ++i) EXPECT_EQ(it.next()->as<int64_t>(), i);
-  EXPECT_EQ(text_of([&] { it.next(); }), "[dataset.map] element 7 of range.map: seven");
+  EXPECT_EQ(error_text([&] { it.next(); }), "[dataset.map] element 7 of range.map: seven");
   EXPECT_EQ(it.next()->as<int64_t>(), 8);
   EXPECT_THROW(ds.map([](int64_t x) { return x; }, {.parallel_calls = 0}), InvalidArgument);
 }
@@ -190,18 +185,19 @@ TEST(As, ConvertsAndNamesBothSides) {
   EXPECT_EQ(x.size(0), 2);
   EXPECT_EQ(n, 7);
   EXPECT_EQ(s, "s");
-  EXPECT_EQ(text_of([&] { (e.as<Tensor, Tensor>()); }),
+  EXPECT_EQ(error_text([&] { (e.as<Tensor, Tensor>()); }),
             "[element.as] expected 2 components, got (float32[2], int64[], string[])");
-  EXPECT_EQ(text_of([&] { e.as<Tensor>(); }),
+  EXPECT_EQ(error_text([&] { e.as<Tensor>(); }),
             "[element.as] expected a tensor, got (float32[2], int64[], string[])");
-  EXPECT_EQ(text_of([&] { e[0].as<int>(); }), "[element.as] expected one number, got float32[2]");
-  EXPECT_EQ(text_of([&] { e.tensor(); }),
+  EXPECT_EQ(error_text([&] { e[0].as<int>(); }),
+            "[element.as] expected one number, got float32[2]");
+  EXPECT_EQ(error_text([&] { e.tensor(); }),
             "[element] expected one tensor, got (float32[2], int64[], string[])");
-  EXPECT_EQ(text_of([] { Element().tensor(); }),
+  EXPECT_EQ(error_text([] { Element().tensor(); }),
             "[element] expected one tensor, got an element without a value");
   Element named = Element::named({{"a", tensor({1})}, {"b", tensor({2})}});
-  EXPECT_EQ(text_of([&] { named["c"]; }), "[element] expected one of the names [a, b], got c");
-  EXPECT_EQ(text_of([&] { e[3]; }), "[element] expected a component below 3, got 3");
+  EXPECT_EQ(error_text([&] { named["c"]; }), "[element] expected one of the names [a, b], got c");
+  EXPECT_EQ(error_text([&] { e[3]; }), "[element] expected a component below 3, got 3");
 }
 
 TEST(Spec, CompatibleWith) {

@@ -11,6 +11,8 @@
 #include <iterator>
 #include <string>
 
+#include "cohort/testing/expect_error.h"
+
 namespace cohort::testing {
 
 class FilesTest : public ::testing::Test {
@@ -34,16 +36,5 @@ class FilesTest : public ::testing::Test {
  private:
   std::string folder_;
 };
-
-/// What `f` says when it throws an E.
-template <class E, class F>
-std::string error_text(const F& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing thrown";
-}
 
 }  // namespace cohort::testing

@@ -13,24 +13,16 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
 
+using testing::error_text;
 using testing::run_with_deadline;
 
 MirroredStrategy two() { return MirroredStrategy({"CPU:0", "CPU:1"}); }
 PerReplica<Tensor> values(std::vector<Tensor> of) { return PerReplica<Tensor>(std::move(of)); }
-
-template <class E, class F>
-std::string text_of(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Context, DefaultOutsideEverything) {
   EXPECT_FALSE(has_strategy());
@@ -76,7 +68,7 @@ TEST(Context, MixingAndNestingAreErrors) {
   const auto b = two();
   {
     const auto scope = a.scope();
-    EXPECT_NE(text_of<FailedPrecondition>([&] { auto s = b.scope(); }).find("[strategy.scope]"),
+    EXPECT_NE(error_text<FailedPrecondition>([&] { auto s = b.scope(); }).find("[strategy.scope]"),
               std::string::npos);
     EXPECT_THROW(b.run([] {}), FailedPrecondition);
     EXPECT_THROW(auto s = get_strategy().scope(); set_strategy(b), FailedPrecondition);
@@ -134,7 +126,7 @@ TEST(Run, CarriesGradModeAlong) {
 TEST(Run, LowestFailingReplicaIsReportedAndTheStrategySurvives) {
   const auto strategy = two();
   run_with_deadline(std::chrono::seconds(60), [&] {
-    EXPECT_EQ(text_of<InvalidArgument>([&] {
+    EXPECT_EQ(error_text<InvalidArgument>([&] {
                 strategy.run([] {
                   const auto ctx = get_replica_context();
                   if (ctx.replica_id_in_sync_group() == 1)
@@ -143,13 +135,13 @@ TEST(Run, LowestFailingReplicaIsReportedAndTheStrategySurvives) {
                 });
               }),
               "replica 1 failed");
-    EXPECT_EQ(text_of<InvalidArgument>([&] {
+    EXPECT_EQ(error_text<InvalidArgument>([&] {
                 strategy.run([] {
                   throw InvalidArgument(str_cat(get_replica_context().replica_id_in_sync_group()));
                 });
               }),
               "0");
-    const std::string diverged = text_of<FailedPrecondition>([&] {
+    const std::string diverged = error_text<FailedPrecondition>([&] {
       strategy.run([] {
         const auto ctx = get_replica_context();
         if (ctx.replica_id_in_sync_group() == 0) ctx.all_reduce(ReduceOp::kSum, scalar(1));
@@ -269,7 +261,7 @@ TEST(DistributeDataset, RefusesOptionsThatDoNotFit) {
   const auto strategy = two();
   const auto batches = Dataset::range(10).batch(4);
   const auto refused = [&](const InputOptions& options) {
-    return text_of<InvalidArgument>([&] { strategy.distribute_dataset(batches, options); });
+    return error_text<InvalidArgument>([&] { strategy.distribute_dataset(batches, options); });
   };
   EXPECT_NE(refused({.fetch_to_device = false, .place_dataset_on_device = true}).find("kPerWorker"),
             std::string::npos);
@@ -278,7 +270,7 @@ TEST(DistributeDataset, RefusesOptionsThatDoNotFit) {
                 .find("got fetch_to_device"),
             std::string::npos);
   EXPECT_NE(refused({.per_replica_buffer_size = 0}).find("got 0"), std::string::npos);
-  EXPECT_NE(text_of<Unimplemented>([&] {
+  EXPECT_NE(error_text<Unimplemented>([&] {
               strategy.distribute_dataset(batches,
                                           {.replication_mode = InputReplicationMode::kPerReplica});
             }).find("cannot be replicated"),

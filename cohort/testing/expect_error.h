@@ -7,7 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
 namespace cohort::testing {
@@ -25,6 +27,17 @@ void expect_error(std::initializer_list<std::string_view> words, F&& f) {
     return;
   }
   ADD_FAILURE() << "nothing was thrown; expected " << *words.begin();
+}
+
+/// What f says when it throws an E.
+template <class E = std::exception, class F>
+std::string error_text(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing thrown";
 }
 
 }  // namespace cohort::testing

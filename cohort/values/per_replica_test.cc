@@ -9,11 +9,13 @@
 #include <string>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
 
 using internal::ReplicaScope;
+using testing::error_text;
 
 struct Out {
   Tensor loss;
@@ -26,22 +28,12 @@ struct NoEquality {
   std::function<void()> f;
 };
 
-template <class F>
-std::string text_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(PerReplica, HoldsOneValueForEachReplica) {
   const PerReplica<int> p({3, 4});
   EXPECT_EQ(p.size(), 2U);
   EXPECT_EQ(p[0], 3);
   EXPECT_EQ(std::vector<int>(p.begin(), p.end()), (std::vector<int>{3, 4}));
-  EXPECT_EQ(text_of([&] { return p[2]; }),
+  EXPECT_EQ(error_text([&] { return p[2]; }),
             "[per_replica] expected a local replica in [0, 2), got 2");
   const PerReplica<int> copy = p;
   EXPECT_EQ(&copy[0], &p[0]);
@@ -106,7 +98,7 @@ TEST(PerReplica, LocalIsTheReplicasComponent) {
     EXPECT_EQ(value, 10 * (replica + 1));
   }
   ReplicaScope scope(nullptr, 1, 3);
-  EXPECT_EQ(text_of([&] { p.local(); }), "[per_replica] expected 3 values, got 2");
+  EXPECT_EQ(error_text([&] { p.local(); }), "[per_replica] expected 3 values, got 2");
   EXPECT_THROW(p.local(), InvalidArgument);
 }
 
@@ -115,7 +107,7 @@ TEST(PerReplica, LocalInCrossReplicaContextNeedsOneValue) {
   EXPECT_EQ(PerReplica<int>({7, 7}).local(), 7);
   const PerReplica<Tensor> two({scalar(1), scalar(1)});
   EXPECT_THROW(two.local(), FailedPrecondition);
-  const std::string text = text_of([&] { two.local(); });
+  const std::string text = error_text([&] { two.local(); });
   for (const char* word : {"2 different ones", "reduce", "gather", "local_results"}) {
     EXPECT_NE(text.find(word), std::string::npos) << text;
   }
@@ -127,7 +119,7 @@ TEST(PerReplica, LocalInCrossReplicaContextNeedsOneValue) {
 
 TEST(PerReplica, ReadsAsTensor) {
   const PerReplica<Tensor> p({tensor({1, 2})});
-  const Tensor plain = p;
+  const Tensor& plain = p;
   EXPECT_TRUE(plain.is_same(p[0]));
   EXPECT_EQ(to_vector<float>(p * 3), (std::vector<float>{3, 6}));
   const PerReplica<Tensor> two({tensor({1}), tensor({2})});
@@ -179,7 +171,7 @@ TEST(Mirrored, ReadsAnywhere) {
   EXPECT_EQ((t + 1).item<float>(), 5);
   ReplicaScope scope(nullptr, 1, 2);
   EXPECT_EQ(m.local(), 2);
-  const Tensor one_for_all = t;
+  const Tensor& one_for_all = t;
   EXPECT_TRUE(one_for_all.is_same(t[0]));
   EXPECT_THROW(Mirrored<int>({1, 2, 3}).local(), InvalidArgument);
 }

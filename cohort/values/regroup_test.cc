@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -11,16 +12,7 @@ namespace {
 using internal::holds_distributed;
 using internal::ReplicaScope;
 using internal::unwrap;
-
-template <class F>
-std::string text_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_text;
 
 template <class X, class Y = X>
 struct Batch {
@@ -65,7 +57,7 @@ TEST(Unwrap, RefusesAnotherNumberOfValues) {
   const PerReplica<int> three({1, 2, 3});
   const std::tuple<int, PerReplica<int>> inside{0, three};
   ReplicaScope scope(nullptr, 0, 2);
-  EXPECT_EQ(text_of([&] { unwrap(three, 0); }), "[strategy.run] expected 2 values, got 3");
+  EXPECT_EQ(error_text([&] { unwrap(three, 0); }), "[strategy.run] expected 2 values, got 3");
   EXPECT_THROW(unwrap(three, 0), InvalidArgument);
   EXPECT_THROW(unwrap(inside, 0), InvalidArgument);
   EXPECT_THROW(unwrap(PerReplica<int>({1}), 0), InvalidArgument);
@@ -112,7 +104,7 @@ TEST(Unwrap, LeavesOtherAggregatesWhoseMembersReadAsTheOwnValue) {
 TEST(Unwrap, RefusesAnotherNumberOfValuesInsideAnything) {
   ReplicaScope scope(nullptr, 0, 2);
   const std::vector<PerReplica<int>> list{PerReplica<int>({1, 2, 3})};
-  EXPECT_EQ(text_of([&] { unwrap(list, 0); }), "[strategy.run] expected 2 values, got 3");
+  EXPECT_EQ(error_text([&] { unwrap(list, 0); }), "[strategy.run] expected 2 values, got 3");
   const std::map<std::string, std::optional<PerReplica<int>>> map{{"k", PerReplica<int>({1})}};
   EXPECT_THROW(unwrap(map, 0), InvalidArgument);
 }

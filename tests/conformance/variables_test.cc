@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Variables: who writes and reads which component, V01 to V31.
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdio>
