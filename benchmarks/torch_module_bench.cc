@@ -26,6 +26,7 @@
 #include "cohort/base/check.h"
 #include "cohort/cohort.h"
 #include "cohort/keras/torch_module.h"
+#include "flags.h"
 #include "machine.h"
 #include "resnet18.h"
 #include "samples.h"
@@ -232,14 +233,12 @@ void run(const Options& options) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--model") options.model = argv[i + 1];
-    if (name == "--optimizer") options.optimizer = argv[i + 1];
-    if (name == "--replicas") options.replicas = std::atoi(argv[i + 1]);
-    if (name == "--rounds") options.rounds = std::atoi(argv[i + 1]);
-    if (name == "--width") options.width = std::atoll(argv[i + 1]);
-  }
+  examples::parse_flags(argc, argv,
+                        {{"--model", &options.model},
+                         {"--optimizer", &options.optimizer},
+                         {"--replicas", &options.replicas},
+                         {"--rounds", &options.rounds},
+                         {"--width", &options.width}});
   return options;
 }
 

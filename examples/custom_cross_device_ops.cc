@@ -4,12 +4,10 @@
 // what went over the (here imaginary) wire is counted. Trains a line through noisy points.
 //
 //   custom_cross_device_ops [--replicas N] [--steps N]
-#include <charconv>
 #include <cstdio>
-#include <cstring>
-#include <optional>
 
 #include "cohort/cohort.h"
+#include "flags.h"
 
 using namespace cohort;
 
@@ -50,17 +48,9 @@ struct Arguments {
   int steps = 200;
 };
 
-std::optional<Arguments> parse(int argc, char** argv) {
+Arguments parse(int argc, char** argv) {
   Arguments out;
-  for (int i = 1; i < argc; i += 2) {
-    int* value = nullptr;
-    if (std::strcmp(argv[i], "--replicas") == 0) value = &out.replicas;
-    if (std::strcmp(argv[i], "--steps") == 0) value = &out.steps;
-    if (value == nullptr || i + 1 == argc) return std::nullopt;
-    const char* end = argv[i + 1] + std::strlen(argv[i + 1]);
-    const auto [rest, error] = std::from_chars(argv[i + 1], end, *value);
-    if (error != std::errc() || rest != end || *value < 1) return std::nullopt;
-  }
+  examples::parse_flags(argc, argv, {{"--replicas", &out.replicas}, {"--steps", &out.steps}});
   return out;
 }
 
@@ -106,13 +96,8 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::optional<Arguments> arguments = parse(argc, argv);
-  if (!arguments) {
-    std::fprintf(stderr, "usage: %s [--replicas N] [--steps N]\n", argv[0]);
-    return 2;
-  }
   try {
-    return run(*arguments);
+    return run(parse(argc, argv));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "cohort/cohort.h"
+#include "flags.h"
 
 using namespace cohort;
 
@@ -26,12 +26,11 @@ struct Options {
 Options parse(int argc, char** argv) {
   Options options;
   if (const char* epochs = std::getenv("COHORT_DEMO_EPOCHS")) options.epochs = std::atoi(epochs);
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--epochs") == 0) options.epochs = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--batch") == 0) options.batch = std::atoll(argv[i + 1]);
-    if (std::strcmp(argv[i], "--seed") == 0) options.seed = std::strtoull(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--weights") == 0) options.weights = argv[i + 1];
-  }
+  examples::parse_flags(argc, argv,
+                        {{"--epochs", &options.epochs},
+                         {"--batch", &options.batch},
+                         {"--seed", &options.seed},
+                         {"--weights", &options.weights}});
   return options;
 }
 

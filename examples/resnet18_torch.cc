@@ -11,12 +11,11 @@
 #include <torch/optim/sgd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "cohort/cohort.h"
 #include "cohort/keras/torch_module.h"
+#include "flags.h"
 #include "resnet18.h"
 
 using namespace cohort;
@@ -33,13 +32,12 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--epochs") == 0) options.epochs = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--steps") == 0) options.steps = std::atoll(argv[i + 1]);
-    if (std::strcmp(argv[i], "--batch") == 0) options.batch = std::atoll(argv[i + 1]);
-    if (std::strcmp(argv[i], "--width") == 0) options.width = std::atoll(argv[i + 1]);
-    if (std::strcmp(argv[i], "--style") == 0) options.style = argv[i + 1];
-  }
+  examples::parse_flags(argc, argv,
+                        {{"--epochs", &options.epochs},
+                         {"--steps", &options.steps},
+                         {"--batch", &options.batch},
+                         {"--width", &options.width},
+                         {"--style", &options.style}});
   return options;
 }
 
