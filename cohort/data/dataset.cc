@@ -189,6 +189,12 @@ Dataset Dataset::ragged_batch(int64_t size, BatchOptions options) const {
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {
   return Dataset(internal::make_batch_node(node_, size, options));
 }
+Dataset Dataset::rebatch(std::vector<int64_t> sizes, BatchOptions options) const {
+  return Dataset(internal::make_rebatch_node(node_, std::move(sizes), options));
+}
+Dataset Dataset::rebatch(int64_t size, BatchOptions options) const {
+  return rebatch(std::vector<int64_t>{size}, options);
+}
 Dataset Dataset::unbatch() const { return Dataset(internal::make_unbatch_node(node_)); }
 Dataset Dataset::shuffle(int64_t buffer_size, ShuffleOptions options) const {
   return Dataset(internal::make_shuffle_node(node_, buffer_size, options));

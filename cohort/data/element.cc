@@ -75,6 +75,11 @@ Element Element::deferred(std::shared_ptr<const internal::DeferredElement> sourc
   return out;
 }
 
+std::shared_ptr<const internal::DeferredElement> Element::uncomputed() const {
+  const auto* deferred = std::get_if<kDeferred>(&value_);
+  return deferred == nullptr || (*deferred)->is_computed() ? nullptr : *deferred;
+}
+
 const Element& Element::resolved() const {
   const auto* deferred = std::get_if<kDeferred>(&value_);
   return deferred == nullptr ? *this : (*deferred)->value();

@@ -43,6 +43,8 @@ class Element {
   static Element named(std::vector<std::pair<std::string, Element>> parts);
   /// Machinery: an element that is computed when it is first read.
   static Element deferred(std::shared_ptr<const internal::DeferredElement> source);
+  /// Machinery: null, unless this is an element that is still to be computed.
+  std::shared_ptr<const internal::DeferredElement> uncomputed() const;
 
   bool has_value() const { return value_.index() != 0; }
   bool is_tuple() const;

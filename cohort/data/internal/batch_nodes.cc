@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// batch and unbatch. A batch over rows in memory only notes row numbers; its element gathers them
-// when it is read (see row_source.h).
+// batch, unbatch and rebatch. A batch over rows in memory only notes row numbers; its element
+// gathers them when it is read (see row_source.h).
+#include <algorithm>
+#include <functional>
+
 #include "cohort/base/check.h"
 #include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/combine_node.h"
 #include "cohort/data/internal/deferred_element.h"
 #include "cohort/data/internal/nodes.h"
 
@@ -39,92 +43,40 @@ class RowBatchStream final : public ElementStream {
   const bool drop_remainder_;
 };
 
-class ElementBatchStream final : public ElementStream {
- public:
-  ElementBatchStream(NodePtr node, std::unique_ptr<ElementStream> input, int64_t size,
-                     bool drop_remainder)
-      : node_(std::move(node)),
-        input_(std::move(input)),
-        size_(static_cast<std::size_t>(size)),
-        drop_remainder_(drop_remainder) {}
-
-  bool next(Element& out) override {
-    Element part;
-    // What is collected stays when the input throws: a reader may go on after an error.
-    while (parts_.size() < size_ && input_->next(part)) parts_.push_back(std::move(part));
-    if (parts_.empty() || (drop_remainder_ && parts_.size() < size_)) return false;
-    const std::vector<Element> parts = std::exchange(parts_, {});
-    out = stack_elements(parts, node_->tag());
-    return true;
-  }
-  void save(StateWriter& out) override {
-    out.put_int(static_cast<int64_t>(parts_.size()));
-    for (const Element& part : parts_) out.put_element(part);
-    input_->save(out);
-  }
-  void restore(StateReader& in) override {
-    for (int64_t left = in.get_count(static_cast<int64_t>(size_)); left > 0; --left) {
-      parts_.push_back(in.get_element());
-    }
-    input_->restore(in);
-  }
-
- private:
-  const NodePtr node_;
-  const std::unique_ptr<ElementStream> input_;
-  const std::size_t size_;
-  const bool drop_remainder_;
-  std::vector<Element> parts_;
-};
-
-class BatchNode final : public DatasetNode {
+class BatchNode final : public CombineNode {
  public:
   BatchNode(const NodePtr& input, int64_t size, bool drop_remainder)
-      : DatasetNode("batch", batched_spec(input->spec(), drop_remainder ? size : kUnknownDim),
-                    {input}),
-        size_(size),
-        drop_remainder_(drop_remainder) {}
+      : CombineNode("batch", batched_spec(input->spec(), drop_remainder ? size : kUnknownDim),
+                    input, size, drop_remainder, [](std::span<const Element> parts) {
+                      return stack_elements(parts, "[dataset.batch]");
+                    }) {}
 
-  int64_t cardinality() const override {
-    const int64_t n = input().cardinality();
-    if (n < 0) return n;
-    return n / size_ + (n % size_ != 0 && !drop_remainder_ ? 1 : 0);
-  }
   std::unique_ptr<ElementStream> make_stream() const override {
-    if (auto source = input().row_source()) {
-      return std::make_unique<RowBatchStream>(std::move(source), input().make_row_stream(), size_,
-                                              drop_remainder_);
-    }
-    return std::make_unique<ElementBatchStream>(shared_from_this(), input().make_stream(), size_,
-                                                drop_remainder_);
+    auto source = input().row_source();
+    if (source == nullptr) return CombineNode::make_stream();
+    return std::make_unique<RowBatchStream>(std::move(source), input().make_row_stream(), size_,
+                                            drop_remainder_);
   }
-  int64_t batch_rows() const override { return size_; }
-
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<BatchNode>(inputs[0], size_, drop_remainder_);
   }
-
- private:
-  const int64_t size_;
-  const bool drop_remainder_;
 };
 
 /// The spec of one row. Errors: InvalidArgument if a leaf has no first dimension.
-ElementSpec row_spec(const ElementSpec& batch) {
+ElementSpec row_spec(const std::string& where, const ElementSpec& batch) {
   if (batch.is_unknown()) return batch;
   if (batch.is_leaf()) {
     TensorSpec leaf = batch.leaf();
     if (!leaf.known_rank) return leaf;
-    COHORT_CHECK_ARG(!leaf.shape.empty(),
-                     "[dataset.unbatch] expected components with a first dimension, got ",
-                     leaf.to_string());
+    COHORT_CHECK_ARG(!leaf.shape.empty(), where,
+                     " expected components with a first dimension, got ", leaf.to_string());
     leaf.shape.erase(leaf.shape.begin());
     return leaf;
   }
   std::vector<ElementSpec> parts;
   std::vector<std::pair<std::string, ElementSpec>> named;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    parts.push_back(row_spec(batch[i]));
+    parts.push_back(row_spec(where, batch[i]));
     if (!batch.names().empty()) named.emplace_back(batch.names()[i], parts.back());
   }
   return named.empty() ? ElementSpec::tuple(std::move(parts))
@@ -177,7 +129,7 @@ class UnbatchStream final : public ElementStream {
 class UnbatchNode final : public DatasetNode {
  public:
   explicit UnbatchNode(const NodePtr& input)
-      : DatasetNode("unbatch", row_spec(input->spec()), {input}),
+      : DatasetNode("unbatch", row_spec("[dataset.unbatch]", input->spec()), {input}),
         rows_(input->spec().is_unknown()     ? kUnknownDim
               : input->spec().flat().empty() ? kUnknownDim
                                              : rows_of(input->spec().flat().front())) {}
@@ -203,11 +155,140 @@ class UnbatchNode final : public DatasetNode {
   const int64_t rows_;  ///< Of every batch; kUnknownDim where it varies.
 };
 
+/// Cuts the rows of batches anew. Slices of one batch, and batches of rows in memory, stay
+/// deferred.
+class RebatchStream final : public ElementStream {
+ public:
+  RebatchStream(NodePtr node, const std::vector<int64_t>& sizes, bool drop_remainder)
+      : node_(std::move(node)),
+        sizes_(sizes),
+        has_empty_(std::count(sizes.begin(), sizes.end(), 0) > 0),
+        drop_remainder_(drop_remainder),
+        input_(node_->inputs().front()->make_stream()) {}
+
+  bool next(Element& out) override {
+    const int64_t size = sizes_[turn_];
+    while (!ended_ && collected_ < size) collect(size - collected_);
+    if (size == 0) {
+      // An empty batch needs an input to look like; there is none after the end.
+      if (!empty_.has_value()) fetch();
+      if (ended_) return false;
+      out = empty_;
+    } else if (collected_ == 0 || (drop_remainder_ && collected_ < size)) {
+      return false;
+    } else {
+      const std::vector<Element> parts = std::exchange(parts_, {});
+      collected_ = 0;
+      out = parts.size() == 1 ? parts.front() : concatenate_elements(parts, node_->tag());
+    }
+    turn_ = (turn_ + 1) % sizes_.size();
+    return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(static_cast<int64_t>(turn_));
+    out.put_int(ended_ ? 1 : 0);
+    put_elements(out, parts_);
+    out.put_element(rest_);
+    out.put_element(empty_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    turn_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(sizes_.size()) - 1));
+    ended_ = in.get_flag();
+    parts_ = get_elements(in);
+    for (const Element& part : parts_) collected_ += part.rows();
+    rest_ = in.get_element();
+    empty_ = in.get_element();
+    input_->restore(in);
+  }
+
+ private:
+  /// The next batch of the input as rest_, or ended_.
+  void fetch() {
+    Element batch;
+    ended_ = !input_->next(batch);
+    if (ended_) return;
+    COHORT_CHECK_ARG(batch.rows() >= 0 && all_leaves_have_rows(batch, batch.rows()),
+                     "[dataset.rebatch] expected batches with equal first dimensions, got ",
+                     batch.spec().to_string());
+    if (has_empty_ && !empty_.has_value()) empty_ = batch.slice(0, 0).materialize();
+    rest_ = std::move(batch);
+  }
+  /// At most so many rows of one batch.
+  void collect(int64_t most) {
+    if (!rest_.has_value()) return fetch();
+    const int64_t rows = std::min(most, rest_.rows());
+    if (rows > 0) parts_.push_back(rest_.slice(0, rows));
+    collected_ += rows;
+    rest_ = rest_.rows() == rows ? Element() : rest_.slice(rows, rest_.rows() - rows);
+  }
+
+  const NodePtr node_;
+  const std::vector<int64_t>& sizes_;  ///< Owned by node_.
+  const bool has_empty_;               ///< One of the sizes is 0.
+  const bool drop_remainder_;
+  const std::unique_ptr<ElementStream> input_;
+  std::size_t turn_ = 0;        ///< Of sizes_, for the next batch.
+  std::vector<Element> parts_;  ///< Of the next batch.
+  int64_t collected_ = 0;       ///< Rows of parts_.
+  Element rest_;                ///< Of the input's last batch.
+  Element empty_;               ///< A batch of no rows, once there was one with rows.
+  bool ended_ = false;
+};
+
+class RebatchNode final : public DatasetNode {
+ public:
+  RebatchNode(const NodePtr& input, std::vector<int64_t> sizes, bool drop_remainder)
+      : DatasetNode("rebatch",
+                    batched_spec(row_spec("[dataset.rebatch]", input->spec()),
+                                 drop_remainder ? common_size(sizes) : kUnknownDim),
+                    {input}),
+        sizes_(std::move(sizes)),
+        drop_remainder_(drop_remainder) {}
+
+  /// Known where every batch of the input has equally many rows (TensorFlow never knows).
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    if (n == 0 || n == kInfiniteCardinality) return n;
+    const int64_t size = common_size(sizes_);
+    const int64_t input_rows = input().static_rows();
+    if (n < 0 || size == kUnknownDim || input_rows == kUnknownDim) return kUnknownCardinality;
+    const int64_t rows = saturated_product(n, input_rows);
+    return rows / size + (rows % size != 0 && !drop_remainder_ ? 1 : 0);
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<RebatchStream>(shared_from_this(), sizes_, drop_remainder_);
+  }
+  int64_t batch_rows() const override { return common_size(sizes_); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<RebatchNode>(inputs[0], sizes_, drop_remainder_);
+  }
+
+ private:
+  static int64_t common_size(const std::vector<int64_t>& sizes) {
+    const bool equal =
+        std::adjacent_find(sizes.begin(), sizes.end(), std::not_equal_to<>()) == sizes.end();
+    return equal ? sizes.front() : kUnknownDim;
+  }
+
+  const std::vector<int64_t> sizes_;
+  const bool drop_remainder_;
+};
+
 }  // namespace
 
 NodePtr make_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
   COHORT_CHECK_ARG(size >= 1, "[dataset.batch] expected a size of at least 1, got ", size);
   return std::make_shared<BatchNode>(input, size, options.drop_remainder);
+}
+
+NodePtr make_rebatch_node(NodePtr input, std::vector<int64_t> sizes, const BatchOptions& options) {
+  const bool valid = std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; }) &&
+                     std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > 0; });
+  COHORT_CHECK_ARG(valid,
+                   "[dataset.rebatch] expected sizes of at least 0, one of them above 0, got ",
+                   bracketed(sizes));
+  return std::make_shared<RebatchNode>(input, std::move(sizes), options.drop_remainder);
 }
 
 NodePtr make_unbatch_node(NodePtr input) { return std::make_shared<UnbatchNode>(input); }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/batching.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/deferred_element.h"
 
 namespace cohort::internal {
 namespace {
@@ -53,6 +55,28 @@ Element stack_leaves(std::span<const Element> parts, const std::string& where) {
   return at::stack(tensors);
 }
 
+Element concatenate_leaves(std::span<const Element> parts, const std::string& where) {
+  if (parts.front().is_string()) {
+    std::vector<std::string> out;
+    for (const Element& part : parts) {
+      out.insert(out.end(), part.strings().begin(), part.strings().end());
+    }
+    return out;
+  }
+  std::vector<Tensor> tensors;
+  tensors.reserve(parts.size());
+  for (const Element& part : parts) {
+    const Tensor& t = part.tensor();
+    const Tensor& first = parts.front().tensor();
+    COHORT_CHECK_ARG(t.scalar_type() == first.scalar_type() && t.dim() == first.dim() &&
+                         t.dim() > 0 && t.sizes().slice(1) == first.sizes().slice(1),
+                     where, " expected batches whose rows have equal shapes and dtypes, got ",
+                     parts.front().spec().to_string(), " and ", part.spec().to_string());
+    tensors.push_back(t);
+  }
+  return at::cat(tensors);
+}
+
 /// The same structure with `leaf` applied to every leaf.
 template <class Leaf>
 Element transform(const Element& element, const Leaf& leaf) {
@@ -76,6 +100,22 @@ Element combine_elements(std::span<const Element> parts, const std::string& wher
 Element stack_elements(std::span<const Element> parts, const std::string& where) {
   return combine(parts, where,
                  [&](std::span<const Element> leaves) { return stack_leaves(leaves, where); });
+}
+
+Element concatenate_elements(std::span<const Element> parts, const std::string& where) {
+  std::vector<std::shared_ptr<const DeferredElement>> sources;
+  for (const Element& part : parts) {
+    auto source = part.uncomputed();
+    if (source == nullptr) break;
+    sources.push_back(std::move(source));
+  }
+  if (sources.size() == parts.size()) {
+    Element joined = sources.front()->join(sources);
+    if (joined.has_value()) return joined;
+  }
+  return combine(parts, where, [&](std::span<const Element> leaves) {
+    return concatenate_leaves(leaves, where);
+  });
 }
 
 Element unstack_element(const Element& batch, int64_t index) {

@@ -22,6 +22,10 @@ Element stack_elements(std::span<const Element> parts, const std::string& where)
 Element combine_elements(std::span<const Element> parts, const std::string& where,
                          const std::function<Element(std::span<const Element>)>& leaf);
 
+/// The rows of all parts in one batch; deferred if all parts are, and have their rows in one place.
+/// Errors: InvalidArgument that begins with `where` if structures, dtypes or row shapes differ.
+Element concatenate_elements(std::span<const Element> parts, const std::string& where);
+
 /// Row `index` of a batch, as an element of its own.
 Element unstack_element(const Element& batch, int64_t index);
 

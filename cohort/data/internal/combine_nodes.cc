@@ -2,6 +2,7 @@
 //
 // zip, concatenate and enumerate.
 #include "cohort/base/check.h"
+#include "cohort/data/internal/counted_stream.h"
 #include "cohort/data/internal/nodes.h"
 
 namespace cohort::internal {
@@ -129,29 +130,16 @@ class ConcatenateNode final : public DatasetNode {
   }
 };
 
-class EnumerateStream final : public ElementStream {
+class EnumerateStream final : public CountedStream<Element> {
  public:
-  EnumerateStream(std::unique_ptr<ElementStream> input, int64_t start)
-      : input_(std::move(input)), index_(start) {}
+  using CountedStream::CountedStream;
 
   bool next(Element& out) override {
     Element element;
-    if (!input_->next(element)) return false;
-    out = Element::tuple({from_vector<int64_t>({index_++}, Shape{}), std::move(element)});
+    if (!read(element)) return false;
+    out = Element::tuple({from_vector<int64_t>({count_++}, Shape{}), std::move(element)});
     return true;
   }
-  void save(StateWriter& out) override {
-    out.put_int(index_);
-    input_->save(out);
-  }
-  void restore(StateReader& in) override {
-    index_ = in.get_int();
-    input_->restore(in);
-  }
-
- private:
-  const std::unique_ptr<ElementStream> input_;
-  int64_t index_;
 };
 
 class EnumerateNode final : public DatasetNode {

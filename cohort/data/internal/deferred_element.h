@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "cohort/data/element.h"
 
@@ -25,6 +26,9 @@ class DeferredElement {
   virtual const ElementSpec& row_spec() const = 0;
   /// A deferred element of some of the rows.
   virtual Element slice(int64_t begin, int64_t count) const = 0;
+  /// A deferred element of the rows of all parts, of which this is the first; without a value if
+  /// their rows are not in one place.
+  virtual Element join(std::span<const std::shared_ptr<const DeferredElement>> parts) const = 0;
 
  protected:
   virtual Element compute() const = 0;

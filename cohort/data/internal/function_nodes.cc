@@ -3,6 +3,7 @@
 // map and filter on the thread that reads. What a function throws arrives there with the number
 // of the element and the place in the pipeline before its text.
 #include "cohort/base/check.h"
+#include "cohort/data/internal/counted_stream.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/parallel_map.h"
 #include "cohort/runtime/topology.h"
@@ -10,30 +11,20 @@
 namespace cohort::internal {
 namespace {
 
-class MapStream final : public ElementStream {
+class MapStream final : public CountedStream<Element> {
  public:
   MapStream(MapCall call, std::unique_ptr<ElementStream> input)
-      : call_(std::move(call)), input_(std::move(input)) {}
+      : CountedStream(std::move(input), 0), call_(std::move(call)) {}
 
   bool next(Element& out) override {
     Element element;
-    if (!input_->next(element)) return false;
-    out = call_(element, index_++);
+    if (!read(element)) return false;
+    out = call_(element, count_++);
     return true;
-  }
-  void save(StateWriter& out) override {
-    out.put_int(index_);
-    input_->save(out);
-  }
-  void restore(StateReader& in) override {
-    index_ = in.get_int();
-    input_->restore(in);
   }
 
  private:
   const MapCall call_;
-  const std::unique_ptr<ElementStream> input_;
-  int64_t index_ = 0;
 };
 
 class MapNode final : public DatasetNode {
@@ -69,25 +60,17 @@ class MapNode final : public DatasetNode {
   const int threads_;
 };
 
-class FilterStream final : public ElementStream {
+class FilterStream final : public CountedStream<Element> {
  public:
   FilterStream(NodePtr node, const ElementPredicate& predicate,
                std::unique_ptr<ElementStream> input)
-      : node_(std::move(node)), predicate_(predicate), input_(std::move(input)) {}
+      : CountedStream(std::move(input), 0), node_(std::move(node)), predicate_(predicate) {}
 
   bool next(Element& out) override {
-    while (input_->next(out)) {
-      if (keeps(out, index_++)) return true;
+    while (read(out)) {
+      if (keeps(out, count_++)) return true;
     }
     return false;
-  }
-  void save(StateWriter& out) override {
-    out.put_int(index_);
-    input_->save(out);
-  }
-  void restore(StateReader& in) override {
-    index_ = in.get_int();
-    input_->restore(in);
   }
 
  private:
@@ -101,8 +84,6 @@ class FilterStream final : public ElementStream {
 
   const NodePtr node_;
   const ElementPredicate& predicate_;  ///< Owned by node_.
-  const std::unique_ptr<ElementStream> input_;
-  int64_t index_ = 0;
 };
 
 class FilterNode final : public DatasetNode {

@@ -31,6 +31,7 @@ NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptio
 // Batches.
 NodePtr make_batch_node(NodePtr input, int64_t size, const BatchOptions& options);
 NodePtr make_unbatch_node(NodePtr input);
+NodePtr make_rebatch_node(NodePtr input, std::vector<int64_t> sizes, const BatchOptions& options);
 NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> shapes,
                                const PaddedBatchOptions& options);
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options);

@@ -3,59 +3,36 @@
 // take, skip, repeat and shard. Each stream is written once for elements and for row numbers: over
 // rows in memory only numbers move until a batch gathers them.
 #include "cohort/base/check.h"
+#include "cohort/data/internal/counted_stream.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/order_node.h"
 
 namespace cohort::internal {
 namespace {
 
+/// Counts what is left; below 0: all.
 template <class T>
-class TakeStream final : public Stream<T> {
+class TakeStream final : public CountedStream<T> {
  public:
-  TakeStream(std::unique_ptr<Stream<T>> input, int64_t count)
-      : input_(std::move(input)), left_(count) {}
+  using CountedStream<T>::CountedStream;
   bool next(T& out) override {
-    if (left_ == 0) return false;
-    if (left_ > 0) --left_;
-    return input_->next(out);
+    if (this->count_ == 0) return false;
+    if (this->count_ > 0) --this->count_;
+    return this->read(out);
   }
-  void save(StateWriter& out) override {
-    out.put_int(left_);
-    input_->save(out);
-  }
-  void restore(StateReader& in) override {
-    left_ = in.get_int();
-    input_->restore(in);
-  }
-
- private:
-  const std::unique_ptr<Stream<T>> input_;
-  int64_t left_;  ///< Below 0: all.
 };
 
+/// Counts what is left to skip.
 template <class T>
-class SkipStream final : public Stream<T> {
+class SkipStream final : public CountedStream<T> {
  public:
-  SkipStream(std::unique_ptr<Stream<T>> input, int64_t count)
-      : input_(std::move(input)), left_(count) {}
+  using CountedStream<T>::CountedStream;
   bool next(T& out) override {
-    for (; left_ > 0; --left_) {
-      if (!input_->next(out)) return false;
+    for (; this->count_ > 0; --this->count_) {
+      if (!this->read(out)) return false;
     }
-    return input_->next(out);
+    return this->read(out);
   }
-  void save(StateWriter& out) override {
-    out.put_int(left_);
-    input_->save(out);
-  }
-  void restore(StateReader& in) override {
-    left_ = in.get_int();
-    input_->restore(in);
-  }
-
- private:
-  const std::unique_ptr<Stream<T>> input_;
-  int64_t left_;
 };
 
 template <class T>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/padding.h"
 
-#include <ATen/ops/cat.h>
 #include <c10/core/Scalar.h>
 
 #include "cohort/base/check.h"
@@ -70,28 +69,8 @@ Element ragged_leaves(std::span<const Element> parts) {
                      part.spec().to_string());
     splits.push_back(splits.back() + part.rows());
   }
-  Element values;
-  if (parts.front().is_string()) {
-    std::vector<std::string> all;
-    for (const Element& part : parts) {
-      all.insert(all.end(), part.strings().begin(), part.strings().end());
-    }
-    values = std::move(all);
-  } else {
-    std::vector<Tensor> all;
-    for (const Element& part : parts) {
-      const Tensor& t = part.tensor();
-      const Tensor& first = parts.front().tensor();
-      COHORT_CHECK_ARG(
-          t.scalar_type() == first.scalar_type() && t.sizes().slice(1) == first.sizes().slice(1),
-          "[dataset.ragged_batch] expected elements that differ in the first dimension alone, got ",
-          parts.front().spec().to_string(), " and ", part.spec().to_string());
-      all.push_back(t);
-    }
-    values = at::cat(all);
-  }
   return Element::named(
-      {{"values", std::move(values)},
+      {{"values", concatenate_elements(parts, "[dataset.ragged_batch]")},
        {"row_splits", from_vector(splits, {static_cast<int64_t>(splits.size())})}});
 }
 

@@ -24,14 +24,26 @@ class DeferredRows final : public DeferredElement {
   Element slice(int64_t begin, int64_t count) const override {
     return Element::deferred(std::make_shared<DeferredRows>(source_, rows_, begin_ + begin, count));
   }
-
- protected:
-  Element compute() const override {
-    return source_->gather(std::span(*rows_).subspan(static_cast<std::size_t>(begin_),
-                                                     static_cast<std::size_t>(count_)));
+  Element join(std::span<const std::shared_ptr<const DeferredElement>> parts) const override {
+    auto rows = std::make_shared<std::vector<int64_t>>();
+    for (const auto& part : parts) {
+      const auto* other = dynamic_cast<const DeferredRows*>(part.get());
+      if (other == nullptr || other->source_ != source_) return {};
+      const std::span<const int64_t> numbers = other->numbers();
+      rows->insert(rows->end(), numbers.begin(), numbers.end());
+    }
+    return source_->gather_later(std::move(rows));
   }
 
+ protected:
+  Element compute() const override { return source_->gather(numbers()); }
+
  private:
+  std::span<const int64_t> numbers() const {
+    return std::span(*rows_).subspan(static_cast<std::size_t>(begin_),
+                                     static_cast<std::size_t>(count_));
+  }
+
   const std::shared_ptr<const RowSource> source_;
   const Rows rows_;
   const int64_t begin_;
