@@ -10,6 +10,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
+#include "cohort/data/image.h"
 #include "cohort/data/npy.h"
 #include "cohort/data/tf_record.h"
 #include "cohort/gradients/embedding.h"
