@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rebatch. Expected values are those of tf.data.
+// rebatch, and batches of strings. Expected values are those of tf.data.
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
@@ -106,6 +106,94 @@ TEST(Rebatch, ResumesEverywhere) {
     expect_resumes([&] { return source().batch(2).rebatch({5, 0, 1}).repeat(2); });
     expect_resumes([&] { return source().batch(4).shuffle(2, {.seed = 1}).rebatch({3, 2}); });
   }
+}
+
+// --- Strings -------------------------------------------------------------------------------------
+
+using Strings = std::vector<std::string>;
+
+Dataset words(const Strings& all) { return Dataset::from_tensor_slices(all); }
+/// [], [w0], [w0, w1], ...
+Dataset growing_words(int64_t n) {
+  return Dataset::range(n).map([](int64_t size) {
+    Strings out;
+    for (int64_t i = 0; i < size; ++i) out.push_back(str_cat("w", i));
+    return out;
+  });
+}
+
+TEST(StringBatches, OneMoreDimensionEachTime) {
+  for (const Dataset& source :
+       {words({"a", "b", "c", "d"}),
+        words({"a", "b", "c", "d"}).map([](const std::string& s) { return s; })}) {
+    EXPECT_EQ(texts_of(source.batch(3)), (Texts{"[a, b, c]", "[d]"}));
+    EXPECT_EQ(source.batch(3).element_spec().to_string(), "string[?]");
+    const Dataset twice = source.batch(2).batch(2);
+    const auto e = twice.make_iterator().next();
+    ASSERT_TRUE(e);
+    EXPECT_EQ(e->spec().to_string(), "string[2,2]");
+    EXPECT_EQ(e->strings(), (Strings{"a", "b", "c", "d"}));
+    EXPECT_EQ(e->slice(1, 1).spec().to_string(), "string[1,2]");
+    EXPECT_EQ(e->slice(1, 1).strings(), (Strings{"c", "d"}));
+    EXPECT_EQ(texts_of(twice.unbatch()), (Texts{"[a, b]", "[c, d]"}));
+    EXPECT_EQ(texts_of(twice.unbatch().unbatch()), (Texts{"a", "b", "c", "d"}));
+    EXPECT_EQ(texts_of(twice.rebatch(1)), (Texts{"[a, b]", "[c, d]"}));
+    EXPECT_EQ(texts_of(source.batch(3).rebatch(2)), (Texts{"[a, b]", "[c, d]"}));
+  }
+}
+
+TEST(StringBatches, RowsOfAnyRank) {
+  const Dataset rows = Dataset::from_tensor_slices(Element(Strings{"a", "b", "c", "d"}, {2, 2}));
+  EXPECT_EQ(rows.element_spec().to_string(), "string[2]");
+  EXPECT_EQ(texts_of(rows), (Texts{"[a, b]", "[c, d]"}));
+  const auto batch = rows.repeat(2).batch(3).make_iterator().next();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->spec().to_string(), "string[3,2]");
+  EXPECT_EQ(batch->strings(), (Strings{"a", "b", "c", "d", "a", "b"}));
+  EXPECT_THROW(Element(Strings{"a"}, {2}), InvalidArgument);
+}
+
+TEST(StringBatches, PiecesForReplicas) {
+  auto it = Dataset::from_tensor_slices({Strings{"a", "b", "c", "d", "e"}, arange(5)})
+                .batch(4)
+                .make_iterator();
+  std::vector<Element> pieces(2);
+  ASSERT_TRUE(it.next_split(pieces));
+  EXPECT_EQ(pieces[0][0].strings(), (Strings{"a", "b"}));
+  EXPECT_EQ(pieces[1][0].strings(), (Strings{"c", "d"}));
+  ASSERT_TRUE(it.next_split(pieces));
+  EXPECT_EQ(pieces[0][0].strings(), (Strings{"e"}));
+  EXPECT_EQ(pieces[1][0].strings(), Strings{});
+}
+
+TEST(StringBatches, PaddedWithEmptyOnes) {
+  const auto e = growing_words(3).padded_batch(3).make_iterator().next();
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->spec().to_string(), "string[3,2]");
+  EXPECT_EQ(e->strings(), (Strings{"", "", "w0", "", "w0", "w1"}));
+  EXPECT_EQ(growing_words(3).padded_batch(3, {{3}}).element_spec().to_string(), "string[?,3]");
+  EXPECT_EQ(texts_of(growing_words(2).padded_batch(2, {{3}})), Texts{"[, , , w0, , ]"});
+  EXPECT_EQ(texts_of(words({"a", "b"}).padded_batch(2)), Texts{"[a, b]"});
+  EXPECT_EQ(error_text<InvalidArgument>([] { texts_of(growing_words(3).padded_batch(3, {{1}})); }),
+            "[dataset.padded_batch] expected elements that fit in [1], got string[2] as number 2 "
+            "of the batch");
+}
+
+TEST(StringBatches, RefuseUnlikeShapes) {
+  EXPECT_EQ(error_text<InvalidArgument>([] { texts_of(growing_words(2).batch(2)); }),
+            "[dataset.batch] expected equal shapes and dtypes in a batch, got string[0] and "
+            "string[1]");
+  const Dataset uneven = growing_words(3).skip(1).map([](const Strings& s) {
+    return Element(s, {1, static_cast<int64_t>(s.size())});
+  });
+  EXPECT_EQ(error_text<InvalidArgument>([&] { texts_of(uneven.rebatch(2)); }),
+            "[dataset.rebatch] expected batches whose rows have equal shapes and dtypes, got "
+            "string[1,1] and string[1,2]");
+}
+
+TEST(StringBatches, ResumeEverywhere) {
+  expect_resumes([] { return words({"a", "b", "c", "d", "e"}).batch(2).batch(2).prefetch(1); });
+  expect_resumes([] { return growing_words(5).padded_batch(2).shuffle(2, {.seed = 1}).unbatch(); });
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/element.h"
 
+#include <c10/util/accumulate.h>
+
 #include "cohort/base/check.h"
 #include "cohort/data/internal/deferred_element.h"
 
@@ -46,9 +48,17 @@ constexpr std::size_t kTensor = 1, kStrings = 2, kTuple = 3, kDeferred = 4;
 
 Element::Element(Tensor t) : value_(std::move(t)) {}
 Element::Element(std::string s)
-    : value_(std::make_shared<const Strings>(Strings{{std::move(s)}, true})) {}
-Element::Element(std::vector<std::string> batch)
-    : value_(std::make_shared<const Strings>(Strings{std::move(batch), false})) {}
+    : value_(std::make_shared<const Strings>(Strings{{std::move(s)}, {}})) {}
+Element::Element(std::vector<std::string> batch) {
+  const auto rows = static_cast<int64_t>(batch.size());
+  value_ = std::make_shared<const Strings>(Strings{std::move(batch), {rows}});
+}
+Element::Element(std::vector<std::string> values, Shape shape) {
+  COHORT_CHECK_ARG(c10::multiply_integers(shape) == static_cast<int64_t>(values.size()),
+                   "[element] expected strings of shape ", bracketed(shape), ", got ",
+                   values.size());
+  value_ = std::make_shared<const Strings>(Strings{std::move(values), std::move(shape)});
+}
 Element::Element(std::initializer_list<Element> parts)
     : value_(std::make_shared<const Tuple>(Tuple{std::vector<Element>(parts), {}})) {}
 
@@ -138,7 +148,7 @@ int64_t Element::rows() const {
     }
     case kStrings: {
       const Strings& s = *std::get<kStrings>(value_);
-      return s.scalar ? -1 : static_cast<int64_t>(s.values.size());
+      return s.shape.empty() ? -1 : s.shape.front();
     }
     case kTuple: {
       const Tuple& t = *std::get<kTuple>(value_);
@@ -178,13 +188,13 @@ const Tensor& Element::tensor() const {
 
 const std::string& Element::string() const {
   const Strings* s = string_part();
-  if (s == nullptr || !s->scalar) refuse("one string");
+  if (s == nullptr || !s->shape.empty()) refuse("one string");
   return s->values.front();
 }
 
 const std::vector<std::string>& Element::strings() const {
   const Strings* s = string_part();
-  if (s == nullptr || s->scalar) refuse("a batch of strings");
+  if (s == nullptr || s->shape.empty()) refuse("a batch of strings");
   return s->values;
 }
 
@@ -195,9 +205,7 @@ ElementSpec Element::spec() const {
   if (const auto* t = std::get_if<kTensor>(&value_)) {
     return TensorSpec{shape_of(*t), t->scalar_type()};
   }
-  if (const Strings* s = string_part()) {
-    return TensorSpec::strings(s->scalar ? Shape{} : Shape{static_cast<int64_t>(s->values.size())});
-  }
+  if (const Strings* s = string_part()) return TensorSpec::strings(s->shape);
   const Tuple* tuple = tuple_part();
   if (tuple == nullptr) return {};
   std::vector<ElementSpec> parts;
@@ -231,7 +239,11 @@ Element Element::slice(int64_t begin, int64_t count) const {
   const Element& self = resolved();
   if (const auto* t = std::get_if<kTensor>(&self.value_)) return t->narrow(0, begin, count);
   if (const Strings* s = string_part()) {
-    return std::vector<std::string>(s->values.begin() + begin, s->values.begin() + begin + count);
+    Shape shape = s->shape;
+    shape.front() = count;
+    const int64_t row = c10::multiply_integers(shape.begin() + 1, shape.end());
+    const auto from = s->values.begin() + begin * row;
+    return Element(std::vector<std::string>(from, from + count * row), std::move(shape));
   }
   const Tuple* tuple = tuple_part();
   Tuple out{{}, tuple->names};

@@ -34,9 +34,12 @@ class Element {
  public:
   /// Holds nothing; every accessor throws.
   Element() = default;
-  Element(Tensor t);                              // NOLINT: implicit
-  Element(std::string s);                         // NOLINT: implicit
-  Element(std::vector<std::string> batch);        // NOLINT: implicit
+  Element(Tensor t);                        // NOLINT: implicit
+  Element(std::string s);                   // NOLINT: implicit
+  Element(std::vector<std::string> batch);  // NOLINT: implicit
+  /// Strings of any rank, in row-major order. Errors: InvalidArgument if their number is not the
+  /// shape's.
+  Element(std::vector<std::string> values, Shape shape);
   Element(std::initializer_list<Element> parts);  ///< A tuple, also of one part.
 
   static Element tuple(std::vector<Element> parts);
@@ -49,7 +52,7 @@ class Element {
   bool has_value() const { return value_.index() != 0; }
   bool is_tuple() const;
   bool is_tensor() const;
-  bool is_string() const;  ///< One string or a batch of strings.
+  bool is_string() const;  ///< One string, or strings of any shape.
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const;
   /// Rows of a batch: the first dimension of the first leaf; -1 if that is a scalar.
@@ -66,7 +69,8 @@ class Element {
   operator const Tensor&() const { return tensor(); }  // NOLINT: implicit
   /// Errors: InvalidArgument unless the element is one string.
   const std::string& string() const;
-  /// Errors: InvalidArgument unless the element is a batch of strings.
+  /// In row-major order; spec() has their shape. Errors: InvalidArgument unless the element is
+  /// strings of at least one dimension.
   const std::vector<std::string>& strings() const;
 
   /// One type: the whole element as a tensor, number, string, tuple or aggregate; several types: a
@@ -86,7 +90,7 @@ class Element {
  private:
   struct Strings {
     std::vector<std::string> values;
-    bool scalar = false;
+    Shape shape;
   };
   struct Tuple {
     std::vector<Element> parts;

@@ -21,7 +21,7 @@ struct TensorSpec {
   Shape shape = {};
   DType dtype = kFloat32;  ///< DType::Undefined where it is not known.
   bool known_rank = true;  ///< False: nothing is known of the shape.
-  bool is_string = false;  ///< Strings: of shape [] or [n]; dtype says nothing.
+  bool is_string = false;  ///< Strings; dtype says nothing.
 
   /// A tensor of which nothing is known, as a map function returns it.
   static TensorSpec unknown();

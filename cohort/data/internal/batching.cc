@@ -35,12 +35,46 @@ Element combine(std::span<const Element> parts, const std::string& where, const 
   return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
 }
 
-Element stack_leaves(std::span<const Element> parts, const std::string& where) {
-  if (parts.front().is_string()) {
-    std::vector<std::string> out;
-    for (const Element& part : parts) out.push_back(part.string());
-    return out;
+Shape string_shape(const Element& strings) { return strings.spec().leaf().shape; }
+
+void append_strings(std::vector<std::string>& out, const Element& part) {
+  if (part.rows() < 0) {
+    out.push_back(part.string());
+  } else {
+    out.insert(out.end(), part.strings().begin(), part.strings().end());
   }
+}
+
+Element stack_strings(std::span<const Element> parts, const std::string& where) {
+  Shape shape = string_shape(parts.front());
+  std::vector<std::string> out;
+  for (const Element& part : parts) {
+    COHORT_CHECK_ARG(string_shape(part) == shape, where,
+                     " expected equal shapes and dtypes in a batch, got ",
+                     parts.front().spec().to_string(), " and ", part.spec().to_string());
+    append_strings(out, part);
+  }
+  shape.insert(shape.begin(), static_cast<int64_t>(parts.size()));
+  return Element(std::move(out), std::move(shape));
+}
+
+Element concatenate_strings(std::span<const Element> parts, const std::string& where) {
+  Shape shape = string_shape(parts.front());
+  shape.front() = 0;
+  std::vector<std::string> out;
+  for (const Element& part : parts) {
+    const Shape one = string_shape(part);
+    COHORT_CHECK_ARG(std::equal(one.begin() + 1, one.end(), shape.begin() + 1, shape.end()), where,
+                     " expected batches whose rows have equal shapes and dtypes, got ",
+                     parts.front().spec().to_string(), " and ", part.spec().to_string());
+    append_strings(out, part);
+    shape.front() += one.front();
+  }
+  return Element(std::move(out), std::move(shape));
+}
+
+Element stack_leaves(std::span<const Element> parts, const std::string& where) {
+  if (parts.front().is_string()) return stack_strings(parts, where);
   std::vector<Tensor> tensors;
   tensors.reserve(parts.size());
   for (const Element& part : parts) {
@@ -56,13 +90,7 @@ Element stack_leaves(std::span<const Element> parts, const std::string& where) {
 }
 
 Element concatenate_leaves(std::span<const Element> parts, const std::string& where) {
-  if (parts.front().is_string()) {
-    std::vector<std::string> out;
-    for (const Element& part : parts) {
-      out.insert(out.end(), part.strings().begin(), part.strings().end());
-    }
-    return out;
-  }
+  if (parts.front().is_string()) return concatenate_strings(parts, where);
   std::vector<Tensor> tensors;
   tensors.reserve(parts.size());
   for (const Element& part : parts) {
@@ -75,6 +103,13 @@ Element concatenate_leaves(std::span<const Element> parts, const std::string& wh
     tensors.push_back(t);
   }
   return at::cat(tensors);
+}
+
+Element row_of_strings(const Element& batch, int64_t index) {
+  Shape shape = string_shape(batch);
+  shape.erase(shape.begin());
+  if (shape.empty()) return batch.strings()[static_cast<std::size_t>(index)];
+  return Element(batch.slice(index, 1).strings(), std::move(shape));
 }
 
 /// The same structure with `leaf` applied to every leaf.
@@ -120,7 +155,7 @@ Element concatenate_elements(std::span<const Element> parts, const std::string& 
 
 Element unstack_element(const Element& batch, int64_t index) {
   return transform(batch, [&](const Element& leaf) -> Element {
-    if (leaf.is_string()) return leaf.strings()[static_cast<std::size_t>(index)];
+    if (leaf.is_string()) return row_of_strings(leaf, index);
     return leaf.tensor().select(0, index);
   });
 }

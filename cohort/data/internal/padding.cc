@@ -10,54 +10,67 @@
 namespace cohort::internal {
 namespace {
 
-Element stack_strings(std::span<const Element> parts, const std::string& where) {
-  std::vector<std::string> out;
-  for (const Element& part : parts) {
-    COHORT_CHECK_ARG(part.rows() < 0, where, " expected strings of shape [], got ",
-                     part.spec().to_string());
-    out.push_back(part.string());
-  }
-  return out;
-}
-
 /// The least shape that holds every part, or what is fixed.
 Shape common_shape(std::span<const Element> parts, const Padding& padding, std::size_t leaf) {
-  const Tensor& first = parts.front().tensor();
-  Shape fixed = padding.shapes.empty() ? Shape(static_cast<std::size_t>(first.dim()), kUnknownDim)
-                                       : padding.shapes.at(leaf);
+  const TensorSpec first = parts.front().spec().leaf();
+  Shape fixed =
+      padding.shapes.empty() ? Shape(first.shape.size(), kUnknownDim) : padding.shapes.at(leaf);
   for (int64_t& d : fixed) d = d == kUnknownDim ? padding.unknown_to : d;
   Shape out(fixed.size(), 0);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Tensor& t = parts[i].tensor();
-    COHORT_CHECK_ARG(
-        t.dim() == static_cast<int64_t>(fixed.size()) && t.scalar_type() == first.scalar_type(),
-        padding.where, " expected ", dtype_name(first.scalar_type()), " with ", fixed.size(),
-        " dimensions, got ", parts[i].spec().to_string(), " as number ", i, " of the batch");
+    const TensorSpec part = parts[i].spec().leaf();
+    COHORT_CHECK_ARG(part.shape.size() == fixed.size() && part.dtype == first.dtype, padding.where,
+                     " expected ", first.is_string ? "string" : dtype_name(first.dtype), " with ",
+                     fixed.size(), " dimensions, got ", part.to_string(), " as number ", i,
+                     " of the batch");
     for (std::size_t d = 0; d < fixed.size(); ++d) {
-      const int64_t size = t.size(static_cast<int64_t>(d));
+      const int64_t size = part.shape[d];
       COHORT_CHECK_ARG(fixed[d] == kUnknownDim || size <= fixed[d], padding.where,
                        " expected elements that fit in ", bracketed(fixed), ", got ",
-                       parts[i].spec().to_string(), " as number ", i, " of the batch");
+                       part.to_string(), " as number ", i, " of the batch");
       out[d] = fixed[d] == kUnknownDim ? std::max(out[d], size) : fixed[d];
     }
   }
+  out.insert(out.begin(), static_cast<int64_t>(parts.size()));
   return out;
 }
 
+void copy_into_corner(const Tensor& batch, std::size_t index, const Tensor& from) {
+  Tensor to = batch.select(0, static_cast<int64_t>(index));
+  for (int64_t d = 0; d < from.dim(); ++d) to = to.narrow(d, 0, from.size(d));
+  to.copy_(from);
+}
+
+/// Strings have no padding value but the empty one.
+Element pad_strings(std::span<const Element> parts, const Shape& shape) {
+  // The place of each string in `all`; 0 is the padding.
+  const Tensor places = full(shape, 0, kInt64);
+  std::vector<std::string> all = {""};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto first = static_cast<int64_t>(all.size());
+    if (parts[i].rows() < 0) {
+      all.push_back(parts[i].string());
+    } else {
+      all.insert(all.end(), parts[i].strings().begin(), parts[i].strings().end());
+    }
+    const Tensor numbers = arange(static_cast<int64_t>(all.size()) - first) + first;
+    copy_into_corner(places, i, numbers.reshape(parts[i].spec().leaf().shape));
+  }
+  std::vector<std::string> out;
+  for (int64_t place : to_vector<int64_t>(places)) {
+    out.push_back(all[static_cast<std::size_t>(place)]);
+  }
+  return Element(std::move(out), shape);
+}
+
 Element pad_leaves(std::span<const Element> parts, const Padding& padding, std::size_t leaf) {
-  if (parts.front().is_string()) return stack_strings(parts, padding.where);
-  Shape shape = common_shape(parts, padding, leaf);
-  shape.insert(shape.begin(), static_cast<int64_t>(parts.size()));
+  const Shape shape = common_shape(parts, padding, leaf);
+  if (parts.front().is_string()) return pad_strings(parts, shape);
   const double value = padding.values.empty()       ? 0
                        : padding.values.size() == 1 ? padding.values.front()
                                                     : padding.values.at(leaf);
   Tensor out = full(shape, value, parts.front().tensor().scalar_type());
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Tensor& from = parts[i].tensor();
-    Tensor to = out.select(0, static_cast<int64_t>(i));
-    for (int64_t d = 0; d < from.dim(); ++d) to = to.narrow(d, 0, from.size(d));
-    to.copy_(from);
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i) copy_into_corner(out, i, parts[i].tensor());
   return out;
 }
 
@@ -78,18 +91,16 @@ ElementSpec padded_leaf(const std::string& where, const TensorSpec& spec, const 
                         int64_t rows) {
   if (!spec.known_rank) return spec;
   TensorSpec out = spec;
-  if (!spec.is_string) {
-    COHORT_CHECK_ARG(fixed == nullptr || fixed->size() == spec.shape.size(), where,
-                     " expected a shape of ", spec.shape.size(), " dimensions for ",
-                     spec.to_string(), ", got ", bracketed(*fixed));
-    for (std::size_t d = 0; d < out.shape.size(); ++d) {
-      const int64_t known = fixed != nullptr ? (*fixed)[d] : kUnknownDim;
-      COHORT_CHECK_ARG(known == kUnknownDim || known >= spec.shape[d], where,
-                       " expected a shape that holds ", spec.to_string(), ", got ",
-                       bracketed(*fixed));
-      // Equal dimensions stay what they are; the longest of unknown ones is unknown.
-      if (known != kUnknownDim) out.shape[d] = known;
-    }
+  COHORT_CHECK_ARG(fixed == nullptr || fixed->size() == spec.shape.size(), where,
+                   " expected a shape of ", spec.shape.size(), " dimensions for ", spec.to_string(),
+                   ", got ", bracketed(*fixed));
+  for (std::size_t d = 0; d < out.shape.size(); ++d) {
+    const int64_t known = fixed != nullptr ? (*fixed)[d] : kUnknownDim;
+    COHORT_CHECK_ARG(known == kUnknownDim || known >= spec.shape[d], where,
+                     " expected a shape that holds ", spec.to_string(), ", got ",
+                     bracketed(*fixed));
+    // Equal dimensions stay what they are; the longest of unknown ones is unknown.
+    if (known != kUnknownDim) out.shape[d] = known;
   }
   out.shape.insert(out.shape.begin(), rows);
   return out;

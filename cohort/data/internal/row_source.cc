@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/row_source.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -115,11 +117,17 @@ struct ColumnTree {
   }
 
   Element gather_strings(std::span<const int64_t> rows, bool single) const {
-    if (single) return strings[static_cast<std::size_t>(rows.front())];
+    Shape shape = spec.leaf().shape;
+    if (single && shape.empty()) return strings[static_cast<std::size_t>(rows.front())];
+    const int64_t each = c10::multiply_integers(shape);
     std::vector<std::string> out;
-    out.reserve(rows.size());
-    for (int64_t row : rows) out.push_back(strings[static_cast<std::size_t>(row)]);
-    return out;
+    out.reserve(rows.size() * static_cast<std::size_t>(each));
+    for (int64_t row : rows) {
+      const auto from = strings.begin() + row * each;
+      out.insert(out.end(), from, from + each);
+    }
+    if (!single) shape.insert(shape.begin(), static_cast<int64_t>(rows.size()));
+    return Element(std::move(out), std::move(shape));
   }
 };
 
@@ -147,7 +155,9 @@ class TensorRows final : public RowSource {
       ++leaf_;
       if (element.is_string()) {
         out.strings = element.strings();
-        out.spec = TensorSpec::strings();
+        Shape shape = element.spec().leaf().shape;
+        shape.erase(shape.begin());
+        out.spec = TensorSpec::strings(std::move(shape));
       } else {
         out.tensor = std::make_unique<Column>(element.tensor(), divisor);
         out.spec = out.tensor->spec();

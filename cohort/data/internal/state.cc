@@ -12,7 +12,7 @@
 namespace cohort::internal {
 namespace {
 
-enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed };
+enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset };
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -48,7 +48,9 @@ void StateWriter::put_element(const Element& element) {
     put_text(element.string());
   } else if (element.is_string()) {
     put_int(kStrings);
-    put_int(element.rows());
+    const Shape shape = element.spec().leaf().shape;
+    put_int(static_cast<int64_t>(shape.size()));
+    for (int64_t d : shape) put_int(d);
     for (const std::string& text : element.strings()) put_text(text);
   } else {
     const auto& names = element.names();
@@ -113,20 +115,37 @@ int64_t StateReader::get_count(int64_t most) {
 
 std::string_view StateReader::get_text() { return take(static_cast<uint64_t>(get_count(kMost))); }
 
-Tensor StateReader::get_tensor() {
-  const auto dtype = static_cast<DType>(get_count(static_cast<int64_t>(DType::NumOptions) - 1));
-  Shape shape(static_cast<std::size_t>(get_count(64)));
-  int64_t values = 1;
+Shape StateReader::get_shape(int64_t& values) {
+  constexpr int64_t kMostDimensions = 64;
+  Shape shape(static_cast<std::size_t>(get_count(kMostDimensions)));
+  values = 1;
   for (int64_t& d : shape) {
     d = get_count(kMost);
     values = saturated_product(values, d);
   }
+  return shape;
+}
+
+Tensor StateReader::get_tensor() {
+  const auto dtype = static_cast<DType>(get_count(static_cast<int64_t>(DType::NumOptions) - 1));
+  int64_t values = 0;
+  const Shape shape = get_shape(values);
   const std::string_view data = get_text();
   const auto width = static_cast<int64_t>(c10::elementSize(dtype));
   if (saturated_product(values, width) != static_cast<int64_t>(data.size())) fail();
   Tensor out = empty(shape, dtype);
   if (!data.empty()) std::memcpy(out.data_ptr(), data.data(), data.size());
   return out;
+}
+
+Element StateReader::get_strings() {
+  int64_t left = 0;
+  Shape shape = get_shape(left);
+  if (left > bytes_left()) fail();
+  std::vector<std::string> out;
+  out.reserve(static_cast<std::size_t>(left));
+  for (; left > 0; --left) out.emplace_back(get_text());
+  return Element(std::move(out), std::move(shape));
 }
 
 Element StateReader::get_element() {
@@ -138,13 +157,8 @@ Element StateReader::get_element() {
       return get_tensor();
     case kString:
       return std::string(get_text());
-    case kStrings: {
-      std::vector<std::string> out;
-      for (int64_t left = get_count(static_cast<int64_t>(bytes_.size())); left > 0; --left) {
-        out.emplace_back(get_text());
-      }
-      return out;
-    }
+    case kStrings:
+      return get_strings();
     default: {
       std::vector<Element> parts;
       std::vector<std::pair<std::string, Element>> named;

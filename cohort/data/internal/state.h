@@ -67,7 +67,10 @@ class StateReader {
 
  private:
   std::string_view take(uint64_t bytes);
+  /// And the number of values in it.
+  Shape get_shape(int64_t& values);
   Tensor get_tensor();
+  Element get_strings();
 
   std::string_view bytes_;
 };
