@@ -7,6 +7,7 @@ PREFIX ?= /usr/local
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 STRATEGY_BENCH_ARGS ?=
+DATA_BENCH_ARGS ?=
 TORCH_MODULE_BENCH_ARGS ?=
 LINT_ARGS ?=
 
@@ -49,6 +50,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/step_bench $(BENCH_ARGS)
 	$(call say,measuring what a strategy adds)
 	@$(BUILD)/release/benchmarks/strategy_bench $(STRATEGY_BENCH_ARGS)
+	$(call say,measuring input pipelines)
+	@$(BUILD)/release/benchmarks/data_bench $(DATA_BENCH_ARGS)
 	$(call say,measuring a module of LibTorch)
 	@$(BUILD)/release/benchmarks/torch_module_bench $(TORCH_MODULE_BENCH_ARGS)
 

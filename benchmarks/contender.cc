@@ -2,14 +2,12 @@
 #include "contender.h"
 
 #include <malloc.h>
-#include <unistd.h>
 
 #include <climits>
-#include <cstdio>
-#include <iostream>
 #include <sstream>
 
 #include "cohort/base/check.h"
+#include "pipe.h"
 
 namespace cohort::bench {
 namespace {
@@ -27,7 +25,7 @@ std::string answer(Contender& contender, std::unique_ptr<Workload>& workload,
     auto next = std::make_unique<Workload>(path);
     contender.init(*next);
     workload = std::move(next);
-    return "";
+    return {};
   }
   std::int64_t steps = 0;
   words >> steps;
@@ -35,10 +33,10 @@ std::string answer(Contender& contender, std::unique_ptr<Workload>& workload,
   COHORT_CHECK_STATE(workload, "[step_bench] expected init before ", command);
   if (command == "loss") {
     const double loss = contender.loss(steps);
-    out << ' ' << loss << ' ' << contender.divergence();
+    out << loss << ' ' << contender.divergence();
   } else if (command == "run") {
     const StepTime time = contender.run(steps);
-    out << ' ' << time.nanoseconds << ' ' << time.loss;
+    out << time.nanoseconds << ' ' << time.loss;
   } else {
     throw InvalidArgument(str_cat("[step_bench] unknown command ", command));
   }
@@ -54,24 +52,9 @@ void fix_allocator() {
 }
 
 int serve(Contender& contender, const std::string& versions) {
-  std::FILE* out = fdopen(dup(STDOUT_FILENO), "w");
-  dup2(STDERR_FILENO, STDOUT_FILENO);
-  std::fprintf(out, "ready %s\n", versions.c_str());
-  std::fflush(out);
   std::unique_ptr<Workload> workload;
-  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
-    std::string reply;
-    try {
-      reply = "ok" + answer(contender, workload, line);
-    } catch (const std::exception& error) {
-      const std::string text = error.what();
-      reply = "error " + text.substr(0, text.find('\n'));
-    }
-    std::fprintf(out, "%s\n", reply.c_str());
-    std::fflush(out);
-  }
-  std::fclose(out);
-  return 0;
+  return serve_lines(versions,
+                     [&](const std::string& line) { return answer(contender, workload, line); });
 }
 
 }  // namespace cohort::bench

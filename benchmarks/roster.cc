@@ -1,26 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "roster.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 
 #include "cohort/base/check.h"
-#include "machine.h"
 
 namespace cohort::bench {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kAnyReplicas = 1 << 10;
-
-std::string environment_or(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
-}
 
 ContenderSpec native(const Places& places, const std::string& name, Family family,
                      std::vector<std::string> models) {
@@ -58,19 +46,11 @@ std::vector<PeerRow> peer_rows() {
 }
 
 ContenderSpec peer(const Places& places, const PeerRow& row) {
-  const std::string environment = places.environments + "/" + row.environment;
   ContenderSpec spec{row.name, row.family, "", {}, {}, row.models, row.replicas, row.replicas};
-  spec.command = {environment + "/bin/python", "-u", places.peer_scripts + "/" + row.script,
-                  row.kind};
-  // Peers at their best: glibc's thresholds raised, as fix_allocator does (eager PyTorch gains
-  // most), and nothing for the GPU.
-  spec.environment = {"MALLOC_MMAP_THRESHOLD_=1073741824",
-                      "MALLOC_TRIM_THRESHOLD_=2147483647",
-                      "MALLOC_TOP_PAD_=67108864",
-                      "OMP_NUM_THREADS=1",
-                      "CUDA_VISIBLE_DEVICES=",
-                      "TORCHINDUCTOR_CACHE_DIR=" + places.environments + "/inductor"};
-  if (!fs::exists(environment + "/stamp")) spec.missing = "run make bench-peers";
+  spec.command = peer_command(places, row.environment, row.script);
+  spec.command.push_back(row.kind);
+  spec.environment = peer_variables(places);
+  spec.missing = missing_environment(places, row.environment);
   return spec;
 }
 
@@ -97,13 +77,6 @@ const char* family_name(Family family) {
 bool ContenderSpec::takes_part(const Case& c) const {
   return std::find(models.begin(), models.end(), c.model) != models.end() &&
          c.replicas >= min_replicas && c.replicas <= max_replicas;
-}
-
-Places default_places() {
-  const std::string cache =
-      environment_or("XDG_CACHE_HOME", environment_or("HOME", "") + "/.cache") + "/cohort";
-  return {fs::read_symlink("/proc/self/exe"), COHORT_BENCH_PEER_SCRIPTS,
-          environment_or("COHORT_CACHE", cache) + "/peers"};
 }
 
 std::vector<ContenderSpec> roster(const Places& places, bool peers) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "contender.h"
+#include "places.h"
 #include "workload.h"
 
 namespace cohort::bench {
@@ -33,14 +34,6 @@ struct ContenderSpec {
 
   bool takes_part(const Case& c) const;
 };
-
-/// Where things are.
-struct Places {
-  std::string program;       ///< this program, which C++ contenders are, too
-  std::string peer_scripts;  ///< the folder of the Python peers
-  std::string environments;  ///< the folder that holds the virtual environments
-};
-Places default_places();
 
 /// All contenders; without `peers` only those in C++.
 std::vector<ContenderSpec> roster(const Places& places, bool peers);

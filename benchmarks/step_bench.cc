@@ -2,8 +2,6 @@
 //
 // Measures a training step of Cohort beside plain LibTorch, JAX, TensorFlow, Keras and PyTorch, and
 // against what the machine could do at most. docs/benchmarks.md says how and why.
-#include <stdlib.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -112,26 +110,6 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// A folder that is gone when the run ends.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "step_bench.XXXXXX").string();
-    COHORT_CHECK_STATE(mkdtemp(name.data()), "[step_bench] cannot create ", name);
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 std::vector<ContenderSpec> chosen(const Options& options, const Places& places) {
   std::vector<ContenderSpec> all = roster(places, options.peers);
   if (options.only.empty()) return all;
@@ -154,7 +132,7 @@ int bench(Options options) {
   options.run.images = read_fashion_mnist(options.data);
   options.run.logs = folder + "/step_bench_logs";
   fs::create_directories(options.run.logs);
-  ScratchFolder scratch;
+  ScratchFolder scratch("step_bench");
   options.run.scratch = scratch.path();
 
   std::vector<CaseResult> results;

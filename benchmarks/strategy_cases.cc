@@ -132,26 +132,31 @@ std::vector<Way> batch_reduce(int replicas, int variables, std::int64_t bytes) {
           {"hierarchical_copy_unpacked", timed(std::make_shared<HierarchicalCopyAllReduce>(0))}};
 }
 
+// Bytes of one replica's value; 0 where there is none.
+std::vector<std::pair<std::string, std::int64_t>> facts(int replicas, std::int64_t bytes) {
+  return {{"replicas", replicas}, {"bytes", bytes}};
+}
+
 }  // namespace
 
-std::vector<StrategyCase> strategy_cases(const std::vector<int>& cores) {
-  std::vector<StrategyCase> cases;
+std::vector<WaysCase> strategy_cases(const std::vector<int>& cores) {
+  std::vector<WaysCase> cases;
   for (const int replicas : {1, 2, 4}) {
-    cases.push_back({"run", replicas, 0, [=] { return empty_run(replicas); }});
+    cases.push_back({"run", facts(replicas, 0), [=] { return empty_run(replicas); }});
   }
   for (const int replicas : {1, 2, 4}) {
-    cases.push_back({"merge_call", replicas, 0, [=] { return merge_of_nothing(replicas); }});
+    cases.push_back({"merge_call", facts(replicas, 0), [=] { return merge_of_nothing(replicas); }});
   }
   for (const std::int64_t kib : {1, 16, 256, 1024, 16 * 1024, 64 * 1024}) {
     const std::int64_t bytes = kib * 1024;
-    cases.push_back({"all_reduce", 2, bytes, [=] { return all_reduce(bytes, cores); }});
+    cases.push_back({"all_reduce", facts(2, bytes), [=] { return all_reduce(bytes, cores); }});
   }
-  cases.push_back({"all_reduce_100", 2, kVariables * kVariableBytes, many_variables});
-  cases.push_back({"batch_reduce_100", 2, kVariables * kVariableBytes,
+  cases.push_back({"all_reduce_100", facts(2, kVariables * kVariableBytes), many_variables});
+  cases.push_back({"batch_reduce_100", facts(2, kVariables * kVariableBytes),
                    [] { return batch_reduce(2, kVariables, kVariableBytes); }});
   constexpr std::int64_t kLarge = std::int64_t{4} << 20;
-  cases.push_back({"batch_reduce", 2, kLarge, [] { return batch_reduce(2, 1, kLarge); }});
-  cases.push_back({"batch_reduce", 4, kLarge, [] { return batch_reduce(4, 1, kLarge); }});
+  cases.push_back({"batch_reduce", facts(2, kLarge), [] { return batch_reduce(2, 1, kLarge); }});
+  cases.push_back({"batch_reduce", facts(4, kLarge), [] { return batch_reduce(4, 1, kLarge); }});
   return cases;
 }
 

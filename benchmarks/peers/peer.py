@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all Python peers of step_bench share: the workload file and the pipe.
+"""What all Python peers share: the pipe, and the workload file of step_bench.
 
 step_bench starts a peer once and sends it lines; a peer answers each with one line:
 
@@ -98,8 +98,8 @@ def answer(peer, words):
     raise ValueError(f"unknown command {command}")
 
 
-def serve(peer, versions):
-    """Answers commands until `quit` or the end of the pipe."""
+def serve(peer, versions, answer=answer):
+    """Answers commands until `quit` or the end of the pipe: answer(peer, (command, argument))."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print(f"ready {versions}", file=out, flush=True)

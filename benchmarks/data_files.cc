@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data_files.h"
+
+#include <cstdio>
+#include <fstream>
+#include <random>
+
+#include "cohort/base/check.h"
+#include "cohort/data/example.h"
+#include "cohort/data/tf_record.h"
+#include "workload.h"
+
+namespace cohort::bench {
+namespace {
+
+constexpr int kImageExamples = 20000;
+constexpr int kTableRows = 50000;
+constexpr int kRecordsPerFile = 1000;
+constexpr int kRecordBytes = 100;
+
+void write_bytes(const std::string& path, const void* data, std::size_t bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  COHORT_CHECK_STATE(file, "[data_bench] cannot write ", path);
+}
+
+void write_rows(const std::string& images, const std::string& folder) {
+  const Images rows = read_fashion_mnist(images);
+  write_bytes(folder + "/images.u8", rows.pixels.data(), rows.pixels.size());
+  write_bytes(folder + "/labels.u8", rows.labels.data(), rows.labels.size());
+}
+
+void write_image_examples(const std::string& images, const std::string& folder) {
+  const Images rows = read_fashion_mnist(images);
+  TfRecordWriter writer(folder + "/examples.tfrecord");
+  for (int i = 0; i < kImageExamples; ++i) {
+    const auto* pixels = reinterpret_cast<const char*>(rows.pixels.data()) + i * kImageBytes;
+    const std::int64_t label = rows.labels[static_cast<std::size_t>(i)];
+    const Example example{{{"image", std::vector<std::string>{std::string(pixels, kImageBytes)}},
+                           {"label", std::vector<std::int64_t>{label}}}};
+    writer.write(example.serialize());
+  }
+  writer.close();
+}
+
+void write_float_examples(const std::string& folder) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> value;
+  TfRecordWriter writer(folder + "/examples.tfrecord");
+  for (int i = 0; i < kTableRows; ++i) {
+    Example example;
+    for (int c = 0; c < kColumns; ++c) {
+      example.features[str_cat("f", c)] = std::vector<float>{value(random)};
+    }
+    writer.write(example.serialize());
+  }
+  writer.close();
+}
+
+void write_table(const std::string& folder) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> value;
+  std::string text;
+  for (int i = 0; i < kTableRows; ++i) {
+    for (int c = 0; c < kColumns; ++c) {
+      char number[32];
+      std::snprintf(number, sizeof number, "%.7g", static_cast<double>(value(random)));
+      text += number;
+      text += c + 1 < kColumns ? ',' : '\n';
+    }
+  }
+  write_bytes(folder + "/table.csv", text.data(), text.size());
+}
+
+std::string random_line(std::mt19937& random) {
+  std::string line(kRecordBytes, ' ');
+  for (char& c : line) c = static_cast<char>('a' + random() % 26);
+  return line;
+}
+
+void write_many(const std::string& name, const std::string& folder) {
+  std::mt19937 random(3);
+  for (const std::string& path : many_files(name, folder)) {
+    if (name == "interleave_lines") {
+      std::string text;
+      for (int i = 0; i < kRecordsPerFile; ++i) text += random_line(random) + "\n";
+      write_bytes(path, text.data(), text.size());
+      continue;
+    }
+    TfRecordWriter writer(path);
+    for (int i = 0; i < kRecordsPerFile; ++i) writer.write(random_line(random));
+    writer.close();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> many_files(const std::string& name, const std::string& folder) {
+  const char* format = name == "interleave_lines" ? "/lines-%02d.txt" : "/record-%02d.tfrecord";
+  std::vector<std::string> files;
+  for (int i = 0; i < kManyFiles; ++i) {
+    char file[32];
+    std::snprintf(file, sizeof file, format, i);
+    files.push_back(folder + file);
+  }
+  return files;
+}
+
+void write_data_files(const std::string& name, const std::string& images,
+                      const std::string& folder) {
+  if (name == "rows") {
+    write_rows(images, folder);
+  } else if (name == "examples_image") {
+    write_image_examples(images, folder);
+  } else if (name == "examples_floats") {
+    write_float_examples(folder);
+  } else if (name == "csv") {
+    write_table(folder);
+  } else {
+    write_many(name, folder);
+  }
+}
+
+}  // namespace cohort::bench

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ways.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cohort/base/check.h"
+
+namespace cohort::bench {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kUsage = R"(  --cases LIST   only these cases, by name
+  --rounds N     times that each way is sampled in a case (12)
+  --seconds S    of a sample (0.1)
+  --quick        few rounds of short samples: a look, not a measurement
+  --json PATH    where every sample goes (beside the program)
+)";
+
+struct Options {
+  std::vector<std::string> cases;
+  int rounds = 12;
+  double seconds = 0.1;
+  std::string json;
+};
+
+std::string usage(const WaysProgram& program) {
+  return "usage: " + program.name + " [options]\n" + kUsage + program.more_usage;
+}
+
+double parse_number(const std::string& option, const std::string& text, double least, double most) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  COHORT_CHECK_ARG(end != text.c_str() && *end == '\0' && value >= least && value <= most,
+                   "[bench] expected ", option, " from ", least, " to ", most, ", got ", text);
+  return value;
+}
+
+// Options that take a value.
+void set_option(const WaysProgram& program, Options& options, const std::string& name,
+                const std::string& value) {
+  if (name == "--cases") {
+    std::istringstream in(value);
+    for (std::string part; std::getline(in, part, ',');) options.cases.push_back(part);
+  } else if (name == "--rounds") {
+    options.rounds = static_cast<int>(parse_number(name, value, 1, 1000));
+  } else if (name == "--seconds") {
+    options.seconds = parse_number(name, value, 0.001, 2);
+  } else if (name == "--json") {
+    options.json = value;
+  } else {
+    const bool known = program.option && program.option(name, &value);
+    COHORT_CHECK_ARG(known, "[", program.name, "] unknown option ", name);
+  }
+}
+
+Options parse(int argc, char** argv, const WaysProgram& program) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--quick") {
+      options.rounds = 3;
+      options.seconds = 0.02;
+      continue;
+    }
+    if (program.option && program.option(name, nullptr)) continue;
+    COHORT_CHECK_ARG(i + 1 < argc, "[", program.name, "] expected a value after ", name);
+    set_option(program, options, name, argv[++i]);
+  }
+  if (options.json.empty()) {
+    const std::string path = argv[0];
+    options.json = path.substr(0, path.rfind('/') + 1) + program.name + ".json";
+  }
+  return options;
+}
+
+// A way that throws is out for the rest of the case.
+double guarded(const Way& way, WayResult& result, std::int64_t steps) {
+  try {
+    return way.time(steps);
+  } catch (const std::exception& error) {
+    result.failure = error.what();
+    return 0;
+  }
+}
+
+// As many steps as take about so long; the work is warm afterwards. What the first steps set up
+// (compilers run, buffers fill) says nothing about the others.
+void calibrate(const Way& way, WayResult& result, double seconds) {
+  constexpr int kWarmUp = 2;
+  for (int i = 0; i < kWarmUp && result.failure.empty(); ++i) guarded(way, result, 1);
+  while (result.failure.empty()) {
+    const double us = guarded(way, result, result.steps);
+    const double wanted = seconds * 1e6 / us;
+    if (wanted < 2.0 * static_cast<double>(result.steps)) {
+      result.steps = std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted));
+      return;
+    }
+    result.steps = std::min(static_cast<std::int64_t>(wanted), result.steps * 10);
+  }
+}
+
+Sample take(const Way& way, WayResult& result, int round, const Probe& before,
+            const std::vector<int>& cores) {
+  Sample sample;
+  sample.round = round;
+  sample.steps = result.steps;
+  sample.before = before;
+  std::vector<int> groups = {getpgrp()};
+  if (way.process_group != 0) groups.push_back(way.process_group);
+  const CpuTime cpu_before = cpu_time(groups);
+  const auto start = std::chrono::steady_clock::now();
+  sample.us = guarded(way, result, result.steps);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  const CpuTime cpu_after = cpu_time(groups);
+  const double others =
+      (cpu_after.machine - cpu_before.machine) - (cpu_after.groups - cpu_before.groups);
+  sample.other_load = std::max(0.0, others / wall.count() / sysconf(_SC_NPROCESSORS_ONLN));
+  sample.after = probe(cores);
+  sample.state = classify(sample.before, sample.after, sample.other_load);
+  return sample;
+}
+
+std::vector<WayResult> measure(const WaysCase& c, const Options& options,
+                               const std::vector<int>& cores) {
+  const std::vector<Way> ways = c.make();
+  std::vector<WayResult> results;
+  for (const Way& way : ways) {
+    results.push_back({way.name, way.failure, way.process_group, 1, {}});
+    calibrate(way, results.back(), options.seconds);
+  }
+  Probe before = probe(cores);
+  for (int round = 0; round < options.rounds; ++round) {
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      // Everyone comes first as often as anyone else.
+      const std::size_t turn = (i + static_cast<std::size_t>(round)) % ways.size();
+      WayResult& result = results[turn];
+      if (!result.failure.empty()) continue;
+      const Sample sample = take(ways[turn], result, round, before, cores);
+      before = sample.after;
+      if (result.failure.empty()) result.samples.push_back(sample);
+    }
+  }
+  return results;
+}
+
+WaysSummary summarise(const std::vector<WayResult>& results) {
+  WaysSummary summary;
+  const std::vector<Sample>& ours = results[0].samples;
+  summary.state = headline(ours).value_or(State::kDegraded);
+  for (const WayResult& result : results) {
+    summary.us.push_back(spread(times_in(result.samples, summary.state)));
+    summary.ratio.push_back(spread(paired_ratios(result.samples, ours, summary.state)));
+  }
+  return summary;
+}
+
+std::string title(const WaysCase& c) {
+  std::string text = c.name;
+  for (const auto& [name, value] : c.facts) text += str_cat(" ", name, "=", value);
+  return text;
+}
+
+std::string table(const WaysCase& c, const std::vector<WayResult>& results,
+                  const WaysSummary& summary) {
+  std::string out = "\n" + title(c) + "\n";
+  char line[256];
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].failure.empty()) {
+      out += str_cat("  ", results[i].name, " state=failed: ", results[i].failure, "\n");
+      continue;
+    }
+    std::snprintf(line, sizeof line, "  %-28s us %-34s / %s %-22s %s\n", results[i].name.c_str(),
+                  range(summary.us[i], "%.2f").c_str(), results[0].name.c_str(),
+                  range(summary.ratio[i], "%.2f").c_str(),
+                  state_counts(results[i].samples).c_str());
+    out += line;
+  }
+  return out;
+}
+
+Json to_json(const WaysCase& c, const std::vector<WayResult>& results, const WaysSummary& summary) {
+  Json out = {{"case", c.name}, {"state", state_name(summary.state)}, {"ways", Json::array()}};
+  for (const auto& [name, value] : c.facts) out[name] = value;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Json way = {{"name", results[i].name},
+                {"us", bench::to_json(summary.us[i])},
+                {"ratio", bench::to_json(summary.ratio[i])},
+                {"us_by_state", states_to_json(results[i].samples)},
+                {"samples", Json::array()}};
+    if (!results[i].failure.empty()) way["failure"] = results[i].failure;
+    for (const Sample& sample : results[i].samples) {
+      way["samples"].push_back(bench::to_json(sample));
+    }
+    out["ways"].push_back(std::move(way));
+  }
+  return out;
+}
+
+bool wanted(const Options& options, const WaysCase& c) {
+  return options.cases.empty() ||
+         std::find(options.cases.begin(), options.cases.end(), c.name) != options.cases.end();
+}
+
+// Returns 3 if a way failed: what the lines compare is then not all that they should.
+int run(const Options& options, const WaysProgram& program) {
+  const std::vector<int> cores = usable_cores();
+  Json json = bench::to_json(facts_of_run(options.rounds, options.seconds));
+  json["cases"] = Json::array();
+  std::string lines;
+  bool failed = false;
+  for (const WaysCase& c : program.cases(cores)) {
+    if (!wanted(options, c)) continue;
+    const std::vector<WayResult> results = measure(c, options, cores);
+    const WaysSummary summary = summarise(results);
+    std::cout << table(c, results, summary) << std::flush;
+    lines += str_cat(program.name, ": case=", title(c), " ", program.columns(c, results, summary),
+                     " state=", state_name(summary.state), "\n");
+    json["cases"].push_back(to_json(c, results, summary));
+    for (const WayResult& result : results) failed |= !result.failure.empty();
+  }
+  COHORT_CHECK_ARG(!lines.empty(), "[", program.name, "] expected at least 1 case, got none");
+  std::ofstream file(options.json);
+  file << json.dump(1) << '\n';
+  COHORT_CHECK_STATE(file, "[", program.name, "] cannot write ", options.json);
+  std::cout << "\nsamples: " << options.json << '\n' << lines;
+  return failed ? 3 : 0;
+}
+
+}  // namespace
+
+int ways_main(int argc, char** argv, const WaysProgram& program) {
+  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
+    std::cout << usage(program);
+    return 0;
+  }
+  try {
+    return run(parse(argc, argv, program), program);
+  } catch (const InvalidArgument& error) {
+    std::cerr << error.what() << '\n' << usage(program);
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+}
+
+}  // namespace cohort::bench
