@@ -6,17 +6,35 @@
 #include "cohort/data/internal/batching.h"
 #include "cohort/data/internal/file_nodes.h"
 #include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/pass.h"
 
 namespace cohort::data {
 
-Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
+Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
+    : node_(std::move(node)), pass_(std::make_shared<internal::Pass>(node_->options())) {}
 Iterator::Iterator(Iterator&&) noexcept = default;
-Iterator& Iterator::operator=(Iterator&&) noexcept = default;
-Iterator::~Iterator() = default;
+Iterator& Iterator::operator=(Iterator&& other) noexcept {
+  if (this == &other) return *this;
+  if (pass_ != nullptr) pass_->cancel();
+  node_ = std::move(other.node_);
+  pass_ = std::move(other.pass_);
+  stream_ = std::move(other.stream_);
+  return *this;
+}
+Iterator::~Iterator() {
+  // Threads that wait for others end at once, not when these have delivered.
+  if (pass_ != nullptr) pass_->cancel();
+}
+
+std::unique_ptr<internal::ElementStream> Iterator::open() const { return node_->make_stream(); }
+
+void Iterator::cancel() { pass_->cancel(); }
 
 std::optional<Element> Iterator::next() {
   Element element;
   if (stream_ == nullptr) return std::nullopt;
+  pass_->check();
+  internal::PassScope scope(pass_.get());
   if (stream_->next(element)) return element;
   stream_.reset();
   return std::nullopt;
@@ -57,6 +75,7 @@ std::string_view checked_body(std::string_view state) {
 }  // namespace
 
 std::string Iterator::save() {
+  internal::PassScope scope(pass_.get());
   internal::StateWriter out;
   out.put_text(node_->signature());
   out.put_int(stream_ != nullptr ? 1 : 0);
@@ -73,9 +92,10 @@ void Iterator::restore(std::string_view state) {
   COHORT_CHECK_ARG(saved_by == node_->signature(),
                    "[iterator.restore] expected a state of the pipeline ", node_->signature(),
                    ", got one of ", saved_by);
+  internal::PassScope scope(pass_.get());
   std::unique_ptr<internal::ElementStream> stream;
   if (in.get_flag()) {
-    stream = node_->make_stream();
+    stream = open();
     stream->restore(in);
   }
   in.expect_end();
@@ -235,7 +255,8 @@ DataOptions Dataset::options() const { return node_->options(); }
 
 Iterator Dataset::make_iterator() const {
   Iterator iterator(node_);
-  iterator.stream_ = node_->make_stream();
+  internal::PassScope scope(iterator.pass_.get());
+  iterator.stream_ = iterator.open();
   iterator.stream_->start();
   return iterator;
 }

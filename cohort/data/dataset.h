@@ -27,6 +27,7 @@
 
 namespace cohort::internal {
 class DatasetNode;
+class Pass;
 template <class T>
 class Stream;
 }  // namespace cohort::internal
@@ -36,7 +37,8 @@ namespace cohort::data {
 /// State of one pass over a dataset; movable. It keeps what it reads from alive.
 /// Errors: next throws what the pipeline throws; after a map function's error the next call goes
 /// on with the next element.
-/// Threads: one caller at a time. Background threads of the pipeline end with the iterator.
+/// Threads: one caller at a time, but for cancel. Background threads of the pipeline end with the
+/// iterator.
 class Iterator {
  public:
   Iterator(Iterator&&) noexcept;
@@ -63,11 +65,18 @@ class Iterator {
   /// bytes of it changed; the position is then what it was.
   void restore(std::string_view state);
 
+  /// Ends the pass from another thread: a next that waits there for background threads throws
+  /// Cancelled, and so does every later one. A function that is being called runs to its end.
+  /// Threads: thread-safe.
+  void cancel();
+
  private:
   friend class Dataset;
   explicit Iterator(std::shared_ptr<const internal::DatasetNode> node);
+  std::unique_ptr<internal::Stream<Element>> open() const;
 
   std::shared_ptr<const internal::DatasetNode> node_;
+  std::shared_ptr<internal::Pass> pass_;
   std::unique_ptr<internal::Stream<Element>> stream_;  ///< Null after the end.
 };
 

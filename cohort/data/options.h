@@ -27,7 +27,9 @@ inline constexpr int64_t kUnknownCardinality = -2;
 
 struct DataOptions {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
-  bool deterministic = true;  ///< False permits parallel map functions to deliver out of order.
+  /// False: map and interleave with parallel_calls deliver what is ready first, unless their own
+  /// options say otherwise.
+  bool deterministic = true;
 };
 
 enum class Compression {
@@ -114,11 +116,11 @@ struct BucketOptions {
 struct InterleaveOptions {
   int cycle_length = 4;      ///< Datasets that are read in turns.
   int64_t block_length = 1;  ///< Elements of one of them before the next one's turn.
-  /// So many of the datasets are read ahead, each by a thread of its own; 1: none.
+  /// Background threads that open the datasets and read them ahead; 1: the thread that reads.
   /// kAutotune: one per usable core.
   int parallel_calls = 1;
-  /// False permits another order (today the order is kept all the same).
-  bool deterministic = true;
+  /// False: a dataset that has no element ready misses its turn; without: DataOptions says.
+  std::optional<bool> deterministic = {};
   /// Of the elements, checked against every dataset; the function's type does not say it.
   std::optional<ElementSpec> spec = {};
 };
@@ -136,8 +138,8 @@ struct MapOptions {
   /// Calls that may run at once, on background threads; 1: on the thread that reads.
   /// kAutotune: one per usable core.
   int parallel_calls = 1;
-  /// False permits another order (today the order is kept all the same).
-  bool deterministic = true;
+  /// False: results come as they become ready; without: DataOptions::deterministic says.
+  std::optional<bool> deterministic = {};
   /// What the function returns, where its types do not say; checked against every element.
   std::optional<ElementSpec> spec = {};
 };

@@ -1,47 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// map and filter on the thread that reads. What a function throws arrives there with the number
-// of the element and the place in the pipeline before its text.
+// map and filter. What a function throws arrives at the reader with the number of the element and
+// the place in the pipeline before its text.
 #include "cohort/base/check.h"
 #include "cohort/data/internal/counted_stream.h"
+#include "cohort/data/internal/map_stream.h"
 #include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/parallel_map.h"
+#include "cohort/data/internal/pass.h"
 #include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
 namespace {
 
-class MapStream final : public CountedStream<Element> {
- public:
-  MapStream(MapCall call, std::unique_ptr<ElementStream> input)
-      : CountedStream(std::move(input), 0), call_(std::move(call)) {}
-
-  bool next(Element& out) override {
-    Element element;
-    if (!read(element)) return false;
-    out = call_(element, count_++);
-    return true;
-  }
-
- private:
-  const MapCall call_;
-};
-
 class MapNode final : public DatasetNode {
  public:
-  MapNode(const NodePtr& input, ElementFunction fn, ElementSpec result, int threads)
-      : DatasetNode("map", std::move(result), {input}), fn_(std::move(fn)), threads_(threads) {}
+  MapNode(const NodePtr& input, ElementFunction fn, ElementSpec result, MapOptions options)
+      : DatasetNode("map", std::move(result), {input}),
+        fn_(std::move(fn)),
+        options_(std::move(options)) {}
 
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
     auto node = std::static_pointer_cast<const MapNode>(shared_from_this());
     MapCall call = [node](const Element& e, int64_t index) { return node->call(e, index); };
-    if (threads_ == 1) return std::make_unique<MapStream>(std::move(call), input().make_stream());
-    return make_parallel_map_stream(std::move(call), input().make_stream(), threads_);
+    const bool ordered = options_.deterministic.value_or(Pass::current()->options().deterministic);
+    return make_map_stream(std::move(call), input().make_stream(),
+                           {.threads = options_.parallel_calls, .ordered = ordered});
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<MapNode>(inputs[0], fn_, spec(), threads_);
+    return std::make_shared<MapNode>(inputs[0], fn_, spec(), options_);
   }
 
  private:
@@ -57,7 +45,7 @@ class MapNode final : public DatasetNode {
   }
 
   const ElementFunction fn_;
-  const int threads_;
+  const MapOptions options_;
 };
 
 class FilterStream final : public CountedStream<Element> {
@@ -107,14 +95,13 @@ class FilterNode final : public DatasetNode {
 
 }  // namespace
 
-NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
-                      const MapOptions& options) {
+NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune,
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  const int threads = options.parallel_calls == kAutotune ? usable_cores() : options.parallel_calls;
+  if (options.parallel_calls == kAutotune) options.parallel_calls = usable_cores();
   ElementSpec spec = options.spec ? *options.spec : result;
-  return std::make_shared<MapNode>(input, std::move(fn), std::move(spec), threads);
+  return std::make_shared<MapNode>(input, std::move(fn), std::move(spec), std::move(options));
 }
 
 NodePtr make_filter_node(NodePtr input, ElementPredicate predicate) {

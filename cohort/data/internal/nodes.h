@@ -41,8 +41,7 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
 // Functions.
 using ElementFunction = std::function<Element(const Element&)>;
 using ElementPredicate = std::function<bool(const Element&)>;
-NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result,
-                      const MapOptions& options);
+NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options);
 NodePtr make_filter_node(NodePtr input, ElementPredicate predicate);
 using ScanFunction = std::function<std::pair<Element, Element>(const Element&, const Element&)>;
 NodePtr make_scan_node(NodePtr input, Element initial_state, ScanFunction fn);

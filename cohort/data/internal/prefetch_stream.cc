@@ -2,10 +2,11 @@
 #include "cohort/data/internal/prefetch_stream.h"
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 
+#include "cohort/data/internal/pass.h"
+#include "cohort/data/internal/ring.h"
 #include "cohort/runtime/task_thread.h"
 
 namespace cohort::internal {
@@ -15,17 +16,14 @@ namespace {
 class PrefetchStream final : public ElementStream {
  public:
   PrefetchStream(std::unique_ptr<ElementStream> input, std::size_t capacity)
-      : input_(std::move(input)), capacity_(capacity) {}
+      : input_(std::move(input)), pass_(Pass::current()), capacity_(capacity) {}
 
   bool next(Element& out) override {
     start();
     std::unique_lock lock(mutex_);
-    reader_waits_ = true;
-    filled_.wait(lock, [&] { return ended_ || !queue_.empty(); });
-    reader_waits_ = false;
+    wait_for_element(lock);
     if (queue_.empty()) return false;
-    Item item = std::move(queue_.front());
-    queue_.pop_front();
+    Item item = queue_.pop_front();
     const bool wake = thread_waits_;
     lock.unlock();
     if (wake) emptied_.notify_one();
@@ -36,8 +34,10 @@ class PrefetchStream final : public ElementStream {
 
   void start() override {
     if (thread_) return;
-    thread_ = std::make_unique<TaskThread>("prefetch",
-                                           [this](const std::stop_token& stop) { fill(stop); });
+    thread_ = std::make_unique<TaskThread>("prefetch", [this](const std::stop_token& stop) {
+      PassScope scope(pass_.get());
+      fill(stop);
+    });
   }
 
   void save(StateWriter& out) override {
@@ -77,12 +77,21 @@ class PrefetchStream final : public ElementStream {
     std::exception_ptr error;
   };
 
+  void wait_for_element(std::unique_lock<std::mutex>& lock) {
+    const auto arrived = [&] { return ended_ || !queue_.empty(); };
+    if (arrived()) return;
+    reader_waits_ = true;
+    filled_.wait(lock, pass_->stop(), arrived);
+    reader_waits_ = false;
+    if (!arrived()) pass_->check();
+  }
+
   void save_paused(StateWriter& out) {
     out.put_int(ended_ ? 1 : 0);
     out.put_int(static_cast<int64_t>(queue_.size()));
-    for (const Item& item : queue_) {
-      out.put_error(item.error);
-      if (!item.error) out.put_element(item.element);
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
+      out.put_error(queue_[i].error);
+      if (!queue_[i].error) out.put_element(queue_[i].element);
     }
     input_->save(out);
   }
@@ -124,13 +133,14 @@ class PrefetchStream final : public ElementStream {
   }
 
   const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
+  const std::shared_ptr<Pass> pass_;
   const std::size_t capacity_;
 
   std::mutex mutex_;
-  std::condition_variable filled_;
+  std::condition_variable_any filled_;
   std::condition_variable_any emptied_;
   // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
-  std::deque<Item> queue_;
+  Ring<Item> queue_;
   bool ended_ = false;
   bool reading_ = false;
   bool reader_waits_ = false;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the streams of one iterator share. Streams are made deep inside pipelines, also while these
+// are read and on background threads; so the pass is a fact of the thread that works for it.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+
+#include "cohort/data/options.h"
+
+namespace cohort::internal {
+
+/// One pass over a pipeline. Threads: thread-safe.
+class Pass : public std::enable_shared_from_this<Pass> {
+ public:
+  explicit Pass(const DataOptions& options) : options_(options) {}
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  /// The pass that this thread works for; outside of any, a new one with default options.
+  static std::shared_ptr<Pass> current();
+
+  const DataOptions& options() const { return options_; }
+
+  /// Readers that wait for an element, here and on background threads, throw Cancelled.
+  void cancel() { stop_.request_stop(); }
+  std::stop_token stop() const { return stop_.get_token(); }
+  /// Errors: Cancelled after cancel().
+  void check() const;
+
+ private:
+  const DataOptions options_;
+  std::stop_source stop_;
+};
+
+/// The calling thread works for `pass` until the destructor.
+class [[nodiscard]] PassScope {
+ public:
+  explicit PassScope(Pass* pass);
+  ~PassScope();
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  Pass* const before_;
+};
+
+}  // namespace cohort::internal
