@@ -271,7 +271,10 @@ bool take_inbox(Cache& cache) {
     push(cache, block);
     block = next;
   }
-  cache.granted += bytes;
+  // What is granted already covers a part of it, or all: the senders' payment for that goes back.
+  const std::size_t paid = cache.granted + bytes;
+  cache.granted = std::max(cache.granted, cached_bytes(cache));
+  if (paid > cache.granted) refund(paid - cache.granted);
   cache.inbox_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   return true;
 }

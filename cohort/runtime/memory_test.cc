@@ -152,6 +152,32 @@ TEST_F(MemoryLimit, SizesOfYesterdayMakeRoom) {
   EXPECT_EQ(memory_stats().system_allocations, before.system_allocations);
 }
 
+// As a prefetch has it: one thread only allocates, another only frees. What comes back was paid for
+// when it was sent, and must not be paid for again with every trip.
+TEST_F(MemoryLimit, OfBlocksThatGoToAndFroIsNotUsedUp) {
+  release_cached_memory();
+  set_memory_cache_limit(8 << 20);
+  constexpr int kTrips = 200;
+  constexpr std::size_t kBytes = 3 << 19;
+  void* block = nullptr;
+  std::binary_semaphore made(0), freed(0);
+  const uint64_t before = memory_stats().system_allocations;
+  std::jthread owner([&] {
+    for (int i = 0; i < kTrips; ++i) {
+      block = cached_allocate(kBytes);
+      made.release();
+      freed.acquire();
+    }
+  });
+  for (int i = 0; i < kTrips; ++i) {
+    made.acquire();
+    cached_free(block);
+    freed.release();
+  }
+  owner.join();
+  EXPECT_EQ(memory_stats().system_allocations, before + 1);
+}
+
 TEST(MemoryThreads, ABlockFreedElsewhereReturnsToItsOwner) {
   void* block = nullptr;
   std::binary_semaphore made(0), freed(0);
