@@ -216,6 +216,9 @@ Dataset Dataset::rebatch(int64_t size, BatchOptions options) const {
   return rebatch(std::vector<int64_t>{size}, options);
 }
 Dataset Dataset::unbatch() const { return Dataset(internal::make_unbatch_node(node_)); }
+Dataset Dataset::window(int64_t size, WindowOptions options) const {
+  return Dataset(internal::make_window_node(node_, size, options));
+}
 Dataset Dataset::shuffle(int64_t buffer_size, ShuffleOptions options) const {
   return Dataset(internal::make_shuffle_node(node_, buffer_size, options));
 }

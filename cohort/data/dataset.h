@@ -134,8 +134,8 @@ class Dataset {
   static Dataset zip(std::vector<Dataset> parts);
 
   /// fn takes (const Tensor&, ...), one parameter per component, or (const Struct&), or
-  /// (const Element&), and returns a tensor, number, string, Element, or tuple, vector, map or
-  /// struct of these.
+  /// (const Element&), or (const Dataset&) where the element is one, and returns a tensor, number,
+  /// string, Element, Dataset, or tuple, vector, map or struct of these.
   /// Errors: InvalidArgument at once if the element has another number of components; next() throws
   /// what fn throws, with the number of the element and the place in the pipeline before the text.
   /// Threads: fn is called by several threads at once if options.parallel_calls is above 1.
@@ -178,6 +178,13 @@ class Dataset {
   /// without equal first dimensions. TF: Dataset.rebatch.
   Dataset rebatch(std::vector<int64_t> sizes, BatchOptions options = {}) const;
   Dataset rebatch(int64_t size, BatchOptions options = {}) const;
+  /// Datasets of `size` elements each, the last ones of fewer: for flat_map, whose function says
+  /// what becomes of a window.
+  ///   ds.window(5, {.shift = 1, .drop_remainder = true})
+  ///       .flat_map([](const Dataset& w) { return w.batch(5); })
+  /// Shapes: a dataset for each component, in the element's structure; a function of one
+  /// (const Dataset&) gets them zipped. TF: Dataset.window.
+  Dataset window(int64_t size, WindowOptions options = {}) const;
   /// Fills a buffer, then hands out a random element of it and puts the next one in its place. A
   /// buffer of at least the cardinality gives every permutation the same probability.
   Dataset shuffle(int64_t buffer_size, ShuffleOptions options = {}) const;

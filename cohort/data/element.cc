@@ -4,6 +4,7 @@
 #include <c10/util/accumulate.h>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/dataset_node.h"
 #include "cohort/data/internal/deferred_element.h"
 
 namespace cohort::internal {
@@ -20,6 +21,8 @@ const Element& DeferredElement::value() const {
 
 ElementSpec batched_spec(const ElementSpec& row, int64_t rows) {
   if (row.is_unknown()) return row;
+  COHORT_CHECK_ARG(!row.is_dataset(), "[dataset.batch] expected tensors and strings, got ",
+                   row.to_string(), "; flat_map makes elements of datasets");
   if (row.is_leaf()) {
     TensorSpec leaf = row.leaf();
     if (leaf.known_rank) leaf.shape.insert(leaf.shape.begin(), rows);
@@ -43,7 +46,7 @@ ElementSpec batched_spec(const ElementSpec& row, int64_t rows) {
 
 namespace cohort::data {
 namespace {
-constexpr std::size_t kTensor = 1, kStrings = 2, kTuple = 3, kDeferred = 4;
+constexpr std::size_t kTensor = 1, kStrings = 2, kTuple = 3, kDeferred = 4, kDataset = 5;
 }
 
 Element::Element(Tensor t) : value_(std::move(t)) {}
@@ -133,6 +136,8 @@ bool Element::is_string() const {
   return value_.index() == kStrings;
 }
 
+bool Element::is_dataset() const { return value_.index() == kDataset; }
+
 std::size_t Element::size() const {
   if (const auto* deferred = std::get_if<kDeferred>(&value_)) return (*deferred)->row_spec().size();
   return is_tuple() ? std::get<kTuple>(value_)->parts.size() : 1;
@@ -206,6 +211,7 @@ ElementSpec Element::spec() const {
     return TensorSpec{shape_of(*t), t->scalar_type()};
   }
   if (const Strings* s = string_part()) return TensorSpec::strings(s->shape);
+  if (is_dataset()) return ElementSpec::dataset(std::get<kDataset>(value_)->spec());
   const Tuple* tuple = tuple_part();
   if (tuple == nullptr) return {};
   std::vector<ElementSpec> parts;

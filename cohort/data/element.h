@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One element of a dataset: a tensor, strings, a tuple, or a tuple with names.
+// One element of a dataset: a tensor, strings, a dataset, a tuple, or a tuple with names.
 //
 //   Element e = {image, label};
 //   auto [x, y] = e.as<Tensor, Tensor>();
@@ -18,12 +18,15 @@
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal {
+class DatasetNode;
 class DeferredElement;
 template <class... T>
 struct AsResult;
 }  // namespace cohort::internal
 
 namespace cohort::data {
+
+class Dataset;
 
 /// A value whose copies share their tensors; cheap to copy. Tensors of an element may be shared
 /// with the dataset: do not write into them.
@@ -40,6 +43,7 @@ class Element {
   /// Strings of any rank, in row-major order. Errors: InvalidArgument if their number is not the
   /// shape's.
   Element(std::vector<std::string> values, Shape shape);
+  Element(const Dataset& dataset);                // NOLINT: implicit
   Element(std::initializer_list<Element> parts);  ///< A tuple, also of one part.
 
   static Element tuple(std::vector<Element> parts);
@@ -53,6 +57,7 @@ class Element {
   bool is_tuple() const;
   bool is_tensor() const;
   bool is_string() const;  ///< One string, or strings of any shape.
+  bool is_dataset() const;
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const;
   /// Rows of a batch: the first dimension of the first leaf; -1 if that is a scalar.
@@ -72,6 +77,12 @@ class Element {
   /// In row-major order; spec() has their shape. Errors: InvalidArgument unless the element is
   /// strings of at least one dimension.
   const std::vector<std::string>& strings() const;
+
+  /// A tuple of datasets is one dataset of tuples, as zip makes it.
+  /// Errors: InvalidArgument unless the element is a dataset or such a tuple.
+  Dataset dataset() const;
+  /// Machinery: the description of that dataset.
+  std::shared_ptr<const internal::DatasetNode> dataset_node() const;
 
   /// One type: the whole element as a tensor, number, string, tuple or aggregate; several types: a
   /// std::tuple of the components. `#include "cohort/data/dataset.h"` defines it.
@@ -105,7 +116,7 @@ class Element {
   [[noreturn]] void refuse(const char* expected) const;
 
   std::variant<std::monostate, Tensor, std::shared_ptr<const Strings>, std::shared_ptr<const Tuple>,
-               DeferredPtr>
+               DeferredPtr, std::shared_ptr<const internal::DatasetNode>>
       value_;
 };
 

@@ -87,6 +87,18 @@ ElementSpec ElementSpec::named(std::vector<std::pair<std::string, ElementSpec>> 
   return out;
 }
 
+ElementSpec ElementSpec::dataset(ElementSpec element) {
+  ElementSpec out;
+  out.kind_ = Kind::kDataset;
+  out.parts_ = {std::move(element)};
+  return out;
+}
+
+const ElementSpec& ElementSpec::dataset_element() const {
+  COHORT_CHECK_ARG(is_dataset(), "[element_spec] expected a dataset, got ", to_string());
+  return parts_.front();
+}
+
 const ElementSpec& ElementSpec::operator[](std::size_t i) const {
   COHORT_CHECK_ARG(i < size(), "[element_spec] expected a component below ", size(), ", got ", i);
   return is_tuple() ? parts_[i] : *this;
@@ -99,6 +111,7 @@ const TensorSpec& ElementSpec::leaf() const {
 
 std::vector<TensorSpec> ElementSpec::flat() const {
   if (is_leaf()) return {leaf_};
+  if (is_dataset()) return {TensorSpec::unknown()};
   std::vector<TensorSpec> out;
   for (const ElementSpec& part : parts_) {
     for (TensorSpec& leaf : part.flat()) out.push_back(std::move(leaf));
@@ -109,6 +122,7 @@ std::vector<TensorSpec> ElementSpec::flat() const {
 std::string ElementSpec::to_string() const {
   if (is_unknown()) return "?";
   if (is_leaf()) return leaf_.to_string();
+  if (is_dataset()) return "dataset(" + parts_.front().to_string() + ")";
   std::string out = "(";
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (i > 0) out += ", ";

@@ -31,7 +31,8 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-/// A tree of components: nothing known, a leaf, or a tuple of specs with or without names.
+/// A tree of components: nothing known, a leaf, a dataset, or a tuple of specs with or without
+/// names.
 /// Threads: immutable.
 class ElementSpec {
  public:
@@ -41,20 +42,25 @@ class ElementSpec {
 
   static ElementSpec tuple(std::vector<ElementSpec> parts);
   static ElementSpec named(std::vector<std::pair<std::string, ElementSpec>> parts);
+  /// A component that is a dataset of such elements.
+  static ElementSpec dataset(ElementSpec element);
 
   bool is_unknown() const { return kind_ == Kind::kUnknown; }
   bool is_tuple() const { return kind_ == Kind::kTuple; }
   bool is_leaf() const { return kind_ == Kind::kLeaf; }
+  bool is_dataset() const { return kind_ == Kind::kDataset; }
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const { return is_tuple() ? parts_.size() : 1; }
   /// Errors: InvalidArgument past the end. A leaf is its own component 0.
   const ElementSpec& operator[](std::size_t i) const;
   /// Errors: InvalidArgument unless a leaf.
   const TensorSpec& leaf() const;
+  /// Errors: InvalidArgument unless a dataset.
+  const ElementSpec& dataset_element() const;
   /// Names of the components; empty without names.
   const std::vector<std::string>& names() const { return names_; }
 
-  /// The leaves in order.
+  /// The leaves in order; of a dataset, nothing is known.
   std::vector<TensorSpec> flat() const;
   std::string to_string() const;
   /// True if every element of this spec may be `element`: same structure, same dtypes, and shapes
@@ -69,7 +75,7 @@ class ElementSpec {
   bool operator==(const ElementSpec&) const = default;
 
  private:
-  enum class Kind { kUnknown, kLeaf, kTuple };
+  enum class Kind { kUnknown, kLeaf, kTuple, kDataset };
 
   Kind kind_ = Kind::kUnknown;
   TensorSpec leaf_;

@@ -96,6 +96,12 @@ struct BatchOptions {
   bool drop_remainder = false;  ///< Leaves out a last batch with fewer elements.
 };
 
+struct WindowOptions {
+  std::optional<int64_t> shift = {};  ///< From one window's first element to the next one's: size.
+  int64_t stride = 1;                 ///< From one element of a window to the next.
+  bool drop_remainder = false;        ///< Leaves out windows of fewer elements, at the end.
+};
+
 struct PaddedBatchOptions {
   /// One for each component, or one for all; without: 0.
   std::vector<double> padding_values = {};

@@ -65,6 +65,8 @@ class BatchNode final : public CombineNode {
 /// The spec of one row. Errors: InvalidArgument if a leaf has no first dimension.
 ElementSpec row_spec(const std::string& where, const ElementSpec& batch) {
   if (batch.is_unknown()) return batch;
+  COHORT_CHECK_ARG(!batch.is_dataset(), where, " expected batches, got ", batch.to_string(),
+                   "; flat_map makes elements of datasets");
   if (batch.is_leaf()) {
     TensorSpec leaf = batch.leaf();
     if (!leaf.known_rank) return leaf;

@@ -8,10 +8,18 @@
 namespace cohort::internal {
 namespace {
 
+template <class T>
+std::vector<std::pair<std::string, T>> with_names(const std::vector<std::string>& names,
+                                                  std::vector<T> parts) {
+  std::vector<std::pair<std::string, T>> out;
+  for (std::size_t i = 0; i < parts.size(); ++i) out.emplace_back(names[i], std::move(parts[i]));
+  return out;
+}
+
 class ZipStream final : public ElementStream {
  public:
-  explicit ZipStream(std::vector<std::unique_ptr<ElementStream>> inputs)
-      : inputs_(std::move(inputs)) {}
+  ZipStream(std::vector<std::unique_ptr<ElementStream>> inputs, std::vector<std::string> names)
+      : inputs_(std::move(inputs)), names_(std::move(names)) {}
 
   bool next(Element& out) override {
     if (ended_) return false;
@@ -22,7 +30,8 @@ class ZipStream final : public ElementStream {
         return false;
       }
     }
-    out = Element::tuple(std::move(parts));
+    out = names_.empty() ? Element::tuple(std::move(parts))
+                         : Element::named(with_names<Element>(names_, std::move(parts)));
     return true;
   }
   void save(StateWriter& out) override {
@@ -36,19 +45,21 @@ class ZipStream final : public ElementStream {
 
  private:
   const std::vector<std::unique_ptr<ElementStream>> inputs_;
+  const std::vector<std::string> names_;
   bool ended_ = false;
 };
 
-ElementSpec zip_spec(const std::vector<NodePtr>& inputs) {
+ElementSpec zip_spec(const std::vector<NodePtr>& inputs, const std::vector<std::string>& names) {
   std::vector<ElementSpec> parts;
   for (const NodePtr& input : inputs) parts.push_back(input->spec());
-  return ElementSpec::tuple(std::move(parts));
+  return names.empty() ? ElementSpec::tuple(std::move(parts))
+                       : ElementSpec::named(with_names(names, std::move(parts)));
 }
 
 class ZipNode final : public DatasetNode {
  public:
-  explicit ZipNode(std::vector<NodePtr> inputs)
-      : DatasetNode("zip", zip_spec(inputs), std::move(inputs)) {}
+  explicit ZipNode(std::vector<NodePtr> inputs, std::vector<std::string> names = {})
+      : DatasetNode("zip", zip_spec(inputs, names), std::move(inputs)), names_(std::move(names)) {}
 
   int64_t cardinality() const override {
     int64_t least = kInfiniteCardinality;
@@ -62,7 +73,7 @@ class ZipNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     std::vector<std::unique_ptr<ElementStream>> streams;
     for (const NodePtr& part : inputs()) streams.push_back(part->make_stream());
-    return std::make_unique<ZipStream>(std::move(streams));
+    return std::make_unique<ZipStream>(std::move(streams), names_);
   }
   int64_t batch_rows() const override {
     const int64_t rows = inputs().front()->batch_rows();
@@ -73,8 +84,11 @@ class ZipNode final : public DatasetNode {
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ZipNode>(std::move(inputs));
+    return std::make_shared<ZipNode>(std::move(inputs), names_);
   }
+
+ private:
+  const std::vector<std::string> names_;  ///< Of the components; empty without.
 };
 
 class ConcatenateStream final : public ElementStream {
@@ -163,9 +177,9 @@ class EnumerateNode final : public DatasetNode {
 
 }  // namespace
 
-NodePtr make_zip_node(std::vector<NodePtr> inputs) {
+NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names) {
   COHORT_CHECK_ARG(!inputs.empty(), "[dataset.zip] expected at least 1 dataset, got none");
-  return std::make_shared<ZipNode>(std::move(inputs));
+  return std::make_shared<ZipNode>(std::move(inputs), std::move(names));
 }
 
 NodePtr make_concatenate_node(NodePtr first, NodePtr second) {

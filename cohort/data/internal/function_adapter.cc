@@ -31,6 +31,19 @@ void check_components(const std::string& operation, std::size_t least, std::size
                                 " ", got.to_string()));
 }
 
+bool holds_datasets(const ElementSpec& spec) {
+  if (!spec.is_tuple()) return spec.is_dataset();
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    if (!holds_datasets(spec[i])) return false;
+  }
+  return spec.size() > 0;
+}
+
+void check_datasets(const std::string& operation, const ElementSpec& got) {
+  COHORT_CHECK_ARG(got.is_unknown() || holds_datasets(got), operation,
+                   " function takes a dataset, element is ", got.to_string());
+}
+
 double number_of(const std::string& operation, const Element& element) {
   return scalar_of(operation, element).toDouble();
 }

@@ -5,6 +5,7 @@
 //   (const Tensor&, ...)   the components in order; trailing std::optional<T> may be missing
 //   (const Struct&)        the element converted, also a std::tuple
 //   (const Element&)       the element as it is
+//   (const Dataset&)       an element that is a dataset, or a tuple of datasets, zipped
 #pragma once
 
 #include <functional>
@@ -59,11 +60,14 @@ inline constexpr bool is_number_vector_v = false;
 template <class A>
 inline constexpr bool is_number_vector_v<std::vector<A>> = std::is_arithmetic_v<A>;
 
-/// A parameter that takes the whole element: a struct or a tuple.
+/// A parameter that takes the whole element: a struct, a tuple or a dataset.
 template <class T>
 constexpr bool takes_whole_element() {
-  return std::is_same_v<T, Element> ||
-         (nest_kind<T>() == NestKind::kTied && !std::is_same_v<T, Tensor>);
+  if constexpr (std::is_same_v<T, Element> || std::is_same_v<T, Dataset>) {
+    return true;
+  } else {
+    return nest_kind<T>() == NestKind::kTied && !std::is_same_v<T, Tensor>;
+  }
 }
 
 [[noreturn]] void refuse_component(const std::string& operation, const std::string& wanted,
@@ -72,6 +76,9 @@ constexpr bool takes_whole_element() {
 /// optional ones.
 void check_components(const std::string& operation, std::size_t least, std::size_t most,
                       const ElementSpec& got);
+/// True for a dataset, and for a nest of datasets and nothing else.
+bool holds_datasets(const ElementSpec& spec);
+void check_datasets(const std::string& operation, const ElementSpec& got);
 /// The one number of a 0-D tensor. Errors: InvalidArgument on another shape.
 double number_of(const std::string& operation, const Element& element);
 int64_t integer_of(const std::string& operation, const Element& element);
@@ -94,6 +101,9 @@ template <class T>
 T from_element(const std::string& operation, const Element& element) {
   if constexpr (std::is_same_v<T, Element>) {
     return element;
+  } else if constexpr (std::is_same_v<T, Dataset>) {
+    if (!holds_datasets(element.spec())) refuse_component(operation, "a dataset", element);
+    return T(element.dataset_node());
   } else if constexpr (std::is_same_v<T, Tensor>) {
     if (!element.is_tensor()) refuse_component(operation, "a tensor", element);
     return element.tensor();
@@ -136,7 +146,8 @@ T from_element(const std::string& operation, const Element& element) {
 template <class T>
 Element to_element(const T& value) {
   if constexpr (std::is_same_v<T, Element> || std::is_same_v<T, Tensor> ||
-                std::is_same_v<T, std::string> || is_string_batch_v<T>) {
+                std::is_same_v<T, std::string> || is_string_batch_v<T> ||
+                std::is_same_v<T, Dataset>) {
     return Element(value);
   } else if constexpr (std::is_arithmetic_v<T>) {
     return Element(from_vector<T>({value}, Shape{}));
@@ -165,6 +176,8 @@ template <class T>
 ElementSpec spec_of_type() {
   if constexpr (std::is_same_v<T, Tensor>) {
     return TensorSpec::unknown();
+  } else if constexpr (std::is_same_v<T, Dataset>) {
+    return ElementSpec::dataset({});
   } else if constexpr (std::is_same_v<T, bool>) {
     return TensorSpec{{}, kBool};
   } else if constexpr (std::is_arithmetic_v<T>) {
@@ -210,7 +223,9 @@ void check_function(const std::string& operation, const ElementSpec& spec) {
   using Parameters = typename Signature<std::decay_t<F>>::Parameters;
   if constexpr (takes_one_whole_v<Parameters>) {
     using P = std::tuple_element_t<0, Parameters>;
-    if constexpr (!std::is_same_v<P, Element>) {
+    if constexpr (std::is_same_v<P, Dataset>) {
+      check_datasets(operation, spec);
+    } else if constexpr (!std::is_same_v<P, Element>) {
       using Members = decltype(members_of(std::declval<P&>()));
       check_components(operation, std::tuple_size_v<Members>, std::tuple_size_v<Members>, spec);
     }

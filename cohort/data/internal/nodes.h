@@ -35,6 +35,10 @@ NodePtr make_rebatch_node(NodePtr input, std::vector<int64_t> sizes, const Batch
 NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> shapes,
                                const PaddedBatchOptions& options);
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options);
+NodePtr make_window_node(NodePtr input, int64_t size, const WindowOptions& options);
+/// The datasets of windows: elements in memory.
+inline constexpr const char* kWindowOperation = "window";
+NodePtr make_elements_node(std::vector<Element> elements);
 using ElementLength = std::function<int64_t(const Element&)>;
 NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options);
 
@@ -50,7 +54,9 @@ NodePtr make_interleave_node(std::string operation, NodePtr input, DatasetFuncti
                              InterleaveOptions options);
 
 // Several inputs, or one more component.
-NodePtr make_zip_node(std::vector<NodePtr> inputs);
+NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names = {});
+/// As zip; components of one window are the window again.
+NodePtr make_tuple_node(std::vector<NodePtr> parts, const std::vector<std::string>& names);
 NodePtr make_concatenate_node(NodePtr first, NodePtr second);
 NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weights,
                          const SampleOptions& options);

@@ -108,6 +108,8 @@ ElementSpec padded_leaf(const std::string& where, const TensorSpec& spec, const 
 
 ElementSpec padded_tree(const std::string& where, const ElementSpec& spec,
                         const std::vector<Shape>& shapes, int64_t rows, std::size_t& leaf) {
+  COHORT_CHECK_ARG(!spec.is_dataset(), where, " expected tensors and strings, got ",
+                   spec.to_string(), "; flat_map makes elements of datasets");
   if (spec.is_leaf()) {
     const Shape* fixed = shapes.empty() ? nullptr : &shapes.at(leaf);
     ++leaf;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cohort/base/check.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/internal/nodes.h"
 
 namespace cohort::internal {
@@ -52,6 +53,9 @@ void StateWriter::put_element(const Element& element) {
     put_int(static_cast<int64_t>(shape.size()));
     for (int64_t d : shape) put_int(d);
     for (const std::string& text : element.strings()) put_text(text);
+  } else if (element.is_dataset()) {
+    put_int(kDataset);
+    put_dataset(element);
   } else {
     const auto& names = element.names();
     put_int(names.empty() ? kTuple : kNamed);
@@ -61,6 +65,18 @@ void StateWriter::put_element(const Element& element) {
       put_element(element[i]);
     }
   }
+}
+
+void StateWriter::put_dataset(const Element& element) {
+  const auto node = element.dataset_node();
+  if (node->operation() != kWindowOperation) {
+    throw Unimplemented(
+        str_cat("[iterator.save] expected elements without datasets, or with those of window, got ",
+                node->signature(), " in an element"));
+  }
+  put_int(node->cardinality());
+  const auto stream = node->make_stream();
+  for (Element part; stream->next(part);) put_element(part);
 }
 
 void StateWriter::put_error(const std::exception_ptr& error) {
@@ -148,8 +164,14 @@ Element StateReader::get_strings() {
   return Element(std::move(out), std::move(shape));
 }
 
+Element StateReader::get_dataset() {
+  std::vector<Element> elements(static_cast<std::size_t>(get_count(bytes_left())));
+  for (Element& element : elements) element = get_element();
+  return Dataset(make_elements_node(std::move(elements)));
+}
+
 Element StateReader::get_element() {
-  const int64_t kind = get_count(kNamed);
+  const int64_t kind = get_count(kDataset);
   switch (kind) {
     case kNone:
       return {};
@@ -159,6 +181,8 @@ Element StateReader::get_element() {
       return std::string(get_text());
     case kStrings:
       return get_strings();
+    case kDataset:
+      return get_dataset();
     default: {
       std::vector<Element> parts;
       std::vector<std::pair<std::string, Element>> named;

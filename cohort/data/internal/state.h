@@ -18,7 +18,8 @@ class StateWriter {
  public:
   void put_int(int64_t value);
   void put_text(std::string_view text);
-  /// Computes what is deferred. Tensors are written as values, in row-major order.
+  /// Computes what is deferred. Tensors are written as values, in row-major order; windows as their
+  /// elements. Errors: Unimplemented for other datasets.
   void put_element(const Element& element);
   /// Class and text of an error that has not reached its reader yet; null: none.
   void put_error(const std::exception_ptr& error);
@@ -36,6 +37,7 @@ class StateWriter {
 
  private:
   void put_tensor(const Tensor& tensor);
+  void put_dataset(const Element& element);
 
   std::string bytes_;
 };
@@ -71,6 +73,7 @@ class StateReader {
   Shape get_shape(int64_t& values);
   Tensor get_tensor();
   Element get_strings();
+  Element get_dataset();
 
   std::string_view bytes_;
 };
