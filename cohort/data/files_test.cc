@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
+
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_files.h"
 #include "cohort/data/tf_record.h"
@@ -221,6 +223,60 @@ TEST_F(TfRecords, WriterErrors) {
   writer.close();
   writer.close();
   EXPECT_THROW(writer.write("y"), FailedPrecondition);
+}
+
+TEST_F(TfRecords, SeveralFilesAtOnceInTurns) {
+  const Strings files = {write_records("a", {"a1", "a2", "a3"}), write_records("b", {"b1"}),
+                         write_records("c", {"c1", "c2"}), write_records("d", {})};
+  // TensorFlow's order: c begins when the turn of b comes again, after that of a.
+  EXPECT_EQ(strings_of(Dataset::tf_records(files, {.parallel_reads = 2})),
+            (Strings{"a1", "b1", "a2", "a3", "c1", "c2"}));
+  EXPECT_EQ(strings_of(Dataset::tf_records(files, {.parallel_reads = 9})),
+            (Strings{"a1", "b1", "c1", "a2", "c2", "a3"}));
+  EXPECT_EQ(strings_of(Dataset::tf_records(files, {.parallel_reads = kAutotune})),
+            (Strings{"a1", "b1", "c1", "a2", "c2", "a3"}));
+  EXPECT_EQ(strings_of(Dataset::tf_records({files[0]}, {.parallel_reads = 4})),
+            (Strings{"a1", "a2", "a3"}));
+  EXPECT_TRUE(strings_of(Dataset::tf_records({}, {.parallel_reads = 4})).empty());
+  EXPECT_EQ(error_text<InvalidArgument>([&] { Dataset::tf_records(files, {.parallel_reads = 0}); }),
+            "[dataset.tf_records] expected at least 1 parallel read or kAutotune, got 0");
+  Strings any =
+      strings_of(Dataset::tf_records(files, {.parallel_reads = 3, .deterministic = false}));
+  std::sort(any.begin(), any.end());
+  EXPECT_EQ(any, (Strings{"a1", "a2", "a3", "b1", "c1", "c2"}));
+}
+
+TEST_F(TfRecords, DamageInOneOfSeveralFilesAtOnce) {
+  write_records("a", {"first", "second"});
+  std::string data = read("a");
+  data[12] = 'F';
+  const Strings files = {write("bad", data), path("none"), write_records("c", {"c1", "c2"})};
+  auto skipped = std::make_shared<std::atomic<int64_t>>(0);
+  const auto ds = Dataset::tf_records(files, {.parallel_reads = 3})
+                      .ignore_errors({.log_warning = false, .skipped = skipped});
+  Strings got = strings_of(ds);
+  std::sort(got.begin(), got.end());
+  EXPECT_EQ(got, (Strings{"c1", "c2", "second"}));
+  EXPECT_EQ(*skipped, 2);
+}
+
+TEST_F(TfRecords, PositionsAreSavedInSeveralFilesAtOnce) {
+  Strings files;
+  for (int f = 0; f < 5; ++f) {
+    Strings records;
+    for (int i = 0; i <= f; ++i) records.push_back(str_cat(f, ".", i));
+    files.push_back(write_records(str_cat("f", f), records));
+  }
+  const auto make = [&] { return Dataset::tf_records(files, {.parallel_reads = 3}).prefetch(2); };
+  const Strings all = strings_of(make());
+  ASSERT_EQ(all.size(), 15U);
+  for (std::size_t n = 0; n <= all.size(); ++n) {
+    auto it = make().make_iterator();
+    for (std::size_t i = 0; i < n; ++i) it.next();
+    const Strings rest(all.begin() + static_cast<int64_t>(n), all.end());
+    EXPECT_EQ(strings_of(make().make_iterator(it.save())), rest) << n;
+    EXPECT_EQ(strings_of(std::move(it)), rest) << n;
+  }
 }
 
 TEST_F(TfRecords, PositionsAreSavedInPlainAndCompressedFiles) {

@@ -42,6 +42,11 @@ enum class Compression {
 struct FileOptions {
   Compression compression = Compression::kAuto;
   int64_t buffer_bytes = 256 * 1024;
+  /// So many files are read at once, on threads of their own, and their records come in turns, one
+  /// of each file; 1: one file after the other. kAutotune: 16 in turns, on one thread per usable
+  /// core at most. TF: num_parallel_reads.
+  int parallel_reads = 1;
+  bool deterministic = true;  ///< False permits another order of parallel reads.
 };
 
 struct FixedLengthOptions {

@@ -255,7 +255,9 @@ NodePtr make_csv_node(std::vector<std::string> files, const CsvOptions& options)
   OpenRecords open = [shared](const std::string& path) {
     return std::make_unique<CsvReader>(FileReader("[dataset.csv]", path, shared->file), shared);
   };
-  return std::make_shared<FilesNode>("csv", csv_spec(options), std::move(files), std::move(open));
+  return read_in_parallel(
+      std::make_shared<FilesNode>("csv", csv_spec(options), std::move(files), std::move(open)),
+      options.file);
 }
 
 }  // namespace cohort::internal

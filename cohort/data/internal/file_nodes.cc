@@ -5,6 +5,8 @@
 
 #include <glob.h>
 
+#include <algorithm>
+
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes.h"
 
@@ -74,6 +76,24 @@ std::unique_ptr<ElementStream> FilesNode::make_stream() const {
 
 std::string FilesNode::signature() const {
   return str_cat(DatasetNode::signature(), "[", files_.size(), " files]");
+}
+
+NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options) {
+  // Not the number of cores: the order of the records must not depend on the machine.
+  constexpr int kTurnsOfAutotune = 16;
+  COHORT_CHECK_ARG(options.parallel_reads >= 1 || options.parallel_reads == kAutotune, node->tag(),
+                   " expected at least 1 parallel read or kAutotune, got ", options.parallel_reads);
+  const bool tuned = options.parallel_reads == kAutotune;
+  const auto files = static_cast<int64_t>(node->files().size());
+  const int64_t turns = std::min<int64_t>(tuned ? kTurnsOfAutotune : options.parallel_reads, files);
+  if (turns < 2) return node;
+  NodePtr names = make_rows_node(node->operation() + "_files", make_tensor_rows(node->files()));
+  DatasetFunction open = [node](const Element& name) { return node->with_files({name.string()}); };
+  return make_interleave_node("interleave", std::move(names), std::move(open),
+                              {.cycle_length = static_cast<int>(turns),
+                               .parallel_calls = tuned ? kAutotune : static_cast<int>(turns),
+                               .deterministic = options.deterministic,
+                               .spec = node->spec()});
 }
 
 NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions& options) {

@@ -52,6 +52,10 @@ class FilesNode final : public DatasetNode {
   const OpenRecords open_;
 };
 
+/// The same files, several at once in turns if the options say so.
+/// Errors: InvalidArgument for options that cannot be.
+NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
+
 NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& options);
 NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options);
 NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_bytes,

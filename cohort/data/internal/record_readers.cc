@@ -144,8 +144,9 @@ NodePtr make_files_node(const std::string& operation, std::vector<std::string> f
     return std::make_unique<Reader>(FileReader("[dataset." + operation + "]", path, options),
                                     args...);
   };
-  return std::make_shared<FilesNode>(operation, TensorSpec::strings(), std::move(files),
-                                     std::move(open));
+  return read_in_parallel(std::make_shared<FilesNode>(operation, TensorSpec::strings(),
+                                                      std::move(files), std::move(open)),
+                          options);
 }
 
 }  // namespace
