@@ -11,6 +11,7 @@
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
 #include "cohort/data/image.h"
+#include "cohort/data/image_folder.h"
 #include "cohort/data/npy.h"
 #include "cohort/data/tf_record.h"
 #include "cohort/gradients/embedding.h"

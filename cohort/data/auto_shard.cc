@@ -24,8 +24,11 @@ class TooFewFiles : public InvalidArgument {
                                 workers, " workers to share by files, got ", files)) {}
 };
 
+/// Names of files that are elements each.
+bool names_files(const DatasetNode& node) { return node.operation() == kImageFilesOperation; }
+
 bool reads_files(const DatasetNode& node) {
-  if (dynamic_cast<const FilesNode*>(&node) != nullptr) return true;
+  if (dynamic_cast<const FilesNode*>(&node) != nullptr || names_files(node)) return true;
   return std::any_of(node.inputs().begin(), node.inputs().end(),
                      [](const NodePtr& input) { return reads_files(*input); });
 }
@@ -67,6 +70,7 @@ NodePtr shard_by_files(const NodePtr& node, Worker worker) {
     }
     return files->with_files(std::move(ours));
   }
+  if (names_files(*node)) return shard_names(node, worker);
   if (node->dataset_function() != nullptr && function_reads_files(*node)) {
     return node->with_inputs({shard_names(node->inputs()[0], worker)});
   }

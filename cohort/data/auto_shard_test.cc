@@ -97,6 +97,13 @@ TEST_F(AutoShard, D20_NamesOfFilesBeforeTheyAreShuffled) {
   EXPECT_EQ(values(plain.auto_shard(2, 0)), (Numbers{0, 1, 1}));
 }
 
+TEST_F(AutoShard, D20_FilesThatAreReadInParallel) {
+  const auto ds = Dataset::text_lines(files(8), {.parallel_reads = 2});
+  const auto shard = auto_shard_dataset(ds, 4, 1);
+  EXPECT_EQ(shard.applied, AutoShardPolicy::kFile);
+  EXPECT_EQ(strings_of(shard.dataset), (Strings{"1 a", "5 a", "1 b", "5 b"}));
+}
+
 TEST_F(AutoShard, D20_LookingDoesNotChangeTheOrder) {
   files(6);
   auto read = [](const std::string& file) { return Dataset::text_lines({file}); };
