@@ -237,7 +237,9 @@ Dataset Dataset::shard(int64_t num_shards, int64_t index) const {
 Dataset Dataset::concatenate(const Dataset& other) const {
   return Dataset(internal::make_concatenate_node(node_, other.node_));
 }
-Dataset Dataset::cache() const { return Dataset(internal::make_cache_node(node_)); }
+Dataset Dataset::cache(const std::string& file) const {
+  return Dataset(internal::make_cache_node(node_, file));
+}
 Dataset Dataset::prefetch(int64_t buffer_size) const {
   return Dataset(internal::make_prefetch_node(node_, buffer_size));
 }

@@ -199,8 +199,12 @@ class Dataset {
   Dataset shard(int64_t num_shards, int64_t index) const;
   /// Errors: InvalidArgument if the elements have another structure, dtype or rank.
   Dataset concatenate(const Dataset& other) const;
-  /// Keeps the elements of the first complete pass in memory and reads them from there afterwards.
-  Dataset cache() const;
+  /// Keeps the elements of the first complete pass in memory, or in `file`, and reads them from
+  /// there afterwards. A file serves later processes too, is there when the pass is complete and
+  /// not before, and has a checksum for every element (`internal/element_file.h` says the format).
+  /// Errors: next() throws Error kAlreadyExists while another pass fills the file, DataLoss with
+  /// file and byte if it is damaged; iterators of another pipeline over the file: InvalidArgument.
+  Dataset cache(const std::string& file = "") const;
   /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune: 2.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;
   /// Leaves out elements whose computation throws, whatever it is but Cancelled and Internal.

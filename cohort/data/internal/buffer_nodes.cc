@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/element_store.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/prefetch_stream.h"
 
@@ -161,7 +162,11 @@ class OptionsNode final : public DatasetNode {
 
 }  // namespace
 
-NodePtr make_cache_node(NodePtr input) { return std::make_shared<CacheNode>(input); }
+NodePtr make_cache_node(NodePtr input, std::string file) {
+  if (file.empty()) return std::make_shared<CacheNode>(input);
+  auto store = make_file_store(std::move(file), input->signature(), input->spec());
+  return make_stored_node("cache", input, std::move(store));
+}
 
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size) {
   COHORT_CHECK_ARG(buffer_size >= 0 || buffer_size == kAutotune,

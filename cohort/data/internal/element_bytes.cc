@@ -5,6 +5,7 @@ namespace cohort::internal {
 
 int64_t element_bytes(const Element& element) {
   if (!element.has_value()) return 0;
+  if (element.is_dataset()) return 0;  // Of what it would read, nothing has been.
   if (element.is_tensor()) return static_cast<int64_t>(element.tensor().nbytes());
   int64_t bytes = 0;
   if (element.is_tuple()) {

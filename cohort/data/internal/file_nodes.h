@@ -56,6 +56,10 @@ class FilesNode final : public DatasetNode {
 /// Errors: InvalidArgument for options that cannot be.
 NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
 
+/// The records of one TFRecord file; `operation` begins the texts of errors.
+std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::string& path,
+                                              const FileOptions& options);
+
 NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& options);
 NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options);
 NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_bytes,

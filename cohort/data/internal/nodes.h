@@ -66,7 +66,7 @@ NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop
 NodePtr make_enumerate_node(NodePtr input, int64_t start);
 
 // Between the pipeline and its reader.
-NodePtr make_cache_node(NodePtr input);
+NodePtr make_cache_node(NodePtr input, std::string file);
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size);
 NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options);
 NodePtr make_options_node(NodePtr input, DataOptions options);

@@ -155,6 +155,11 @@ NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& 
   return make_files_node<LineReader>("text_lines", std::move(files), options);
 }
 
+std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::string& path,
+                                              const FileOptions& options) {
+  return std::make_unique<TfRecordReader>(FileReader(std::move(operation), path, options));
+}
+
 NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options) {
   return make_files_node<TfRecordReader>("tf_records", std::move(files), options);
 }

@@ -67,6 +67,29 @@ void StateWriter::put_element(const Element& element) {
   }
 }
 
+void StateWriter::put_spec(const ElementSpec& spec) {
+  if (spec.is_unknown()) {
+    put_int(kNone);
+  } else if (spec.is_leaf()) {
+    const TensorSpec& leaf = spec.leaf();
+    put_int(leaf.is_string ? kString : kTensor);
+    put_int(static_cast<int64_t>(leaf.dtype));
+    put_int(leaf.known_rank ? 1 : 0);
+    put_int(static_cast<int64_t>(leaf.shape.size()));
+    for (int64_t d : leaf.shape) put_int(d);
+  } else if (spec.is_dataset()) {
+    put_int(kDataset);
+    put_spec(spec.dataset_element());
+  } else {
+    put_int(spec.names().empty() ? kTuple : kNamed);
+    put_int(static_cast<int64_t>(spec.size()));
+    for (std::size_t i = 0; i < spec.size(); ++i) {
+      if (!spec.names().empty()) put_text(spec.names()[i]);
+      put_spec(spec[i]);
+    }
+  }
+}
+
 void StateWriter::put_dataset(const Element& element) {
   const auto node = element.dataset_node();
   if (node->operation() != kWindowOperation) {
@@ -194,6 +217,34 @@ Element StateReader::get_element() {
       return kind == kTuple ? Element::tuple(std::move(parts)) : Element::named(std::move(named));
     }
   }
+}
+
+TensorSpec StateReader::get_leaf_spec(bool is_string) {
+  constexpr int64_t kMostDimensions = 64;
+  TensorSpec leaf;
+  leaf.is_string = is_string;
+  leaf.dtype = static_cast<DType>(get_count(static_cast<int64_t>(DType::NumOptions)));
+  leaf.known_rank = get_flag();
+  leaf.shape.resize(static_cast<std::size_t>(get_count(kMostDimensions)));
+  for (int64_t& d : leaf.shape) d = get_int();
+  return leaf;
+}
+
+ElementSpec StateReader::get_spec() {
+  const int64_t kind = get_count(kDataset);
+  if (kind == kNone) return {};
+  if (kind == kTensor || kind == kString) return get_leaf_spec(kind == kString);
+  if (kind == kDataset) return ElementSpec::dataset(get_spec());
+  if (kind == kStrings) fail();
+  std::vector<ElementSpec> parts;
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (int64_t left = get_count(bytes_left()); left > 0; --left) {
+    std::string name(kind == kNamed ? get_text() : "");
+    parts.push_back(get_spec());
+    named.emplace_back(std::move(name), parts.back());
+  }
+  return kind == kTuple ? ElementSpec::tuple(std::move(parts))
+                        : ElementSpec::named(std::move(named));
 }
 
 std::exception_ptr StateReader::get_error() {

@@ -21,6 +21,7 @@ class StateWriter {
   /// Computes what is deferred. Tensors are written as values, in row-major order; windows as their
   /// elements. Errors: Unimplemented for other datasets.
   void put_element(const Element& element);
+  void put_spec(const ElementSpec& spec);
   /// Class and text of an error that has not reached its reader yet; null: none.
   void put_error(const std::exception_ptr& error);
   /// An element or a row number.
@@ -53,6 +54,7 @@ class StateReader {
   bool get_flag() { return get_count(1) != 0; }
   std::string_view get_text();
   Element get_element();
+  ElementSpec get_spec();
   std::exception_ptr get_error();
   template <class T>
   T get() {
@@ -73,6 +75,7 @@ class StateReader {
   Shape get_shape(int64_t& values);
   Tensor get_tensor();
   Element get_strings();
+  TensorSpec get_leaf_spec(bool is_string);
   Element get_dataset();
 
   std::string_view bytes_;

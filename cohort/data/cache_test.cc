@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cache(file): what a complete pass leaves for later ones and other processes.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cohort/data/dataset.h"
+#include "cohort/data/test_elements.h"
+#include "cohort/data/test_files.h"
+
+namespace cohort {
+namespace {
+
+using testing::error_text;
+using testing::expect_resumes;
+using testing::texts_of;
+using Texts = std::vector<std::string>;
+
+/// Every element of range(n), counted.
+Dataset counted(int64_t n, int64_t& calls) {
+  return Dataset::range(n).map([&calls](int64_t x) {
+    ++calls;
+    return 10 * x;
+  });
+}
+const Texts kFour = {"[0]", "[10]", "[20]", "[30]"};
+
+class FileCache : public testing::FilesTest {
+ protected:
+  std::size_t files_in(const std::string& folder) const {
+    const std::filesystem::directory_iterator all(path(folder));
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  }
+  int64_t calls_ = 0;
+};
+
+TEST_F(FileCache, ACompletePassIsReadFromThenOn) {
+  const Dataset first = counted(4, calls_).cache(path("new/folder/c"));
+  EXPECT_EQ(first.cardinality(), 4);
+  EXPECT_EQ(texts_of(first), kFour);
+  EXPECT_EQ(texts_of(first.repeat(2)).size(), 8U);
+  EXPECT_EQ(calls_, 4);
+  const Dataset another_process = counted(4, calls_).cache(path("new/folder/c"));
+  EXPECT_EQ(texts_of(another_process), kFour);
+  EXPECT_EQ(calls_, 4);
+  EXPECT_EQ(files_in("new/folder"), 1U);
+}
+
+TEST_F(FileCache, RepeatReadsTheFileFromTheSecondPassOn) {
+  EXPECT_EQ(texts_of(counted(4, calls_).cache(path("c")).repeat(3)).size(), 12U);
+  EXPECT_EQ(calls_, 4);
+}
+
+TEST_F(FileCache, APartOfAPassLeavesNothing) {
+  const Dataset ds = counted(4, calls_).cache(path("folder/c"));
+  {
+    auto it = ds.make_iterator();
+    it.next();
+    EXPECT_EQ(files_in("folder"), 2U);  // What is written and the lock.
+  }
+  EXPECT_EQ(files_in("folder"), 0U);
+  EXPECT_EQ(texts_of(ds.take(2)).size(), 2U);
+  EXPECT_EQ(files_in("folder"), 0U);
+  EXPECT_EQ(texts_of(ds), kFour);
+  EXPECT_EQ(calls_, 1 + 2 + 4);
+}
+
+TEST_F(FileCache, APassThatThrewLeavesNothing) {
+  bool bad = true;
+  const Dataset ds = Dataset::range(4)
+                         .map([&bad](int64_t x) {
+                           if (bad && x == 2) throw DataLoss("bad record");
+                           return 10 * x;
+                         })
+                         .cache(path("c"));
+  EXPECT_EQ(texts_of(ds).size(), 4U);  // Three elements and the text of the error.
+  EXPECT_FALSE(std::filesystem::exists(path("c")));
+  bad = false;
+  EXPECT_EQ(texts_of(ds), kFour);
+  EXPECT_TRUE(std::filesystem::exists(path("c")));
+}
+
+TEST_F(FileCache, TwoPassesCannotFillAtOnce) {
+  const Dataset ds = counted(4, calls_).cache(path("c"));
+  auto first = ds.make_iterator();
+  first.next();
+  auto second = ds.make_iterator();
+  std::string text;
+  try {
+    second.next();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kAlreadyExists);
+    text = e.what();
+  }
+  EXPECT_NE(text.find("[dataset.cache] expected nobody else who writes, got process "),
+            std::string::npos);
+  EXPECT_NE(text.find(path("c.lockfile")), std::string::npos);
+  EXPECT_EQ(testing::rest_of(first).size(), 3U);
+  EXPECT_EQ(texts_of(ds), kFour);
+}
+
+TEST_F(FileCache, LeftoversOfACrashAreNoHindrance) {
+  write("c.lockfile", "process 1 on elsewhere, long gone");
+  write("c.partial", "half an element");
+  EXPECT_EQ(texts_of(counted(4, calls_).cache(path("c"))), kFour);
+  EXPECT_FALSE(std::filesystem::exists(path("c.lockfile")));
+  EXPECT_FALSE(std::filesystem::exists(path("c.partial")));
+}
+
+TEST_F(FileCache, RefusesAnotherPipelinesFile) {
+  texts_of(counted(4, calls_).cache(path("c")));
+  const auto text = error_text<InvalidArgument>(
+      [&] { Dataset::range(4).take(3).cache(path("c")).make_iterator(); });
+  EXPECT_NE(text.find("expected the elements of range[4].take, like int64[], in "),
+            std::string::npos);
+  EXPECT_NE(text.find("got those of range[4].map, like int64[]"), std::string::npos);
+  const Dataset other_type =
+      Dataset::range(4).map([](int64_t x) { return static_cast<float>(x); }).cache(path("c"));
+  EXPECT_THROW(other_type.make_iterator(), InvalidArgument);
+}
+
+TEST_F(FileCache, DamageNamesFileAndByte) {
+  const Dataset ds = counted(4, calls_).cache(path("c"));
+  texts_of(ds);
+  const std::string whole = read("c");
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string changed = whole;
+    changed[i] = static_cast<char>(changed[i] ^ 1);
+    write("c", changed);
+    const std::string text = error_text<DataLoss>([&] {
+      auto it = ds.make_iterator();
+      while (it.next()) {
+      }
+    });
+    EXPECT_NE(text.find(path("c")), std::string::npos) << i << text;
+    write("c", whole.substr(0, i));
+    EXPECT_THROW(
+        {
+          auto it = ds.make_iterator();
+          while (it.next()) {
+          }
+        },
+        DataLoss)
+        << i;
+  }
+  write("c", whole);
+  EXPECT_EQ(texts_of(ds), kFour);
+  EXPECT_EQ(calls_, 4);
+}
+
+TEST_F(FileCache, KeepsEveryKindOfElement) {
+  const auto make = [this] {
+    return Dataset::from_tensor_slices(
+               Element::named({{"text", Texts{"a", "", "c"}},
+                               {"x", {arange(6).reshape({3, 2}), ones({3}, kFloat64)}}}))
+        .map([](const Element& e) { return e; })
+        .cache(path("c"));
+  };
+  const Texts all = texts_of(make());
+  EXPECT_EQ(texts_of(make()), all);
+  const auto e = make().make_iterator().next();
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->spec().to_string(), "(text string[], x (int64[2], float64[]))");
+  const auto windows = [this] {
+    return Dataset::range(5).window(2).cache(path("w")).flat_map(
+        [](const Dataset& w) { return w; });
+  };
+  EXPECT_EQ(texts_of(windows()), texts_of(Dataset::range(5)));
+  EXPECT_EQ(texts_of(windows()), texts_of(Dataset::range(5)));
+}
+
+TEST_F(FileCache, ResumesEverywhere) {
+  int file = 0;
+  expect_resumes([&] { return Dataset::range(6).shuffle(6, {.seed = 1}).cache(path("full")); });
+  expect_resumes([&] { return Dataset::range(5).cache(path("some")).batch(2).repeat(3); });
+  // While the file is filled: everybody has another one.
+  expect_resumes([&] { return Dataset::range(5).cache(path(str_cat(file++))).batch(2); });
+}
+
+TEST_F(FileCache, PositionsBelongToOneWriting) {
+  const auto make = [this] { return Dataset::range(5).cache(path("c")); };
+  texts_of(make());
+  auto it = make().make_iterator();
+  it.next();
+  const std::string state = it.save();
+  std::filesystem::remove(path("c"));
+  EXPECT_THROW(make().make_iterator(state), FailedPrecondition);
+  texts_of(make());
+  EXPECT_THROW(make().make_iterator(state), FailedPrecondition);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/element_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "cohort/base/check.h"
+#include "cohort/data/internal/file_nodes.h"
+#include "cohort/data/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr std::string_view kMagic = "cohort.elements.1";
+
+[[noreturn]] void not_such_a_file(const std::string& where, const std::string& path,
+                                  const char* got) {
+  throw DataLoss(str_cat(where, " expected a whole file of elements, got ", path, ", ", got));
+}
+
+/// Records are checked by their checksums: one that cannot be read was not written by us.
+template <class F>
+auto parse(const std::string& where, const std::string& path, const Element& record, const F& f) {
+  try {
+    StateReader in(record.string());
+    auto out = f(in);
+    in.expect_end();
+    return out;
+  } catch (const InvalidArgument&) {
+    not_such_a_file(where, path, "whose records hold something else");
+  }
+}
+
+ElementFileHeader parse_header(const std::string& where, const std::string& path,
+                               RecordReader& records) {
+  Element record;
+  if (!records.next(record)) not_such_a_file(where, path, "which is empty");
+  return parse(where, path, record, [](StateReader& in) {
+    if (in.get_text() != kMagic) StateReader::fail();
+    ElementFileHeader header;
+    header.id = in.get_text();
+    header.pipeline = in.get_text();
+    header.spec = in.get_spec();
+    return header;
+  });
+}
+
+class ElementFileStream final : public ElementStream {
+ public:
+  ElementFileStream(std::string where, std::string path, Compression compression)
+      : where_(std::move(where)), path_(std::move(path)), compression_(compression) {}
+
+  bool next(Element& out) override {
+    if (ended_) return false;
+    try {
+      if (records_ == nullptr) open();
+      Element record;
+      if (!records_->next(record)) not_such_a_file(where_, path_, "which ends too early");
+      out = parse(where_, path_, record, [&](StateReader& in) -> Element {
+        if (in.get_flag()) return in.get_element();
+        ended_ = true;
+        in.get_int();
+        return {};
+      });
+    } catch (...) {
+      // Whoever goes on after an error gets what can still be read.
+      if (records_ == nullptr || !records_->can_go_on()) ended_ = true;
+      throw;
+    }
+    return !ended_;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(ended_ ? 1 : 0);
+    out.put_int(records_ != nullptr ? 1 : 0);
+    if (records_ != nullptr) records_->save(out);
+  }
+  void restore(StateReader& in) override {
+    ended_ = in.get_flag();
+    if (!in.get_flag()) return;
+    records_ = open_tf_records(where_, path_, {.compression = compression_});
+    records_->restore(in);
+  }
+
+ private:
+  void open() {
+    records_ = open_tf_records(where_, path_, {.compression = compression_});
+    parse_header(where_, path_, *records_);
+  }
+
+  const std::string where_;
+  const std::string path_;
+  const Compression compression_;
+  std::unique_ptr<RecordReader> records_;  ///< Null before the first element.
+  bool ended_ = false;
+};
+
+class ElementFileNode final : public DatasetNode {
+ public:
+  ElementFileNode(std::string where, std::string path, ElementSpec spec, Compression compression)
+      : DatasetNode("element_file", std::move(spec), {}),
+        where_(std::move(where)),
+        path_(std::move(path)),
+        compression_(compression) {}
+  int64_t cardinality() const override { return kUnknownCardinality; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<ElementFileStream>(where_, path_, compression_);
+  }
+
+ private:
+  const std::string where_;
+  const std::string path_;
+  const Compression compression_;
+};
+
+}  // namespace
+
+std::string new_element_file_id() {
+  std::random_device random;
+  std::string out;
+  constexpr int kWords = 3;
+  for (int i = 0; i < kWords; ++i) out += str_cat(i == 0 ? "" : "-", random());
+  return out;
+}
+
+ElementFileWriter::ElementFileWriter(std::string path, const ElementFileHeader& header,
+                                     Compression compression)
+    : path_(std::move(path)), writer_(path_, {.compression = compression}) {
+  StateWriter out;
+  out.put_text(kMagic);
+  out.put_text(header.id);
+  out.put_text(header.pipeline);
+  out.put_spec(header.spec);
+  writer_.write(std::move(out).take());
+}
+
+void ElementFileWriter::write(const Element& element) {
+  StateWriter out;
+  out.put_int(1);
+  out.put_element(element);
+  writer_.write(std::move(out).take());
+  ++elements_;
+}
+
+void ElementFileWriter::close() {
+  StateWriter out;
+  out.put_int(0);
+  out.put_int(elements_);
+  writer_.write(std::move(out).take());
+  writer_.close();
+  sync_file("[element_file]", path_);
+}
+
+ElementFileHeader read_element_file_header(const std::string& where, const std::string& path,
+                                           Compression compression) {
+  const auto records = open_tf_records(where, path, {.compression = compression});
+  return parse_header(where, path, *records);
+}
+
+NodePtr make_element_file_node(std::string where, std::string path, ElementSpec spec,
+                               Compression compression) {
+  return std::make_shared<ElementFileNode>(std::move(where), std::move(path), std::move(spec),
+                                           compression);
+}
+
+void sync_file(const std::string& where, const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = file >= 0 && ::fsync(file) == 0;
+  const int error = errno;
+  if (file >= 0) ::close(file);
+  if (synced) return;
+  throw Error(code_of_errno(error),
+              str_cat(where, " cannot sync ", path, ": ", std::strerror(error)));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/base/check.h"
+#include "cohort/data/internal/element_store.h"
+#include "cohort/data/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+class StoredStream final : public ElementStream {
+ public:
+  StoredStream(NodePtr node, const ElementStore& store)
+      : node_(std::move(node)), store_(store), stored_(store.find()) {
+    const DatasetNode& from =
+        stored_.dataset != nullptr ? *stored_.dataset : *node_->inputs().front();
+    stream_ = from.make_stream();
+  }
+
+  bool next(Element& out) override {
+    if (stream_ == nullptr) return false;
+    if (stored_.dataset != nullptr) return stream_->next(out);
+    if (std::exchange(first_, false)) sink_ = store_.begin();
+    try {
+      if (stream_->next(out)) {
+        out = out.materialize();
+        if (sink_ != nullptr) sink_->write(out);
+        return true;
+      }
+      if (sink_ != nullptr) sink_->commit();
+    } catch (...) {
+      sink_.reset();  // An element is missing: this pass is not complete.
+      throw;
+    }
+    sink_.reset();
+    stream_.reset();
+    return false;
+  }
+  void start() override {
+    if (stream_ != nullptr) stream_->start();
+  }
+  void save(StateWriter& out) override {
+    out.put_text(stored_.id);
+    out.put_int(stream_ != nullptr ? 1 : 0);
+    out.put_int(first_ ? 1 : 0);
+    if (stream_ != nullptr) stream_->save(out);
+  }
+  void restore(StateReader& in) override {
+    const std::string id(in.get_text());
+    const bool reads = in.get_flag();
+    first_ = in.get_flag();
+    if (id.empty() && stored_.dataset != nullptr) {
+      // What is stored by now came from another pass: this one has to go on as it was.
+      stored_ = {};
+      stream_ = node_->inputs().front()->make_stream();
+      first_ = false;
+    }
+    COHORT_CHECK_STATE(id == stored_.id, node_->tag(),
+                       " expected the stored elements that the saved position is in, got ",
+                       stored_.dataset == nullptr ? "none" : "those of another pass");
+    if (reads) {
+      stream_->restore(in);
+    } else {
+      stream_.reset();
+    }
+  }
+
+ private:
+  const NodePtr node_;
+  const ElementStore& store_;  ///< Owned by node_.
+  StoredElements stored_;
+  std::unique_ptr<ElementStream> stream_;  ///< Of stored_ or the input; null after its end.
+  std::unique_ptr<ElementSink> sink_;      ///< Null: nothing is written.
+  bool first_ = true;                      ///< Before the first element.
+};
+
+class StoredNode final : public DatasetNode {
+ public:
+  StoredNode(std::string operation, const NodePtr& input, std::shared_ptr<const ElementStore> store)
+      : DatasetNode(std::move(operation), input->spec(), {input}), store_(std::move(store)) {}
+  int64_t cardinality() const override { return input().cardinality(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<StoredStream>(shared_from_this(), *store_);
+  }
+  int64_t batch_rows() const override { return input().batch_rows(); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<StoredNode>(operation(), inputs[0], store_);
+  }
+
+ private:
+  const std::shared_ptr<const ElementStore> store_;
+};
+
+}  // namespace
+
+NodePtr make_stored_node(std::string operation, NodePtr input,
+                         std::shared_ptr<const ElementStore> store) {
+  return std::make_shared<StoredNode>(std::move(operation), input, std::move(store));
+}
+
+}  // namespace cohort::internal
