@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/element.h"
 
+#include <mutex>
+
 #include <c10/util/accumulate.h>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/dataset_node.h"
 #include "cohort/data/internal/deferred_element.h"
+#include "cohort/data/internal/packed_strings.h"
 
 namespace cohort::internal {
 
@@ -50,17 +53,61 @@ constexpr std::size_t kTensor = 1, kStrings = 2, kTuple = 3, kDeferred = 4, kDat
 }
 
 Element::Element(Tensor t) : value_(std::move(t)) {}
-Element::Element(std::string s)
-    : value_(std::make_shared<const Strings>(Strings{{std::move(s)}, {}})) {}
+
+/// Threads: immutable to readers. Strings that came packed are unpacked for the first who asks for
+/// them as std::string.
+class Element::Strings {
+ public:
+  explicit Strings(std::string one) { values_.push_back(std::move(one)); }
+  Strings(std::vector<std::string> values, Shape shape)
+      : shape_(std::move(shape)), values_(std::move(values)) {}
+  Strings(internal::PackedStrings values, Shape shape)
+      : shape_(std::move(shape)), packed_(std::move(values)) {}
+
+  const Shape& shape() const { return shape_; }
+  const std::vector<std::string>& values() const {
+    if (packed_.size() == 0) return values_;
+    std::call_once(unpacked_, [this] {
+      values_.reserve(packed_.size());
+      for (std::size_t i = 0; i < packed_.size(); ++i) values_.emplace_back(packed_[i]);
+    });
+    return values_;
+  }
+  std::size_t size() const { return packed_.size() == 0 ? values_.size() : packed_.size(); }
+  std::string_view view(std::size_t i) const {
+    return packed_.size() == 0 ? std::string_view(values_[i]) : packed_[i];
+  }
+
+ private:
+  Shape shape_;
+  internal::PackedStrings packed_;
+  mutable std::once_flag unpacked_;
+  mutable std::vector<std::string> values_;  ///< With packed ones: guarded by unpacked_.
+};
+
+namespace {
+
+void check_count(const Shape& shape, std::size_t values) {
+  COHORT_CHECK_ARG(c10::multiply_integers(shape) == static_cast<int64_t>(values),
+                   "[element] expected strings of shape ", bracketed(shape), ", got ", values);
+}
+
+}  // namespace
+
+Element::Element(std::string s) : value_(std::make_shared<const Strings>(std::move(s))) {}
 Element::Element(std::vector<std::string> batch) {
   const auto rows = static_cast<int64_t>(batch.size());
-  value_ = std::make_shared<const Strings>(Strings{std::move(batch), {rows}});
+  value_ = std::make_shared<const Strings>(std::move(batch), Shape{rows});
 }
 Element::Element(std::vector<std::string> values, Shape shape) {
-  COHORT_CHECK_ARG(c10::multiply_integers(shape) == static_cast<int64_t>(values.size()),
-                   "[element] expected strings of shape ", bracketed(shape), ", got ",
-                   values.size());
-  value_ = std::make_shared<const Strings>(Strings{std::move(values), std::move(shape)});
+  check_count(shape, values.size());
+  value_ = std::make_shared<const Strings>(std::move(values), std::move(shape));
+}
+Element Element::packed(internal::PackedStrings values, Shape shape) {
+  check_count(shape, values.size());
+  Element out;
+  out.value_ = std::make_shared<const Strings>(std::move(values), std::move(shape));
+  return out;
 }
 Element::Element(std::initializer_list<Element> parts)
     : value_(std::make_shared<const Tuple>(Tuple{std::vector<Element>(parts), {}})) {}
@@ -153,7 +200,7 @@ int64_t Element::rows() const {
     }
     case kStrings: {
       const Strings& s = *std::get<kStrings>(value_);
-      return s.shape.empty() ? -1 : s.shape.front();
+      return s.shape().empty() ? -1 : s.shape().front();
     }
     case kTuple: {
       const Tuple& t = *std::get<kTuple>(value_);
@@ -193,14 +240,23 @@ const Tensor& Element::tensor() const {
 
 const std::string& Element::string() const {
   const Strings* s = string_part();
-  if (s == nullptr || !s->shape.empty()) refuse("one string");
-  return s->values.front();
+  if (s == nullptr || !s->shape().empty()) refuse("one string");
+  return s->values().front();
 }
 
 const std::vector<std::string>& Element::strings() const {
   const Strings* s = string_part();
-  if (s == nullptr || s->shape.empty()) refuse("a batch of strings");
-  return s->values;
+  if (s == nullptr || s->shape().empty()) refuse("a batch of strings");
+  return s->values();
+}
+
+std::vector<std::string_view> Element::string_views() const {
+  const Strings* s = string_part();
+  if (s == nullptr) refuse("strings");
+  std::vector<std::string_view> out;
+  out.reserve(s->size());
+  for (std::size_t i = 0; i < s->size(); ++i) out.push_back(s->view(i));
+  return out;
 }
 
 ElementSpec Element::spec() const {
@@ -210,7 +266,7 @@ ElementSpec Element::spec() const {
   if (const auto* t = std::get_if<kTensor>(&value_)) {
     return TensorSpec{shape_of(*t), t->scalar_type()};
   }
-  if (const Strings* s = string_part()) return TensorSpec::strings(s->shape);
+  if (const Strings* s = string_part()) return TensorSpec::strings(s->shape());
   if (is_dataset()) return ElementSpec::dataset(std::get<kDataset>(value_)->spec());
   const Tuple* tuple = tuple_part();
   if (tuple == nullptr) return {};
@@ -245,11 +301,14 @@ Element Element::slice(int64_t begin, int64_t count) const {
   const Element& self = resolved();
   if (const auto* t = std::get_if<kTensor>(&self.value_)) return t->narrow(0, begin, count);
   if (const Strings* s = string_part()) {
-    Shape shape = s->shape;
+    Shape shape = s->shape();
     shape.front() = count;
     const int64_t row = c10::multiply_integers(shape.begin() + 1, shape.end());
-    const auto from = s->values.begin() + begin * row;
-    return Element(std::vector<std::string>(from, from + count * row), std::move(shape));
+    internal::PackedStrings part;
+    for (int64_t i = begin * row; i < (begin + count) * row; ++i) {
+      part.add(s->view(static_cast<std::size_t>(i)));
+    }
+    return packed(std::move(part), std::move(shape));
   }
   const Tuple* tuple = tuple_part();
   Tuple out{{}, tuple->names};

@@ -20,6 +20,7 @@
 namespace cohort::internal {
 class DatasetNode;
 class DeferredElement;
+class PackedStrings;
 template <class... T>
 struct AsResult;
 }  // namespace cohort::internal
@@ -48,6 +49,8 @@ class Element {
 
   static Element tuple(std::vector<Element> parts);
   static Element named(std::vector<std::pair<std::string, Element>> parts);
+  /// Machinery: strings that lie in one block. Errors: as above.
+  static Element packed(internal::PackedStrings values, Shape shape);
   /// Machinery: an element that is computed when it is first read.
   static Element deferred(std::shared_ptr<const internal::DeferredElement> source);
   /// Machinery: null, unless this is an element that is still to be computed.
@@ -77,6 +80,10 @@ class Element {
   /// In row-major order; spec() has their shape. Errors: InvalidArgument unless the element is
   /// strings of at least one dimension.
   const std::vector<std::string>& strings() const;
+  /// One string, or what strings() gives, valid as long as this element or a copy lives.
+  /// Cost: strings() copies batches out of files at its first call; this does not.
+  /// Errors: InvalidArgument unless the element is strings.
+  std::vector<std::string_view> string_views() const;
 
   /// A tuple of datasets is one dataset of tuples, as zip makes it.
   /// Errors: InvalidArgument unless the element is a dataset or such a tuple.
@@ -99,10 +106,7 @@ class Element {
   Element slice(int64_t begin, int64_t count) const;
 
  private:
-  struct Strings {
-    std::vector<std::string> values;
-    Shape shape;
-  };
+  class Strings;
   struct Tuple {
     std::vector<Element> parts;
     std::vector<std::string> names;

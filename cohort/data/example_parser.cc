@@ -31,14 +31,15 @@ class ExampleParser::Plan {
 
   ElementSpec spec(bool batch) const { return named_specs(columns_, batch); }
 
-  Element parse(std::span<const std::string> serialized, bool batch) const {
+  Element parse(std::span<const std::string_view> serialized, bool batch) const {
     const auto count = static_cast<int64_t>(serialized.size());
     std::vector<std::unique_ptr<internal::ColumnBuilder>> builders;
     for (const auto& column : columns_) builders.push_back(column->builder(count, batch));
     std::vector<std::string_view> found(columns_.size());
+    std::vector<std::size_t> order;
     for (std::size_t i = 0; i < serialized.size(); ++i) {
       try {
-        find(serialized[i], found);
+        find(serialized[i], order, found);
         for (std::size_t c = 0; c < found.size(); ++c) builders[c]->add(found[c]);
       } catch (const InvalidArgument& e) {
         throw InvalidArgument(str_cat("[parse_example] example ", i, ", ", e.what()));
@@ -54,18 +55,30 @@ class ExampleParser::Plan {
   }
 
  private:
-  /// The bytes of every column's feature; without data where there is none.
-  void find(std::string_view serialized, std::vector<std::string_view>& found) const {
+  /// The bytes of every column's feature; without data where there is none. Whoever writes examples
+  /// writes their features in one order: `order` has the columns of the last example's entries, and
+  /// most names are where they were.
+  void find(std::string_view serialized, std::vector<std::size_t>& order,
+            std::vector<std::string_view>& found) const {
     std::fill(found.begin(), found.end(), std::string_view());
+    std::size_t entry = 0;
     internal::for_each_message(serialized, 1, [&](std::string_view features) {
       internal::for_each_entry(features, 1, [&](std::string_view name, std::string_view value) {
-        const auto at = std::lower_bound(
-            columns_.begin(), columns_.end(), name,
-            [](const auto& column, std::string_view n) { return column->name() < n; });
-        if (at == columns_.end() || (*at)->name() != name) return;
-        found[static_cast<std::size_t>(at - columns_.begin())] = value;
+        if (entry == order.size()) order.push_back(0);
+        std::size_t& column = order[entry++];
+        if (column == columns_.size() || columns_[column]->name() != name) column = place(name);
+        if (column < columns_.size()) found[column] = value;
       });
     });
+  }
+
+  /// Of the column; past the end if nobody wants the feature.
+  std::size_t place(std::string_view name) const {
+    const auto at =
+        std::lower_bound(columns_.begin(), columns_.end(), name,
+                         [](const auto& column, std::string_view n) { return column->name() < n; });
+    const bool there = at != columns_.end() && (*at)->name() == name;
+    return static_cast<std::size_t>((there ? at : columns_.end()) - columns_.begin());
   }
 
   std::vector<std::unique_ptr<ExampleColumn>> columns_;  ///< By name.
@@ -74,11 +87,14 @@ class ExampleParser::Plan {
 ExampleParser::ExampleParser(FeatureSpecs features)
     : plan_(std::make_shared<const Plan>(features)) {}
 
-Element ExampleParser::parse_single(const std::string& serialized) const {
+Element ExampleParser::parse_single(std::string_view serialized) const {
   return plan_->parse({&serialized, 1}, false);
 }
 Element ExampleParser::parse(const std::vector<std::string>& serialized) const {
-  return plan_->parse(serialized, true);
+  return plan_->parse(std::vector<std::string_view>(serialized.begin(), serialized.end()), true);
+}
+Element ExampleParser::parse_batch(const Element& serialized) const {
+  return plan_->parse(serialized.string_views(), true);
 }
 ElementSpec ExampleParser::single_spec() const { return plan_->spec(false); }
 ElementSpec ExampleParser::batch_spec() const { return plan_->spec(true); }
@@ -87,7 +103,7 @@ Element parse_example(const std::vector<std::string>& serialized, const FeatureS
   return ExampleParser(features).parse(serialized);
 }
 
-Element parse_single_example(const std::string& serialized, const FeatureSpecs& features) {
+Element parse_single_example(std::string_view serialized, const FeatureSpecs& features) {
   return ExampleParser(features).parse_single(serialized);
 }
 
@@ -129,7 +145,7 @@ std::map<std::string, std::vector<std::string_view>> find_lists(std::string_view
 
 }  // namespace
 
-Element parse_single_sequence_example(const std::string& serialized, const FeatureSpecs& context,
+Element parse_single_sequence_example(std::string_view serialized, const FeatureSpecs& context,
                                       const SequenceFeatureSpecs& sequences) {
   // A SequenceExample's context stands where an Example has its features.
   Element features =
@@ -159,11 +175,11 @@ std::function<Dataset(const Dataset&)> parse_example_dataset(FeatureSpecs featur
     MapOptions of_map = options;
     if (spec.leaf().shape.empty()) {
       of_map.spec = parser.single_spec();
-      return input.map([parser](const std::string& s) { return parser.parse_single(s); }, of_map);
+      return input.map([parser](const Element& e) { return parser.parse_single(e.string()); },
+                       of_map);
     }
     of_map.spec = parser.batch_spec();
-    return input.map([parser](const std::vector<std::string>& s) { return parser.parse(s); },
-                     of_map);
+    return input.map([parser](const Element& e) { return parser.parse_batch(e); }, of_map);
   };
 }
 

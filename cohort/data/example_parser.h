@@ -21,7 +21,7 @@ namespace cohort::data {
 
 enum class FeatureType { kString, kFloat32, kInt64 };
 
-/// A feature of as many values as `shape` has. Strings: of shape [], or [n] outside of batches.
+/// A feature of as many values as `shape` has.
 struct FixedLenFeature {
   FeatureType type = FeatureType::kFloat32;
   Shape shape = {};
@@ -64,9 +64,10 @@ class ExampleParser {
  public:
   explicit ExampleParser(FeatureSpecs features);
 
-  Element parse_single(const std::string& serialized) const;
-  /// Errors: also Unimplemented for strings of other shapes than [].
+  Element parse_single(std::string_view serialized) const;
   Element parse(const std::vector<std::string>& serialized) const;
+  /// Of a batch of strings. Cost: does not copy them.
+  Element parse_batch(const Element& serialized) const;
   /// Of what parse_single and parse return.
   ElementSpec single_spec() const;
   ElementSpec batch_spec() const;
@@ -79,11 +80,11 @@ class ExampleParser {
 
 /// TF: tf.io.parse_example, tf.io.parse_single_example.
 Element parse_example(const std::vector<std::string>& serialized, const FeatureSpecs& features);
-Element parse_single_example(const std::string& serialized, const FeatureSpecs& features);
+Element parse_single_example(std::string_view serialized, const FeatureSpecs& features);
 
 /// (context, sequences), both with named components. Errors: as ExampleParser.
 /// TF: tf.io.parse_single_sequence_example.
-Element parse_single_sequence_example(const std::string& serialized, const FeatureSpecs& context,
+Element parse_single_sequence_example(std::string_view serialized, const FeatureSpecs& context,
                                       const SequenceFeatureSpecs& sequences);
 
 /// For Dataset::apply: parses single examples or batches of them, whichever the dataset has.

@@ -159,8 +159,30 @@ TEST(ParseExample, ErrorsNameExampleAndFeature) {
                InvalidArgument);
   EXPECT_THROW(ExampleParser({{"x", FixedLenFeature{FeatureType::kInt64, {3}, tensor({1, 2})}}}),
                InvalidArgument);
-  EXPECT_THROW(parse_example({}, {{"x", FixedLenFeature{FeatureType::kString, {2}}}}),
-               Unimplemented);
+}
+
+TEST(ParseExample, StringsOfAnyShape) {
+  const FeatureSpecs specs = {{"x", FixedLenFeature{FeatureType::kString, {2}, Element("-")}}};
+  const Element batch =
+      parse_example({person({{"x", Strings{"a", std::string("\0b", 2)}}}), person({})}, specs);
+  EXPECT_EQ(batch["x"].spec().to_string(), "string[2,2]");
+  EXPECT_EQ(batch["x"].strings(), (Strings{"a", std::string("\0b", 2), "-", "-"}));
+  EXPECT_EQ(parse_example({}, specs)["x"].spec().to_string(), "string[0,2]");
+  EXPECT_THROW(parse_example({person({{"x", Strings{"a", "b", "c"}}})}, specs), InvalidArgument);
+  const Element one = parse_single_example(person({{"x", Strings{"a", "b"}}}), specs);
+  EXPECT_EQ(one["x"].strings(), (Strings{"a", "b"}));
+}
+
+// Whoever writes examples may write their features in any order.
+TEST(ParseExample, FindsFeaturesInAnyOrder) {
+  const std::string ab = person({{"a", Ints{1}}, {"b", Ints{2}}, {"c", Ints{3}}});
+  // The same entries the other way round: each has 12 bytes behind the two of the message.
+  const std::string ba = ab.substr(0, 2) + ab.substr(26, 12) + ab.substr(14, 12) + ab.substr(2, 12);
+  const FeatureSpecs specs = {{"a", FixedLenFeature{FeatureType::kInt64}},
+                              {"c", FixedLenFeature{FeatureType::kInt64, {}, tensor({9})}}};
+  const Element batch = parse_example({ab, ba, ab, person({{"a", Ints{4}}})}, specs);
+  EXPECT_EQ(to_vector<int64_t>(batch["a"].tensor()), (Ints{1, 1, 1, 4}));
+  EXPECT_EQ(to_vector<int64_t>(batch["c"].tensor()), (Ints{3, 3, 3, 9}));
 }
 
 TEST(ParseExample, Sequences) {

@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/deferred_element.h"
+#include "cohort/data/internal/packed_strings.h"
 
 namespace cohort::internal {
 namespace {
@@ -35,19 +36,18 @@ Element combine(std::span<const Element> parts, const std::string& where, const 
   return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
 }
 
-Shape string_shape(const Element& strings) { return strings.spec().leaf().shape; }
+Shape string_shape(const Element& strings) {
+  return strings.rows() < 0 ? Shape() : strings.spec().leaf().shape;
+}
 
-void append_strings(std::vector<std::string>& out, const Element& part) {
-  if (part.rows() < 0) {
-    out.push_back(part.string());
-  } else {
-    out.insert(out.end(), part.strings().begin(), part.strings().end());
-  }
+void append_strings(PackedStrings& out, const Element& part) {
+  if (part.rows() < 0) return out.add(part.string());
+  for (const std::string_view text : part.string_views()) out.add(text);
 }
 
 Element stack_strings(std::span<const Element> parts, const std::string& where) {
   Shape shape = string_shape(parts.front());
-  std::vector<std::string> out;
+  PackedStrings out;
   for (const Element& part : parts) {
     COHORT_CHECK_ARG(string_shape(part) == shape, where,
                      " expected equal shapes and dtypes in a batch, got ",
@@ -55,13 +55,13 @@ Element stack_strings(std::span<const Element> parts, const std::string& where) 
     append_strings(out, part);
   }
   shape.insert(shape.begin(), static_cast<int64_t>(parts.size()));
-  return Element(std::move(out), std::move(shape));
+  return Element::packed(std::move(out), std::move(shape));
 }
 
 Element concatenate_strings(std::span<const Element> parts, const std::string& where) {
   Shape shape = string_shape(parts.front());
   shape.front() = 0;
-  std::vector<std::string> out;
+  PackedStrings out;
   for (const Element& part : parts) {
     const Shape one = string_shape(part);
     COHORT_CHECK_ARG(std::equal(one.begin() + 1, one.end(), shape.begin() + 1, shape.end()), where,
@@ -70,7 +70,7 @@ Element concatenate_strings(std::span<const Element> parts, const std::string& w
     append_strings(out, part);
     shape.front() += one.front();
   }
-  return Element(std::move(out), std::move(shape));
+  return Element::packed(std::move(out), std::move(shape));
 }
 
 Element stack_leaves(std::span<const Element> parts, const std::string& where) {
@@ -108,8 +108,9 @@ Element concatenate_leaves(std::span<const Element> parts, const std::string& wh
 Element row_of_strings(const Element& batch, int64_t index) {
   Shape shape = string_shape(batch);
   shape.erase(shape.begin());
-  if (shape.empty()) return batch.strings()[static_cast<std::size_t>(index)];
-  return Element(batch.slice(index, 1).strings(), std::move(shape));
+  const Element row = batch.slice(index, 1);
+  if (shape.empty()) return std::string(row.string_views().front());
+  return Element(row.strings(), std::move(shape));
 }
 
 /// The same structure with `leaf` applied to every leaf.

@@ -13,7 +13,7 @@ int64_t element_bytes(const Element& element) {
     return bytes;
   }
   if (element.rows() < 0) return static_cast<int64_t>(element.string().size());
-  for (const std::string& string : element.strings()) {
+  for (const std::string_view string : element.string_views()) {
     bytes += static_cast<int64_t>(string.size() + sizeof string);
   }
   return bytes;

@@ -42,64 +42,91 @@ bool find_list(const std::string& name, std::string_view feature, std::string_vi
   return true;
 }
 
+/// Where values are collected: strings in one block.
 template <class T>
-Element element_of(std::vector<T> values, Shape shape) {
-  if constexpr (kIsString<T>) {
-    return shape.empty() ? Element(std::move(values.front())) : Element(std::move(values));
-  } else {
-    return from_vector(values, shape);
-  }
+using Values = std::conditional_t<kIsString<T>, PackedStrings, std::vector<T>>;
+template <class T>
+using ValuesSink = std::conditional_t<kIsString<T>, PackedSink, VectorSink<T>>;
+
+Element element_of(PackedStrings values, Shape shape) {
+  if (shape.empty()) return std::string(values[0]);
+  return Element::packed(std::move(values), std::move(shape));
+}
+template <class T>
+Element element_of(const std::vector<T>& values, const Shape& shape) {
+  return from_vector(values, shape);
 }
 
 // --- Features of a fixed length ------------------------------------------------------------------
+
+/// The values of `T`s that a tensor has, in a tensor.
+template <class T>
+class FixedStore {
+ public:
+  explicit FixedStore(const Shape& shape)
+      : tensor_(empty(shape, dtype_of<T>)), at_(tensor_.template mutable_data_ptr<T>()) {}
+
+  void add(std::span<const T> values) { at_ = std::copy(values.begin(), values.end(), at_); }
+  /// The number of values in the list; all of them are added if that is `width`.
+  int64_t decode(std::string_view list, int64_t width) {
+    FixedSink<T> sink{at_, width};
+    decode_list<T>(list, sink);
+    at_ += width;
+    return sink.count;
+  }
+  Element finish(const Shape&) { return tensor_; }
+
+ private:
+  Tensor tensor_;
+  T* at_;
+};
+
+template <>
+class FixedStore<std::string> {
+ public:
+  explicit FixedStore(const Shape&) {}
+
+  void add(std::span<const std::string> values) {
+    for (const std::string& value : values) strings_.add(value);
+  }
+  int64_t decode(std::string_view list, int64_t) {
+    const std::size_t before = strings_.size();
+    PackedSink sink{strings_};
+    decode_list<std::string>(list, sink);
+    return static_cast<int64_t>(strings_.size() - before);
+  }
+  Element finish(const Shape& shape) { return element_of(std::move(strings_), shape); }
+
+ private:
+  PackedStrings strings_;
+};
 
 template <class T>
 class FixedBuilder final : public ColumnBuilder {
  public:
   /// `defaults` are the values of one example; empty: there have to be some.
   FixedBuilder(const std::string& name, Shape shape, int64_t width, const std::vector<T>& defaults)
-      : name_(name), shape_(std::move(shape)), width_(width), defaults_(defaults) {
-    int64_t total = 1;
-    for (int64_t d : shape_) total *= d;
-    if constexpr (kIsString<T>) {
-      strings_.resize(static_cast<std::size_t>(total));
-      at_ = strings_.data();
-    } else {
-      tensor_ = empty(shape_, dtype_of<T>);
-      at_ = tensor_.template mutable_data_ptr<T>();
-    }
-  }
+      : name_(name), shape_(std::move(shape)), width_(width), defaults_(defaults), store_(shape_) {}
 
   void add(std::string_view feature) override {
     std::string_view list;
     if (!find_list<T>(name_, feature, list)) {
       COHORT_CHECK_ARG(!defaults_.empty() || width_ == 0, "feature ", name_,
                        ": expected values, because it has no default, got none");
-      at_ = std::copy(defaults_.begin(), defaults_.end(), at_);
-      return;
+      return store_.add(defaults_);
     }
-    FixedSink<T> sink{at_, width_};
-    decode_list<T>(list, sink);
-    COHORT_CHECK_ARG(sink.count == width_, "feature ", name_, ": expected ", width_,
-                     " values, got ", sink.count);
-    at_ += width_;
+    const int64_t count = store_.decode(list, width_);
+    COHORT_CHECK_ARG(count == width_, "feature ", name_, ": expected ", width_, " values, got ",
+                     count);
   }
-  Element finish() override {
-    if constexpr (kIsString<T>) {
-      return element_of(std::move(strings_), shape_);
-    } else {
-      return tensor_;
-    }
-  }
+  Element finish() override { return store_.finish(shape_); }
 
  private:
   const std::string& name_;
   const Shape shape_;
   const int64_t width_;
   const std::vector<T>& defaults_;
-  Tensor tensor_;
-  std::vector<std::string> strings_;
-  T* at_ = nullptr;
+  FixedStore<T> store_;
 };
 
 template <class T>
@@ -112,11 +139,6 @@ class FixedColumn final : public ExampleColumn {
                        ": expected known dimensions, got ", bracketed(shape_));
       width_ = width_ * d;
     }
-    if (kIsString<T> && shape_.size() > 1) {
-      throw Unimplemented(str_cat("[parse_example] feature ", name,
-                                  ": expected strings of shape [] or [n], got ", bracketed(shape_),
-                                  "; strings of more dimensions are not there yet"));
-    }
     if (spec.default_value) set_defaults(*spec.default_value);
   }
 
@@ -128,11 +150,6 @@ class FixedColumn final : public ExampleColumn {
   std::unique_ptr<ColumnBuilder> builder(int64_t count, bool batch) const override {
     Shape shape = shape_;
     if (batch) shape.insert(shape.begin(), count);
-    if (kIsString<T> && shape.size() > 1) {
-      throw Unimplemented(str_cat("[parse_example] feature ", name(),
-                                  ": expected strings of shape [] in a batch, got ",
-                                  bracketed(shape_), "; parse single examples instead"));
-    }
     return std::make_unique<FixedBuilder<T>>(name(), std::move(shape), width_, defaults_);
   }
 
@@ -170,7 +187,7 @@ class VaryingBuilder final : public ColumnBuilder {
   void add(std::string_view feature) override {
     std::string_view list;
     if (find_list<T>(name_, feature, list)) {
-      VectorSink<T> sink{values_};
+      ValuesSink<T> sink{values_};
       decode_list<T>(list, sink);
     }
     splits_.push_back(static_cast<int64_t>(values_.size()));
@@ -209,7 +226,7 @@ class VaryingBuilder final : public ColumnBuilder {
   const std::string& name_;
   const Layout layout_;
   const bool batch_;
-  std::vector<T> values_;
+  Values<T> values_;
   std::vector<int64_t> splits_ = {0};
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/data/internal/packed_strings.h"
 #include "cohort/data/internal/wire.h"
 
 namespace cohort::internal {
@@ -115,6 +116,10 @@ struct VectorSink {
     out.emplace_back(value);
   }
 };
+struct PackedSink {
+  PackedStrings& out;
+  void add(std::string_view value) { out.add(value); }
+};
 
 /// Fills what was made for the values, and counts also those that find no room.
 template <class T>
@@ -127,9 +132,8 @@ struct FixedSink {
     if (count + more <= room && more > 0) copy_floats(bytes, out + count);
     count += more;
   }
-  template <class V>
-  void add(const V& value) {
-    if (count < room) out[count] = T(value);
+  void add(T value) {
+    if (count < room) out[count] = value;
     ++count;
   }
 };

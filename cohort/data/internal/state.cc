@@ -52,7 +52,7 @@ void StateWriter::put_element(const Element& element) {
     const Shape shape = element.spec().leaf().shape;
     put_int(static_cast<int64_t>(shape.size()));
     for (int64_t d : shape) put_int(d);
-    for (const std::string& text : element.strings()) put_text(text);
+    for (const std::string_view text : element.string_views()) put_text(text);
   } else if (element.is_dataset()) {
     put_int(kDataset);
     put_dataset(element);

@@ -6,16 +6,12 @@
 
 namespace cohort::internal {
 
-std::string_view WireReader::take(uint64_t bytes) {
-  if (bytes > bytes_.size()) {
-    throw DataLoss(str_cat("expected a message with ", bytes, " more bytes, got ", bytes_.size()));
-  }
-  const std::string_view out = bytes_.substr(0, bytes);
-  bytes_.remove_prefix(bytes);
-  return out;
+void WireReader::refuse(uint64_t bytes) const {
+  throw DataLoss(str_cat("expected a message with ", bytes, " more bytes, got ", bytes_.size()));
 }
+void WireReader::refuse_tag() { throw DataLoss("expected a field number, got another"); }
 
-uint64_t WireReader::varint() {
+uint64_t WireReader::long_varint() {
   uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 7) {
     const auto byte = static_cast<uint8_t>(take(1).front());
@@ -27,13 +23,8 @@ uint64_t WireReader::varint() {
 
 uint32_t WireReader::fixed32() { return load_little_endian<uint32_t>(take(4).data()); }
 
-bool WireReader::next(WireField& out) {
-  if (bytes_.empty()) return false;
-  const uint64_t tag = varint();
-  out.number = static_cast<uint32_t>(tag >> 3);
-  out.type = static_cast<WireType>(tag & 7);
+bool WireReader::next_of_other_type(WireField& out) {
   out.bytes = {};
-  if (out.number == 0 || tag > UINT32_MAX) throw DataLoss("expected a field number, got another");
   switch (out.type) {
     case WireType::kVarint:
       out.value = varint();
@@ -44,11 +35,10 @@ bool WireReader::next(WireField& out) {
     case WireType::kFixed32:
       out.value = fixed32();
       return true;
-    case WireType::kBytes:
-      out.bytes = take(varint());
-      return true;
+    default:
+      throw DataLoss(
+          str_cat("expected a wire type of 0, 1, 2 or 5, got ", static_cast<int>(out.type)));
   }
-  throw DataLoss(str_cat("expected a wire type of 0, 1, 2 or 5, got ", tag & 7));
 }
 
 void append_varint(std::string& out, uint64_t value) {
