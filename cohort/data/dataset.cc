@@ -26,15 +26,27 @@ Iterator::~Iterator() {
   if (pass_ != nullptr) pass_->cancel();
 }
 
-std::unique_ptr<internal::ElementStream> Iterator::open() const { return node_->make_stream(); }
+std::unique_ptr<internal::ElementStream> Iterator::open() const {
+  return internal::open_stream<Element>(*node_);
+}
 
 void Iterator::cancel() { pass_->cancel(); }
+
+PipelineReport Iterator::report() const {
+  if (pass_->stages() == nullptr) {
+    throw FailedPrecondition(
+        "[iterator.report] expected DataOptions::report to be true, got false; set it with "
+        "with_options");
+  }
+  return pass_->stages()->report();
+}
 
 std::optional<Element> Iterator::next() {
   Element element;
   if (stream_ == nullptr) return std::nullopt;
   pass_->check();
   internal::PassScope scope(pass_.get());
+  internal::NextTimer timer(pass_->stages());
   if (stream_->next(element)) return element;
   stream_.reset();
   return std::nullopt;

@@ -24,6 +24,7 @@
 #include "cohort/data/internal/function_adapter.h"
 #include "cohort/data/internal/range_iterator.h"
 #include "cohort/data/options.h"
+#include "cohort/data/pipeline_report.h"
 
 namespace cohort::internal {
 class DatasetNode;
@@ -69,6 +70,9 @@ class Iterator {
   /// Cancelled, and so does every later one. A function that is being called runs to its end.
   /// Threads: thread-safe.
   void cancel();
+
+  /// Where the time went so far. Errors: FailedPrecondition without DataOptions::report.
+  PipelineReport report() const;
 
  private:
   friend class Dataset;

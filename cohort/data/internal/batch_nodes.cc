@@ -142,7 +142,7 @@ class UnbatchNode final : public DatasetNode {
     return n < 0 || rows_ == kUnknownDim ? kUnknownCardinality : saturated_product(n, rows_);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<UnbatchStream>(input().make_stream());
+    return std::make_unique<UnbatchStream>(open_stream<Element>(input()));
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -166,7 +166,7 @@ class RebatchStream final : public ElementStream {
         sizes_(sizes),
         has_empty_(std::count(sizes.begin(), sizes.end(), 0) > 0),
         drop_remainder_(drop_remainder),
-        input_(node_->inputs().front()->make_stream()) {}
+        input_(open_stream<Element>(*node_->inputs().front())) {}
 
   bool next(Element& out) override {
     const int64_t size = sizes_[turn_];

@@ -37,7 +37,7 @@ class CacheStream final : public ElementStream {
  public:
   CacheStream(NodePtr node, std::shared_ptr<CacheMemory> memory)
       : node_(std::move(node)), memory_(std::move(memory)), cached_(memory_->get()) {
-    if (!cached_) input_ = node_->inputs().front()->make_stream();
+    if (!cached_) input_ = open_stream<Element>(*node_->inputs().front());
   }
 
   bool next(Element& out) override {
@@ -92,7 +92,7 @@ class CacheStream final : public ElementStream {
     complete_ = in.get_flag();
     input_.reset();
     if (!in.get_flag()) return;
-    input_ = node_->inputs().front()->make_stream();
+    input_ = open_stream<Element>(*node_->inputs().front());
     input_->restore(in);
   }
 
@@ -129,7 +129,7 @@ class PrefetchNode final : public DatasetNode {
       : DatasetNode("prefetch", input->spec(), {input}), capacity_(capacity) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return make_prefetch_stream(input().make_stream(), capacity_);
+    return make_prefetch_stream(open_stream<Element>(input()), capacity_);
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
 
@@ -144,9 +144,11 @@ class PrefetchNode final : public DatasetNode {
 class OptionsNode final : public DatasetNode {
  public:
   OptionsNode(const NodePtr& input, DataOptions options)
-      : DatasetNode("with_options", input->spec(), {input}), options_(options) {}
+      : DatasetNode(kOptionsOperation, input->spec(), {input}), options_(options) {}
   int64_t cardinality() const override { return input().cardinality(); }
-  std::unique_ptr<ElementStream> make_stream() const override { return input().make_stream(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return open_stream<Element>(input());
+  }
   std::shared_ptr<const RowSource> row_source() const override { return input().row_source(); }
   std::unique_ptr<RowStream> make_row_stream() const override { return input().make_row_stream(); }
   int64_t batch_rows() const override { return input().batch_rows(); }

@@ -67,8 +67,8 @@ class CombineNode : public DatasetNode {
     return n / size_ + (n % size_ != 0 && !drop_remainder_ ? 1 : 0);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<CombineStream>(shared_from_this(), combine_, input().make_stream(),
-                                           size_, drop_remainder_);
+    return std::make_unique<CombineStream>(shared_from_this(), combine_,
+                                           open_stream<Element>(input()), size_, drop_remainder_);
   }
   int64_t batch_rows() const final { return size_; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

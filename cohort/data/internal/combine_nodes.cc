@@ -72,7 +72,7 @@ class ZipNode final : public DatasetNode {
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     std::vector<std::unique_ptr<ElementStream>> streams;
-    for (const NodePtr& part : inputs()) streams.push_back(part->make_stream());
+    for (const NodePtr& part : inputs()) streams.push_back(open_stream<Element>(*part));
     return std::make_unique<ZipStream>(std::move(streams), names_);
   }
   int64_t batch_rows() const override {
@@ -99,7 +99,7 @@ class ConcatenateStream final : public ElementStream {
   bool next(Element& out) override {
     if (current_->next(out)) return true;
     if (second_ == nullptr) return false;
-    current_ = std::exchange(second_, nullptr)->make_stream();
+    current_ = open_stream<Element>(*std::exchange(second_, nullptr));
     return current_->next(out);
   }
   void save(StateWriter& out) override {
@@ -108,7 +108,7 @@ class ConcatenateStream final : public ElementStream {
     if (second_ != nullptr) second_->save_shared(out);
   }
   void restore(StateReader& in) override {
-    if (in.get_flag()) current_ = std::exchange(second_, nullptr)->make_stream();
+    if (in.get_flag()) current_ = open_stream<Element>(*std::exchange(second_, nullptr));
     current_->restore(in);
     if (second_ != nullptr) second_->restore_shared(in);
   }
@@ -132,7 +132,7 @@ class ConcatenateNode final : public DatasetNode {
     return a < 0 || b < 0 ? kUnknownCardinality : saturated_sum(a, b);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<ConcatenateStream>(inputs()[0]->make_stream(), inputs()[1]);
+    return std::make_unique<ConcatenateStream>(open_stream<Element>(*inputs()[0]), inputs()[1]);
   }
   int64_t batch_rows() const override {
     const int64_t rows = inputs()[0]->batch_rows();
@@ -164,7 +164,7 @@ class EnumerateNode final : public DatasetNode {
         start_(start) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<EnumerateStream>(input().make_stream(), start_);
+    return std::make_unique<EnumerateStream>(open_stream<Element>(input()), start_);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -18,6 +18,8 @@
 
 namespace cohort::internal {
 
+struct Stage;
+
 /// State of one pass. Threads: one caller at a time.
 template <class T>
 class Stream {
@@ -32,6 +34,8 @@ class Stream {
   virtual void restore(StateReader& in) = 0;
   /// Background threads begin to read ahead; without it they do at the first next.
   virtual void start() {}
+  /// What a report counts it under; null without a report.
+  virtual Stage* stage() const { return nullptr; }
 };
 using ElementStream = Stream<Element>;
 using RowStream = Stream<int64_t>;  ///< Row numbers of a RowSource.
@@ -58,6 +62,7 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
 
   /// Elements of a pass, kInfiniteCardinality or kUnknownCardinality.
   virtual int64_t cardinality() const = 0;
+  /// To read a node, call open_stream.
   virtual std::unique_ptr<ElementStream> make_stream() const = 0;
 
   /// The index path: where elements are rows of this source, in some order, make_row_stream says
@@ -102,11 +107,14 @@ inline int64_t saturated_product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &a) ? std::numeric_limits<int64_t>::max() : a;
 }
 
+/// make_stream, observed where the pass of this thread makes a report.
+std::unique_ptr<ElementStream> open_element_stream(const DatasetNode& node);
+
 /// A new pass over a node, in elements or in row numbers.
 template <class T>
 std::unique_ptr<Stream<T>> open_stream(const DatasetNode& node) {
   if constexpr (std::is_same_v<T, Element>) {
-    return node.make_stream();
+    return open_element_stream(node);
   } else {
     return node.make_row_stream();
   }

@@ -24,7 +24,7 @@ class MapNode final : public DatasetNode {
     auto node = std::static_pointer_cast<const MapNode>(shared_from_this());
     MapCall call = [node](const Element& e, int64_t index) { return node->call(e, index); };
     const bool ordered = options_.deterministic.value_or(Pass::current()->options().deterministic);
-    return make_map_stream(std::move(call), input().make_stream(),
+    return make_map_stream(std::move(call), open_stream<Element>(input()),
                            {.threads = options_.parallel_calls, .ordered = ordered});
   }
 
@@ -81,7 +81,8 @@ class FilterNode final : public DatasetNode {
 
   int64_t cardinality() const override { return kUnknownCardinality; }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<FilterStream>(shared_from_this(), predicate_, input().make_stream());
+    return std::make_unique<FilterStream>(shared_from_this(), predicate_,
+                                          open_stream<Element>(input()));
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
 

@@ -89,7 +89,7 @@ class BucketNode final : public DatasetNode {
     return n > 0 ? kUnknownCardinality : n;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<BucketStream>(shared_from_this(), plan_, input().make_stream());
+    return std::make_unique<BucketStream>(shared_from_this(), plan_, open_stream<Element>(input()));
   }
   int64_t batch_rows() const override { return kUnknownDim; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -13,7 +13,7 @@ class IgnoreErrorsStream final : public ElementStream {
   IgnoreErrorsStream(NodePtr node, IgnoreErrorsOptions options)
       : node_(std::move(node)),
         options_(std::move(options)),
-        input_(node_->inputs().front()->make_stream()) {}
+        input_(open_stream<Element>(*node_->inputs().front())) {}
 
   bool next(Element& out) override {
     while (true) {

@@ -25,7 +25,7 @@ class InterleaveNode final : public DatasetNode {
     auto node = std::static_pointer_cast<const InterleaveNode>(shared_from_this());
     OpenDataset open = [node](const Element& e, int64_t index) { return node->call(e, index); };
     return make_interleave_stream(
-        std::move(open), input().make_stream(),
+        std::move(open), open_stream<Element>(input()),
         {.cycle_length = options_.cycle_length,
          .block_length = options_.block_length,
          .threads = options_.parallel_calls,

@@ -46,6 +46,7 @@ class InterleaveStream final : public ElementStream {
         input_(std::move(input)),
         setting_(setting),
         pass_(Pass::current()),
+        stage_(current_stage()),
         turns_(static_cast<std::size_t>(setting.cycle_length)),
         ahead_(static_cast<std::size_t>(std::max(kMostAhead, setting.block_length))) {}
 
@@ -99,6 +100,7 @@ class InterleaveStream final : public ElementStream {
   const std::unique_ptr<ElementStream> input_;  ///< Of whoever opens.
   const InterleaveSetting setting_;
   const std::shared_ptr<Pass> pass_;
+  Stage* const stage_;  ///< Owned by pass_; null without a report.
 
   std::mutex mutex_;
   std::condition_variable_any ready_;  ///< For the reader.
@@ -132,9 +134,10 @@ void InterleaveStream::start() {
   while (static_cast<int>(threads_.size()) < setting_.threads) {
     threads_.push_back(
         std::make_unique<TaskThread>("interleave", [this](const std::stop_token& stop) {
-          PassScope scope(pass_.get());
+          PassScope scope(pass_.get(), stage_);
           work(stop);
         }));
+    if (stage_ != nullptr) stage_->note_threads(threads_.size());
   }
 }
 
@@ -192,7 +195,7 @@ SourcePtr InterleaveStream::open_source() {
   try {
     if (!input_->next(source->argument)) return nullptr;
     source->index = index_++;
-    source->stream = open_dataset_(source->argument, source->index)->make_stream();
+    source->stream = open_stream<Element>(*open_dataset_(source->argument, source->index));
     source->stream->start();
   } catch (...) {
     source->no_source = std::current_exception();
@@ -276,6 +279,7 @@ bool InterleaveStream::reader_has_something() const {
 }
 
 void InterleaveStream::wait_for_something(std::unique_lock<std::mutex>& lock) {
+  WorkTimer timer(stage_, WorkTimer::kWait);
   reader_waits_ = true;
   ready_.wait(lock, pass_->stop(), [&] { return reader_has_something(); });
   reader_waits_ = false;
@@ -284,6 +288,7 @@ void InterleaveStream::wait_for_something(std::unique_lock<std::mutex>& lock) {
 
 void InterleaveStream::take_item(Element& out, std::unique_lock<std::mutex>& lock) {
   Source& source = *turns_[current_];
+  if (stage_ != nullptr) stage_->note_buffer(source.items.size(), ahead_);
   Item item = source.items.pop_front();
   // Half of what may be ahead is gone: worth waking a thread for.
   const bool wake = threads_waiting_ > 0 && wants_items(source);
@@ -345,7 +350,11 @@ InterleaveStream::Job InterleaveStream::find_job() const {
 void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
   opening_ = true;
   lock.unlock();
-  SourcePtr source = open_source();
+  SourcePtr source;
+  {
+    WorkTimer timer(stage_, WorkTimer::kOwn);
+    source = open_source();
+  }
   lock.lock();
   opening_ = false;
   if (source == nullptr) {
@@ -472,7 +481,7 @@ SourcePtr InterleaveStream::restore_source(StateReader& in) {
   }
   source->ended = in.get_flag();
   if (source->ended) return source;
-  source->stream = open_dataset_(source->argument, source->index)->make_stream();
+  source->stream = open_stream<Element>(*open_dataset_(source->argument, source->index));
   source->stream->restore(in);
   source->stream->start();
   return source;

@@ -26,6 +26,7 @@ class MapStream final : public ElementStream {
         input_(std::move(input)),
         ordered_(setting.ordered),
         pass_(Pass::current()),
+        stage_(current_stage()),
         thread_count_(setting.threads > 1 ? setting.threads : 0),
         capacity_(2 * static_cast<std::size_t>(setting.threads)) {}
 
@@ -38,6 +39,7 @@ class MapStream final : public ElementStream {
     start();
     if (threads_.empty() && slots_.empty()) return call_here(out);
     std::unique_lock lock(mutex_);
+    if (stage_ != nullptr) stage_->note_buffer(ready_count_, capacity_);
     if (!threads_.empty()) wait_for_result(lock);
     if (slots_.empty()) return false;
     Slot slot = slots_.pop_front();
@@ -54,9 +56,10 @@ class MapStream final : public ElementStream {
   void start() override {
     while (static_cast<int>(threads_.size()) < thread_count_) {
       threads_.push_back(std::make_unique<TaskThread>("map", [this](const std::stop_token& stop) {
-        PassScope scope(pass_.get());
+        PassScope scope(pass_.get(), stage_);
         work(stop);
       }));
+      if (stage_ != nullptr) stage_->note_threads(threads_.size());
     }
   }
 
@@ -99,6 +102,7 @@ class MapStream final : public ElementStream {
   void wait_for_result(std::unique_lock<std::mutex>& lock) {
     const auto arrived = [&] { return slots_.empty() ? ended_ : slots_.front().ready; };
     if (arrived()) return;
+    WorkTimer timer(stage_, WorkTimer::kWait);
     reader_waits_ = true;
     ready_.wait(lock, pass_->stop(), arrived);
     reader_waits_ = false;
@@ -112,6 +116,7 @@ class MapStream final : public ElementStream {
       Element result;
       std::exception_ptr error;
       try {
+        WorkTimer timer(stage_, WorkTimer::kOwn);
         result = call_(element, booking.index).materialize();
       } catch (...) {
         error = std::current_exception();
@@ -195,6 +200,7 @@ class MapStream final : public ElementStream {
   const std::unique_ptr<ElementStream> input_;  ///< Guarded by input_mutex_.
   const bool ordered_;
   const std::shared_ptr<Pass> pass_;
+  Stage* const stage_;      ///< Owned by pass_; null without a report.
   const int thread_count_;  ///< 0: the thread that reads.
   const std::size_t capacity_;
 

@@ -146,7 +146,7 @@ ElementSpec common_spec(const std::string& operation, std::span<const NodePtr> i
 
 std::vector<std::unique_ptr<ElementStream>> open_all(std::span<const NodePtr> inputs) {
   std::vector<std::unique_ptr<ElementStream>> out;
-  for (const NodePtr& input : inputs) out.push_back(input->make_stream());
+  for (const NodePtr& input : inputs) out.push_back(open_stream<Element>(*input));
   return out;
 }
 
@@ -196,7 +196,7 @@ class ChooseNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     const auto parts = parts_of(inputs());
     return std::make_unique<MixStream>(
-        std::make_unique<ReadChooser>(inputs().back()->make_stream(), parts.size()),
+        std::make_unique<ReadChooser>(open_stream<Element>(*inputs().back()), parts.size()),
         open_all(parts), stop_on_empty_);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

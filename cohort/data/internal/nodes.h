@@ -69,6 +69,7 @@ NodePtr make_enumerate_node(NodePtr input, int64_t start);
 NodePtr make_cache_node(NodePtr input, std::string file);
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size);
 NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options);
+inline constexpr const char* kOptionsOperation = "with_options";
 NodePtr make_options_node(NodePtr input, DataOptions options);
 
 /// Throws the current exception again with `where` before its text, as the same class of Error

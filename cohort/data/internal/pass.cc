@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/data/internal/dataset_node.h"
+#include "cohort/data/internal/nodes.h"
 
 namespace cohort::internal {
 namespace {
@@ -13,7 +15,34 @@ Pass*& pass_of_thread() {
   return pass;
 }
 
+class ObservedStream final : public ElementStream {
+ public:
+  ObservedStream(Stage& stage, std::unique_ptr<ElementStream> stream)
+      : stage_(stage), stream_(std::move(stream)) {}
+
+  bool next(Element& out) override {
+    StageTimer timer(&stage_);
+    if (!stream_->next(out)) return false;
+    ++stage_.elements;
+    return true;
+  }
+  void save(StateWriter& out) override { stream_->save(out); }
+  void restore(StateReader& in) override {
+    StageTimer timer(&stage_);
+    stream_->restore(in);
+  }
+  void start() override { stream_->start(); }
+  Stage* stage() const override { return &stage_; }
+
+ private:
+  Stage& stage_;
+  const std::unique_ptr<ElementStream> stream_;
+};
+
 }  // namespace
+
+Pass::Pass(const DataOptions& options)
+    : options_(options), stages_(options.report ? std::make_unique<StageBook>() : nullptr) {}
 
 std::shared_ptr<Pass> Pass::current() {
   Pass* const pass = pass_of_thread();
@@ -26,7 +55,28 @@ void Pass::check() const {
   }
 }
 
-PassScope::PassScope(Pass* pass) : before_(std::exchange(pass_of_thread(), pass)) {}
-PassScope::~PassScope() { pass_of_thread() = before_; }
+PassScope::PassScope(Pass* pass, Stage* stage)
+    : before_(std::exchange(pass_of_thread(), pass)), stage_before_(exchange_stage(stage)) {}
+PassScope::~PassScope() {
+  pass_of_thread() = before_;
+  exchange_stage(stage_before_);
+}
+
+std::unique_ptr<ElementStream> open_element_stream(const DatasetNode& node) {
+  const Pass* const pass = pass_of_thread();
+  StageBook* const stages = pass == nullptr ? nullptr : pass->stages();
+  if (stages == nullptr || node.operation() == kOptionsOperation) return node.make_stream();
+  Stage& stage = stages->stage_of(node, current_stage());
+  Stage* const before = exchange_stage(&stage);
+  std::unique_ptr<ElementStream> stream;
+  try {
+    stream = std::make_unique<ObservedStream>(stage, node.make_stream());
+  } catch (...) {
+    exchange_stage(before);
+    throw;
+  }
+  exchange_stage(before);
+  return stream;
+}
 
 }  // namespace cohort::internal

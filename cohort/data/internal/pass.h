@@ -7,6 +7,7 @@
 #include <memory>
 #include <stop_token>
 
+#include "cohort/data/internal/stage.h"
 #include "cohort/data/options.h"
 
 namespace cohort::internal {
@@ -14,7 +15,7 @@ namespace cohort::internal {
 /// One pass over a pipeline. Threads: thread-safe.
 class Pass : public std::enable_shared_from_this<Pass> {
  public:
-  explicit Pass(const DataOptions& options) : options_(options) {}
+  explicit Pass(const DataOptions& options);
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
 
@@ -29,21 +30,26 @@ class Pass : public std::enable_shared_from_this<Pass> {
   /// Errors: Cancelled after cancel().
   void check() const;
 
+  /// Null without DataOptions::report.
+  StageBook* stages() const { return stages_.get(); }
+
  private:
   const DataOptions options_;
+  const std::unique_ptr<StageBook> stages_;
   std::stop_source stop_;
 };
 
-/// The calling thread works for `pass` until the destructor.
+/// The calling thread works for `pass`, and there for a stage, until the destructor.
 class [[nodiscard]] PassScope {
  public:
-  explicit PassScope(Pass* pass);
+  explicit PassScope(Pass* pass, Stage* stage = nullptr);
   ~PassScope();
   PassScope(const PassScope&) = delete;
   PassScope& operator=(const PassScope&) = delete;
 
  private:
   Pass* const before_;
+  Stage* const stage_before_;
 };
 
 }  // namespace cohort::internal

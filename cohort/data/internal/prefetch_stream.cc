@@ -16,11 +16,15 @@ namespace {
 class PrefetchStream final : public ElementStream {
  public:
   PrefetchStream(std::unique_ptr<ElementStream> input, std::size_t capacity)
-      : input_(std::move(input)), pass_(Pass::current()), capacity_(capacity) {}
+      : input_(std::move(input)),
+        pass_(Pass::current()),
+        stage_(current_stage()),
+        capacity_(capacity) {}
 
   bool next(Element& out) override {
     start();
     std::unique_lock lock(mutex_);
+    if (stage_ != nullptr) stage_->note_buffer(queue_.size(), capacity_);
     wait_for_element(lock);
     if (queue_.empty()) return false;
     Item item = queue_.pop_front();
@@ -35,9 +39,10 @@ class PrefetchStream final : public ElementStream {
   void start() override {
     if (thread_) return;
     thread_ = std::make_unique<TaskThread>("prefetch", [this](const std::stop_token& stop) {
-      PassScope scope(pass_.get());
+      PassScope scope(pass_.get(), stage_);
       fill(stop);
     });
+    if (stage_ != nullptr) stage_->note_threads(1);
   }
 
   void save(StateWriter& out) override {
@@ -80,6 +85,7 @@ class PrefetchStream final : public ElementStream {
   void wait_for_element(std::unique_lock<std::mutex>& lock) {
     const auto arrived = [&] { return ended_ || !queue_.empty(); };
     if (arrived()) return;
+    WorkTimer timer(stage_, WorkTimer::kWait);
     reader_waits_ = true;
     filled_.wait(lock, pass_->stop(), arrived);
     reader_waits_ = false;
@@ -102,6 +108,8 @@ class PrefetchStream final : public ElementStream {
       bool more = true;
       try {
         more = input_->next(item.element);
+        // Rows that are gathered late are still the work of the step before.
+        WorkTimer timer(more ? input_->stage() : nullptr, WorkTimer::kOwn);
         if (more) item.element = item.element.materialize();
       } catch (...) {
         item.error = std::current_exception();
@@ -134,6 +142,7 @@ class PrefetchStream final : public ElementStream {
 
   const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
   const std::shared_ptr<Pass> pass_;
+  Stage* const stage_;  ///< Owned by pass_; null without a report.
   const std::size_t capacity_;
 
   std::mutex mutex_;

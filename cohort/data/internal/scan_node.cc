@@ -55,7 +55,8 @@ class ScanNode final : public DatasetNode {
         fn_(std::move(fn)) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<ScanStream>(shared_from_this(), fn_, initial_, input().make_stream());
+    return std::make_unique<ScanStream>(shared_from_this(), fn_, initial_,
+                                        open_stream<Element>(input()));
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<ScanNode>(inputs[0], initial_, fn_);
