@@ -100,3 +100,7 @@ std::string encode_png(const Tensor& image, int level = 6);
 std::string encode_jpeg(const Tensor& image, const EncodeJpegOptions& options = {});
 
 }  // namespace cohort::data
+
+namespace cohort {
+using namespace data;
+}

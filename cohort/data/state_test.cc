@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/state.h"
 #include "cohort/data/test_elements.h"
 
 namespace cohort {
@@ -134,6 +135,25 @@ TEST(IteratorState, RefusesWhatItDidNotSave) {
   }
   auto fresh = ds.make_iterator(state);
   EXPECT_EQ(rest_of(it), rest_of(fresh));  // Refusals left the position alone.
+}
+
+TEST(IteratorState, TensorsThatCannotBeAreRefused) {
+  const auto refuses = [](int64_t dtype, const Shape& shape) {
+    internal::StateWriter out;
+    out.put_element(scalar(1));
+    std::string bytes = std::move(out).take().substr(0, 1);  // The kind of element.
+    internal::StateWriter rest;
+    rest.put_int(dtype);
+    rest.put_int(static_cast<int64_t>(shape.size()));
+    for (int64_t d : shape) rest.put_int(d);
+    rest.put_text("");
+    bytes += std::move(rest).take();
+    EXPECT_THROW(internal::StateReader(bytes).get_element(), InvalidArgument);
+  };
+  refuses(static_cast<int64_t>(kFloat32), {int64_t{1} << 62, 4, 0});
+  refuses(static_cast<int64_t>(kFloat32), {int64_t{1} << 62, 4});
+  refuses(static_cast<int64_t>(DType::QInt8), {0});
+  refuses(static_cast<int64_t>(DType::Undefined), {0});
 }
 
 }  // namespace

@@ -85,6 +85,10 @@ TEST_F(Csv, ColumnsByNameOrPlace) {
   EXPECT_EQ(rows(by_place), (Strings{"30", "40"}));
   EXPECT_EQ(rows(Dataset::csv({file}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
             Strings{"a at byte 0: expected a header with x, got [id, name, age]"});
+  EXPECT_EQ(rows(Dataset::csv(
+                {file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {3}})),
+            Strings{"a at byte 0: expected a header of at least 4 fields for select_columns, got "
+                    "[id, name, age]"});
 }
 
 TEST_F(Csv, DamageNamesFileAndByteAndReadingGoesOn) {

@@ -3,6 +3,7 @@
 // CSV files: records of fields, and fields as columns of a type.
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/file_nodes.h"
@@ -85,9 +86,12 @@ class CsvReader final : public RecordReader {
   void restore(StateReader& in) override {
     RecordReader::restore(in);
     begun_ = in.get_flag();
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - 1;
     places_.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
-    for (std::size_t& place : places_) place = static_cast<std::size_t>(in.get_int());
-    width_ = static_cast<std::size_t>(in.get_int());
+    for (std::size_t& place : places_) place = static_cast<std::size_t>(in.get_count(kMost));
+    width_ = static_cast<std::size_t>(in.get_count(kMost));
+    const bool fits = places_.size() == (begun_ ? options_->columns.size() : 0);
+    if (!fits || (width_ != 0 && width_ < fields_needed())) StateReader::fail();
   }
 
  private:
@@ -107,17 +111,25 @@ class CsvReader final : public RecordReader {
       places_[c] = static_cast<std::size_t>(at - fields_.begin());
     }
     if (header) width_ = fields_.size();
+    if (header && width_ < fields_needed()) {
+      file().fail(0, str_cat("expected a header of at least ", fields_needed(),
+                             " fields for select_columns, got ", bracketed(fields_)));
+    }
     if (width_ == 0 && options_->select_columns.empty()) width_ = places_.size();
     begun_ = true;
   }
 
   /// Every record has as many fields as the header, or as columns are wanted.
   void check_count(int64_t start) {
+    if (width_ != 0 ? fields_.size() == width_ : fields_.size() >= fields_needed()) return;
+    file().fail(start,
+                str_cat("expected ", width_ != 0 ? "" : "at least ",
+                        width_ != 0 ? width_ : fields_needed(), " fields, got ", fields_.size()));
+  }
+  std::size_t fields_needed() const {
     std::size_t most = 0;
     for (std::size_t place : places_) most = std::max(most, place + 1);
-    if (width_ != 0 ? fields_.size() == width_ : fields_.size() >= most) return;
-    file().fail(start, str_cat("expected ", width_ != 0 ? "" : "at least ",
-                               width_ != 0 ? width_ : most, " fields, got ", fields_.size()));
+    return most;
   }
 
   void read_column(int64_t start, std::size_t c, Element& out) {

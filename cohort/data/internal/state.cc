@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -158,15 +159,23 @@ Shape StateReader::get_shape(int64_t& values) {
   constexpr int64_t kMostDimensions = 64;
   Shape shape(static_cast<std::size_t>(get_count(kMostDimensions)));
   values = 1;
+  // Zero counts as one: strides multiply the other dimensions, and these have to fit, too.
+  int64_t span = 1;
   for (int64_t& d : shape) {
     d = get_count(kMost);
     values = saturated_product(values, d);
+    span = saturated_product(span, std::max<int64_t>(d, 1));
   }
+  if (span == kMost) fail();
   return shape;
 }
 
 Tensor StateReader::get_tensor() {
   const auto dtype = static_cast<DType>(get_count(static_cast<int64_t>(DType::NumOptions) - 1));
+  if (!c10::isIntegralType(dtype, true) && !c10::isFloatingType(dtype) &&
+      !c10::isComplexType(dtype)) {
+    fail();
+  }
   int64_t values = 0;
   const Shape shape = get_shape(values);
   const std::string_view data = get_text();
