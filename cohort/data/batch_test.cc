@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/replica_nodes.h"
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
 
@@ -154,16 +155,11 @@ TEST(StringBatches, RowsOfAnyRank) {
 }
 
 TEST(StringBatches, PiecesForReplicas) {
-  auto it = Dataset::from_tensor_slices({Strings{"a", "b", "c", "d", "e"}, arange(5)})
-                .batch(4)
-                .make_iterator();
-  std::vector<Element> pieces(2);
-  ASSERT_TRUE(it.next_split(pieces));
-  EXPECT_EQ(pieces[0][0].strings(), (Strings{"a", "b"}));
-  EXPECT_EQ(pieces[1][0].strings(), (Strings{"c", "d"}));
-  ASSERT_TRUE(it.next_split(pieces));
-  EXPECT_EQ(pieces[0][0].strings(), (Strings{"e"}));
-  EXPECT_EQ(pieces[1][0].strings(), Strings{});
+  const Dataset ds =
+      Dataset::from_tensor_slices({Strings{"a", "b", "c", "d", "e"}, arange(5)}).batch(4);
+  const Dataset steps(internal::make_split_node(ds.node(), {.replicas = 2}, "[split]"));
+  EXPECT_EQ(texts_of(steps), (Texts{"(([a, b],[0, 1],),([c, d],[2, 3],),)",  //
+                                    "(([e],[4],),([],[],),)"}));
 }
 
 TEST(StringBatches, PaddedWithEmptyOnes) {

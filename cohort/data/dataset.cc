@@ -3,7 +3,6 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
-#include "cohort/data/internal/batching.h"
 #include "cohort/data/internal/file_nodes.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/pass.h"
@@ -50,18 +49,6 @@ std::optional<Element> Iterator::next() {
   if (stream_->next(element)) return element;
   stream_.reset();
   return std::nullopt;
-}
-
-bool Iterator::next_split(std::span<Element> pieces, SplitRule rule) {
-  COHORT_CHECK_ARG(!pieces.empty(), "[iterator.next_split] expected at least 1 piece, got none");
-  const std::optional<Element> batch = next();
-  if (!batch) return false;
-  COHORT_CHECK_ARG(batch->rows() >= 0, "[iterator.next_split] expected batches, got elements like ",
-                   batch->spec().to_string(), "; call batch() first");
-  const std::vector<int64_t> sizes =
-      internal::split_sizes(batch->rows(), node_->batch_rows(), pieces.size(), rule);
-  internal::split_element(*batch, sizes, pieces);
-  return true;
 }
 
 namespace {

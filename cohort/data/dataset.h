@@ -14,7 +14,6 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,12 +47,6 @@ class Iterator {
 
   /// nullopt at the end, and ever after.
   std::optional<Element> next();
-
-  /// The next batch in consecutive pieces of rows, one per replica; false at the end. Pieces of a
-  /// batch over rows in memory are deferred: each is gathered by the thread that reads it first.
-  /// Shapes: pieces [n_i, ...], also [0, ...], with the sizes of SplitRule.
-  /// Errors: InvalidArgument if the dataset is not batched.
-  bool next_split(std::span<Element> pieces, SplitRule rule = SplitRule::kRebatch);
 
   /// The position, with shuffle buffers, elements read ahead and seeds: an iterator that restores
   /// it goes on with the element that next would have returned, also in another process. State

@@ -158,14 +158,4 @@ struct MapOptions {
   std::optional<ElementSpec> spec = {};
 };
 
-/// How a batch of n rows is cut into R pieces for R replicas.
-enum class SplitRule {
-  /// Full batches of G rows: the first G mod R pieces have ceil(G/R) rows, the others floor(G/R).
-  /// A batch of fewer rows fills these sizes from the first piece on; what is left is empty.
-  /// Where G is not known: kEven.
-  kRebatch,
-  /// Every batch: pieces of ceil(n/R) rows, the last ones shorter or empty.
-  kEven,
-};
-
 }  // namespace cohort::data

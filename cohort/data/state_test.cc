@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/replica_nodes.h"
 #include "cohort/data/internal/state.h"
 #include "cohort/data/test_elements.h"
 
@@ -110,6 +111,46 @@ TEST(IteratorState, CachesComeWithTheirElements) {
   auto resumed = second.make_iterator(state);
   EXPECT_EQ(rest_of(resumed), rest_of(it));
   EXPECT_EQ(calls, 0);
+}
+
+TEST(IteratorState, StepsOfReplicas) {
+  using internal::SplitPlan;
+  const auto split = [](const Dataset& ds, const SplitPlan& plan) {
+    return Dataset(internal::make_split_node(ds.node(), plan, "[split]"));
+  };
+  for (const Make& source :
+       {Make([] { return Dataset::range(11); }), Make([] { return plain(11); })}) {
+    expect_resumes([&] { return split(source().shuffle(11).batch(4), {.replicas = 2}); });
+    expect_resumes([&] { return split(source().batch(4).prefetch(2), {.replicas = 3}); });
+    // Several steps a batch: a position within one.
+    expect_resumes(
+        [&] { return split(source().batch(7), {.replicas = 2, .pipelines = 3, .index = 1}); });
+  }
+  const auto rounds = [](const std::vector<Dataset>& inputs, bool fill) {
+    std::vector<internal::NodePtr> nodes;
+    for (const Dataset& ds : inputs) nodes.push_back(ds.node());
+    return Dataset(internal::make_round_node(nodes, inputs[0].element_spec(), 2, fill));
+  };
+  expect_resumes([&] { return rounds({plain(9).batch(2).prefetch(2)}, true); });
+  expect_resumes([&] { return rounds({plain(3).batch(2), plain(8).batch(2)}, true); });
+  const auto bad = [](int64_t x) {
+    if (x % 3 == 1) throw DataLoss("bad record");
+    return x;
+  };
+  expect_resumes([&] { return rounds({Dataset::range(9).map(bad).batch(1)}, true); });
+}
+
+TEST(IteratorState, AnotherNumberOfReplicasGoesOnAtTheSameBatch) {
+  const auto split = [](int replicas) {
+    const auto batches = Dataset::range(12).shuffle(12, {.seed = 1}).batch(4);
+    return Dataset(internal::make_split_node(batches.node(), {.replicas = replicas}, "[split]"));
+  };
+  auto two = split(2).make_iterator();
+  two.next();
+  auto three = split(3).make_iterator(two.save());
+  const Element a = two.next().value_or(Element()), b = three.next().value_or(Element());
+  EXPECT_EQ(a[0][0].tensor()[0].item<int64_t>(), b[0][0].tensor()[0].item<int64_t>());
+  EXPECT_EQ(b.size(), 3U);
 }
 
 TEST(IteratorState, RowsInMemoryTakeNumbersNotElements) {

@@ -1,33 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/distributed_dataset.h"
 
-#include <utility>
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/strategy/internal/reduce.h"
 
 namespace cohort {
+namespace {
 
-DistributedIterator::DistributedIterator(data::Iterator source, int replicas)
-    : source_(std::move(source)), replicas_(replicas) {}
+constexpr const char* kNext = "[distributed_iterator.next] ";
+
+}  // namespace
+
+DistributedIterator::DistributedIterator(std::shared_ptr<const internal::DistributedInput> input,
+                                         Iterator steps)
+    : input_(std::move(input)), steps_(std::move(steps)) {}
 
 std::optional<PerReplica<Element>> DistributedIterator::next() {
-  std::vector<Element> pieces(static_cast<std::size_t>(replicas_));
-  if (!source_.next_split(pieces)) return std::nullopt;
-  return PerReplica<Element>(std::move(pieces));
+  internal::check_cross_replica(kNext);
+  if (ended_) return std::nullopt;
+  std::optional<Element> step = steps_.next();
+  if (input_->any_worker) step = agreed(std::move(step));
+  if (!step) {
+    ended_ = true;
+    return std::nullopt;
+  }
+  std::vector<Element> parts;
+  if (input_->is_plain) {
+    parts.push_back(std::move(*step));
+  } else {
+    parts.reserve(step->size());
+    for (std::size_t i = 0; i < step->size(); ++i) parts.push_back((*step)[i]);
+  }
+  return PerReplica<Element>(std::move(parts));
 }
 
-DistributedDataset::DistributedDataset(Dataset global_batches, int replicas)
-    : dataset_(std::move(global_batches)), replicas_(replicas) {
-  for (const data::TensorSpec& leaf : dataset_.element_spec().flat()) {
-    COHORT_CHECK_ARG(!leaf.known_rank || !leaf.shape.empty(),
-                     "[strategy.distribute_dataset] expected batches, got elements ",
-                     dataset_.element_spec().to_string(), " with a scalar: call batch() first");
+/// The step; one without rows if only others have more; nullopt if nobody has.
+std::optional<Element> DistributedIterator::agreed(std::optional<Element> step) {
+  if (!input_->any_worker(step.has_value())) return std::nullopt;
+  if (!step) {
+    if (empty_step_.has_value()) return empty_step_;
+    return internal::without_rows(input_->steps.element_spec(), kNext);
   }
+  if (!empty_step_.has_value()) empty_step_ = internal::without_rows(*step);
+  return step;
+}
+
+PerReplica<Element> DistributedIterator::get_next() {
+  std::optional<PerReplica<Element>> step = next();
+  if (!step) {
+    throw Error(ErrorCode::kOutOfRange,
+                "[distributed_iterator.get_next] expected another step, got the end of the data; "
+                "get_next_as_optional() says so without an error");
+  }
+  return std::move(*step);
+}
+
+std::string DistributedIterator::save() { return steps_.save(); }
+
+void DistributedIterator::restore(std::string_view state) {
+  steps_.restore(state);
+  ended_ = false;
 }
 
 DistributedIterator DistributedDataset::make_iterator() const {
-  return DistributedIterator(dataset_.make_iterator(), replicas_);
+  return DistributedIterator(input_, input_->steps.make_iterator());
+}
+
+DistributedIterator DistributedDataset::make_iterator(std::string_view state) const {
+  return DistributedIterator(input_, input_->steps.make_iterator(state));
 }
 
 internal::RangeIterator<PerReplica<Element>, DistributedIterator> DistributedDataset::begin()

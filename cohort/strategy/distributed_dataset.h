@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DistributedDataset: batches of a dataset, each split over the replicas.
+// DistributedDataset: for each step a batch for each replica.
 //
 //   auto dist = strategy.distribute_dataset(train.batch(global_batch));
 //   for (auto& batch : dist) strategy.run(step, batch);
 //
-// A batch of n rows gives the first n mod R replicas one row more. The last partial batch fills
-// replica 0 first; who gets nothing sees tensors of 0 rows, so that every step has every replica.
+// distribute_dataset splits the batches of a dataset: of n rows over R replicas the first n mod R
+// get one row more. A dataset whose options say AutoShardPolicy::kOff is split as TensorFlow's new
+// rebatch does it: a partial batch fills the parts of a full one from replica 0 on. Who gets
+// nothing sees tensors of 0 rows, so that every step has every replica. With one replica elements
+// stay as they are, and need not be batches.
+//
+// Several workers: each has its own pipeline and gets its share of the data, by the policy of the
+// dataset's options (data/auto_shard.h). By files, by hints and without sharding a worker cuts its
+// own batches into as many parts as all workers have replicas, and takes as many a step as it has
+// replicas; by elements it takes its parts of batches that all workers read.
 #pragma once
 
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "cohort/data/dataset.h"
 #include "cohort/values/per_replica.h"
@@ -20,40 +32,89 @@ namespace cohort {
 
 using namespace data;  // NOLINT: Dataset, Element, batches' options are written without a prefix
 
-/// Position in a distributed input. Threads: one caller at a time, cross-replica.
+namespace internal {
+
+/// What the iterators of a distributed dataset read.
+struct DistributedInput {
+  Dataset steps;             ///< Tuples of a part for each local replica.
+  bool is_plain = false;     ///< There is one replica, and elements are its part.
+  ElementSpec element_spec;  ///< Of a part.
+  int replicas = 1;          ///< Local ones.
+  int64_t global_batch_size = kUnknownDim;
+  /// Set where workers may end at different steps: true on all of them if it is on one. Every
+  /// worker calls it once for each step.
+  std::function<bool(bool here)> any_worker = {};
+};
+
+}  // namespace internal
+
+/// Position in a distributed input.
+/// Errors: next throws what the pipeline throws, in its place among the steps, and can be called
+///         again; FailedPrecondition inside a replica.
+/// Threads: one caller at a time, cross-replica. Background threads end with the iterator.
+/// TF: tf.distribute.DistributedIterator.
 class DistributedIterator {
  public:
-  DistributedIterator(data::Iterator source, int replicas);
-  /// The next step's batches; nullopt at the end, and ever after.
-  /// TF: get_next_as_optional.
+  /// The next step's batches; nullopt at the end, and ever after. With several workers that is when
+  /// all have ended; those that have no more data until then get tensors of 0 rows.
   std::optional<PerReplica<Element>> next();
+  /// TensorFlow's name of next.
+  std::optional<PerReplica<Element>> get_next_as_optional() { return next(); }
+  /// Errors: Error of kOutOfRange at the end.
+  PerReplica<Element> get_next();
+  /// Of one replica's part.
+  const ElementSpec& element_spec() const { return input_->element_spec; }
+
+  /// The position of this worker, as Iterator::save says, to go on with the same steps after a
+  /// restart. A strategy with another number of replicas can go on there, too; where workers read
+  /// batches of their own, only as many workers with as many replicas.
+  std::string save();
+  /// Errors: as Iterator::restore; the position is then what it was.
+  void restore(std::string_view state);
 
  private:
-  data::Iterator source_;
-  int replicas_;
+  friend class DistributedDataset;
+  DistributedIterator(std::shared_ptr<const internal::DistributedInput> input, Iterator steps);
+  std::optional<Element> agreed(std::optional<Element> step);
+
+  std::shared_ptr<const internal::DistributedInput> input_;
+  Iterator steps_;
+  Element empty_step_;  // as the steps so far; only where workers agree on the end
+  bool ended_ = false;
 };
 
 /// Immutable; every iteration starts anew. TF: tf.distribute.DistributedDataset.
 class DistributedDataset {
  public:
-  /// Errors: InvalidArgument unless the dataset ends in batches; of elements whose shapes are not
-  ///         known, as after a map, the iterator's next() throws it.
-  DistributedDataset(Dataset global_batches, int replicas);
+  /// Machinery; Strategy::distribute_dataset makes them.
+  explicit DistributedDataset(std::shared_ptr<const internal::DistributedInput> input)
+      : input_(std::move(input)) {}
 
   DistributedIterator make_iterator() const;
+  /// Goes on where the iterator was that saved `state`. Errors: as Iterator::restore.
+  DistributedIterator make_iterator(std::string_view state) const;
   internal::RangeIterator<PerReplica<Element>, DistributedIterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
-  /// Of the global batches.
-  const ElementSpec& element_spec() const { return dataset_.element_spec(); }
-  /// Steps of a pass, kInfiniteCardinality or kUnknownCardinality.
-  int64_t cardinality() const { return dataset_.cardinality(); }
-  /// Rows of a full global batch, or kUnknownDim.
-  int64_t global_batch_size() const { return dataset_.batch_rows(); }
-  int num_replicas() const { return replicas_; }
+
+  /// fn(fn(initial, first step), second step)...; fn takes the state and a const
+  /// PerReplica<Element>& and returns the next state.
+  template <class State, class F>
+  State reduce(State initial, F fn) const {
+    for (const PerReplica<Element>& step : *this) initial = fn(std::move(initial), step);
+    return initial;
+  }
+
+  /// Of one replica's part; rows are known where every step has the same.
+  const ElementSpec& element_spec() const { return input_->element_spec; }
+  /// Steps of a pass, kInfiniteCardinality or kUnknownCardinality; of this worker's data.
+  int64_t cardinality() const { return input_->steps.cardinality(); }
+  /// Rows of a full step of all workers together, or kUnknownDim.
+  int64_t global_batch_size() const { return input_->global_batch_size; }
+  /// Local ones.
+  int num_replicas() const { return input_->replicas; }
 
  private:
-  Dataset dataset_;
-  int replicas_;
+  std::shared_ptr<const internal::DistributedInput> input_;
 };
 
 }  // namespace cohort

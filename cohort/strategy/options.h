@@ -3,17 +3,35 @@
 // Options of strategies' verbs.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 namespace cohort {
 
 /// How often distribute_datasets_from_function calls its function. TF: InputReplicationMode.
-enum class InputReplicationMode { kPerWorker, kPerReplica };
+enum class InputReplicationMode {
+  kPerWorker,   ///< Once: the replicas of a worker take turns in one dataset.
+  kPerReplica,  ///< Once for each replica, which reads a dataset of its own.
+};
 
 /// TF: tf.distribute.InputOptions.
 struct InputOptions {
-  bool fetch_to_device = true;  ///< Has no effect on CPUs, where elements already are.
+  /// True: a background thread prepares steps before they are asked for. False: none does. Unset:
+  /// one does, unless there is nothing to gain: where batches are rows in memory each replica
+  /// gathers its own part, and what ends in prefetch was read ahead already.
+  std::optional<bool> fetch_to_device = {};
   InputReplicationMode replication_mode = InputReplicationMode::kPerWorker;
+  /// Needs kPerReplica and fetch_to_device = false; changes nothing on CPUs.
   bool place_dataset_on_device = false;
-  int per_replica_buffer_size = 1;
+  int per_replica_buffer_size = 1;  ///< Steps that the background thread may be ahead.
+
+  /// distribute_dataset only: how much of each batch each replica of all workers gets, in the
+  /// proportion of these numbers, for replicas that are not equally fast. Empty: all alike.
+  std::vector<double> replica_weights = {};
+  /// distribute_dataset only, where workers share the data by elements (AutoShardPolicy::kData):
+  /// the parts of one worker are neighbours in the batch, as the replicas of one strategy with
+  /// all of them have it. False: worker w of W has the parts w, w + W, ..., as in TensorFlow.
+  bool contiguous_shards = false;
 };
 
 /// Looked at by TPUs only. TF: tf.distribute.RunOptions.

@@ -26,28 +26,6 @@ Tensor Strategy::gather(const Tensor& value, int64_t) const {
   return value;
 }
 
-DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
-                                                const InputOptions& options) const {
-  static constexpr const char* kOperation = "[strategy.distribute_dataset] ";
-  COHORT_CHECK_ARG(!options.place_dataset_on_device ||
-                       (options.replication_mode == InputReplicationMode::kPerReplica &&
-                        !options.fetch_to_device),
-                   kOperation,
-                   "expected place_dataset_on_device with replication mode kPerReplica and without "
-                   "fetch_to_device, got ",
-                   options.fetch_to_device ? "fetch_to_device" : "kPerWorker");
-  COHORT_CHECK_ARG(options.per_replica_buffer_size >= 1, kOperation,
-                   "expected a per_replica_buffer_size of 1 or more, got ",
-                   options.per_replica_buffer_size);
-  if (options.replication_mode != InputReplicationMode::kPerWorker) {
-    throw Unimplemented(
-        str_cat(kOperation,
-                "expected replication mode kPerWorker, got kPerReplica: a dataset that one "
-                "pipeline splits cannot be replicated"));
-  }
-  return DistributedDataset(global_batches, num_replicas_in_sync());
-}
-
 int ReplicaContext::replica_id_in_sync_group() const {
   checked();
   return replica_;

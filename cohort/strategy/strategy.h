@@ -131,10 +131,23 @@ class Strategy {
   template <class T>
   std::vector<internal::PartType<T>> local_results(const T& nest_or_plain) const;
 
-  /// Splits each batch of `global_batches` over the replicas.
-  /// Errors: InvalidArgument unless the dataset is batched.
+  /// Splits each batch of `global_batches` over the replicas; `distributed_dataset.h` says how.
+  /// Errors: InvalidArgument for options that do not fit, and with several replicas unless the
+  ///         dataset is batched (of elements whose shapes are not known, as after a map, the
+  ///         iterator's next throws it); Unimplemented for kPerReplica; as auto_shard_dataset.
+  /// TF: experimental_distribute_dataset.
   DistributedDataset distribute_dataset(const Dataset& global_batches,
                                         const InputOptions& options = {}) const;
+  /// The datasets that fn(InputContext) makes, of batches for one replica each: of a worker's
+  /// dataset they go to its replicas in turn, or each replica has its own (kPerReplica). Nothing
+  /// is split or sharded: fn does that with what the context says. At the end replicas without a
+  /// batch get one of 0 rows; but a worker alone whose shapes are all known (drop_remainder), or
+  /// whose data has no end, has no step that does not reach all replicas.
+  /// Errors: InvalidArgument for options that do not fit, or datasets of unlike elements.
+  /// TF: distribute_datasets_from_function.
+  DistributedDataset distribute_datasets_from_function(
+      const std::function<Dataset(const InputContext&)>& fn,
+      const InputOptions& options = {}) const;
 
   /// fn(ValueContext) once per local replica, in order, on the calling thread.
   /// Errors: FailedPrecondition in replica context.

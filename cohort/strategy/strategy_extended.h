@@ -14,6 +14,7 @@
 
 #include "cohort/base/function_ref.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/data/input_context.h"
 #include "cohort/runtime/device.h"
 #include "cohort/strategy/internal/update.h"
 #include "cohort/strategy/options.h"
@@ -103,6 +104,13 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Errors: FailedPrecondition in a replica; use v.value() there.
   Tensor read_var(const Variable& v) const;
 
+  // Input.
+
+  /// The pipelines that feed the strategy, one for each worker, and which of them is here.
+  data::InputContext input_context() const { return do_input_context(); }
+  /// True on every worker if `here` is true on one. Collective: each worker calls it as often.
+  bool any_worker(bool here) { return do_any_worker(here); }
+
   /// True where checkpoints and summaries are written: on the chief. Always, in one process.
   bool should_checkpoint() const { return true; }
   bool should_save_summary() const { return true; }
@@ -129,6 +137,13 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Default: where the replicas are.
   virtual std::vector<Device> do_parameter_devices() const { return do_devices(); }
   virtual bool do_is_default() const { return false; }
+  /// Default: one worker.
+  virtual data::InputContext do_input_context() const {
+    return {.num_input_pipelines = 1,
+            .input_pipeline_id = 0,
+            .num_replicas_in_sync = do_num_replicas()};
+  }
+  virtual bool do_any_worker(bool here) { return here; }
   /// Runs the body once per replica at the same time; replica scope, grad mode and errors as
   /// ReplicaGroup::run promises.
   virtual void do_run(internal::FunctionRef<void(int local_replica)> body) = 0;

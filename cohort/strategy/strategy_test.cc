@@ -245,58 +245,6 @@ TEST(Values, FromAFunction) {
   EXPECT_EQ(strategy.local_results(5), std::vector<int>{5});
 }
 
-TEST(DistributeDataset, SplitsBatchesAndKeepsEmptyReplicas) {
-  const auto strategy = two();
-  const auto dist = strategy.distribute_dataset(Dataset::range(10).batch(4));
-  std::vector<std::vector<int64_t>> seen;
-  for (const auto& batch : dist) {
-    const auto parts = strategy.run([](const Tensor& x) { return x; }, batch);
-    for (const Tensor& part : parts) seen.push_back(to_vector<int64_t>(part));
-  }
-  EXPECT_EQ(seen, (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {}}));
-  EXPECT_THROW(strategy.distribute_dataset(Dataset::range(10)), InvalidArgument);
-}
-
-TEST(DistributeDataset, RefusesOptionsThatDoNotFit) {
-  const auto strategy = two();
-  const auto batches = Dataset::range(10).batch(4);
-  const auto refused = [&](const InputOptions& options) {
-    return error_text<InvalidArgument>([&] { strategy.distribute_dataset(batches, options); });
-  };
-  EXPECT_NE(refused({.fetch_to_device = false, .place_dataset_on_device = true}).find("kPerWorker"),
-            std::string::npos);
-  EXPECT_NE(refused({.replication_mode = InputReplicationMode::kPerReplica,
-                     .place_dataset_on_device = true})
-                .find("got fetch_to_device"),
-            std::string::npos);
-  EXPECT_NE(refused({.per_replica_buffer_size = 0}).find("got 0"), std::string::npos);
-  EXPECT_NE(error_text<Unimplemented>([&] {
-              strategy.distribute_dataset(batches,
-                                          {.replication_mode = InputReplicationMode::kPerReplica});
-            }).find("cannot be replicated"),
-            std::string::npos);
-}
-
-TEST(DistributeDataset, TakesTypedMapsBeforeAndAfterTheBatch) {
-  const auto strategy = two();
-  const auto twice = [](const Tensor& x, const Tensor& y) { return std::tuple(x * 2, y); };
-  const auto pairs = Dataset::from_tensor_slices({arange(10).view({5, 2}), arange(5)});
-  for (const Dataset& batches : {pairs.map(twice).batch(3), pairs.batch(3).map(twice)}) {
-    int64_t sum = 0, rows = 0;
-    for (const auto& batch : strategy.distribute_dataset(batches)) {
-      for (const Element& part : batch) {
-        const auto [x, y] = part.as<Tensor, Tensor>();
-        sum += x.sum().item<int64_t>() + y.sum().item<int64_t>();
-        rows += part.rows();
-      }
-    }
-    EXPECT_EQ(sum, 2 * 45 + 10);
-    EXPECT_EQ(rows, 5);
-  }
-  auto unbatched = strategy.distribute_dataset(pairs.map(twice)).make_iterator();
-  EXPECT_THROW(unbatched.next(), InvalidArgument);
-}
-
 TEST(LossScaling, SumsToTheGlobalMean) {
   const auto strategy = two();
   const auto losses = strategy.run(

@@ -4,8 +4,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
-#include <algorithm>
-
 #include "cohort/base/check.h"
 #include "cohort/data/internal/deferred_element.h"
 #include "cohort/data/internal/packed_strings.h"
@@ -159,30 +157,6 @@ Element unstack_element(const Element& batch, int64_t index) {
     if (leaf.is_string()) return row_of_strings(leaf, index);
     return leaf.tensor().select(0, index);
   });
-}
-
-std::vector<int64_t> split_sizes(int64_t rows, int64_t full_rows, std::size_t pieces,
-                                 SplitRule rule) {
-  const auto count = static_cast<int64_t>(pieces);
-  std::vector<int64_t> sizes(pieces);
-  const bool even = rule == SplitRule::kEven || full_rows == kUnknownDim || rows > full_rows;
-  int64_t left = rows;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t most =
-        even ? (rows + count - 1) / count : full_rows / count + (i < full_rows % count ? 1 : 0);
-    sizes[static_cast<std::size_t>(i)] = std::min(left, most);
-    left -= sizes[static_cast<std::size_t>(i)];
-  }
-  return sizes;
-}
-
-void split_element(const Element& batch, std::span<const int64_t> sizes,
-                   std::span<Element> pieces) {
-  int64_t begin = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    pieces[i] = batch.slice(begin, sizes[i]);
-    begin += sizes[i];
-  }
 }
 
 }  // namespace cohort::internal

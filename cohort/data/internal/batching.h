@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements into batches, and batches into pieces.
+// Elements into batches, and rows out of them.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cohort/data/element.h"
-#include "cohort/data/options.h"
 
 namespace cohort::internal {
 
@@ -28,14 +27,5 @@ Element concatenate_elements(std::span<const Element> parts, const std::string& 
 
 /// Row `index` of a batch, as an element of its own.
 Element unstack_element(const Element& batch, int64_t index);
-
-/// Rows of each of `pieces` pieces of a batch of `rows` rows. `full_rows` is the size of a full
-/// batch, or kUnknownDim.
-std::vector<int64_t> split_sizes(int64_t rows, int64_t full_rows, std::size_t pieces,
-                                 SplitRule rule);
-
-/// Cuts a batch into consecutive pieces; a deferred batch into deferred pieces.
-/// Errors: InvalidArgument if a component has no first dimension, or another one.
-void split_element(const Element& batch, std::span<const int64_t> sizes, std::span<Element> pieces);
 
 }  // namespace cohort::internal

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Strategy::distribute_dataset and distribute_datasets_from_function.
+#include <algorithm>
+#include <cmath>
+
+#include "cohort/base/check.h"
+#include "cohort/data/auto_shard.h"
+#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+namespace {
+
+using internal::DistributedInput;
+using internal::NodePtr;
+using internal::PieceChoice;
+using internal::SplitPlan;
+
+constexpr const char* kDistribute = "[strategy.distribute_dataset]";
+constexpr const char* kFromFunction = "[strategy.distribute_datasets_from_function]";
+
+void check_options(const char* operation, const InputOptions& options) {
+  const bool per_replica = options.replication_mode == InputReplicationMode::kPerReplica;
+  COHORT_CHECK_ARG(
+      !options.place_dataset_on_device || (per_replica && !options.fetch_to_device.value_or(true)),
+      operation,
+      " expected place_dataset_on_device with replication mode kPerReplica and "
+      "fetch_to_device = false, got ",
+      per_replica ? "fetch_to_device" : "kPerWorker");
+  COHORT_CHECK_ARG(options.per_replica_buffer_size >= 1, operation,
+                   " expected a per_replica_buffer_size of 1 or more, got ",
+                   options.per_replica_buffer_size);
+}
+
+void check_weights(const std::vector<double>& weights, int replicas) {
+  if (weights.empty()) return;
+  COHORT_CHECK_ARG(weights.size() == static_cast<std::size_t>(replicas), kDistribute, " expected ",
+                   replicas, " replica_weights, one for each replica, got ", weights.size());
+  double sum = 0;
+  for (double weight : weights) {
+    COHORT_CHECK_ARG(std::isfinite(weight) && weight > 0, kDistribute,
+                     " expected replica_weights above 0, got ", bracketed(weights));
+    sum += weight;
+  }
+  COHORT_CHECK_ARG(std::isfinite(sum), kDistribute,
+                   " expected replica_weights with a finite sum, got ", bracketed(weights));
+}
+
+InputContext checked_context(const StrategyExtended& extended) {
+  const InputContext context = extended.input_context();
+  COHORT_CHECK_ARG(
+      context.num_replicas_in_sync == context.num_input_pipelines * extended.num_replicas(),
+      "[strategy] expected every worker to have the same number of replicas, got ",
+      extended.num_replicas(), " here and ", context.num_replicas_in_sync, " on ",
+      context.num_input_pipelines, " workers");
+  return context;
+}
+
+Dataset read_ahead(const Dataset& dataset, const InputOptions& options, int elements_of_a_step) {
+  if (!options.fetch_to_device.value_or(internal::gains_from_prefetch(*dataset.node()))) {
+    return dataset;
+  }
+  return dataset.prefetch(int64_t{options.per_replica_buffer_size} * elements_of_a_step);
+}
+
+/// What this worker reads, and how its batches are cut.
+struct Share {
+  Dataset dataset;
+  SplitPlan plan;
+};
+
+Share share_of(const Dataset& dataset, SplitPlan plan, bool contiguous) {
+  const AutoShardPolicy policy = dataset.options().auto_shard_policy;
+  if (policy == AutoShardPolicy::kOff) plan.rule = internal::SplitRule::kRebatch;
+  if (plan.pipelines == 1) {
+    // Nothing to share, so no look at files either; but a hint has to be replaced.
+    if (policy == AutoShardPolicy::kHint) return {dataset.auto_shard(1, 0, policy), plan};
+    return {dataset, plan};
+  }
+  const bool weighted = !plan.weights.empty();
+  if (policy != AutoShardPolicy::kData && !(policy == AutoShardPolicy::kAuto && weighted)) {
+    AutoShardResult own = auto_shard_dataset(dataset, plan.pipelines, plan.index, policy);
+    if (own.applied != AutoShardPolicy::kData) {
+      COHORT_CHECK_ARG(!weighted, kDistribute,
+                       " expected replica_weights of several workers with AutoShardPolicy::kData "
+                       "or kAuto, got a dataset whose workers read batches of their own");
+      return {std::move(own.dataset), plan};
+    }
+  }
+  plan.choice = contiguous ? PieceChoice::kConsecutive : PieceChoice::kEveryNth;
+  return {dataset, plan};
+}
+
+/// Lets iterators agree on the end, where workers may have unlike numbers of steps.
+void agree_on_end(DistributedInput& input, const std::shared_ptr<StrategyExtended>& extended) {
+  if (input.steps.cardinality() == kInfiniteCardinality) return;
+  input.any_worker = [extended](bool here) { return extended->any_worker(here); };
+}
+
+bool has_static_shapes(const ElementSpec& spec) {
+  if (spec.is_unknown()) return false;
+  const std::vector<TensorSpec> leaves = spec.flat();
+  return std::all_of(leaves.begin(), leaves.end(), [](const TensorSpec& leaf) {
+    return leaf.known_rank && std::count(leaf.shape.begin(), leaf.shape.end(), kUnknownDim) == 0;
+  });
+}
+
+/// Rows of a step: of all datasets the same, or kUnknownDim.
+int64_t rows_of_a_step(const std::vector<Dataset>& datasets, int replicas) {
+  const int64_t rows = datasets.front().batch_rows();
+  for (const Dataset& dataset : datasets) {
+    if (dataset.batch_rows() != rows) return kUnknownDim;
+  }
+  return rows == kUnknownDim ? rows : rows * replicas;
+}
+
+std::vector<Dataset> made_by(const std::function<Dataset(const InputContext&)>& fn,
+                             const InputContext& context, int replicas, bool per_replica) {
+  if (!per_replica) return {fn(context)};
+  std::vector<Dataset> datasets;
+  for (int r = 0; r < replicas; ++r) {
+    const int all = context.num_replicas_in_sync;
+    datasets.push_back(fn({.num_input_pipelines = all,
+                           .input_pipeline_id = context.input_pipeline_id * replicas + r,
+                           .num_replicas_in_sync = all}));
+  }
+  return datasets;
+}
+
+}  // namespace
+
+DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
+                                                const InputOptions& options) const {
+  check_options(kDistribute, options);
+  if (options.replication_mode != InputReplicationMode::kPerWorker) {
+    throw Unimplemented(
+        str_cat(kDistribute,
+                " expected replication mode kPerWorker, got kPerReplica: a dataset that one "
+                "pipeline splits cannot be replicated; use distribute_datasets_from_function"));
+  }
+  const InputContext context = checked_context(*extended_);
+  check_weights(options.replica_weights, context.num_replicas_in_sync);
+  const Share share = share_of(global_batches,
+                               {.replicas = extended_->num_replicas(),
+                                .pipelines = context.num_input_pipelines,
+                                .index = context.input_pipeline_id,
+                                .weights = options.replica_weights},
+                               options.contiguous_shards);
+  const Dataset ahead = read_ahead(share.dataset, options, 1);
+  const bool is_plain = context.num_replicas_in_sync == 1;
+  DistributedInput input{
+      .steps = is_plain ? ahead : Dataset(make_split_node(ahead.node(), share.plan, kDistribute)),
+      .is_plain = is_plain,
+      .element_spec =
+          is_plain ? ahead.element_spec() : piece_spec(ahead.element_spec(), share.plan),
+      .replicas = share.plan.replicas,
+      .global_batch_size = ahead.batch_rows()};
+  if (!share.plan.batch_is_step()) agree_on_end(input, extended_);
+  return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
+}
+
+DistributedDataset Strategy::distribute_datasets_from_function(
+    const std::function<Dataset(const InputContext&)>& fn, const InputOptions& options) const {
+  COHORT_CHECK_ARG(fn != nullptr, kFromFunction, " expected a function, got none");
+  check_options(kFromFunction, options);
+  COHORT_CHECK_ARG(options.replica_weights.empty() && !options.contiguous_shards, kFromFunction,
+                   " expected neither replica_weights nor contiguous_shards: the function decides "
+                   "what every replica gets");
+  const InputContext context = checked_context(*extended_);
+  const int replicas = extended_->num_replicas();
+  const bool per_replica = options.replication_mode == InputReplicationMode::kPerReplica;
+  const bool several_workers = context.num_input_pipelines > 1;
+  const std::vector<Dataset> datasets = made_by(fn, context, replicas, per_replica);
+
+  std::vector<NodePtr> inputs;
+  ElementSpec part = datasets.front().element_spec();
+  bool has_end = true;
+  for (const Dataset& dataset : datasets) {
+    inputs.push_back(read_ahead(dataset, options, per_replica ? 1 : replicas).node());
+    part = ElementSpec::common(kFromFunction, part, dataset.element_spec());
+    has_end = has_end && dataset.cardinality() != kInfiniteCardinality;
+  }
+  // As TensorFlow: without, the steps end with the last one that has a batch for every replica.
+  const bool fill = has_end && (several_workers || !has_static_shapes(part));
+  const bool is_plain = replicas == 1;
+  DistributedInput input{
+      .steps = Dataset(is_plain ? inputs.front() : make_round_node(inputs, part, replicas, fill)),
+      .is_plain = is_plain,
+      .element_spec = several_workers ? internal::with_rows(part, kUnknownDim) : part,
+      .replicas = replicas,
+      .global_batch_size = rows_of_a_step(datasets, context.num_replicas_in_sync)};
+  if (several_workers) agree_on_end(input, extended_);
+  return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
+}
+
+}  // namespace cohort
