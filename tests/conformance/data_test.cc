@@ -9,14 +9,16 @@
 namespace cohort::conformance {
 namespace {
 
-// Each step's parts of the distributed dataset, through f.
+// Each step's parts, through f.
+template <class F>
+auto steps(const Trial& t, const DistributedDataset& dist, F f) {
+  std::vector<decltype(t.strategy.run(f, PerReplica<Element>()))> out;
+  for (const auto& batch : dist) out.push_back(t.strategy.run(f, batch));
+  return out;
+}
 template <class F>
 auto steps(const Trial& t, const Dataset& batches, F f) {
-  std::vector<decltype(t.strategy.run(f, PerReplica<Element>()))> out;
-  for (const auto& batch : t.strategy.distribute_dataset(batches)) {
-    out.push_back(t.strategy.run(f, batch));
-  }
-  return out;
+  return steps(t, t.strategy.distribute_dataset(batches), f);
 }
 
 Tensor itself(const Tensor& x) { return x; }
@@ -39,7 +41,9 @@ CONFORMANCE(D04_BatchesBecomeReplicaBatches) {
 CONFORMANCE(D05_ThePartialBatch) { return show(steps(t, Dataset::range(10).batch(4), itself)); }
 
 CONFORMANCE(D06_ThePartialBatchFillsReplicaZero) {
-  return show(steps(t, Dataset::range(10).batch(4), itself).back());
+  const auto ds =
+      Dataset::range(10).batch(4).with_options({.auto_shard_policy = AutoShardPolicy::kOff});
+  return show(steps(t, ds, itself).back());
 }
 
 CONFORMANCE(D07_AReplicaWithoutRows) {
@@ -65,6 +69,18 @@ CONFORMANCE(D12_NotBatched) {
   return show(outcome([&] { t.strategy.distribute_dataset(Dataset::range(4)); }));
 }
 
+CONFORMANCE(D17_FromAFunctionWithoutTheRemainder) {
+  const auto dist = t.strategy.distribute_datasets_from_function(
+      [](const InputContext&) { return Dataset::range(9).batch(2, {.drop_remainder = true}); });
+  return show(steps(t, dist, itself));
+}
+
+CONFORMANCE(D18_FromAFunctionWithTheRemainder) {
+  const auto dist = t.strategy.distribute_datasets_from_function(
+      [](const InputContext&) { return Dataset::range(9).batch(2); });
+  return show(steps(t, dist, itself));
+}
+
 CONFORMANCE(D25_RowsPerReplica) {
   const InputContext context{.num_replicas_in_sync = 6};
   return show(context.get_per_replica_batch_size(12),
@@ -76,6 +92,22 @@ CONFORMANCE(D27_OnePipelineCannotBeReplicated) {
     t.strategy.distribute_dataset(Dataset::range(4).batch(2),
                                   {.replication_mode = InputReplicationMode::kPerReplica});
   }));
+}
+
+CONFORMANCE(D28_PlacingADatasetOnADevice) {
+  const auto place = [&](const InputOptions& options) {
+    return outcome([&] {
+      t.strategy.distribute_datasets_from_function(
+          [](const InputContext&) { return Dataset::range(4).batch(2); }, options);
+    });
+  };
+  return show(place({.fetch_to_device = false, .place_dataset_on_device = true}),
+              place({.fetch_to_device = true,
+                     .replication_mode = InputReplicationMode::kPerReplica,
+                     .place_dataset_on_device = true}),
+              place({.fetch_to_device = false,
+                     .replication_mode = InputReplicationMode::kPerReplica,
+                     .place_dataset_on_device = true}));
 }
 
 CONFORMANCE(D29_NegativeNumbersOfPacks) {
