@@ -55,7 +55,7 @@ class SplitStream final : public ElementStream {
         where_(where),
         node_(std::move(node)),
         full_rows_(node_->inputs()[0]->batch_rows()),
-        input_(node_->inputs()[0]->make_stream()) {}
+        input_(open_stream<Element>(*node_->inputs()[0])) {}
 
   bool next(Element& out) override {
     if (next_piece_ == pieces_.size() && !read_batch()) return false;
@@ -229,7 +229,7 @@ class RoundNode final : public DatasetNode {
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     std::vector<std::unique_ptr<ElementStream>> streams;
-    for (const NodePtr& one : inputs()) streams.push_back(one->make_stream());
+    for (const NodePtr& one : inputs()) streams.push_back(open_stream<Element>(*one));
     return std::make_unique<RoundStream>(std::move(streams), static_cast<std::size_t>(replicas_),
                                          fill_);
   }
