@@ -108,14 +108,16 @@ std::string zip(const std::vector<Member>& members) {
     put(facts, 4, member.bytes.size());
     put(facts, 2, member.name.size());
     put(facts, 2, 0);
-    directory += "PK\x01\x02\x14\0"s + facts;
+    directory += "PK\x01\x02\x14\0"s;
+    directory += facts;
     put(directory, 10, 0);
     put(directory, 4, out.size());
     directory += member.name;
-    out += "PK\x03\x04" + facts + member.name + stored;
+    for (const std::string& part : {"PK\x03\x04"s, facts, member.name, stored}) out += part;
   }
   const std::size_t start = out.size();
-  out += directory + "PK\x05\x06";
+  out += directory;
+  out += "PK\x05\x06";
   put(out, 4, 0);
   put(out, 2, members.size());
   put(out, 2, members.size());
