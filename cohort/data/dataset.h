@@ -202,7 +202,8 @@ class Dataset {
   /// Errors: next() throws Error kAlreadyExists while another pass fills the file, DataLoss with
   /// file and byte if it is damaged; iterators of another pipeline over the file: InvalidArgument.
   Dataset cache(const std::string& file = "") const;
-  /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune: 2.
+  /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune:
+  /// from 2 on as many as bridge the gaps of an uneven pipeline.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;
   /// Leaves out elements whose computation throws, whatever it is but Cancelled and Internal.
   Dataset ignore_errors(IgnoreErrorsOptions options = {}) const;

@@ -33,6 +33,10 @@ struct DataOptions {
   /// Iterators count and time every step; `cohort/data/pipeline_report.h`. Costs about 0.1 us for
   /// every element of every step.
   bool report = false;
+  /// Most background threads of all steps with kAutotune; kAutotune: as many as keep the usable
+  /// cores computing, so more than cores only where functions wait.
+  int threads = kAutotune;
+  int64_t autotune_memory_bytes = int64_t{256} << 20;  ///< Most for a prefetch with kAutotune.
 };
 
 enum class Compression {
@@ -131,7 +135,7 @@ struct InterleaveOptions {
   int cycle_length = 4;      ///< Datasets that are read in turns.
   int64_t block_length = 1;  ///< Elements of one of them before the next one's turn.
   /// Background threads that open the datasets and read them ahead; 1: the thread that reads.
-  /// kAutotune: one per usable core.
+  /// kAutotune: from 1 on as many as make the reader wait less.
   int parallel_calls = 1;
   /// False: a dataset that has no element ready misses its turn; without: DataOptions says.
   std::optional<bool> deterministic = {};
@@ -150,7 +154,8 @@ struct ChooseOptions {
 
 struct MapOptions {
   /// Calls that may run at once, on background threads; 1: on the thread that reads.
-  /// kAutotune: one per usable core.
+  /// kAutotune: from 1 on as many as make the reader wait less, measured while it reads; calls
+  /// that compute get at most the usable cores, calls that wait more, and light ones stay at 1.
   int parallel_calls = 1;
   /// False: results come as they become ready; without: DataOptions::deterministic says.
   std::optional<bool> deterministic = {};

@@ -7,6 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/element_store.h"
 #include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/prefetch_stream.h"
 
 namespace cohort::internal {
@@ -125,20 +126,28 @@ class CacheNode final : public DatasetNode {
 
 class PrefetchNode final : public DatasetNode {
  public:
-  PrefetchNode(const NodePtr& input, std::size_t capacity)
-      : DatasetNode("prefetch", input->spec(), {input}), capacity_(capacity) {}
+  PrefetchNode(const NodePtr& input, int64_t buffer_size)
+      : DatasetNode("prefetch", input->spec(), {input}), buffer_size_(buffer_size) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return make_prefetch_stream(open_stream<Element>(input()), capacity_);
+    PrefetchSetting setting{.pressure = std::make_shared<Pressure>(current_pressure())};
+    if (buffer_size_ == kAutotune) {
+      setting.tuner.emplace(Pass::current()->options().autotune_memory_bytes);
+    } else {
+      setting.capacity = static_cast<std::size_t>(buffer_size_);
+    }
+    PressureScope pressure(setting.pressure);
+    auto elements = open_stream<Element>(input());
+    return make_prefetch_stream(std::move(elements), std::move(setting));
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<PrefetchNode>(inputs[0], capacity_);
+    return std::make_shared<PrefetchNode>(inputs[0], buffer_size_);
   }
 
  private:
-  const std::size_t capacity_;
+  const int64_t buffer_size_;  ///< Or kAutotune.
 };
 
 class OptionsNode final : public DatasetNode {
@@ -175,13 +184,16 @@ NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size) {
                    "[dataset.prefetch] expected a size of at least 0 or kAutotune, got ",
                    buffer_size);
   if (buffer_size == 0) return input;
-  constexpr std::size_t kDefaultCapacity = 2;
-  const auto capacity =
-      buffer_size == kAutotune ? kDefaultCapacity : static_cast<std::size_t>(buffer_size);
-  return std::make_shared<PrefetchNode>(input, capacity);
+  return std::make_shared<PrefetchNode>(input, buffer_size);
 }
 
 NodePtr make_options_node(NodePtr input, DataOptions options) {
+  COHORT_CHECK_ARG(options.threads >= 1 || options.threads == kAutotune,
+                   "[dataset.with_options] expected at least 1 thread or kAutotune, got ",
+                   options.threads);
+  COHORT_CHECK_ARG(options.autotune_memory_bytes >= 0,
+                   "[dataset.with_options] expected at least 0 bytes for kAutotune, got ",
+                   options.autotune_memory_bytes);
   return std::make_shared<OptionsNode>(input, options);
 }
 

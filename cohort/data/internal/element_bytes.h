@@ -9,7 +9,7 @@
 
 namespace cohort::internal {
 
-/// Bytes of its tensors and strings. Cost: computes what is deferred.
+/// Bytes of its tensors and strings; datasets count nothing. Cost: computes what is deferred.
 int64_t element_bytes(const Element& element);
 
 }  // namespace cohort::internal

@@ -7,7 +7,6 @@
 #include "cohort/data/internal/map_stream.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
 namespace {
@@ -24,8 +23,13 @@ class MapNode final : public DatasetNode {
     auto node = std::static_pointer_cast<const MapNode>(shared_from_this());
     MapCall call = [node](const Element& e, int64_t index) { return node->call(e, index); };
     const bool ordered = options_.deterministic.value_or(Pass::current()->options().deterministic);
-    return make_map_stream(std::move(call), open_stream<Element>(input()),
-                           {.threads = options_.parallel_calls, .ordered = ordered});
+    MapSetting setting{.threads = options_.parallel_calls, .ordered = ordered};
+    if (options_.parallel_calls == kAutotune) {
+      setting.tuner = std::make_unique<StageTuner>(most_blocking_calls());
+    }
+    PressureScope pressure(setting.tuner ? setting.tuner->pressure() : current_pressure());
+    auto elements = open_stream<Element>(input());
+    return make_map_stream(std::move(call), std::move(elements), std::move(setting));
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -100,7 +104,6 @@ NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result, Map
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune,
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  if (options.parallel_calls == kAutotune) options.parallel_calls = usable_cores();
   ElementSpec spec = options.spec ? *options.spec : result;
   return std::make_shared<MapNode>(input, std::move(fn), std::move(spec), std::move(options));
 }

@@ -5,7 +5,6 @@
 #include "cohort/data/internal/interleave_stream.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
 namespace {
@@ -24,12 +23,19 @@ class InterleaveNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     auto node = std::static_pointer_cast<const InterleaveNode>(shared_from_this());
     OpenDataset open = [node](const Element& e, int64_t index) { return node->call(e, index); };
-    return make_interleave_stream(
-        std::move(open), open_stream<Element>(input()),
-        {.cycle_length = options_.cycle_length,
-         .block_length = options_.block_length,
-         .threads = options_.parallel_calls,
-         .ordered = options_.deterministic.value_or(Pass::current()->options().deterministic)});
+    InterleaveSetting setting{
+        .cycle_length = options_.cycle_length,
+        .block_length = options_.block_length,
+        .threads = options_.parallel_calls,
+        .ordered = options_.deterministic.value_or(Pass::current()->options().deterministic)};
+    if (options_.parallel_calls == kAutotune) {
+      // More threads than datasets, the ones opened in advance among them, have nothing to do.
+      setting.tuner =
+          std::make_unique<StageTuner>(std::min(most_blocking_calls(), 2 * options_.cycle_length));
+    }
+    PressureScope pressure(setting.tuner ? setting.tuner->pressure() : current_pressure());
+    auto arguments = open_stream<Element>(input());
+    return make_interleave_stream(std::move(open), std::move(arguments), std::move(setting));
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<InterleaveNode>(operation(), inputs[0], fn_, options_);
@@ -63,7 +69,6 @@ NodePtr make_interleave_node(std::string operation, NodePtr input, DatasetFuncti
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune, "[dataset.",
                    operation, "] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  if (options.parallel_calls == kAutotune) options.parallel_calls = usable_cores();
   return std::make_shared<InterleaveNode>(std::move(operation), input, std::move(fn), options);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -12,7 +13,7 @@
 #include "cohort/data/internal/element_bytes.h"
 #include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/ring.h"
-#include "cohort/runtime/task_thread.h"
+#include "cohort/data/internal/worker_set.h"
 
 namespace cohort::internal {
 namespace {
@@ -44,16 +45,20 @@ class InterleaveStream final : public ElementStream {
                    InterleaveSetting setting)
       : open_dataset_(std::move(open)),
         input_(std::move(input)),
-        setting_(setting),
+        cycle_length_(setting.cycle_length),
+        block_length_(setting.block_length),
+        ordered_(setting.ordered),
+        fixed_(setting.threads),
+        tuner_(std::move(setting.tuner)),
         pass_(Pass::current()),
         stage_(current_stage()),
-        turns_(static_cast<std::size_t>(setting.cycle_length)),
-        ahead_(static_cast<std::size_t>(std::max(kMostAhead, setting.block_length))) {}
+        turns_(static_cast<std::size_t>(cycle_length_)),
+        ahead_(static_cast<std::size_t>(std::max(kMostAhead, block_length_))),
+        workers_(
+            "interleave", [this](const std::stop_token& stop) { work(stop); },
+            tuner_ ? tuner_->pressure() : current_pressure()) {}
 
-  ~InterleaveStream() override {
-    for (auto& thread : threads_) thread->request_stop();
-    threads_.clear();
-  }
+  ~InterleaveStream() override { workers_.resize(0); }
 
   bool next(Element& out) override;
   void start() override;
@@ -62,8 +67,11 @@ class InterleaveStream final : public ElementStream {
 
  private:
   // On the thread that reads.
+  /// 1: the reader reads; more: so many other threads.
+  void use(int threads);
+  bool is_quiet();
   bool next_here(Element& out);
-  bool next_of_threads(Element& out);
+  bool next_of_threads(Element& out, std::chrono::nanoseconds& waited);
   /// What is to be done at the current place before there is an element; true if there is one.
   enum class Step { kElement, kAgain, kWait, kEnd };
   Step step(SourcePtr& finished);
@@ -71,7 +79,7 @@ class InterleaveStream final : public ElementStream {
   void take_future();
   void free_turn(SourcePtr& turn);
   void advance();
-  void wait_for_something(std::unique_lock<std::mutex>& lock);
+  std::chrono::nanoseconds wait_for_something(std::unique_lock<std::mutex>& lock);
   /// Without an order: goes to the next turn at which there is something to do.
   bool move_on();
   bool has_something(std::size_t turn) const;
@@ -98,7 +106,11 @@ class InterleaveStream final : public ElementStream {
 
   const OpenDataset open_dataset_;
   const std::unique_ptr<ElementStream> input_;  ///< Of whoever opens.
-  const InterleaveSetting setting_;
+  const int cycle_length_;
+  const int64_t block_length_;
+  const bool ordered_;
+  const int fixed_;                          ///< Threads without a tuner.
+  const std::unique_ptr<StageTuner> tuner_;  ///< Null: their number is fixed.
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;  ///< Owned by pass_; null without a report.
 
@@ -115,30 +127,59 @@ class InterleaveStream final : public ElementStream {
   bool input_ended_ = false;
   std::size_t ahead_;
   bool ahead_known_ = false;
-  int busy_ = 0;  ///< Threads with a job.
+  std::size_t spare_ = 0;  ///< Datasets that are opened before their turn is free.
+  int busy_ = 0;           ///< Threads with a job.
   bool opening_ = false;
   bool paused_ = false;
   int threads_waiting_ = 0;
   std::atomic<bool> reader_waits_{false};
 
-  std::vector<std::unique_ptr<TaskThread>> threads_;  ///< Last: joined before the rest goes.
+  // The reader's.
+  int threads_ = 1;
+  bool quiet_ = false;
+
+  WorkerSet workers_;  ///< Last: joined before the rest goes.
 };
 
 bool InterleaveStream::next(Element& out) {
   start();
-  return threads_.empty() ? next_here(out) : next_of_threads(out);
+  std::chrono::nanoseconds waited{0};
+  bool more = false;
+  if (is_quiet()) {
+    StageTuner::CallTimer timer(tuner_.get());
+    more = next_here(out);
+  } else {
+    more = next_of_threads(out, waited);
+  }
+  if (more && tuner_ != nullptr) use(tuner_->reader_got_one(waited));
+  return more;
 }
 
 void InterleaveStream::start() {
-  if (setting_.threads < 2) return;
-  while (static_cast<int>(threads_.size()) < setting_.threads) {
-    threads_.push_back(
-        std::make_unique<TaskThread>("interleave", [this](const std::stop_token& stop) {
-          PassScope scope(pass_.get(), stage_);
-          work(stop);
-        }));
-    if (stage_ != nullptr) stage_->note_threads(threads_.size());
+  if (tuner_ == nullptr) use(fixed_);
+}
+
+void InterleaveStream::use(int threads) {
+  if (threads == threads_) return;
+  threads_ = threads;
+  quiet_ = false;
+  {
+    std::lock_guard lock(mutex_);
+    spare_ = static_cast<std::size_t>(std::min(threads, cycle_length_));
   }
+  workers_.resize(threads > 1 ? static_cast<std::size_t>(threads) : 0);
+}
+
+/// True when all is the reader's: no threads, also none that end what they do.
+bool InterleaveStream::is_quiet() {
+  if (quiet_ || !workers_.empty()) return quiet_;
+  std::unique_lock lock(mutex_);
+  reader_waits_ = true;
+  ready_.wait(lock, pass_->stop(), [&] { return busy_ == 0; });
+  reader_waits_ = false;
+  if (busy_ > 0) pass_->check();
+  quiet_ = true;
+  return true;
 }
 
 void InterleaveStream::advance() {
@@ -173,7 +214,7 @@ bool InterleaveStream::next_here(Element& out) {
         free_turn(turn);
         continue;
       }
-      if (++taken_ == setting_.block_length) advance();
+      if (++taken_ == block_length_) advance();
       return true;
     }
     if (futures_.empty() && !input_ended_) {
@@ -192,6 +233,7 @@ bool InterleaveStream::next_here(Element& out) {
 
 SourcePtr InterleaveStream::open_source() {
   auto source = std::make_unique<Source>();
+  PressureScope pressure(tuner_ ? tuner_->pressure() : current_pressure());
   try {
     if (!input_->next(source->argument)) return nullptr;
     source->index = index_++;
@@ -205,7 +247,7 @@ SourcePtr InterleaveStream::open_source() {
 
 // --- The reader beside threads -------------------------------------------------------------------
 
-bool InterleaveStream::next_of_threads(Element& out) {
+bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& waited) {
   std::unique_lock lock(mutex_);
   while (true) {
     SourcePtr finished;
@@ -216,7 +258,7 @@ bool InterleaveStream::next_of_threads(Element& out) {
       case Step::kAgain:
         break;
       case Step::kWait:
-        wait_for_something(lock);
+        waited += wait_for_something(lock);
         break;
       case Step::kEnd:
         return false;
@@ -247,7 +289,7 @@ InterleaveStream::Step InterleaveStream::step(SourcePtr& finished) {
     advance();
     return Step::kAgain;
   }
-  return !setting_.ordered && move_on() ? Step::kAgain : Step::kWait;
+  return !ordered_ && move_on() ? Step::kAgain : Step::kWait;
 }
 
 bool InterleaveStream::has_something(std::size_t turn) const {
@@ -270,7 +312,7 @@ bool InterleaveStream::move_on() {
 
 bool InterleaveStream::reader_has_something() const {
   if (has_something(current_)) return true;
-  if (setting_.ordered) return false;
+  if (ordered_) return false;
   for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
     if (turns_[turn] == nullptr && futures_.empty()) continue;
     if (has_something(turn)) return true;
@@ -278,12 +320,14 @@ bool InterleaveStream::reader_has_something() const {
   return false;
 }
 
-void InterleaveStream::wait_for_something(std::unique_lock<std::mutex>& lock) {
+std::chrono::nanoseconds InterleaveStream::wait_for_something(std::unique_lock<std::mutex>& lock) {
   WorkTimer timer(stage_, WorkTimer::kWait);
+  const auto begin = std::chrono::steady_clock::now();
   reader_waits_ = true;
   ready_.wait(lock, pass_->stop(), [&] { return reader_has_something(); });
   reader_waits_ = false;
   if (!reader_has_something()) pass_->check();
+  return std::chrono::steady_clock::now() - begin;
 }
 
 void InterleaveStream::take_item(Element& out, std::unique_lock<std::mutex>& lock) {
@@ -292,7 +336,7 @@ void InterleaveStream::take_item(Element& out, std::unique_lock<std::mutex>& loc
   Item item = source.items.pop_front();
   // Half of what may be ahead is gone: worth waking a thread for.
   const bool wake = threads_waiting_ > 0 && wants_items(source);
-  if (!item.error && ++taken_ == setting_.block_length) advance();
+  if (!item.error && ++taken_ == block_length_) advance();
   lock.unlock();
   if (wake) work_.notify_one();
   if (item.error) std::rethrow_exception(item.error);
@@ -319,7 +363,7 @@ void InterleaveStream::work(const std::stop_token& stop) {
       read_ahead(*job.source, stop, lock);
     }
     --busy_;
-    if (reader_waits_ && (paused_ ? busy_ == 0 : reader_has_something())) ready_.notify_one();
+    if (reader_waits_ && (busy_ == 0 || reader_has_something())) ready_.notify_one();
     if (threads_waiting_ > 0 && find_job().found()) work_.notify_one();
   }
 }
@@ -343,8 +387,7 @@ InterleaveStream::Job InterleaveStream::find_job() const {
   for (std::size_t i = 0; i < futures_.size(); ++i) {
     if (wants_items(*futures_[i])) return {.source = futures_[i].get()};
   }
-  const std::size_t spare = std::min(threads_.size(), turns_.size());
-  return {.open = can_open && futures_.size() < free + spare};
+  return {.open = can_open && futures_.size() < free + spare_};
 }
 
 void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
@@ -353,6 +396,7 @@ void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
   SourcePtr source;
   {
     WorkTimer timer(stage_, WorkTimer::kOwn);
+    StageTuner::CallTimer call_timer(tuner_.get());
     source = open_source();
   }
   lock.lock();
@@ -375,6 +419,7 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
   do {
     Item item;
     try {
+      StageTuner::CallTimer timer(tuner_.get());
       more = source.stream->next(item.element);
       if (more) item.element = item.element.materialize();
     } catch (...) {
@@ -391,7 +436,7 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
 void InterleaveStream::publish(Source& source, std::vector<Item> items) {
   if (!ahead_known_ && !items.empty() && !items[0].error) {
     ahead_known_ = true;
-    const int64_t bytes = element_bytes(items[0].element) * setting_.cycle_length;
+    const int64_t bytes = element_bytes(items[0].element) * cycle_length_;
     const auto most = static_cast<int64_t>(ahead_);
     ahead_ = static_cast<std::size_t>(
         std::clamp(kBytesAhead / std::max<int64_t>(1, bytes), kLeastAhead, most));
@@ -492,7 +537,7 @@ SourcePtr InterleaveStream::restore_source(StateReader& in) {
 std::unique_ptr<ElementStream> make_interleave_stream(OpenDataset open,
                                                       std::unique_ptr<ElementStream> input,
                                                       InterleaveSetting setting) {
-  return std::make_unique<InterleaveStream>(std::move(open), std::move(input), setting);
+  return std::make_unique<InterleaveStream>(std::move(open), std::move(input), std::move(setting));
 }
 
 }  // namespace cohort::internal

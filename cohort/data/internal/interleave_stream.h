@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cohort/data/internal/dataset_node.h"
+#include "cohort/data/internal/stage_tuner.h"
 
 namespace cohort::internal {
 
@@ -17,8 +18,9 @@ using OpenDataset = std::function<NodePtr(const Element& argument, int64_t index
 struct InterleaveSetting {
   int cycle_length = 4;
   int64_t block_length = 1;
-  int threads = 1;      ///< 1: the thread that reads; more: so many background threads.
-  bool ordered = true;  ///< False: who has nothing ready misses its turn.
+  int threads = 1;  ///< 1: the thread that reads; more: so many background threads.
+  std::unique_ptr<StageTuner> tuner = {};  ///< Instead of threads.
+  bool ordered = true;                     ///< False: who has nothing ready misses its turn.
 };
 
 /// Threads open as many datasets in advance as there are threads, and read up to 16 elements (or a

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/map_stream.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 
 #include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/ring.h"
-#include "cohort/runtime/task_thread.h"
+#include "cohort/data/internal/worker_set.h"
 
 namespace cohort::internal {
 namespace {
@@ -25,42 +26,26 @@ class MapStream final : public ElementStream {
       : call_(std::move(call)),
         input_(std::move(input)),
         ordered_(setting.ordered),
+        fixed_(setting.threads),
+        tuner_(std::move(setting.tuner)),
         pass_(Pass::current()),
         stage_(current_stage()),
-        thread_count_(setting.threads > 1 ? setting.threads : 0),
-        capacity_(2 * static_cast<std::size_t>(setting.threads)) {}
+        workers_(
+            "map", [this](const std::stop_token& stop) { work(stop); },
+            tuner_ ? tuner_->pressure() : current_pressure()) {}
 
-  ~MapStream() override {
-    for (auto& thread : threads_) thread->request_stop();
-    threads_.clear();
-  }
+  ~MapStream() override { workers_.resize(0); }
 
   bool next(Element& out) override {
     start();
-    if (threads_.empty() && slots_.empty()) return call_here(out);
-    std::unique_lock lock(mutex_);
-    if (stage_ != nullptr) stage_->note_buffer(ready_count_, capacity_);
-    if (!threads_.empty()) wait_for_result(lock);
-    if (slots_.empty()) return false;
-    Slot slot = slots_.pop_front();
-    ++first_;
-    --ready_count_;
-    const bool wake = threads_waiting_ > 0;
-    lock.unlock();
-    if (wake) room_.notify_one();
-    if (slot.error) std::rethrow_exception(slot.error);
-    out = std::move(slot.element);
-    return true;
+    std::chrono::nanoseconds waited{0};
+    const bool more = is_quiet() ? call_here(out) : take_result(out, waited);
+    if (more && tuner_ != nullptr) use(tuner_->reader_got_one(waited));
+    return more;
   }
 
   void start() override {
-    while (static_cast<int>(threads_.size()) < thread_count_) {
-      threads_.push_back(std::make_unique<TaskThread>("map", [this](const std::stop_token& stop) {
-        PassScope scope(pass_.get(), stage_);
-        work(stop);
-      }));
-      if (stage_ != nullptr) stage_->note_threads(threads_.size());
-    }
+    if (tuner_ == nullptr) use(fixed_);
   }
 
   void save(StateWriter& out) override {
@@ -92,21 +77,62 @@ class MapStream final : public ElementStream {
   }
 
  private:
+  /// 1: calls on the reader's thread; more: on so many others.
+  void use(int calls) {
+    if (calls == calls_) return;
+    calls_ = calls;
+    quiet_ = false;
+    {
+      std::lock_guard lock(mutex_);
+      capacity_ = 2 * static_cast<std::size_t>(calls);
+    }
+    workers_.resize(calls > 1 ? static_cast<std::size_t>(calls) : 0);
+  }
+
+  /// True when all is the reader's: no threads, and no results of former ones.
+  bool is_quiet() {
+    if (quiet_ || !workers_.empty()) return quiet_;
+    std::lock_guard reading(input_mutex_);  // Threads that leave may be reading.
+    std::lock_guard lock(mutex_);
+    quiet_ = slots_.empty();
+    return quiet_;
+  }
+
   bool call_here(Element& out) {
     Element element;
     if (ended_ || !input_->next(element)) return false;
+    StageTuner::CallTimer timer(tuner_.get());
     out = call_(element, next_index_++);
     return true;
   }
 
-  void wait_for_result(std::unique_lock<std::mutex>& lock) {
+  bool take_result(Element& out, std::chrono::nanoseconds& waited) {
+    std::unique_lock lock(mutex_);
+    if (stage_ != nullptr) stage_->note_buffer(ready_count_, capacity_);
     const auto arrived = [&] { return slots_.empty() ? ended_ : slots_.front().ready; };
-    if (arrived()) return;
+    if (!arrived()) waited = wait_for_result(lock, arrived);
+    if (slots_.empty()) return false;
+    Slot slot = slots_.pop_front();
+    ++first_;
+    --ready_count_;
+    const bool wake = threads_waiting_ > 0;
+    lock.unlock();
+    if (wake) room_.notify_one();
+    if (slot.error) std::rethrow_exception(slot.error);
+    out = std::move(slot.element);
+    return true;
+  }
+
+  template <class Arrived>
+  std::chrono::nanoseconds wait_for_result(std::unique_lock<std::mutex>& lock,
+                                           const Arrived& arrived) {
     WorkTimer timer(stage_, WorkTimer::kWait);
+    const auto begin = std::chrono::steady_clock::now();
     reader_waits_ = true;
     ready_.wait(lock, pass_->stop(), arrived);
     reader_waits_ = false;
     if (!arrived()) pass_->check();
+    return std::chrono::steady_clock::now() - begin;
   }
 
   void work(const std::stop_token& stop) {
@@ -117,6 +143,7 @@ class MapStream final : public ElementStream {
       std::exception_ptr error;
       try {
         WorkTimer timer(stage_, WorkTimer::kOwn);
+        StageTuner::CallTimer call_timer(tuner_.get());
         result = call_(element, booking.index).materialize();
       } catch (...) {
         error = std::current_exception();
@@ -199,10 +226,13 @@ class MapStream final : public ElementStream {
   const MapCall call_;
   const std::unique_ptr<ElementStream> input_;  ///< Guarded by input_mutex_.
   const bool ordered_;
+  const int fixed_;                          ///< Calls at once without a tuner.
+  const std::unique_ptr<StageTuner> tuner_;  ///< Null: their number is fixed.
   const std::shared_ptr<Pass> pass_;
-  Stage* const stage_;      ///< Owned by pass_; null without a report.
-  const int thread_count_;  ///< 0: the thread that reads.
-  const std::size_t capacity_;
+  Stage* const stage_;  ///< Owned by pass_; null without a report.
+  // The reader's.
+  int calls_ = 1;
+  bool quiet_ = false;
 
   std::mutex input_mutex_;  ///< Taken before mutex_.
   std::mutex mutex_;
@@ -212,19 +242,20 @@ class MapStream final : public ElementStream {
   Ring<Slot> slots_;
   int64_t first_ = 0;            ///< Place of the slot in front.
   std::size_t ready_count_ = 0;  ///< Slots that are ready.
+  std::size_t capacity_ = 2;
   bool ended_ = false;
   bool reader_waits_ = false;
   int threads_waiting_ = 0;
   int64_t next_index_ = 0;
 
-  std::vector<std::unique_ptr<TaskThread>> threads_;  ///< Last: joined before the rest goes.
+  WorkerSet workers_;  ///< Last: joined before the rest goes.
 };
 
 }  // namespace
 
 std::unique_ptr<ElementStream> make_map_stream(MapCall call, std::unique_ptr<ElementStream> input,
                                                MapSetting setting) {
-  return std::make_unique<MapStream>(std::move(call), std::move(input), setting);
+  return std::make_unique<MapStream>(std::move(call), std::move(input), std::move(setting));
 }
 
 }  // namespace cohort::internal

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cohort/data/internal/dataset_node.h"
+#include "cohort/data/internal/stage_tuner.h"
 
 namespace cohort::internal {
 
@@ -14,8 +15,9 @@ namespace cohort::internal {
 using MapCall = std::function<Element(const Element&, int64_t index)>;
 
 struct MapSetting {
-  int threads = 1;      ///< 1: the thread that reads; more: so many background threads.
-  bool ordered = true;  ///< False: results arrive as they become ready.
+  int threads = 1;  ///< 1: the thread that reads; more: so many background threads.
+  std::unique_ptr<StageTuner> tuner = {};  ///< Instead of threads.
+  bool ordered = true;                     ///< False: results arrive as they become ready.
 };
 
 /// Calls read ahead by at most twice the number of threads.

@@ -6,6 +6,7 @@
 #include "cohort/base/error.h"
 #include "cohort/data/internal/dataset_node.h"
 #include "cohort/data/internal/nodes.h"
+#include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 Pass*& pass_of_thread() {
   thread_local Pass* pass = nullptr;
   return pass;
+}
+
+std::shared_ptr<const Pressure>& pressure_of_thread() {
+  thread_local std::shared_ptr<const Pressure> pressure;
+  return pressure;
 }
 
 class ObservedStream final : public ElementStream {
@@ -42,7 +48,9 @@ class ObservedStream final : public ElementStream {
 }  // namespace
 
 Pass::Pass(const DataOptions& options)
-    : options_(options), stages_(options.report ? std::make_unique<StageBook>() : nullptr) {}
+    : options_(options),
+      stages_(options.report ? std::make_unique<StageBook>() : nullptr),
+      cores_(usable_cores(), options.threads) {}
 
 std::shared_ptr<Pass> Pass::current() {
   Pass* const pass = pass_of_thread();
@@ -55,8 +63,16 @@ void Pass::check() const {
   }
 }
 
-PassScope::PassScope(Pass* pass, Stage* stage)
-    : before_(std::exchange(pass_of_thread(), pass)), stage_before_(exchange_stage(stage)) {}
+std::shared_ptr<const Pressure> current_pressure() { return pressure_of_thread(); }
+
+PressureScope::PressureScope(std::shared_ptr<const Pressure> pressure)
+    : before_(std::exchange(pressure_of_thread(), std::move(pressure))) {}
+PressureScope::~PressureScope() { pressure_of_thread() = std::move(before_); }
+
+PassScope::PassScope(Pass* pass, Stage* stage, std::shared_ptr<const Pressure> pressure)
+    : before_(std::exchange(pass_of_thread(), pass)),
+      stage_before_(exchange_stage(stage)),
+      pressure_(std::move(pressure)) {}
 PassScope::~PassScope() {
   pass_of_thread() = before_;
   exchange_stage(stage_before_);

@@ -7,6 +7,8 @@
 #include <memory>
 #include <stop_token>
 
+#include "cohort/data/internal/core_budget.h"
+#include "cohort/data/internal/pressure.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/options.h"
 
@@ -32,17 +34,35 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   /// Null without DataOptions::report.
   StageBook* stages() const { return stages_.get(); }
+  CoreBudget& cores() { return cores_; }
 
  private:
   const DataOptions options_;
   const std::unique_ptr<StageBook> stages_;
+  CoreBudget cores_;
   std::stop_source stop_;
+};
+
+/// The step that the calling thread reads for; null: the iterator's reader.
+std::shared_ptr<const Pressure> current_pressure();
+
+/// The calling thread reads for this step until the destructor.
+class [[nodiscard]] PressureScope {
+ public:
+  explicit PressureScope(std::shared_ptr<const Pressure> pressure);
+  ~PressureScope();
+  PressureScope(const PressureScope&) = delete;
+  PressureScope& operator=(const PressureScope&) = delete;
+
+ private:
+  std::shared_ptr<const Pressure> before_;
 };
 
 /// The calling thread works for `pass`, and there for a stage, until the destructor.
 class [[nodiscard]] PassScope {
  public:
-  explicit PassScope(Pass* pass, Stage* stage = nullptr);
+  explicit PassScope(Pass* pass, Stage* stage = nullptr,
+                     std::shared_ptr<const Pressure> pressure = {});
   ~PassScope();
   PassScope(const PassScope&) = delete;
   PassScope& operator=(const PassScope&) = delete;
@@ -50,6 +70,7 @@ class [[nodiscard]] PassScope {
  private:
   Pass* const before_;
   Stage* const stage_before_;
+  const PressureScope pressure_;
 };
 
 }  // namespace cohort::internal

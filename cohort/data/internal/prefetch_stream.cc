@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/prefetch_stream.h"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 
+#include "cohort/data/internal/element_bytes.h"
 #include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/ring.h"
 #include "cohort/runtime/task_thread.h"
@@ -15,17 +18,21 @@ namespace {
 /// A thread reads ahead into a bounded queue. An error takes its place among the elements.
 class PrefetchStream final : public ElementStream {
  public:
-  PrefetchStream(std::unique_ptr<ElementStream> input, std::size_t capacity)
+  PrefetchStream(std::unique_ptr<ElementStream> input, PrefetchSetting setting)
       : input_(std::move(input)),
+        pressure_(setting.pressure),
         pass_(Pass::current()),
         stage_(current_stage()),
-        capacity_(capacity) {}
+        meter_(std::move(setting.pressure)),
+        tuner_(setting.tuner),
+        capacity_(tuner_ ? tuner_->capacity() : setting.capacity) {}
 
   bool next(Element& out) override {
     start();
     std::unique_lock lock(mutex_);
     if (stage_ != nullptr) stage_->note_buffer(queue_.size(), capacity_);
-    wait_for_element(lock);
+    if (tuner_) tune();
+    meter_.reader_got_one(wait_for_element(lock));
     if (queue_.empty()) return false;
     Item item = queue_.pop_front();
     const bool wake = thread_waits_;
@@ -39,7 +46,7 @@ class PrefetchStream final : public ElementStream {
   void start() override {
     if (thread_) return;
     thread_ = std::make_unique<TaskThread>("prefetch", [this](const std::stop_token& stop) {
-      PassScope scope(pass_.get(), stage_);
+      PassScope scope(pass_.get(), stage_, pressure_);
       fill(stop);
     });
     if (stage_ != nullptr) stage_->note_threads(1);
@@ -82,14 +89,23 @@ class PrefetchStream final : public ElementStream {
     std::exception_ptr error;
   };
 
-  void wait_for_element(std::unique_lock<std::mutex>& lock) {
+  std::chrono::nanoseconds wait_for_element(std::unique_lock<std::mutex>& lock) {
     const auto arrived = [&] { return ended_ || !queue_.empty(); };
-    if (arrived()) return;
+    if (arrived()) return {};
     WorkTimer timer(stage_, WorkTimer::kWait);
+    const auto begin = std::chrono::steady_clock::now();
     reader_waits_ = true;
     filled_.wait(lock, pass_->stop(), arrived);
     reader_waits_ = false;
     if (!arrived()) pass_->check();
+    return std::chrono::steady_clock::now() - begin;
+  }
+
+  void tune() {
+    tuner_->reader_asks(queue_.size(), element_bytes_);
+    if (tuner_->capacity() == capacity_) return;
+    capacity_ = tuner_->capacity();
+    if (thread_waits_) emptied_.notify_one();
   }
 
   void save_paused(StateWriter& out) {
@@ -114,10 +130,13 @@ class PrefetchStream final : public ElementStream {
       } catch (...) {
         item.error = std::current_exception();
       }
+      const int64_t bytes = tuner_ && more && !item.error ? element_bytes(item.element) : 0;
       std::unique_lock lock(mutex_);
       reading_ = false;
+      element_bytes_ = std::max(element_bytes_, bytes);
       if (more) {
         queue_.push_back(std::move(item));
+        if (tuner_) tuner_->filled(queue_.size());
       } else {
         ended_ = true;
       }
@@ -141,15 +160,19 @@ class PrefetchStream final : public ElementStream {
   }
 
   const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
+  const std::shared_ptr<const Pressure> pressure_;
   const std::shared_ptr<Pass> pass_;
-  Stage* const stage_;  ///< Owned by pass_; null without a report.
-  const std::size_t capacity_;
+  Stage* const stage_;   ///< Owned by pass_; null without a report.
+  PressureMeter meter_;  ///< The reader's.
 
   std::mutex mutex_;
   std::condition_variable_any filled_;
   std::condition_variable_any emptied_;
   // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
   Ring<Item> queue_;
+  std::optional<BufferTuner> tuner_;  ///< Null: the capacity is fixed.
+  std::size_t capacity_;
+  int64_t element_bytes_ = 0;  ///< The largest so far; measured for the tuner.
   bool ended_ = false;
   bool reading_ = false;
   bool reader_waits_ = false;
@@ -162,8 +185,8 @@ class PrefetchStream final : public ElementStream {
 }  // namespace
 
 std::unique_ptr<ElementStream> make_prefetch_stream(std::unique_ptr<ElementStream> input,
-                                                    std::size_t capacity) {
-  return std::make_unique<PrefetchStream>(std::move(input), capacity);
+                                                    PrefetchSetting setting) {
+  return std::make_unique<PrefetchStream>(std::move(input), std::move(setting));
 }
 
 }  // namespace cohort::internal

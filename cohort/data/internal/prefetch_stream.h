@@ -4,13 +4,23 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "cohort/data/internal/buffer_tuner.h"
 #include "cohort/data/internal/dataset_node.h"
+#include "cohort/data/internal/pressure.h"
 
 namespace cohort::internal {
 
-/// Reads ahead by `capacity` elements. Order: errors take their place among the elements.
+struct PrefetchSetting {
+  std::size_t capacity = 2;
+  std::optional<BufferTuner> tuner = {};  ///< Instead of the capacity.
+  /// How much the reader waits: told to the steps below.
+  std::shared_ptr<Pressure> pressure;
+};
+
+/// Reads ahead. Order: errors take their place among the elements.
 std::unique_ptr<ElementStream> make_prefetch_stream(std::unique_ptr<ElementStream> input,
-                                                    std::size_t capacity);
+                                                    PrefetchSetting setting);
 
 }  // namespace cohort::internal

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kAutotune against every fixed setting, on three unlike pipelines: a map that computes, reads that
+// wait (map and interleave), and a light map with a prefetch, where threads only hurt.
+//
+// Every setting has an iterator that lives through the whole run; in every round each is read for a
+// while, in turn. One line a pipeline: elements a second of the best fixed setting and of
+// kAutotune (medians over the rounds), and the median over rounds of kAutotune's share of that
+// best setting.
+//
+//   autotune_bench [rounds] [milliseconds a turn]
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/data/dataset.h"
+#include "statistics.h"
+
+namespace {
+
+using namespace cohort;  // NOLINT: a program
+using Clock = std::chrono::steady_clock;
+using data::kAutotune;
+
+constexpr int64_t kEndless = int64_t{1} << 40;
+
+struct Contender {
+  std::string setting;
+  Iterator iterator;
+  std::vector<double> rates = {};
+};
+
+struct Pipeline {
+  std::string name;
+  std::vector<Contender> fixed;
+  Contender tuned;
+};
+
+/// About 200 us of arithmetic.
+int64_t compute(int64_t x) {
+  double sum = static_cast<double>(x);
+  for (int i = 0; i < 40000; ++i) sum = std::sqrt(sum + i);
+  return static_cast<int64_t>(sum);
+}
+/// A read from far away.
+int64_t fetch(int64_t x) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return x;
+}
+int64_t light(int64_t x) { return x + 1; }
+
+Iterator of(const Dataset& dataset) { return dataset.make_iterator(); }
+
+template <class Make>
+Pipeline with_calls(std::string name, const std::vector<int>& fixed, const Make& make) {
+  Pipeline out{std::move(name), {}, {"autotune", of(make(kAutotune))}};
+  for (const int calls : fixed) out.fixed.push_back({std::to_string(calls), of(make(calls))});
+  return out;
+}
+
+Pipeline computing() {
+  return with_calls("map that computes", {1, 2, 3, 4, 8}, [](int calls) {
+    return Dataset::range(kEndless).map(compute, {.parallel_calls = calls}).prefetch(2);
+  });
+}
+
+Pipeline fetching() {
+  return with_calls("map that waits", {1, 2, 4, 8, 16, 32, 64}, [](int calls) {
+    return Dataset::range(kEndless).map(fetch, {.parallel_calls = calls}).prefetch(2);
+  });
+}
+
+Pipeline interleaving() {
+  return with_calls("interleave that waits", {1, 2, 4, 8, 16, 32}, [](int calls) {
+    auto open = [](int64_t) { return Dataset::range(200).map(fetch); };
+    return Dataset::range(kEndless).interleave(open, {.cycle_length = 16, .parallel_calls = calls});
+  });
+}
+
+Pipeline light_work() {
+  const auto make = [](int calls, int64_t buffer) {
+    return Dataset::range(kEndless).map(light, {.parallel_calls = calls}).prefetch(buffer);
+  };
+  Pipeline out{"light map, prefetch", {}, {"autotune", of(make(kAutotune, kAutotune))}};
+  for (const int calls : {1, 2, 4}) {
+    for (const int64_t buffer : {1, 2, 16, 128}) {
+      out.fixed.push_back({std::to_string(calls) + " calls, buffer " + std::to_string(buffer),
+                           of(make(calls, buffer))});
+    }
+  }
+  return out;
+}
+
+double rate(Iterator& iterator, Clock::duration time) {
+  const auto begin = Clock::now();
+  auto now = begin;
+  int64_t count = 0;
+  while (now - begin < time) {
+    for (int i = 0; i < 8; ++i) iterator.next();
+    count += 8;
+    now = Clock::now();
+  }
+  return static_cast<double>(count) / std::chrono::duration<double>(now - begin).count();
+}
+
+void measure(Pipeline pipeline, int rounds, Clock::duration turn) {
+  rate(pipeline.tuned.iterator, 20 * turn);  // It is given time to tune.
+  for (Contender& contender : pipeline.fixed) rate(contender.iterator, turn);
+  for (int round = 0; round < rounds; ++round) {
+    pipeline.tuned.rates.push_back(rate(pipeline.tuned.iterator, turn));
+    for (Contender& contender : pipeline.fixed) {
+      contender.rates.push_back(rate(contender.iterator, turn));
+    }
+  }
+  const Contender& best = *std::max_element(
+      pipeline.fixed.begin(), pipeline.fixed.end(), [](const Contender& a, const Contender& b) {
+        return bench::median(a.rates) < bench::median(b.rates);
+      });
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < best.rates.size(); ++i) {
+    ratios.push_back(pipeline.tuned.rates[i] / best.rates[i]);
+  }
+  std::printf("%-24s best fixed %9.0f /s (%s), autotune %9.0f /s, ratio %.2f\n",
+              pipeline.name.c_str(), bench::median(best.rates), best.setting.c_str(),
+              bench::median(pipeline.tuned.rates), bench::median(ratios));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 9;
+  const auto turn = std::chrono::milliseconds(argc > 2 ? std::max(1, std::atoi(argv[2])) : 100);
+  for (const auto& make : {computing, fetching, interleaving, light_work}) {
+    measure(make(), rounds, turn);
+  }
+  return 0;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/worker_set.h"
+
+#include <utility>
+
+namespace cohort::internal {
+
+WorkerSet::WorkerSet(std::string name, std::function<void(const std::stop_token&)> task,
+                     std::shared_ptr<const Pressure> pressure)
+    : name_(std::move(name)),
+      task_(std::move(task)),
+      pass_(Pass::current()),
+      stage_(current_stage()),
+      pressure_(std::move(pressure)) {}
+
+WorkerSet::~WorkerSet() {
+  // All are asked before one is waited for.
+  resize(0);
+}
+
+void WorkerSet::resize(std::size_t count) {
+  std::erase_if(leaving_, [](const auto& worker) { return worker->done.load(); });
+  for (; workers_.size() > count; workers_.pop_back()) {
+    workers_.back()->thread->request_stop();
+    leaving_.push_back(std::move(workers_.back()));
+  }
+  while (workers_.size() < count) {
+    workers_.push_back(std::make_unique<Worker>());
+    Worker& worker = *workers_.back();
+    worker.thread = std::make_unique<TaskThread>(name_, [this, &worker](const auto& stop) {
+      PassScope scope(pass_.get(), stage_, pressure_);
+      task_(stop);
+      worker.done = true;
+    });
+  }
+  if (stage_ != nullptr) stage_->note_threads(workers_.size());
+}
+
+}  // namespace cohort::internal
