@@ -9,6 +9,7 @@
 #include "cohort/data/catalog.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example_parser.h"
+#include "cohort/data/image.h"
 #include "cohort/runtime/memory.h"
 #include "data_files.h"
 #include "data_limits.h"
@@ -62,8 +63,13 @@ class DatasetSource final : public BatchSource {
   Iterator iterator_;
 };
 
-std::unique_ptr<BatchSource> source(const Dataset& batches) {
-  return std::make_unique<DatasetSource>(batches, true);
+/// "cohort", and "cohort_bare" without a thread that reads ahead: on one core each handing over
+/// costs two switches.
+BatchSources sources(const Dataset& batches) {
+  BatchSources ways;
+  ways["cohort"] = std::make_unique<DatasetSource>(batches, true);
+  ways["cohort_bare"] = std::make_unique<DatasetSource>(batches, false);
+  return ways;
 }
 
 Element rows_of(const std::string& folder) {
@@ -78,24 +84,23 @@ Element rows_of(const std::string& folder) {
 }
 
 BatchSources rows(std::int64_t batch, const std::string& folder, const std::string& images) {
-  BatchSources ways;
   const Dataset train = fashion_mnist({.directory = images, .flatten = true}).train;
-  ways["cohort"] = source(train.shuffle(kShuffleRows).batch(batch));
+  BatchSources ways = sources(train.shuffle(kShuffleRows).batch(batch));
   // The same for rows of one's own, with a function of one's own.
   const auto scale = [](const Tensor& x, const Tensor& y) {
     return std::tuple(x.to(kFloat32).div_(255), y);
   };
-  ways["cohort_map"] = source(
-      Dataset::from_tensor_slices(rows_of(folder)).shuffle(kShuffleRows).batch(batch).map(scale));
+  ways["cohort_map"] = std::make_unique<DatasetSource>(
+      Dataset::from_tensor_slices(rows_of(folder)).shuffle(kShuffleRows).batch(batch).map(scale),
+      true);
   ways["gather"] = make_gather_limit(folder, batch);
   return ways;
 }
 
 BatchSources examples(const FeatureSpecs& features, std::int64_t batch, const std::string& folder) {
   const std::string file = folder + "/examples.tfrecord";
-  BatchSources ways;
-  ways["cohort"] =
-      source(Dataset::tf_records({file}).batch(batch).apply(parse_example_dataset(features)));
+  BatchSources ways =
+      sources(Dataset::tf_records({file}).batch(batch).apply(parse_example_dataset(features)));
   ways["crc32c"] = make_crc_limit(file, batch);
   return ways;
 }
@@ -110,11 +115,18 @@ FeatureSpecs float_features() {
 
 BatchSources csv(std::int64_t batch, const std::string& folder) {
   const std::string file = folder + "/table.csv";
-  BatchSources ways;
-  ways["cohort"] =
-      source(Dataset::csv({file}, {.columns = std::vector<CsvColumn>(kColumns)}).batch(batch));
+  BatchSources ways =
+      sources(Dataset::csv({file}, {.columns = std::vector<CsvColumn>(kColumns)}).batch(batch));
   ways["from_chars"] = make_from_chars_limit(file, batch);
   return ways;
+}
+
+BatchSources images_of(std::int64_t batch, const std::string& folder) {
+  constexpr std::int64_t kSide = 224;
+  const auto read = [](const std::string& file) {
+    return decode_and_resize(data::read_file(file), kSide, kSide);
+  };
+  return sources(Dataset::list_files(folder + "/*.jpg", {.shuffle = false}).map(read).batch(batch));
 }
 
 BatchSources interleave(const std::string& name, std::int64_t batch, const std::string& folder) {
@@ -123,10 +135,8 @@ BatchSources interleave(const std::string& name, std::int64_t batch, const std::
     return lines ? Dataset::text_lines({file}) : Dataset::tf_records({file});
   };
   const Dataset files = Dataset::from_tensor_slices(many_files(name, folder));
-  BatchSources ways;
-  ways["cohort"] =
-      source(files.interleave(open, {.cycle_length = kCycle, .block_length = kBlock}).batch(batch));
-  return ways;
+  return sources(
+      files.interleave(open, {.cycle_length = kCycle, .block_length = kBlock}).batch(batch));
 }
 
 std::string answer(BatchSources& ways, const std::string& line) {
@@ -158,6 +168,7 @@ std::string answer(BatchSources& ways, const std::string& line) {
   words >> count;
   COHORT_CHECK_ARG(command == "run" && words && count > 0,
                    "[data_bench] expected open, check or run, got ", line);
+  way->second->read(kReadAhead);
   const auto start = std::chrono::steady_clock::now();
   way->second->read(count);
   out << std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
@@ -176,6 +187,7 @@ BatchSources open_case(const std::string& name, std::int64_t batch, const std::s
   }
   if (name == "examples_floats") return examples(float_features(), batch, folder);
   if (name == "csv") return csv(batch, folder);
+  if (name == "images") return images_of(batch, folder);
   COHORT_CHECK_ARG(name == "interleave_records" || name == "interleave_lines",
                    "[data_bench] unknown case ", name);
   return interleave(name, batch, folder);

@@ -31,10 +31,13 @@ using BatchSources = std::map<std::string, std::unique_ptr<BatchSource>>;
 BatchSources open_case(const std::string& name, std::int64_t batch, const std::string& folder,
                        const std::string& images);
 
+inline constexpr std::int64_t kReadAhead = 16;
+
 /// Answers data_bench on standard input and output:
 ///   open <case> <batch> <folder> <images>   -> ok <names of ways>
 ///   check <way>                             -> ok <rows> <sum>, of one pass
-///   run <way> <batches>                     -> ok <nanoseconds>
+///   run <way> <batches>                     -> ok <nanoseconds>, after kReadAhead other batches:
+///                                              what was read ahead in the meantime was free
 int serve_data();
 
 }  // namespace cohort::bench

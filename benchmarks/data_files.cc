@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data_files.h"
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <random>
 
 #include "cohort/base/check.h"
 #include "cohort/data/example.h"
+#include "cohort/data/image.h"
 #include "cohort/data/tf_record.h"
 #include "workload.h"
 
@@ -72,6 +74,33 @@ void write_table(const std::string& folder) {
   write_bytes(folder + "/table.csv", text.data(), text.size());
 }
 
+// Photographs are smooth for the most part: waves of three colours, and a little noise.
+void write_images(const std::string& folder) {
+  constexpr int kImages = 256;
+  constexpr std::int64_t kSide = 256;
+  std::mt19937 random(4);
+  std::uniform_real_distribution<float> wave(0.01F, 0.1F);
+  const Tensor image = empty({kSide, kSide, 3}, kUint8);
+  for (int i = 0; i < kImages; ++i) {
+    auto* pixel = image.mutable_data_ptr<std::uint8_t>();
+    const float down = wave(random), right = wave(random);
+    for (std::int64_t y = 0; y < kSide; ++y) {
+      for (std::int64_t x = 0; x < kSide; ++x) {
+        for (int c = 0; c < 3; ++c) {
+          const float angle =
+              down * static_cast<float>(y) + right * static_cast<float>(x * (c + 1));
+          *pixel++ = static_cast<std::uint8_t>(128 + 100 * std::sin(angle) +
+                                               static_cast<float>(random() % 8));
+        }
+      }
+    }
+    const std::string bytes = encode_jpeg(image, {.quality = 90});
+    char name[32];
+    std::snprintf(name, sizeof name, "/image-%03d.jpg", i);
+    write_bytes(folder + name, bytes.data(), bytes.size());
+  }
+}
+
 std::string random_line(std::mt19937& random) {
   std::string line(kRecordBytes, ' ');
   for (char& c : line) c = static_cast<char>('a' + random() % 26);
@@ -116,6 +145,8 @@ void write_data_files(const std::string& name, const std::string& images,
     write_float_examples(folder);
   } else if (name == "csv") {
     write_table(folder);
+  } else if (name == "images") {
+    write_images(folder);
   } else {
     write_many(name, folder);
   }

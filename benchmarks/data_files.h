@@ -18,6 +18,7 @@ inline constexpr int kManyFiles = 64;  ///< Of the cases that interleave.
 ///   examples_image    examples.tfrecord: 20,000 times image (784 bytes) and label (int64)
 ///   examples_floats   examples.tfrecord: 50,000 times f0 to f9, one float each
 ///   csv               table.csv: 50,000 lines of ten numbers
+///   images            image-000.jpg to image-255.jpg: smooth colours, 256 x 256
 ///   interleave_records, interleave_lines   64 files of 1,000 records or lines of about 100 bytes
 void write_data_files(const std::string& name, const std::string& images,
                       const std::string& folder);

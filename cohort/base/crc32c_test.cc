@@ -30,5 +30,17 @@ TEST(Crc32c, TablesAndInstructionAgreeAtEveryLengthAndCut) {
   }
 }
 
+// Long data is taken in parts at once.
+TEST(Crc32c, TablesAndInstructionAgreeOnLongData) {
+  std::string text;
+  for (uint32_t i = 0; i < 3000; ++i) text += static_cast<char>(i * i * 2654435761U >> 13);
+  for (const std::size_t n : {255, 256, 767, 768, 769, 775, 1535, 1536, 1537, 2304, 3000}) {
+    const std::string_view part = std::string_view(text).substr(0, n);
+    EXPECT_EQ(crc32c(part), crc32c_portable(part)) << n;
+    EXPECT_EQ(crc32c(part, 0x12345678U), crc32c_portable(part, 0x12345678U)) << n;
+    EXPECT_EQ(crc32c(part.substr(5), crc32c(part.substr(0, 5))), crc32c(part)) << n;
+  }
+}
+
 }  // namespace
 }  // namespace cohort::internal

@@ -9,7 +9,9 @@
 #include "cohort/data/internal/batching.h"
 #include "cohort/data/internal/combine_node.h"
 #include "cohort/data/internal/deferred_element.h"
+#include "cohort/data/internal/file_nodes.h"
 #include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/pass.h"
 
 namespace cohort::internal {
 namespace {
@@ -53,7 +55,13 @@ class BatchNode final : public CombineNode {
 
   std::unique_ptr<ElementStream> make_stream() const override {
     auto source = input().row_source();
-    if (source == nullptr) return CombineNode::make_stream();
+    if (source == nullptr) {
+      const auto* files = dynamic_cast<const FilesNode*>(&input());
+      // A report is to show the files apart from their batches.
+      return files == nullptr || Pass::current()->stages() != nullptr
+                 ? CombineNode::make_stream()
+                 : files->make_batch_stream(size_, drop_remainder_);
+    }
     return std::make_unique<RowBatchStream>(std::move(source), input().make_row_stream(), size_,
                                             drop_remainder_);
   }

@@ -2,77 +2,36 @@
 //
 // CSV files: records of fields, and fields as columns of a type.
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/csv_columns.h"
 #include "cohort/data/internal/file_nodes.h"
 
 namespace cohort::internal {
 namespace {
 
-TensorSpec spec_of(CsvType type) {
-  switch (type) {
-    case CsvType::kString:
-      return TensorSpec::strings();
-    case CsvType::kFloat32:
-      return {{}, kFloat32};
-    case CsvType::kFloat64:
-      return {{}, kFloat64};
-    case CsvType::kInt32:
-      return {{}, kInt32};
-    default:
-      return {{}, kInt64};
-  }
-}
-
-template <class T>
-bool parse_number(std::string_view text, Element& out) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  // from_chars knows no plus sign.
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return false;
-  Tensor number = empty({}, dtype_of<T>);
-  *number.mutable_data_ptr<T>() = value;
-  out = std::move(number);
-  return true;
-}
-
-/// False if the text is not of the type.
-bool parse_field(CsvType type, const std::string& text, Element& out) {
-  switch (type) {
-    case CsvType::kString:
-      out = Element(text);
-      return true;
-    case CsvType::kFloat32:
-      return parse_number<float>(text, out);
-    case CsvType::kFloat64:
-      return parse_number<double>(text, out);
-    case CsvType::kInt32:
-      return parse_number<int32_t>(text, out);
-    default:
-      return parse_number<int64_t>(text, out);
-  }
-}
-
 class CsvReader final : public RecordReader {
  public:
   CsvReader(FileReader file, std::shared_ptr<const CsvOptions> options)
-      : RecordReader(std::move(file)), options_(std::move(options)) {}
+      : RecordReader(std::move(file)), options_(std::move(options)), row_(options_) {}
 
   bool next(Element& out) override {
+    if (!next(row_)) return false;
+    out = row_.take_row();
+    return true;
+  }
+  bool next(RecordBatch& batch) override {
+    auto& rows = static_cast<CsvBatch&>(batch);
     whole_ = false;
     if (!begun_) begin();
     const int64_t start = file().offset();
     if (!read_record(start)) return false;
     whole_ = true;
     check_count(start);
-    std::vector<Element> parts(options_->columns.size());
-    for (std::size_t c = 0; c < parts.size(); ++c) read_column(start, c, parts[c]);
-    out = assemble(std::move(parts));
+    rows.begin_row();
+    for (std::size_t c = 0; c < places_.size(); ++c) read_column(start, c, rows.column(c));
+    rows.end_row();
     return true;
   }
   bool can_go_on() const override { return whole_; }
@@ -132,30 +91,21 @@ class CsvReader final : public RecordReader {
     return most;
   }
 
-  void read_column(int64_t start, std::size_t c, Element& out) {
+  void read_column(int64_t start, std::size_t c, CsvColumnValues& out) {
     const CsvColumn& column = options_->columns[c];
-    const std::string* text = &fields_[places_[c]];
-    if (text->empty() || *text == options_->na_value) {
+    std::string_view text = fields_[places_[c]];
+    if (text.empty() || text == options_->na_value) {
       if (column.default_value) {
-        text = &*column.default_value;
-      } else if (column.type != CsvType::kString || !text->empty()) {
+        text = *column.default_value;
+      } else if (column.type != CsvType::kString || !text.empty()) {
         file().fail(start, str_cat("expected a value in field ", places_[c],
                                    ", because its column has no default, got none"));
       }
     }
-    if (!parse_field(column.type, *text, out)) {
-      file().fail(start, str_cat("expected ", spec_of(column.type).to_string(), " in field ",
-                                 places_[c], ", got \"", text->substr(0, 80), "\""));
+    if (!out.add(text)) {
+      file().fail(start, str_cat("expected ", spec_of_csv(column.type).to_string(), " in field ",
+                                 places_[c], ", got \"", text.substr(0, 80), "\""));
     }
-  }
-
-  Element assemble(std::vector<Element> parts) const {
-    if (options_->columns.front().name.empty()) return Element::tuple(std::move(parts));
-    std::vector<std::pair<std::string, Element>> named;
-    for (std::size_t c = 0; c < parts.size(); ++c) {
-      named.emplace_back(options_->columns[c].name, std::move(parts[c]));
-    }
-    return Element::named(std::move(named));
   }
 
   bool next_char(char& out) {
@@ -172,7 +122,51 @@ class CsvReader final : public RecordReader {
 
   /// The fields of the next record that is not an empty line; false at the end.
   bool read_record(int64_t start) {
-    fields_.assign(1, "");
+    while (true) {
+      const std::string_view line = peek_line();
+      const bool plain =
+          line.ends_with('\n') && !(options_->quotes && line.find('"') != std::string_view::npos);
+      if (!plain) return read_any_record(start);
+      file().consume(line.size());  // It stays where it is until more is asked for.
+      const std::string_view text = line.substr(0, line.size() - (line.ends_with("\r\n") ? 2 : 1));
+      if (text.empty()) continue;
+      split(text);
+      return true;
+    }
+  }
+
+  /// The next line with its end; without, if it is the last or longer than the buffer.
+  std::string_view peek_line() {
+    std::string_view ahead = file().peek();
+    std::size_t searched = 0;
+    while (true) {
+      const std::size_t end = ahead.find('\n', searched);
+      if (end != std::string_view::npos) return ahead.substr(0, end + 1);
+      searched = ahead.size();
+      ahead = file().peek_at_least(searched + 1);
+      if (ahead.size() == searched) return ahead;
+    }
+  }
+
+  void split(std::string_view text) {
+    fields_.clear();
+    while (true) {
+      const std::size_t end = text.find(options_->delimiter);
+      fields_.push_back(text.substr(0, end));
+      if (end == std::string_view::npos) return;
+      text.remove_prefix(end + 1);
+    }
+  }
+
+  /// Character by character: fields with quotes, and lines that do not fit in the buffer.
+  bool read_any_record(int64_t start) {
+    parts_.assign(1, "");
+    const bool any = read_parts(start);
+    fields_.assign(parts_.begin(), parts_.end());
+    return any;
+  }
+
+  bool read_parts(int64_t start) {
     char c = 0;
     bool any = false;
     while (next_char(c)) {
@@ -180,13 +174,13 @@ class CsvReader final : public RecordReader {
       if (c == '\n') {
         if (any) return true;
       } else if (c == options_->delimiter) {
-        fields_.emplace_back();
+        parts_.emplace_back();
         any = true;
-      } else if (c == '"' && options_->quotes && fields_.back().empty()) {
+      } else if (c == '"' && options_->quotes && parts_.back().empty()) {
         read_quoted(start);
         any = true;
       } else {
-        fields_.back() += c;
+        parts_.back() += c;
         any = true;
       }
     }
@@ -200,7 +194,7 @@ class CsvReader final : public RecordReader {
       if (!next_char(c)) file().fail(start, "expected the end of a quoted field, got the file's");
       if (c == '"' && !peeks('"')) break;
       if (c == '"') next_char(c);
-      fields_.back() += c;
+      parts_.back() += c;
     }
     const std::string_view ahead = file().peek();
     if (!ahead.empty() && ahead[0] != options_->delimiter && ahead[0] != '\n' && ahead[0] != '\r') {
@@ -216,9 +210,11 @@ class CsvReader final : public RecordReader {
   }
 
   const std::shared_ptr<const CsvOptions> options_;
-  std::vector<std::string> fields_;
-  std::vector<std::size_t> places_;  ///< Of the columns among the fields.
-  std::size_t width_ = 0;            ///< Fields of a record; 0: it may have more than are wanted.
+  CsvBatch row_;                          ///< For records that are elements.
+  std::vector<std::string_view> fields_;  ///< Of the record that was read last.
+  std::vector<std::string> parts_;        ///< Where they are if they are not in the file's buffer.
+  std::vector<std::size_t> places_;       ///< Of the columns among the fields.
+  std::size_t width_ = 0;  ///< Fields of a record; 0: it may have more than are wanted.
   bool begun_ = false;
   bool whole_ = false;  ///< The last record was read to its end.
 };
@@ -227,7 +223,7 @@ ElementSpec csv_spec(const CsvOptions& options) {
   std::vector<ElementSpec> parts;
   std::vector<std::pair<std::string, ElementSpec>> named;
   for (const CsvColumn& column : options.columns) {
-    parts.emplace_back(spec_of(column.type));
+    parts.emplace_back(spec_of_csv(column.type));
     if (!column.name.empty()) named.emplace_back(column.name, parts.back());
   }
   COHORT_CHECK_ARG(named.empty() || named.size() == parts.size(),
@@ -251,11 +247,9 @@ void check_options(const CsvOptions& options) {
                      bracketed(places));
   }
   for (const CsvColumn& column : options.columns) {
-    Element value;
-    COHORT_CHECK_ARG(
-        !column.default_value || parse_field(column.type, *column.default_value, value),
-        "[dataset.csv] expected a default of ", spec_of(column.type).to_string(), ", got \"",
-        *column.default_value, "\"");
+    COHORT_CHECK_ARG(!column.default_value || is_csv_field(column.type, *column.default_value),
+                     "[dataset.csv] expected a default of ", spec_of_csv(column.type).to_string(),
+                     ", got \"", *column.default_value, "\"");
   }
 }
 
@@ -268,7 +262,8 @@ NodePtr make_csv_node(std::vector<std::string> files, const CsvOptions& options)
     return std::make_unique<CsvReader>(FileReader("[dataset.csv]", path, shared->file), shared);
   };
   return read_in_parallel(
-      std::make_shared<FilesNode>("csv", csv_spec(options), std::move(files), std::move(open)),
+      std::make_shared<FilesNode>("csv", csv_spec(options), std::move(files), std::move(open),
+                                  [shared] { return std::make_unique<CsvBatch>(shared); }),
       options.file);
 }
 

@@ -8,16 +8,21 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/batching.h"
 #include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/padding.h"
 
 namespace cohort::internal {
 namespace {
 
-class FilesStream final : public ElementStream {
+/// The records of files that are read one after the other.
+class FileSequence {
  public:
-  explicit FilesStream(std::shared_ptr<const FilesNode> node) : node_(std::move(node)) {}
+  explicit FileSequence(std::shared_ptr<const FilesNode> node) : node_(std::move(node)) {}
 
-  bool next(Element& out) override {
+  /// Into an element or a batch; false at the end.
+  template <class Out>
+  bool next(Out& out) {
     while (file_ < node_->files().size()) {
       try {
         if (reader_ == nullptr) reader_ = node_->open()(node_->files()[file_]);
@@ -31,12 +36,12 @@ class FilesStream final : public ElementStream {
     }
     return false;
   }
-  void save(StateWriter& out) override {
+  void save(StateWriter& out) const {
     out.put_int(static_cast<int64_t>(file_));
     out.put_int(reader_ != nullptr ? 1 : 0);
     if (reader_ != nullptr) reader_->save(out);
   }
-  void restore(StateReader& in) override {
+  void restore(StateReader& in) {
     file_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(node_->files().size())));
     if (!in.get_flag()) return;
     if (file_ == node_->files().size()) StateReader::fail();
@@ -55,16 +60,68 @@ class FilesStream final : public ElementStream {
   std::unique_ptr<RecordReader> reader_;  ///< Null before a file's first record.
 };
 
+class FilesStream final : public ElementStream {
+ public:
+  explicit FilesStream(std::shared_ptr<const FilesNode> node) : files_(std::move(node)) {}
+
+  bool next(Element& out) override { return files_.next(out); }
+  void save(StateWriter& out) override { files_.save(out); }
+  void restore(StateReader& in) override { files_.restore(in); }
+
+ private:
+  FileSequence files_;
+};
+
+class FilesBatchStream final : public ElementStream {
+ public:
+  FilesBatchStream(std::shared_ptr<const FilesNode> node, std::unique_ptr<RecordBatch> batch,
+                   int64_t size, bool drop_remainder)
+      : files_(std::move(node)),
+        batch_(std::move(batch)),
+        size_(size),
+        drop_remainder_(drop_remainder) {}
+
+  bool next(Element& out) override {
+    // What is collected stays when a reader throws: the caller may go on after an error.
+    while (batch_->rows() < size_ && files_.next(*batch_)) {
+    }
+    if (batch_->rows() == 0 || (drop_remainder_ && batch_->rows() < size_)) return false;
+    out = batch_->take();
+    return true;
+  }
+  void save(StateWriter& out) override {
+    std::vector<Element> rows;
+    if (const int64_t count = batch_->rows(); count > 0) {
+      const Element part = batch_->take();
+      for (int64_t i = 0; i < count; ++i) rows.push_back(unstack_element(part, i));
+    }
+    for (const Element& row : rows) batch_->put_back(row);
+    put_elements(out, rows);
+    files_.save(out);
+  }
+  void restore(StateReader& in) override {
+    for (const Element& row : get_elements(in)) batch_->put_back(row);
+    files_.restore(in);
+  }
+
+ private:
+  FileSequence files_;
+  const std::unique_ptr<RecordBatch> batch_;
+  const int64_t size_;
+  const bool drop_remainder_;
+};
+
 }  // namespace
 
 FilesNode::FilesNode(std::string operation, ElementSpec spec, std::vector<std::string> files,
-                     OpenRecords open)
+                     OpenRecords open, MakeRecordBatch make_batch)
     : DatasetNode(std::move(operation), std::move(spec), {}),
       files_(std::move(files)),
-      open_(std::move(open)) {}
+      open_(std::move(open)),
+      make_batch_(std::move(make_batch)) {}
 
 std::shared_ptr<const FilesNode> FilesNode::with_files(std::vector<std::string> files) const {
-  return std::make_shared<FilesNode>(operation(), spec(), std::move(files), open_);
+  return std::make_shared<FilesNode>(operation(), spec(), std::move(files), open_, make_batch_);
 }
 
 int64_t FilesNode::cardinality() const { return files_.empty() ? 0 : kUnknownCardinality; }
@@ -72,6 +129,13 @@ int64_t FilesNode::cardinality() const { return files_.empty() ? 0 : kUnknownCar
 std::unique_ptr<ElementStream> FilesNode::make_stream() const {
   return std::make_unique<FilesStream>(
       std::static_pointer_cast<const FilesNode>(shared_from_this()));
+}
+
+std::unique_ptr<ElementStream> FilesNode::make_batch_stream(int64_t size,
+                                                            bool drop_remainder) const {
+  return std::make_unique<FilesBatchStream>(
+      std::static_pointer_cast<const FilesNode>(shared_from_this()), make_batch_(), size,
+      drop_remainder);
 }
 
 std::string FilesNode::signature() const {

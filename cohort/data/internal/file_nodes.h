@@ -13,12 +13,26 @@
 
 namespace cohort::internal {
 
+/// Records of files as rows of a batch, without an element for each.
+class RecordBatch {
+ public:
+  virtual ~RecordBatch() = default;
+  virtual int64_t rows() const = 0;
+  /// What batch() makes of these records. There are none afterwards.
+  virtual Element take() = 0;
+  /// Adds a row of what take gave.
+  virtual void put_back(const Element& row) = 0;
+};
+using MakeRecordBatch = std::function<std::unique_ptr<RecordBatch>()>;
+
 /// The elements of one file.
 class RecordReader {
  public:
   explicit RecordReader(FileReader file) : file_(std::move(file)) {}
   virtual ~RecordReader() = default;
   virtual bool next(Element& out) = 0;
+  /// The same as a row of `batch`, which is of the reader's kind. An error adds none.
+  virtual bool next(RecordBatch& batch) = 0;
   /// After an error: whether the next record can be found.
   virtual bool can_go_on() const { return false; }
   virtual void save(StateWriter& out) { out.put_int(file_.offset()); }
@@ -38,18 +52,21 @@ using OpenRecords = std::function<std::unique_ptr<RecordReader>(const std::strin
 class FilesNode final : public DatasetNode {
  public:
   FilesNode(std::string operation, ElementSpec spec, std::vector<std::string> files,
-            OpenRecords open);
+            OpenRecords open, MakeRecordBatch make_batch);
   const std::vector<std::string>& files() const { return files_; }
   std::shared_ptr<const FilesNode> with_files(std::vector<std::string> files) const;
   const OpenRecords& open() const { return open_; }
 
   int64_t cardinality() const override;
   std::unique_ptr<ElementStream> make_stream() const override;
+  /// What batch() over this node gives, with the same state.
+  std::unique_ptr<ElementStream> make_batch_stream(int64_t size, bool drop_remainder) const;
   std::string signature() const override;
 
  private:
   const std::vector<std::string> files_;
   const OpenRecords open_;
+  const MakeRecordBatch make_batch_;
 };
 
 /// The same files, several at once in turns if the options say so.

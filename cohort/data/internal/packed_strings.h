@@ -35,6 +35,11 @@ class PackedStrings {
   std::size_t begin_of_open() const { return ends_.empty() ? 0 : ends_.back(); }
   void end() { ends_.push_back(bytes_.size()); }
   void cut() { bytes_.resize(begin_of_open()); }
+  /// Leaves the first `count` strings, if there are more.
+  void cut_to(std::size_t count) {
+    if (count < ends_.size()) ends_.resize(count);
+    cut();
+  }
 
  private:
   std::string bytes_;

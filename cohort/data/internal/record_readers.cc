@@ -1,78 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Text lines, TFRecords and records of a fixed length.
-#include <array>
 #include <cstring>
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
 #include "cohort/data/internal/file_nodes.h"
+#include "cohort/data/internal/packed_strings.h"
 #include "cohort/data/internal/tf_record_format.h"
 
 namespace cohort::internal {
 namespace {
 
-class LineReader final : public RecordReader {
+class StringBatch final : public RecordBatch {
+ public:
+  int64_t rows() const override { return static_cast<int64_t>(strings_.size()); }
+  Element take() override {
+    PackedStrings full = std::exchange(strings_, {});
+    strings_.reserve(full.size(), full.bytes());  // The next batch will be like this one.
+    const int64_t count = static_cast<int64_t>(full.size());
+    return Element::packed(std::move(full), {count});
+  }
+  void put_back(const Element& row) override { strings_.add(row.string()); }
+  PackedStrings& strings() { return strings_; }
+
+ private:
+  PackedStrings strings_;
+};
+
+/// Records that are strings.
+class StringReader : public RecordReader {
  public:
   using RecordReader::RecordReader;
 
-  bool next(Element& out) override {
-    std::string line;
+  bool next(Element& out) final {
+    std::string record;
+    if (!append(record)) return false;
+    out = Element(std::move(record));
+    return true;
+  }
+  bool next(RecordBatch& batch) final {
+    PackedStrings& strings = static_cast<StringBatch&>(batch).strings();
+    strings.cut();  // What an error left.
+    if (!append(strings.open())) return false;
+    strings.end();
+    return true;
+  }
+
+ protected:
+  /// Appends the next record; false at the end.
+  virtual bool append(std::string& out) = 0;
+};
+
+class LineReader final : public StringReader {
+ public:
+  using StringReader::StringReader;
+
+ protected:
+  bool append(std::string& out) override {
+    const std::size_t begin = out.size();
     bool any = false;
     while (true) {
       const std::string_view part = file().peek();
       if (part.empty()) break;
       any = true;
       const std::size_t end = part.find('\n');
-      line += part.substr(0, end);
+      out += part.substr(0, end);
       file().consume(end == std::string_view::npos ? part.size() : end + 1);
       if (end != std::string_view::npos) break;
     }
-    if (!any) return false;
-    if (line.ends_with('\r')) line.pop_back();
-    out = Element(std::move(line));
-    return true;
+    if (out.size() > begin && out.back() == '\r') out.pop_back();
+    return any;
   }
 };
 
-class TfRecordReader final : public RecordReader {
+class TfRecordReader final : public StringReader {
  public:
-  using RecordReader::RecordReader;
+  using StringReader::StringReader;
 
-  bool next(Element& out) override {
+  /// The length was right, only the data is not: the next record is where it should be.
+  bool can_go_on() const override { return whole_; }
+
+ protected:
+  bool append(std::string& out) override {
     whole_ = false;
     const int64_t start = file().offset();
-    std::array<char, kTfRecordHeader> header{};
-    const std::size_t got = file().read(header.data(), header.size());
-    if (got == 0) return false;
-    if (got < header.size()) truncated(start, "its header", header.size(), got);
-    const std::string_view length_bytes(header.data(), sizeof(uint64_t));
+    const std::string_view header =
+        file().peek_at_least(kTfRecordHeader).substr(0, kTfRecordHeader);
+    if (header.empty()) return false;
+    if (header.size() < kTfRecordHeader) {
+      truncated(start, "its header", kTfRecordHeader, header.size());
+    }
     const auto length = load_little_endian<uint64_t>(header.data());
-    if (masked_crc32c(length_bytes) !=
+    if (masked_crc32c(header.substr(0, sizeof(uint64_t))) !=
         load_little_endian<uint32_t>(header.data() + sizeof(uint64_t))) {
       file().fail(start,
                   "corrupted record: the checksum of its length is wrong (is this a TFRecord file, "
                   "and is it compressed?)");
     }
-    std::string data;
-    read_data(start, length, data);
-    out = Element(std::move(data));
+    file().consume(kTfRecordHeader);
+    append_data(start, length, out);
     return true;
   }
-  /// The length was right, only the data is not: the next record is where it should be.
-  bool can_go_on() const override { return whole_; }
 
  private:
-  void read_data(int64_t start, uint64_t length, std::string& data) {
-    const uint64_t got = file().append(data, length);
+  void append_data(int64_t start, uint64_t length, std::string& out) {
+    const std::size_t begin = out.size();
+    const uint64_t got = file().append(out, length);
     if (got < length) truncated(start, "data", length, got);
-    std::array<char, kTfRecordFooter> footer{};
-    const std::size_t footer_got = file().read(footer.data(), footer.size());
-    if (footer_got < footer.size()) {
-      truncated(start, "the checksum of its data", footer.size(), footer_got);
+    const std::string_view footer =
+        file().peek_at_least(kTfRecordFooter).substr(0, kTfRecordFooter);
+    if (footer.size() < kTfRecordFooter) {
+      truncated(start, "the checksum of its data", kTfRecordFooter, footer.size());
     }
+    const auto stored = load_little_endian<uint32_t>(footer.data());
+    file().consume(kTfRecordFooter);
     whole_ = true;
-    if (masked_crc32c(data) != load_little_endian<uint32_t>(footer.data())) {
+    if (masked_crc32c(std::string_view(out).substr(begin)) != stored) {
       file().fail(start, "corrupted record: the checksum of its data is wrong");
     }
   }
@@ -85,15 +129,25 @@ class TfRecordReader final : public RecordReader {
   bool whole_ = false;  ///< The last record was read to its end.
 };
 
-class FixedLengthReader final : public RecordReader {
+class FixedLengthReader final : public StringReader {
  public:
   FixedLengthReader(FileReader file, int64_t record_bytes, const FixedLengthOptions& options)
-      : RecordReader(std::move(file)),
+      : StringReader(std::move(file)),
         record_(static_cast<std::size_t>(record_bytes)),
         footer_(static_cast<std::size_t>(options.footer_bytes)),
         header_left_(options.header_bytes) {}
 
-  bool next(Element& out) override {
+  void save(StateWriter& out) override {
+    out.put_int(header_left_);
+    out.put_int(file().offset() - static_cast<int64_t>(ahead_.size()));
+  }
+  void restore(StateReader& in) override {
+    header_left_ = in.get_int();
+    RecordReader::restore(in);
+  }
+
+ protected:
+  bool append(std::string& out) override {
     skip_header();
     const int64_t start = file().offset() - static_cast<int64_t>(ahead_.size());
     // The last bytes of a file are its footer, and only its end says which these are.
@@ -106,17 +160,9 @@ class FixedLengthReader final : public RecordReader {
       file().fail(start, str_cat("truncated record: expected ", record_, " bytes, got ", got,
                                  footer_ == 0 ? "" : " before the footer"));
     }
-    out = Element(ahead_.substr(0, record_));
+    out.append(ahead_, 0, record_);
     ahead_.erase(0, record_);
     return true;
-  }
-  void save(StateWriter& out) override {
-    out.put_int(header_left_);
-    out.put_int(file().offset() - static_cast<int64_t>(ahead_.size()));
-  }
-  void restore(StateReader& in) override {
-    header_left_ = in.get_int();
-    RecordReader::restore(in);
   }
 
  private:
@@ -144,9 +190,10 @@ NodePtr make_files_node(const std::string& operation, std::vector<std::string> f
     return std::make_unique<Reader>(FileReader("[dataset." + operation + "]", path, options),
                                     args...);
   };
-  return read_in_parallel(std::make_shared<FilesNode>(operation, TensorSpec::strings(),
-                                                      std::move(files), std::move(open)),
-                          options);
+  return read_in_parallel(
+      std::make_shared<FilesNode>(operation, TensorSpec::strings(), std::move(files),
+                                  std::move(open), [] { return std::make_unique<StringBatch>(); }),
+      options);
 }
 
 }  // namespace
