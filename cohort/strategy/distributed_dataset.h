@@ -51,8 +51,8 @@ struct DistributedInput {
 /// Position in a distributed input.
 /// Errors: next throws what the pipeline throws, in its place among the steps, and can be called
 ///         again; FailedPrecondition inside a replica.
-/// Threads: one caller at a time, cross-replica. Background threads end with the iterator.
-/// TF: tf.distribute.DistributedIterator.
+/// Threads: one caller at a time, cross-replica, but for cancel. Background threads end with the
+/// iterator. TF: tf.distribute.DistributedIterator.
 class DistributedIterator {
  public:
   /// The next step's batches; nullopt at the end, and ever after. With several workers that is when
@@ -66,11 +66,17 @@ class DistributedIterator {
   const ElementSpec& element_spec() const { return input_->element_spec; }
 
   /// The position of this worker, as Iterator::save says, to go on with the same steps after a
-  /// restart. A strategy with another number of replicas can go on there, too; where workers read
-  /// batches of their own, only as many workers with as many replicas.
+  /// restart; bytes, which fit in a file of tensors as one of kUint8. A strategy with another
+  /// number of replicas can go on there, too; where workers read batches of their own, only as many
+  /// workers with as many replicas.
   std::string save();
   /// Errors: as Iterator::restore; the position is then what it was.
   void restore(std::string_view state);
+
+  /// As Iterator::cancel. Threads: thread-safe.
+  void cancel() { steps_.cancel(); }
+  /// As Iterator::report.
+  PipelineReport report() const { return steps_.report(); }
 
  private:
   friend class DistributedDataset;

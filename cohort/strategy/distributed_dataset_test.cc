@@ -328,6 +328,16 @@ TEST(DistributedIterator, IsAsFarAheadAsTheBufferSays) {
   EXPECT_EQ(made, kSteps + 1);
 }
 
+TEST(DistributedIterator, CancelsAndReportsAsAnyIterator) {
+  const auto same = [](const Tensor& x) { return x; };
+  const auto ds = Dataset::range(12).batch(4).map(same).with_options({.report = true});
+  auto it = two().distribute_dataset(ds).make_iterator();
+  it.next();
+  EXPECT_FALSE(it.report().nodes.empty());
+  it.cancel();
+  EXPECT_THROW(it.next(), Cancelled);
+}
+
 TEST(DistributedIterator, APositionIsOneOfAnyNumberOfReplicas) {
   const auto make = [](int replicas) {
     std::vector<Device> devices;

@@ -309,7 +309,7 @@ bool gains_from_prefetch(const DatasetNode& node) {
   if (op == "prefetch") return false;
   if (op == "batch") return node.inputs()[0]->row_source() == nullptr;
   const bool keeps = op == "with_options" || op == "take" || op == "skip" || op == "repeat" ||
-                     op == "shard" || op == "shuffle";
+                     op == "shard" || op == "shuffle" || op == "rebatch";
   return !keeps || gains_from_prefetch(*node.inputs()[0]);
 }
 
