@@ -117,7 +117,7 @@ TEST(ParallelismTuner, ComesDownWhenTheReaderIsBusy) {
   EXPECT_EQ(run(tuner, model, 2).back(), 64);  // It may only make a pause.
   EXPECT_EQ(run(tuner, model, 2).back(), 2);
   model.reader = 100 * kMilli;
-  EXPECT_EQ(run(tuner, model, 3).back(), 1);
+  EXPECT_EQ(run(tuner, model, 6).back(), 1);
   EXPECT_EQ(most_of(run(tuner, model, 100)), 1);
 }
 

@@ -36,19 +36,23 @@ int ParallelismTuner::decide(const TuneWindow& window, double cores, int most) {
   const auto outputs = static_cast<double>(window.outputs);
   const Score score{window.waited / outputs, window.seconds / outputs};
   most = limit(cores, most);
+  // A window without waiting may only be a pause of the reader: it takes several to count.
+  const bool calm = window.waited < kCalm * window.seconds;
+  const double needed = window.busy / window.seconds;
+  needed_ = calm_ == 0 ? needed : std::max(needed_, needed);
+  calm_ = calm ? calm_ + 1 : 0;
+  if (calm && calm_ < kPause) return setting_ = std::min(setting_, most);
   if (trial_) setting_ = judge(score);
   if (setting_ > most) {
     setting_ = most;
-  } else if (window.waited < kCalm * window.seconds) {
-    // One such window may only be a pause of the reader.
-    if (++calm_ >= kPause) setting_ = lower(window);
-    return setting_;
+  } else if (calm) {
+    calm_ = 0;
+    setting_ = lower();
   } else if (patience_ > 0) {
     --patience_;
   } else {
     setting_ = raise(window, score, most);
   }
-  calm_ = 0;
   return setting_;
 }
 
@@ -80,11 +84,10 @@ int ParallelismTuner::raise(const TuneWindow& window, const Score& score, int li
   return std::min(limit, share_ < kMostlyWaits ? 2 * setting_ : setting_ + 1);
 }
 
-int ParallelismTuner::lower(const TuneWindow& window) {
+int ParallelismTuner::lower() {
   patience_ = 0;
-  const double needed = window.busy / window.seconds;
-  if (needed < kIdle) return 1;
-  const int enough = std::max(2, static_cast<int>(std::ceil(kSpare * needed)));
+  if (needed_ < kIdle) return 1;
+  const int enough = std::max(2, static_cast<int>(std::ceil(kSpare * needed_)));
   return std::min(setting_, enough);
 }
 

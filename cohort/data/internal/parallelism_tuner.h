@@ -42,7 +42,7 @@ class ParallelismTuner {
   int limit(double cores, int most) const;
   int judge(const Score& score);
   int raise(const TuneWindow& window, const Score& score, int limit);
-  int lower(const TuneWindow& window);
+  int lower();
 
   int setting_ = 1;
   double share_ = 1;  ///< Of a core, that a call takes while it runs.
@@ -50,6 +50,7 @@ class ParallelismTuner {
   int before_ = 1;  ///< The trial.
   Score score_before_;
   int calm_ = 0;          ///< Windows in a row in which the reader did not wait.
+  double needed_ = 0;     ///< Calls that ran at once, the most in these windows.
   int64_t patience_ = 0;  ///< Windows until the next trial.
   int64_t penalty_ = 4;   ///< Windows that the next failed trial costs.
 };
