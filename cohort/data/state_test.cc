@@ -178,6 +178,23 @@ TEST(IteratorState, RefusesWhatItDidNotSave) {
   EXPECT_EQ(rest_of(it), rest_of(fresh));  // Refusals left the position alone.
 }
 
+TEST(IteratorState, ElementsWithoutEndAreRefused) {
+  internal::StateWriter one;
+  one.put_element(Element({Element()}));
+  std::string level = std::move(one).take();
+  level.pop_back();  // A tuple of one part, which is still to come.
+  std::string bytes;
+  for (int i = 0; i < 1'000'000; ++i) bytes += level;
+  EXPECT_THROW(internal::StateReader(bytes).get_element(), InvalidArgument);
+  EXPECT_THROW(internal::StateReader(bytes).get_spec(), InvalidArgument);
+  Element deep = scalar(1);
+  for (int i = 0; i < 100; ++i) deep = Element({deep});
+  internal::StateWriter out;
+  out.put_element(deep);
+  const std::string saved = std::move(out).take();
+  EXPECT_EQ(internal::StateReader(saved).get_element().spec(), deep.spec());
+}
+
 TEST(IteratorState, TensorsThatCannotBeAreRefused) {
   const auto refuses = [](int64_t dtype, const Shape& shape) {
     internal::StateWriter out;

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // IDX, NPY and NPZ.
-#include <unistd.h>
 #include <zlib.h>
-
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "cohort/data/idx.h"
 #include "cohort/data/npy.h"
@@ -56,14 +51,9 @@ void fuzz_npy(std::string_view bytes) {
 }
 
 std::string npy(const Tensor& values) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("cohort_fuzz_" + std::to_string(::getpid())))
-          .string();
+  const std::string path = temporary_file();
   data::write_npy(path, values);
-  std::ifstream in(path, std::ios::binary);
-  std::string out{std::istreambuf_iterator<char>(in), {}};
-  std::filesystem::remove(path);
-  return out;
+  return taken(path);
 }
 
 Strings npy_seeds() {

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,17 @@ const std::string& memory_file(std::string_view bytes) {
     broken("cannot write a file in memory");
   }
   return path;
+}
+
+std::string temporary_file() {
+  return (fs::temp_directory_path() / ("cohort_fuzz_" + std::to_string(::getpid()))).string();
+}
+
+std::string taken(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string out{std::istreambuf_iterator<char>(in), {}};
+  fs::remove(path);
+  return out;
 }
 
 void broken(const std::string& what) {

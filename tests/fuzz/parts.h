@@ -14,6 +14,10 @@ namespace cohort::fuzz {
 /// A file with these bytes; it lives until the next call.
 const std::string& memory_file(std::string_view bytes);
 
+/// A file for a writer to make, and its bytes when it is made; it is gone then.
+std::string temporary_file();
+std::string taken(const std::string& path);
+
 /// Ends the run: libFuzzer keeps the input.
 [[noreturn]] void broken(const std::string& what);
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TFRecord, CSV and tf.train.Example.
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "cohort/base/crc32c.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
+#include "cohort/data/internal/element_file.h"
 #include "cohort/data/internal/tf_record_format.h"
 #include "cohort/data/tf_record.h"
 #include "tests/fuzz/parts.h"
@@ -68,17 +64,17 @@ void fuzz_tf_record(std::string_view bytes) {
 }
 
 std::string record_file(const char* end, const Strings& records) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("cohort_fuzz_" + std::to_string(::getpid())))
-          .string() +
-      end;
+  const std::string path = temporary_file() + end;
   TfRecordWriter writer(path);
   for (const std::string& record : records) writer.write(record);
   writer.close();
-  std::ifstream in(path, std::ios::binary);
-  std::string out{std::istreambuf_iterator<char>(in), {}};
-  std::filesystem::remove(path);
-  return out;
+  return taken(path);
+}
+
+void fuzz_element_file(std::string_view bytes) {
+  const std::string& path = memory_file(with_checksums(bytes));
+  survives([&] { internal::read_element_file_header("[fuzz]", path); });
+  read_all(Dataset(internal::make_element_file_node("[fuzz]", path, {})));
 }
 
 Strings tf_record_seeds() {
@@ -86,6 +82,16 @@ Strings tf_record_seeds() {
   const std::string plain = record_file(".tfrecord", records);
   return {'\0' + plain, '\x08' + plain, '\x11' + record_file(".zlib", records),
           '\x02' + record_file(".gz", records)};
+}
+
+Strings element_file_seeds() {
+  const std::string path = temporary_file();
+  const Element element = Element::named(
+      {{"x", arange(3)}, {"s", std::string("text")}, {"n", std::vector<std::string>{"a", ""}}});
+  internal::ElementFileWriter writer(path, {"id", "range.map", element.spec()});
+  for (int i = 0; i < 3; ++i) writer.write(element);
+  writer.close();
+  return {taken(path)};
 }
 
 void fuzz_csv(std::string_view bytes) {
@@ -180,6 +186,7 @@ Strings sequence_example_seeds() {
 std::span<const Target> record_targets() {
   static const Target targets[] = {
       {"tf_record", fuzz_tf_record, tf_record_seeds},
+      {"element_file", fuzz_element_file, element_file_seeds},
       {"csv", fuzz_csv, csv_seeds},
       {"example", fuzz_example, example_seeds},
       {"sequence_example", fuzz_sequence_example, sequence_example_seeds}};

@@ -17,6 +17,24 @@ namespace {
 enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset };
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
+/// Elements hold elements, but not as deep as bytes that nobody saved can say: the stack has an
+/// end.
+class Level {
+ public:
+  Level() {
+    if (t_depth == kMostLevels) StateReader::fail();
+    ++t_depth;
+  }
+  ~Level() { --t_depth; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+ private:
+  static constexpr int kMostLevels = 200;
+  static constinit thread_local int t_depth;
+};
+constinit thread_local int Level::t_depth = 0;
+
 }  // namespace
 
 void StateWriter::put_int(int64_t value) {
@@ -197,12 +215,13 @@ Element StateReader::get_strings() {
 }
 
 Element StateReader::get_dataset() {
-  std::vector<Element> elements(static_cast<std::size_t>(get_count(bytes_left())));
-  for (Element& element : elements) element = get_element();
+  std::vector<Element> elements;
+  for (int64_t left = get_count(bytes_left()); left > 0; --left) elements.push_back(get_element());
   return Dataset(make_elements_node(std::move(elements)));
 }
 
 Element StateReader::get_element() {
+  const Level level;
   const int64_t kind = get_count(kDataset);
   switch (kind) {
     case kNone:
@@ -240,6 +259,7 @@ TensorSpec StateReader::get_leaf_spec(bool is_string) {
 }
 
 ElementSpec StateReader::get_spec() {
+  const Level level;
   const int64_t kind = get_count(kDataset);
   if (kind == kNone) return {};
   if (kind == kTensor || kind == kString) return get_leaf_spec(kind == kString);
