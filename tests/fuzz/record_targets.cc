@@ -60,7 +60,9 @@ void fuzz_tf_record(std::string_view bytes) {
   FileOptions options;
   options.compression = static_cast<Compression>(1 + choice % 3);
   options.buffer_bytes = (choice & 16) != 0 ? 1 : 4096;
-  read_all(Dataset::tf_records({memory_file((choice & 8) != 0 ? repaired : bytes)}, options));
+  const Dataset records =
+      Dataset::tf_records({memory_file((choice & 8) != 0 ? repaired : bytes)}, options);
+  read_all((choice & 32) != 0 ? records.batch(3) : records);
 }
 
 std::string record_file(const char* end, const Strings& records) {
@@ -80,7 +82,7 @@ void fuzz_element_file(std::string_view bytes) {
 Strings tf_record_seeds() {
   const Strings records = {"", "a", "record", std::string(300, 'z')};
   const std::string plain = record_file(".tfrecord", records);
-  return {'\0' + plain, '\x08' + plain, '\x11' + record_file(".zlib", records),
+  return {'\0' + plain, '\x28' + plain, '\x11' + record_file(".zlib", records),
           '\x02' + record_file(".gz", records)};
 }
 
@@ -108,13 +110,14 @@ void fuzz_csv(std::string_view bytes) {
   if ((choice & 8) != 0) options.select_columns = {4, 0, 2, 1, 3};
   if ((choice & 16) != 0) options.na_value = "NA";
   options.file = {.compression = Compression::kNone, .buffer_bytes = (choice & 32) != 0 ? 1 : 4096};
-  read_all(Dataset::csv({memory_file(bytes)}, options));
+  const Dataset records = Dataset::csv({memory_file(bytes)}, options);
+  read_all((choice & 64) != 0 ? records.batch(3) : records);
 }
 
 Strings csv_seeds() {
   using namespace std::string_literals;
   return {"\0a,1.5,2,3,4.5\r\n\"b \"\"c\"\", d\",,-9223372036854775808,,1e308\n"s,
-          "\1s,f,i,j,d\nx,nan,0,2147483647,-inf\n"s, "\x36x;NA;1;NA;2\n;;;;\n\n"s,
+          "\1s,f,i,j,d\nx,nan,0,2147483647,-inf\n"s, "\x76x;NA;1;NA;2\n;;;;\n\n"s,
           "\x08"
           "1,2,3,4,5\n\"multi\nline\",0,0,0,0"s};
 }
