@@ -239,6 +239,18 @@ Dataset Dataset::concatenate(const Dataset& other) const {
 Dataset Dataset::cache(const std::string& file) const {
   return Dataset(internal::make_cache_node(node_, file));
 }
+Dataset Dataset::snapshot(const std::string& path, SnapshotOptions options) const {
+  return Dataset(internal::make_snapshot_node(node_, path, std::move(options)));
+}
+void Dataset::save(const std::string& path, SaveOptions options) const {
+  internal::save_elements(*this, path, options);
+}
+Dataset Dataset::load(const std::string& path, std::function<Dataset(const Dataset&)> reader) {
+  return Dataset(internal::make_load_node(path, reader));
+}
+Dataset Dataset::assert_cardinality(int64_t cardinality) const {
+  return Dataset(internal::make_cardinality_node(node_, cardinality));
+}
 Dataset Dataset::prefetch(int64_t buffer_size) const {
   return Dataset(internal::make_prefetch_node(node_, buffer_size));
 }

@@ -202,6 +202,24 @@ class Dataset {
   /// Errors: next() throws Error kAlreadyExists while another pass fills the file, DataLoss with
   /// file and byte if it is damaged; iterators of another pipeline over the file: InvalidArgument.
   Dataset cache(const std::string& file = "") const;
+  /// Writes the elements of the first complete pass to a folder in `path`, and reads them from
+  /// there afterwards, in other processes too: without running what came before. Another pipeline
+  /// (other steps, sizes, seeds, files, rows in memory) gets another folder; options.version stands
+  /// for what cannot be seen: functions, and how files are parsed.
+  /// Order: that of the first pass, unless the options have functions.
+  /// Errors: next() throws DataLoss with file and byte for damaged files.
+  /// Threads: passes and processes may write at once; the first to be complete wins.
+  /// TF: Dataset.snapshot.
+  Dataset snapshot(const std::string& path, SnapshotOptions options = {}) const;
+  /// Writes a pass to a new folder, which load reads.
+  /// Errors: Error kAlreadyExists if there is something; what the pass throws.
+  void save(const std::string& path, SaveOptions options = {}) const;
+  /// The elements that save wrote; `reader` as SnapshotOptions::reader.
+  /// Errors: Error kNotFound if nothing is there.
+  static Dataset load(const std::string& path, std::function<Dataset(const Dataset&)> reader = {});
+  /// For a pipeline whose number of elements nobody can know: cardinality() says `cardinality`.
+  /// Errors: next() throws FailedPrecondition when it turns out to be wrong.
+  Dataset assert_cardinality(int64_t cardinality) const;
   /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune:
   /// from 2 on as many as bridge the gaps of an uneven pipeline.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,9 @@
 #include "cohort/data/element_spec.h"
 
 namespace cohort::data {
+
+class Dataset;
+class Element;
 
 /// How the workers of a cluster share a dataset. TF: tf.data.experimental.AutoShardPolicy.
 enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
@@ -129,6 +133,24 @@ struct BucketOptions {
   /// Pads unknown dimensions to the bucket's boundary - 1; nothing may reach the last boundary.
   bool pad_to_bucket_boundary = false;
   bool drop_remainder = false;
+};
+
+struct SaveOptions {
+  Compression compression = Compression::kNone;  ///< Or kGzip.
+  int64_t shards = 4;                            ///< Files.
+  /// The file of an element, below `shards`; without: one after the other.
+  std::function<int64_t(const Element&)> shard_function = {};
+};
+
+struct SnapshotOptions {
+  Compression compression = Compression::kNone;  ///< Or kGzip.
+  int64_t shards = 4;                            ///< Files.
+  /// The file of an element, below `shards`; without: one after the other.
+  std::function<int64_t(const Element&)> shard_function = {};
+  /// Gets a dataset of datasets, one for each file, and says in which order they are read.
+  std::function<Dataset(const Dataset&)> reader = {};
+  /// Part of what a snapshot is known by: change it with what functions of the pipeline compute.
+  std::string version = {};
 };
 
 struct InterleaveOptions {

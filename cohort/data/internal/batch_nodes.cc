@@ -273,6 +273,9 @@ class RebatchNode final : public DatasetNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<RebatchNode>(inputs[0], sizes_, drop_remainder_);
   }
+  std::string arguments() const override {
+    return str_cat(bracketed(sizes_), drop_remainder_ ? " whole" : "");
+  }
 
  private:
   static int64_t common_size(const std::vector<int64_t>& sizes) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/strings.h"
 #include "cohort/data/internal/dataset_node.h"
 #include "cohort/data/internal/padding.h"
 
@@ -55,11 +56,12 @@ class CombineStream final : public ElementStream {
 class CombineNode : public DatasetNode {
  public:
   CombineNode(std::string operation, ElementSpec spec, const NodePtr& input, int64_t size,
-              bool drop_remainder, CombineFunction combine)
+              bool drop_remainder, CombineFunction combine, std::string more_arguments = {})
       : DatasetNode(std::move(operation), std::move(spec), {input}),
         size_(size),
         drop_remainder_(drop_remainder),
-        combine_(std::move(combine)) {}
+        combine_(std::move(combine)),
+        more_arguments_(std::move(more_arguments)) {}
 
   int64_t cardinality() const final {
     const int64_t n = input().cardinality();
@@ -73,7 +75,10 @@ class CombineNode : public DatasetNode {
   int64_t batch_rows() const final { return size_; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<CombineNode>(operation(), spec(), inputs[0], size_, drop_remainder_,
-                                         combine_);
+                                         combine_, more_arguments_);
+  }
+  std::string arguments() const final {
+    return str_cat(size_, drop_remainder_ ? " whole" : "", more_arguments_);
   }
 
  protected:
@@ -82,6 +87,7 @@ class CombineNode : public DatasetNode {
 
  private:
   const CombineFunction combine_;
+  const std::string more_arguments_;  ///< What combine_ was told.
 };
 
 }  // namespace cohort::internal

@@ -170,6 +170,7 @@ class EnumerateNode final : public DatasetNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<EnumerateNode>(inputs[0], start_);
   }
+  std::string arguments() const override { return std::to_string(start_); }
 
  private:
   const int64_t start_;

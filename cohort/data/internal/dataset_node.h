@@ -57,6 +57,9 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   std::string path() const;
   /// Every node of the pipeline, as "zip(range.shuffle,range)": which states fit.
   virtual std::string signature() const;
+  /// What tells this node from others of its operation, as text: sizes, seeds, names of files; not
+  /// its functions.
+  virtual std::string arguments() const { return {}; }
   const ElementSpec& spec() const { return spec_; }
   const std::vector<std::shared_ptr<const DatasetNode>>& inputs() const { return inputs_; }
 

@@ -109,6 +109,13 @@ class ElementFileNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<ElementFileStream>(where_, path_, compression_);
   }
+  void put(StateWriter& out) const {
+    out.put_int(1);
+    out.put_text(where_);
+    out.put_text(path_);
+    out.put_spec(spec());
+    out.put_int(static_cast<int64_t>(compression_));
+  }
 
  private:
   const std::string where_;
@@ -164,6 +171,21 @@ NodePtr make_element_file_node(std::string where, std::string path, ElementSpec 
                                Compression compression) {
   return std::make_shared<ElementFileNode>(std::move(where), std::move(path), std::move(spec),
                                            compression);
+}
+
+bool put_element_file(const DatasetNode& node, StateWriter& out) {
+  const auto* file = dynamic_cast<const ElementFileNode*>(&node);
+  if (file != nullptr) file->put(out);
+  return file != nullptr;
+}
+
+NodePtr get_element_file(StateReader& in) {
+  std::string where(in.get_text());
+  std::string path(in.get_text());
+  ElementSpec spec = in.get_spec();
+  const auto compression =
+      static_cast<Compression>(in.get_count(static_cast<int64_t>(Compression::kGzip)));
+  return make_element_file_node(std::move(where), std::move(path), std::move(spec), compression);
 }
 
 void sync_file(const std::string& where, const std::string& path) {

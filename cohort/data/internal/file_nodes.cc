@@ -138,6 +138,8 @@ std::unique_ptr<ElementStream> FilesNode::make_batch_stream(int64_t size,
       drop_remainder);
 }
 
+std::string FilesNode::arguments() const { return bracketed(files_); }
+
 std::string FilesNode::signature() const {
   return str_cat(DatasetNode::signature(), "[", files_.size(), " files]");
 }

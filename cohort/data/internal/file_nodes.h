@@ -62,6 +62,7 @@ class FilesNode final : public DatasetNode {
   /// What batch() over this node gives, with the same state.
   std::unique_ptr<ElementStream> make_batch_stream(int64_t size, bool drop_remainder) const;
   std::string signature() const override;
+  std::string arguments() const override;
 
  private:
   const std::vector<std::string> files_;

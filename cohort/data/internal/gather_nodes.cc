@@ -95,6 +95,10 @@ class BucketNode final : public DatasetNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<BucketNode>(inputs[0], spec(), plan_);
   }
+  std::string arguments() const override {
+    return str_cat(bracketed(plan_.boundaries), " ", bracketed(plan_.batch_sizes), " ",
+                   plan_.bounded, " ", plan_.drop_remainder, " ", bracketed(plan_.padding_values));
+  }
 
  private:
   const BucketPlan plan_;
@@ -111,7 +115,8 @@ NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> s
   Padding padding{where, std::move(shapes), options.padding_values};
   return std::make_shared<CombineNode>(
       "padded_batch", std::move(spec), input, size, options.drop_remainder,
-      [padding](std::span<const Element> parts) { return pad_elements(parts, padding); });
+      [padding](std::span<const Element> parts) { return pad_elements(parts, padding); },
+      " " + bracketed(options.padding_values));
 }
 
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
@@ -137,7 +142,8 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
   }
   BucketPlan plan{std::move(length),          boundaries,
                   options.bucket_batch_sizes, {},
-                  options.drop_remainder,     options.pad_to_bucket_boundary};
+                  options.drop_remainder,     options.pad_to_bucket_boundary,
+                  options.padding_values};
   for (std::size_t b = 0; b <= boundaries.size(); ++b) {
     Padding padding{where, options.padded_shapes, options.padding_values};
     if (options.pad_to_bucket_boundary) {

@@ -41,6 +41,9 @@ class InterleaveNode final : public DatasetNode {
     return std::make_shared<InterleaveNode>(operation(), inputs[0], fn_, options_);
   }
   const DatasetFunction* dataset_function() const override { return &fn_; }
+  std::string arguments() const override {
+    return str_cat(options_.cycle_length, " ", options_.block_length);
+  }
 
  private:
   NodePtr call(const Element& argument, int64_t index) const {

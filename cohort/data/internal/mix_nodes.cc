@@ -177,6 +177,9 @@ class SampleNode final : public DatasetNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<SampleNode>(std::move(inputs), weights_, seed_, stop_on_empty_);
   }
+  std::string arguments() const override {
+    return str_cat(bracketed(weights_), stop_on_empty_ ? " to the first end" : "");
+  }
 
  private:
   const std::vector<double> weights_;

@@ -67,6 +67,11 @@ NodePtr make_enumerate_node(NodePtr input, int64_t start);
 
 // Between the pipeline and its reader.
 NodePtr make_cache_node(NodePtr input, std::string file);
+NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions options);
+void save_elements(const Dataset& dataset, const std::string& path, const SaveOptions& options);
+NodePtr make_load_node(const std::string& path,
+                       const std::function<Dataset(const Dataset&)>& reader);
+NodePtr make_cardinality_node(NodePtr input, int64_t cardinality);
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size);
 NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options);
 inline constexpr const char* kOptionsOperation = "with_options";

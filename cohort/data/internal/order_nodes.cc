@@ -120,6 +120,7 @@ class TakeNode final : public OrderNode<TakeNode> {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<TakeNode>(inputs[0], count_);
   }
+  std::string arguments() const override { return std::to_string(count_); }
 
  private:
   const int64_t count_;
@@ -143,6 +144,7 @@ class SkipNode final : public OrderNode<SkipNode> {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<SkipNode>(inputs[0], count_);
   }
+  std::string arguments() const override { return std::to_string(count_); }
 
  private:
   const int64_t count_;
@@ -165,6 +167,7 @@ class RepeatNode final : public OrderNode<RepeatNode> {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<RepeatNode>(inputs[0], count_);
   }
+  std::string arguments() const override { return std::to_string(count_); }
 
  private:
   const int64_t count_;
@@ -186,6 +189,7 @@ class ShardNode final : public OrderNode<ShardNode> {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<ShardNode>(inputs[0], num_shards_, index_);
   }
+  std::string arguments() const override { return str_cat(index_, " of ", num_shards_); }
 
  private:
   const int64_t num_shards_;

@@ -30,6 +30,7 @@ struct BucketPlan {
   std::vector<CombineFunction> combine;
   bool drop_remainder = false;
   bool bounded = false;  ///< Nothing may be as long as the last boundary.
+  std::vector<double> padding_values;
 };
 
 /// Every leaf stacked, padded at the ends to one shape.

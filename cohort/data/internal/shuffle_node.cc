@@ -127,6 +127,7 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
   ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options)
       : OrderNode("shuffle", input),
         buffer_size_(buffer_size),
+        given_(options.seed),
         options_(with_seed(options)),
         orders_(
             std::make_shared<ShuffleOrders>(*options_.seed, options_.reshuffle_each_iteration)) {}
@@ -146,10 +147,16 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<ShuffleNode>(inputs[0], buffer_size_, options_);
   }
+  /// A seed that nobody gave says nothing: it is another one in every process.
+  std::string arguments() const override {
+    return str_cat(buffer_size_, given_ ? str_cat(" seed ", *given_) : "",
+                   options_.reshuffle_each_iteration ? "" : " once");
+  }
 
  private:
   const int64_t buffer_size_;
-  const ShuffleOptions options_;  ///< With a seed.
+  const std::optional<uint64_t> given_;  ///< Seed.
+  const ShuffleOptions options_;         ///< With a seed.
   const std::shared_ptr<ShuffleOrders> orders_;
 };
 

@@ -2,6 +2,7 @@
 //
 // Where elements come from: memory and generators.
 #include "cohort/base/check.h"
+#include "cohort/data/internal/fingerprint.h"
 #include "cohort/data/internal/nodes.h"
 
 namespace cohort::internal {
@@ -31,6 +32,11 @@ class TensorsNode final : public DatasetNode {
   int64_t cardinality() const override { return 1; }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<OneElementStream>(element_);
+  }
+  std::string arguments() const override {
+    StateWriter bytes;
+    bytes.put_element(element_);
+    return short_hash(std::move(bytes).take());
   }
 
  private:
@@ -65,6 +71,7 @@ class RowsNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     return stream_rows(source_, make_row_stream());
   }
+  std::string arguments() const override { return rows_text(*source_); }
   /// Row numbers of a state must be rows of this source.
   std::string signature() const override {
     return str_cat(DatasetNode::signature(), "[", source_->size(), "]");

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/element_file.h"
 #include "cohort/data/internal/nodes.h"
 
 namespace cohort::internal {
@@ -111,11 +112,13 @@ void StateWriter::put_spec(const ElementSpec& spec) {
 
 void StateWriter::put_dataset(const Element& element) {
   const auto node = element.dataset_node();
+  if (put_element_file(*node, *this)) return;
   if (node->operation() != kWindowOperation) {
     throw Unimplemented(
         str_cat("[iterator.save] expected elements without datasets, or with those of window, got ",
                 node->signature(), " in an element"));
   }
+  put_int(0);
   put_int(node->cardinality());
   const auto stream = node->make_stream();
   for (Element part; stream->next(part);) put_element(part);
@@ -215,6 +218,7 @@ Element StateReader::get_strings() {
 }
 
 Element StateReader::get_dataset() {
+  if (get_flag()) return Dataset(get_element_file(*this));
   std::vector<Element> elements;
   for (int64_t left = get_count(bytes_left()); left > 0; --left) elements.push_back(get_element());
   return Dataset(make_elements_node(std::move(elements)));

@@ -176,6 +176,10 @@ class WindowNode final : public DatasetNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<WindowNode>(inputs[0], plan_);
   }
+  std::string arguments() const override {
+    return str_cat(plan_.size, " ", plan_.shift, " ", plan_.stride,
+                   plan_.drop_remainder ? " whole" : "");
+  }
 
  private:
   const WindowPlan plan_;
