@@ -119,9 +119,9 @@ Dataset Dataset::range(int64_t begin, int64_t end, int64_t step) {
   return Dataset(internal::make_rows_node("range", internal::make_range_rows(begin, end, step)));
 }
 
-Dataset Dataset::from_generator(std::function<std::function<std::optional<Element>()>()> make,
-                                ElementSpec spec) {
-  return Dataset(internal::make_generator_node(std::move(make), std::move(spec)));
+Dataset Dataset::do_generate(std::function<std::function<std::optional<Element>()>()> make,
+                             ElementSpec spec, int64_t cardinality) {
+  return Dataset(internal::make_generator_node(std::move(make), std::move(spec), cardinality));
 }
 
 Dataset Dataset::text_lines(std::vector<std::string> files, FileOptions options) {
@@ -179,6 +179,20 @@ Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const 
   return Dataset(internal::make_filter_node(node_, std::move(predicate)));
 }
 
+Dataset Dataset::do_take_while(std::function<bool(const Element&)> predicate) const {
+  return Dataset(internal::make_take_while_node(node_, std::move(predicate)));
+}
+
+Dataset Dataset::do_group(std::function<int64_t(const Element&)> key,
+                          std::function<Dataset(int64_t, const Dataset&)> reduce,
+                          int64_t window_size) const {
+  auto reduce_node = [reduce = std::move(reduce)](int64_t k, const internal::NodePtr& window) {
+    return reduce(k, Dataset(window)).node();
+  };
+  return Dataset(
+      internal::make_group_node(node_, std::move(key), std::move(reduce_node), window_size));
+}
+
 Dataset Dataset::do_interleave(
     std::string operation,
     std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
@@ -214,6 +228,7 @@ Dataset Dataset::rebatch(std::vector<int64_t> sizes, BatchOptions options) const
 Dataset Dataset::rebatch(int64_t size, BatchOptions options) const {
   return rebatch(std::vector<int64_t>{size}, options);
 }
+Dataset Dataset::unique() const { return Dataset(internal::make_unique_node(node_)); }
 Dataset Dataset::unbatch() const { return Dataset(internal::make_unbatch_node(node_)); }
 Dataset Dataset::window(int64_t size, WindowOptions options) const {
   return Dataset(internal::make_window_node(node_, size, options));

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -96,10 +97,19 @@ class Dataset {
   /// int64 scalars 0, 1, ..., end - 1.
   static Dataset range(int64_t end);
   static Dataset range(int64_t begin, int64_t end, int64_t step = 1);
-  /// Every pass calls make() for a function that returns elements until nullopt.
-  /// Errors: next() throws InvalidArgument for an element that does not match `spec`.
-  static Dataset from_generator(std::function<std::function<std::optional<Element>()>()> make,
-                                ElementSpec spec);
+  /// Elements that a function makes. It returns, what map's functions return becoming an element,
+  ///   a range:                    called for every pass;
+  ///   a function of optional<T>:  called for every pass, and what it returned until nullopt;
+  ///   std::optional<T>:           a copy of the function is called in every pass until nullopt.
+  /// Errors: next() throws InvalidArgument for an element that does not match `spec` (without: what
+  /// the type says).
+  template <class F>
+  static Dataset from_generator(F fn, std::optional<ElementSpec> spec = {});
+  /// The elements of any std::ranges::input_range, converted as map's results are.
+  /// Owns: a copy; views see what they view. Errors: FailedPrecondition for a second pass over a
+  /// range that can be read once.
+  template <std::ranges::input_range R>
+  static Dataset from_range(R range, std::optional<ElementSpec> spec = {});
   /// The lines of the files, without their ends (LF or CR LF).
   /// Errors: next() throws Error kNotFound for a file that is not there, DataLoss for damaged
   /// compressed data; the call after that goes on with the next file.
@@ -141,6 +151,23 @@ class Dataset {
   /// Keeps elements for which the predicate (parameters as in map) is true: a bool or a 0-D tensor.
   template <class F>
   Dataset filter(F predicate) const;
+
+  /// The elements before the first one for which the predicate is false. Errors: as filter's.
+  template <class F>
+  Dataset take_while(F predicate) const;
+  /// Each element the first time it comes. Cost: keeps the bytes of all that came.
+  Dataset unique() const;
+  /// A pass over the elements: fn(state, components...) returns the next state; returns the last.
+  ///   int64_t sum = Dataset::range(5).reduce(int64_t{0}, [](int64_t s, int64_t x) { return s + x;
+  ///   });
+  template <class State, class F>
+  State reduce(State initial, F fn) const;
+  /// Elements of equal key(element) in windows of `window_size`, and the elements of
+  /// reduce(key, window) for each: when it is full, and at the end for the others, by their keys.
+  /// `key` takes what map's function does.
+  template <class K>
+  Dataset group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
+                          int64_t window_size) const;
 
   /// fn takes what map's does and returns a Dataset; their elements come one after the other.
   template <class F>
@@ -271,6 +298,15 @@ class Dataset {
   template <class Result, class F>
   std::function<Result(const Element&)> adapted(const char* operation, F fn) const;
   Dataset do_filter(std::function<bool(const Element&)> predicate) const;
+  Dataset do_take_while(std::function<bool(const Element&)> predicate) const;
+  Dataset do_group(std::function<int64_t(const Element&)> key,
+                   std::function<Dataset(int64_t, const Dataset&)> reduce,
+                   int64_t window_size) const;
+  static Dataset do_generate(std::function<std::function<std::optional<Element>()>()> make,
+                             ElementSpec spec, int64_t cardinality);
+  /// A typed predicate as a function of elements.
+  template <class F>
+  std::function<bool(const Element&)> adapted_predicate(const char* operation, F predicate) const;
 
   std::shared_ptr<const internal::DatasetNode> node_;
 };

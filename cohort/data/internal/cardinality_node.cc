@@ -41,7 +41,7 @@ class CardinalityNode final : public DatasetNode {
       : DatasetNode("assert_cardinality", input->spec(), {input}), cardinality_(cardinality) {}
   int64_t cardinality() const override { return cardinality_; }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<CardinalityStream>(input().make_stream(), shared_from_this());
+    return std::make_unique<CardinalityStream>(open_stream<Element>(input()), shared_from_this());
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

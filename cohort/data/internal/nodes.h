@@ -19,7 +19,7 @@ NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> s
 /// Rows that are files, each an element: workers share them by files.
 inline constexpr const char* kImageFilesOperation = "image_files";
 NodePtr make_generator_node(std::function<std::function<std::optional<Element>()>()> make,
-                            ElementSpec spec);
+                            ElementSpec spec, int64_t cardinality);
 
 // The same elements, in another number or order; these keep the index path open.
 NodePtr make_take_node(NodePtr input, int64_t count);
@@ -49,6 +49,13 @@ using ElementFunction = std::function<Element(const Element&)>;
 using ElementPredicate = std::function<bool(const Element&)>;
 NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options);
 NodePtr make_filter_node(NodePtr input, ElementPredicate predicate);
+NodePtr make_take_while_node(NodePtr input, ElementPredicate predicate);
+NodePtr make_unique_node(NodePtr input);
+using ElementKey = std::function<int64_t(const Element&)>;
+/// `reduce` makes the dataset of a full window and its key.
+NodePtr make_group_node(NodePtr input, ElementKey key,
+                        std::function<NodePtr(int64_t, const NodePtr&)> reduce,
+                        int64_t window_size);
 using ScanFunction = std::function<std::pair<Element, Element>(const Element&, const Element&)>;
 NodePtr make_scan_node(NodePtr input, Element initial_state, ScanFunction fn);
 /// `operation` is flat_map or interleave.

@@ -133,15 +133,18 @@ class GeneratorStream final : public ElementStream {
 
 class GeneratorNode final : public DatasetNode {
  public:
-  GeneratorNode(std::function<Generator()> make, ElementSpec spec)
-      : DatasetNode("from_generator", std::move(spec), {}), make_(std::move(make)) {}
-  int64_t cardinality() const override { return kUnknownCardinality; }
+  GeneratorNode(std::function<Generator()> make, ElementSpec spec, int64_t cardinality)
+      : DatasetNode("from_generator", std::move(spec), {}),
+        make_(std::move(make)),
+        cardinality_(cardinality) {}
+  int64_t cardinality() const override { return cardinality_; }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<GeneratorStream>(shared_from_this(), make_());
   }
 
  private:
   const std::function<Generator()> make_;
+  const int64_t cardinality_;
 };
 
 }  // namespace
@@ -155,9 +158,10 @@ NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> s
   return std::make_shared<RowsNode>(std::move(operation), std::move(source));
 }
 
-NodePtr make_generator_node(std::function<Generator()> make, ElementSpec spec) {
+NodePtr make_generator_node(std::function<Generator()> make, ElementSpec spec,
+                            int64_t cardinality) {
   COHORT_CHECK_ARG(make != nullptr, "[dataset.from_generator] expected a function, got none");
-  return std::make_shared<GeneratorNode>(std::move(make), std::move(spec));
+  return std::make_shared<GeneratorNode>(std::move(make), std::move(spec), cardinality);
 }
 
 }  // namespace cohort::internal

@@ -12,7 +12,7 @@ class StoredStream final : public ElementStream {
       : node_(std::move(node)), store_(store), stored_(store.find()) {
     const DatasetNode& from =
         stored_.dataset != nullptr ? *stored_.dataset : *node_->inputs().front();
-    stream_ = from.make_stream();
+    stream_ = open_stream<Element>(from);
   }
 
   bool next(Element& out) override {
@@ -50,7 +50,7 @@ class StoredStream final : public ElementStream {
     if (id.empty() && stored_.dataset != nullptr) {
       // What is stored by now came from another pass: this one has to go on as it was.
       stored_ = {};
-      stream_ = node_->inputs().front()->make_stream();
+      stream_ = open_stream<Element>(*node_->inputs().front());
       first_ = false;
     }
     COHORT_CHECK_STATE(id == stored_.id, node_->tag(),
