@@ -11,33 +11,20 @@
 #include <vector>
 
 #include "cohort/data/internal/element_bytes.h"
+#include "cohort/data/internal/interleave_source.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/data/internal/ring.h"
 #include "cohort/data/internal/worker_set.h"
 
 namespace cohort::internal {
 namespace {
 
+using Item = InterleaveSource::Item;
+using Source = InterleaveSource;
+using SourcePtr = std::unique_ptr<Source>;
+
 constexpr int64_t kLeastAhead = 2;
 constexpr int64_t kMostAhead = 16;
 constexpr int64_t kBytesAhead = 64 << 20;  ///< Of all turns together.
-
-struct Item {
-  Element element;
-  std::exception_ptr error;
-};
-
-/// An open dataset.
-struct Source {
-  Element argument;  ///< What the function made it of.
-  int64_t index = 0;
-  std::unique_ptr<ElementStream> stream;
-  Ring<Item> items;              ///< Read ahead.
-  bool ended = false;            ///< There is nothing but the items.
-  bool busy = false;             ///< A thread reads its stream.
-  std::exception_ptr no_source;  ///< What reading the argument or opening threw instead.
-};
-using SourcePtr = std::unique_ptr<Source>;
 
 class InterleaveStream final : public ElementStream {
  public:
@@ -101,8 +88,6 @@ class InterleaveStream final : public ElementStream {
   /// Reads an argument and opens its dataset; null at the end of the input.
   SourcePtr open_source();
   void save_paused(StateWriter& out);
-  static void save_source(StateWriter& out, const Source& source);
-  SourcePtr restore_source(StateReader& in);
 
   const OpenDataset open_dataset_;
   const std::unique_ptr<ElementStream> input_;  ///< Of whoever opens.
@@ -483,20 +468,6 @@ void InterleaveStream::save_paused(StateWriter& out) {
   input_->save(out);
 }
 
-void InterleaveStream::save_source(StateWriter& out, const Source& source) {
-  out.put_error(source.no_source);
-  if (source.no_source) return;
-  out.put_element(source.argument);
-  out.put_int(source.index);
-  out.put_int(static_cast<int64_t>(source.items.size()));
-  for (std::size_t i = 0; i < source.items.size(); ++i) {
-    out.put_error(source.items[i].error);
-    if (!source.items[i].error) out.put_element(source.items[i].element);
-  }
-  out.put_int(source.ended ? 1 : 0);
-  if (!source.ended) source.stream->save(out);
-}
-
 void InterleaveStream::restore(StateReader& in) {
   current_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(turns_.size()) - 1));
   taken_ = in.get_int();
@@ -504,32 +475,13 @@ void InterleaveStream::restore(StateReader& in) {
   input_ended_ = in.get_flag();
   for (SourcePtr& turn : turns_) {
     if (!in.get_flag()) continue;
-    turn = restore_source(in);
+    turn = restore_source(in, open_dataset_);
     ++open_;
   }
   for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
-    futures_.push_back(restore_source(in));
+    futures_.push_back(restore_source(in, open_dataset_));
   }
   input_->restore(in);
-}
-
-SourcePtr InterleaveStream::restore_source(StateReader& in) {
-  auto source = std::make_unique<Source>();
-  source->no_source = in.get_error();
-  if (source->no_source) return source;
-  source->argument = in.get_element();
-  source->index = in.get_int();
-  for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
-    Item item{{}, in.get_error()};
-    if (!item.error) item.element = in.get_element();
-    source->items.push_back(std::move(item));
-  }
-  source->ended = in.get_flag();
-  if (source->ended) return source;
-  source->stream = open_stream<Element>(*open_dataset_(source->argument, source->index));
-  source->stream->restore(in);
-  source->stream->start();
-  return source;
 }
 
 }  // namespace
