@@ -172,6 +172,20 @@ TEST(BufferTuner, GrowsForUnevenStepsOnly) {
   EXPECT_EQ(uneven.capacity(), 512U);
 }
 
+TEST(BufferTuner, KeepsManyElementsInTheCache) {
+  const auto settles_at = [](int64_t element_bytes) {
+    BufferTuner tuner(int64_t{1} << 30);
+    for (int i = 0; i < 20; ++i) {
+      tuner.filled(tuner.capacity());
+      tuner.reader_asks(0, element_bytes);
+    }
+    return tuner.capacity();
+  };
+  EXPECT_EQ(settles_at(1 << 20), 8U);
+  EXPECT_EQ(settles_at(100 << 20), 4U);
+  EXPECT_EQ(settles_at(300 << 20), 2U);
+}
+
 TEST(BufferTuner, StaysWithinItsMemory) {
   BufferTuner tuner(1000);
   for (int i = 0; i < 20; ++i) {

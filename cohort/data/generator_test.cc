@@ -63,7 +63,7 @@ TEST(FromGenerator, ASpecIsChecked) {
             "[dataset.from_generator] element 1: expected int64[1], got int64[2]");
 }
 
-TEST(FromRange, ContainersViewsAndStreams) {
+TEST(FromRange, Containers) {
   const auto vector = Dataset::from_range(std::vector<float>{1, 2});
   EXPECT_EQ(vector.element_spec().to_string(), "float32[]");
   EXPECT_EQ(vector.cardinality(), 2);
@@ -74,6 +74,12 @@ TEST(FromRange, ContainersViewsAndStreams) {
   const auto structs = Dataset::from_range(points);
   EXPECT_EQ(structs.element_spec().to_string(), "(int64[], string[])");
   EXPECT_EQ(texts_of(structs), (Texts{"([1],one,)", "([2],two,)"}));
+  EXPECT_EQ(texts_of(Dataset::from_range(std::vector<int64_t>{})), Texts{});
+}
+
+// Clang reads libstdc++'s views from version 16 on.
+#if !defined(__clang__) || __clang_major__ >= 16
+TEST(FromRange, Views) {
   const auto odd = Dataset::from_range(std::views::iota(int64_t{0}, int64_t{9}) |
                                        std::views::filter([](int64_t i) { return i % 2 == 1; }) |
                                        std::views::transform([](int64_t i) { return i * i; }));
@@ -82,7 +88,6 @@ TEST(FromRange, ContainersViewsAndStreams) {
   EXPECT_EQ(odd.cardinality(), kUnknownCardinality);
   const auto endless = Dataset::from_range(std::views::iota(int64_t{5}));
   EXPECT_EQ(texts_of(endless.take(2)), (Texts{"[5]", "[6]"}));
-  EXPECT_EQ(texts_of(Dataset::from_range(std::vector<int64_t>{})), Texts{});
 }
 
 TEST(FromRange, OneThatCanBeReadOnce) {
@@ -92,6 +97,7 @@ TEST(FromRange, OneThatCanBeReadOnce) {
   EXPECT_NE(error_text<FailedPrecondition>([&] { texts_of(ds); }).find("can be read once"),
             std::string::npos);
 }
+#endif
 
 TEST(FromRange, Resumes) {
   expect_resumes([] { return Dataset::from_range(std::vector<int64_t>{4, 5, 6}).repeat(2); });

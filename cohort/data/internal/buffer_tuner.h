@@ -12,6 +12,8 @@ namespace cohort::internal {
 /// Doubles the buffer when its reader finds it empty although it has been full since it last grew:
 /// then elements come and go unevenly, and a larger one would have bridged the gap. A buffer that
 /// is never full waits for a slow step, which no size helps. TF: the prefetch autotuner's rule.
+/// Beyond a few elements only what stays in the cache: written to memory and read back, elements
+/// cost more than the gaps that more of them bridge.
 /// Threads: thread-compatible.
 class BufferTuner {
  public:
@@ -24,13 +26,16 @@ class BufferTuner {
   void reader_asks(std::size_t ready, int64_t element_bytes) {
     if (ready > 0 || !was_full_) return;
     was_full_ = false;
-    const int64_t fits = memory_bytes_ / std::max<int64_t>(1, element_bytes);
     const auto wanted = static_cast<int64_t>(2 * capacity_);
+    const int64_t room = wanted <= kFew ? memory_bytes_ : std::min(memory_bytes_, kCacheBytes);
+    const int64_t fits = room / std::max<int64_t>(1, element_bytes);
     if (wanted <= std::min(fits, kMost)) capacity_ = 2 * capacity_;
   }
 
  private:
+  static constexpr int64_t kFew = 4;
   static constexpr int64_t kMost = 512;
+  static constexpr int64_t kCacheBytes = 8 << 20;
 
   const int64_t memory_bytes_;
   std::size_t capacity_ = 2;

@@ -12,10 +12,9 @@ int64_t element_bytes(const Element& element) {
     for (std::size_t i = 0; i < element.size(); ++i) bytes += element_bytes(element[i]);
     return bytes;
   }
-  if (!element.is_string()) return 0;  // A dataset is only a description.
   if (element.rows() < 0) return static_cast<int64_t>(element.string().size());
   for (const std::string_view string : element.string_views()) {
-    bytes += static_cast<int64_t>(string.size() + sizeof string);
+    bytes += static_cast<int64_t>(string.size() + sizeof(std::string_view));
   }
   return bytes;
 }
