@@ -153,7 +153,7 @@ std::string columns(const WaysCase& c, const std::vector<WayResult>& results,
     if (name.starts_with("tf_")) {
       best = std::fmin(best, ratio);
     } else if (name == "gather" || name == "crc32c" || name == "from_chars") {
-      others = str_cat(" of_", name, "=", number(ratio, "%.3f")) + others;
+      others = str_cat(" of_", name, "=", number(ratio, "%.3f"), others);
     } else {
       others += str_cat(" vs_", name, "=", number(ratio, "%.2f"));
     }

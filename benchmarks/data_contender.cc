@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 #include "cohort/base/check.h"
@@ -41,12 +42,12 @@ class DatasetSource final : public BatchSource {
  public:
   /// `prefetch` is what a user adds last.
   DatasetSource(const Dataset& batches, bool prefetch)
-      : batches_(batches),
-        endless_(prefetch ? batches.repeat().prefetch() : batches.repeat()),
-        iterator_(endless_.make_iterator()) {}
+      : batches_(batches), endless_(prefetch ? batches.repeat().prefetch() : batches.repeat()) {}
 
+  void begin() override { iterator_.emplace(endless_.make_iterator()); }
+  void end() override { iterator_.reset(); }
   void read(std::int64_t count) override {
-    for (std::int64_t i = 0; i < count; ++i) iterator_.next()->materialize();
+    for (std::int64_t i = 0; i < count; ++i) iterator_->next()->materialize();
   }
   Pass pass() const override {
     Pass pass;
@@ -60,7 +61,7 @@ class DatasetSource final : public BatchSource {
  private:
   const Dataset batches_;
   const Dataset endless_;
-  Iterator iterator_;
+  std::optional<Iterator> iterator_;
 };
 
 /// "cohort", and "cohort_bare" without a thread that reads ahead: on one core each handing over
@@ -139,6 +140,20 @@ BatchSources interleave(const std::string& name, std::int64_t batch, const std::
       files.interleave(open, {.cycle_length = kCycle, .block_length = kBlock}).batch(batch));
 }
 
+std::chrono::nanoseconds time_of(BatchSource& source, std::int64_t count) {
+  using Clock = std::chrono::steady_clock;
+  source.begin();
+  const auto opened = Clock::now();
+  do {
+    source.read(kWarmUpBatches);
+  } while (Clock::now() - opened < kWarmUp);
+  const auto start = Clock::now();
+  source.read(count);
+  const auto stop = Clock::now();
+  source.end();
+  return stop - start;
+}
+
 std::string answer(BatchSources& ways, const std::string& line) {
   std::istringstream words(line);
   std::string command, name;
@@ -168,10 +183,7 @@ std::string answer(BatchSources& ways, const std::string& line) {
   words >> count;
   COHORT_CHECK_ARG(command == "run" && words && count > 0,
                    "[data_bench] expected open, check or run, got ", line);
-  way->second->read(kReadAhead);
-  const auto start = std::chrono::steady_clock::now();
-  way->second->read(count);
-  out << std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+  out << time_of(*way->second, count).count();
   return out.str();
 }
 

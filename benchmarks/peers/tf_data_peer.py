@@ -5,12 +5,13 @@ the time:
     (start)                                -> ready <versions>
     open <case> <batch> <folder> <images>  -> ok <names of ways>    forget the last case
     check <way>                            -> ok <rows> <sum>       of one pass
-    run <way> <batches>                    -> ok <nanoseconds>    after READ_AHEAD other batches
+    run <way> <batches>                    -> ok <nanoseconds>    of a fresh iterator that is warm
     quit
 """
 
 import glob
 import os
+import time
 
 import peer
 
@@ -25,7 +26,7 @@ AUTOTUNE = tf.data.AUTOTUNE
 COLUMNS = 10
 CYCLE = BLOCK = 16
 SHUFFLE_ROWS = 60000
-READ_AHEAD = 16  # what was read ahead since the last run was free
+WARM_UP_BATCHES, WARM_UP_SECONDS = 16, 0.15  # at least, before the clock starts
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -140,15 +141,15 @@ class TfData:
     """Each way also without threads of its own (`_bare`), which one core has more use for."""
 
     def __init__(self):
-        self.batches, self.iterators = {}, {}
+        self.batches, self.endless = {}, {}
 
     def open(self, words):
-        self.batches, self.iterators = {}, {}
+        self.batches, self.endless = {}, {}
         for name, batches in pipelines(words[0], int(words[1]), words[2]).items():
             endless = batches.repeat()
             self.batches[name] = self.batches[name + "_bare"] = batches
-            self.iterators[name] = iter(endless.prefetch(AUTOTUNE).with_options(options(True)))
-            self.iterators[name + "_bare"] = iter(endless.with_options(options(False)))
+            self.endless[name] = endless.prefetch(AUTOTUNE).with_options(options(True))
+            self.endless[name + "_bare"] = endless.with_options(options(False))
         return " " + " ".join(self.batches)
 
     def check(self, words):
@@ -160,8 +161,12 @@ class TfData:
         return f" {count} {total!r}"
 
     def run(self, words):
-        iterator, count = self.iterators[words[0]], tf.constant(int(words[1]))
-        draw(iterator, tf.constant(READ_AHEAD))
+        # Nothing runs, or is read ahead, between two samples.
+        opened, iterator = time.monotonic(), iter(self.endless[words[0]])
+        count, warm_up = tf.constant(int(words[1])), tf.constant(WARM_UP_BATCHES)
+        draw(iterator, warm_up)
+        while time.monotonic() - opened < WARM_UP_SECONDS:
+            draw(iterator, warm_up)
         return f" {peer.timed(lambda: draw(iterator, count))[0]}"
 
 
