@@ -113,8 +113,9 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     const auto first = arguments.begin() + 1;
     arguments.insert(first, {"-max_total_time=" + setting("COHORT_FUZZ_SECONDS", "3"),
                              "-seed=" + setting("COHORT_FUZZ_SEED", "1"), "-print_final_stats=1",
-                             "-artifact_prefix=" + (work / "").string()});
-    arguments.push_back((work / "found").string());
+                             "-artifact_prefix=" + (work / "").string(),
+                             // The first folder takes what is found; the others are only read.
+                             (work / "found").string()});
     arguments.push_back((work / "seeds").string());
   }
   static std::vector<char*> pointers;
