@@ -11,15 +11,12 @@
 namespace cohort {
 namespace {
 
+using testing::both;
 using testing::error_text;
 using testing::expect_resumes;
+using testing::on_elements;
 using testing::texts_of;
 using Texts = std::vector<std::string>;
-
-Dataset on_elements(int64_t n) {
-  return Dataset::range(n).map([](int64_t x) { return x; });
-}
-std::vector<Dataset> both(int64_t n) { return {Dataset::range(n), on_elements(n)}; }
 
 TEST(Rebatch, CutsAnewWhereverTheRowsAre) {
   for (const Dataset& source : both(11)) {

@@ -15,6 +15,12 @@ namespace cohort::testing {
 
 using Make = std::function<Dataset()>;
 
+/// 0 to n - 1 as elements of a function; and as rows in memory, then so.
+inline Dataset on_elements(int64_t n) {
+  return Dataset::range(n).map([](int64_t x) { return x; });
+}
+inline std::vector<Dataset> both(int64_t n) { return {Dataset::range(n), on_elements(n)}; }
+
 /// "[0,1]", "(a,[b,c],)".
 inline std::string text_of(const Element& e) {
   if (e.is_tuple()) {

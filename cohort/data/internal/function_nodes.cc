@@ -7,6 +7,7 @@
 #include "cohort/data/internal/map_stream.h"
 #include "cohort/data/internal/nodes.h"
 #include "cohort/data/internal/pass.h"
+#include "cohort/data/internal/predicate_stream.h"
 
 namespace cohort::internal {
 namespace {
@@ -52,30 +53,16 @@ class MapNode final : public DatasetNode {
   const MapOptions options_;
 };
 
-class FilterStream final : public CountedStream<Element> {
+class FilterStream final : public PredicateStream {
  public:
-  FilterStream(NodePtr node, const ElementPredicate& predicate,
-               std::unique_ptr<ElementStream> input)
-      : CountedStream(std::move(input), 0), node_(std::move(node)), predicate_(predicate) {}
+  using PredicateStream::PredicateStream;
 
   bool next(Element& out) override {
     while (read(out)) {
-      if (keeps(out, count_++)) return true;
+      if (holds(out, count_++)) return true;
     }
     return false;
   }
-
- private:
-  bool keeps(const Element& element, int64_t index) const {
-    try {
-      return predicate_(element);
-    } catch (...) {
-      rethrow_with_context(str_cat(node_->tag(), " element ", index, " of ", node_->path()));
-    }
-  }
-
-  const NodePtr node_;
-  const ElementPredicate& predicate_;  ///< Owned by node_.
 };
 
 class FilterNode final : public DatasetNode {

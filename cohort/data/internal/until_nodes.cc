@@ -3,19 +3,17 @@
 // take_while and unique.
 #include <unordered_set>
 
-#include "cohort/base/check.h"
 #include "cohort/data/internal/counted_stream.h"
 #include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/predicate_stream.h"
 
 namespace cohort::internal {
 namespace {
 
 /// Counts the elements so far; below 0: the end.
-class TakeWhileStream final : public CountedStream<Element> {
+class TakeWhileStream final : public PredicateStream {
  public:
-  TakeWhileStream(NodePtr node, const ElementPredicate& predicate,
-                  std::unique_ptr<ElementStream> input)
-      : CountedStream(std::move(input), 0), node_(std::move(node)), predicate_(predicate) {}
+  using PredicateStream::PredicateStream;
 
   bool next(Element& out) override {
     constexpr int64_t kEnd = -1;
@@ -24,18 +22,6 @@ class TakeWhileStream final : public CountedStream<Element> {
     count_ = kEnd;
     return false;
   }
-
- private:
-  bool holds(const Element& element, int64_t index) const {
-    try {
-      return predicate_(element);
-    } catch (...) {
-      rethrow_with_context(str_cat(node_->tag(), " element ", index, " of ", node_->path()));
-    }
-  }
-
-  const NodePtr node_;
-  const ElementPredicate& predicate_;  ///< Owned by node_.
 };
 
 class TakeWhileNode final : public DatasetNode {
