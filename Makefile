@@ -8,6 +8,7 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 STRATEGY_BENCH_ARGS ?=
 DATA_BENCH_ARGS ?=
+AUTOTUNE_BENCH_ARGS ?=
 TORCH_MODULE_BENCH_ARGS ?=
 LINT_ARGS ?=
 
@@ -52,6 +53,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/strategy_bench $(STRATEGY_BENCH_ARGS)
 	$(call say,measuring input pipelines)
 	@$(BUILD)/release/benchmarks/data_bench $(DATA_BENCH_ARGS)
+	$(call say,measuring kAutotune against fixed settings)
+	@$(BUILD)/release/benchmarks/autotune_bench $(AUTOTUNE_BENCH_ARGS)
 	$(call say,measuring a module of LibTorch)
 	@$(BUILD)/release/benchmarks/torch_module_bench $(TORCH_MODULE_BENCH_ARGS)
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kAutotune against every fixed setting, on three unlike pipelines: a map that computes, reads that
-// wait (map and interleave), and a light map with a prefetch, where threads only hurt.
+// kAutotune against every fixed setting, on unlike pipelines: a map that computes, reads that wait
+// (map and interleave), a light map with a prefetch, where threads only hurt, and a map beside two
+// replicas that fill two cores.
 //
 // Every setting has an iterator that lives through the whole run; in every round each is read for a
 // while, in turn. One line a pipeline: elements a second of the best fixed setting and of
@@ -15,11 +16,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cohort/data/dataset.h"
+#include "cohort/strategy/distributed_dataset.h"
+#include "cohort/strategy/strategies.h"
 #include "statistics.h"
 
 namespace {
@@ -30,9 +34,11 @@ using data::kAutotune;
 
 constexpr int64_t kEndless = int64_t{1} << 40;
 
+using Read = std::function<void()>;
+
 struct Contender {
   std::string setting;
-  Iterator iterator;
+  Read read;  ///< One element.
   std::vector<double> rates = {};
 };
 
@@ -55,7 +61,25 @@ int64_t fetch(int64_t x) {
 }
 int64_t light(int64_t x) { return x + 1; }
 
-Iterator of(const Dataset& dataset) { return dataset.make_iterator(); }
+Read of(const Dataset& dataset) {
+  return [iterator = std::make_shared<Iterator>(dataset.make_iterator())] { iterator->next(); };
+}
+
+/// Steps of two replicas that compute about 600 us each.
+Read training(const Dataset& batches) {
+  struct Run {
+    MirroredStrategy strategy{"CPU:0", "CPU:1"};
+    DistributedDataset data;
+    DistributedIterator iterator;
+    explicit Run(const Dataset& batches)
+        : data(strategy.distribute_dataset(batches)), iterator(data.make_iterator()) {}
+    void step() {
+      iterator.next();
+      strategy.run([](int64_t x) { return compute(compute(compute(x))); }, int64_t{1});
+    }
+  };
+  return [run = std::make_shared<Run>(batches)] { run->step(); };
+}
 
 template <class Make>
 Pipeline with_calls(std::string name, const std::vector<int>& fixed, const Make& make) {
@@ -74,6 +98,15 @@ Pipeline fetching() {
   return with_calls("map that waits", {1, 2, 4, 8, 16, 32, 64}, [](int calls) {
     return Dataset::range(kEndless).map(fetch, {.parallel_calls = calls}).prefetch(2);
   });
+}
+
+Pipeline beside_replicas() {
+  const auto make = [](int calls) {
+    return training(Dataset::range(kEndless).map(compute, {.parallel_calls = calls}).batch(2));
+  };
+  Pipeline out{"map beside replicas", {}, {"autotune", make(kAutotune)}};
+  for (const int calls : {1, 2, 4, 8}) out.fixed.push_back({std::to_string(calls), make(calls)});
+  return out;
 }
 
 Pipeline interleaving() {
@@ -97,12 +130,12 @@ Pipeline light_work() {
   return out;
 }
 
-double rate(Iterator& iterator, Clock::duration time) {
+double rate(const Read& read, Clock::duration time) {
   const auto begin = Clock::now();
   auto now = begin;
   int64_t count = 0;
   while (now - begin < time) {
-    for (int i = 0; i < 8; ++i) iterator.next();
+    for (int i = 0; i < 8; ++i) read();
     count += 8;
     now = Clock::now();
   }
@@ -110,12 +143,12 @@ double rate(Iterator& iterator, Clock::duration time) {
 }
 
 void measure(Pipeline pipeline, int rounds, Clock::duration turn) {
-  rate(pipeline.tuned.iterator, 20 * turn);  // It is given time to tune.
-  for (Contender& contender : pipeline.fixed) rate(contender.iterator, turn);
+  rate(pipeline.tuned.read, 20 * turn);  // It is given time to tune.
+  for (Contender& contender : pipeline.fixed) rate(contender.read, turn);
   for (int round = 0; round < rounds; ++round) {
-    pipeline.tuned.rates.push_back(rate(pipeline.tuned.iterator, turn));
+    pipeline.tuned.rates.push_back(rate(pipeline.tuned.read, turn));
     for (Contender& contender : pipeline.fixed) {
-      contender.rates.push_back(rate(contender.iterator, turn));
+      contender.rates.push_back(rate(contender.read, turn));
     }
   }
   const Contender& best = *std::max_element(
@@ -137,7 +170,7 @@ void measure(Pipeline pipeline, int rounds, Clock::duration turn) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 9;
   const auto turn = std::chrono::milliseconds(argc > 2 ? std::max(1, std::atoi(argv[2])) : 100);
-  for (const auto& make : {computing, fetching, interleaving, light_work}) {
+  for (const auto& make : {computing, fetching, interleaving, light_work, beside_replicas}) {
     measure(make(), rounds, turn);
   }
   return 0;

@@ -31,8 +31,8 @@ constexpr seconds kRunLimit{60};
 constexpr const char* kUsage = R"(  --no-peers     only Cohort and its limits
   --data FOLDER  Fashion-MNIST's four files (Debian's dataset-fashion-mnist)
   --contender    be Cohort's side, on a pipe
-cases: rows, examples_image, examples_floats, csv, images, interleave_records,
-interleave_lines
+cases: rows, examples_image, examples_floats, examples_shuffled, csv, images,
+interleave_records, interleave_lines
 )";
 
 struct DataCase {
@@ -41,9 +41,15 @@ struct DataCase {
 };
 
 const std::vector<DataCase>& data_cases() {
-  static const std::vector<DataCase> cases = {
-      {"rows", 128}, {"rows", 512},  {"examples_image", 512},     {"examples_floats", 512},
-      {"csv", 512},  {"images", 16}, {"interleave_records", 512}, {"interleave_lines", 512}};
+  static const std::vector<DataCase> cases = {{"rows", 128},
+                                              {"rows", 512},
+                                              {"examples_image", 512},
+                                              {"examples_floats", 512},
+                                              {"examples_shuffled", 512},
+                                              {"csv", 512},
+                                              {"images", 16},
+                                              {"interleave_records", 512},
+                                              {"interleave_lines", 512}};
   return cases;
 }
 

@@ -22,6 +22,7 @@ namespace {
 constexpr int kCycle = 16;           // Files that are read in turns,
 constexpr std::int64_t kBlock = 16;  // and records of one before the next one's turn.
 constexpr std::int64_t kShuffleRows = 60000;
+constexpr std::int64_t kShuffleRecords = 4096;
 
 double sum_of(const Element& element) {
   if (element.is_tuple()) {
@@ -103,6 +104,17 @@ BatchSources examples(const FeatureSpecs& features, std::int64_t batch, const st
   BatchSources ways =
       sources(Dataset::tf_records({file}).batch(batch).apply(parse_example_dataset(features)));
   ways["crc32c"] = make_crc_limit(file, batch);
+  return ways;
+}
+
+/// The same records by a shuffle, and by one call for each of them.
+BatchSources shuffled(const FeatureSpecs& features, std::int64_t batch, const std::string& folder) {
+  const Dataset records =
+      Dataset::tf_records({folder + "/examples.tfrecord"}).shuffle(kShuffleRecords);
+  const auto parse = parse_example_dataset(features);
+  BatchSources ways = sources(records.batch(batch).apply(parse));
+  ways["cohort_map"] =
+      std::make_unique<DatasetSource>(records.apply(parse).batch(batch), /*prefetch=*/true);
   return ways;
 }
 
@@ -198,6 +210,7 @@ BatchSources open_case(const std::string& name, std::int64_t batch, const std::s
                     batch, folder);
   }
   if (name == "examples_floats") return examples(float_features(), batch, folder);
+  if (name == "examples_shuffled") return shuffled(float_features(), batch, folder);
   if (name == "csv") return csv(batch, folder);
   if (name == "images") return images_of(batch, folder);
   COHORT_CHECK_ARG(name == "interleave_records" || name == "interleave_lines",

@@ -141,7 +141,7 @@ void write_data_files(const std::string& name, const std::string& images,
     write_rows(images, folder);
   } else if (name == "examples_image") {
     write_image_examples(images, folder);
-  } else if (name == "examples_floats") {
+  } else if (name == "examples_floats" || name == "examples_shuffled") {
     write_float_examples(folder);
   } else if (name == "csv") {
     write_table(folder);

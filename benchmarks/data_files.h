@@ -16,7 +16,8 @@ inline constexpr int kManyFiles = 64;  ///< Of the cases that interleave.
 /// Writes the files of a case of data_bench into `folder`. `images` is where Fashion-MNIST is.
 ///   rows              images.u8, labels.u8: 60,000 rows of 784 bytes, one byte each
 ///   examples_image    examples.tfrecord: 20,000 times image (784 bytes) and label (int64)
-///   examples_floats   examples.tfrecord: 50,000 times f0 to f9, one float each
+///   examples_floats, examples_shuffled
+///                     examples.tfrecord: 50,000 times f0 to f9, one float each
 ///   csv               table.csv: 50,000 lines of ten numbers
 ///   images            image-000.jpg to image-255.jpg: smooth colours, 256 x 256
 ///   interleave_records, interleave_lines   64 files of 1,000 records or lines of about 100 bytes

@@ -26,6 +26,7 @@ AUTOTUNE = tf.data.AUTOTUNE
 COLUMNS = 10
 CYCLE = BLOCK = 16
 SHUFFLE_ROWS = 60000
+SHUFFLE_RECORDS = 4096
 WARM_UP_BATCHES, WARM_UP_SECONDS = 16, 0.15  # at least, before the clock starts
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -61,6 +62,20 @@ def examples(features, batch, folder):
 
     records = tf.data.TFRecordDataset(folder + "/examples.tfrecord").batch(batch)
     return {"tf_parse_example": records.map(parse)}
+
+
+def shuffled(features, batch, folder):
+    """As the guides have it: a function for whole batches, or one for each record."""
+    records = tf.data.TFRecordDataset(folder + "/examples.tfrecord").shuffle(SHUFFLE_RECORDS)
+
+    def parse(serialized):
+        return tf.io.parse_example(serialized, features)
+
+    def parse_single(serialized):
+        return tf.io.parse_single_example(serialized, features)
+
+    return {"tf_parse_example": records.batch(batch).map(parse),
+            "tf_parse_single": records.map(parse_single).batch(batch)}
 
 
 def csv(batch, folder):
@@ -103,9 +118,10 @@ def pipelines(case, batch, folder):
     if case == "examples_image":
         return examples({"image": tf.io.FixedLenFeature([], tf.string),
                          "label": tf.io.FixedLenFeature([], tf.int64)}, batch, folder)
-    if case == "examples_floats":
-        return examples({f"f{i}": tf.io.FixedLenFeature([], tf.float32) for i in range(COLUMNS)},
-                        batch, folder)
+    if case in ("examples_floats", "examples_shuffled"):
+        floats = {f"f{i}": tf.io.FixedLenFeature([], tf.float32) for i in range(COLUMNS)}
+        make = examples if case == "examples_floats" else shuffled
+        return make(floats, batch, folder)
     if case == "csv":
         return csv(batch, folder)
     if case == "images":
