@@ -5,8 +5,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/internal/file_nodes.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/files/file_nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

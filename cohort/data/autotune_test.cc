@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/buffer_tuner.h"
-#include "cohort/data/internal/core_budget.h"
-#include "cohort/data/internal/parallelism_tuner.h"
+#include "cohort/data/internal/threads/buffer_tuner.h"
+#include "cohort/data/internal/threads/core_budget.h"
+#include "cohort/data/internal/threads/parallelism_tuner.h"
 
 namespace cohort {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/idx.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/runtime/task_thread.h"
 
 namespace cohort::data {

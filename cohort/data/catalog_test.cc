@@ -11,7 +11,7 @@
 
 #include "cohort/data/idx.h"
 #include "cohort/data/input_context.h"
-#include "cohort/data/internal/convert_rows.h"
+#include "cohort/data/internal/rows/convert_rows.h"
 
 namespace cohort {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
-#include "cohort/data/internal/file_nodes.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/files/file_nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
 
 namespace cohort::data {

@@ -7,8 +7,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/deferred_element.h"
-#include "cohort/data/internal/packed_strings.h"
+#include "cohort/data/internal/rows/deferred_element.h"
+#include "cohort/data/internal/rows/packed_strings.h"
 
 namespace cohort::internal {
 

@@ -3,7 +3,7 @@
 // Elements that are datasets.
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::data {
 

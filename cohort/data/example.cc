@@ -5,8 +5,8 @@
 #include <bit>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/example_wire.h"
-#include "cohort/data/internal/tf_record_format.h"
+#include "cohort/data/internal/files/example_wire.h"
+#include "cohort/data/internal/files/tf_record_format.h"
 
 namespace cohort::data {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/example.h"
-#include "cohort/data/internal/example_columns.h"
+#include "cohort/data/internal/files/example_columns.h"
 
 namespace cohort::data {
 namespace {

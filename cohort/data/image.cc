@@ -4,9 +4,9 @@
 #include <type_traits>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/image_codec.h"
-#include "cohort/data/internal/load_image.h"
-#include "cohort/data/internal/resize_pixels.h"
+#include "cohort/data/internal/images/image_codec.h"
+#include "cohort/data/internal/images/load_image.h"
+#include "cohort/data/internal/images/resize_pixels.h"
 
 namespace cohort::data {
 namespace {

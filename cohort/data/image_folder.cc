@@ -8,11 +8,11 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/internal/load_image.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/row_source.h"
-#include "cohort/data/internal/shuffle_random.h"
-#include "cohort/data/internal/shuffle_seed.h"
+#include "cohort/data/internal/images/load_image.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/nodes/shuffle_random.h"
+#include "cohort/data/internal/nodes/shuffle_seed.h"
+#include "cohort/data/internal/rows/row_source.h"
 
 namespace cohort::data {
 namespace {

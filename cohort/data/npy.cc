@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/file_reader.h"
-#include "cohort/data/internal/zip_reader.h"
+#include "cohort/data/internal/files/file_reader.h"
+#include "cohort/data/internal/files/zip_reader.h"
 
 namespace cohort::data {
 namespace {

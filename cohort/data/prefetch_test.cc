@@ -43,10 +43,12 @@ TEST(Prefetch, RunsOnAnotherThreadAndReadsAheadByItsSize) {
   auto it = ds.make_iterator();
   // Nobody has asked, and four are in the queue.
   counter.wait_for(4);
-  EXPECT_EQ(it.next()->as<int64_t>(), 0);
+  EXPECT_EQ(counter.calls, 4);
+  // With one core the thread is woken when all four are gone.
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(it.next()->as<int64_t>(), i);
   counter.wait_for(5);
   EXPECT_TRUE(elsewhere);
-  EXPECT_LE(counter.calls, 5);
+  EXPECT_LE(counter.calls, 8);
 }
 
 TEST(Prefetch, GathersBatchesOnItsThread) {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/data/internal/nodes/replica_nodes.h"
 
 namespace cohort {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/data/internal/nodes/replica_nodes.h"
 #include "cohort/data/internal/state.h"
 #include "cohort/data/test_elements.h"
 

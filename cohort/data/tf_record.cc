@@ -12,8 +12,8 @@
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/internal/file_reader.h"
-#include "cohort/data/internal/tf_record_format.h"
+#include "cohort/data/internal/files/file_reader.h"
+#include "cohort/data/internal/files/tf_record_format.h"
 
 namespace cohort::data {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/auto_shard.h"
-#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/data/internal/nodes/replica_nodes.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/data/internal/nodes/replica_nodes.h"
 #include "cohort/strategy/internal/reduce.h"
 
 namespace cohort {

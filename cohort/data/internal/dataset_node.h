@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cohort/data/element.h"
-#include "cohort/data/internal/row_source.h"
+#include "cohort/data/internal/rows/row_source.h"
 #include "cohort/data/internal/state.h"
 #include "cohort/data/options.h"
 

@@ -6,7 +6,7 @@
 #include <exception>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/runtime/topology.h"
 
 namespace cohort::internal {

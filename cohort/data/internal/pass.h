@@ -7,9 +7,9 @@
 #include <memory>
 #include <stop_token>
 
-#include "cohort/data/internal/core_budget.h"
-#include "cohort/data/internal/pressure.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/internal/threads/core_budget.h"
+#include "cohort/data/internal/threads/pressure.h"
 #include "cohort/data/options.h"
 
 namespace cohort::internal {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

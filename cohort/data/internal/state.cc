@@ -9,8 +9,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/element_file.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/store/element_file.h"
 
 namespace cohort::internal {
 namespace {

@@ -2,7 +2,7 @@
 #include "cohort/data/internal/wire.h"
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/tf_record_format.h"
+#include "cohort/data/internal/files/tf_record_format.h"
 
 namespace cohort::internal {
 

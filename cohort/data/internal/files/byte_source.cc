@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/file_reader.h"
+#include "cohort/data/internal/files/file_reader.h"
 
 namespace cohort::internal {
 namespace {

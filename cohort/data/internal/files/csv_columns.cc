@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/csv_columns.h"
+#include "cohort/data/internal/files/csv_columns.h"
 
 #include <charconv>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/packed_strings.h"
+#include "cohort/data/internal/rows/packed_strings.h"
 
 namespace cohort::internal {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/data/internal/file_nodes.h"
+#include "cohort/data/internal/files/file_nodes.h"
 
 namespace cohort::internal {
 

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/csv_columns.h"
-#include "cohort/data/internal/file_nodes.h"
+#include "cohort/data/internal/files/csv_columns.h"
+#include "cohort/data/internal/files/file_nodes.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/example_columns.h"
+#include "cohort/data/internal/files/example_columns.h"
 
 #include "cohort/base/check.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "cohort/data/example_parser.h"
-#include "cohort/data/internal/example_wire.h"
+#include "cohort/data/internal/files/example_wire.h"
 
 namespace cohort::internal {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
-#include "cohort/data/internal/packed_strings.h"
+#include "cohort/data/internal/rows/packed_strings.h"
 #include "cohort/data/internal/wire.h"
 
 namespace cohort::internal {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files one after the other, and the files that a pattern names.
-#include "cohort/data/internal/file_nodes.h"
+#include "cohort/data/internal/files/file_nodes.h"
 
 #include <glob.h>
 
 #include <algorithm>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/batching.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/padding.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/internal/rows/padding.h"
 
 namespace cohort::internal {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/file_reader.h"
+#include "cohort/data/internal/files/file_reader.h"
 
 namespace cohort::internal {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/file_reader.h"
+#include "cohort/data/internal/files/file_reader.h"
 
 #include <algorithm>
 #include <cstring>

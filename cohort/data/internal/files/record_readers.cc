@@ -5,9 +5,9 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
-#include "cohort/data/internal/file_nodes.h"
-#include "cohort/data/internal/packed_strings.h"
-#include "cohort/data/internal/tf_record_format.h"
+#include "cohort/data/internal/files/file_nodes.h"
+#include "cohort/data/internal/files/tf_record_format.h"
+#include "cohort/data/internal/rows/packed_strings.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/zip_reader.h"
+#include "cohort/data/internal/files/zip_reader.h"
 
 #include <zlib.h>
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/tf_record_format.h"
+#include "cohort/data/internal/files/tf_record_format.h"
 
 namespace cohort::internal {
 namespace {

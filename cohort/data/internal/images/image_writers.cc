@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/image_codec.h"
+#include "cohort/data/internal/images/image_codec.h"
 
 namespace cohort::internal {
 namespace {

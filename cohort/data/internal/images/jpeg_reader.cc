@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/image_codec.h"
+#include "cohort/data/internal/images/image_codec.h"
 
 #ifndef JCS_ALPHA_EXTENSIONS
 #error "libjpeg-turbo is needed (Debian: libjpeg-dev)"

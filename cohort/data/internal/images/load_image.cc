@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/load_image.h"
+#include "cohort/data/internal/images/load_image.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/file_reader.h"
-#include "cohort/data/internal/resize_pixels.h"
+#include "cohort/data/internal/files/file_reader.h"
+#include "cohort/data/internal/images/resize_pixels.h"
 
 namespace cohort::internal {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "cohort/data/image.h"
-#include "cohort/data/internal/image_codec.h"
+#include "cohort/data/internal/images/image_codec.h"
 
 namespace cohort::internal {
 

@@ -3,7 +3,7 @@
 // Pixel x of the result lies at (x + 0.5) * scale - 0.5 of the image, in floats and in this order,
 // so that the numbers are TensorFlow's to the last bit. Rows are mixed along x first; the two that
 // the last row of the result needed are kept for the next.
-#include "cohort/data/internal/resize_pixels.h"
+#include "cohort/data/internal/images/resize_pixels.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,12 +6,12 @@
 #include <functional>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/batching.h"
-#include "cohort/data/internal/combine_node.h"
-#include "cohort/data/internal/deferred_element.h"
-#include "cohort/data/internal/file_nodes.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/files/file_nodes.h"
+#include "cohort/data/internal/nodes/combine_node.h"
+#include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
+#include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/internal/rows/deferred_element.h"
 
 namespace cohort::internal {
 namespace {

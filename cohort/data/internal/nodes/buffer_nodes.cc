@@ -5,10 +5,10 @@
 #include <mutex>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/element_store.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/data/internal/prefetch_stream.h"
+#include "cohort/data/internal/store/element_store.h"
+#include "cohort/data/internal/threads/prefetch_stream.h"
 
 namespace cohort::internal {
 namespace {

@@ -2,8 +2,8 @@
 //
 // assert_cardinality: what nobody can know of a pipeline, said and checked.
 #include "cohort/base/check.h"
-#include "cohort/data/internal/counted_stream.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/counted_stream.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/padding.h"
+#include "cohort/data/internal/rows/padding.h"
 
 namespace cohort::internal {
 

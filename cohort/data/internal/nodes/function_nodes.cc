@@ -3,11 +3,11 @@
 // map and filter. What a function throws arrives at the reader with the number of the element and
 // the place in the pipeline before its text.
 #include "cohort/base/check.h"
-#include "cohort/data/internal/counted_stream.h"
-#include "cohort/data/internal/map_stream.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/counted_stream.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/nodes/predicate_stream.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/data/internal/predicate_stream.h"
+#include "cohort/data/internal/threads/map_stream.h"
 
 namespace cohort::internal {
 namespace {

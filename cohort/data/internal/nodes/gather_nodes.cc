@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/batching.h"
-#include "cohort/data/internal/combine_node.h"
-#include "cohort/data/internal/padding.h"
+#include "cohort/data/internal/nodes/combine_node.h"
+#include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/internal/rows/padding.h"
 
 namespace cohort::internal {
 namespace {

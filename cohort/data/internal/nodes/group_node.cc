@@ -4,8 +4,8 @@
 #include <map>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/padding.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/rows/padding.h"
 
 namespace cohort::internal {
 namespace {

@@ -3,7 +3,7 @@
 // ignore_errors: what cannot be read is left out, counted and, at the end, said.
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

@@ -2,9 +2,9 @@
 //
 // flat_map and interleave: a dataset for every element, read in turns.
 #include "cohort/base/check.h"
-#include "cohort/data/internal/interleave_stream.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
+#include "cohort/data/internal/threads/interleave_stream.h"
 
 namespace cohort::internal {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/function_adapter.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/shuffle_random.h"
-#include "cohort/data/internal/shuffle_seed.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/nodes/shuffle_random.h"
+#include "cohort/data/internal/nodes/shuffle_seed.h"
 
 namespace cohort::internal {
 namespace {

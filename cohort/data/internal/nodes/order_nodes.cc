@@ -3,9 +3,9 @@
 // take, skip, repeat and shard. Each stream is written once for elements and for row numbers: over
 // rows in memory only numbers move until a batch gathers them.
 #include "cohort/base/check.h"
-#include "cohort/data/internal/counted_stream.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/order_node.h"
+#include "cohort/data/internal/nodes/counted_stream.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/nodes/order_node.h"
 
 namespace cohort::internal {
 namespace {

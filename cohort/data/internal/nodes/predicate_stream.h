@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/counted_stream.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/counted_stream.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 

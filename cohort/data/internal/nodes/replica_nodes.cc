@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/replica_nodes.h"
+#include "cohort/data/internal/nodes/replica_nodes.h"
 
 #include <algorithm>
 #include <utility>

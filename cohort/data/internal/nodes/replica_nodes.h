@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/split_plan.h"
+#include "cohort/data/internal/rows/split_plan.h"
 
 namespace cohort::internal {
 

@@ -2,7 +2,7 @@
 //
 // scan: a map function that hands a state on from element to element.
 #include "cohort/base/check.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

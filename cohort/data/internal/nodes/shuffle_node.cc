@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/order_node.h"
-#include "cohort/data/internal/shuffle_random.h"
-#include "cohort/data/internal/shuffle_seed.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/nodes/order_node.h"
+#include "cohort/data/internal/nodes/shuffle_random.h"
+#include "cohort/data/internal/nodes/shuffle_seed.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/shuffle_seed.h"
+#include "cohort/data/internal/nodes/shuffle_seed.h"
 
-#include "cohort/data/internal/shuffle_random.h"
+#include "cohort/data/internal/nodes/shuffle_random.h"
 #include "cohort/runtime/random.h"
 
 namespace cohort::internal {

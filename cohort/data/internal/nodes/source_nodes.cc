@@ -2,8 +2,8 @@
 //
 // Where elements come from: memory and generators.
 #include "cohort/base/check.h"
-#include "cohort/data/internal/fingerprint.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/store/fingerprint.h"
 
 namespace cohort::internal {
 namespace {

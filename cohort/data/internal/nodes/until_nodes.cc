@@ -3,9 +3,9 @@
 // take_while and unique.
 #include <unordered_set>
 
-#include "cohort/data/internal/counted_stream.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/predicate_stream.h"
+#include "cohort/data/internal/nodes/counted_stream.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/nodes/predicate_stream.h"
 
 namespace cohort::internal {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/batching.h"
-#include "cohort/data/internal/nodes.h"
-#include "cohort/data/internal/row_views.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/internal/rows/row_views.h"
 
 namespace cohort::internal {
 namespace {

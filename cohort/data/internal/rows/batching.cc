@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/rows/batching.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/deferred_element.h"
-#include "cohort/data/internal/packed_strings.h"
+#include "cohort/data/internal/rows/deferred_element.h"
+#include "cohort/data/internal/rows/packed_strings.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/convert_rows.h"
+#include "cohort/data/internal/rows/convert_rows.h"
 
 #include <algorithm>
 #include <cstring>

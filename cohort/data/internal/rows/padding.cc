@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/padding.h"
+#include "cohort/data/internal/rows/padding.h"
 
 #include <c10/core/Scalar.h>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/batching.h"
-#include "cohort/data/internal/deferred_element.h"
+#include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/internal/rows/deferred_element.h"
 
 namespace cohort::internal {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/data/element.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/row_source.h"
+#include "cohort/data/internal/rows/row_source.h"
 
 #include <c10/util/accumulate.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/convert_rows.h"
-#include "cohort/data/internal/deferred_element.h"
+#include "cohort/data/internal/rows/convert_rows.h"
+#include "cohort/data/internal/rows/deferred_element.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/row_views.h"
+#include "cohort/data/internal/rows/row_views.h"
 
-#include "cohort/data/internal/batching.h"
+#include "cohort/data/internal/rows/batching.h"
 
 namespace cohort::internal {
 namespace {

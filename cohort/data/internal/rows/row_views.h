@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/internal/row_source.h"
+#include "cohort/data/internal/rows/row_source.h"
 
 namespace cohort::internal {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/split_plan.h"
+#include "cohort/data/internal/rows/split_plan.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/element_file.h"
+#include "cohort/data/internal/store/element_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <random>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/file_nodes.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/files/file_nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
 
 namespace cohort::internal {
 namespace {

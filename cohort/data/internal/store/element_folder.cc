@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/element_folder.h"
+#include "cohort/data/internal/store/element_folder.h"
 
 #include <array>
 #include <cstdio>
@@ -7,8 +7,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/element_file.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/store/element_file.h"
 
 namespace cohort::internal {
 namespace {

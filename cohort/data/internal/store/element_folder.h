@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/data/internal/element_store.h"
+#include "cohort/data/internal/store/element_store.h"
 #include "cohort/data/options.h"
 
 namespace cohort::internal {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/file_lock.h"
+#include "cohort/data/internal/store/file_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,7 +12,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
-#include "cohort/data/internal/file_reader.h"
+#include "cohort/data/internal/files/file_reader.h"
 
 namespace cohort::internal {
 namespace {

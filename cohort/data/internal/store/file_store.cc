@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "cohort/base/check.h"
-#include "cohort/data/internal/element_file.h"
-#include "cohort/data/internal/element_store.h"
-#include "cohort/data/internal/file_lock.h"
+#include "cohort/data/internal/store/element_file.h"
+#include "cohort/data/internal/store/element_store.h"
+#include "cohort/data/internal/store/file_lock.h"
 
 namespace cohort::internal {
 namespace {

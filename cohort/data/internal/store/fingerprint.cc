@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/fingerprint.h"
+#include "cohort/data/internal/store/fingerprint.h"
 
 #include <algorithm>
 #include <numeric>

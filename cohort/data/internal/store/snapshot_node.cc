@@ -5,9 +5,9 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/element_folder.h"
-#include "cohort/data/internal/fingerprint.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/store/element_folder.h"
+#include "cohort/data/internal/store/fingerprint.h"
 
 namespace cohort::internal {
 namespace {

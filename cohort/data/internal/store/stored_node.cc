@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/base/check.h"
-#include "cohort/data/internal/element_store.h"
-#include "cohort/data/internal/nodes.h"
+#include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/store/element_store.h"
 
 namespace cohort::internal {
 namespace {

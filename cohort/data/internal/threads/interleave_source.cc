@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/interleave_source.h"
+#include "cohort/data/internal/threads/interleave_source.h"
 
 #include <utility>
 

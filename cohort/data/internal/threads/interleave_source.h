@@ -7,8 +7,8 @@
 #include <exception>
 #include <memory>
 
-#include "cohort/data/internal/interleave_stream.h"
-#include "cohort/data/internal/ring.h"
+#include "cohort/data/internal/threads/interleave_stream.h"
+#include "cohort/data/internal/threads/ring.h"
 
 namespace cohort::internal {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/interleave_stream.h"
+#include "cohort/data/internal/threads/interleave_stream.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,10 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/scope_exit.h"
 #include "cohort/data/internal/element_bytes.h"
-#include "cohort/data/internal/interleave_source.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/data/internal/worker_set.h"
+#include "cohort/data/internal/threads/interleave_source.h"
+#include "cohort/data/internal/threads/worker_set.h"
 
 namespace cohort::internal {
 namespace {
@@ -87,7 +88,8 @@ class InterleaveStream final : public ElementStream {
 
   /// Reads an argument and opens its dataset; null at the end of the input.
   SourcePtr open_source();
-  void save_paused(StateWriter& out);
+  void pause();  ///< The threads do nothing until resume.
+  void resume();
 
   const OpenDataset open_dataset_;
   const std::unique_ptr<ElementStream> input_;  ///< Of whoever opens.
@@ -431,30 +433,25 @@ void InterleaveStream::publish(Source& source, std::vector<Item> items) {
 
 // --- Positions -----------------------------------------------------------------------------------
 
-void InterleaveStream::save(StateWriter& out) {
-  {
-    std::unique_lock lock(mutex_);
-    paused_ = true;
-    reader_waits_ = true;
-    ready_.wait(lock, [&] { return busy_ == 0; });
-    reader_waits_ = false;
-  }
-  // The threads do nothing while they are paused.
-  std::exception_ptr error;
-  try {
-    save_paused(out);
-  } catch (...) {
-    error = std::current_exception();
-  }
+void InterleaveStream::pause() {
+  std::unique_lock lock(mutex_);
+  paused_ = true;
+  reader_waits_ = true;
+  ready_.wait(lock, [&] { return busy_ == 0; });
+  reader_waits_ = false;
+}
+
+void InterleaveStream::resume() {
   {
     std::lock_guard lock(mutex_);
     paused_ = false;
   }
   work_.notify_all();
-  if (error) std::rethrow_exception(error);
 }
 
-void InterleaveStream::save_paused(StateWriter& out) {
+void InterleaveStream::save(StateWriter& out) {
+  pause();
+  const ScopeExit go_on([&] { resume(); });
   out.put_int(static_cast<int64_t>(current_));
   out.put_int(taken_);
   out.put_int(index_);

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/stage_tuner.h"
+#include "cohort/data/internal/threads/stage_tuner.h"
 
 namespace cohort::internal {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/map_stream.h"
+#include "cohort/data/internal/threads/map_stream.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "cohort/data/internal/pass.h"
-#include "cohort/data/internal/ring.h"
-#include "cohort/data/internal/worker_set.h"
+#include "cohort/data/internal/threads/ring.h"
+#include "cohort/data/internal/threads/worker_set.h"
 
 namespace cohort::internal {
 namespace {

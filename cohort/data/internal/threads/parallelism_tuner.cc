@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/parallelism_tuner.h"
+#include "cohort/data/internal/threads/parallelism_tuner.h"
 
 #include <algorithm>
 #include <cmath>

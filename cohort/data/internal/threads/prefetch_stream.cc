@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/prefetch_stream.h"
+#include "cohort/data/internal/threads/prefetch_stream.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,12 @@
 #include <exception>
 #include <mutex>
 
+#include "cohort/base/scope_exit.h"
 #include "cohort/data/internal/element_bytes.h"
 #include "cohort/data/internal/pass.h"
-#include "cohort/data/internal/ring.h"
+#include "cohort/data/internal/threads/ring.h"
 #include "cohort/runtime/task_thread.h"
+#include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
 namespace {
@@ -35,7 +37,7 @@ class PrefetchStream final : public ElementStream {
     meter_.reader_got_one(wait_for_element(lock));
     if (queue_.empty()) return false;
     Item item = queue_.pop_front();
-    const bool wake = thread_waits_;
+    const bool wake = thread_waits_ && (!by_the_bufferful() || queue_.empty());
     lock.unlock();
     if (wake) emptied_.notify_one();
     if (item.error) std::rethrow_exception(item.error);
@@ -53,24 +55,16 @@ class PrefetchStream final : public ElementStream {
   }
 
   void save(StateWriter& out) override {
-    {
-      std::unique_lock lock(mutex_);
-      paused_ = true;
-      filled_.wait(lock, [&] { return !reading_; });
-    }
+    pause();
+    const ScopeExit go_on([&] { resume(); });
     // The thread stays out of input_ and queue_ while it is paused.
-    std::exception_ptr error;
-    try {
-      save_paused(out);
-    } catch (...) {
-      error = std::current_exception();
+    out.put_int(ended_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(queue_.size()));
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
+      out.put_error(queue_[i].error);
+      if (!queue_[i].error) out.put_element(queue_[i].element);
     }
-    {
-      std::lock_guard lock(mutex_);
-      paused_ = false;
-    }
-    emptied_.notify_one();
-    if (error) std::rethrow_exception(error);
+    input_->save(out);
   }
   void restore(StateReader& in) override {
     ended_ = in.get_flag();
@@ -84,6 +78,9 @@ class PrefetchStream final : public ElementStream {
   }
 
  private:
+  static constexpr std::chrono::microseconds kQuick{100};
+  static constexpr std::chrono::milliseconds kPatience{1};
+
   struct Item {
     Element element;
     std::exception_ptr error;
@@ -95,11 +92,20 @@ class PrefetchStream final : public ElementStream {
     WorkTimer timer(stage_, WorkTimer::kWait);
     const auto begin = std::chrono::steady_clock::now();
     reader_waits_ = true;
-    filled_.wait(lock, pass_->stop(), arrived);
+    if (one_core_) {
+      // Nobody wakes it for the first ones of a bufferful.
+      while (!filled_.wait_for(lock, pass_->stop(), kPatience, arrived)) pass_->check();
+    } else {
+      filled_.wait(lock, pass_->stop(), arrived);
+    }
     reader_waits_ = false;
     if (!arrived()) pass_->check();
     return std::chrono::steady_clock::now() - begin;
   }
+
+  /// Where all threads share one core, waking another one takes the core away: then elements that
+  /// are made quickly go over many at a time.
+  bool by_the_bufferful() const { return one_core_ && quick_; }
 
   void tune() {
     tuner_->reader_asks(queue_.size(), element_bytes_);
@@ -108,20 +114,24 @@ class PrefetchStream final : public ElementStream {
     if (thread_waits_) emptied_.notify_one();
   }
 
-  void save_paused(StateWriter& out) {
-    out.put_int(ended_ ? 1 : 0);
-    out.put_int(static_cast<int64_t>(queue_.size()));
-    for (std::size_t i = 0; i < queue_.size(); ++i) {
-      out.put_error(queue_[i].error);
-      if (!queue_[i].error) out.put_element(queue_[i].element);
+  void pause() {
+    std::unique_lock lock(mutex_);
+    paused_ = true;
+    filled_.wait(lock, [&] { return !reading_; });
+  }
+  void resume() {
+    {
+      std::lock_guard lock(mutex_);
+      paused_ = false;
     }
-    input_->save(out);
+    emptied_.notify_one();
   }
 
   void fill(const std::stop_token& stop) {
     while (wait_for_room(stop)) {
       Item item;
       bool more = true;
+      const auto begin = std::chrono::steady_clock::now();
       try {
         more = input_->next(item.element);
         // Rows that are gathered late are still the work of the step before.
@@ -133,6 +143,7 @@ class PrefetchStream final : public ElementStream {
       const int64_t bytes = tuner_ && more && !item.error ? element_bytes(item.element) : 0;
       std::unique_lock lock(mutex_);
       reading_ = false;
+      quick_ = std::chrono::steady_clock::now() - begin < kQuick;
       element_bytes_ = std::max(element_bytes_, bytes);
       if (more) {
         queue_.push_back(std::move(item));
@@ -140,7 +151,8 @@ class PrefetchStream final : public ElementStream {
       } else {
         ended_ = true;
       }
-      const bool wake = reader_waits_ || paused_;
+      const bool ready = !by_the_bufferful() || ended_ || queue_.size() >= capacity_;
+      const bool wake = paused_ || (reader_waits_ && ready);
       lock.unlock();
       if (wake) filled_.notify_one();
       if (!more) return;
@@ -162,7 +174,8 @@ class PrefetchStream final : public ElementStream {
   const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
   const std::shared_ptr<const Pressure> pressure_;
   const std::shared_ptr<Pass> pass_;
-  Stage* const stage_;   ///< Owned by pass_; null without a report.
+  Stage* const stage_;  ///< Owned by pass_; null without a report.
+  const bool one_core_ = usable_cores() == 1;
   PressureMeter meter_;  ///< The reader's.
 
   std::mutex mutex_;
@@ -175,6 +188,7 @@ class PrefetchStream final : public ElementStream {
   int64_t element_bytes_ = 0;  ///< The largest so far; measured for the tuner.
   bool ended_ = false;
   bool reading_ = false;
+  bool quick_ = false;  ///< The last element was.
   bool reader_waits_ = false;
   bool thread_waits_ = false;
   bool paused_ = false;  ///< A saver wants the thread to rest.

@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "cohort/data/internal/buffer_tuner.h"
 #include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/pressure.h"
+#include "cohort/data/internal/threads/buffer_tuner.h"
+#include "cohort/data/internal/threads/pressure.h"
 
 namespace cohort::internal {
 

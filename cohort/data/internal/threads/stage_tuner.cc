@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/stage_tuner.h"
+#include "cohort/data/internal/threads/stage_tuner.h"
 
 #include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cohort/data/internal/pass.h"
 #include "cohort/runtime/topology.h"
@@ -17,9 +18,8 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr std::chrono::milliseconds kWindow{20};
 constexpr int64_t kLeastOutputs = 4;
-/// Calls below this are timed seldom: timing one takes about a microsecond.
-constexpr std::chrono::microseconds kShort{50};
-constexpr int64_t kSeldom = 16;
+/// About so many calls of a window are timed: timing one takes two microseconds.
+constexpr double kTimedCalls = 32;
 /// Below this the reader of the reader does not wait.
 constexpr double kCalm = 0.05;
 
@@ -68,7 +68,6 @@ StageTuner::CallTimer::~CallTimer() {
   tuner_->switches_ += voluntary_switches() - switches_;
   tuner_->busy_ns_ += busy.count();
   ++tuner_->timed_;
-  tuner_->every_.store(busy < kShort ? kSeldom : 1, std::memory_order_relaxed);
 }
 
 int StageTuner::reader_got_one(std::chrono::nanoseconds waited) {
@@ -99,6 +98,7 @@ TuneWindow StageTuner::take_window(std::chrono::nanoseconds elapsed) {
   const auto calls = static_cast<double>(calls_.exchange(0));
   const auto timed = static_cast<double>(timed_.exchange(0));
   const double all = timed > 0 ? calls / timed : 0;
+  every_.store(std::max<int64_t>(1, std::lround(calls / kTimedCalls)), std::memory_order_relaxed);
   TuneWindow window{.seconds = Seconds(elapsed).count(), .outputs = std::max<int64_t>(0, outputs_)};
   window.busy = 1e-9 * all * static_cast<double>(busy_ns_.exchange(0));
   window.processor = 1e-9 * all * static_cast<double>(processor_ns_.exchange(0));

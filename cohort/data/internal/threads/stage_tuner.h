@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "cohort/data/internal/core_budget.h"
-#include "cohort/data/internal/parallelism_tuner.h"
-#include "cohort/data/internal/pressure.h"
+#include "cohort/data/internal/threads/core_budget.h"
+#include "cohort/data/internal/threads/parallelism_tuner.h"
+#include "cohort/data/internal/threads/pressure.h"
 
 namespace cohort::internal {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/worker_set.h"
+#include "cohort/data/internal/threads/worker_set.h"
 
 #include <utility>
 
