@@ -68,7 +68,7 @@ Read of(const Dataset& dataset) {
 /// Steps of two replicas that compute about 600 us each.
 Read training(const Dataset& batches) {
   struct Run {
-    MirroredStrategy strategy{"CPU:0", "CPU:1"};
+    MirroredStrategy strategy{std::vector<Device>{"CPU:0", "CPU:1"}};
     DistributedDataset data;
     DistributedIterator iterator;
     explicit Run(const Dataset& batches)
