@@ -20,7 +20,10 @@ constexpr double kGain = 0.05;
 constexpr double kLoss = 0.03;
 /// Calls that are on a core for less than this share of their time gain from many threads.
 constexpr double kMostlyWaits = 0.5;
+/// Threads kept when the reader does not wait, by those that were needed. Waiting ones cost little,
+/// and the more of them end together, the fewer times the reader is woken.
 constexpr double kSpare = 1.3;
+constexpr double kSpareWaiting = 2.0;
 constexpr int kPause = 3;
 constexpr int64_t kFirstPenalty = 4;
 constexpr int64_t kMostPenalty = 256;
@@ -87,7 +90,8 @@ int ParallelismTuner::raise(const TuneWindow& window, const Score& score, int li
 int ParallelismTuner::lower() {
   patience_ = 0;
   if (needed_ < kIdle) return 1;
-  const int enough = std::max(2, static_cast<int>(std::ceil(kSpare * needed_)));
+  const double spare = share_ < kMostlyWaits ? kSpareWaiting : kSpare;
+  const int enough = std::max(2, static_cast<int>(std::ceil(spare * needed_)));
   return std::min(setting_, enough);
 }
 
