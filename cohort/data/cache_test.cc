@@ -112,12 +112,28 @@ TEST_F(FileCache, RefusesAnotherPipelinesFile) {
   texts_of(counted(4, calls_).cache(path("c")));
   const auto text = error_text<InvalidArgument>(
       [&] { Dataset::range(4).take(3).cache(path("c")).make_iterator(); });
-  EXPECT_NE(text.find("expected the elements of range[4].take, like int64[], in "),
+  EXPECT_NE(
+      text.find("expected the elements of take[3] int64[] (range[0 to 4 by 1] int64[]; ) in "),
+      std::string::npos);
+  EXPECT_NE(text.find("got those of map[] int64[] (range[0 to 4 by 1] int64[]; )"),
             std::string::npos);
-  EXPECT_NE(text.find("got those of range[4].map, like int64[]"), std::string::npos);
   const Dataset other_type =
       Dataset::range(4).map([](int64_t x) { return static_cast<float>(x); }).cache(path("c"));
   EXPECT_THROW(other_type.make_iterator(), InvalidArgument);
+  // The same steps of other sizes, and other files.
+  texts_of(Dataset::range(6).batch(2).cache(path("batches")));
+  EXPECT_THROW(Dataset::range(6).batch(3).cache(path("batches")).make_iterator(), InvalidArgument);
+  const std::string a = write("a", "1\n"), b = write("b", "2\n");
+  texts_of(Dataset::text_lines({a}).cache(path("lines")));
+  EXPECT_THROW(Dataset::text_lines({b}).cache(path("lines")).make_iterator(), InvalidArgument);
+}
+
+TEST_F(FileCache, WorkersThatShareFilesDoNotShareAFile) {
+  const std::string a = write("a", "1\n2\n"), b = write("b", "3\n4\n");
+  const Dataset ds = Dataset::text_lines({a, b}).cache(path("c"));
+  EXPECT_EQ(texts_of(ds.auto_shard(2, 0)), (Texts{"1", "2"}));
+  EXPECT_EQ(texts_of(ds.auto_shard(2, 0)), (Texts{"1", "2"}));
+  EXPECT_THROW(ds.auto_shard(2, 1).make_iterator(), InvalidArgument);
 }
 
 TEST_F(FileCache, DamageNamesFileAndByte) {

@@ -116,7 +116,8 @@ Dataset Dataset::from_tensor_slices(Element element) {
 Dataset Dataset::range(int64_t end) { return range(0, end); }
 
 Dataset Dataset::range(int64_t begin, int64_t end, int64_t step) {
-  return Dataset(internal::make_rows_node("range", internal::make_range_rows(begin, end, step)));
+  return Dataset(internal::make_rows_node("range", internal::make_range_rows(begin, end, step),
+                                          str_cat(begin, " to ", end, " by ", step)));
 }
 
 Dataset Dataset::do_generate(std::function<std::function<std::optional<Element>()>()> make,

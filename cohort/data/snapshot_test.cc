@@ -88,6 +88,48 @@ TEST_F(Snapshot, AnotherPipelineGetsAnotherFolder) {
   EXPECT_EQ(names_in(path("s")).size(), 11U);
   shot(counted(6), "other function");
   EXPECT_EQ(names_in(path("s")).size(), 12U);
+  const auto mixed = [&](uint64_t seed) {
+    return Dataset::sample_from_datasets({counted(6), counted(9)}, {}, {.seed = seed});
+  };
+  EXPECT_NE(texts_of(mixed(1).snapshot(path("s"))), texts_of(mixed(2).snapshot(path("s"))));
+  const auto sums = [&](int64_t first) {
+    return counted(3).scan(scalar(first, kInt64), [](const Element& sum, const Element& x) {
+      const Tensor next = sum.tensor() + x.tensor();
+      return std::pair<Element, Element>(next, next);
+    });
+  };
+  EXPECT_EQ(texts_of(sums(0).snapshot(path("s"))), (Texts{"[0]", "[10]", "[30]"}));
+  EXPECT_EQ(texts_of(sums(1).snapshot(path("s"))), (Texts{"[1]", "[11]", "[31]"}));
+}
+
+TEST_F(Snapshot, WorkersThatShareFilesHaveSnapshotsOfTheirOwn) {
+  const std::string a = write("a", "1\n2\n"), b = write("b", "3\n4\n");
+  // A seed that nobody gave is another one in the next process, whose snapshot this is, too.
+  const auto make = [&] { return Dataset::text_lines({a, b}).shuffle(2).snapshot(path("s")); };
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(sorted(texts_of(make().auto_shard(2, 0))), (Texts{"1", "2"}));
+    EXPECT_EQ(sorted(texts_of(make().auto_shard(2, 1))), (Texts{"3", "4"}));
+    EXPECT_EQ(names_in(path("s")).size(), 2U);
+  }
+}
+
+TEST_F(Snapshot, OfLoadedElementsBelongToOneFolder) {
+  Dataset::range(4).save(path("a"));
+  Dataset::range(10, 14).save(path("b"));
+  const auto shot = [&](const char* folder) {
+    return texts_of(Dataset::load(path(folder)).snapshot(path("s")));
+  };
+  EXPECT_EQ(shot("a"), texts_of(Dataset::range(4)));
+  EXPECT_EQ(shot("b"), texts_of(Dataset::range(10, 14)));
+  EXPECT_EQ(shot("a"), texts_of(Dataset::range(4)));
+}
+
+TEST_F(Snapshot, OfALongRangeDoesNotReadIt) {
+  const auto make = [&] {
+    return Dataset::range(std::numeric_limits<int64_t>::max()).take(3).snapshot(path("s"));
+  };
+  EXPECT_EQ(texts_of(make()), texts_of(Dataset::range(3)));
+  EXPECT_EQ(texts_of(make()), texts_of(Dataset::range(3)));
 }
 
 TEST_F(Snapshot, APartOfAPassLeavesNothing) {

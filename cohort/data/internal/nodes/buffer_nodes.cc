@@ -175,8 +175,9 @@ class OptionsNode final : public DatasetNode {
 
 NodePtr make_cache_node(NodePtr input, std::string file) {
   if (file.empty()) return std::make_shared<CacheNode>(input);
-  auto store = make_file_store(std::move(file), input->signature(), input->spec());
-  return make_stored_node("cache", input, std::move(store));
+  return make_stored_node("cache", std::move(input), [file = std::move(file)](NodePtr elements) {
+    return make_file_store(file, std::move(elements));
+  });
 }
 
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size) {

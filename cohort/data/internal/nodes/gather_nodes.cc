@@ -112,11 +112,14 @@ NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> s
   const std::string where = "[dataset.padded_batch]";
   ElementSpec spec =
       padded_spec(where, input->spec(), shapes, options.drop_remainder ? size : kUnknownDim);
+  std::string more;
+  for (const Shape& shape : shapes) more += " " + bracketed(shape);
+  more += " " + bracketed(options.padding_values);
   Padding padding{where, std::move(shapes), options.padding_values};
   return std::make_shared<CombineNode>(
       "padded_batch", std::move(spec), input, size, options.drop_remainder,
       [padding](std::span<const Element> parts) { return pad_elements(parts, padding); },
-      " " + bracketed(options.padding_values));
+      std::move(more));
 }
 
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {

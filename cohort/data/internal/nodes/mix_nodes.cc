@@ -152,39 +152,40 @@ std::vector<std::unique_ptr<ElementStream>> open_all(std::span<const NodePtr> in
 
 class SampleNode final : public DatasetNode {
  public:
-  SampleNode(std::vector<NodePtr> inputs, std::vector<double> weights, uint64_t seed,
-             bool stop_on_empty)
+  SampleNode(std::vector<NodePtr> inputs, std::vector<double> weights, const SampleOptions& options,
+             uint64_t seed)
       : DatasetNode("sample_from_datasets", common_spec("[dataset.sample_from_datasets]", inputs),
                     inputs),
         weights_(std::move(weights)),
-        seed_(seed),
-        stop_on_empty_(stop_on_empty) {}
+        options_(options),
+        seed_(seed) {}
 
   int64_t cardinality() const override {
     int64_t sum = 0;
     for (const NodePtr& input : inputs()) {
       const int64_t n = input->cardinality();
-      if (n == kInfiniteCardinality && !stop_on_empty_) return n;
-      if (n < 0 || stop_on_empty_) return kUnknownCardinality;
+      if (n == kInfiniteCardinality && !options_.stop_on_empty_dataset) return n;
+      if (n < 0 || options_.stop_on_empty_dataset) return kUnknownCardinality;
       sum = saturated_sum(sum, n);
     }
     return sum;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<MixStream>(std::make_unique<RandomChooser>(weights_, seed_),
-                                       open_all(inputs()), stop_on_empty_);
+                                       open_all(inputs()), options_.stop_on_empty_dataset);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<SampleNode>(std::move(inputs), weights_, seed_, stop_on_empty_);
+    return std::make_shared<SampleNode>(std::move(inputs), weights_, options_, seed_);
   }
   std::string arguments() const override {
-    return str_cat(bracketed(weights_), stop_on_empty_ ? " to the first end" : "");
+    return str_cat(bracketed(weights_), options_.seed ? str_cat(" seed ", *options_.seed) : "",
+                   options_.stop_on_empty_dataset ? " to the first end" : "");
   }
 
  private:
   const std::vector<double> weights_;
-  const uint64_t seed_;
-  const bool stop_on_empty_;
+  const SampleOptions options_;
+  const uint64_t seed_;  ///< Given or not.
 };
 
 /// The choices are the last input.
@@ -229,8 +230,7 @@ NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weight
   COHORT_CHECK_ARG(inputs.empty() || std::accumulate(weights.begin(), weights.end(), 0.0) > 0,
                    where, " expected a weight above 0, got ", bracketed(weights));
   const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<SampleNode>(std::move(inputs), std::move(weights), seed,
-                                      options.stop_on_empty_dataset);
+  return std::make_shared<SampleNode>(std::move(inputs), std::move(weights), options, seed);
 }
 
 NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty) {

@@ -15,7 +15,9 @@ namespace cohort::internal {
 
 // Sources.
 NodePtr make_tensors_node(Element element);
-NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source);
+/// `arguments`, as DatasetNode's; without: a checksum of the rows.
+NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source,
+                       std::string arguments = {});
 /// Rows that are files, each an element: workers share them by files.
 inline constexpr const char* kImageFilesOperation = "image_files";
 NodePtr make_generator_node(std::function<std::function<std::optional<Element>()>()> make,

@@ -3,6 +3,7 @@
 // scan: a map function that hands a state on from element to element.
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/store/fingerprint.h"
 
 namespace cohort::internal {
 namespace {
@@ -61,6 +62,7 @@ class ScanNode final : public DatasetNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<ScanNode>(inputs[0], initial_, fn_);
   }
+  std::string arguments() const override { return element_text(initial_); }
 
  private:
   const Element initial_;

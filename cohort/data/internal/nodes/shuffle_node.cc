@@ -117,20 +117,15 @@ class ShuffleStream final : public Stream<T> {
   bool input_ended_ = false;
 };
 
-ShuffleOptions with_seed(ShuffleOptions options) {
-  if (!options.seed) options.seed = default_shuffle_seed();
-  return options;
-}
-
 class ShuffleNode final : public OrderNode<ShuffleNode> {
  public:
-  ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options)
+  ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options,
+              uint64_t seed)
       : OrderNode("shuffle", input),
         buffer_size_(buffer_size),
-        given_(options.seed),
-        options_(with_seed(options)),
-        orders_(
-            std::make_shared<ShuffleOrders>(*options_.seed, options_.reshuffle_each_iteration)) {}
+        options_(options),
+        seed_(seed),
+        orders_(std::make_shared<ShuffleOrders>(seed, options.reshuffle_each_iteration)) {}
   int64_t cardinality() const override { return input().cardinality(); }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
@@ -145,18 +140,18 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
     DatasetNode::restore_shared(in);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShuffleNode>(inputs[0], buffer_size_, options_);
+    return std::make_shared<ShuffleNode>(inputs[0], buffer_size_, options_, seed_);
   }
   /// A seed that nobody gave says nothing: it is another one in every process.
   std::string arguments() const override {
-    return str_cat(buffer_size_, given_ ? str_cat(" seed ", *given_) : "",
+    return str_cat(buffer_size_, options_.seed ? str_cat(" seed ", *options_.seed) : "",
                    options_.reshuffle_each_iteration ? "" : " once");
   }
 
  private:
   const int64_t buffer_size_;
-  const std::optional<uint64_t> given_;  ///< Seed.
-  const ShuffleOptions options_;         ///< With a seed.
+  const ShuffleOptions options_;
+  const uint64_t seed_;  ///< Given or not.
   const std::shared_ptr<ShuffleOrders> orders_;
 };
 
@@ -165,7 +160,8 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
 NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options) {
   COHORT_CHECK_ARG(buffer_size >= 1,
                    "[dataset.shuffle] expected a buffer of at least 1 element, got ", buffer_size);
-  return std::make_shared<ShuffleNode>(input, buffer_size, options);
+  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
+  return std::make_shared<ShuffleNode>(input, buffer_size, options, seed);
 }
 
 }  // namespace cohort::internal

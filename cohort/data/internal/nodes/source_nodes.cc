@@ -33,11 +33,7 @@ class TensorsNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<OneElementStream>(element_);
   }
-  std::string arguments() const override {
-    StateWriter bytes;
-    bytes.put_element(element_);
-    return short_hash(std::move(bytes).take());
-  }
+  std::string arguments() const override { return element_text(element_); }
 
  private:
   const Element element_;
@@ -61,8 +57,10 @@ class CountingStream final : public RowStream {
 
 class RowsNode final : public DatasetNode {
  public:
-  RowsNode(std::string operation, std::shared_ptr<const RowSource> source)
-      : DatasetNode(std::move(operation), source->spec(), {}), source_(std::move(source)) {}
+  RowsNode(std::string operation, std::shared_ptr<const RowSource> source, std::string arguments)
+      : DatasetNode(std::move(operation), source->spec(), {}),
+        source_(std::move(source)),
+        arguments_(std::move(arguments)) {}
   int64_t cardinality() const override { return source_->size(); }
   std::shared_ptr<const RowSource> row_source() const override { return source_; }
   std::unique_ptr<RowStream> make_row_stream() const override {
@@ -71,7 +69,9 @@ class RowsNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     return stream_rows(source_, make_row_stream());
   }
-  std::string arguments() const override { return rows_text(*source_); }
+  std::string arguments() const override {
+    return arguments_.empty() ? rows_text(*source_) : arguments_;
+  }
   /// Row numbers of a state must be rows of this source.
   std::string signature() const override {
     return str_cat(DatasetNode::signature(), "[", source_->size(), "]");
@@ -79,6 +79,7 @@ class RowsNode final : public DatasetNode {
 
  private:
   const std::shared_ptr<const RowSource> source_;
+  const std::string arguments_;
 };
 
 using Generator = std::function<std::optional<Element>()>;
@@ -154,8 +155,9 @@ NodePtr make_tensors_node(Element element) {
   return std::make_shared<TensorsNode>(std::move(element));
 }
 
-NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source) {
-  return std::make_shared<RowsNode>(std::move(operation), std::move(source));
+NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source,
+                       std::string arguments) {
+  return std::make_shared<RowsNode>(std::move(operation), std::move(source), std::move(arguments));
 }
 
 NodePtr make_generator_node(std::function<Generator()> make, ElementSpec spec,

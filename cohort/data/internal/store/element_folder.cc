@@ -92,7 +92,8 @@ StoredElements open_element_folder(const std::string& where, const std::string& 
   auto shard = [=, spec = header.spec](int64_t i) {
     return Dataset(make_element_file_node(where, shard_path(path, i, shards), spec, compression));
   };
-  const Dataset all = Dataset::range(shards);
+  // What a snapshot of these elements is known by: which writing they are.
+  const Dataset all(make_rows_node("shards", make_range_rows(0, shards, 1), header.id));
   const Dataset elements =
       reader
           ? reader(all.map(shard, {.spec = ElementSpec::dataset(header.spec)}))

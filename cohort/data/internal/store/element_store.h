@@ -3,6 +3,7 @@
 // Where the elements of a pass are kept for later ones and other processes: cache(file), snapshot.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,13 +35,14 @@ class ElementStore {
   virtual std::unique_ptr<ElementSink> begin() const = 0;
 };
 
-/// One file, written by one pass at a time.
-std::unique_ptr<const ElementStore> make_file_store(std::string path, std::string pipeline,
-                                                    ElementSpec spec);
+/// One file, written by one pass at a time, for the elements of `input`.
+std::unique_ptr<const ElementStore> make_file_store(std::string path, NodePtr input);
+
+/// The store of what `input` reads: another input has other elements.
+using MakeElementStore = std::function<std::unique_ptr<const ElementStore>(const NodePtr& input)>;
 
 /// Reads what the store has, else hands on its input's elements and stores a pass that is complete.
 /// A pass that was restored in the middle stores nothing.
-NodePtr make_stored_node(std::string operation, NodePtr input,
-                         std::shared_ptr<const ElementStore> store);
+NodePtr make_stored_node(std::string operation, NodePtr input, MakeElementStore make_store);
 
 }  // namespace cohort::internal

@@ -2,11 +2,13 @@
 //
 // The elements of cache(file): one file, beside it while it is written a .lockfile and a .partial.
 #include <filesystem>
+#include <mutex>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/store/element_file.h"
 #include "cohort/data/internal/store/element_store.h"
 #include "cohort/data/internal/store/file_lock.h"
+#include "cohort/data/internal/store/fingerprint.h"
 
 namespace cohort::internal {
 namespace {
@@ -41,36 +43,40 @@ class FileSink final : public ElementSink {
 
 class FileStore final : public ElementStore {
  public:
-  FileStore(std::string path, std::string pipeline, ElementSpec spec)
-      : path_(std::move(path)), pipeline_(std::move(pipeline)), spec_(std::move(spec)) {}
+  FileStore(std::string path, NodePtr input) : path_(std::move(path)), input_(std::move(input)) {}
 
   StoredElements find() const override {
     if (!std::filesystem::exists(path_)) return {};
     const ElementFileHeader header = read_element_file_header(kWhere, path_);
-    COHORT_CHECK_ARG(header.pipeline == pipeline_ && header.spec == spec_, kWhere,
-                     " expected the elements of ", pipeline_, ", like ", spec_.to_string(), ", in ",
-                     path_, ", got those of ", header.pipeline, ", like ", header.spec.to_string(),
-                     "; remove the file or name another");
-    return {make_element_file_node(kWhere, path_, spec_), header.id};
+    COHORT_CHECK_ARG(header.pipeline == pipeline() && header.spec == input_->spec(), kWhere,
+                     " expected the elements of ", pipeline(), " in ", path_, ", got those of ",
+                     header.pipeline, "; remove the file or name another");
+    return {make_element_file_node(kWhere, path_, header.spec), header.id};
   }
   std::unique_ptr<ElementSink> begin() const override {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
     if (!folder.empty()) std::filesystem::create_directories(folder);
-    return std::make_unique<FileSink>(path_,
-                                      ElementFileHeader{new_element_file_id(), pipeline_, spec_});
+    return std::make_unique<FileSink>(
+        path_, ElementFileHeader{new_element_file_id(), pipeline(), input_->spec()});
   }
 
  private:
+  /// Found out when it is needed: it takes a look at every row in memory.
+  const std::string& pipeline() const {
+    std::call_once(described_, [this] { pipeline_ = pipeline_text(*input_); });
+    return pipeline_;
+  }
+
   const std::string path_;
-  const std::string pipeline_;
-  const ElementSpec spec_;
+  const NodePtr input_;
+  mutable std::once_flag described_;
+  mutable std::string pipeline_;  ///< Guarded by described_.
 };
 
 }  // namespace
 
-std::unique_ptr<const ElementStore> make_file_store(std::string path, std::string pipeline,
-                                                    ElementSpec spec) {
-  return std::make_unique<const FileStore>(std::move(path), std::move(pipeline), std::move(spec));
+std::unique_ptr<const ElementStore> make_file_store(std::string path, NodePtr input) {
+  return std::make_unique<const FileStore>(std::move(path), std::move(input));
 }
 
 }  // namespace cohort::internal

@@ -29,6 +29,12 @@ std::string short_hash(std::string_view text) {
   return out;
 }
 
+std::string element_text(const Element& element) {
+  StateWriter bytes;
+  bytes.put_element(element);
+  return short_hash(std::move(bytes).take());
+}
+
 std::string rows_text(const RowSource& rows) {
   constexpr int64_t kRowsAtOnce = 1024;
   uint32_t crc = 0;

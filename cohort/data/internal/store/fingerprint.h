@@ -18,6 +18,9 @@ std::string pipeline_text(const DatasetNode& node);
 /// 16 hexadecimal digits (FNV-1a).
 std::string short_hash(std::string_view text);
 
+/// A hash of its values.
+std::string element_text(const Element& element);
+
 /// A checksum of all rows. Cost: reads them.
 std::string rows_text(const RowSource& rows);
 

@@ -40,22 +40,20 @@ class SnapshotStore final : public ElementStore {
 }  // namespace
 
 NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions options) {
-  std::string text =
-      str_cat(pipeline_text(*input), " version ", options.version, ", ", options.shards, " shards",
-              options.shard_function ? " by a function" : " in turns",
-              options.compression == Compression::kGzip ? ", gzip" : "");
-  ElementFolder folder{"[dataset.snapshot]",
-                       path,
-                       std::move(text),
-                       input->spec(),
-                       options.compression,
-                       options.shards,
-                       std::move(options.shard_function)};
-  check_folder(folder);
-  folder.path += "/" + short_hash(folder.pipeline);
-  return make_stored_node(
-      "snapshot", std::move(input),
-      std::make_shared<SnapshotStore>(std::move(folder), std::move(options.reader)));
+  const ElementFolder any{"[dataset.snapshot]",  path, {}, {}, options.compression, options.shards,
+                          options.shard_function};
+  check_folder(any);
+  std::string how = str_cat(" version ", options.version, ", ", options.shards, " shards",
+                            options.shard_function ? " by a function" : " in turns",
+                            options.compression == Compression::kGzip ? ", gzip" : "");
+  const auto make_store = [any, how, reader = std::move(options.reader)](const NodePtr& elements) {
+    ElementFolder folder = any;
+    folder.pipeline = pipeline_text(*elements) + how;
+    folder.spec = elements->spec();
+    folder.path += "/" + short_hash(folder.pipeline);
+    return std::make_unique<SnapshotStore>(std::move(folder), reader);
+  };
+  return make_stored_node("snapshot", std::move(input), make_store);
 }
 
 void save_elements(const Dataset& dataset, const std::string& path, const SaveOptions& options) {

@@ -74,26 +74,28 @@ class StoredStream final : public ElementStream {
 
 class StoredNode final : public DatasetNode {
  public:
-  StoredNode(std::string operation, const NodePtr& input, std::shared_ptr<const ElementStore> store)
-      : DatasetNode(std::move(operation), input->spec(), {input}), store_(std::move(store)) {}
+  StoredNode(std::string operation, const NodePtr& input, MakeElementStore make_store)
+      : DatasetNode(std::move(operation), input->spec(), {input}),
+        make_store_(std::move(make_store)),
+        store_(make_store_(input)) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<StoredStream>(shared_from_this(), *store_);
   }
   int64_t batch_rows() const override { return input().batch_rows(); }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<StoredNode>(operation(), inputs[0], store_);
+    return std::make_shared<StoredNode>(operation(), inputs[0], make_store_);
   }
 
  private:
-  const std::shared_ptr<const ElementStore> store_;
+  const MakeElementStore make_store_;
+  const std::unique_ptr<const ElementStore> store_;
 };
 
 }  // namespace
 
-NodePtr make_stored_node(std::string operation, NodePtr input,
-                         std::shared_ptr<const ElementStore> store) {
-  return std::make_shared<StoredNode>(std::move(operation), input, std::move(store));
+NodePtr make_stored_node(std::string operation, NodePtr input, MakeElementStore make_store) {
+  return std::make_shared<StoredNode>(std::move(operation), input, std::move(make_store));
 }
 
 }  // namespace cohort::internal
