@@ -113,6 +113,45 @@ TEST(IteratorState, CachesComeWithTheirElements) {
   EXPECT_EQ(calls, 0);
 }
 
+TEST(IteratorState, CachesAreKeptWhenTheirPassHasEnded) {
+  // A buffer behind the cache still has elements then.
+  expect_resumes([] { return plain(6).shuffle(6).cache().shuffle(4).repeat(3); });
+}
+
+TEST(IteratorState, GeneratorsThatThrewAreCalledAsOftenAgain) {
+  const auto make = [](const Element& bad) {
+    return Dataset::from_generator(
+        [bad] {
+          return [bad, i = 0]() mutable -> std::optional<Element> {
+            const int now = i++;
+            if (now == 8) return std::nullopt;
+            if (now % 3 != 1) return scalar(now, kInt64);
+            if (!bad.has_value()) throw DataLoss("bad record");
+            return bad;
+          };
+        },
+        TensorSpec{{}, kInt64});
+  };
+  expect_resumes([&] { return make({}); });
+  expect_resumes([&] { return make({}).ignore_errors({.log_warning = false}).repeat(2); });
+  expect_resumes([&] { return make(ones({2})).ignore_errors({.log_warning = false}); });
+}
+
+TEST(IteratorState, PassesOverOneShuffleThatAreOpenAtOnce) {
+  const auto make = [] {
+    const Dataset one = Dataset::range(9).shuffle(9, {.seed = 3});
+    return Dataset::range(6).interleave([one](int64_t i) { return one.take(1 + 2 * (i % 3)); },
+                                        {.cycle_length = 3});
+  };
+  for (std::size_t position = 0; position <= 18; ++position) {
+    testing::expect_goes_on(make, position);
+  }
+  expect_resumes([] {
+    const Dataset one = plain(5).shuffle(5);
+    return Dataset::zip({one, one.take(2).concatenate(one.take(3))}).repeat(2);
+  });
+}
+
 TEST(IteratorState, StepsOfReplicas) {
   using internal::SplitPlan;
   const auto split = [](const Dataset& ds, const SplitPlan& plan) {

@@ -60,8 +60,11 @@ class CacheStream final : public ElementStream {
       seen_.push_back(out);
       return true;
     }
-    if (complete_) memory_->publish(std::move(seen_));
     input_.reset();
+    if (!complete_) return false;
+    memory_->publish(std::move(seen_));
+    cached_ = memory_->get();
+    position_ = cached_->size();
     return false;
   }
 

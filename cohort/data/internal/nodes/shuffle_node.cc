@@ -37,10 +37,6 @@ class ShuffleOrders {
     std::lock_guard lock(mutex_);
     next_ = order;
   }
-  void set_taken(Order order) {
-    if (reshuffle_) ++order.pass;
-    set_next(order);
-  }
 
  private:
   const bool reshuffle_;
@@ -84,6 +80,7 @@ class ShuffleStream final : public Stream<T> {
   }
   void save(StateWriter& out) override {
     save_order(order_, out);
+    save_order(orders_->next(), out);
     out.put_int(static_cast<int64_t>(random_.drawn()));
     out.put_int(input_ended_ ? 1 : 0);
     out.put_int(static_cast<int64_t>(buffer_.size()));
@@ -92,6 +89,7 @@ class ShuffleStream final : public Stream<T> {
   }
   void restore(StateReader& in) override {
     order_ = restore_order(in);
+    const ShuffleOrders::Order next = restore_order(in);
     random_ = ShuffleRandom(order_.seed, order_.pass);
     random_.skip_to(static_cast<uint64_t>(in.get_int()));
     input_ended_ = in.get_flag();
@@ -99,7 +97,8 @@ class ShuffleStream final : public Stream<T> {
       buffer_.push_back(in.get<T>());
     }
     input_->restore(in);
-    orders_->set_taken(order_);
+    // Not the pass after this one: others may have begun before the position was saved.
+    orders_->set_next(next);
   }
 
  private:

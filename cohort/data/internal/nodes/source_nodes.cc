@@ -96,40 +96,48 @@ class GeneratorStream final : public ElementStream {
       generator_ = nullptr;
       return false;
     }
-    COHORT_CHECK_ARG(node_->spec().compatible_with(*element), node_->tag(), " element ", index_,
+    COHORT_CHECK_ARG(node_->spec().compatible_with(*element), node_->tag(), " element ", calls_ - 1,
                      ": expected ", node_->spec().to_string(), ", got ",
                      element->spec().to_string());
-    ++index_;
     out = std::move(*element);
     return true;
   }
   void save(StateWriter& out) override {
     out.put_int(generator_ == nullptr ? 1 : 0);
-    out.put_int(index_);
+    out.put_int(calls_);
   }
-  /// A function's own state is out of reach: it is called again as often as it was.
+  /// A function's own state is out of reach: it is called again as often as it was, and may throw
+  /// again what it threw.
   void restore(StateReader& in) override {
     const bool ended = in.get_flag();
     const int64_t calls = in.get_count(std::numeric_limits<int64_t>::max());
     if (ended) generator_ = nullptr;
-    for (; !ended && index_ < calls; ++index_) {
-      COHORT_CHECK_STATE(call().has_value(), node_->tag(), " expected at least ", calls,
-                         " elements again to restore an iterator, got ", index_);
+    while (!ended && calls_ < calls) {
+      COHORT_CHECK_STATE(goes_on(), node_->tag(), " expected at least ", calls,
+                         " elements again to restore an iterator, got ", calls_ - 1);
     }
   }
 
  private:
   std::optional<Element> call() {
     try {
+      ++calls_;
       return generator_();
     } catch (...) {
-      rethrow_with_context(str_cat(node_->tag(), " element ", index_));
+      rethrow_with_context(str_cat(node_->tag(), " element ", calls_ - 1));
+    }
+  }
+  bool goes_on() {
+    try {
+      return call().has_value();
+    } catch (...) {  // NOLINT: the reader has seen it.
+      return true;
     }
   }
 
   const NodePtr node_;
   Generator generator_;
-  int64_t index_ = 0;
+  int64_t calls_ = 0;
 };
 
 class GeneratorNode final : public DatasetNode {
