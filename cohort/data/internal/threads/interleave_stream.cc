@@ -14,6 +14,7 @@
 #include "cohort/data/internal/element_bytes.h"
 #include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/threads/interleave_source.h"
+#include "cohort/data/internal/threads/interleave_turns.h"
 #include "cohort/data/internal/threads/worker_set.h"
 
 namespace cohort::internal {
@@ -21,7 +22,8 @@ namespace {
 
 using Item = InterleaveSource::Item;
 using Source = InterleaveSource;
-using SourcePtr = std::unique_ptr<Source>;
+using SourcePtr = InterleaveTurns::SourcePtr;
+using Step = InterleaveTurns::Step;
 
 constexpr int64_t kLeastAhead = 2;
 constexpr int64_t kMostAhead = 16;
@@ -34,14 +36,12 @@ class InterleaveStream final : public ElementStream {
       : open_dataset_(std::move(open)),
         input_(std::move(input)),
         cycle_length_(setting.cycle_length),
-        block_length_(setting.block_length),
-        ordered_(setting.ordered),
         fixed_(setting.threads),
         tuner_(std::move(setting.tuner)),
         pass_(Pass::current()),
         stage_(current_stage()),
-        turns_(static_cast<std::size_t>(cycle_length_)),
-        ahead_(static_cast<std::size_t>(std::max(kMostAhead, block_length_))),
+        turns_(cycle_length_, setting.block_length, setting.ordered),
+        ahead_(static_cast<std::size_t>(std::max(kMostAhead, setting.block_length))),
         workers_(
             "interleave", [this](const std::stop_token& stop) { work(stop); },
             tuner_ ? tuner_->pressure() : current_pressure()) {}
@@ -60,28 +60,12 @@ class InterleaveStream final : public ElementStream {
   bool is_quiet();
   bool next_here(Element& out);
   bool next_of_threads(Element& out, std::chrono::nanoseconds& waited);
-  /// What is to be done at the current place before there is an element; true if there is one.
-  enum class Step { kElement, kAgain, kWait, kEnd };
-  Step step(SourcePtr& finished);
   void take_item(Element& out, std::unique_lock<std::mutex>& lock);
-  void take_future();
-  void free_turn(SourcePtr& turn);
-  void advance();
   std::chrono::nanoseconds wait_for_something(std::unique_lock<std::mutex>& lock);
-  /// Without an order: goes to the next turn at which there is something to do.
-  bool move_on();
-  bool has_something(std::size_t turn) const;
-  bool reader_has_something() const;
 
   // On background threads.
   void work(const std::stop_token& stop);
-  struct Job {
-    Source* source = nullptr;  ///< To read from.
-    bool open = false;         ///< A new one.
-    bool found() const { return source != nullptr || open; }
-  };
-  Job find_job() const;
-  bool wants_items(const Source& source) const;
+  InterleaveTurns::Job find_job() const;
   void open_ahead(std::unique_lock<std::mutex>& lock);
   void read_ahead(Source& source, const std::stop_token& stop, std::unique_lock<std::mutex>& lock);
   void publish(Source& source, std::vector<Item> items);
@@ -94,8 +78,6 @@ class InterleaveStream final : public ElementStream {
   const OpenDataset open_dataset_;
   const std::unique_ptr<ElementStream> input_;  ///< Of whoever opens.
   const int cycle_length_;
-  const int64_t block_length_;
-  const bool ordered_;
   const int fixed_;                          ///< Threads without a tuner.
   const std::unique_ptr<StageTuner> tuner_;  ///< Null: their number is fixed.
   const std::shared_ptr<Pass> pass_;
@@ -105,13 +87,8 @@ class InterleaveStream final : public ElementStream {
   std::condition_variable_any ready_;  ///< For the reader.
   std::condition_variable_any work_;   ///< For the threads.
   // Guarded by mutex_ once there are threads. A busy source's stream is its thread's.
-  std::vector<SourcePtr> turns_;  ///< Null: free for the next.
-  Ring<SourcePtr> futures_;       ///< Opened in advance.
-  std::size_t current_ = 0;
-  int64_t taken_ = 0;     ///< Of the current block.
-  std::size_t open_ = 0;  ///< Turns that are not free.
-  int64_t index_ = 0;     ///< Arguments read; whoever opens.
-  bool input_ended_ = false;
+  InterleaveTurns turns_;
+  int64_t index_ = 0;  ///< Arguments read; whoever opens.
   std::size_t ahead_;
   bool ahead_known_ = false;
   std::size_t spare_ = 0;  ///< Datasets that are opened before their turn is free.
@@ -169,53 +146,35 @@ bool InterleaveStream::is_quiet() {
   return true;
 }
 
-void InterleaveStream::advance() {
-  current_ = current_ + 1 == turns_.size() ? 0 : current_ + 1;
-  taken_ = 0;
-}
-
-void InterleaveStream::free_turn(SourcePtr& turn) {
-  turn.reset();
-  --open_;
-  advance();
-}
-
-void InterleaveStream::take_future() {
-  SourcePtr source = futures_.pop_front();
-  if (source->no_source) std::rethrow_exception(std::exchange(source->no_source, nullptr));
-  turns_[current_] = std::move(source);
-  ++open_;
-}
-
 // --- Without threads -----------------------------------------------------------------------------
 
 bool InterleaveStream::next_here(Element& out) {
-  while (!input_ended_ || open_ > 0 || !futures_.empty()) {
-    SourcePtr& turn = turns_[current_];
-    if (turn != nullptr) {
-      if (!turn->items.empty()) {
-        Item item = turn->items.pop_front();  // Of a position that threads left.
+  while (true) {
+    SourcePtr finished;
+    switch (turns_.step(finished)) {
+      case Step::kElement: {
+        Item item = turns_.take_item();  // Of a position that threads left.
         if (item.error) std::rethrow_exception(item.error);
         out = std::move(item.element);
-      } else if (turn->ended || !turn->stream->next(out)) {
-        free_turn(turn);
-        continue;
+        return true;
       }
-      if (++taken_ == block_length_) advance();
-      return true;
-    }
-    if (futures_.empty() && !input_ended_) {
-      SourcePtr source = open_source();
-      input_ended_ = source == nullptr;
-      if (source != nullptr) futures_.push_back(std::move(source));
-    }
-    if (futures_.empty()) {
-      advance();
-    } else {
-      take_future();
+      case Step::kWait:
+        if (Source* const source = turns_.current(); source == nullptr) {
+          turns_.add(open_source());
+        } else if (source->stream->next(out)) {
+          turns_.count_element();
+          return true;
+        } else {
+          source->ended = true;
+        }
+        break;
+      case Step::kAgain:
+      case Step::kChanged:
+        break;
+      case Step::kEnd:
+        return false;
     }
   }
-  return false;
 }
 
 SourcePtr InterleaveStream::open_source() {
@@ -238,11 +197,14 @@ bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& w
   std::unique_lock lock(mutex_);
   while (true) {
     SourcePtr finished;
-    switch (step(finished)) {
+    switch (turns_.step(finished)) {
       case Step::kElement:
         take_item(out, lock);
         return true;
       case Step::kAgain:
+        break;
+      case Step::kChanged:
+        work_.notify_one();
         break;
       case Step::kWait:
         waited += wait_for_something(lock);
@@ -257,73 +219,23 @@ bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& w
   }
 }
 
-InterleaveStream::Step InterleaveStream::step(SourcePtr& finished) {
-  SourcePtr& turn = turns_[current_];
-  if (turn != nullptr) {
-    if (!turn->items.empty()) return Step::kElement;
-    if (turn->ended) {
-      finished = std::move(turn);
-      free_turn(turn);
-      work_.notify_one();
-      return Step::kAgain;
-    }
-  } else if (!futures_.empty()) {
-    work_.notify_one();
-    take_future();
-    return Step::kAgain;
-  } else if (input_ended_) {
-    if (open_ == 0) return Step::kEnd;
-    advance();
-    return Step::kAgain;
-  }
-  return !ordered_ && move_on() ? Step::kAgain : Step::kWait;
-}
-
-bool InterleaveStream::has_something(std::size_t turn) const {
-  const SourcePtr& source = turns_[turn];
-  if (source == nullptr) return !futures_.empty() || input_ended_;
-  return !source->items.empty() || source->ended;
-}
-
-bool InterleaveStream::move_on() {
-  for (std::size_t i = 1; i < turns_.size(); ++i) {
-    const std::size_t turn = (current_ + i) % turns_.size();
-    if (turns_[turn] == nullptr && futures_.empty()) continue;
-    if (!has_something(turn)) continue;
-    current_ = turn;
-    taken_ = 0;
-    return true;
-  }
-  return false;
-}
-
-bool InterleaveStream::reader_has_something() const {
-  if (has_something(current_)) return true;
-  if (ordered_) return false;
-  for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
-    if (turns_[turn] == nullptr && futures_.empty()) continue;
-    if (has_something(turn)) return true;
-  }
-  return false;
-}
-
 std::chrono::nanoseconds InterleaveStream::wait_for_something(std::unique_lock<std::mutex>& lock) {
   WorkTimer timer(stage_, WorkTimer::kWait);
   const auto begin = std::chrono::steady_clock::now();
+  // After a dataset that could not be opened, too.
+  if (threads_waiting_ > 0 && find_job().found()) work_.notify_one();
   reader_waits_ = true;
-  ready_.wait(lock, pass_->stop(), [&] { return reader_has_something(); });
+  ready_.wait(lock, pass_->stop(), [&] { return turns_.has_something(); });
   reader_waits_ = false;
-  if (!reader_has_something()) pass_->check();
+  if (!turns_.has_something()) pass_->check();
   return std::chrono::steady_clock::now() - begin;
 }
 
 void InterleaveStream::take_item(Element& out, std::unique_lock<std::mutex>& lock) {
-  Source& source = *turns_[current_];
+  const Source& source = *turns_.current();
   if (stage_ != nullptr) stage_->note_buffer(source.items.size(), ahead_);
-  Item item = source.items.pop_front();
-  // Half of what may be ahead is gone: worth waking a thread for.
-  const bool wake = threads_waiting_ > 0 && wants_items(source);
-  if (!item.error && ++taken_ == block_length_) advance();
+  Item item = turns_.take_item();
+  const bool wake = threads_waiting_ > 0 && InterleaveTurns::wants_items(source, ahead_);
   lock.unlock();
   if (wake) work_.notify_one();
   if (item.error) std::rethrow_exception(item.error);
@@ -335,7 +247,7 @@ void InterleaveStream::take_item(Element& out, std::unique_lock<std::mutex>& loc
 void InterleaveStream::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (true) {
-    Job job;
+    InterleaveTurns::Job job;
     ++threads_waiting_;
     work_.wait(lock, stop, [&] {
       job = find_job();
@@ -350,31 +262,14 @@ void InterleaveStream::work(const std::stop_token& stop) {
       read_ahead(*job.source, stop, lock);
     }
     --busy_;
-    if (reader_waits_ && (busy_ == 0 || reader_has_something())) ready_.notify_one();
+    if (reader_waits_ && (busy_ == 0 || turns_.has_something())) ready_.notify_one();
     if (threads_waiting_ > 0 && find_job().found()) work_.notify_one();
   }
 }
 
-bool InterleaveStream::wants_items(const Source& source) const {
-  return !source.busy && !source.ended && !source.no_source && 2 * source.items.size() <= ahead_;
-}
-
-InterleaveStream::Job InterleaveStream::find_job() const {
+InterleaveTurns::Job InterleaveStream::find_job() const {
   if (paused_) return {};
-  // First what the reader waits for, then what it comes to next, then what it opens next.
-  const SourcePtr& current = turns_[current_];
-  if (current != nullptr && wants_items(*current)) return {.source = current.get()};
-  const bool can_open = !opening_ && !input_ended_;
-  const std::size_t free = turns_.size() - open_;
-  if (can_open && futures_.size() < free) return {.open = true};
-  for (std::size_t i = 1; i < turns_.size(); ++i) {
-    const SourcePtr& turn = turns_[(current_ + i) % turns_.size()];
-    if (turn != nullptr && wants_items(*turn)) return {.source = turn.get()};
-  }
-  for (std::size_t i = 0; i < futures_.size(); ++i) {
-    if (wants_items(*futures_[i])) return {.source = futures_[i].get()};
-  }
-  return {.open = can_open && futures_.size() < free + spare_};
+  return turns_.find_job(ahead_, spare_, !opening_);
 }
 
 void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
@@ -388,11 +283,7 @@ void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   opening_ = false;
-  if (source == nullptr) {
-    input_ended_ = true;
-  } else {
-    futures_.push_back(std::move(source));
-  }
+  turns_.add(std::move(source));
 }
 
 void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
@@ -452,32 +343,14 @@ void InterleaveStream::resume() {
 void InterleaveStream::save(StateWriter& out) {
   pause();
   const ScopeExit go_on([&] { resume(); });
-  out.put_int(static_cast<int64_t>(current_));
-  out.put_int(taken_);
   out.put_int(index_);
-  out.put_int(input_ended_ ? 1 : 0);
-  for (const SourcePtr& turn : turns_) {
-    out.put_int(turn != nullptr ? 1 : 0);
-    if (turn != nullptr) save_source(out, *turn);
-  }
-  out.put_int(static_cast<int64_t>(futures_.size()));
-  for (std::size_t i = 0; i < futures_.size(); ++i) save_source(out, *futures_[i]);
+  turns_.save(out);
   input_->save(out);
 }
 
 void InterleaveStream::restore(StateReader& in) {
-  current_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(turns_.size()) - 1));
-  taken_ = in.get_int();
   index_ = in.get_int();
-  input_ended_ = in.get_flag();
-  for (SourcePtr& turn : turns_) {
-    if (!in.get_flag()) continue;
-    turn = restore_source(in, open_dataset_);
-    ++open_;
-  }
-  for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
-    futures_.push_back(restore_source(in, open_dataset_));
-  }
+  turns_.restore(in, [&](StateReader& from) { return restore_source(from, open_dataset_); });
   input_->restore(in);
 }
 
