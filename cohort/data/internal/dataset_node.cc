@@ -2,6 +2,7 @@
 #include "cohort/data/internal/dataset_node.h"
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/pass.h"
 
 namespace cohort::internal {
 namespace {
@@ -12,6 +13,7 @@ class RowElementStream final : public ElementStream {
       : source_(std::move(source)), order_(std::move(order)) {}
 
   bool next(Element& out) override {
+    check_cancelled();
     int64_t row = 0;
     if (!order_->next(row)) return false;
     out = source_->row(row);

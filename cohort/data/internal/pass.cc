@@ -63,6 +63,21 @@ void Pass::check() const {
   }
 }
 
+bool Pass::ended_by(const std::exception_ptr& error) const {
+  if (error == nullptr || !stop_.stop_requested()) return false;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Cancelled&) {
+    return true;
+  } catch (...) {  // NOLINT: another error, which is not lost.
+    return false;
+  }
+}
+
+void check_cancelled() {
+  if (const Pass* const pass = pass_of_thread()) pass->check();
+}
+
 std::shared_ptr<const Pressure> current_pressure() { return pressure_of_thread(); }
 
 PressureScope::PressureScope(std::shared_ptr<const Pressure> pressure)

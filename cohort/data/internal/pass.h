@@ -4,6 +4,7 @@
 // are read and on background threads; so the pass is a fact of the thread that works for it.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <stop_token>
 
@@ -31,6 +32,9 @@ class Pass : public std::enable_shared_from_this<Pass> {
   std::stop_token stop() const { return stop_.get_token(); }
   /// Errors: Cancelled after cancel().
   void check() const;
+  /// True if `error` says no more than that the pass was cancelled. A thread that reads ahead ends
+  /// with it, and does not hand it over: it has no place among the elements, nor in a position.
+  bool ended_by(const std::exception_ptr& error) const;
 
   /// Null without DataOptions::report.
   StageBook* stages() const { return stages_.get(); }
@@ -42,6 +46,10 @@ class Pass : public std::enable_shared_from_this<Pass> {
   CoreBudget cores_;
   std::stop_source stop_;
 };
+
+/// For whatever elements come from, before it gives one: steps that leave elements out would else
+/// go on for ever. Errors: Cancelled if the pass that this thread works for was cancelled.
+void check_cancelled();
 
 /// The step that the calling thread reads for; null: the iterator's reader.
 std::shared_ptr<const Pressure> current_pressure();

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/rows/batching.h"
 #include "cohort/data/internal/rows/padding.h"
 
@@ -23,6 +24,7 @@ class FileSequence {
   /// Into an element or a batch; false at the end.
   template <class Out>
   bool next(Out& out) {
+    check_cancelled();
     while (file_ < node_->files().size()) {
       try {
         if (reader_ == nullptr) reader_ = node_->open()(node_->files()[file_]);

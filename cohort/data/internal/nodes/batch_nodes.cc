@@ -26,6 +26,7 @@ class RowBatchStream final : public ElementStream {
         drop_remainder_(drop_remainder) {}
 
   bool next(Element& out) override {
+    check_cancelled();
     auto rows = std::make_shared<std::vector<int64_t>>();
     rows->reserve(static_cast<std::size_t>(std::min(size_, source_->size())));
     int64_t row = 0;

@@ -42,6 +42,7 @@ class CacheStream final : public ElementStream {
   }
 
   bool next(Element& out) override {
+    check_cancelled();
     if (cached_) {
       if (position_ == cached_->size()) return false;
       out = (*cached_)[position_++];
@@ -52,6 +53,8 @@ class CacheStream final : public ElementStream {
     try {
       more = input_->next(out);
       if (more) out = out.materialize();
+    } catch (const Cancelled&) {
+      throw;
     } catch (...) {
       complete_ = false;  // An element is missing: this pass is no cache.
       throw;

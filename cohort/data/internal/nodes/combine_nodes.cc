@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/counted_stream.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/rows/padding.h"
 
 namespace cohort::internal {
 namespace {
@@ -23,29 +24,45 @@ class ZipStream final : public ElementStream {
 
   bool next(Element& out) override {
     if (ended_) return false;
-    std::vector<Element> parts(inputs_.size());
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (!inputs_[i]->next(parts[i])) {
-        ended_ = true;
-        return false;
-      }
-    }
+    while (parts_.size() < inputs_.size() && !ended_) read_part();
+    std::vector<Element> parts = std::exchange(parts_, {});
+    if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (ended_) return false;
     out = names_.empty() ? Element::tuple(std::move(parts))
                          : Element::named(with_names<Element>(names_, std::move(parts)));
     return true;
   }
   void save(StateWriter& out) override {
     out.put_int(ended_ ? 1 : 0);
+    out.put_error(error_);
+    put_elements(out, parts_);
     for (const auto& input : inputs_) input->save(out);
   }
   void restore(StateReader& in) override {
     ended_ = in.get_flag();
+    error_ = in.get_error();
+    parts_ = get_elements(in);
     for (const auto& input : inputs_) input->restore(in);
   }
 
  private:
+  void read_part() {
+    Element part;
+    try {
+      ended_ = !inputs_[parts_.size()]->next(part);
+    } catch (const Cancelled&) {
+      throw;  // Nothing was read: the parts so far stay.
+    } catch (...) {
+      // The other inputs go on, or elements would meet others' from here on.
+      if (error_ == nullptr) error_ = std::current_exception();
+    }
+    parts_.push_back(std::move(part));
+  }
+
   const std::vector<std::unique_ptr<ElementStream>> inputs_;
   const std::vector<std::string> names_;
+  std::vector<Element> parts_;  ///< Of the next element.
+  std::exception_ptr error_;    ///< What reading one of them threw.
   bool ended_ = false;
 };
 

@@ -16,9 +16,9 @@ class TakeStream final : public CountedStream<T> {
  public:
   using CountedStream<T>::CountedStream;
   bool next(T& out) override {
-    if (this->count_ == 0) return false;
+    if (this->count_ == 0 || !this->read(out)) return false;
     if (this->count_ > 0) --this->count_;
-    return this->read(out);
+    return true;
   }
 };
 
@@ -41,11 +41,18 @@ class ShardStream final : public Stream<T> {
   ShardStream(std::unique_ptr<Stream<T>> input, int64_t num_shards, int64_t index)
       : input_(std::move(input)), num_shards_(num_shards), skip_(index) {}
   bool next(T& out) override {
-    for (; skip_ > 0; --skip_) {
-      if (!input_->next(out)) return false;
+    while (true) {
+      try {
+        if (!input_->next(out)) return false;
+      } catch (const Cancelled&) {
+        throw;
+      } catch (...) {
+        // One that cannot be read has its place, too: other shards count it as well.
+        count_one();
+        throw;
+      }
+      if (count_one()) return true;
     }
-    skip_ = num_shards_ - 1;
-    return input_->next(out);
   }
   void save(StateWriter& out) override {
     out.put_int(skip_);
@@ -57,6 +64,13 @@ class ShardStream final : public Stream<T> {
   }
 
  private:
+  /// True if it is ours.
+  bool count_one() {
+    const bool ours = skip_ == 0;
+    skip_ = ours ? num_shards_ - 1 : skip_ - 1;
+    return ours;
+  }
+
   const std::unique_ptr<Stream<T>> input_;
   const int64_t num_shards_;
   int64_t skip_;  ///< Elements of other shards before the next one of ours.

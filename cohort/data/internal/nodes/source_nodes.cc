@@ -3,6 +3,7 @@
 // Where elements come from: memory and generators.
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/store/fingerprint.h"
 
 namespace cohort::internal {
@@ -12,6 +13,7 @@ class OneElementStream final : public ElementStream {
  public:
   explicit OneElementStream(Element element) : element_(std::move(element)) {}
   bool next(Element& out) override {
+    check_cancelled();
     if (done_) return false;
     done_ = true;
     out = element_;
@@ -90,6 +92,7 @@ class GeneratorStream final : public ElementStream {
       : node_(std::move(node)), generator_(std::move(generator)) {}
 
   bool next(Element& out) override {
+    check_cancelled();
     if (generator_ == nullptr) return false;
     std::optional<Element> element = call();
     if (!element) {

@@ -8,6 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/rows/batching.h"
 #include "cohort/data/internal/rows/row_views.h"
 
@@ -20,6 +21,7 @@ class ElementsStream final : public ElementStream {
   ElementsStream(NodePtr node, const std::vector<Element>& elements)
       : node_(std::move(node)), elements_(elements) {}
   bool next(Element& out) override {
+    check_cancelled();
     if (next_ == elements_.size()) return false;
     out = elements_[next_++];
     return true;

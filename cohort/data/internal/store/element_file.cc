@@ -11,6 +11,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/files/file_nodes.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/pass.h"
 
 namespace cohort::internal {
 namespace {
@@ -55,6 +56,7 @@ class ElementFileStream final : public ElementStream {
       : where_(std::move(where)), path_(std::move(path)), compression_(compression) {}
 
   bool next(Element& out) override {
+    check_cancelled();
     if (ended_) return false;
     try {
       if (records_ == nullptr) open();

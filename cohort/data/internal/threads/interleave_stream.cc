@@ -254,7 +254,7 @@ void InterleaveStream::work(const std::stop_token& stop) {
       return job.found();
     });
     --threads_waiting_;
-    if (stop.stop_requested()) return;
+    if (stop.stop_requested() || pass_->stop().stop_requested()) return;
     ++busy_;
     if (job.open) {
       open_ahead(lock);
@@ -283,7 +283,7 @@ void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   opening_ = false;
-  turns_.add(std::move(source));
+  if (source == nullptr || !pass_->ended_by(source->no_source)) turns_.add(std::move(source));
 }
 
 void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
@@ -293,6 +293,7 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
   lock.unlock();
   std::vector<Item> items;
   bool more = true;
+  bool cancelled = false;
   // One at a time while the reader waits: it may be for this one.
   do {
     Item item;
@@ -302,9 +303,10 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
       if (more) item.element = item.element.materialize();
     } catch (...) {
       item.error = std::current_exception();
+      cancelled = pass_->ended_by(item.error);
     }
-    if (more) items.push_back(std::move(item));
-  } while (more && --room > 0 && !reader_waits_ && !stop.stop_requested());
+    if (more && !cancelled) items.push_back(std::move(item));
+  } while (more && !cancelled && --room > 0 && !reader_waits_ && !stop.stop_requested());
   lock.lock();
   source.busy = false;
   source.ended = !more;

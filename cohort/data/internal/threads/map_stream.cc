@@ -174,6 +174,7 @@ class MapStream final : public ElementStream {
       } catch (...) {
         error = std::current_exception();
       }
+      if (pass_->ended_by(error)) return false;
       if (book(more, error == nullptr, booking)) return true;
       if (!more) return false;
       deliver(booking.place, {}, std::move(error));

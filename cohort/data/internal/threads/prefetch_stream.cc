@@ -141,21 +141,22 @@ class PrefetchStream final : public ElementStream {
         item.error = std::current_exception();
       }
       const int64_t bytes = tuner_ && more && !item.error ? element_bytes(item.element) : 0;
+      const bool cancelled = pass_->ended_by(item.error);
       std::unique_lock lock(mutex_);
       reading_ = false;
       quick_ = std::chrono::steady_clock::now() - begin < kQuick;
       element_bytes_ = std::max(element_bytes_, bytes);
-      if (more) {
+      if (more && !cancelled) {
         queue_.push_back(std::move(item));
         if (tuner_) tuner_->filled(queue_.size());
       } else {
-        ended_ = true;
+        ended_ = !cancelled;
       }
       const bool ready = !by_the_bufferful() || ended_ || queue_.size() >= capacity_;
       const bool wake = paused_ || (reader_waits_ && ready);
       lock.unlock();
       if (wake) filled_.notify_one();
-      if (!more) return;
+      if (!more || cancelled) return;
     }
   }
 
