@@ -11,6 +11,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/dataset_node.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/test_files.h"
 
 namespace cohort {
 namespace {
@@ -95,6 +96,36 @@ TEST(PipelineReport, PutsTheDatasetsOfAnInterleaveTogether) {
     EXPECT_EQ(report.nodes[2].elements, 20);
     EXPECT_EQ(bottleneck(report), "range.interleave > range.map");
   }
+}
+
+TEST(PipelineReport, PutsWindowsTogetherHoweverMany) {
+  const auto twice = [](int64_t, const Dataset& window) {
+    return window.batch(2).repeat(2).concatenate(window.batch(4));
+  };
+  for (const int64_t windows : {1, 50}) {
+    const auto report =
+        report_of_pass(Dataset::range(4 * windows)
+                           .map(same)
+                           .group_by_window([](int64_t) { return int64_t{0}; }, twice, 4));
+    const std::string group = "range.map.group_by_window";
+    EXPECT_EQ(paths(report),
+              (std::vector<std::string>{group, "range.map", "range",
+                                        group + " > window.batch.repeat.concatenate",
+                                        group + " > window.batch.repeat", group + " > window.batch",
+                                        group + " > window.batch"}));
+    EXPECT_EQ(report.nodes[0].elements, 5 * windows);
+    EXPECT_EQ(report.nodes[5].elements, 4 * windows);
+  }
+}
+
+class Stored : public testing::FilesTest {};
+
+TEST_F(Stored, ElementsAreReadByOneStep) {
+  const auto report = report_of_pass(Dataset::range(3).map(same).cache(path("c")).repeat(20));
+  EXPECT_EQ(paths(report),
+            (std::vector<std::string>{"range.map.cache.repeat", "range.map.cache", "range.map",
+                                      "range", "range.map.cache > element_file"}));
+  EXPECT_EQ(report.nodes.back().elements, 19 * 3);
 }
 
 TEST(PipelineReport, KeepsCountingAcrossPassesOfARepeatAndAfterAPosition) {

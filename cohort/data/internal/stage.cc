@@ -109,12 +109,11 @@ void Stage::note_threads(std::size_t count) { raise(threads, static_cast<int64_t
 Stage& StageBook::stage_of(const DatasetNode& node, Stage* parent) {
   std::lock_guard lock(mutex_);
   Stage& reader = parent != nullptr ? *parent : root_;
-  const bool opened = reader.of_interleave ||
-                      (reader.node != nullptr && reader.node->dataset_function() != nullptr &&
-                       !is_input(*reader.node, node));
+  // Nodes that a function made, or a file, go with what reads them: nobody looks at them later.
+  const bool opened = reader.of_opened || (reader.node != nullptr && !is_input(*reader.node, node));
   for (const auto& stage : reader.children) {
     const bool same =
-        opened ? stage->of_interleave && stage->name == node.operation() : stage->node == &node;
+        opened ? stage->of_opened && stage->name == node.operation() : stage->node == &node;
     if (same) return *stage;
   }
   auto stage = std::make_unique<Stage>();
@@ -126,7 +125,7 @@ Stage& StageBook::stage_of(const DatasetNode& node, Stage* parent) {
   }
   stage->node = &node;
   stage->parent = parent;
-  stage->of_interleave = opened;
+  stage->of_opened = opened;
   reader.children.push_back(std::move(stage));
   return *reader.children.back();
 }

@@ -27,8 +27,10 @@ struct Stage {
   std::string name;
   std::string path;
   const DatasetNode* node = nullptr;
-  Stage* parent = nullptr;     ///< Who reads it; null: the iterator.
-  bool of_interleave = false;  ///< Its node is another one in every dataset: the name counts.
+  Stage* parent = nullptr;  ///< Who reads it; null: the iterator.
+  /// Of a dataset that a step opens while it reads: an interleave's, a window's, a file's. Its node
+  /// is another one each time, which may be gone: the name counts.
+  bool of_opened = false;
   std::vector<std::unique_ptr<Stage>> children;  ///< Guarded by the book.
 
   std::atomic<int64_t> elements{0};
