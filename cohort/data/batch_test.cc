@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rebatch, and batches of strings. Expected values are those of tf.data.
+// batch and rebatch, and batches of strings. Expected values are those of tf.data.
+#include <ATen/ops/complex.h>
+#include <ATen/ops/imag.h>
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
@@ -118,6 +120,32 @@ Dataset growing_words(int64_t n) {
     for (int64_t i = 0; i < size; ++i) out.push_back(str_cat("w", i));
     return out;
   });
+}
+
+TEST(Batch, OfPartsThatLieInMemoryInAnyWay) {
+  // Row i of the table and, as a column, what a view with strides gives.
+  const auto parts = [](int64_t i) {
+    const Tensor table = from_vector<float>({0, 1, 2, 3, 4, 5}, {2, 3}) + 10.0 * i;
+    return std::tuple(table[1], table.t(), table.narrow(1, i, 0), table[0][2]);
+  };
+  const Element batch = *Dataset::range(2).map(parts).batch(2).begin();
+  using Floats = std::vector<float>;
+  EXPECT_EQ(to_vector<float>(batch[0]), (Floats{3, 4, 5, 13, 14, 15}));
+  EXPECT_EQ(to_vector<float>(batch[1]), (Floats{0, 3, 1, 4, 2, 5, 10, 13, 11, 14, 12, 15}));
+  EXPECT_EQ(batch[1].tensor().sizes().vec(), (Shape{2, 3, 2}));
+  EXPECT_EQ(batch[2].tensor().sizes().vec(), (Shape{2, 2, 0}));
+  EXPECT_EQ(to_vector<float>(batch[3]), (Floats{2, 12}));
+}
+
+TEST(Batch, OfNoNumbersThatAreViews) {
+  // A conjugated tensor is a view of numbers that are something else.
+  const auto conjugated = [](int64_t i) {
+    const Tensor re = from_vector<float>({static_cast<float>(i)}, {1});
+    return at::complex(re, re + 1).conj();
+  };
+  const Element batch = *Dataset::range(2).map(conjugated).batch(2).begin();
+  const Tensor imaginary = at::imag(batch.tensor().resolve_conj());
+  EXPECT_EQ(to_vector<float>(imaginary.contiguous()), (std::vector<float>{-1, -2}));
 }
 
 TEST(StringBatches, OneMoreDimensionEachTime) {
