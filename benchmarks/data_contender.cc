@@ -95,6 +95,9 @@ BatchSources rows(std::int64_t batch, const std::string& folder, const std::stri
   ways["cohort_map"] = std::make_unique<DatasetSource>(
       Dataset::from_tensor_slices(rows_of(folder)).shuffle(kShuffleRows).batch(batch).map(scale),
       true);
+  ways["cohort_map_rows"] = std::make_unique<DatasetSource>(
+      Dataset::from_tensor_slices(rows_of(folder)).shuffle(kShuffleRows).map(scale).batch(batch),
+      true);
   ways["gather"] = make_gather_limit(folder, batch);
   return ways;
 }
