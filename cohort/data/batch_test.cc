@@ -148,6 +148,40 @@ TEST(Batch, OfNoNumbersThatAreViews) {
   EXPECT_EQ(to_vector<float>(imaginary.contiguous()), (std::vector<float>{-1, -2}));
 }
 
+TEST(Batch, SizesMayStandForAll) {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  for (const Dataset& ds : {Dataset::range(kAll).take(3), testing::on_elements(3)}) {
+    EXPECT_EQ(texts_of(ds.batch(kAll)), Texts{"[0, 1, 2]"});
+    EXPECT_EQ(texts_of(ds.batch(2).rebatch(kAll)), Texts{"[0, 1, 2]"});
+    EXPECT_EQ(texts_of(ds.padded_batch(kAll)), Texts{"[0, 1, 2]"});
+    const auto one = [](int64_t x) { return Dataset::range(x, x + 1); };
+    EXPECT_EQ(texts_of(ds.interleave(one, {.cycle_length = std::numeric_limits<int>::max()})),
+              texts_of(ds));
+  }
+}
+
+TEST(PaddedBatch, RefusesPaddingThatDoesNotFit) {
+  const auto numbers = [](DType dtype) {
+    return Dataset::range(4).map([dtype](int64_t n) -> Element { return zeros({n}, dtype); });
+  };
+  const auto padded = [&](DType dtype, const std::vector<double>& values,
+                          const std::vector<Shape>& shapes = {}) {
+    const auto ds = numbers(dtype).padded_batch(2, shapes, {.padding_values = values});
+    return ds.make_iterator().next();
+  };
+  EXPECT_EQ(error_text<InvalidArgument>([&] { padded(kUint8, {300}); }),
+            "[dataset.padded_batch] expected a padding value that uint8 has, got 300");
+  EXPECT_THROW(padded(kUint8, {-1}), InvalidArgument);
+  EXPECT_THROW(padded(kInt64, {0.5}), InvalidArgument);
+  EXPECT_TRUE(padded(kUint8, {255}));
+  EXPECT_TRUE(padded(kFloat32, {0.5}));
+  EXPECT_TRUE(padded(kInt64, {-1}));
+  EXPECT_THROW(padded(kInt64, {1, 2}), InvalidArgument);
+  EXPECT_THROW(padded(kInt64, {}, {{4}, {4}}), InvalidArgument);
+  const auto three = Dataset::from_tensor_slices({arange(4), arange(4), arange(4)});
+  EXPECT_THROW(three.padded_batch(2, {}, {.padding_values = {1, 2}}), InvalidArgument);
+}
+
 TEST(StringBatches, OneMoreDimensionEachTime) {
   for (const Dataset& source :
        {words({"a", "b", "c", "d"}),

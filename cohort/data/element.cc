@@ -292,9 +292,9 @@ Element Element::materialize() const {
 }
 
 Element Element::slice(int64_t begin, int64_t count) const {
-  COHORT_CHECK_ARG(begin >= 0 && count >= 0 && begin + count <= rows(),
-                   "[element.slice] expected rows within ", rows(), ", got [", begin, ", ",
-                   begin + count, ")");
+  COHORT_CHECK_ARG(begin >= 0 && count >= 0 && begin <= rows() - count,
+                   "[element.slice] expected rows within ", rows(), ", got ", count, " from ",
+                   begin, " on");
   if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
     if (!(*deferred)->is_computed()) return (*deferred)->slice(begin, count);
   }

@@ -135,6 +135,46 @@ TEST(Map, DeclaredResultIsChecked) {
             "[dataset.map] element 0 of range.map: expected a result like int64[3], got int64[]");
 }
 
+TEST(Map, RefusesToReturnNothing) {
+  auto it = Dataset::range(3)
+                .map([](int64_t x) { return x == 1 ? Element() : Element(scalar(1)); })
+                .make_iterator();
+  it.next();
+  EXPECT_EQ(error_text<InvalidArgument>([&] { it.next(); }),
+            "[dataset.map] element 1 of range.map: expected a result, got an element without a "
+            "value");
+  EXPECT_TRUE(it.next());
+}
+
+TEST(Map, IntegersAreNotRounded) {
+  const auto first = [](const Tensor& x, const auto& fn) {
+    return Dataset::from_tensors(x).map(fn).make_iterator().next();
+  };
+  const auto wide = [](int64_t x) { return x; };
+  const auto narrow = [](int8_t x) { return int64_t{x}; };
+  const auto natural = [](uint32_t x) { return static_cast<int64_t>(x); };
+  EXPECT_EQ(first(scalar(3.0), wide)->as<int64_t>(), 3);
+  EXPECT_EQ(first(scalar(-128, kInt64), narrow)->as<int64_t>(), -128);
+  EXPECT_THROW(first(scalar(2.7), wide), InvalidArgument);
+  EXPECT_THROW(first(scalar(1e30), wide), InvalidArgument);
+  EXPECT_THROW(first(scalar(300, kInt64), narrow), InvalidArgument);
+  EXPECT_THROW(first(scalar(-1, kInt64), natural), InvalidArgument);
+}
+
+TEST(Map, RecordsNoGradientsOnAnyThread) {
+  Tensor weight = ones({2});
+  weight.requires_grad_(true);
+  const auto fn = [weight](int64_t x) { return weight * static_cast<double>(x); };
+  const Dataset plain = Dataset::range(3).map(fn);
+  for (const Dataset& ds : {plain, plain.prefetch(2), plain.batch(2).unbatch(),
+                            Dataset::range(3).map(fn, {.parallel_calls = 2})}) {
+    const auto e = ds.make_iterator().next();
+    ASSERT_TRUE(e);
+    EXPECT_FALSE(e->tensor().requires_grad());
+  }
+  EXPECT_TRUE((weight * 2).requires_grad());  // The reader's own mode is what it was.
+}
+
 TEST(Filter, BoolOrTensorPredicates) {
   EXPECT_EQ(values(Dataset::range(6).filter([](int64_t x) { return x % 2 == 0; })),
             (Numbers{0, 2, 4}));

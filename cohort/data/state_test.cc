@@ -3,6 +3,7 @@
 // Iterators that are saved and restored: at every position, in a pipeline that was built anew.
 #include <gtest/gtest.h>
 
+#include "cohort/base/crc32c.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/nodes/replica_nodes.h"
 #include "cohort/data/internal/state.h"
@@ -215,6 +216,37 @@ TEST(IteratorState, RefusesWhatItDidNotSave) {
   }
   auto fresh = ds.make_iterator(state);
   EXPECT_EQ(rest_of(it), rest_of(fresh));  // Refusals left the position alone.
+}
+
+/// The checksum is no secret: whatever stands before it, reading on gives elements or an Error.
+TEST(IteratorState, ForgedPositionsHarmNobody) {
+  const Dataset rows = Dataset::from_tensor_slices(ones({10, 4}));
+  for (const Dataset& ds :
+       {rows.shuffle(4).batch(2).repeat(2), rows.shuffle(4), rows.window(3, {.shift = 1}),
+        rows.batch(3).unbatch().prefetch(2), rows.batch(4).rebatch({1, 0, 2}),
+        Dataset::zip({plain(9).cache(), plain(9).map(twice, {.parallel_calls = 2}).shard(2, 1)}),
+        plain(9).interleave([](int64_t x) { return plain(x).shuffle(3); }, {.cycle_length = 2})}) {
+    auto it = ds.make_iterator();
+    it.next();
+    it.next();
+    const std::string state = it.save();
+    for (std::size_t i = 0; i < state.size() - 4; ++i) {
+      for (const char* bytes : {"", "\x01", "\x7f", "\xff\xff\xff\x0f", "\x82\x80\x80\x80\x10"}) {
+        std::string forged = state.substr(0, state.size() - 4).replace(i, 1, bytes);
+        const uint32_t crc = internal::masked_crc32c(forged);
+        for (int shift = 0; shift < 32; shift += 8) forged += static_cast<char>(crc >> shift);
+        try {
+          auto other = ds.make_iterator(forged);
+          for (int n = 0; n < 30; ++n) {
+            const auto e = other.next();
+            if (!e) break;
+            if (e->is_tensor()) e->materialize();
+          }
+        } catch (const Error&) {  // What is to be expected.
+        }
+      }
+    }
+  }
 }
 
 TEST(IteratorState, ElementsWithoutEndAreRefused) {

@@ -16,6 +16,7 @@ class RowElementStream final : public ElementStream {
     check_cancelled();
     int64_t row = 0;
     if (!order_->next(row)) return false;
+    source_->check(row);
     out = source_->row(row);
     return true;
   }

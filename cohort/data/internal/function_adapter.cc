@@ -3,6 +3,8 @@
 
 #include <c10/core/Scalar.h>
 
+#include <cmath>
+
 namespace cohort::internal {
 namespace {
 
@@ -49,7 +51,15 @@ double number_of(const std::string& operation, const Element& element) {
 }
 
 int64_t integer_of(const std::string& operation, const Element& element) {
-  return scalar_of(operation, element).toLong();
+  const at::Scalar number = scalar_of(operation, element);
+  if (number.isFloatingPoint()) {
+    const double value = number.toDouble();
+    constexpr double kLimit = 9223372036854775808.0;  // 2^63
+    if (!(value >= -kLimit && value < kLimit) || value != std::trunc(value)) {
+      refuse_component(operation, "a whole number", element);
+    }
+  }
+  return number.toLong();
 }
 
 }  // namespace cohort::internal

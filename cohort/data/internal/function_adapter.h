@@ -81,7 +81,22 @@ bool holds_datasets(const ElementSpec& spec);
 void check_datasets(const std::string& operation, const ElementSpec& got);
 /// The one number of a 0-D tensor. Errors: InvalidArgument on another shape.
 double number_of(const std::string& operation, const Element& element);
+/// Errors: also on a number with a fraction, or one that int64_t does not have.
 int64_t integer_of(const std::string& operation, const Element& element);
+
+/// A number that T has, as a T. Errors: InvalidArgument for others.
+template <class T>
+T whole_number(const std::string& operation, const Element& element) {
+  const int64_t value = integer_of(operation, element);
+  // A bool is whether there is anything; the bits of int64_t are those of uint64_t.
+  if constexpr (!std::is_same_v<T, bool> && sizeof(T) < sizeof(int64_t)) {
+    if (!std::in_range<T>(value)) {
+      refuse_component(
+          operation, str_cat("a number that an integer of ", 8 * sizeof(T), " bits has"), element);
+    }
+  }
+  return static_cast<T>(value);
+}
 
 template <class T>
 T from_element(const std::string& operation, const Element& element);
@@ -108,7 +123,7 @@ T from_element(const std::string& operation, const Element& element) {
     if (!element.is_tensor()) refuse_component(operation, "a tensor", element);
     return element.tensor();
   } else if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(integer_of(operation, element));
+    return whole_number<T>(operation, element);
   } else if constexpr (std::is_arithmetic_v<T>) {
     return static_cast<T>(number_of(operation, element));
   } else if constexpr (std::is_same_v<T, std::string>) {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <stop_token>
 
+#include <c10/core/GradMode.h>
+
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/threads/core_budget.h"
 #include "cohort/data/internal/threads/pressure.h"
@@ -66,7 +68,8 @@ class [[nodiscard]] PressureScope {
   std::shared_ptr<const Pressure> before_;
 };
 
-/// The calling thread works for `pass`, and there for a stage, until the destructor.
+/// The calling thread works for `pass`, and there for a stage, until the destructor. It records no
+/// gradients: what functions of a pipeline return is data, whichever thread calls them.
 class [[nodiscard]] PassScope {
  public:
   explicit PassScope(Pass* pass, Stage* stage = nullptr,
@@ -79,6 +82,7 @@ class [[nodiscard]] PassScope {
   Pass* const before_;
   Stage* const stage_before_;
   const PressureScope pressure_;
+  const c10::AutoGradMode no_gradients_{false};
 };
 
 }  // namespace cohort::internal

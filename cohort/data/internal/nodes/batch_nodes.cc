@@ -28,9 +28,14 @@ class RowBatchStream final : public ElementStream {
   bool next(Element& out) override {
     check_cancelled();
     auto rows = std::make_shared<std::vector<int64_t>>();
-    rows->reserve(static_cast<std::size_t>(std::min(size_, source_->size())));
+    // Sizes may stand for "all", of a source that is long and read in part.
+    constexpr int64_t kMostReserved = 1 << 20;
+    rows->reserve(static_cast<std::size_t>(std::min({size_, source_->size(), kMostReserved})));
     int64_t row = 0;
-    while (static_cast<int64_t>(rows->size()) < size_ && order_->next(row)) rows->push_back(row);
+    while (static_cast<int64_t>(rows->size()) < size_ && order_->next(row)) {
+      source_->check(row);
+      rows->push_back(row);
+    }
     if (rows->empty()) return false;
     if (drop_remainder_ && static_cast<int64_t>(rows->size()) < size_) return false;
     out = source_->gather_later(std::move(rows));

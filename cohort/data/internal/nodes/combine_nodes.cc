@@ -168,7 +168,9 @@ class EnumerateStream final : public CountedStream<Element> {
   bool next(Element& out) override {
     Element element;
     if (!read(element)) return false;
-    out = Element::tuple({from_vector<int64_t>({count_++}, Shape{}), std::move(element)});
+    out = Element::tuple({from_vector<int64_t>({count_}, Shape{}), std::move(element)});
+    // Wraps round, as in TensorFlow.
+    count_ = static_cast<int64_t>(static_cast<uint64_t>(count_) + 1);
     return true;
   }
 };

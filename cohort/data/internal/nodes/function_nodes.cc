@@ -41,6 +41,7 @@ class MapNode final : public DatasetNode {
   Element call(const Element& element, int64_t index) const {
     try {
       Element out = fn_(element);
+      COHORT_CHECK_ARG(out.has_value(), "expected a result, got an element without a value");
       COHORT_CHECK_ARG(spec().compatible_with(out), "expected a result like ", spec().to_string(),
                        ", got ", out.spec().to_string());
       return out;

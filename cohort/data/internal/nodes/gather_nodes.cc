@@ -110,8 +110,8 @@ NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> s
                                const PaddedBatchOptions& options) {
   COHORT_CHECK_ARG(size >= 1, "[dataset.padded_batch] expected a size of at least 1, got ", size);
   const std::string where = "[dataset.padded_batch]";
-  ElementSpec spec =
-      padded_spec(where, input->spec(), shapes, options.drop_remainder ? size : kUnknownDim);
+  ElementSpec spec = padded_spec(where, input->spec(), shapes, options.padding_values,
+                                 options.drop_remainder ? size : kUnknownDim);
   std::string more;
   for (const Shape& shape : shapes) more += " " + bracketed(shape);
   more += " " + bracketed(options.padding_values);
@@ -155,7 +155,8 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
     plan.combine.emplace_back(
         [padding](std::span<const Element> parts) { return pad_elements(parts, padding); });
   }
-  ElementSpec spec = padded_spec(where, input->spec(), options.padded_shapes, kUnknownDim);
+  ElementSpec spec =
+      padded_spec(where, input->spec(), options.padded_shapes, options.padding_values, kUnknownDim);
   return std::make_shared<BucketNode>(input, std::move(spec), std::move(plan));
 }
 

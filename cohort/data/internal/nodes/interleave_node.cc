@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // flat_map and interleave: a dataset for every element, read in turns.
+#include <algorithm>
+
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
@@ -24,14 +26,14 @@ class InterleaveNode final : public DatasetNode {
     auto node = std::static_pointer_cast<const InterleaveNode>(shared_from_this());
     OpenDataset open = [node](const Element& e, int64_t index) { return node->call(e, index); };
     InterleaveSetting setting{
-        .cycle_length = options_.cycle_length,
+        .cycle_length = turns(),
         .block_length = options_.block_length,
         .threads = options_.parallel_calls,
         .ordered = options_.deterministic.value_or(Pass::current()->options().deterministic)};
     if (options_.parallel_calls == kAutotune) {
       // More threads than datasets, the ones opened in advance among them, have nothing to do.
-      setting.tuner =
-          std::make_unique<StageTuner>(std::min(most_blocking_calls(), 2 * options_.cycle_length));
+      setting.tuner = std::make_unique<StageTuner>(
+          std::min(most_blocking_calls(), 2 * std::min(turns(), most_blocking_calls())));
     }
     PressureScope pressure(setting.tuner ? setting.tuner->pressure() : current_pressure());
     auto arguments = open_stream<Element>(input());
@@ -46,6 +48,12 @@ class InterleaveNode final : public DatasetNode {
   }
 
  private:
+  /// A cycle may stand for "all": turns that no dataset can have are left out.
+  int turns() const {
+    const int64_t datasets = input().cardinality();
+    if (datasets < 0) return options_.cycle_length;
+    return static_cast<int>(std::clamp<int64_t>(datasets, 1, options_.cycle_length));
+  }
   NodePtr call(const Element& argument, int64_t index) const {
     try {
       NodePtr out = fn_(argument);

@@ -142,6 +142,7 @@ class WindowStream final : public ElementStream {
         return Element(Dataset(make_elements_node({leaves.begin(), leaves.end()})));
       });
     } else {
+      for (int64_t row : window) source_->check(row);
       return datasets_of_rows(make_subset_rows(source_, std::move(window)));
     }
   }

@@ -3,6 +3,8 @@
 
 #include <c10/core/Scalar.h>
 
+#include <cmath>
+
 #include "cohort/base/check.h"
 #include "cohort/data/internal/rows/batching.h"
 #include "cohort/data/internal/rows/deferred_element.h"
@@ -63,13 +65,27 @@ Element pad_strings(std::span<const Element> parts, const Shape& shape) {
   return Element(std::move(out), shape);
 }
 
+/// Errors: InvalidArgument if `dtype` has no such value.
+void check_padding_value(const std::string& where, double value, DType dtype) {
+  if (!c10::isIntegralType(dtype, true)) return;
+  const int bits = dtype == kBool ? 1 : 8 * static_cast<int>(c10::elementSize(dtype));
+  const bool is_signed = dtype != kBool && c10::isSignedType(dtype);
+  const double least = is_signed ? -std::ldexp(1.0, bits - 1) : 0;
+  COHORT_CHECK_ARG(value >= least && value < std::ldexp(1.0, is_signed ? bits - 1 : bits) &&
+                       value == std::trunc(value),
+                   where, " expected a padding value that ", dtype_name(dtype), " has, got ",
+                   value);
+}
+
 Element pad_leaves(std::span<const Element> parts, const Padding& padding, std::size_t leaf) {
   const Shape shape = common_shape(parts, padding, leaf);
   if (parts.front().is_string()) return pad_strings(parts, shape);
   const double value = padding.values.empty()       ? 0
                        : padding.values.size() == 1 ? padding.values.front()
                                                     : padding.values.at(leaf);
-  Tensor out = full(shape, value, parts.front().tensor().scalar_type());
+  const DType dtype = parts.front().tensor().scalar_type();
+  check_padding_value(padding.where, value, dtype);
+  Tensor out = full(shape, value, dtype);
   for (std::size_t i = 0; i < parts.size(); ++i) copy_into_corner(out, i, parts[i].tensor());
   return out;
 }
@@ -125,12 +141,22 @@ ElementSpec padded_tree(const std::string& where, const ElementSpec& spec,
                        : ElementSpec::named(std::move(named));
 }
 
+void check_counts(const std::string& where, std::size_t leaves, std::size_t shapes,
+                  std::size_t values) {
+  COHORT_CHECK_ARG(shapes == 0 || shapes == leaves, where, " expected ", leaves,
+                   " shapes, one for each component, got ", shapes);
+  COHORT_CHECK_ARG(values <= 1 || values == leaves, where, " expected 1 or ", leaves,
+                   " padding values, one for each component, got ", values);
+}
+
 }  // namespace
 
 Element pad_elements(std::span<const Element> parts, const Padding& padding) {
+  const std::size_t leaves = parts.front().spec().flat().size();
+  check_counts(padding.where, leaves, padding.shapes.size(), padding.values.size());
   std::size_t leaf = 0;
-  return combine_elements(parts, padding.where, [&](std::span<const Element> leaves) {
-    return pad_leaves(leaves, padding, leaf++);
+  return combine_elements(parts, padding.where, [&](std::span<const Element> column) {
+    return pad_leaves(column, padding, leaf++);
   });
 }
 
@@ -139,11 +165,10 @@ Element ragged_elements(std::span<const Element> parts) {
 }
 
 ElementSpec padded_spec(const std::string& where, const ElementSpec& spec,
-                        const std::vector<Shape>& shapes, int64_t rows) {
+                        const std::vector<Shape>& shapes, const std::vector<double>& values,
+                        int64_t rows) {
   if (spec.is_unknown()) return spec;
-  const std::size_t leaves = spec.flat().size();
-  COHORT_CHECK_ARG(shapes.empty() || shapes.size() == leaves, where, " expected ", leaves,
-                   " shapes, one for each component, got ", shapes.size());
+  check_counts(where, spec.flat().size(), shapes.size(), values.size());
   std::size_t leaf = 0;
   return padded_tree(where, spec, shapes, rows, leaf);
 }

@@ -39,9 +39,11 @@ Element pad_elements(std::span<const Element> parts, const Padding& padding);
 /// Every leaf as named components values, the rows of all parts, and row_splits.
 Element ragged_elements(std::span<const Element> parts);
 
-/// Of what pad_elements returns. Errors: InvalidArgument if `shapes` does not fit the spec.
+/// Of what pad_elements returns. Errors: InvalidArgument if `shapes` or the number of `values` does
+/// not fit the spec.
 ElementSpec padded_spec(const std::string& where, const ElementSpec& spec,
-                        const std::vector<Shape>& shapes, int64_t rows);
+                        const std::vector<Shape>& shapes, const std::vector<double>& values,
+                        int64_t rows);
 
 void put_elements(StateWriter& out, const std::vector<Element>& elements);
 std::vector<Element> get_elements(StateReader& in);

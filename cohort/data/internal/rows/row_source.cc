@@ -9,6 +9,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/rows/convert_rows.h"
 #include "cohort/data/internal/rows/deferred_element.h"
+#include "cohort/data/internal/state.h"
 
 namespace cohort::internal {
 namespace {
@@ -214,6 +215,10 @@ class RangeRows final : public RowSource {
 
 }  // namespace
 
+void RowSource::check(int64_t row) const {
+  if (row < 0 || row >= size()) StateReader::fail();
+}
+
 Element RowSource::gather_later(Rows rows) const {
   const auto count = static_cast<int64_t>(rows->size());
   return Element::deferred(
@@ -222,8 +227,10 @@ Element RowSource::gather_later(Rows rows) const {
 
 std::shared_ptr<const RowSource> make_tensor_rows(const Element& element,
                                                   std::vector<float> divisors) {
-  COHORT_CHECK_ARG(element.has_value() && element.size() > 0,
-                   "[dataset.from_tensor_slices] expected at least one component, got none");
+  COHORT_CHECK_ARG(element.has_value() && element.rows() >= 0,
+                   "[dataset.from_tensor_slices] expected components with a first dimension to "
+                   "slice, got ",
+                   element.spec().to_string());
   return std::make_shared<TensorRows>(element, divisors);
 }
 

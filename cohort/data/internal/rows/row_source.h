@@ -22,6 +22,10 @@ class RowSource : public std::enable_shared_from_this<RowSource> {
   /// A batch of the rows: fresh tensors.
   virtual Element gather(std::span<const int64_t> rows) const = 0;
 
+  /// Row numbers also come out of positions, which anybody may have written.
+  /// Errors: InvalidArgument, as of a position, for a row that there is not.
+  void check(int64_t row) const;
+
   /// A batch that is gathered at its first access.
   Element gather_later(std::shared_ptr<const std::vector<int64_t>> rows) const;
 };
