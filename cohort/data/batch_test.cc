@@ -146,6 +146,15 @@ TEST(Batch, OfNoNumbersThatAreViews) {
   const Element batch = *Dataset::range(2).map(conjugated).batch(2).begin();
   const Tensor imaginary = at::imag(batch.tensor().resolve_conj());
   EXPECT_EQ(to_vector<float>(imaginary.contiguous()), (std::vector<float>{-1, -2}));
+  const Tensor whole = at::complex(zeros({3}), ones({3})).conj();
+  for (const Dataset& ds :
+       {Dataset::from_tensor_slices(whole).batch(3), Dataset::from_tensors(whole).shuffle(1)}) {
+    auto it = ds.make_iterator();
+    auto same = ds.make_iterator(it.save());
+    const Element rows = *same.next();
+    EXPECT_EQ(to_vector<float>(at::imag(rows.tensor().resolve_conj()).contiguous()),
+              (std::vector<float>{-1, -1, -1}));
+  }
 }
 
 TEST(Batch, SizesMayStandForAll) {

@@ -186,6 +186,38 @@ TEST_F(FileCache, KeepsEveryKindOfElement) {
   EXPECT_EQ(texts_of(windows()), texts_of(Dataset::range(5)));
 }
 
+TEST_F(FileCache, AFullDiskLosesNoElement) {
+  std::filesystem::create_symlink("/dev/full", path("c.partial"));
+  const Dataset ds = Dataset::range(3)
+                         .map([](int64_t x) { return full({300'000}, static_cast<double>(x)); })
+                         .cache(path("c"));
+  auto it = ds.make_iterator();
+  try {
+    it.next();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kResourceExhausted);
+  }
+  auto resumed = ds.make_iterator(it.save());
+  for (float expected = 0; expected < 3; ++expected) {
+    for (Iterator* one : {&it, &resumed}) {
+      const auto e = one->next();
+      ASSERT_TRUE(e);
+      EXPECT_EQ(e->tensor()[0].item<float>(), expected);
+    }
+  }
+  EXPECT_FALSE(it.next());
+  EXPECT_FALSE(std::filesystem::exists(path("c")));
+}
+
+TEST_F(FileCache, FoldersThatCannotBeAreErrors) {
+  write("file", "no folder");
+  EXPECT_THROW(texts_of(Dataset::range(3).cache(path("file/c"))), Error);
+  EXPECT_THROW(texts_of(Dataset::range(3).snapshot(path("file/s"))), Error);
+  EXPECT_THROW(Dataset::range(3).save(path("file/s")), Error);
+  EXPECT_THROW(Dataset::load(path("file/s")), Error);
+}
+
 TEST_F(FileCache, ResumesEverywhere) {
   int file = 0;
   expect_resumes([&] { return Dataset::range(6).shuffle(6, {.seed = 1}).cache(path("full")); });

@@ -110,6 +110,9 @@ TEST(Cancel, IsNoPartOfAPosition) {
     expect_rest([&] { return ahead(9).take(8).prefetch(3); });
     expect_rest([&] { return Dataset::range(9).map(slow, two).shard(2, 1).prefetch(3); });
     expect_rest([&] { return Dataset::zip({ahead(9), Dataset::range(9).map(slow, two)}); });
+    expect_rest([&] {
+      return ahead(9).window(2).prefetch(3).flat_map([](const Dataset& w) { return w; });
+    });
     expect_rest([&] { return ahead(9).batch(2).map([](const Tensor& x) { return x; }, two); });
     expect_rest([&] { return ahead(9).cache().shuffle(3, {.seed = 1}).repeat(2).prefetch(2); });
     expect_rest([&] {

@@ -87,6 +87,10 @@ TEST(Sources, SlicesRefuseUnlikeRowsAndScalars) {
             "float32[]");
 }
 
+TEST(Sources, TuplesOfNothingHaveNoRows) {
+  EXPECT_THROW(Dataset::from_tensor_slices(Element::tuple({Element::tuple({})})), InvalidArgument);
+}
+
 TEST(Sources, Range) {
   EXPECT_EQ(values(Dataset::range(4)), (Numbers{0, 1, 2, 3}));
   EXPECT_EQ(values(Dataset::range(2, 9, 3)), (Numbers{2, 5, 8}));

@@ -225,6 +225,17 @@ TEST_F(TfRecords, WriterErrors) {
   EXPECT_THROW(writer.write("y"), FailedPrecondition);
 }
 
+TEST_F(TfRecords, NothingIsAppendedToAPartOfARecord) {
+  std::filesystem::create_symlink("/dev/full", path("full"));
+  for (const Compression compression : {Compression::kNone, Compression::kGzip}) {
+    TfRecordWriter writer(path("full"), {.compression = compression});
+    writer.write("record");
+    EXPECT_THROW(writer.flush(), Error);
+    EXPECT_THROW(writer.flush(), FailedPrecondition);
+    EXPECT_THROW(writer.close(), FailedPrecondition);
+  }
+}
+
 TEST_F(TfRecords, SeveralFilesAtOnceInTurns) {
   const Strings files = {write_records("a", {"a1", "a2", "a3"}), write_records("b", {"b1"}),
                          write_records("c", {"c1", "c2"}), write_records("d", {})};

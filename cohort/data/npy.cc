@@ -25,17 +25,13 @@ struct TypeCode {
   int64_t part;  ///< Bytes that are swapped together: half of a complex number.
 };
 constexpr TypeCode kTypes[] = {
-    {"b1", DType::Bool, 1},
-    {"i1", DType::Char, 1},
-    {"u1", DType::Byte, 1},
-    {"i2", DType::Short, 2},
-    {"i4", DType::Int, 4},
-    {"i8", DType::Long, 8},
-    {"f2", DType::Half, 2},
-    {"f4", DType::Float, 4},
-    {"f8", DType::Double, 8},
-    {"c8", DType::ComplexFloat, 4},
-    {"c16", DType::ComplexDouble, 8},
+    {"b1", DType::Bool, 1},         {"i1", DType::Char, 1},
+    {"u1", DType::Byte, 1},         {"u2", DType::UInt16, 2},
+    {"u4", DType::UInt32, 4},       {"u8", DType::UInt64, 8},
+    {"i2", DType::Short, 2},        {"i4", DType::Int, 4},
+    {"i8", DType::Long, 8},         {"f2", DType::Half, 2},
+    {"f4", DType::Float, 4},        {"f8", DType::Double, 8},
+    {"c8", DType::ComplexFloat, 4}, {"c16", DType::ComplexDouble, 8},
 };
 
 struct Header {
@@ -207,7 +203,7 @@ Tensor read_npy(const std::string& path) {
 }
 
 void write_npy(const std::string& path, const Tensor& values) {
-  const Tensor data = values.detach().cpu().contiguous();
+  const Tensor data = values.detach().cpu().contiguous().resolve_conj().resolve_neg();
   const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
                                   [&](const TypeCode& t) { return t.dtype == data.scalar_type(); });
   if (type == std::end(kTypes)) {

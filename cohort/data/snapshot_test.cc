@@ -228,6 +228,21 @@ TEST_F(Snapshot, SaveAndLoad) {
   expect_resumes([this] { return Dataset::load(path("d")).shuffle(3, {.seed = 1}); });
 }
 
+TEST_F(Snapshot, SaveDoesNotTakeAnotherOnesFolderForItsOwn) {
+  const Dataset late = Dataset::range(3).map([this](int64_t x) {
+    if (x == 2) Dataset::range(7).save(path("s"));
+    return x;
+  });
+  try {
+    late.save(path("s"));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kAlreadyExists);
+  }
+  EXPECT_EQ(texts_of(Dataset::load(path("s"))), texts_of(Dataset::range(7)));
+  EXPECT_EQ(names_in(path("")), Texts{"s"});
+}
+
 TEST_F(Snapshot, SaveLeavesNothingWhenAPassThrows) {
   const Dataset ds = Dataset::range(4).map([](int64_t x) {
     if (x == 2) throw DataLoss("bad record");

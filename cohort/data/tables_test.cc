@@ -106,6 +106,31 @@ TEST_F(Csv, DamageNamesFileAndByteAndReadingGoesOn) {
                      "z", "b at byte 7: expected the end of a quoted field, got the file's"}));
 }
 
+TEST_F(Csv, ByteOrderMarksAreNoPartOfAField) {
+  const std::string mark = "\xef\xbb\xbf";
+  const std::string named = write("named", mark + "x,y\n1,2\n3,4\n");
+  EXPECT_EQ(rows(Dataset::csv({named}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
+            (Strings{"1", "3"}));
+  const std::string plain = write("plain", mark + "\"a,b\",2\r\nc,3");
+  const CsvOptions columns{.columns = {{CsvType::kString}, {CsvType::kInt32}}};
+  EXPECT_EQ(rows(Dataset::csv({plain, plain}, columns)), (Strings{"a,b|2", "c|3", "a,b|2", "c|3"}));
+  EXPECT_EQ(rows(Dataset::csv({write("short", "\xef\n")}, {.columns = {{CsvType::kString}}})),
+            (Strings{"\xef"}));
+}
+
+TEST_F(Csv, NumbersNextToZeroAreNumbers) {  // As in TensorFlow, which also reads 1e39 as infinity.
+  const std::string file = write("f", "1e-50\n-1e-60\n1e-45\n1e39\n1e400\ninf\n");
+  auto it = Dataset::csv({file}, {.columns = {{CsvType::kFloat32}}}).make_iterator();
+  for (const float expected : {0.F, -0.F, 1e-45F}) {
+    const auto e = it.next();
+    ASSERT_TRUE(e);
+    EXPECT_EQ((*e)[0].as<float>(), expected);
+  }
+  EXPECT_THROW(it.next(), DataLoss);
+  EXPECT_THROW(it.next(), DataLoss);
+  EXPECT_TRUE(it.next());
+}
+
 TEST_F(Csv, OptionsAreCheckedAtOnce) {
   auto make = [&](CsvOptions options) { Dataset::csv({path("a")}, std::move(options)); };
   EXPECT_THROW(make({}), InvalidArgument);
@@ -161,6 +186,23 @@ TEST_F(Npy, ReadsWhatNumPyWrites) {
   EXPECT_EQ(arrays.at("b").scalar_type(), kFloat64);
   EXPECT_EQ(shape_of(arrays.at("b")), (Shape{1, 2}));
   EXPECT_EQ(to_vector<double>(arrays.at("b")), (std::vector<double>{1.5, -2}));
+}
+
+TEST_F(Npy, IntegersWithoutASign) {
+  using namespace std::string_literals;
+  for (const std::string descr : {"<u2", ">u2", "<u4", ">u8"}) {
+    const auto width = static_cast<std::size_t>(descr[2] - '0');
+    std::string head = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (2,), }";
+    head.resize(117, ' ');
+    std::string one(width, '\0'), most(width, '\xff');
+    (descr[0] == '<' ? one.front() : one.back()) = '\1';
+    if (width == 8) most = one;
+    const Tensor t = read_npy(write("u.npy", "\x93NUMPY\1\0\x76\0"s + head + "\n" + one + most));
+    const int64_t greatest = width == 8 ? 1 : (int64_t{1} << (8 * width)) - 1;
+    EXPECT_EQ(to_vector<int64_t>(t.to(kInt64)), (std::vector<int64_t>{1, greatest})) << descr;
+    write_npy(path("back.npy"), t);
+    EXPECT_EQ(read_npy(path("back.npy")).scalar_type(), t.scalar_type());
+  }
 }
 
 TEST_F(Npy, WritesWhatNumPyWrites) {

@@ -19,6 +19,7 @@ namespace cohort::data {
 namespace {
 
 constexpr std::size_t kBufferBytes = 256 * 1024;
+constexpr std::size_t kMostAtOnce = 1 << 30;
 
 }  // namespace
 
@@ -59,6 +60,7 @@ class TfRecordWriter::File {
     if (out.size() >= kBufferBytes) write_pending(Z_NO_FLUSH);
   }
   void flush() { write_pending(Z_SYNC_FLUSH); }
+  bool failed() const { return failed_; }
   void close() {
     write_pending(Z_FINISH);
     if (::close(std::exchange(file_, -1)) != 0) fail("close");
@@ -66,6 +68,8 @@ class TfRecordWriter::File {
 
  private:
   void write_pending(int zlib_flush) {
+    COHORT_CHECK_STATE(!failed_, "[tf_record_writer] expected no more of ", path_,
+                       ", because a part of it could not be written, got a call");
     if (!compressed_) {
       write_all(pending_);
     } else {
@@ -76,20 +80,29 @@ class TfRecordWriter::File {
 
   void deflate_pending(int zlib_flush) {
     std::array<char, 64 * 1024> out{};
-    zlib_.next_in = reinterpret_cast<Bytef*>(pending_.data());
-    zlib_.avail_in = static_cast<uInt>(pending_.size());
+    std::string_view left = pending_;
     do {
-      zlib_.next_out = reinterpret_cast<Bytef*>(out.data());
-      zlib_.avail_out = out.size();
-      deflate(&zlib_, zlib_flush);
-      write_all({out.data(), out.size() - zlib_.avail_out});
-    } while (zlib_.avail_out == 0);
+      // zlib counts in 32 bits.
+      const std::string_view part = left.substr(0, kMostAtOnce);
+      left.remove_prefix(part.size());
+      zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
+      zlib_.avail_in = static_cast<uInt>(part.size());
+      do {
+        zlib_.next_out = reinterpret_cast<Bytef*>(out.data());
+        zlib_.avail_out = out.size();
+        deflate(&zlib_, left.empty() ? zlib_flush : Z_NO_FLUSH);
+        write_all({out.data(), out.size() - zlib_.avail_out});
+      } while (zlib_.avail_out == 0);
+    } while (!left.empty());
   }
 
   void write_all(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t done = ::write(file_, bytes.data(), bytes.size());
-      if (done < 0 && errno != EINTR) fail("write");
+      if (done < 0 && errno != EINTR) {
+        failed_ = true;
+        fail("write");
+      }
       if (done > 0) bytes.remove_prefix(static_cast<std::size_t>(done));
     }
   }
@@ -103,6 +116,7 @@ class TfRecordWriter::File {
   const std::string path_;
   int file_;
   bool compressed_ = false;
+  bool failed_ = false;  ///< The file ends in the middle of something.
   z_stream zlib_{};
   std::string pending_;
 };
@@ -113,6 +127,8 @@ TfRecordWriter::TfRecordWriter(TfRecordWriter&&) noexcept = default;
 TfRecordWriter& TfRecordWriter::operator=(TfRecordWriter&&) noexcept = default;
 
 TfRecordWriter::~TfRecordWriter() {
+  // Who was told that a write failed knows that the file is not whole.
+  if (file_ != nullptr && file_->failed()) return;
   try {
     close();
   } catch (const std::exception& e) {

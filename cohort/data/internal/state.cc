@@ -10,6 +10,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/nodes/nodes.h"
+#include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/store/element_file.h"
 
 namespace cohort::internal {
@@ -51,7 +52,7 @@ void StateWriter::put_text(std::string_view text) {
 }
 
 void StateWriter::put_tensor(const Tensor& tensor) {
-  const Tensor values = tensor.detach().cpu().contiguous();
+  const Tensor values = tensor.detach().cpu().contiguous().resolve_conj().resolve_neg();
   put_int(static_cast<int64_t>(values.scalar_type()));
   put_int(values.dim());
   for (int64_t d : values.sizes()) put_int(d);
@@ -120,6 +121,7 @@ void StateWriter::put_dataset(const Element& element) {
   }
   put_int(0);
   put_int(node->cardinality());
+  const PassScope no_pass(nullptr);  // One that was cancelled has a position, too.
   const auto stream = node->make_stream();
   for (Element part; stream->next(part);) put_element(part);
 }

@@ -129,6 +129,9 @@ ErrorCode code_of_errno(int error) {
   switch (error) {
     case ENOENT:
       return ErrorCode::kNotFound;
+    case EEXIST:
+    case ENOTEMPTY:
+      return ErrorCode::kAlreadyExists;
     case EACCES:
       return ErrorCode::kPermissionDenied;
     case ENOSPC:

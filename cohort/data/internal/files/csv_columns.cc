@@ -2,12 +2,24 @@
 #include "cohort/data/internal/files/csv_columns.h"
 
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/rows/packed_strings.h"
 
 namespace cohort::internal {
 namespace {
+
+/// A number too near to zero for from_chars is zero, or the nearest one below the normal ones; one
+/// that is too far from it is no number of the type.
+template <class T>
+bool parse_tiny(std::string_view text, T& out) {
+  const double value = std::strtod(std::string(text).c_str(), nullptr);
+  if (std::abs(value) >= 1) return false;
+  out = static_cast<T>(value);
+  return true;
+}
 
 template <class T>
 bool parse_number(std::string_view text, T& out) {
@@ -16,7 +28,11 @@ bool parse_number(std::string_view text, T& out) {
   // from_chars knows no plus sign.
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
+  if (end != text.data() + text.size()) return false;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (error == std::errc::result_out_of_range) return parse_tiny(text, out);
+  }
+  return error == std::errc();
 }
 
 template <class T>

@@ -56,6 +56,7 @@ class CsvReader final : public RecordReader {
  private:
   /// Finds the places of the columns, in the header where there is one.
   void begin() {
+    skip_byte_order_mark();
     const bool header = options_->header && read_record(0);
     for (std::size_t c = 0; c < options_->columns.size(); ++c) {
       places_.push_back(options_->select_columns.empty()
@@ -76,6 +77,12 @@ class CsvReader final : public RecordReader {
     }
     if (width_ == 0 && options_->select_columns.empty()) width_ = places_.size();
     begun_ = true;
+  }
+
+  /// Spreadsheets begin UTF-8 with one.
+  void skip_byte_order_mark() {
+    constexpr std::string_view kMark = "\xef\xbb\xbf";
+    if (file().peek_at_least(kMark.size()).starts_with(kMark)) file().consume(kMark.size());
   }
 
   /// Every record has as many fields as the header, or as columns are wanted.

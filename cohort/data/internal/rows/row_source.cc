@@ -56,7 +56,8 @@ class DeferredRows final : public DeferredElement {
 /// One component, laid out row after row.
 class Column {
  public:
-  Column(const Tensor& data, float divisor) : data_(data.detach().contiguous()), divisor_(divisor) {
+  Column(const Tensor& data, float divisor)
+      : data_(data.detach().contiguous().resolve_conj().resolve_neg()), divisor_(divisor) {
     COHORT_CHECK_ARG(data.device().is_cpu(),
                      "[dataset.from_tensor_slices] expected tensors in CPU memory, got one on ",
                      data.device().str());

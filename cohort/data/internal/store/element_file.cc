@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "cohort/base/check.h"
@@ -188,6 +190,21 @@ NodePtr get_element_file(StateReader& in) {
   const auto compression =
       static_cast<Compression>(in.get_count(static_cast<int64_t>(Compression::kGzip)));
   return make_element_file_node(std::move(where), std::move(path), std::move(spec), compression);
+}
+
+void create_folders(const std::string& where, const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return;
+  throw Error(code_of_errno(error.value()),
+              str_cat(where, " cannot create ", path, ": ", error.message()));
+}
+
+void rename_path(const std::string& where, const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) == 0) return;
+  const int error = errno;
+  throw Error(code_of_errno(error),
+              str_cat(where, " cannot name ", from, " ", to, ": ", std::strerror(error)));
 }
 
 void sync_file(const std::string& where, const std::string& path) {

@@ -56,6 +56,10 @@ bool put_element_file(const DatasetNode& node, StateWriter& out);
 /// What follows the 1.
 NodePtr get_element_file(StateReader& in);
 
+/// Errors: Error with the system's text, begun with `where`.
+void create_folders(const std::string& where, const std::string& path);
+void rename_path(const std::string& where, const std::string& from, const std::string& to);
+
 /// To the disk, whatever wrote it. Errors: Error with the system's text.
 void sync_file(const std::string& where, const std::string& path);
 

@@ -27,17 +27,15 @@ class FolderSink final : public ElementSink {
   explicit FolderSink(const ElementFolder& folder)
       : folder_(folder), header_{new_element_file_id(), folder.pipeline, folder.spec} {
     partial_ = str_cat(folder_.path, ".partial-", header_.id);
-    std::filesystem::create_directories(partial_);
-    for (int64_t i = 0; i < folder_.shards; ++i) {
-      shards_.push_back(std::make_unique<ElementFileWriter>(shard_path(partial_, i, folder_.shards),
-                                                            header_, folder_.compression));
+    create_folders(folder_.where, partial_);
+    try {
+      open_shards();
+    } catch (...) {
+      remove();
+      throw;
     }
   }
-  ~FolderSink() override {
-    shards_.clear();
-    std::error_code ignored;
-    std::filesystem::remove_all(partial_, ignored);
-  }
+  ~FolderSink() override { remove(); }
 
   void write(const Element& element) override {
     const int64_t shard =
@@ -54,15 +52,29 @@ class FolderSink final : public ElementSink {
     contents.write(from_vector<int64_t>(
         {folder_.shards, elements_, folder_.compression == Compression::kGzip ? 1 : 0}, {3}));
     contents.close();
-    std::error_code error;
-    std::filesystem::rename(partial_, folder_.path, error);
-    // Another pass over the same pipeline was faster: its elements serve as well.
-    if (error && std::filesystem::exists(contents_path(folder_.path))) return;
-    if (error)
-      throw std::filesystem::filesystem_error(folder_.where, partial_, folder_.path, error);
+    std::error_code ignored;
+    try {
+      rename_path(folder_.where, partial_, folder_.path);
+    } catch (const Error&) {
+      // Another pass over the same pipeline was faster: its elements serve as well.
+      if (folder_.shared && std::filesystem::exists(contents_path(folder_.path), ignored)) return;
+      throw;
+    }
   }
 
  private:
+  void open_shards() {
+    for (int64_t i = 0; i < folder_.shards; ++i) {
+      shards_.push_back(std::make_unique<ElementFileWriter>(shard_path(partial_, i, folder_.shards),
+                                                            header_, folder_.compression));
+    }
+  }
+  void remove() {
+    shards_.clear();
+    std::error_code ignored;
+    std::filesystem::remove_all(partial_, ignored);
+  }
+
   const ElementFolder folder_;
   const ElementFileHeader header_;
   std::string partial_;
@@ -79,7 +91,8 @@ std::unique_ptr<ElementSink> begin_element_folder(const ElementFolder& folder) {
 StoredElements open_element_folder(const std::string& where, const std::string& path,
                                    const std::string& pipeline, const ShardsReader& reader) {
   const std::string contents = contents_path(path);
-  if (!std::filesystem::exists(contents)) return {};
+  std::error_code ignored;
+  if (!std::filesystem::exists(contents, ignored)) return {};
   const ElementFileHeader header = read_element_file_header(where, contents);
   COHORT_CHECK_ARG(pipeline.empty() || header.pipeline == pipeline, where,
                    " expected the elements of ", pipeline, " in ", path, ", got those of ",

@@ -23,6 +23,7 @@ struct ElementFolder {
   Compression compression = Compression::kNone;
   int64_t shards = 1;
   std::function<int64_t(const Element&)> shard_function;  ///< Null: in turns.
+  bool shared = false;  ///< Whoever writes it writes the same: the first one's will do.
 };
 
 /// Writes beside the path, and names the folder so when it is complete. Several may write at once:

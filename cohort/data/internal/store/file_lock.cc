@@ -48,8 +48,13 @@ FileLock::FileLock(const std::string& where, std::string path) : path_(std::move
                   str_cat(where, " cannot create ", path_, ": ", std::strerror(error)));
     }
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
       const std::string holder = text_in(file_);
       ::close(file_);
+      if (error != EWOULDBLOCK) {
+        throw Error(code_of_errno(error),
+                    str_cat(where, " cannot lock ", path_, ": ", std::strerror(error)));
+      }
       throw Error(ErrorCode::kAlreadyExists,
                   str_cat(where, " expected nobody else who writes, got ", holder, ", which holds ",
                           path_, "; wait for its end, or name another file"));

@@ -29,7 +29,7 @@ class FileSink final : public ElementSink {
   void write(const Element& element) override { writer_.write(element); }
   void commit() override {
     writer_.close();
-    std::filesystem::rename(partial_, path_);
+    rename_path(kWhere, partial_, path_);
     committed_ = true;
   }
 
@@ -46,7 +46,8 @@ class FileStore final : public ElementStore {
   FileStore(std::string path, NodePtr input) : path_(std::move(path)), input_(std::move(input)) {}
 
   StoredElements find() const override {
-    if (!std::filesystem::exists(path_)) return {};
+    std::error_code ignored;
+    if (!std::filesystem::exists(path_, ignored)) return {};
     const ElementFileHeader header = read_element_file_header(kWhere, path_);
     COHORT_CHECK_ARG(header.pipeline == pipeline() && header.spec == input_->spec(), kWhere,
                      " expected the elements of ", pipeline(), " in ", path_, ", got those of ",
@@ -55,7 +56,7 @@ class FileStore final : public ElementStore {
   }
   std::unique_ptr<ElementSink> begin() const override {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    if (!folder.empty()) std::filesystem::create_directories(folder);
+    if (!folder.empty()) create_folders(kWhere, folder);
     return std::make_unique<FileSink>(
         path_, ElementFileHeader{new_element_file_id(), pipeline(), input_->spec()});
   }

@@ -40,8 +40,8 @@ class SnapshotStore final : public ElementStore {
 }  // namespace
 
 NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions options) {
-  const ElementFolder any{"[dataset.snapshot]",  path, {}, {}, options.compression, options.shards,
-                          options.shard_function};
+  const ElementFolder any{"[dataset.snapshot]",   path, {}, {}, options.compression, options.shards,
+                          options.shard_function, true};
   check_folder(any);
   std::string how = str_cat(" version ", options.version, ", ", options.shards, " shards",
                             options.shard_function ? " by a function" : " in turns",
@@ -61,7 +61,8 @@ void save_elements(const Dataset& dataset, const std::string& path, const SaveOp
       "[dataset.save]",    path,           dataset.node()->signature(), dataset.element_spec(),
       options.compression, options.shards, options.shard_function};
   check_folder(folder);
-  if (std::filesystem::exists(path)) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
     throw Error(ErrorCode::kAlreadyExists,
                 str_cat("[dataset.save] expected a path of nothing yet, got ", path,
                         "; remove it or name another"));

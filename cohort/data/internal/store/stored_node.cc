@@ -18,11 +18,15 @@ class StoredStream final : public ElementStream {
   bool next(Element& out) override {
     if (stream_ == nullptr) return false;
     if (stored_.dataset != nullptr) return stream_->next(out);
+    if (kept_.has_value()) {
+      out = std::exchange(kept_, {});
+      return true;
+    }
     if (std::exchange(first_, false)) sink_ = store_.begin();
     try {
       if (stream_->next(out)) {
         out = out.materialize();
-        if (sink_ != nullptr) sink_->write(out);
+        if (sink_ != nullptr) write(out);
         return true;
       }
       if (sink_ != nullptr) sink_->commit();
@@ -41,12 +45,14 @@ class StoredStream final : public ElementStream {
     out.put_text(stored_.id);
     out.put_int(stream_ != nullptr ? 1 : 0);
     out.put_int(first_ ? 1 : 0);
+    out.put_element(kept_);
     if (stream_ != nullptr) stream_->save(out);
   }
   void restore(StateReader& in) override {
     const std::string id(in.get_text());
     const bool reads = in.get_flag();
     first_ = in.get_flag();
+    kept_ = in.get_element();
     if (id.empty() && stored_.dataset != nullptr) {
       // What is stored by now came from another pass: this one has to go on as it was.
       stored_ = {};
@@ -64,11 +70,22 @@ class StoredStream final : public ElementStream {
   }
 
  private:
+  /// What cannot be stored is not lost: the call after the error gives it.
+  void write(const Element& element) {
+    try {
+      sink_->write(element);
+    } catch (...) {
+      kept_ = element;
+      throw;
+    }
+  }
+
   const NodePtr node_;
   const ElementStore& store_;  ///< Owned by node_.
   StoredElements stored_;
   std::unique_ptr<ElementStream> stream_;  ///< Of stored_ or the input; null after its end.
   std::unique_ptr<ElementSink> sink_;      ///< Null: nothing is written.
+  Element kept_;                           ///< Read, but neither stored nor given out.
   bool first_ = true;                      ///< Before the first element.
 };
 
