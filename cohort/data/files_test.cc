@@ -2,18 +2,20 @@
 //
 // Lines, TFRecords and records of a fixed length out of files: whole, damaged and compressed.
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <algorithm>
 
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_files.h"
+#include "cohort/data/test_gzip.h"
 #include "cohort/data/tf_record.h"
 
 namespace cohort {
 namespace {
 
+using testing::compressed;
 using testing::error_text;
+using testing::gzip;
 using Strings = std::vector<std::string>;
 
 Strings strings_of(Iterator it) {
@@ -38,21 +40,6 @@ Strings all_of(const Dataset& dataset) {
     }
   }
 }
-
-std::string compressed(const std::string& text, int window_bits) {
-  z_stream zlib{};
-  deflateInit2(&zlib, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);
-  std::string out(compressBound(text.size()) + 64, '\0');
-  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  zlib.avail_in = static_cast<uInt>(text.size());
-  zlib.next_out = reinterpret_cast<Bytef*>(out.data());
-  zlib.avail_out = static_cast<uInt>(out.size());
-  deflate(&zlib, Z_FINISH);
-  out.resize(zlib.total_out);
-  deflateEnd(&zlib);
-  return out;
-}
-std::string gzip(const std::string& text) { return compressed(text, 31); }
 
 class Lines : public testing::FilesTest {};
 class TfRecords : public testing::FilesTest {

@@ -5,6 +5,7 @@
 
 #include "cohort/data/idx.h"
 #include "cohort/data/npy.h"
+#include "cohort/data/test_gzip.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/targets.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 using namespace std::string_literals;
+using testing::gzip;
 
 /// Reads every byte, so that AddressSanitizer sees them.
 void touch(const Tensor& values) {
@@ -23,21 +25,6 @@ void touch(const Tensor& values) {
 void fuzz_idx(std::string_view bytes) {
   survives([&] { touch(data::read_idx(memory_file(bytes))); });
   survives([&] { data::read_idx_header(memory_file(bytes)); });
-}
-
-std::string gzip(const std::string& text) {
-  constexpr int kGzipFormat = 31;
-  z_stream zlib{};
-  deflateInit2(&zlib, 6, Z_DEFLATED, kGzipFormat, 8, Z_DEFAULT_STRATEGY);
-  std::string out(compressBound(text.size()) + 64, '\0');
-  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  zlib.avail_in = static_cast<uInt>(text.size());
-  zlib.next_out = reinterpret_cast<Bytef*>(out.data());
-  zlib.avail_out = static_cast<uInt>(out.size());
-  deflate(&zlib, Z_FINISH);
-  out.resize(zlib.total_out);
-  deflateEnd(&zlib);
-  return out;
 }
 
 Strings idx_seeds() {

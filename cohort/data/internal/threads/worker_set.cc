@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/threads/worker_set.h"
 
+#include <system_error>
 #include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/base/strings.h"
 
 namespace cohort::internal {
 
@@ -18,6 +22,14 @@ WorkerSet::~WorkerSet() {
   resize(0);
 }
 
+std::unique_ptr<TaskThread> WorkerSet::start(Worker& worker) {
+  return std::make_unique<TaskThread>(name_, [this, &worker](const auto& stop) {
+    PassScope scope(pass_.get(), stage_, pressure_);
+    task_(stop);
+    worker.done = true;
+  });
+}
+
 void WorkerSet::resize(std::size_t count) {
   std::erase_if(leaving_, [](const auto& worker) { return worker->done.load(); });
   for (; workers_.size() > count; workers_.pop_back()) {
@@ -25,13 +37,15 @@ void WorkerSet::resize(std::size_t count) {
     leaving_.push_back(std::move(workers_.back()));
   }
   while (workers_.size() < count) {
-    workers_.push_back(std::make_unique<Worker>());
-    Worker& worker = *workers_.back();
-    worker.thread = std::make_unique<TaskThread>(name_, [this, &worker](const auto& stop) {
-      PassScope scope(pass_.get(), stage_, pressure_);
-      task_(stop);
-      worker.done = true;
-    });
+    auto worker = std::make_unique<Worker>();
+    try {
+      worker->thread = start(*worker);
+    } catch (const std::system_error& e) {
+      throw Error(ErrorCode::kResourceExhausted,
+                  str_cat("[dataset.", name_, "] expected ", count, " background threads, got ",
+                          workers_.size(), ": ", e.what()));
+    }
+    workers_.push_back(std::move(worker));
   }
   if (stage_ != nullptr) stage_->note_threads(workers_.size());
 }

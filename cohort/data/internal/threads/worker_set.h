@@ -28,6 +28,7 @@ class WorkerSet {
   WorkerSet& operator=(const WorkerSet&) = delete;
 
   /// Starts threads, or asks some to stop: these end what they do, and nobody waits for it.
+  /// Errors: Error kResourceExhausted if the system refuses a thread; the set has the others.
   void resize(std::size_t count);
   /// Those that were not asked to stop.
   std::size_t size() const { return workers_.size(); }
@@ -38,6 +39,8 @@ class WorkerSet {
     std::atomic<bool> done{false};
     std::unique_ptr<TaskThread> thread;  ///< Last: joined before the flag goes.
   };
+
+  std::unique_ptr<TaskThread> start(Worker& worker);
 
   const std::string name_;
   const std::function<void(const std::stop_token&)> task_;
