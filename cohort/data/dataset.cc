@@ -120,6 +120,14 @@ Dataset Dataset::range(int64_t begin, int64_t end, int64_t step) {
                                           str_cat(begin, " to ", end, " by ", step)));
 }
 
+Dataset Dataset::counter(int64_t start, int64_t step) {
+  return Dataset(internal::make_counter_node(start, step));
+}
+
+Dataset Dataset::random(RandomOptions options) {
+  return Dataset(internal::make_random_node(options));
+}
+
 Dataset Dataset::do_generate(std::function<std::function<std::optional<Element>()>()> make,
                              ElementSpec spec, int64_t cardinality) {
   return Dataset(internal::make_generator_node(std::move(make), std::move(spec), cardinality));
@@ -161,6 +169,11 @@ Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, std::vector
   return Dataset(internal::make_sample_node(nodes_of(datasets), std::move(weights), options));
 }
 
+Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, const Dataset& weights,
+                                      SampleOptions options) {
+  return Dataset(internal::make_sample_node(nodes_of(datasets), weights.node_, options));
+}
+
 Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
                                       ChooseOptions options) {
   return Dataset(
@@ -169,6 +182,16 @@ Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Datas
 
 Dataset Dataset::zip(std::vector<Dataset> parts) {
   return Dataset(internal::make_zip_node(nodes_of(parts)));
+}
+
+Dataset Dataset::zip(std::vector<std::pair<std::string, Dataset>> parts) {
+  std::vector<internal::NodePtr> nodes;
+  std::vector<std::string> names;
+  for (auto& [name, part] : parts) {
+    nodes.push_back(part.node_);
+    names.push_back(std::move(name));
+  }
+  return Dataset(internal::make_zip_node(std::move(nodes), std::move(names)));
 }
 
 Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec result,
@@ -186,12 +209,20 @@ Dataset Dataset::do_take_while(std::function<bool(const Element&)> predicate) co
 
 Dataset Dataset::do_group(std::function<int64_t(const Element&)> key,
                           std::function<Dataset(int64_t, const Dataset&)> reduce,
-                          int64_t window_size) const {
+                          int64_t window_size,
+                          std::function<int64_t(int64_t)> window_size_of_key) const {
   auto reduce_node = [reduce = std::move(reduce)](int64_t k, const internal::NodePtr& window) {
     return reduce(k, Dataset(window)).node();
   };
+  return Dataset(internal::make_group_node(node_, std::move(key), std::move(reduce_node),
+                                           {window_size, std::move(window_size_of_key)}));
+}
+
+Dataset Dataset::do_resample(std::function<int64_t(const Element&)> class_of,
+                             std::vector<double> target_dist,
+                             const ResampleOptions& options) const {
   return Dataset(
-      internal::make_group_node(node_, std::move(key), std::move(reduce_node), window_size));
+      internal::make_resample_node(node_, std::move(class_of), std::move(target_dist), options));
 }
 
 Dataset Dataset::do_interleave(
@@ -263,6 +294,13 @@ void Dataset::save(const std::string& path, SaveOptions options) const {
 }
 Dataset Dataset::load(const std::string& path, std::function<Dataset(const Dataset&)> reader) {
   return Dataset(internal::make_load_node(path, reader));
+}
+Element Dataset::get_single_element() const {
+  Iterator it = make_iterator();
+  std::optional<Element> element = it.next();
+  COHORT_CHECK_ARG(element, "[dataset.get_single_element] expected one element, got none");
+  COHORT_CHECK_ARG(!it.next(), "[dataset.get_single_element] expected one element, got more");
+  return std::move(*element);
 }
 Dataset Dataset::assert_cardinality(int64_t cardinality) const {
   return Dataset(internal::make_cardinality_node(node_, cardinality));

@@ -97,6 +97,11 @@ class Dataset {
   /// int64 scalars 0, 1, ..., end - 1.
   static Dataset range(int64_t end);
   static Dataset range(int64_t begin, int64_t end, int64_t step = 1);
+  /// int64 scalars start, start + step, ... without end; they wrap.
+  /// TF: tf.data.experimental.Counter.
+  static Dataset counter(int64_t start = 0, int64_t step = 1);
+  /// int64 scalars without end, each number in [0, 2^32) as likely as the others.
+  static Dataset random(RandomOptions options = {});
   /// Elements that a function makes. It returns, what map's functions return becoming an element,
   ///   a range:                    called for every pass;
   ///   a function of optional<T>:  called for every pass, and what it returned until nullopt;
@@ -134,11 +139,16 @@ class Dataset {
   /// Errors: InvalidArgument if elements differ in structure, dtype or rank, or weights do not fit.
   static Dataset sample_from_datasets(std::vector<Dataset> datasets,
                                       std::vector<double> weights = {}, SampleOptions options = {});
+  /// As above; `weights` has those of each draw, a tensor [datasets], and ends the dataset.
+  static Dataset sample_from_datasets(std::vector<Dataset> datasets, const Dataset& weights,
+                                      SampleOptions options = {});
   /// Each element is the next one of the input whose number (int64[]) `choices` gives.
   static Dataset choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
                                       ChooseOptions options = {});
   /// Tuples of one element of each; ends with the shortest.
   static Dataset zip(std::vector<Dataset> parts);
+  /// With names. For other nests, Element::dataset() of a nest of datasets.
+  static Dataset zip(std::vector<std::pair<std::string, Dataset>> parts);
 
   /// fn takes (const Tensor&, ...), one parameter per component, or (const Struct&), or
   /// (const Element&), or (const Dataset&) where the element is one, and returns a tensor, number,
@@ -168,6 +178,18 @@ class Dataset {
   template <class K>
   Dataset group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
                           int64_t window_size) const;
+  /// window_size(key) for each window.
+  template <class K>
+  Dataset group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
+                          std::function<int64_t(int64_t)> window_size) const;
+  /// (class, element) for a part of the elements, so that classes come as often as `target_dist`
+  /// says. class_function takes what map's function does and returns an integer below the number of
+  /// classes. Leaves out elements at random, and no more than that takes.
+  /// Errors: InvalidArgument for parts below 0 or none, and from next() for another class.
+  /// TF: Dataset.rejection_resample, which may also repeat elements.
+  template <class F>
+  Dataset rejection_resample(F class_function, std::vector<double> target_dist,
+                             ResampleOptions options = {}) const;
 
   /// fn takes what map's does and returns a Dataset; their elements come one after the other.
   template <class F>
@@ -188,7 +210,10 @@ class Dataset {
   /// Errors: InvalidArgument if an element does not fit, or has another rank.
   Dataset padded_batch(int64_t size, std::vector<Shape> shapes = {},
                        PaddedBatchOptions options = {}) const;
-  /// Components [n, ...] of unlike n become named components values and row_splits.
+  /// As batch for components whose shape the spec knows, and for scalars; others become ragged ones
+  /// (Element::ragged): in every dimension up to the last unknown one, or in the first where
+  /// nothing is known. Under a strategy they are split by rows like others. Errors: InvalidArgument
+  /// from next() if elements differ in what follows. TF: Dataset.ragged_batch.
   Dataset ragged_batch(int64_t size, BatchOptions options = {}) const;
   /// Padded batches of elements of like lengths; `length` takes what map's function does and
   /// returns an integer. Order: a batch comes when its bucket is full, the rest at the end.
@@ -244,6 +269,9 @@ class Dataset {
   /// The elements that save wrote; `reader` as SnapshotOptions::reader.
   /// Errors: Error kNotFound if nothing is there.
   static Dataset load(const std::string& path, std::function<Dataset(const Dataset&)> reader = {});
+  /// The only element. Errors: InvalidArgument if there is none, or another one; what a pass
+  /// throws.
+  Element get_single_element() const;
   /// For a pipeline whose number of elements nobody can know: cardinality() says `cardinality`.
   /// Errors: next() throws FailedPrecondition when it turns out to be wrong.
   Dataset assert_cardinality(int64_t cardinality) const;
@@ -300,8 +328,10 @@ class Dataset {
   Dataset do_filter(std::function<bool(const Element&)> predicate) const;
   Dataset do_take_while(std::function<bool(const Element&)> predicate) const;
   Dataset do_group(std::function<int64_t(const Element&)> key,
-                   std::function<Dataset(int64_t, const Dataset&)> reduce,
-                   int64_t window_size) const;
+                   std::function<Dataset(int64_t, const Dataset&)> reduce, int64_t window_size,
+                   std::function<int64_t(int64_t)> window_size_of_key) const;
+  Dataset do_resample(std::function<int64_t(const Element&)> class_of,
+                      std::vector<double> target_dist, const ResampleOptions& options) const;
   static Dataset do_generate(std::function<std::function<std::optional<Element>()>()> make,
                              ElementSpec spec, int64_t cardinality);
   /// A typed predicate as a function of elements.

@@ -9,6 +9,7 @@
 #include "cohort/data/internal/dataset_node.h"
 #include "cohort/data/internal/rows/deferred_element.h"
 #include "cohort/data/internal/rows/packed_strings.h"
+#include "cohort/data/internal/rows/ragged.h"
 
 namespace cohort::internal {
 
@@ -26,6 +27,7 @@ ElementSpec batched_spec(const ElementSpec& row, int64_t rows) {
   if (row.is_unknown()) return row;
   COHORT_CHECK_ARG(!row.is_dataset(), "[dataset.batch] expected tensors and strings, got ",
                    row.to_string(), "; flat_map makes elements of datasets");
+  if (row.is_ragged()) return ElementSpec::ragged(with_rows(row, kUnknownDim), rows);
   if (row.is_leaf()) {
     TensorSpec leaf = row.leaf();
     if (leaf.known_rank) leaf.shape.insert(leaf.shape.begin(), rows);
@@ -129,6 +131,12 @@ Element Element::named(std::vector<std::pair<std::string, Element>> parts) {
   return out;
 }
 
+Element Element::ragged(Element values, Tensor row_splits) {
+  const Element splits(std::move(row_splits));
+  internal::check_ragged_parts(values, splits);
+  return named({{"values", std::move(values)}, {"row_splits", splits}});
+}
+
 Element Element::deferred(std::shared_ptr<const internal::DeferredElement> source) {
   Element out;
   out.value_ = std::move(source);
@@ -185,6 +193,14 @@ bool Element::is_string() const {
 
 bool Element::is_dataset() const { return value_.index() == kDataset; }
 
+bool Element::is_ragged() const {
+  // Batches that are still to be gathered are of rows of one shape.
+  if (value_.index() != kTuple) return false;
+  const Tuple& tuple = *std::get<kTuple>(value_);
+  return tuple.names.size() == 2 && tuple.names[0] == "values" && tuple.names[1] == "row_splits" &&
+         internal::are_ragged(tuple.parts[0], tuple.parts[1]);
+}
+
 std::size_t Element::size() const {
   if (const auto* deferred = std::get_if<kDeferred>(&value_)) return (*deferred)->row_spec().size();
   return is_tuple() ? std::get<kTuple>(value_)->parts.size() : 1;
@@ -204,6 +220,7 @@ int64_t Element::rows() const {
     }
     case kTuple: {
       const Tuple& t = *std::get<kTuple>(value_);
+      if (is_ragged()) return t.parts[1].rows() - 1;
       return t.parts.empty() ? -1 : t.parts.front().rows();
     }
     default:
@@ -300,6 +317,7 @@ Element Element::slice(int64_t begin, int64_t count) const {
   }
   const Element& self = resolved();
   if (const auto* t = std::get_if<kTensor>(&self.value_)) return t->narrow(0, begin, count);
+  if (self.is_ragged()) return internal::ragged_slice(self, begin, count);
   if (const Strings* s = string_part()) {
     Shape shape = s->shape();
     shape.front() = count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One element of a dataset: a tensor, strings, a dataset, a tuple, or a tuple with names.
+// One element of a dataset: a tensor, strings, a dataset, a tuple, or a tuple with names. Rows of
+// unlike lengths are a tuple, too: a ragged element.
 //
 //   Element e = {image, label};
 //   auto [x, y] = e.as<Tensor, Tensor>();
@@ -49,6 +50,12 @@ class Element {
 
   static Element tuple(std::vector<Element> parts);
   static Element named(std::vector<std::pair<std::string, Element>> parts);
+  /// Rows of unlike lengths: named components `values`, the rows one after the other (ragged
+  /// themselves where rows are), and `row_splits`, where each begins and the last one ends. Batches
+  /// are cut and joined by these rows, in tuples with tensors of equally many rows, too.
+  /// Shapes: values [row_splits[-1], ...], row_splits int64 or int32 [rows + 1], from 0 on.
+  /// Errors: InvalidArgument otherwise. TF: tf.RaggedTensor.from_row_splits.
+  static Element ragged(Element values, Tensor row_splits);
   /// Machinery: strings that lie in one block. Errors: as above.
   static Element packed(internal::PackedStrings values, Shape shape);
   /// Machinery: an element that is computed when it is first read.
@@ -61,9 +68,11 @@ class Element {
   bool is_tensor() const;
   bool is_string() const;  ///< One string, or strings of any shape.
   bool is_dataset() const;
+  /// A tuple of the components that `ragged` names, which fit together.
+  bool is_ragged() const;
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const;
-  /// Rows of a batch: the first dimension of the first leaf; -1 if that is a scalar.
+  /// Rows of a batch: the first dimension of the first component; -1 if that is a scalar.
   int64_t rows() const;
   /// Names of the components; empty without names.
   const std::vector<std::string>& names() const;
@@ -100,7 +109,7 @@ class Element {
   ElementSpec spec() const;
   /// Computes what is deferred, here and in tuples.
   Element materialize() const;
-  /// Rows [begin, begin + count) of every leaf: views of a computed element, and a deferred
+  /// Rows [begin, begin + count) of every component: views of a computed element, and a deferred
   /// element where this one is not computed yet.
   /// Errors: InvalidArgument if a component has no rows, or another number of them.
   Element slice(int64_t begin, int64_t count) const;

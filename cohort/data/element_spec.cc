@@ -94,6 +94,33 @@ ElementSpec ElementSpec::dataset(ElementSpec element) {
   return out;
 }
 
+ElementSpec ElementSpec::ragged(ElementSpec values, int64_t rows) {
+  const int64_t splits = rows == kUnknownDim ? kUnknownDim : rows + 1;
+  return named({{"values", std::move(values)}, {"row_splits", TensorSpec{{splits}, kInt64}}});
+}
+
+bool ElementSpec::is_ragged() const {
+  if (names_.size() != 2 || names_[0] != "values" || names_[1] != "row_splits") return false;
+  if (!parts_[1].is_leaf()) return false;
+  const TensorSpec& splits = parts_[1].leaf();
+  return (splits.dtype == kInt64 || splits.dtype == kInt32) && splits.known_rank &&
+         splits.shape.size() == 1;
+}
+
+int64_t ElementSpec::rows() const {
+  if (is_leaf()) return leaf_.known_rank && !leaf_.shape.empty() ? leaf_.shape[0] : kUnknownDim;
+  if (!is_tuple() || parts_.empty()) return kUnknownDim;
+  if (is_ragged()) {
+    const int64_t splits = parts_[1].rows();
+    return splits == kUnknownDim ? kUnknownDim : splits - 1;
+  }
+  const int64_t rows = parts_[0].rows();
+  for (const ElementSpec& part : parts_) {
+    if (part.rows() != rows) return kUnknownDim;
+  }
+  return rows;
+}
+
 const ElementSpec& ElementSpec::dataset_element() const {
   COHORT_CHECK_ARG(is_dataset(), "[element_spec] expected a dataset, got ", to_string());
   return parts_.front();

@@ -44,11 +44,15 @@ class ElementSpec {
   static ElementSpec named(std::vector<std::pair<std::string, ElementSpec>> parts);
   /// A component that is a dataset of such elements.
   static ElementSpec dataset(ElementSpec element);
+  /// What Element::ragged makes: `values` of all rows, and int64[rows + 1].
+  static ElementSpec ragged(ElementSpec values, int64_t rows = kUnknownDim);
 
   bool is_unknown() const { return kind_ == Kind::kUnknown; }
   bool is_tuple() const { return kind_ == Kind::kTuple; }
   bool is_leaf() const { return kind_ == Kind::kLeaf; }
   bool is_dataset() const { return kind_ == Kind::kDataset; }
+  /// Named components values and row_splits, as Element::ragged makes them.
+  bool is_ragged() const;
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const { return is_tuple() ? parts_.size() : 1; }
   /// Errors: InvalidArgument past the end. A leaf is its own component 0.
@@ -57,6 +61,9 @@ class ElementSpec {
   const TensorSpec& leaf() const;
   /// Errors: InvalidArgument unless a dataset.
   const ElementSpec& dataset_element() const;
+  /// Rows that all components have, as Element::rows counts them; kUnknownDim if the spec does not
+  /// say, or if they have none.
+  int64_t rows() const;
   /// Names of the components; empty without names.
   const std::vector<std::string>& names() const { return names_; }
 

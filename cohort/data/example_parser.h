@@ -35,8 +35,8 @@ struct VarLenFeature {
   FeatureType type = FeatureType::kFloat32;
 };
 
-/// Any number of values: named components values [n] and row_splits int64[examples + 1]; of one
-/// example the values alone.
+/// Any number of values: Element::ragged of values [n], a row for each example; of one example the
+/// values alone.
 struct RaggedFeature {
   FeatureType type = FeatureType::kFloat32;
 };

@@ -108,6 +108,18 @@ struct ShuffleOptions {
   bool reshuffle_each_iteration = true;
 };
 
+struct RandomOptions {
+  std::optional<uint64_t> seed = {};  ///< Without: as ShuffleOptions::seed.
+  /// Other numbers in every pass; each pass's still follow from the seed.
+  bool rerandomize_each_iteration = false;
+};
+
+struct ResampleOptions {
+  /// How often each class comes; without: estimated from the elements that have come.
+  std::vector<double> initial_dist = {};
+  std::optional<uint64_t> seed = {};  ///< Without: as ShuffleOptions::seed.
+};
+
 struct BatchOptions {
   bool drop_remainder = false;  ///< Leaves out a last batch with fewer elements.
 };
@@ -133,6 +145,8 @@ struct BucketOptions {
   /// Pads unknown dimensions to the bucket's boundary - 1; nothing may reach the last boundary.
   bool pad_to_bucket_boundary = false;
   bool drop_remainder = false;
+  /// Stacks what comes, which has to be of one shape in a batch.
+  bool no_padding = false;
 };
 
 struct SaveOptions {
@@ -168,6 +182,8 @@ struct InterleaveOptions {
 struct SampleOptions {
   std::optional<uint64_t> seed = {};  ///< Without: as ShuffleOptions::seed.
   bool stop_on_empty_dataset = false;
+  /// Draws anew in every pass; each pass's choices still follow from the seed.
+  bool rerandomize_each_iteration = false;
 };
 
 struct ChooseOptions {

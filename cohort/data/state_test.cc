@@ -78,6 +78,38 @@ TEST(IteratorState, FunctionsAndSeveralInputs) {
   });
 }
 
+TEST(IteratorState, DrawsAndNumbersWithoutEnd) {
+  expect_resumes([] { return Dataset::counter(3, 2).take(6); });
+  for (bool each : {false, true}) {
+    expect_resumes([&] {
+      return Dataset::random({.seed = 7, .rerandomize_each_iteration = each}).take(4).repeat(2);
+    });
+    expect_resumes([&] {
+      return Dataset::sample_from_datasets({plain(3), Dataset::range(10, 14)}, {1, 2},
+                                           {.seed = 7, .rerandomize_each_iteration = each})
+          .repeat(2);
+    });
+  }
+  expect_resumes([] { return Dataset::random().take(5); });
+  expect_resumes([] {
+    const Dataset weights = Dataset::random({.seed = 1}).batch(2).take(9);
+    return Dataset::sample_from_datasets({plain(4), Dataset::range(10, 14)}, weights);
+  });
+  for (const std::vector<double>& initial : {std::vector<double>{}, {0.7, 0.3}}) {
+    expect_resumes([&] {
+      return plain(20)
+          .rejection_resample([](int64_t x) { return x % 3 == 0 ? 1 : 0; }, {0.5, 0.5},
+                              {.initial_dist = initial, .seed = 4})
+          .repeat(2);
+    });
+  }
+  expect_resumes([] {
+    return plain(9).group_by_window([](int64_t x) { return x % 2; },
+                                    [](int64_t, const Dataset& w) { return w.batch(2); },
+                                    [](int64_t key) { return key + 2; });
+  });
+}
+
 TEST(IteratorState, ThreadsThatReadAheadLoseNothing) {
   expect_resumes([] { return Dataset::range(20).shuffle(5).prefetch(3); });
   expect_resumes([] { return plain(20).map(twice, {.parallel_calls = 3}).batch(3).prefetch(2); });

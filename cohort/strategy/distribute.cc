@@ -7,6 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/internal/nodes/replica_nodes.h"
+#include "cohort/data/internal/rows/ragged.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {

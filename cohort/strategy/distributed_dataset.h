@@ -6,10 +6,13 @@
 //   for (auto& batch : dist) strategy.run(step, batch);
 //
 // distribute_dataset splits the batches of a dataset: of n rows over R replicas the first n mod R
-// get one row more. A dataset whose options say AutoShardPolicy::kOff is split as TensorFlow's new
-// rebatch does it: a partial batch fills the parts of a full one from replica 0 on. Who gets
-// nothing sees tensors of 0 rows, so that every step has every replica. With one replica elements
-// stay as they are, and need not be batches.
+// get one row more. A dataset whose options say AutoShardPolicy::kOff gives a partial batch to the
+// parts of a full one from replica 0 on, as TensorFlow's new rebatch does; but a batch stays a step
+// (TensorFlow fills a partial batch in mid-stream from the next one, so that steps and weights
+// would depend on the number of replicas; dataset.rebatch(n) before does that for any number). Who
+// gets nothing sees tensors of 0 rows, so that every step has every replica. Rows of unlike lengths
+// (Element::ragged) are split like others. With one replica elements stay as they are, and need not
+// be batches.
 //
 // Several workers: each has its own pipeline and gets its share of the data, by the policy of the
 // dataset's options (data/auto_shard.h). By files, by hints and without sharding a worker cuts its

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches split over replicas, and packs of gradients: D03 to D30.
+// Batches split over replicas, and packs of gradients: D03 to D32.
 #include "cohort/cross_device_ops/packing.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/input_context.h"
@@ -123,6 +123,21 @@ CONFORMANCE(D30_SizesOfPacks) {
   std::vector<int64_t> sizes;
   for (std::size_t i = 0; i < packer.packs().size(); ++i) sizes.push_back(packer.size(i));
   return show(sizes);
+}
+
+CONFORMANCE(D31_APartialBatchInMidStream) {
+  const auto ds = Dataset::range(5).batch(4).repeat(2).with_options(
+      {.auto_shard_policy = AutoShardPolicy::kOff});
+  return show(steps(t, ds, itself));
+}
+
+CONFORMANCE(D32_RaggedRows) {
+  const Element rows = Element::ragged(arange(7), from_vector<int64_t>({0, 1, 3, 3, 6, 7}, {6}));
+  const auto parts = [](const Element& e) {
+    return std::tuple(e["values"].tensor(), e["row_splits"].tensor());
+  };
+  const auto [values, splits] = steps(t, Dataset::from_tensors(rows), parts).front();
+  return show(values, splits);
 }
 
 }  // namespace

@@ -63,17 +63,7 @@ NodePtr DatasetNode::with_inputs(std::vector<NodePtr> inputs) const {
   return shared_from_this();
 }
 
-int64_t DatasetNode::static_rows() const {
-  int64_t rows = kUnknownDim;
-  for (const TensorSpec& leaf : spec_.flat()) {
-    if (!leaf.known_rank || leaf.shape.empty() || leaf.shape[0] == kUnknownDim) return kUnknownDim;
-    if (rows != kUnknownDim && rows != leaf.shape[0]) return kUnknownDim;
-    rows = leaf.shape[0];
-  }
-  return rows;
-}
-
-int64_t DatasetNode::batch_rows() const { return static_rows(); }
+int64_t DatasetNode::batch_rows() const { return spec_.rows(); }
 
 DataOptions DatasetNode::options() const {
   return inputs_.empty() ? DataOptions{} : inputs_.front()->options();

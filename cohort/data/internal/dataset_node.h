@@ -87,8 +87,6 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   /// Rows of a full batch: looks back through nodes that keep elements as they are to a batch;
   /// kUnknownDim where there is none.
   virtual int64_t batch_rows() const;
-  /// Leading dimension that all leaves of the spec agree on; kUnknownDim if there is none.
-  int64_t static_rows() const;
   /// What with_options set last.
   virtual DataOptions options() const;
 

@@ -136,7 +136,7 @@ std::function<Result(const Element&)> Dataset::adapted(const char* operation, F 
     using Returned = typename internal::Signature<std::decay_t<F>>::Result;
     static_assert(std::is_convertible_v<Returned, Result>,
                   "expected a function that returns a Dataset (flat_map, interleave) or an integer "
-                  "(bucket_by_sequence_length)");
+                  "(bucket_by_sequence_length, group_by_window, rejection_resample)");
     internal::check_function<F>(operation, element_spec());
     return [operation, fn = std::move(fn)](const Element& element) mutable -> Result {
       return internal::call_with_element(operation, fn, element);
@@ -168,7 +168,21 @@ template <class K>
 Dataset Dataset::group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
                                  int64_t window_size) const {
   return do_group(adapted<int64_t>("[dataset.group_by_window]", std::move(key)), std::move(reduce),
-                  window_size);
+                  window_size, nullptr);
+}
+
+template <class K>
+Dataset Dataset::group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
+                                 std::function<int64_t(int64_t)> window_size) const {
+  return do_group(adapted<int64_t>("[dataset.group_by_window]", std::move(key)), std::move(reduce),
+                  1, std::move(window_size));
+}
+
+template <class F>
+Dataset Dataset::rejection_resample(F class_function, std::vector<double> target_dist,
+                                    ResampleOptions options) const {
+  return do_resample(adapted<int64_t>("[dataset.rejection_resample]", std::move(class_function)),
+                     std::move(target_dist), options);
 }
 
 template <class State, class F>

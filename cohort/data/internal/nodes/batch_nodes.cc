@@ -12,6 +12,7 @@
 #include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/rows/batching.h"
 #include "cohort/data/internal/rows/deferred_element.h"
+#include "cohort/data/internal/rows/ragged.h"
 
 namespace cohort::internal {
 namespace {
@@ -61,7 +62,8 @@ class BatchNode final : public CombineNode {
 
   std::unique_ptr<ElementStream> make_stream() const override {
     auto source = input().row_source();
-    if (source == nullptr) {
+    // Deferred batches are of rows of one shape.
+    if (source == nullptr || !has_one_shape(source->spec())) {
       const auto* files = dynamic_cast<const FilesNode*>(&input());
       // A report is to show the files apart from their batches.
       return files == nullptr || Pass::current()->stages() != nullptr
@@ -74,6 +76,14 @@ class BatchNode final : public CombineNode {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<BatchNode>(inputs[0], size_, drop_remainder_);
   }
+
+ private:
+  static bool has_one_shape(const ElementSpec& row) {
+    const std::vector<TensorSpec> leaves = row.flat();
+    return std::all_of(leaves.begin(), leaves.end(), [](const TensorSpec& leaf) {
+      return std::count(leaf.shape.begin(), leaf.shape.end(), kUnknownDim) == 0;
+    });
+  }
 };
 
 /// The spec of one row. Errors: InvalidArgument if a leaf has no first dimension.
@@ -81,6 +91,7 @@ ElementSpec row_spec(const std::string& where, const ElementSpec& batch) {
   if (batch.is_unknown()) return batch;
   COHORT_CHECK_ARG(!batch.is_dataset(), where, " expected batches, got ", batch.to_string(),
                    "; flat_map makes elements of datasets");
+  if (batch.is_ragged()) return with_rows(batch[0], kUnknownDim);
   if (batch.is_leaf()) {
     TensorSpec leaf = batch.leaf();
     if (!leaf.known_rank) return leaf;
@@ -100,7 +111,7 @@ ElementSpec row_spec(const std::string& where, const ElementSpec& batch) {
 }
 
 bool all_leaves_have_rows(const Element& element, int64_t rows) {
-  if (!element.is_tuple()) return element.rows() == rows;
+  if (!element.is_tuple() || element.is_ragged()) return element.rows() == rows;
   for (std::size_t i = 0; i < element.size(); ++i) {
     if (!all_leaves_have_rows(element[i], rows)) return false;
   }
@@ -146,9 +157,7 @@ class UnbatchNode final : public DatasetNode {
  public:
   explicit UnbatchNode(const NodePtr& input)
       : DatasetNode("unbatch", row_spec("[dataset.unbatch]", input->spec()), {input}),
-        rows_(input->spec().is_unknown()     ? kUnknownDim
-              : input->spec().flat().empty() ? kUnknownDim
-                                             : rows_of(input->spec().flat().front())) {}
+        rows_(input->spec().rows()) {}
 
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
@@ -164,10 +173,6 @@ class UnbatchNode final : public DatasetNode {
   }
 
  private:
-  static int64_t rows_of(const TensorSpec& leaf) {
-    return leaf.known_rank ? leaf.shape.front() : kUnknownDim;
-  }
-
   const int64_t rows_;  ///< Of every batch; kUnknownDim where it varies.
 };
 
@@ -267,7 +272,7 @@ class RebatchNode final : public DatasetNode {
     const int64_t n = input().cardinality();
     if (n == 0 || n == kInfiniteCardinality) return n;
     const int64_t size = common_size(sizes_);
-    const int64_t input_rows = input().static_rows();
+    const int64_t input_rows = input().spec().rows();
     if (n < 0 || size == kUnknownDim || input_rows == kUnknownDim) return kUnknownCardinality;
     const int64_t rows = saturated_product(n, input_rows);
     return rows / size + (rows % size != 0 && !drop_remainder_ ? 1 : 0);

@@ -75,8 +75,8 @@ ElementSpec zip_spec(const std::vector<NodePtr>& inputs, const std::vector<std::
 
 class ZipNode final : public DatasetNode {
  public:
-  explicit ZipNode(std::vector<NodePtr> inputs, std::vector<std::string> names = {})
-      : DatasetNode("zip", zip_spec(inputs, names), std::move(inputs)), names_(std::move(names)) {}
+  explicit ZipNode(const std::vector<NodePtr>& inputs, std::vector<std::string> names = {})
+      : DatasetNode("zip", zip_spec(inputs, names), inputs), names_(std::move(names)) {}
 
   int64_t cardinality() const override {
     int64_t least = kInfiniteCardinality;
@@ -101,7 +101,7 @@ class ZipNode final : public DatasetNode {
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ZipNode>(std::move(inputs), names_);
+    return std::make_shared<ZipNode>(inputs, names_);
   }
 
  private:
@@ -199,7 +199,7 @@ class EnumerateNode final : public DatasetNode {
 
 NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names) {
   COHORT_CHECK_ARG(!inputs.empty(), "[dataset.zip] expected at least 1 dataset, got none");
-  return std::make_shared<ZipNode>(std::move(inputs), std::move(names));
+  return std::make_shared<ZipNode>(inputs, std::move(names));
 }
 
 NodePtr make_concatenate_node(NodePtr first, NodePtr second) {

@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/combine_node.h"
 #include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/internal/rows/deferred_element.h"
 #include "cohort/data/internal/rows/padding.h"
 
 namespace cohort::internal {
@@ -124,9 +125,12 @@ NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> s
 
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
   COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
+  const ElementSpec row = input->spec();
   return std::make_shared<CombineNode>(
-      "ragged_batch", ElementSpec(), input, size, options.drop_remainder,
-      [](std::span<const Element> parts) { return ragged_elements(parts); });
+      "ragged_batch", ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim), input,
+      size, options.drop_remainder, [row](std::span<const Element> parts) {
+        return ragged_elements(parts, row, "[dataset.ragged_batch]");
+      });
 }
 
 NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options) {
@@ -143,6 +147,12 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
     COHORT_CHECK_ARG(size >= 1, where, " expected batch sizes of at least 1, got ",
                      bracketed(options.bucket_batch_sizes));
   }
+  COHORT_CHECK_ARG(
+      !options.no_padding || (options.padded_shapes.empty() && options.padding_values.empty() &&
+                              !options.pad_to_bucket_boundary),
+      where,
+      " expected neither padded_shapes, padding_values nor pad_to_bucket_boundary "
+      "with no_padding");
   BucketPlan plan{std::move(length),          boundaries,
                   options.bucket_batch_sizes, {},
                   options.drop_remainder,     options.pad_to_bucket_boundary,
@@ -153,10 +163,13 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
       padding.unknown_to = b < boundaries.size() ? boundaries[b] - 1 : kUnknownDim;
     }
     plan.combine.emplace_back(
-        [padding](std::span<const Element> parts) { return pad_elements(parts, padding); });
+        [padding, pads = !options.no_padding](std::span<const Element> parts) {
+          return pads ? pad_elements(parts, padding) : stack_elements(parts, padding.where);
+        });
   }
-  ElementSpec spec =
-      padded_spec(where, input->spec(), options.padded_shapes, options.padding_values, kUnknownDim);
+  ElementSpec spec = options.no_padding ? batched_spec(input->spec(), kUnknownDim)
+                                        : padded_spec(where, input->spec(), options.padded_shapes,
+                                                      options.padding_values, kUnknownDim);
   return std::make_shared<BucketNode>(input, std::move(spec), std::move(plan));
 }
 

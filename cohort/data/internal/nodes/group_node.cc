@@ -14,20 +14,22 @@ using WindowFunction = std::function<NodePtr(int64_t, const NodePtr&)>;
 
 class GroupNode final : public DatasetNode {
  public:
-  GroupNode(const NodePtr& input, ElementKey key, WindowFunction reduce, int64_t window_size)
+  GroupNode(const NodePtr& input, ElementKey key, WindowFunction reduce, WindowSize size)
       : DatasetNode("group_by_window", ElementSpec(), {input}),
         key_(std::move(key)),
         reduce_(std::move(reduce)),
-        window_size_(window_size) {}
+        size_(std::move(size)) {}
   int64_t cardinality() const override {
     return input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
   std::unique_ptr<ElementStream> make_stream() const override;
   int64_t batch_rows() const override { return kUnknownDim; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<GroupNode>(inputs[0], key_, reduce_, window_size_);
+    return std::make_shared<GroupNode>(inputs[0], key_, reduce_, size_);
   }
-  std::string arguments() const override { return std::to_string(window_size_); }
+  std::string arguments() const override {
+    return size_.of_key == nullptr ? std::to_string(size_.of_all) : "";
+  }
 
   int64_t key(const Element& element, int64_t index) const {
     try {
@@ -43,12 +45,21 @@ class GroupNode final : public DatasetNode {
       rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
     }
   }
-  std::size_t window_size() const { return static_cast<std::size_t>(window_size_); }
+  std::size_t window_size(int64_t key) const {
+    if (size_.of_key == nullptr) return static_cast<std::size_t>(size_.of_all);
+    try {
+      const int64_t size = size_.of_key(key);
+      COHORT_CHECK_ARG(size >= 1, "expected windows of at least 1 element, got ", size);
+      return static_cast<std::size_t>(size);
+    } catch (...) {
+      rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
+    }
+  }
 
  private:
   const ElementKey key_;
   const WindowFunction reduce_;
-  const int64_t window_size_;
+  const WindowSize size_;
 };
 
 class GroupStream final : public ElementStream {
@@ -69,7 +80,7 @@ class GroupStream final : public ElementStream {
     out.put_int(static_cast<int64_t>(windows_.size()));
     for (const auto& [key, window] : windows_) {
       out.put_int(key);
-      put_elements(out, window);
+      put_elements(out, window.elements);
     }
     out.put_int(reading_ != nullptr ? 1 : 0);
     if (reading_ != nullptr) {
@@ -84,7 +95,7 @@ class GroupStream final : public ElementStream {
     input_ended_ = in.get_flag();
     for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
       const int64_t key = in.get_int();
-      windows_[key] = get_elements(in);
+      windows_[key] = {node_->window_size(key), get_elements(in)};
     }
     if (in.get_flag()) {
       key_ = in.get_int();
@@ -105,27 +116,36 @@ class GroupStream final : public ElementStream {
         break;
       }
       const int64_t key = node_->key(element, index_++);
-      std::vector<Element>& window = windows_[key];
-      window.push_back(std::move(element));
-      if (window.size() == node_->window_size()) return open(key);
+      auto found = windows_.find(key);
+      if (found == windows_.end()) {
+        found = windows_.emplace(key, Window{node_->window_size(key), {}}).first;
+      }
+      Window& window = found->second;
+      window.elements.push_back(std::move(element));
+      if (window.elements.size() == window.size) return open(key);
     }
     return !windows_.empty() && open(windows_.begin()->first);
   }
   bool open(int64_t key) {
     key_ = key;
-    window_ = std::move(windows_[key]);
+    window_ = std::move(windows_[key].elements);
     windows_.erase(key);
     reading_ = open_stream<Element>(*node_->reduce(key_, window_));
     reading_->start();
     return true;
   }
 
+  struct Window {
+    std::size_t size = 0;
+    std::vector<Element> elements;  ///< Fewer.
+  };
+
   const std::shared_ptr<const GroupNode> node_;
   const std::unique_ptr<ElementStream> input_;
-  std::map<int64_t, std::vector<Element>> windows_;  ///< By their keys, none of them full.
-  std::unique_ptr<ElementStream> reading_;           ///< Null: the next window is to be filled.
-  int64_t key_ = 0;                                  ///< Of what is read.
-  std::vector<Element> window_;                      ///< What that was made of.
+  std::map<int64_t, Window> windows_;       ///< By their keys.
+  std::unique_ptr<ElementStream> reading_;  ///< Null: the next window is to be filled.
+  int64_t key_ = 0;                         ///< Of what is read.
+  std::vector<Element> window_;             ///< What that was made of.
   int64_t index_ = 0;
   bool input_ended_ = false;
 };
@@ -137,12 +157,12 @@ std::unique_ptr<ElementStream> GroupNode::make_stream() const {
 
 }  // namespace
 
-NodePtr make_group_node(NodePtr input, ElementKey key, WindowFunction reduce, int64_t window_size) {
-  COHORT_CHECK_ARG(window_size >= 1,
+NodePtr make_group_node(NodePtr input, ElementKey key, WindowFunction reduce, WindowSize size) {
+  COHORT_CHECK_ARG(size.of_all >= 1,
                    "[dataset.group_by_window] expected windows of at least 1 element, got ",
-                   window_size);
+                   size.of_all);
   COHORT_CHECK_ARG(reduce != nullptr, "[dataset.group_by_window] expected a function, got none");
-  return std::make_shared<GroupNode>(input, std::move(key), std::move(reduce), window_size);
+  return std::make_shared<GroupNode>(input, std::move(key), std::move(reduce), std::move(size));
 }
 
 }  // namespace cohort::internal

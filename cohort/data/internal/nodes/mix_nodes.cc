@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sample_from_datasets and choose_from_datasets: which input is next is drawn, or read.
+#include <algorithm>
 #include <numeric>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/function_adapter.h"
 #include "cohort/data/internal/nodes/nodes.h"
-#include "cohort/data/internal/nodes/shuffle_random.h"
+#include "cohort/data/internal/nodes/pass_orders.h"
 #include "cohort/data/internal/nodes/shuffle_seed.h"
 
 namespace cohort::internal {
@@ -24,19 +25,58 @@ class Chooser {
   virtual void restore(StateReader& in) = 0;
 };
 
+constexpr const char* kSample = "[dataset.sample_from_datasets]";
+
+void check_weights(const std::vector<double>& weights, std::size_t inputs) {
+  COHORT_CHECK_ARG(weights.size() == inputs, kSample, " expected ", inputs,
+                   " weights, one for each dataset, got ", weights.size());
+  for (double w : weights) {
+    COHORT_CHECK_ARG(w >= 0 && w <= 1e300, kSample, " expected weights of at least 0, got ",
+                     bracketed(weights));
+  }
+}
+
 class RandomChooser final : public Chooser {
  public:
-  RandomChooser(std::vector<double> weights, uint64_t seed)
-      : weights_(std::move(weights)), seed_(seed), random_(seed, 0) {}
+  /// `each_draw` has the weights of each draw; null: they are `weights`.
+  RandomChooser(std::vector<double> weights, std::unique_ptr<ElementStream> each_draw,
+                std::size_t inputs, std::shared_ptr<PassOrders> orders)
+      : weights_(std::move(weights)),
+        each_draw_(std::move(each_draw)),
+        inputs_(inputs),
+        random_(std::move(orders)) {}
 
   std::size_t choose(const std::vector<bool>& ended) override {
-    double total = 0;
-    for (std::size_t i = 0; i < weights_.size(); ++i) total += ended[i] ? 0 : weights_[i];
-    if (total <= 0) return kEnd;
-    constexpr uint64_t kSteps = uint64_t{1} << 53;  // Every number of them is a double.
-    double left = total * (static_cast<double>(random_.below(kSteps)) / kSteps);
+    if (std::find(ended.begin(), ended.end(), false) == ended.end()) return kEnd;
+    while (each_draw_ == nullptr || read_weights()) {
+      double total = 0;
+      for (std::size_t i = 0; i < inputs_; ++i) total += ended[i] ? 0 : weights_[i];
+      if (total > 0) return draw(total, ended);
+      if (each_draw_ == nullptr) break;
+    }
+    return kEnd;
+  }
+  void save(StateWriter& out) override {
+    if (each_draw_ != nullptr) each_draw_->save(out);
+    random_.save(out);
+  }
+  void restore(StateReader& in) override {
+    if (each_draw_ != nullptr) each_draw_->restore(in);
+    random_.restore(in);
+  }
+
+ private:
+  bool read_weights() {
+    Element next;
+    if (!each_draw_->next(next)) return false;
+    weights_ = to_vector<double>(next.tensor().to(kFloat64));
+    check_weights(weights_, inputs_);
+    return true;
+  }
+  std::size_t draw(double total, const std::vector<bool>& ended) {
+    double left = total * random_.part();
     std::size_t last = kEnd;
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
+    for (std::size_t i = 0; i < inputs_; ++i) {
       if (ended[i] || weights_[i] <= 0) continue;
       last = i;
       if (left < weights_[i]) break;
@@ -44,20 +84,11 @@ class RandomChooser final : public Chooser {
     }
     return last;
   }
-  void save(StateWriter& out) override {
-    out.put_int(static_cast<int64_t>(seed_));
-    out.put_int(static_cast<int64_t>(random_.drawn()));
-  }
-  void restore(StateReader& in) override {
-    seed_ = static_cast<uint64_t>(in.get_int());
-    random_ = ShuffleRandom(seed_, 0);
-    random_.skip_to(static_cast<uint64_t>(in.get_int()));
-  }
 
- private:
-  const std::vector<double> weights_;
-  uint64_t seed_;
-  ShuffleRandom random_;
+  std::vector<double> weights_;
+  const std::unique_ptr<ElementStream> each_draw_;
+  const std::size_t inputs_;
+  PassRandom random_;
 };
 
 class ReadChooser final : public Chooser {
@@ -150,17 +181,20 @@ std::vector<std::unique_ptr<ElementStream>> open_all(std::span<const NodePtr> in
   return out;
 }
 
+/// Either has weights, or they are the last input.
 class SampleNode final : public DatasetNode {
  public:
   SampleNode(std::vector<NodePtr> inputs, std::vector<double> weights, const SampleOptions& options,
              uint64_t seed)
-      : DatasetNode("sample_from_datasets", common_spec("[dataset.sample_from_datasets]", inputs),
+      : DatasetNode("sample_from_datasets", common_spec(kSample, parts_of(inputs, weights)),
                     inputs),
         weights_(std::move(weights)),
         options_(options),
-        seed_(seed) {}
+        seed_(seed),
+        orders_(std::make_shared<PassOrders>(seed, options.rerandomize_each_iteration)) {}
 
   int64_t cardinality() const override {
+    if (weights_.empty()) return kUnknownCardinality;
     int64_t sum = 0;
     for (const NodePtr& input : inputs()) {
       const int64_t n = input->cardinality();
@@ -171,21 +205,40 @@ class SampleNode final : public DatasetNode {
     return sum;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<MixStream>(std::make_unique<RandomChooser>(weights_, seed_),
-                                       open_all(inputs()), options_.stop_on_empty_dataset);
+    const std::span<const NodePtr> parts = parts_of(inputs(), weights_);
+    auto each_draw = weights_.empty() ? open_stream<Element>(*inputs().back()) : nullptr;
+    auto chooser =
+        std::make_unique<RandomChooser>(weights_, std::move(each_draw), parts.size(), orders_);
+    return std::make_unique<MixStream>(std::move(chooser), open_all(parts),
+                                       options_.stop_on_empty_dataset);
+  }
+  void save_shared(StateWriter& out) const override {
+    orders_->next().save(out);
+    DatasetNode::save_shared(out);
+  }
+  void restore_shared(StateReader& in) const override {
+    orders_->set_next(PassOrder::restored(in));
+    DatasetNode::restore_shared(in);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<SampleNode>(std::move(inputs), weights_, options_, seed_);
   }
   std::string arguments() const override {
     return str_cat(bracketed(weights_), options_.seed ? str_cat(" seed ", *options_.seed) : "",
-                   options_.stop_on_empty_dataset ? " to the first end" : "");
+                   options_.stop_on_empty_dataset ? " to the first end" : "",
+                   options_.rerandomize_each_iteration ? " each" : "");
   }
 
  private:
+  static std::span<const NodePtr> parts_of(const std::vector<NodePtr>& inputs,
+                                           const std::vector<double>& weights) {
+    return std::span(inputs).first(inputs.size() - (weights.empty() ? 1 : 0));
+  }
+
   const std::vector<double> weights_;
   const SampleOptions options_;
   const uint64_t seed_;  ///< Given or not.
+  const std::shared_ptr<PassOrders> orders_;
 };
 
 /// The choices are the last input.
@@ -219,18 +272,24 @@ class ChooseNode final : public DatasetNode {
 
 NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weights,
                          const SampleOptions& options) {
-  const std::string where = "[dataset.sample_from_datasets]";
+  COHORT_CHECK_ARG(!inputs.empty(), kSample, " expected at least 1 dataset, got none");
   if (weights.empty()) weights.assign(inputs.size(), 1);
-  COHORT_CHECK_ARG(weights.size() == inputs.size(), where, " expected ", inputs.size(),
-                   " weights, one for each dataset, got ", weights.size());
-  for (double w : weights) {
-    COHORT_CHECK_ARG(w >= 0 && w <= 1e300, where, " expected weights of at least 0, got ",
-                     bracketed(weights));
-  }
-  COHORT_CHECK_ARG(inputs.empty() || std::accumulate(weights.begin(), weights.end(), 0.0) > 0,
-                   where, " expected a weight above 0, got ", bracketed(weights));
+  check_weights(weights, inputs.size());
+  COHORT_CHECK_ARG(std::accumulate(weights.begin(), weights.end(), 0.0) > 0, kSample,
+                   " expected a weight above 0, got ", bracketed(weights));
   const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
   return std::make_shared<SampleNode>(std::move(inputs), std::move(weights), options, seed);
+}
+
+NodePtr make_sample_node(std::vector<NodePtr> inputs, NodePtr weights,
+                         const SampleOptions& options) {
+  const ElementSpec row = TensorSpec{{static_cast<int64_t>(inputs.size())}, DType::Undefined};
+  COHORT_CHECK_ARG(row.compatible_with(weights->spec()), kSample, " expected weights [",
+                   inputs.size(), "], one for each dataset, got elements ",
+                   weights->spec().to_string());
+  inputs.push_back(std::move(weights));
+  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
+  return std::make_shared<SampleNode>(std::move(inputs), std::vector<double>{}, options, seed);
 }
 
 NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty) {

@@ -20,6 +20,8 @@ NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> s
                        std::string arguments = {});
 /// Rows that are files, each an element: workers share them by files.
 inline constexpr const char* kImageFilesOperation = "image_files";
+NodePtr make_counter_node(int64_t start, int64_t step);
+NodePtr make_random_node(const RandomOptions& options);
 NodePtr make_generator_node(std::function<std::function<std::optional<Element>()>()> make,
                             ElementSpec spec, int64_t cardinality);
 
@@ -54,10 +56,16 @@ NodePtr make_filter_node(NodePtr input, ElementPredicate predicate);
 NodePtr make_take_while_node(NodePtr input, ElementPredicate predicate);
 NodePtr make_unique_node(NodePtr input);
 using ElementKey = std::function<int64_t(const Element&)>;
+/// Of all windows, or what a function says of a key.
+struct WindowSize {
+  int64_t of_all = 1;
+  std::function<int64_t(int64_t)> of_key = {};
+};
 /// `reduce` makes the dataset of a full window and its key.
 NodePtr make_group_node(NodePtr input, ElementKey key,
-                        std::function<NodePtr(int64_t, const NodePtr&)> reduce,
-                        int64_t window_size);
+                        std::function<NodePtr(int64_t, const NodePtr&)> reduce, WindowSize size);
+NodePtr make_resample_node(NodePtr input, ElementKey class_of, std::vector<double> target,
+                           const ResampleOptions& options);
 using ScanFunction = std::function<std::pair<Element, Element>(const Element&, const Element&)>;
 NodePtr make_scan_node(NodePtr input, Element initial_state, ScanFunction fn);
 /// `operation` is flat_map or interleave.
@@ -70,6 +78,8 @@ NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> name
 NodePtr make_tuple_node(std::vector<NodePtr> parts, const std::vector<std::string>& names);
 NodePtr make_concatenate_node(NodePtr first, NodePtr second);
 NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weights,
+                         const SampleOptions& options);
+NodePtr make_sample_node(std::vector<NodePtr> inputs, NodePtr weights,
                          const SampleOptions& options);
 NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty);
 NodePtr make_enumerate_node(NodePtr input, int64_t start);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/data/internal/rows/ragged.h"
 
 namespace cohort::internal {
 namespace {
@@ -15,17 +16,6 @@ void check_has_rows(const ElementSpec& spec, const std::string& where) {
                      " expected batches, got elements ", spec.to_string(),
                      " with a scalar: call batch() first");
   }
-}
-
-/// The rows that all leaves of the spec have; kUnknownDim if it does not say.
-int64_t known_rows(const ElementSpec& spec) {
-  int64_t rows = kUnknownDim;
-  for (const TensorSpec& leaf : spec.flat()) {
-    const int64_t here = leaf.known_rank && !leaf.shape.empty() ? leaf.shape[0] : kUnknownDim;
-    if (here == kUnknownDim || (rows != kUnknownDim && rows != here)) return kUnknownDim;
-    rows = here;
-  }
-  return rows;
 }
 
 /// A tuple of `part(component)` for the components of a tuple, with their names.
@@ -132,8 +122,8 @@ class SplitNode final : public DatasetNode {
   int64_t cardinality() const override {
     const int64_t batches = input().cardinality();
     if (plan_.batch_is_step() || batches <= 0) return batches;
-    return known_rows(input().spec()) == kUnknownDim ? kUnknownCardinality
-                                                     : saturated_product(batches, plan_.pipelines);
+    return input().spec().rows() == kUnknownDim ? kUnknownCardinality
+                                                : saturated_product(batches, plan_.pipelines);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<SplitStream>(plan_, shared_from_this(), where_);
@@ -243,10 +233,6 @@ class RoundNode final : public DatasetNode {
   const bool fill_;
 };
 
-bool is_ragged(const Element& element) {
-  return element.is_tuple() && element.names() == std::vector<std::string>{"values", "row_splits"};
-}
-
 }  // namespace
 
 NodePtr make_split_node(NodePtr batches, SplitPlan plan, const std::string& where) {
@@ -254,19 +240,8 @@ NodePtr make_split_node(NodePtr batches, SplitPlan plan, const std::string& wher
   return std::make_shared<SplitNode>(batches, std::move(plan), where);
 }
 
-ElementSpec with_rows(const ElementSpec& spec, int64_t rows) {
-  if (spec.is_tuple()) {
-    return rebuild<ElementSpec>(spec,
-                                [&](const ElementSpec& part) { return with_rows(part, rows); });
-  }
-  if (!spec.is_leaf() || !spec.leaf().known_rank || spec.leaf().shape.empty()) return spec;
-  TensorSpec leaf = spec.leaf();
-  leaf.shape[0] = rows;
-  return leaf;
-}
-
 ElementSpec piece_spec(const ElementSpec& batch, const SplitPlan& plan) {
-  const int64_t rows = known_rows(batch);
+  const int64_t rows = batch.rows();
   const bool alike = plan.pipelines == 1 && plan.weights.empty() && rows != kUnknownDim &&
                      rows % plan.replicas == 0;
   return with_rows(batch, alike ? rows / plan.replicas : kUnknownDim);
@@ -278,15 +253,14 @@ NodePtr make_round_node(std::vector<NodePtr> inputs, const ElementSpec& part, in
 }
 
 Element without_rows(const Element& element) {
-  if (is_ragged(element)) {
-    return Element::named({{"values", without_rows(element[0])},
-                           {"row_splits", zeros({1}, element[1].tensor().scalar_type())}});
-  }
-  if (!element.is_tuple()) return element.slice(0, 0);
+  if (!element.is_tuple() || element.is_ragged()) return element.slice(0, 0);
   return rebuild<Element>(element, [](const Element& part) { return without_rows(part); });
 }
 
 Element without_rows(const ElementSpec& spec, const std::string& where) {
+  if (spec.is_ragged()) {
+    return Element::ragged(without_rows(spec[0], where), zeros({1}, spec[1].leaf().dtype));
+  }
   if (spec.is_tuple()) {
     return rebuild<Element>(spec,
                             [&](const ElementSpec& part) { return without_rows(part, where); });

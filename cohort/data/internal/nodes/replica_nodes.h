@@ -27,8 +27,6 @@ ElementSpec piece_spec(const ElementSpec& batch, const SplitPlan& plan);
 NodePtr make_round_node(std::vector<NodePtr> inputs, const ElementSpec& part, int replicas,
                         bool fill);
 
-/// The spec with so many rows in every leaf that has a first dimension.
-ElementSpec with_rows(const ElementSpec& spec, int64_t rows);
 /// The same structure with no rows. Errors: InvalidArgument if a component has no first dimension.
 Element without_rows(const Element& element);
 /// An element without rows as the spec says; unknown dimensions are 0.

@@ -1,70 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // shuffle: a buffer, and orders that follow from a seed and the number of the pass.
-#include <mutex>
-
 #include "cohort/base/check.h"
 #include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/nodes/order_node.h"
-#include "cohort/data/internal/nodes/shuffle_random.h"
+#include "cohort/data/internal/nodes/pass_orders.h"
 #include "cohort/data/internal/nodes/shuffle_seed.h"
 
 namespace cohort::internal {
 namespace {
-
-/// Where the passes of a shuffle node get their orders from. Restoring an iterator sets it, so
-/// that the passes after the restored one have the orders they would have had.
-/// Threads: thread-safe.
-class ShuffleOrders {
- public:
-  struct Order {
-    uint64_t seed = 0;
-    uint64_t pass = 0;
-  };
-
-  ShuffleOrders(uint64_t seed, bool reshuffle) : reshuffle_(reshuffle), next_{seed, 0} {}
-  Order take() {
-    std::lock_guard lock(mutex_);
-    const Order order = next_;
-    if (reshuffle_) ++next_.pass;
-    return order;
-  }
-  Order next() const {
-    std::lock_guard lock(mutex_);
-    return next_;
-  }
-  void set_next(const Order& order) {
-    std::lock_guard lock(mutex_);
-    next_ = order;
-  }
-
- private:
-  const bool reshuffle_;
-  mutable std::mutex mutex_;
-  Order next_;  ///< Guarded by mutex_.
-};
-
-void save_order(const ShuffleOrders::Order& order, StateWriter& out) {
-  out.put_int(static_cast<int64_t>(order.seed));
-  out.put_int(static_cast<int64_t>(order.pass));
-}
-
-ShuffleOrders::Order restore_order(StateReader& in) {
-  const int64_t seed = in.get_int();
-  return {static_cast<uint64_t>(seed), static_cast<uint64_t>(in.get_int())};
-}
 
 /// A buffer from which a random element leaves and the next one of the input takes its place.
 template <class T>
 class ShuffleStream final : public Stream<T> {
  public:
   ShuffleStream(std::unique_ptr<Stream<T>> input, int64_t buffer_size,
-                std::shared_ptr<ShuffleOrders> orders)
+                std::shared_ptr<PassOrders> orders)
       : input_(std::move(input)),
         buffer_size_(static_cast<std::size_t>(buffer_size)),
-        orders_(std::move(orders)),
-        order_(orders_->take()),
-        random_(order_.seed, order_.pass) {}
+        random_(std::move(orders)) {}
 
   bool next(T& out) override {
     T incoming{};
@@ -79,26 +33,19 @@ class ShuffleStream final : public Stream<T> {
     return true;
   }
   void save(StateWriter& out) override {
-    save_order(order_, out);
-    save_order(orders_->next(), out);
-    out.put_int(static_cast<int64_t>(random_.drawn()));
     out.put_int(input_ended_ ? 1 : 0);
     out.put_int(static_cast<int64_t>(buffer_.size()));
     for (const T& value : buffer_) out.put(value);
     input_->save(out);
+    random_.save(out);
   }
   void restore(StateReader& in) override {
-    order_ = restore_order(in);
-    const ShuffleOrders::Order next = restore_order(in);
-    random_ = ShuffleRandom(order_.seed, order_.pass);
-    random_.skip_to(static_cast<uint64_t>(in.get_int()));
     input_ended_ = in.get_flag();
     for (int64_t left = in.get_count(static_cast<int64_t>(buffer_size_)); left > 0; --left) {
       buffer_.push_back(in.get<T>());
     }
     input_->restore(in);
-    // Not the pass after this one: others may have begun before the position was saved.
-    orders_->set_next(next);
+    random_.restore(in);
   }
 
  private:
@@ -109,9 +56,7 @@ class ShuffleStream final : public Stream<T> {
 
   const std::unique_ptr<Stream<T>> input_;
   const std::size_t buffer_size_;
-  const std::shared_ptr<ShuffleOrders> orders_;
-  ShuffleOrders::Order order_;
-  ShuffleRandom random_;
+  PassRandom random_;
   std::vector<T> buffer_;
   bool input_ended_ = false;
 };
@@ -124,18 +69,18 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
         buffer_size_(buffer_size),
         options_(options),
         seed_(seed),
-        orders_(std::make_shared<ShuffleOrders>(seed, options.reshuffle_each_iteration)) {}
+        orders_(std::make_shared<PassOrders>(seed, options.reshuffle_each_iteration)) {}
   int64_t cardinality() const override { return input().cardinality(); }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
     return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), buffer_size_, orders_);
   }
   void save_shared(StateWriter& out) const override {
-    save_order(orders_->next(), out);
+    orders_->next().save(out);
     DatasetNode::save_shared(out);
   }
   void restore_shared(StateReader& in) const override {
-    orders_->set_next(restore_order(in));
+    orders_->set_next(PassOrder::restored(in));
     DatasetNode::restore_shared(in);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -151,7 +96,7 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
   const int64_t buffer_size_;
   const ShuffleOptions options_;
   const uint64_t seed_;  ///< Given or not.
-  const std::shared_ptr<ShuffleOrders> orders_;
+  const std::shared_ptr<PassOrders> orders_;
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/rows/batching.h"
 
+#include <algorithm>
+
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
@@ -10,13 +12,19 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/rows/deferred_element.h"
 #include "cohort/data/internal/rows/packed_strings.h"
+#include "cohort/data/internal/rows/ragged.h"
 
 namespace cohort::internal {
 namespace {
 
-/// Calls `leaf` for the leaves at one place of all parts, and builds the structure again.
-template <class Leaf>
-Element combine(std::span<const Element> parts, const std::string& where, const Leaf& leaf) {
+/// For combine: ragged components are tuples like others.
+constexpr std::nullptr_t kAsTuples = nullptr;
+
+/// Calls `leaf` for the leaves at one place of all parts, and `ragged` for ragged components, and
+/// builds the structure again.
+template <class Leaf, class Ragged>
+Element combine(std::span<const Element> parts, const std::string& where, const Leaf& leaf,
+                const Ragged& ragged) {
   const Element& first = parts.front();
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const bool same = parts[i].is_tuple() == first.is_tuple() &&
@@ -26,12 +34,15 @@ Element combine(std::span<const Element> parts, const std::string& where, const 
                      parts[i].spec().to_string(), " as number ", i, " of the batch");
   }
   if (!first.is_tuple()) return leaf(parts);
+  if constexpr (!std::is_same_v<Ragged, std::nullptr_t>) {
+    if (first.is_ragged()) return ragged(parts, where);
+  }
   std::vector<Element> out;
   std::vector<std::pair<std::string, Element>> named;
   std::vector<Element> column(parts.size());
   for (std::size_t c = 0; c < first.size(); ++c) {
     for (std::size_t i = 0; i < parts.size(); ++i) column[i] = parts[i][c];
-    out.push_back(combine(std::span<const Element>(column), where, leaf));
+    out.push_back(combine(std::span<const Element>(column), where, leaf, ragged));
     if (!first.names().empty()) named.emplace_back(first.names()[c], out.back());
   }
   return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
@@ -138,29 +149,17 @@ Element row_of_strings(const Element& batch, int64_t index) {
   return Element(row.strings(), std::move(shape));
 }
 
-/// The same structure with `leaf` applied to every leaf.
-template <class Leaf>
-Element transform(const Element& element, const Leaf& leaf) {
-  if (!element.is_tuple()) return leaf(element);
-  std::vector<Element> out;
-  std::vector<std::pair<std::string, Element>> named;
-  for (std::size_t i = 0; i < element.size(); ++i) {
-    out.push_back(transform(element[i], leaf));
-    if (!element.names().empty()) named.emplace_back(element.names()[i], out.back());
-  }
-  return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
-}
-
 }  // namespace
 
 Element combine_elements(std::span<const Element> parts, const std::string& where,
                          const std::function<Element(std::span<const Element>)>& leaf) {
-  return combine(parts, where, leaf);
+  return combine(parts, where, leaf, kAsTuples);
 }
 
 Element stack_elements(std::span<const Element> parts, const std::string& where) {
-  return combine(parts, where,
-                 [&](std::span<const Element> leaves) { return stack_leaves(leaves, where); });
+  return combine(
+      parts, where, [&](std::span<const Element> leaves) { return stack_leaves(leaves, where); },
+      stack_ragged);
 }
 
 Element concatenate_elements(std::span<const Element> parts, const std::string& where) {
@@ -174,16 +173,76 @@ Element concatenate_elements(std::span<const Element> parts, const std::string& 
     Element joined = sources.front()->join(sources);
     if (joined.has_value()) return joined;
   }
-  return combine(parts, where, [&](std::span<const Element> leaves) {
-    return concatenate_leaves(leaves, where);
-  });
+  return combine(
+      parts, where,
+      [&](std::span<const Element> leaves) { return concatenate_leaves(leaves, where); },
+      concatenate_ragged);
+}
+
+namespace {
+
+/// Dimensions, from the first one on, in which elements may differ; -1: nothing is known.
+int64_t ragged_levels(const TensorSpec& leaf) {
+  if (!leaf.known_rank) return -1;
+  const auto last = std::find(leaf.shape.rbegin(), leaf.shape.rend(), kUnknownDim);
+  return leaf.shape.rend() - last;
+}
+
+}  // namespace
+
+Element ragged_elements(std::span<const Element> parts, const ElementSpec& row,
+                        const std::string& where) {
+  const std::vector<TensorSpec> leaves = row.flat();
+  std::size_t next_leaf = 0;
+  return combine(
+      parts, where,
+      [&](std::span<const Element> column) {
+        int64_t levels = next_leaf < leaves.size() ? ragged_levels(leaves[next_leaf]) : -1;
+        ++next_leaf;
+        if (levels < 0) levels = column.front().rows() < 0 ? 0 : 1;
+        return levels == 0 ? stack_leaves(column, where) : ragged_leaves(column, levels, where);
+      },
+      [&](std::span<const Element> column, const std::string&) {
+        next_leaf += column.front().spec().flat().size();
+        return stack_ragged(column, where);
+      });
+}
+
+ElementSpec ragged_batch_spec(const ElementSpec& row, int64_t rows) {
+  if (row.is_unknown()) return row;
+  if (row.is_leaf()) {
+    int64_t levels = ragged_levels(row.leaf());
+    if (levels < 0) return {};
+    if (levels == 0) return batched_spec(row, rows);
+    TensorSpec values = row.leaf();
+    values.shape.erase(values.shape.begin(), values.shape.begin() + (levels - 1));
+    values.shape.front() = kUnknownDim;
+    ElementSpec out = values;
+    for (; levels > 1; --levels) out = ElementSpec::ragged(std::move(out));
+    return ElementSpec::ragged(std::move(out), rows);
+  }
+  if (row.is_dataset() || row.is_ragged()) return batched_spec(row, rows);
+  std::vector<ElementSpec> parts;
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    parts.push_back(ragged_batch_spec(row[i], rows));
+    if (!row.names().empty()) named.emplace_back(row.names()[i], parts.back());
+  }
+  return named.empty() ? ElementSpec::tuple(std::move(parts))
+                       : ElementSpec::named(std::move(named));
 }
 
 Element unstack_element(const Element& batch, int64_t index) {
-  return transform(batch, [&](const Element& leaf) -> Element {
-    if (leaf.is_string()) return row_of_strings(leaf, index);
-    return leaf.tensor().select(0, index);
-  });
+  if (batch.is_string()) return row_of_strings(batch, index);
+  if (!batch.is_tuple()) return batch.tensor().select(0, index);
+  if (batch.is_ragged()) return ragged_row(batch, index);
+  std::vector<Element> out;
+  std::vector<std::pair<std::string, Element>> named;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    out.push_back(unstack_element(batch[i], index));
+    if (!batch.names().empty()) named.emplace_back(batch.names()[i], out.back());
+  }
+  return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
 }
 
 }  // namespace cohort::internal

@@ -25,6 +25,16 @@ Element combine_elements(std::span<const Element> parts, const std::string& wher
 /// Errors: InvalidArgument that begins with `where` if structures, dtypes or row shapes differ.
 Element concatenate_elements(std::span<const Element> parts, const std::string& where);
 
+/// As stack_elements where `row` knows the shape, else the parts as rows of unlike lengths: in as
+/// many dimensions as `row` says vary, or the first one. Scalars are stacked, ragged parts are rows
+/// of ragged rows.
+/// Errors: InvalidArgument that begins with `where` if structures, dtypes or other dimensions
+/// differ.
+Element ragged_elements(std::span<const Element> parts, const ElementSpec& row,
+                        const std::string& where);
+/// Of what ragged_elements returns.
+ElementSpec ragged_batch_spec(const ElementSpec& row, int64_t rows);
+
 /// Row `index` of a batch, as an element of its own.
 Element unstack_element(const Element& batch, int64_t index);
 

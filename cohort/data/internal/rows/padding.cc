@@ -90,19 +90,6 @@ Element pad_leaves(std::span<const Element> parts, const Padding& padding, std::
   return out;
 }
 
-Element ragged_leaves(std::span<const Element> parts) {
-  std::vector<int64_t> splits = {0};
-  for (const Element& part : parts) {
-    COHORT_CHECK_ARG(part.rows() >= 0,
-                     "[dataset.ragged_batch] expected components with a first dimension, got ",
-                     part.spec().to_string());
-    splits.push_back(splits.back() + part.rows());
-  }
-  return Element::named(
-      {{"values", concatenate_elements(parts, "[dataset.ragged_batch]")},
-       {"row_splits", from_vector(splits, {static_cast<int64_t>(splits.size())})}});
-}
-
 ElementSpec padded_leaf(const std::string& where, const TensorSpec& spec, const Shape* fixed,
                         int64_t rows) {
   if (!spec.known_rank) return spec;
@@ -126,6 +113,8 @@ ElementSpec padded_tree(const std::string& where, const ElementSpec& spec,
                         const std::vector<Shape>& shapes, int64_t rows, std::size_t& leaf) {
   COHORT_CHECK_ARG(!spec.is_dataset(), where, " expected tensors and strings, got ",
                    spec.to_string(), "; flat_map makes elements of datasets");
+  COHORT_CHECK_ARG(!spec.is_ragged(), where, " expected tensors and strings, got ragged rows ",
+                   spec.to_string(), "; ragged_batch keeps them");
   if (spec.is_leaf()) {
     const Shape* fixed = shapes.empty() ? nullptr : &shapes.at(leaf);
     ++leaf;
@@ -158,10 +147,6 @@ Element pad_elements(std::span<const Element> parts, const Padding& padding) {
   return combine_elements(parts, padding.where, [&](std::span<const Element> column) {
     return pad_leaves(column, padding, leaf++);
   });
-}
-
-Element ragged_elements(std::span<const Element> parts) {
-  return combine_elements(parts, "[dataset.ragged_batch]", ragged_leaves);
 }
 
 ElementSpec padded_spec(const std::string& where, const ElementSpec& spec,

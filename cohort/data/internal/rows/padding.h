@@ -36,9 +36,6 @@ struct BucketPlan {
 /// Every leaf stacked, padded at the ends to one shape.
 /// Errors: InvalidArgument if a leaf is longer than its shape, or structures, ranks, dtypes differ.
 Element pad_elements(std::span<const Element> parts, const Padding& padding);
-/// Every leaf as named components values, the rows of all parts, and row_splits.
-Element ragged_elements(std::span<const Element> parts);
-
 /// Of what pad_elements returns. Errors: InvalidArgument if `shapes` or the number of `values` does
 /// not fit the spec.
 ElementSpec padded_spec(const std::string& where, const ElementSpec& spec,

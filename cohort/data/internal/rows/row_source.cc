@@ -9,6 +9,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/internal/rows/convert_rows.h"
 #include "cohort/data/internal/rows/deferred_element.h"
+#include "cohort/data/internal/rows/ragged.h"
 #include "cohort/data/internal/state.h"
 
 namespace cohort::internal {
@@ -99,11 +100,13 @@ class Column {
 struct ColumnTree {
   std::unique_ptr<Column> tensor;
   std::vector<std::string> strings;
+  Element ragged;  ///< Rows of unlike lengths.
   std::vector<ColumnTree> parts;
   ElementSpec spec;
 
   Element gather(std::span<const int64_t> rows, bool single) const {
     if (tensor != nullptr) return tensor->gather(rows, single);
+    if (ragged.has_value()) return gather_ragged(rows, single);
     if (spec.is_leaf()) return gather_strings(rows, single);
     if (spec.names().empty()) {
       std::vector<Element> out;
@@ -116,6 +119,15 @@ struct ColumnTree {
       out.emplace_back(spec.names()[i], parts[i].gather(rows, single));
     }
     return Element::named(std::move(out));
+  }
+
+  Element gather_ragged(std::span<const int64_t> rows, bool single) const {
+    if (single) return ragged_row(ragged, rows.front());
+    if (rows.empty()) return ragged.slice(0, 0);
+    std::vector<Element> parts;
+    parts.reserve(rows.size());
+    for (int64_t row : rows) parts.push_back(ragged.slice(row, 1));
+    return concatenate_ragged(parts, "[dataset.from_tensor_slices]");
   }
 
   Element gather_strings(std::span<const int64_t> rows, bool single) const {
@@ -146,13 +158,18 @@ class TensorRows final : public RowSource {
  private:
   ColumnTree build(const Element& element, std::span<const float> divisors) {
     ColumnTree out;
-    if (!element.is_tuple()) {
+    if (!element.is_tuple() || element.is_ragged()) {
       COHORT_CHECK_ARG(element.rows() >= 0,
                        "[dataset.from_tensor_slices] expected components with "
                        "a first dimension to slice, got ",
                        element.spec().to_string());
       COHORT_CHECK_ARG(element.rows() == size_, "[dataset.from_tensor_slices] expected ", size_,
                        " rows in every component, got ", element.rows());
+      if (element.is_ragged()) {
+        out.spec = with_rows(element.spec()[0], kUnknownDim);
+        out.ragged = element;
+        return out;
+      }
       const float divisor = leaf_ < divisors.size() ? divisors[leaf_] : 0;
       ++leaf_;
       if (element.is_string()) {

@@ -13,7 +13,8 @@ namespace cohort::internal {
 enum class SplitRule {
   /// It is cut like any other: pieces as equal as can be, the greater ones first.
   kEven,
-  /// It fills the pieces of a full batch from the first on; what is left is empty.
+  /// It fills the pieces of a full batch from the first on; what is left is empty. The rows of the
+  /// next batch stay where they are.
   kRebatch,
 };
 
