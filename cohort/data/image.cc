@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/image.h"
 
+#include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/images/image_codec.h"
 #include "cohort/data/internal/images/load_image.h"
-#include "cohort/data/internal/images/resize_pixels.h"
+#include "cohort/data/internal/images/resample.h"
 
 namespace cohort::data {
 namespace {
@@ -85,7 +87,7 @@ struct ImageBatch {
 /// Bytes to bytes copies the nearest pixels, of whatever dtype; floats are mixed.
 template <class From, class To>
 void resize_each(const Tensor& from, const Tensor& out, const ImageBatch& batch, int64_t height,
-                 int64_t width) {
+                 int64_t width, const ResizeOptions& options) {
   constexpr bool kCopies = std::is_same_v<To, uint8_t>;
   const int64_t values = batch.channels * (kCopies ? static_cast<int64_t>(from.element_size()) : 1);
   const auto* source = static_cast<const From*>(from.const_data_ptr());
@@ -95,16 +97,33 @@ void resize_each(const Tensor& from, const Tensor& out, const ImageBatch& batch,
     if constexpr (kCopies) {
       internal::resize_nearest(view, height, width, target);
     } else {
-      internal::resize_bilinear(view, height, width, target);
+      internal::resize_mixed(view, height, width, options.method, options.antialias, target);
     }
     source += batch.height * batch.width * values;
     target += height * width * values;
   }
 }
 
+/// The greatest size of the image's own shape within height and width.
+void keep_shape(int64_t image_height, int64_t image_width, int64_t& height, int64_t& width) {
+  const auto as_float = [](int64_t n) { return static_cast<float>(n); };
+  const float scale =
+      std::min(as_float(height) / as_float(image_height), as_float(width) / as_float(image_width));
+  const auto scaled = [&](int64_t length) {
+    return std::max<int64_t>(1, std::lrint(scale * as_float(length)));
+  };
+  height = scaled(image_height);
+  width = scaled(image_width);
+}
+
 }  // namespace
 
 Tensor resize_image(const Tensor& image, int64_t height, int64_t width, ResizeMethod method) {
+  return resize_image(image, height, width, ResizeOptions{.method = method});
+}
+
+Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
+                    const ResizeOptions& options) {
   COHORT_CHECK_ARG(image.defined() && (image.dim() == 3 || image.dim() == 4),
                    "[resize_image] expected an image [h, w, c] or images [n, h, w, c], got ",
                    image.defined() ? bracketed(shape_of(image)) : "no tensor");
@@ -114,9 +133,10 @@ Tensor resize_image(const Tensor& image, int64_t height, int64_t width, ResizeMe
   const int64_t h = shape[at], w = shape[at + 1], c = shape[at + 2];
   COHORT_CHECK_ARG(h > 0 && w > 0, "[resize_image] expected an image with pixels, got ",
                    bracketed(shape));
+  if (options.preserve_aspect_ratio) keep_shape(h, w, height, width);
   shape[at] = height;
   shape[at + 1] = width;
-  const bool nearest = method == ResizeMethod::kNearest;
+  const bool nearest = options.method == ResizeMethod::kNearest;
   Tensor from = image.detach().cpu();
   if (!nearest && from.scalar_type() != kUint8) from = from.to(kFloat32);
   from = from.contiguous();
@@ -124,11 +144,11 @@ Tensor resize_image(const Tensor& image, int64_t height, int64_t width, ResizeMe
   if (out.numel() == 0) return out;
   const ImageBatch batch{at == 0 ? 1 : shape[0], h, w, c};
   if (nearest) {
-    resize_each<uint8_t, uint8_t>(from, out, batch, height, width);
+    resize_each<uint8_t, uint8_t>(from, out, batch, height, width, options);
   } else if (from.scalar_type() == kUint8) {
-    resize_each<uint8_t, float>(from, out, batch, height, width);
+    resize_each<uint8_t, float>(from, out, batch, height, width, options);
   } else {
-    resize_each<float, float>(from, out, batch, height, width);
+    resize_each<float, float>(from, out, batch, height, width, options);
   }
   return out;
 }

@@ -57,18 +57,58 @@ std::string read_file(const std::string& path);
 /// decode_image of a file. Errors: as decode_image and read_file, with the file's name.
 Tensor read_image(const std::string& path, const DecodeImageOptions& options = {});
 
+/// All but kNearest give float32; kBicubic, kLanczos3, kLanczos5 and kMitchellCubic may go beyond
+/// the image's least and greatest value.
 enum class ResizeMethod {
-  kBilinear,  ///< float32.
-  kNearest,   ///< The image's own dtype.
+  kBilinear,
+  kNearest,        ///< The image's own dtype.
+  kBicubic,        ///< Keys's cubic, of four pixels along each axis.
+  kArea,           ///< The mean of what a pixel of the result covers.
+  kLanczos3,       ///< Of six pixels along each axis.
+  kLanczos5,       ///< Of ten.
+  kGaussian,       ///< Smooth, of three pixels.
+  kMitchellCubic,  ///< A cubic between sharp and smooth, of four pixels.
 };
 
-/// The image in another size; pixels are squares with their values in the middle, and a smaller
-/// image takes the pixels next to these points without smoothing.
+struct ResizeOptions {
+  ResizeMethod method = ResizeMethod::kBilinear;
+  /// A smaller image takes in all pixels around its points, instead of those next to them: smooth
+  /// where it would flicker. kNearest and kArea are the same with and without.
+  bool antialias = false;
+  /// The greatest size of the image's own shape that fits into the one asked for.
+  bool preserve_aspect_ratio = false;
+};
+
+/// The image in another size; pixels are squares with their values in the middle.
 /// Shapes: [h, w, c] -> [height, width, c], or [n, h, w, c] -> [n, height, width, c].
 /// Errors: InvalidArgument for other shapes, for empty images and sizes below 1.
 /// TF: tf.image.resize, which keeps the dtype of an image that has the size already.
 Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
-                    ResizeMethod method = ResizeMethod::kBilinear);
+                    const ResizeOptions& options = {});
+Tensor resize_image(const Tensor& image, int64_t height, int64_t width, ResizeMethod method);
+
+/// Where a smaller image lies in a greater one, in pixels.
+struct BoundingBox {
+  int64_t offset_height = 0;  ///< From the top.
+  int64_t offset_width = 0;   ///< From the left.
+  int64_t target_height = 0;  ///< Of the result.
+  int64_t target_width = 0;
+};
+
+/// The part of images [h, w, c] or [n, h, w, c] in the box. Owns: a view.
+/// Errors: InvalidArgument for other shapes, and for a box that is not within.
+Tensor crop_to_bounding_box(const Tensor& image, const BoundingBox& box);
+/// The images with zeros around, of the target's size. Errors: InvalidArgument if they do not fit.
+Tensor pad_to_bounding_box(const Tensor& image, const BoundingBox& box);
+/// The middle part of the images, of such a fraction of each side. Owns: a view.
+/// Errors: InvalidArgument for a fraction of 0 or above 1.
+Tensor central_crop(const Tensor& image, double central_fraction);
+/// The middle of the images, or zeros around them, along each side: pixels stay as they are.
+Tensor resize_with_crop_or_pad(const Tensor& image, int64_t height, int64_t width);
+/// The whole images in the greatest size that fits, with zeros around.
+/// Errors: as resize_image.
+Tensor resize_with_pad(const Tensor& image, int64_t height, int64_t width,
+                       const ResizeOptions& options = {});
 
 struct DecodeAndResizeOptions {
   int channels = 3;  ///< As DecodeImageOptions::channels.
@@ -80,6 +120,10 @@ struct DecodeAndResizeOptions {
   bool dct_scaling = false;
   int64_t max_pixels = 1 << 27;
   bool accept_damaged = false;
+  bool antialias = false;  ///< As ResizeOptions::antialias.
+  /// Leaves black borders around the image, as resize_with_pad, instead of distorting. Not with
+  /// crop_to_aspect_ratio.
+  bool pad_to_aspect_ratio = false;
 };
 
 /// resize_image(decode_image(bytes)) with the same numbers, without a tensor in between.

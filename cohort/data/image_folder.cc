@@ -125,6 +125,8 @@ void check_options(const ImageFolderOptions& options) {
   COHORT_CHECK_ARG(part == 0 || !options.shuffle || options.seed, kTag,
                    " expected a seed for a shuffled folder that is split: without, training and "
                    "validation images would overlap");
+  COHORT_CHECK_ARG(!options.crop_to_aspect_ratio || !options.pad_to_aspect_ratio, kTag,
+                   " expected one of crop_to_aspect_ratio and pad_to_aspect_ratio, got both");
   internal::check_result_size(kTag, options.image_size[0], options.image_size[1],
                               options.max_pixels);
 }
@@ -142,7 +144,8 @@ class Loader {
                .method = options.interpolation,
                .crop_to_aspect_ratio = options.crop_to_aspect_ratio,
                .dct_scaling = options.dct_scaling,
-               .max_pixels = options.max_pixels} {}
+               .max_pixels = options.max_pixels,
+               .pad_to_aspect_ratio = options.pad_to_aspect_ratio} {}
 
   Element operator()(const Element& file) const {
     Tensor image = internal::load_image_file(file[0].string(), size_[0], size_[1], image_);
@@ -151,8 +154,8 @@ class Loader {
   }
 
   ElementSpec spec() const {
-    const bool mixed = image_.method == ResizeMethod::kBilinear;
-    const TensorSpec image{{size_[0], size_[1], image_.channels}, mixed ? kFloat32 : kUint8};
+    const bool copied = image_.method == ResizeMethod::kNearest;
+    const TensorSpec image{{size_[0], size_[1], image_.channels}, copied ? kUint8 : kFloat32};
     switch (mode_) {
       case LabelMode::kNone:
         return image;

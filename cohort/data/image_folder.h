@@ -46,6 +46,7 @@ struct ImageFolderOptions {
   bool dct_scaling = false;           ///< As DecodeAndResizeOptions::dct_scaling.
   int parallel_calls = kAutotune;     ///< Images that are decoded at once.
   int64_t max_pixels = 1 << 27;       ///< Of a file's image.
+  bool pad_to_aspect_ratio = false;   ///< As DecodeAndResizeOptions::pad_to_aspect_ratio.
 };
 
 struct ImageFolder {

@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/files/file_reader.h"
-#include "cohort/data/internal/images/resize_pixels.h"
+#include "cohort/data/internal/images/resample.h"
 
 namespace cohort::internal {
 
@@ -96,11 +97,47 @@ PixelView<uint8_t> middle(PixelView<uint8_t> image, int64_t height, int64_t widt
   return image;
 }
 
+Tensor resized(const PixelView<uint8_t>& image, int64_t height, int64_t width,
+               const DecodeAndResizeOptions& options) {
+  const bool nearest = options.method == ResizeMethod::kNearest;
+  Tensor out = empty({height, width, image.channels}, nearest ? kUint8 : kFloat32);
+  if (nearest) {
+    resize_nearest(image, height, width, static_cast<uint8_t*>(out.data_ptr()));
+  } else {
+    resize_mixed(image, height, width, options.method, options.antialias,
+                 static_cast<float*>(out.data_ptr()));
+  }
+  return out;
+}
+
 }  // namespace
+
+FittedSize fit_within(int64_t image_height, int64_t image_width, int64_t height, int64_t width) {
+  // In floats, and the place from lengths that are not rounded yet, as TensorFlow does.
+  const auto as_float = [](int64_t n) { return static_cast<float>(n); };
+  const float ratio =
+      std::max(as_float(image_width) / as_float(width), as_float(image_height) / as_float(height));
+  const float fitted_height = as_float(image_height) / ratio;
+  const float fitted_width = as_float(image_width) / ratio;
+  FittedSize out;
+  out.height = std::clamp<int64_t>(static_cast<int64_t>(fitted_height), 1, height);
+  out.width = std::clamp<int64_t>(static_cast<int64_t>(fitted_width), 1, width);
+  const auto before = [&](int64_t length, float fitted, int64_t rounded) {
+    const auto at = static_cast<int64_t>(std::floor((as_float(length) - fitted) / 2));
+    return std::clamp<int64_t>(at, 0, length - rounded);
+  };
+  out.place = {.offset_height = before(height, fitted_height, out.height),
+               .offset_width = before(width, fitted_width, out.width),
+               .target_height = height,
+               .target_width = width};
+  return out;
+}
 
 Tensor load_image(std::string_view where, std::string_view bytes, int64_t height, int64_t width,
                   const DecodeAndResizeOptions& options) {
   check_result_size(where, height, width, options.max_pixels);
+  COHORT_CHECK_ARG(!options.crop_to_aspect_ratio || !options.pad_to_aspect_ratio, where,
+                   " expected one of crop_to_aspect_ratio and pad_to_aspect_ratio, got both");
   DecodeRequest request{.where = where,
                         .channels = options.channels,
                         .max_pixels = options.max_pixels,
@@ -116,14 +153,14 @@ Tensor load_image(std::string_view where, std::string_view bytes, int64_t height
     image = {pixels, size.height, size.width, size.channels, size.width * size.channels};
     return pixels;
   });
-  const Shape shape = {height, width, image.channels};
   if (options.crop_to_aspect_ratio) image = middle(image, height, width);
-  const bool bilinear = options.method == ResizeMethod::kBilinear;
-  Tensor out = empty(shape, bilinear ? kFloat32 : kUint8);
-  if (bilinear) {
-    resize_bilinear(image, height, width, static_cast<float*>(out.data_ptr()));
+  Tensor out;
+  if (options.pad_to_aspect_ratio) {
+    const FittedSize fitted = fit_within(image.height, image.width, height, width);
+    out = data::pad_to_bounding_box(resized(image, fitted.height, fitted.width, options),
+                                    fitted.place);
   } else {
-    resize_nearest(image, height, width, static_cast<uint8_t*>(out.data_ptr()));
+    out = resized(image, height, width, options);
   }
   memory.trim();
   return out;

@@ -18,6 +18,14 @@ void check_result_size(std::string_view where, int64_t height, int64_t width, in
 /// PNG or JPEG by the first bytes. Errors: as data::decode_image.
 void decode_any(std::string_view bytes, const DecodeRequest& request, PixelSink sink);
 
+/// The greatest size of an image's shape within another, and its place in the middle.
+struct FittedSize {
+  int64_t height = 0;
+  int64_t width = 0;
+  data::BoundingBox place = {};
+};
+FittedSize fit_within(int64_t image_height, int64_t image_width, int64_t height, int64_t width);
+
 /// `where` begins the texts of errors.
 Tensor load_image(std::string_view where, std::string_view bytes, int64_t height, int64_t width,
                   const data::DecodeAndResizeOptions& options);
