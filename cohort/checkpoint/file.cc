@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/internal/file.h"
@@ -34,59 +37,96 @@ ErrorCode code_of(int error) {
   }
 }
 
-[[noreturn]] void throw_system(const char* operation, const std::string& path, int error) {
-  throw Error(code_of(error), str_cat("[", operation, "] ", path, ": ", std::strerror(error)));
-}
-
 // Linux writes at most 2 GiB a call.
 constexpr std::size_t kLargestCall = std::size_t{1} << 30;
 
-void flush_folder(const std::string& path) {
+constexpr std::string_view kTemporary = ".tmp-";
+
+}  // namespace
+
+void throw_system(const char* operation, const std::string& path, int error) {
+  throw Error(code_of(error), str_cat("[", operation, "] ", path, ": ", std::strerror(error)));
+}
+
+std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
-  const int descriptor =
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // the rename has happened; a folder that cannot be read is no error
+  return folder.empty() ? "." : folder;
+}
+
+void flush_folder(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
   ::fsync(descriptor);
   ::close(descriptor);
 }
 
-}  // namespace
-
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
-  temporary_ = str_cat(path_, ".tmp-", ::getpid(), "-", counter.fetch_add(1));
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw_system("save_tensors", path_, errno);
+  return str_cat(path, kTemporary, ::getpid(), "-", counter.fetch_add(1));
 }
 
-AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+bool is_temporary(std::string_view name) { return name.find(kTemporary) != std::string_view::npos; }
+
+void remove_temporaries(const std::string& folder, std::string_view beginning) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> left;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const std::size_t mark = name.find(kTemporary);
+    if (mark == std::string::npos || !name.starts_with(beginning)) continue;
+    const int process = std::atoi(name.c_str() + mark + kTemporary.size());
+    const bool runs = process > 0 && process != ::getpid() && ::kill(process, 0) == 0;
+    if (!runs) left.push_back(it->path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
 }
 
-void AtomicFile::write(const void* data, std::size_t bytes) {
+OutputFile::OutputFile(const char* operation, std::string path, std::string shown)
+    : operation_(operation), path_(std::move(path)), shown_(std::move(shown)) {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw_system(operation_, shown_, errno);
+}
+
+OutputFile::~OutputFile() { ::close(descriptor_); }
+
+void OutputFile::write(const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t done = ::write(descriptor_, next, std::min(bytes, kLargestCall));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw_system("save_tensors", path_, errno);
+    if (done < 0) throw_system(operation_, shown_, errno);
     next += done;
     bytes -= static_cast<std::size_t>(done);
   }
 }
 
-void AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0) throw_system("save_tensors", path_, errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_system("save_tensors", path_, errno);
-  ::close(descriptor_);
-  descriptor_ = -1;
-  flush_folder(path_);
+void OutputFile::flush() {
+  if (::fsync(descriptor_) != 0) throw_system(operation_, shown_, errno);
 }
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(const char* operation, std::string path)
+    : operation_(operation),
+      path_(std::move(path)),
+      temporary_(temporary_name(path_)),
+      file_(operation, temporary_, path_) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::commit() {
+  file_.flush();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_system(operation_, path_, errno);
+  committed_ = true;
+  // The rename has happened; a folder that cannot be read is no error.
+  flush_folder(folder_of(path_));
+}
+
+InputFile::InputFile(const char* operation, std::string path)
+    : operation_(operation), path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) throw_system("load_tensors", path_, errno);
+  if (descriptor_ < 0) throw_system(operation_, path_, errno);
   struct stat status = {};
   const bool known = ::fstat(descriptor_, &status) == 0;
   const int error = errno;
@@ -95,8 +135,8 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
     return;
   }
   ::close(descriptor_);
-  if (!known) throw_system("load_tensors", path_, error);
-  throw InvalidArgument(str_cat("[load_tensors] expected a regular file, got ", path_));
+  if (!known) throw_system(operation_, path_, error);
+  throw InvalidArgument(str_cat("[", operation_, "] expected a regular file, got ", path_));
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }
@@ -107,10 +147,10 @@ void InputFile::read(uint64_t offset, void* out, std::size_t bytes) const {
     const ssize_t got =
         ::pread(descriptor_, next, std::min(bytes, kLargestCall), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_system("load_tensors", path_, errno);
+    if (got < 0) throw_system(operation_, path_, errno);
     if (got == 0) {
-      throw DataLoss(str_cat("[load_tensors] ", path_, ": expected ", bytes, " more bytes at byte ",
-                             offset, ", got the end of the file"));
+      throw DataLoss(str_cat("[", operation_, "] ", path_, ": expected ", bytes,
+                             " more bytes at byte ", offset, ", got the end of the file"));
     }
     next += got;
     offset += static_cast<uint64_t>(got);

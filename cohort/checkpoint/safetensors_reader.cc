@@ -32,7 +32,7 @@ struct Entry {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(path) {}
+  explicit Reader(const std::string& path) : path_(path), file_("load_tensors", path) {}
 
   TensorFile read() {
     const json header = read_header();

@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/base/check.h"
-#include "cohort/checkpoint/internal/file.h"
+#include "cohort/base/crc32c.h"
 #include "cohort/checkpoint/internal/format.h"
+#include "cohort/checkpoint/internal/tensor_writer.h"
 #include "cohort/checkpoint/safetensors.h"
 
 namespace cohort {
@@ -70,20 +71,38 @@ std::string header_of(const std::vector<Item>& items,
   return text;
 }
 
+std::string_view bytes_of(const void* data, std::size_t bytes) {
+  return {static_cast<const char*>(data), bytes};
+}
+
 }  // namespace
 
-void save_tensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
-                  const std::map<std::string, std::string>& metadata) {
+internal::WrittenTensors internal::write_tensors(
+    OutputFile& file, const std::map<std::string, Tensor>& tensors,
+    const std::map<std::string, std::string>& metadata) {
   const std::vector<Item> items = in_file_order(tensors);
   const std::string header = header_of(items, metadata);
   const uint64_t length = header.size();
-  internal::AtomicFile file(path);
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
+  WrittenTensors out;
+  out.header_bytes = sizeof length + length;
+  out.header_crc32c = crc32c(header, crc32c(bytes_of(&length, sizeof length)));
+  out.bytes = out.header_bytes;
   for (const Item& item : items) {
     const Tensor data = item.tensor->detach().cpu().contiguous();
     file.write(data.const_data_ptr(), data.nbytes());
+    const uint32_t crc = crc32c(bytes_of(data.const_data_ptr(), data.nbytes()));
+    out.tensors[*item.name] = {out.bytes, data.nbytes(), crc};
+    out.bytes += data.nbytes();
   }
+  return out;
+}
+
+void save_tensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                  const std::map<std::string, std::string>& metadata) {
+  internal::AtomicFile file("save_tensors", path);
+  internal::write_tensors(file.file(), tensors, metadata);
   file.commit();
 }
 

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/checkpoint/checkpoint.h"
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/checkpoint/internal/checkpoint_folder.h"
+#include "cohort/checkpoint/internal/restore_session.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort {
+namespace {
+
+using internal::ObjectGraph;
+using internal::SavedValues;
+
+constexpr const char* kSave = "checkpoint.save";
+constexpr const char* kRestore = "checkpoint.restore";
+
+void check_cross_replica(const char* operation) {
+  COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1, "[", operation,
+                     "] expected cross-replica context, got a replica: call it outside of "
+                     "strategy.run");
+}
+
+std::string without_slash(const char* operation, std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  COHORT_CHECK_ARG(!path.empty() && path != "/", "[", operation, "] expected a path, got \"", path,
+                   "\"");
+  return path;
+}
+
+// What an earlier restore still keeps for variables that are not made would be lost else.
+void add_waiting(const ObjectGraph& graph, SavedValues& values) {
+  for (const internal::GrowingObject& growing : graph.growing) {
+    const auto session = growing.object->waiting_for();
+    if (session == nullptr) {
+      values.unfinished.insert(growing.path);
+      continue;
+    }
+    for (const auto& [path, tensor] : session->waiting()) {
+      const bool known = values.tensors.contains(path) || values.aliases.contains(path);
+      if (known) continue;
+      const bool here = std::any_of(
+          graph.growing.begin(), graph.growing.end(),
+          [p = &path](const auto& object) { return internal::is_below(*p, object.path); });
+      COHORT_CHECK_STATE(here, "[", kSave, "] expected the objects to be built, got \"",
+                         growing.path, "\", for which the values of ", session->source(),
+                         " are waiting under other names (\"", path, "\")");
+      values.tensors[path] = tensor;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> RestoreStatus::waiting() const {
+  std::vector<std::string> paths;
+  for (const auto& entry : session_->waiting()) paths.push_back(entry.first);
+  return paths;
+}
+
+const RestoreStatus& RestoreStatus::assert_consumed() const {
+  const std::vector<std::string> paths = waiting();
+  COHORT_CHECK_STATE(paths.empty(), "[", kRestore, "] expected every value of ", session_->source(),
+                     " to be restored, got ", paths.size(),
+                     " that no object has taken: ", join(paths, ", "));
+  return *this;
+}
+
+Checkpoint::Checkpoint(const std::map<std::string, TrackableRef>& roots) {
+  COHORT_CHECK_ARG(!roots.empty(), "[checkpoint] expected objects to keep, got none");
+  internal::Roots list;
+  for (const auto& [name, object] : roots) {
+    internal::check_part_name("checkpoint", name);
+    list.emplace_back(name, object.trackable());
+  }
+  roots_ = std::make_shared<const internal::Roots>(std::move(list));
+}
+
+Tensor Checkpoint::read(const internal::LiveValue& live, Memory memory) {
+  const Tensor value = live.value.read().detach();
+  const bool fits = value.scalar_type() == live.value.dtype &&
+                    (!live.value.shape || *live.value.shape == shape_of(value));
+  COHORT_CHECK(fits, "\"", live.paths.front(), "\" has another type or shape than it said");
+  const Tensor here = value.cpu();
+  return memory == Memory::kOwn && here.is_alias_of(value) ? here.clone() : here;
+}
+
+SavedValues Checkpoint::values(const char* operation, Memory memory) const {
+  check_cross_replica(operation);
+  const ObjectGraph graph = internal::walk(operation, *roots_);
+  COHORT_CHECK_STATE(graph.gone.empty(), "[", operation, "] expected objects that exist, got \"",
+                     graph.gone.front(), "\", which has ended");
+  SavedValues values;
+  for (const internal::LiveValue& live : graph.values) {
+    values.tensors[live.paths.front()] = read(live, memory);
+    for (std::size_t i = 1; i < live.paths.size(); ++i) {
+      values.aliases[live.paths[i]] = live.paths.front();
+    }
+  }
+  add_waiting(graph, values);
+  COHORT_CHECK_STATE(!values.tensors.empty(), "[", operation,
+                     "] expected objects with values, got none: build the model first");
+  return values;
+}
+
+void Checkpoint::save(const std::string& path) const {
+  internal::write_checkpoint(without_slash(kSave, path), values(kSave, Memory::kShared));
+}
+
+RestoreStatus Checkpoint::restore(const std::string& path, const RestoreOptions& options) const {
+  check_cross_replica(kRestore);
+  const std::string folder = without_slash(kRestore, path);
+  const auto session = std::make_shared<internal::RestoreSession>(
+      *roots_, internal::read_checkpoint(folder), folder, options.allow_partial);
+  session->match_now();
+  return RestoreStatus(session);
+}
+
+}  // namespace cohort

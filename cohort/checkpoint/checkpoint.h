@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checkpoint: the state of a training program in a folder.
+//
+//   Checkpoint checkpoint({{"model", model}, {"optimizer", optimizer}, {"data", iterator},
+//                          {"epoch", &epoch}});
+//   checkpoint.save("run/after_warmup");
+//   checkpoint.restore("run/after_warmup");       // in a fresh process, too
+//
+// What is kept is logical: what is saved under one strategy restores under any other, with any
+// number of replicas. Values have paths: "model/dense/kernel", where the parts are the names given
+// here and in the program, or classes and their order ("dense", "dense_1") within their model.
+// An optimizer's slots are named after their variables: "optimizer/model/dense/kernel/momentum".
+//
+// The folder holds a .safetensors file and cohort.json, which lists every value with its place and
+// checksum. It is written under another name, flushed to the disk, and renamed: it is whole under
+// its name or not there at all.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/trackable.h"
+
+namespace cohort {
+
+class CheckpointManager;
+namespace internal {
+struct LiveValue;
+struct SavedValues;
+}  // namespace internal
+
+struct RestoreOptions {
+  /// false: every saved and every live value must match. true: what both have is restored; types
+  /// and shapes must agree still. TF: expect_partial.
+  bool allow_partial = false;
+};
+
+/// What a restore has still to do.
+class RestoreStatus {
+ public:
+  explicit RestoreStatus(std::shared_ptr<const internal::RestoreSession> session)
+      : session_(std::move(session)) {}
+  /// Paths of saved values that no object has taken yet: the variables are not made, or, with
+  /// allow_partial, not there.
+  std::vector<std::string> waiting() const;
+  /// Errors: FailedPrecondition that lists waiting(), if there are any.
+  const RestoreStatus& assert_consumed() const;
+
+ private:
+  std::shared_ptr<const internal::RestoreSession> session_;
+};
+
+/// The state of some objects, by name; a copy is of the same objects. It keeps variables alive, but
+/// no models, layers, optimizers and iterators.
+/// Threads: one caller at a time, cross-replica, with all replicas at rest. TF:
+/// tf.train.Checkpoint.
+class Checkpoint {
+ public:
+  /// Errors: InvalidArgument for a name that is empty or has a '/', or no objects.
+  explicit Checkpoint(const std::map<std::string, TrackableRef>& roots);
+
+  /// Writes the folder `path`; a checkpoint of that name is replaced in one step. Values that a
+  /// restore still keeps for variables that are not made are saved, too.
+  /// Errors: FailedPrecondition in a replica, for objects that have ended, or if nothing has a
+  /// value
+  ///         yet; InvalidArgument for dtypes without a place in the format; Error of kAlreadyExists
+  ///         if `path` is something else than a checkpoint; Error with the system's reason. What
+  ///         was there before is then as it was.
+  void save(const std::string& path) const;
+
+  /// Sets every value. Variables that are made later (models that are not built) are set as they
+  /// are made, and what does not agree is an error there.
+  /// Errors: InvalidArgument that lists the paths of values that do not agree, with type and shape
+  ///         expected and got; nothing was set then. InvalidArgument, too, if an iterator's
+  ///         pipeline is another one: other iterators may have been set then, and nothing else.
+  ///         DataLoss with file and byte; Error of kNotFound; FailedPrecondition as save.
+  RestoreStatus restore(const std::string& path, const RestoreOptions& options = {}) const;
+
+ private:
+  friend class CheckpointManager;
+  enum class Memory { kShared, kOwn };  ///< kOwn: later steps do not change it.
+  internal::SavedValues values(const char* operation, Memory memory) const;
+  static Tensor read(const internal::LiveValue& live, Memory memory);
+
+  std::shared_ptr<const std::vector<std::pair<std::string, std::shared_ptr<Trackable>>>> roots_;
+};
+
+}  // namespace cohort

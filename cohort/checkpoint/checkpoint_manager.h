@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CheckpointManager: numbered checkpoints of a run in one folder, the newest ones kept.
+//
+//   CheckpointManager manager(Checkpoint({{"model", model}, {"data", iterator}, {"step", &step}}),
+//                             "run", {.max_to_keep = 3});
+//   manager.restore_latest();                                 // false the first time
+//   for (; step < steps; ++step) {
+//     ...
+//     if (step % 1000 == 999) manager.save();
+//   }
+//
+// run/ckpt-7 is a Checkpoint's folder, run/checkpoint the text file by which TensorFlow names the
+// newest. A crash at any moment leaves the checkpoint before, whole and named.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/checkpoint.h"
+
+namespace cohort {
+
+struct CheckpointManagerOptions {
+  std::optional<int> max_to_keep = 5;  ///< Older ones are removed. Unset: all are kept.
+  /// One in so long a time is kept whatever max_to_keep says.
+  /// TF: keep_checkpoint_every_n_hours.
+  std::optional<std::chrono::seconds> keep_every = {};
+  std::string checkpoint_name = "ckpt";
+  /// save() copies the values and returns; a thread writes them.
+  bool background = false;
+};
+
+/// A copy is the same manager. One manager writes into a folder at a time; others may read there.
+/// Threads: one caller at a time, as Checkpoint. TF: tf.train.CheckpointManager.
+class CheckpointManager {
+ public:
+  /// Makes no folder before the first save().
+  /// Errors: InvalidArgument for max_to_keep below 1, an empty directory, a name with a '/'.
+  CheckpointManager(Checkpoint checkpoint, std::string directory,
+                    CheckpointManagerOptions options = {});
+
+  /// Saves as "directory/name-number", by default with the number after the greatest one so far,
+  /// the first being 1. A checkpoint of that number is replaced. Returns the path.
+  /// Blocks: until it is on the disk; in the background: until the one before is.
+  /// Errors: as Checkpoint::save. In the background what writing throws comes from the next save()
+  ///         (which then saves nothing) or wait(); the last manager's end writes it to the log.
+  std::string save(std::optional<int64_t> number = {});
+  /// Blocks until nothing is being written. Errors: what writing threw.
+  void wait();
+
+  /// The newest one there is; nullopt: none.
+  std::optional<std::string> latest_checkpoint() const;
+  /// All there are, oldest first. TF: CheckpointManager.checkpoints.
+  std::vector<std::string> checkpoints() const;
+  /// Restores the newest; false: there is none. One that is damaged or gone is passed over, with a
+  /// warning, for the one before.
+  /// Errors: DataLoss if none can be read; others as Checkpoint::restore.
+  bool restore_latest(const RestoreOptions& options = {}) const;
+
+  const std::string& directory() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// The newest checkpoint that a manager has written into `directory`; nullopt: none. For processes
+/// that watch a run. TF: tf.train.latest_checkpoint.
+std::optional<std::string> latest_checkpoint(const std::string& directory);
+
+}  // namespace cohort

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One restore: sets the values that are there, and waits for those that objects make later.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/internal/object_graph.h"
+#include "cohort/checkpoint/internal/saved_values.h"
+
+namespace cohort::internal {
+
+/// Objects that may still grow own it (TrackedObject::wait_for) until the last value has come.
+class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
+ public:
+  /// `source`: the checkpoint's path, for texts.
+  RestoreSession(Roots roots, SavedValues saved, std::string source, bool allow_partial);
+
+  /// Sets all values that are there; objects that may grow wait for the rest.
+  /// Errors: InvalidArgument that lists what does not agree; nothing was set then.
+  void match_now();
+  /// The same for values that have come since.
+  void match_later();
+
+  /// The saved values that nothing has taken yet, by all their paths.
+  std::map<std::string, Tensor> waiting() const;
+  const std::string& source() const { return source_; }
+
+ private:
+  struct Pair {
+    const LiveValue* live;
+    Tensor saved;
+  };
+  void match(bool first);
+  std::vector<Pair> pairs_of(const ObjectGraph& graph, bool first,
+                             std::vector<std::string>& differences) const;
+  void compare(const LiveValue& live, const Tensor& saved,
+               std::vector<std::string>& differences) const;
+  void find_leftovers(const ObjectGraph& graph, const std::vector<Pair>& pairs,
+                      std::vector<std::string>& differences) const;
+  void take(const LiveValue& live);
+  void drop_aliases(const ObjectGraph& graph, const std::set<const void*>& taken);
+  void attach(const ObjectGraph& graph, bool first);
+  bool has_saved_below(const std::string& path) const;
+  bool is_done(const LiveValue& live) const;
+  /// Whether `path` belongs to an object that might not have had it yet when it was saved.
+  bool may_be_new(const std::string& path) const;
+
+  const Roots roots_;
+  const std::string source_;
+  const bool allow_partial_;
+  const std::set<std::string> unfinished_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Tensor> saved_;  // guarded by mutex_, as the rest: by every path
+  std::set<std::string> done_;           // live paths that have been seen to
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables of contents that several writers would make, and ones that lie.
+#include "cohort/checkpoint/internal/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include "cohort/base/crc32c.h"
+#include "cohort/checkpoint/internal/checkpoint_folder.h"
+#include "cohort/checkpoint/internal/tensor_writer.h"
+#include "cohort/checkpoint/test_objects.h"
+
+namespace cohort {
+namespace {
+
+using internal::Manifest;
+using internal::ManifestPiece;
+using testing::error_of;
+using testing::write_bytes;
+
+class ManifestTest : public testing::FolderTest {
+ protected:
+  /// A writer's file with one tensor, noted in the manifest.
+  ManifestPiece write(Manifest& manifest, const std::string& name, const Tensor& part,
+                      Shape starts) {
+    internal::OutputFile file("test", path(name), name);
+    const internal::WrittenTensors written = internal::write_tensors(file, {{"w", part}}, {});
+    manifest.files.push_back({name, written.bytes, written.header_bytes, written.header_crc32c});
+    const internal::WrittenTensor& place = written.tensors.at("w");
+    return {manifest.files.size() - 1, place.offset,  place.bytes, place.crc32c,
+            std::move(starts),         shape_of(part)};
+  }
+  void write(const Manifest& manifest) const {
+    write_bytes(path(internal::kManifestName), internal::manifest_text(manifest));
+  }
+};
+
+TEST_F(ManifestTest, PutsPiecesOfSeveralWritersTogether) {
+  const Tensor whole = arange(30, kFloat64).reshape({5, 6});
+  Manifest manifest;
+  std::vector<ManifestPiece> pieces;
+  pieces.push_back(write(manifest, "a", whole.slice(0, 0, 2), {0, 0}));
+  pieces.push_back(write(manifest, "b", whole.slice(0, 2, 5).slice(1, 0, 4), {2, 0}));
+  pieces.push_back(write(manifest, "c", whole.slice(0, 2, 5).slice(1, 4, 6), {2, 4}));
+  manifest.values["w"] = {kFloat64, {5, 6}, pieces};
+  write(manifest);
+  EXPECT_TRUE(internal::read_checkpoint(folder_).tensors.at("w").equal(whole));
+
+  std::swap(pieces[0], pieces[2]);
+  manifest.values["w"] = {kFloat64, {5, 6}, pieces};
+  write(manifest);
+  EXPECT_TRUE(internal::read_checkpoint(folder_).tensors.at("w").equal(whole));
+
+  for (const int missing : {0, 1, 2}) {
+    std::vector<ManifestPiece> fewer = pieces;
+    fewer.erase(fewer.begin() + missing);
+    manifest.values["w"] = {kFloat64, {5, 6}, fewer};
+    write(manifest);
+    EXPECT_THROW(internal::read_checkpoint(folder_), DataLoss) << missing;
+  }
+}
+
+std::string framed(const std::string& body) {
+  char crc[9];
+  std::snprintf(crc, sizeof crc, "%08x", internal::crc32c(body));
+  return "{\"crc32c\": \"" + std::string(crc) + "\", \"manifest\": " + body + "}\n";
+}
+
+std::string with_value(const std::string& value) {
+  return R"({"format":"cohort.checkpoint","format_version":1,"files":[{"name":"f","bytes":24,)"
+         R"("header_bytes":16,"header_crc32c":0}],"values":{"w":)" +
+         value + R"(},"aliases":{},"unfinished":[]})";
+}
+std::string with_piece(const std::string& piece) {
+  return with_value(R"({"dtype":"F32","shape":[2],"pieces":[)" + piece + "]}");
+}
+std::string piece(const std::string& offset, const std::string& bytes, const std::string& starts,
+                  const std::string& sizes, const std::string& file = "0") {
+  return R"({"file":)" + file + R"(,"offset":)" + offset + R"(,"bytes":)" + bytes +
+         R"(,"crc32c":1,"starts":)" + starts + R"(,"sizes":)" + sizes + "}";
+}
+
+TEST(Manifest, RefusesTextsThatLie) {
+  EXPECT_NO_THROW(
+      internal::parse_manifest(framed(with_piece(piece("16", "8", "[0]", "[2]"))), "m"));
+  const std::vector<std::string> bad = {
+      with_piece(piece("16", "4", "[0]", "[1]")),       // half of it
+      with_piece(piece("16", "8", "[0]", "[1]")),       // bytes of another box
+      with_piece(piece("16", "8", "[1]", "[2]")),       // beyond the value
+      with_piece(piece("16", "8", "[-1]", "[2]")),      // before it
+      with_piece(piece("8", "8", "[0]", "[2]")),        // in the header
+      with_piece(piece("20", "8", "[0]", "[2]")),       // beyond the file
+      with_piece(piece("16", "8", "[0]", "[2]", "1")),  // no such file
+      with_piece(piece("16", "8", "[0,0]", "[2,1]")),   // another rank
+      with_piece(piece("16", "4", "[0]", "[1]") + "," + piece("20", "4", "[0]", "[1]")),  // twice
+      with_piece(piece("18446744073709551615", "8", "[0]", "[2]")),
+      with_value(R"({"dtype":"F99","shape":[0],"pieces":[]})"),
+      with_value(R"({"dtype":"F32","shape":[-1],"pieces":[]})"),
+      with_value(R"({"dtype":"F32","shape":[4611686018427387904,4],"pieces":[]})"),
+      with_value(R"({"dtype":"F32","shape":"2","pieces":[]})"),
+      with_value("1"),
+      R"({"format":"other","format_version":1,"files":[],"values":{},"aliases":{},"unfinished":[]})",
+      R"({"format":"cohort.checkpoint","format_version":1,"files":[],"values":{},)"
+      R"("aliases":{"a":"b"},"unfinished":[]})",
+      R"({"format":"cohort.checkpoint"})",
+      "[]",
+      "{",
+      "",
+      std::string(100000, '['),
+  };
+  for (const std::string& body : bad) {
+    EXPECT_THROW(internal::parse_manifest(framed(body), "m"), DataLoss) << body.substr(0, 300);
+  }
+  for (const char* name : {"../f", "/etc/passwd", "a/b", "", ".", "..", "f\\u0000"}) {
+    const std::string body =
+        std::string(R"({"format":"cohort.checkpoint","format_version":1,"files":[{"name":")") +
+        name +
+        R"(","bytes":1,"header_bytes":1,"header_crc32c":0}],"values":{},"aliases":{},"unfinished":[]})";
+    EXPECT_THROW(internal::parse_manifest(framed(body), "m"), DataLoss) << name;
+  }
+}
+
+TEST(Manifest, SaysThatALaterVersionWroteIt) {
+  EXPECT_THROW(
+      internal::parse_manifest(
+          framed(R"({"format":"cohort.checkpoint","format_version":2,"anything":"else"})"), "m"),
+      Unimplemented);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/checkpoint/internal/object_graph.h"
+
+#include <map>
+#include <set>
+
+#include "cohort/base/check.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr int kDeepest = 100;
+
+class Walk {
+ public:
+  explicit Walk(const char* operation) : operation_(operation) {}
+
+  void visit(const std::string& path, const std::shared_ptr<Trackable>& object, int depth) {
+    COHORT_CHECK_ARG(depth <= kDeepest, "[", operation_, "] expected objects nested at most ",
+                     kDeepest, " deep, got \"", path, "\"");
+    const TrackedParts parts = object->parts();
+    if (parts.gone) graph_.gone.push_back(path);
+    if (parts.growing) {
+      if (auto growing = std::dynamic_pointer_cast<TrackedObject>(object)) {
+        graph_.growing.push_back({path, std::move(growing)});
+      }
+    }
+    for (const TrackedValue& value : parts.values) {
+      if (value.owner != nullptr) {
+        owned_.emplace_back(path, value);
+      } else {
+        add(value.name.empty() ? path : path + "/" + value.name, value);
+      }
+    }
+    for (const auto& [name, child] : parts.children)
+      visit(str_cat(path, "/", name), child, depth + 1);
+  }
+
+  /// After all objects: where a value belongs to one that is not in the checkpoint, the order of
+  /// the owners names it.
+  ObjectGraph finish() && {
+    std::map<std::pair<std::string, const void*>, std::size_t> strangers;
+    std::map<std::string, std::size_t> counts;
+    for (const auto& [path, value] : owned_) {
+      const auto owner = by_identity_.find(value.owner);
+      std::string middle;
+      if (owner != by_identity_.end()) {
+        middle = graph_.values[owner->second].paths.front();
+      } else {
+        const auto [place, is_new] = strangers.emplace(std::pair(path, value.owner), counts[path]);
+        counts[path] += is_new ? 1 : 0;
+        middle = str_cat("variable_", place->second);
+      }
+      add(str_cat(path, "/", middle, "/", value.name), value);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  void add(std::string path, const TrackedValue& value) {
+    const auto known = value.identity ? by_identity_.find(value.identity) : by_identity_.end();
+    if (!paths_.insert(path).second) {
+      const bool same = known != by_identity_.end() && is_path_of(known->second, path);
+      COHORT_CHECK_ARG(same, "[", operation_, "] expected a name for each value, got two of \"",
+                       path, "\"");
+      return;
+    }
+    if (known != by_identity_.end()) {
+      graph_.values[known->second].paths.push_back(std::move(path));
+      return;
+    }
+    if (value.identity) by_identity_[value.identity] = graph_.values.size();
+    graph_.values.push_back({{std::move(path)}, value});
+  }
+
+  bool is_path_of(std::size_t index, const std::string& path) const {
+    for (const std::string& own : graph_.values[index].paths) {
+      if (own == path) return true;
+    }
+    return false;
+  }
+
+  const char* const operation_;
+  ObjectGraph graph_;
+  std::map<const void*, std::size_t> by_identity_;
+  std::set<std::string> paths_;
+  std::vector<std::pair<std::string, TrackedValue>> owned_;  // with the path of their object
+};
+
+}  // namespace
+
+ObjectGraph walk(const char* operation, const Roots& roots) {
+  Walk walk(operation);
+  for (const auto& [name, object] : roots) walk.visit(name, object, 0);
+  return std::move(walk).finish();
+}
+
+bool is_below(std::string_view path, std::string_view prefix) {
+  return path.starts_with(prefix) && (path.size() == prefix.size() || path[prefix.size()] == '/');
+}
+
+void check_part_name(const char* operation, const std::string& name) {
+  COHORT_CHECK_ARG(!name.empty() && name.find('/') == std::string::npos, "[", operation,
+                   "] expected a name that is not empty and has no '/', got \"", name, "\"");
+}
+
+}  // namespace cohort::internal
