@@ -2,105 +2,10 @@
 #include "cohort/data/dataset.h"
 
 #include "cohort/base/check.h"
-#include "cohort/base/crc32c.h"
 #include "cohort/data/internal/files/file_nodes.h"
 #include "cohort/data/internal/nodes/nodes.h"
-#include "cohort/data/internal/pass.h"
 
 namespace cohort::data {
-
-Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
-    : node_(std::move(node)), pass_(std::make_shared<internal::Pass>(node_->options())) {}
-Iterator::Iterator(Iterator&&) noexcept = default;
-Iterator& Iterator::operator=(Iterator&& other) noexcept {
-  if (this == &other) return *this;
-  if (pass_ != nullptr) pass_->cancel();
-  node_ = std::move(other.node_);
-  pass_ = std::move(other.pass_);
-  stream_ = std::move(other.stream_);
-  return *this;
-}
-Iterator::~Iterator() {
-  // Threads that wait for others end at once, not when these have delivered.
-  if (pass_ != nullptr) pass_->cancel();
-}
-
-std::unique_ptr<internal::ElementStream> Iterator::open() const {
-  return internal::open_stream<Element>(*node_);
-}
-
-void Iterator::cancel() { pass_->cancel(); }
-
-PipelineReport Iterator::report() const {
-  if (pass_->stages() == nullptr) {
-    throw FailedPrecondition(
-        "[iterator.report] expected DataOptions::report to be true, got false; set it with "
-        "with_options");
-  }
-  return pass_->stages()->report();
-}
-
-std::optional<Element> Iterator::next() {
-  Element element;
-  if (stream_ == nullptr) return std::nullopt;
-  pass_->check();
-  internal::PassScope scope(pass_.get());
-  internal::NextTimer timer(pass_->stages());
-  if (stream_->next(element)) return element;
-  stream_.reset();
-  return std::nullopt;
-}
-
-namespace {
-
-constexpr std::string_view kStateMagic = "cohort.iterator.1";
-
-std::string_view checked_body(std::string_view state) {
-  constexpr std::size_t kChecksum = 4;
-  if (state.size() < kStateMagic.size() + kChecksum || !state.starts_with(kStateMagic)) {
-    internal::StateReader::fail();
-  }
-  const std::string_view body = state.substr(0, state.size() - kChecksum);
-  uint32_t stored = 0;
-  for (std::size_t i = 0; i < kChecksum; ++i) {
-    stored |= uint32_t{static_cast<uint8_t>(state[body.size() + i])} << (8 * i);
-  }
-  if (stored != internal::masked_crc32c(body)) {
-    throw DataLoss("[iterator.restore] expected the state as it was saved, got changed bytes");
-  }
-  return body.substr(kStateMagic.size());
-}
-
-}  // namespace
-
-std::string Iterator::save() {
-  internal::PassScope scope(pass_.get());
-  internal::StateWriter out;
-  out.put_text(node_->signature());
-  out.put_int(stream_ != nullptr ? 1 : 0);
-  if (stream_ != nullptr) stream_->save(out);
-  std::string state = std::string(kStateMagic) + std::move(out).take();
-  const uint32_t crc = internal::masked_crc32c(state);
-  for (int shift = 0; shift < 32; shift += 8) state += static_cast<char>(crc >> shift);
-  return state;
-}
-
-void Iterator::restore(std::string_view state) {
-  internal::StateReader in(checked_body(state));
-  const std::string_view saved_by = in.get_text();
-  COHORT_CHECK_ARG(saved_by == node_->signature(),
-                   "[iterator.restore] expected a state of the pipeline ", node_->signature(),
-                   ", got one of ", saved_by);
-  internal::PassScope scope(pass_.get());
-  std::unique_ptr<internal::ElementStream> stream;
-  if (in.get_flag()) {
-    stream = open();
-    stream->restore(in);
-  }
-  in.expect_end();
-  stream_ = std::move(stream);
-  if (stream_ != nullptr) stream_->start();
-}
 
 Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
 
@@ -325,9 +230,7 @@ DataOptions Dataset::options() const { return node_->options(); }
 
 Iterator Dataset::make_iterator() const {
   Iterator iterator(node_);
-  internal::PassScope scope(iterator.pass_.get());
-  iterator.stream_ = iterator.open();
-  iterator.stream_->start();
+  iterator.start();
   return iterator;
 }
 Iterator Dataset::make_iterator(std::string_view state) const {

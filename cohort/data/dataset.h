@@ -26,12 +26,12 @@
 #include "cohort/data/options.h"
 #include "cohort/data/pipeline_report.h"
 
-namespace cohort::internal {
+namespace cohort {
+class Trackable;
+namespace internal {
 class DatasetNode;
-class Pass;
-template <class T>
-class Stream;
-}  // namespace cohort::internal
+}
+}  // namespace cohort
 
 namespace cohort::data {
 
@@ -42,9 +42,8 @@ namespace cohort::data {
 /// iterator.
 class Iterator {
  public:
-  Iterator(Iterator&&) noexcept;
-  Iterator& operator=(Iterator&&) noexcept;
-  ~Iterator();
+  Iterator(Iterator&&) noexcept = default;
+  Iterator& operator=(Iterator&&) noexcept = default;
 
   /// nullopt at the end, and ever after.
   std::optional<Element> next();
@@ -68,14 +67,17 @@ class Iterator {
   /// Where the time went so far. Errors: FailedPrecondition without DataOptions::report.
   PipelineReport report() const;
 
+  /// The position, for a Checkpoint; it keeps no iterator alive.
+  std::shared_ptr<Trackable> trackable() const;
+
  private:
   friend class Dataset;
   explicit Iterator(std::shared_ptr<const internal::DatasetNode> node);
-  std::unique_ptr<internal::Stream<Element>> open() const;
 
-  std::shared_ptr<const internal::DatasetNode> node_;
-  std::shared_ptr<internal::Pass> pass_;
-  std::unique_ptr<internal::Stream<Element>> stream_;  ///< Null after the end.
+  void start();
+
+  class State;
+  std::shared_ptr<State> state_;
 };
 
 /// Immutable description of a pipeline; copying is free. Nothing is read before an iterator asks.

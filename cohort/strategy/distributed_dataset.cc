@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/data/internal/nodes/replica_nodes.h"
 #include "cohort/strategy/internal/reduce.h"
 
@@ -14,11 +15,30 @@ constexpr const char* kNext = "[distributed_iterator.next] ";
 
 }  // namespace
 
-DistributedIterator::DistributedIterator(std::shared_ptr<const internal::DistributedInput> input,
-                                         Iterator steps)
-    : input_(std::move(input)), steps_(std::move(steps)) {}
+class DistributedIterator::State {
+ public:
+  State(std::shared_ptr<const internal::DistributedInput> input, Iterator steps)
+      : input_(std::move(input)), steps_(std::move(steps)) {}
 
-std::optional<PerReplica<Element>> DistributedIterator::next() {
+  std::optional<PerReplica<Element>> next();
+  std::string save() { return steps_.save(); }
+  void restore(std::string_view state) {
+    steps_.restore(state);
+    ended_ = false;
+  }
+  const internal::DistributedInput& input() const { return *input_; }
+  Iterator& steps() { return steps_; }
+
+ private:
+  std::optional<Element> agreed(std::optional<Element> step);
+
+  const std::shared_ptr<const internal::DistributedInput> input_;
+  Iterator steps_;
+  Element empty_step_;  // as the steps so far; only where workers agree on the end
+  bool ended_ = false;
+};
+
+std::optional<PerReplica<Element>> DistributedIterator::State::next() {
   internal::check_cross_replica(kNext);
   if (ended_) return std::nullopt;
   std::optional<Element> step = steps_.next();
@@ -38,7 +58,7 @@ std::optional<PerReplica<Element>> DistributedIterator::next() {
 }
 
 /// The step; one without rows if only others have more; nullopt if nobody has.
-std::optional<Element> DistributedIterator::agreed(std::optional<Element> step) {
+std::optional<Element> DistributedIterator::State::agreed(std::optional<Element> step) {
   if (!input_->any_worker(step.has_value())) return std::nullopt;
   if (!step) {
     if (empty_step_.has_value()) return empty_step_;
@@ -46,6 +66,22 @@ std::optional<Element> DistributedIterator::agreed(std::optional<Element> step) 
   }
   if (!empty_step_.has_value()) empty_step_ = internal::without_rows(*step);
   return step;
+}
+
+DistributedIterator::DistributedIterator(std::shared_ptr<const internal::DistributedInput> input,
+                                         Iterator steps)
+    : state_(std::make_shared<State>(std::move(input), std::move(steps))) {}
+
+std::optional<PerReplica<Element>> DistributedIterator::next() { return state_->next(); }
+const ElementSpec& DistributedIterator::element_spec() const {
+  return state_->input().element_spec;
+}
+std::string DistributedIterator::save() { return state_->save(); }
+void DistributedIterator::restore(std::string_view state) { state_->restore(state); }
+void DistributedIterator::cancel() { state_->steps().cancel(); }
+PipelineReport DistributedIterator::report() const { return state_->steps().report(); }
+std::shared_ptr<Trackable> DistributedIterator::trackable() const {
+  return trackable_position<State>(state_);
 }
 
 PerReplica<Element> DistributedIterator::get_next() {
@@ -56,13 +92,6 @@ PerReplica<Element> DistributedIterator::get_next() {
                 "get_next_as_optional() says so without an error");
   }
   return std::move(*step);
-}
-
-std::string DistributedIterator::save() { return steps_.save(); }
-
-void DistributedIterator::restore(std::string_view state) {
-  steps_.restore(state);
-  ended_ = false;
 }
 
 DistributedIterator DistributedDataset::make_iterator() const {

@@ -33,6 +33,8 @@
 
 namespace cohort {
 
+class Trackable;
+
 using namespace data;  // NOLINT: Dataset, Element, batches' options are written without a prefix
 
 namespace internal {
@@ -66,30 +68,30 @@ class DistributedIterator {
   /// Errors: Error of kOutOfRange at the end.
   PerReplica<Element> get_next();
   /// Of one replica's part.
-  const ElementSpec& element_spec() const { return input_->element_spec; }
+  const ElementSpec& element_spec() const;
 
   /// The position of this worker, as Iterator::save says, to go on with the same steps after a
   /// restart; bytes, which fit in a file of tensors as one of kUint8. A strategy with another
-  /// number of replicas can go on there, too; where workers read batches of their own, only as many
-  /// workers with as many replicas.
+  /// number of replicas can go on there, too, unless each replica reads a pipeline of its own;
+  /// where workers read batches of their own, only as many workers with as many replicas.
   std::string save();
   /// Errors: as Iterator::restore; the position is then what it was.
   void restore(std::string_view state);
 
+  /// The position, for a Checkpoint; it keeps no iterator alive. Order: as save.
+  std::shared_ptr<Trackable> trackable() const;
+
   /// As Iterator::cancel. Threads: thread-safe.
-  void cancel() { steps_.cancel(); }
+  void cancel();
   /// As Iterator::report.
-  PipelineReport report() const { return steps_.report(); }
+  PipelineReport report() const;
 
  private:
   friend class DistributedDataset;
   DistributedIterator(std::shared_ptr<const internal::DistributedInput> input, Iterator steps);
-  std::optional<Element> agreed(std::optional<Element> step);
 
-  std::shared_ptr<const internal::DistributedInput> input_;
-  Iterator steps_;
-  Element empty_step_;  // as the steps so far; only where workers agree on the end
-  bool ended_ = false;
+  class State;
+  std::shared_ptr<State> state_;
 };
 
 /// Immutable; every iteration starts anew. TF: tf.distribute.DistributedDataset.

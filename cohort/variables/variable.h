@@ -39,6 +39,7 @@
 
 namespace cohort {
 
+class Trackable;
 namespace internal {
 class VariableImpl;
 }
@@ -157,6 +158,8 @@ class Variable {
   Tensor& local_tensor() const;
   /// This replica's LibTorch `.grad`; undefined if there is none.
   Tensor grad() const;
+  /// The variable's one value, for a Checkpoint, which keeps the variable alive.
+  std::shared_ptr<Trackable> trackable() const;
 
   internal::VariableImpl& impl() const;
 

@@ -160,19 +160,23 @@ class RoundStream final : public ElementStream {
   void start() override {
     for (const auto& input : inputs_) input->start();
   }
+  // Between rounds the position is that of the inputs alone: of one input any number of replicas
+  // can read on.
   void save(StateWriter& out) override {
+    for (const auto& input : inputs_) input->save(out);
+    if (round_.empty()) return;
     out.put_int(static_cast<int64_t>(round_.size()));
     for (const Element& part : round_) {
       out.put_int(part.has_value() ? 1 : 0);
       if (part.has_value()) out.put_element(part);
     }
-    for (const auto& input : inputs_) input->save(out);
   }
   void restore(StateReader& in) override {
+    for (const auto& input : inputs_) input->restore(in);
+    if (in.bytes_left() == 0) return;
     for (int64_t left = in.get_count(static_cast<int64_t>(replicas_) - 1); left > 0; --left) {
       round_.push_back(in.get_flag() ? in.get_element() : Element());
     }
-    for (const auto& input : inputs_) input->restore(in);
   }
 
  private:
@@ -224,6 +228,9 @@ class RoundNode final : public DatasetNode {
                                          fill_);
   }
   int64_t batch_rows() const override { return kUnknownDim; }
+  std::string signature() const override {
+    return inputs().size() == 1 ? input().signature() : DatasetNode::signature();
+  }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<RoundNode>(std::move(inputs), spec(), replicas_, fill_);
   }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Iterator: one pass, which a handle moves and a checkpoint looks at.
+#include "cohort/base/check.h"
+#include "cohort/base/crc32c.h"
+#include "cohort/checkpoint/trackable.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/dataset_node.h"
+#include "cohort/data/internal/pass.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kStateMagic = "cohort.iterator.1";
+
+std::string_view checked_body(std::string_view state) {
+  constexpr std::size_t kChecksum = 4;
+  if (state.size() < kStateMagic.size() + kChecksum || !state.starts_with(kStateMagic)) {
+    internal::StateReader::fail();
+  }
+  const std::string_view body = state.substr(0, state.size() - kChecksum);
+  uint32_t stored = 0;
+  for (std::size_t i = 0; i < kChecksum; ++i) {
+    stored |= uint32_t{static_cast<uint8_t>(state[body.size() + i])} << (8 * i);
+  }
+  if (stored != internal::masked_crc32c(body)) {
+    throw DataLoss("[iterator.restore] expected the state as it was saved, got changed bytes");
+  }
+  return body.substr(kStateMagic.size());
+}
+
+}  // namespace
+
+class Iterator::State {
+ public:
+  explicit State(std::shared_ptr<const internal::DatasetNode> node)
+      : node_(std::move(node)), pass_(std::make_shared<internal::Pass>(node_->options())) {}
+  // Threads that wait for others end at once, not when these have delivered.
+  ~State() { pass_->cancel(); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void start();
+  std::optional<Element> next();
+  std::string save();
+  void restore(std::string_view state);
+  void cancel() { pass_->cancel(); }
+  PipelineReport report() const;
+
+ private:
+  std::unique_ptr<internal::ElementStream> open() const {
+    return internal::open_stream<Element>(*node_);
+  }
+
+  const std::shared_ptr<const internal::DatasetNode> node_;
+  const std::shared_ptr<internal::Pass> pass_;
+  std::unique_ptr<internal::ElementStream> stream_;  // null after the end
+};
+
+void Iterator::State::start() {
+  internal::PassScope scope(pass_.get());
+  stream_ = open();
+  stream_->start();
+}
+
+std::optional<Element> Iterator::State::next() {
+  Element element;
+  if (stream_ == nullptr) return std::nullopt;
+  pass_->check();
+  internal::PassScope scope(pass_.get());
+  internal::NextTimer timer(pass_->stages());
+  if (stream_->next(element)) return element;
+  stream_.reset();
+  return std::nullopt;
+}
+
+std::string Iterator::State::save() {
+  internal::PassScope scope(pass_.get());
+  internal::StateWriter out;
+  out.put_text(node_->signature());
+  out.put_int(stream_ != nullptr ? 1 : 0);
+  if (stream_ != nullptr) stream_->save(out);
+  std::string state = std::string(kStateMagic) + std::move(out).take();
+  const uint32_t crc = internal::masked_crc32c(state);
+  for (int shift = 0; shift < 32; shift += 8) state += static_cast<char>(crc >> shift);
+  return state;
+}
+
+void Iterator::State::restore(std::string_view state) {
+  internal::StateReader in(checked_body(state));
+  const std::string_view saved_by = in.get_text();
+  COHORT_CHECK_ARG(saved_by == node_->signature(),
+                   "[iterator.restore] expected a state of the pipeline ", node_->signature(),
+                   ", got one of ", saved_by);
+  internal::PassScope scope(pass_.get());
+  std::unique_ptr<internal::ElementStream> stream;
+  if (in.get_flag()) {
+    stream = open();
+    stream->restore(in);
+  }
+  in.expect_end();
+  stream_ = std::move(stream);
+  if (stream_ != nullptr) stream_->start();
+}
+
+PipelineReport Iterator::State::report() const {
+  if (pass_->stages() == nullptr) {
+    throw FailedPrecondition(
+        "[iterator.report] expected DataOptions::report to be true, got false; set it with "
+        "with_options");
+  }
+  return pass_->stages()->report();
+}
+
+Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
+    : state_(std::make_shared<State>(std::move(node))) {}
+
+void Iterator::start() { state_->start(); }
+std::optional<Element> Iterator::next() { return state_ ? state_->next() : std::nullopt; }
+std::string Iterator::save() { return state_->save(); }
+void Iterator::restore(std::string_view state) { state_->restore(state); }
+void Iterator::cancel() { state_->cancel(); }
+PipelineReport Iterator::report() const { return state_->report(); }
+std::shared_ptr<Trackable> Iterator::trackable() const { return trackable_position<State>(state_); }
+
+}  // namespace cohort::data

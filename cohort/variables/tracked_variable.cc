@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/tracked_variable.h"
+
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort {
+
+namespace internal {
+
+TrackedValue tracked_variable(std::string name, const Variable& variable) {
+  return {.name = std::move(name),
+          .dtype = variable.dtype(),
+          .shape = variable.shape(),
+          .read = [variable] { return variable.value(); },
+          .write = [variable](const Tensor& value) { variable.assign(value); },
+          .identity = tracked_identity(variable)};
+}
+
+const void* tracked_identity(const Variable& variable) { return variable.impl().identity(); }
+
+}  // namespace internal
+
+std::shared_ptr<Trackable> Variable::trackable() const {
+  return trackable_value(internal::tracked_variable({}, *this));
+}
+
+}  // namespace cohort
