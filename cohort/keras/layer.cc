@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cohort/base/check.h"
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -66,7 +67,9 @@ void clear_session() {
 }
 
 LayerBase::LayerBase(std::string name) : name_(std::move(name)) {}
-LayerBase::~LayerBase() = default;
+LayerBase::~LayerBase() {
+  if (tracked_ != nullptr) tracked_->release();
+}
 
 void LayerBase::build(const Shape&) {}
 
@@ -75,7 +78,10 @@ Shape LayerBase::compute_output_shape(const Shape& input_shape) const { return i
 const std::string& LayerBase::name() const {
   if (!name_fixed_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(name_mutex_);
-    if (name_.empty()) name_ = unique_name(class_name());
+    if (name_.empty()) {
+      name_ = unique_name(class_name());
+      named_by_class_ = true;
+    }
     name_fixed_.store(true, std::memory_order_release);
   }
   return name_;
@@ -84,7 +90,14 @@ const std::string& LayerBase::name() const {
 void LayerBase::set_name(std::string name) {
   const std::lock_guard lock(name_mutex_);
   name_ = std::move(name);
+  named_by_class_ = false;
   name_fixed_.store(!name_.empty(), std::memory_order_release);
+}
+
+std::string LayerBase::tracked_name() const {
+  name();
+  const std::lock_guard lock(name_mutex_);
+  return named_by_class_ ? snake_case(class_name()) : name_;
 }
 
 Tensor LayerBase::operator()(const Tensor& input, const CallArgs& args) {
@@ -134,9 +147,13 @@ void LayerBase::build_once(const Shape& input_shape) {
   c10::GradMode::set_enabled(false);
   const std::size_t made_before = weights_.size();  // by the constructor
   try {
+    weights_state_ = Weights::kBeingMade;
     build(input_shape);
+    weights_state_ = Weights::kMade;
+    tracked_parts_grown();
   } catch (...) {
     c10::GradMode::set_enabled(recording);
+    weights_state_ = Weights::kNone;
     weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(made_before), weights_.end());
     structure_changed();
     throw;
@@ -162,7 +179,8 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   const Variable variable([initializer](const Shape& shape, DType dtype,
                                         const PartitionInfo&) { return initializer(shape, dtype); },
                           made);
-  weights_.push_back({variable, options.regularizer, options.trainable});
+  weights_.push_back({options.name.empty() ? "weight" : options.name, variable, options.regularizer,
+                      options.trainable});
   structure_changed();
   return variable;
 }

@@ -29,6 +29,12 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
 
+namespace cohort {
+class Trackable;
+class TrackedObject;
+struct TrackedParts;
+}  // namespace cohort
+
 namespace cohort::keras {
 
 class Layer;
@@ -111,7 +117,15 @@ class LayerBase {
   /// In the order they were added.
   const std::vector<Layer>& sub_layers() const { return sub_layers_; }
 
+  /// The weights and what else changes, for a Checkpoint, which does not keep the layer alive. A
+  /// layer that is restored before it is built gets its weights when it is.
+  std::shared_ptr<Trackable> trackable() const;
+
  protected:
+  /// Weights and sub-layers; override to add state that is no weight.
+  virtual TrackedParts tracked_parts() const;
+  /// To be called when tracked_parts() has more than before, but for what build() makes.
+  void tracked_parts_grown() const;
   /// Makes a variable named "layer/weight"; for build(), or for the constructor where the shape
   /// does not depend on the input.
   Variable add_weight(const WeightOptions& options);
@@ -124,6 +138,7 @@ class LayerBase {
 
  private:
   struct OwnWeight {
+    std::string name;
     Variable variable;
     Regularizer regularizer;
     bool trainable = true;
@@ -135,13 +150,18 @@ class LayerBase {
   };
   void check_input(const Tensor& input) const;
   void build_once(const Shape& input_shape);
+  /// What a checkpoint of the parent calls this layer: its given name, else its class's.
+  std::string tracked_name() const;
   /// This layer and those below it, each once, and whether it is trainable.
   using Family = std::vector<std::pair<const LayerBase*, bool>>;
   void collect(Family& family, bool parent_trainable) const;
   Lists make_lists() const;
   const Lists& lists() const;
 
+  enum class Weights { kNone, kBeingMade, kMade };
+
   bool trainable_ = true;
+  Weights weights_state_ = Weights::kNone;
   std::vector<OwnWeight> weights_;
   std::vector<Layer> sub_layers_;
   InputSpec input_spec_;
@@ -150,8 +170,10 @@ class LayerBase {
   std::atomic<bool> built_{false};
 
   mutable std::mutex name_mutex_;
-  mutable std::string name_;                     // guarded by name_mutex_ until it is not empty
-  mutable std::atomic<bool> name_fixed_{false};  // then name_ is constant
+  mutable std::string name_;                        // guarded by name_mutex_ until it is not empty
+  mutable bool named_by_class_ = false;             // guarded by name_mutex_
+  mutable std::shared_ptr<TrackedObject> tracked_;  // guarded by name_mutex_; null: nobody asked
+  mutable std::atomic<bool> name_fixed_{false};     // then name_ is constant
 
   mutable std::mutex lists_mutex_;
   mutable Lists lists_;                             // guarded by lists_mutex_
@@ -173,6 +195,7 @@ class Layer {
   const std::string& name() const { return layer_->name(); }
   std::span<const Variable> variables() const { return layer_->variables(); }
   std::span<const Variable> trainable_variables() const { return layer_->trainable_variables(); }
+  std::shared_ptr<Trackable> trackable() const { return layer_->trackable(); }
 
  protected:
   Layer() = default;

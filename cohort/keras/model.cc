@@ -85,6 +85,7 @@ std::string Model::class_name() const {
 void Model::compile(CompileOptions options) {
   const Scope scope = strategy_.scope();
   compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_);
+  tracked_parts_grown();
 }
 
 CompiledModel& Model::checked(const char* operation) const {

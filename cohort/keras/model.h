@@ -133,6 +133,8 @@ class Model : public LayerBase {
 
  protected:
   explicit Model(std::string name = {});
+  /// A layer's, and the optimizer once the model is compiled.
+  TrackedParts tracked_parts() const override;
   /// Of each of layers(), for summary(); empty where they are not known.
   virtual std::vector<Shape> layer_output_shapes() const { return {}; }
 

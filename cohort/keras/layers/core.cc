@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cohort/base/check.h"
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -124,7 +125,9 @@ class DropoutLayer final : public LayerBase {
       : LayerBase(options.name),
         rate_(rate),
         options_(std::move(options)),
+        seed_(options_.seed),
         operation_(cohort::internal::next_operation_number()) {
+    if (seed_) operation_ = 1;
     COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[dropout] expected 0 <= rate <= 1, got ", rate);
   }
   std::string class_name() const override { return "Dropout"; }
@@ -134,21 +137,58 @@ class DropoutLayer final : public LayerBase {
   }
 
  private:
+  TrackedParts tracked_parts() const override;
   Tensor mask(const Tensor& x);
   Shape mask_shape(const Tensor& x) const;
   uint64_t next_step(int replica);
+  /// seed, operation, calls: where the draws go on, on every replica.
+  Tensor position() const;
+  void set_position(const Tensor& position);
 
   const double rate_;
   const DropoutOptions options_;
-  const uint64_t operation_;
-  std::mutex steps_mutex_;
+  std::optional<uint64_t> seed_;  // unset: the process's
+  uint64_t operation_;
+  mutable std::mutex steps_mutex_;
+  uint64_t first_step_ = 0;      // guarded by steps_mutex_; of replicas that have not called yet
   std::vector<uint64_t> steps_;  // guarded by steps_mutex_; calls so far, [replica + 1]
 };
+
+TrackedParts DropoutLayer::tracked_parts() const {
+  TrackedParts parts = LayerBase::tracked_parts();
+  auto* self = const_cast<DropoutLayer*>(this);  // what restores it is not const
+  parts.values.push_back({.name = "random",
+                          .dtype = kInt64,
+                          .shape = Shape{3},
+                          .read = [self] { return self->position(); },
+                          .write = [self](const Tensor& x) { self->set_position(x); },
+                          .identity = &operation_});
+  return parts;
+}
+
+Tensor DropoutLayer::position() const {
+  const std::lock_guard lock(steps_mutex_);
+  uint64_t calls = first_step_;
+  for (const uint64_t step : steps_) calls = std::max(calls, step);
+  const uint64_t seed = seed_.value_or(cohort::internal::current_seed());
+  return from_vector<int64_t>(
+      {static_cast<int64_t>(seed), static_cast<int64_t>(operation_), static_cast<int64_t>(calls)},
+      {3});
+}
+
+void DropoutLayer::set_position(const Tensor& position) {
+  const std::vector<int64_t> numbers = to_vector<int64_t>(position);
+  const std::lock_guard lock(steps_mutex_);
+  seed_ = static_cast<uint64_t>(numbers[0]);
+  operation_ = static_cast<uint64_t>(numbers[1]);
+  first_step_ = static_cast<uint64_t>(numbers[2]);
+  steps_.clear();
+}
 
 uint64_t DropoutLayer::next_step(int replica) {
   const std::lock_guard lock(steps_mutex_);
   const std::size_t i = static_cast<std::size_t>(replica + 1);
-  if (i >= steps_.size()) steps_.resize(i + 1);
+  if (i >= steps_.size()) steps_.resize(i + 1, first_step_);
   return steps_[i]++;
 }
 
@@ -170,9 +210,8 @@ Shape DropoutLayer::mask_shape(const Tensor& x) const {
 Tensor DropoutLayer::mask(const Tensor& x) {
   const int replica = current_replica();
   const uint64_t step = next_step(replica);
-  const cohort::internal::RandomStream stream =
-      options_.seed ? cohort::internal::RandomStream(*options_.seed, 1, step, replica)
-                    : cohort::internal::RandomStream(operation_, step, replica);
+  const cohort::internal::RandomStream stream(seed_.value_or(cohort::internal::current_seed()),
+                                              operation_, step, replica);
   const DType dtype = x.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
   Tensor out = empty(mask_shape(x), dtype);
   const auto size = static_cast<std::size_t>(out.numel());

@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include "cohort/base/check.h"
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/tracked_variable.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras {
@@ -64,6 +66,16 @@ void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
 Tensor Metric::result() const {
   const at::NoGradGuard no_grad;
   return base().result();
+}
+
+std::shared_ptr<Trackable> Metric::trackable() const {
+  cohort::internal::UniqueNames names;
+  std::vector<TrackedValue> values;
+  for (const Variable& v : base().variables()) {
+    const std::string name = names.add(v.name().substr(v.name().rfind('/') + 1));
+    values.push_back(cohort::internal::tracked_variable(name, v));
+  }
+  return trackable_values(std::move(values));
 }
 
 void Metric::reset_state() const { base().reset_state(); }

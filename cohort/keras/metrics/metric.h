@@ -20,6 +20,10 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
 
+namespace cohort {
+class Trackable;
+}
+
 namespace cohort::keras {
 
 /// Derive to write a metric. Its state lies in variables that every replica keeps for itself and
@@ -77,6 +81,8 @@ class Metric {
 
   const std::string& name() const { return metric_ ? metric_->name() : deferred_; }
   std::vector<Variable> variables() const { return base().variables(); }
+  /// The state, for a Checkpoint, which keeps the variables alive. Errors: as base().
+  std::shared_ptr<Trackable> trackable() const;
   /// True for a name that resolve() has to make a metric of.
   bool is_name() const { return metric_ == nullptr; }
   /// The metric that a name means for targets and predictions of these shapes, newly made in the

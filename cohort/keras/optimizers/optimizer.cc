@@ -7,6 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/checkpoint/trackable.h"
 #include "cohort/collectives/local_reduce.h"
 #include "cohort/keras/optimizers/internal/gradient_accumulator.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
@@ -40,7 +41,8 @@ OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
     : name_(std::move(name)),
       rate_(std::move(learning_rate)),
       constant_rate_(rate_.is_schedule() ? 0 : rate_(0)),
-      options_(options) {
+      options_(options),
+      tracked_(std::make_shared<TrackedObject>([this] { return tracked_parts(); })) {
   COHORT_CHECK_ARG(options.gradient_accumulation_steps > 0, "[", name_,
                    "] expected gradient_accumulation_steps of 1 or more, got ",
                    options.gradient_accumulation_steps);
@@ -51,7 +53,7 @@ OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
                    options.ema_overwrite_frequency.value_or(1));
 }
 
-OptimizerBase::~OptimizerBase() = default;
+OptimizerBase::~OptimizerBase() { tracked_->release(); }
 
 void OptimizerBase::build(std::span<const Variable> variables) {
   if (built()) return;
@@ -77,6 +79,7 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   slots_.clear();
   on_build(trained_);
   built_.store(true, std::memory_order_release);
+  tracked_parts_grown();
 }
 
 void OptimizerBase::make_counters() {
@@ -107,13 +110,15 @@ void OptimizerBase::make_kept() {
     if (options_.use_ema) {
       averages_.push_back(make_beside(v, zeros(v.shape(), v.dtype()),
                                       {.name = state_name(v, "average"), .trainable = false}));
-      kept_.push_back(averages_.back());
+      kept_.push_back({averages_.back(), i, "average"});
     }
     if (accumulator_ == nullptr) continue;
-    kept_.push_back(internal::state_variable(
-        v, {.name = state_name(v, "gradient_accumulator"), .shape = v.shape(), .dtype = v.dtype()},
+    const char* const name = "gradient_accumulator";
+    const Variable sum = internal::state_variable(
+        v, {.name = state_name(v, name), .shape = v.shape(), .dtype = v.dtype()},
         {.read = [sums = accumulator_, i] { return sums->value(i); },
-         .write = [sums = accumulator_, i](const Tensor& x) { sums->assign(i, x); }}));
+         .write = [sums = accumulator_, i](const Tensor& x) { sums->assign(i, x); }});
+    kept_.push_back({sum, i, name});
   }
 }
 
@@ -294,7 +299,7 @@ void OptimizerBase::finalize_variable_values() const {
 }
 
 void OptimizerBase::on_build(std::span<const Variable>) {}
-std::vector<Variable> OptimizerBase::slot_variables() const { return slots_; }
+std::vector<SlotVariable> OptimizerBase::slot_variables() const { return slots_; }
 
 const Variable& OptimizerBase::iterations() const {
   COHORT_CHECK_STATE(built(), "[optimizer.iterations] expected a built optimizer, got \"", name_,
@@ -321,9 +326,9 @@ void OptimizerBase::set_learning_rate(double rate) {
 
 std::vector<Variable> OptimizerBase::variables() const {
   if (!built()) return {};
-  std::vector<Variable> all = slot_variables();
-  all.insert(all.begin(), kept_.begin(), kept_.end());
-  all.insert(all.begin(), calls_);
+  std::vector<Variable> all = {calls_};
+  for (const SlotVariable& kept : kept_) all.push_back(kept.variable);
+  for (const SlotVariable& slot : slot_variables()) all.push_back(slot.variable);
   return all;
 }
 
@@ -341,9 +346,10 @@ std::string OptimizerBase::state_name(const Variable& owner, const std::string& 
 }
 
 Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial) {
-  slots_.push_back(make_beside(like, full(like.shape(), initial, like.dtype()),
-                               {.name = state_name(like, name), .trainable = false}));
-  return slots_.back();
+  const Variable slot = make_beside(like, full(like.shape(), initial, like.dtype()),
+                                    {.name = state_name(like, name), .trainable = false});
+  slots_.push_back({slot, index_of(like), name});
+  return slot;
 }
 
 OptimizerBase& Optimizer::base() const {

@@ -24,9 +24,14 @@
 #include "cohort/variables/gradients.h"
 #include "cohort/variables/variable.h"
 
-namespace cohort::internal {
+namespace cohort {
+class Trackable;
+class TrackedObject;
+struct TrackedParts;
+namespace internal {
 class GradientAccumulator;
 }
+}  // namespace cohort
 
 namespace cohort::keras {
 
@@ -44,6 +49,13 @@ struct OptimizerOptions {
   double ema_momentum = 0.99;
   /// Put the averages into the variables after every so many updates; see finalize_variable_values.
   std::optional<int> ema_overwrite_frequency = {};
+};
+
+/// What an optimizer keeps for one of its variables.
+struct SlotVariable {
+  Variable variable;
+  std::size_t owner = 0;  ///< Index of the variable it is kept for.
+  std::string name = {};  ///< "momentum"
 };
 
 /// Derive to write an own rule. Threads: apply_gradients() runs on all replicas' threads at once.
@@ -70,6 +82,7 @@ class OptimizerBase {
   double learning_rate() const;
   void set_learning_rate(double rate);
   std::vector<Variable> variables() const;
+  std::shared_ptr<Trackable> trackable() const;
   const std::string& name() const { return name_; }
 
  protected:
@@ -77,7 +90,7 @@ class OptimizerBase {
   virtual void on_build(std::span<const Variable> variables);
   /// One step's work after the checks. Default: reduces, then calls update() per variable.
   virtual void apply(const Gradients& gradients, const ApplyOptions& options);
-  virtual std::vector<Variable> slot_variables() const;
+  virtual std::vector<SlotVariable> slot_variables() const;
 
   /// Which of build()'s variables this is, or is a component of. For slots.
   /// Errors: InvalidArgument for another variable.
@@ -103,6 +116,8 @@ class OptimizerBase {
   std::vector<Tensor> sum_over_replicas(std::span<const void* const> arguments) const;
   void average();
   void constrain();
+  TrackedParts tracked_parts() const;
+  void tracked_parts_grown();
   /// Calls work(replica) where that replica's copies may be written: on its thread, or once with
   /// all replicas waiting (a merge point) where they share one copy.
   template <class Work>
@@ -120,11 +135,12 @@ class OptimizerBase {
   Variable iterations_;  // calls_, unless several calls are one update
   std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;
   std::vector<Variable> averages_;
-  std::vector<Variable> kept_;  // averages and sums, as Keras lists them
+  std::vector<SlotVariable> kept_;  // averages and sums, as Keras lists them
   std::vector<Variable> trained_;
   std::vector<std::vector<Variable>> components_;  // [variable][replica]
-  std::vector<Variable> slots_;
+  std::vector<SlotVariable> slots_;
   std::vector<std::size_t> constrained_;
+  const std::shared_ptr<TrackedObject> tracked_;
   std::unordered_map<const cohort::internal::VariableImpl*, std::size_t> index_;
 };
 
@@ -172,6 +188,9 @@ class Optimizer {
   /// slots, e.g. "adam/dense_kernel_momentum". Sums and slots are read and assigned cross-replica
   /// only.
   std::vector<Variable> variables() const { return base().variables(); }
+  /// The count, the rate (unless a schedule decides) and the slots, for a Checkpoint, which does
+  /// not keep the optimizer alive. One that is restored before it is built gets them when it is.
+  std::shared_ptr<Trackable> trackable() const { return base().trackable(); }
   const std::string& name() const { return base().name(); }
   /// Errors: FailedPrecondition for an empty handle.
   OptimizerBase& base() const;

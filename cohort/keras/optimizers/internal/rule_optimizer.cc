@@ -54,13 +54,14 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
     for (int s = 0; s < fused_->slot_count(); ++s) {
       const SlotSpec& slot = slots_[static_cast<std::size_t>(s)];
       if (!slot.used) continue;
-      slot_variables_.push_back(
+      const Variable variable =
           state_variable(variables[v],
                          {.name = state_name(variables[v], slot.name),
                           .shape = variables[v].shape(),
                           .dtype = variables[v].dtype()},
                          {.read = [f = fused_, v, s] { return f->slot(v, s); },
-                          .write = [f = fused_, v, s](const Tensor& x) { f->set_slot(v, s, x); }}));
+                          .write = [f = fused_, v, s](const Tensor& x) { f->set_slot(v, s, x); }});
+      slot_variables_.push_back({variable, v, slot.name});
     }
   }
   prepare(replicas());
@@ -83,6 +84,6 @@ void RuleOptimizer::update(const Variable& variable, const Gradient& gradient) {
                     common_.weight_decay.value_or(0) * rate);
 }
 
-std::vector<Variable> RuleOptimizer::slot_variables() const { return slot_variables_; }
+std::vector<SlotVariable> RuleOptimizer::slot_variables() const { return slot_variables_; }
 
 }  // namespace cohort::keras::internal

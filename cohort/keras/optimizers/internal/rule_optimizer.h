@@ -48,7 +48,7 @@ class RuleOptimizer : public OptimizerBase {
 
   void on_build(std::span<const Variable> variables) final;
   void apply(const Gradients& gradients, const ApplyOptions& options) final;
-  std::vector<Variable> slot_variables() const final;
+  std::vector<SlotVariable> slot_variables() const final;
 
  private:
   bool decays(const Variable& variable) const;
@@ -56,7 +56,7 @@ class RuleOptimizer : public OptimizerBase {
   const CommonOptions common_;
   const std::vector<SlotSpec> slots_;
   std::shared_ptr<cohort::internal::FusedUpdate> fused_;
-  std::vector<Variable> slot_variables_;
+  std::vector<SlotVariable> slot_variables_;
 };
 
 }  // namespace cohort::keras::internal

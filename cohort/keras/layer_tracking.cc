@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What checkpoints see of layers and models.
+#include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/compiled_model.h"
+#include "cohort/keras/layer.h"
+#include "cohort/keras/model.h"
+#include "cohort/variables/tracked_variable.h"
+
+namespace cohort::keras {
+
+std::shared_ptr<Trackable> LayerBase::trackable() const {
+  const std::lock_guard lock(name_mutex_);
+  if (tracked_ == nullptr) {
+    tracked_ = std::make_shared<TrackedObject>([this] { return tracked_parts(); });
+  }
+  return tracked_;
+}
+
+TrackedParts LayerBase::tracked_parts() const {
+  TrackedParts parts{.growing = weights_state_ != Weights::kMade};
+  cohort::internal::UniqueNames names;
+  // Not half of them, and not before build() has put into them what it wants.
+  if (weights_state_ != Weights::kBeingMade) {
+    for (const OwnWeight& weight : weights_) {
+      parts.values.push_back(
+          cohort::internal::tracked_variable(names.add(weight.name), weight.variable));
+    }
+  }
+  for (const Layer& layer : sub_layers_) {
+    parts.children.emplace_back(names.add(layer.base().tracked_name()), layer.base().trackable());
+  }
+  return parts;
+}
+
+void LayerBase::tracked_parts_grown() const {
+  std::shared_ptr<TrackedObject> tracked;
+  {
+    const std::lock_guard lock(name_mutex_);
+    tracked = tracked_;
+  }
+  if (tracked != nullptr) tracked->grown();
+}
+
+TrackedParts Model::tracked_parts() const {
+  TrackedParts parts = LayerBase::tracked_parts();
+  if (compiled_ != nullptr) {
+    cohort::internal::UniqueNames names;
+    for (const auto& child : parts.children) names.add(child.first);
+    for (const TrackedValue& value : parts.values) names.add(value.name);
+    parts.children.emplace_back(names.add("optimizer"), compiled_->options.optimizer.trackable());
+  }
+  return parts;
+}
+
+}  // namespace cohort::keras

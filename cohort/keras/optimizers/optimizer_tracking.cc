@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What checkpoints see of optimizers: slots go by the path of their variable.
+#include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/optimizers/optimizer.h"
+#include "cohort/variables/tracked_variable.h"
+
+namespace cohort::keras {
+
+using cohort::internal::tracked_variable;
+
+std::shared_ptr<Trackable> OptimizerBase::trackable() const { return tracked_; }
+
+TrackedParts OptimizerBase::tracked_parts() const {
+  TrackedParts parts{.growing = !built()};
+  if (!rate_.is_schedule()) {
+    // const: what a checkpoint sets is not what this function is called for
+    auto* rate = const_cast<std::atomic<double>*>(&constant_rate_);
+    parts.values.push_back({.name = "learning_rate",
+                            .dtype = kFloat64,
+                            .shape = Shape{},
+                            .read = [rate] { return scalar(rate->load(), kFloat64); },
+                            .write = [rate](const Tensor& x) { rate->store(x.item<double>()); },
+                            .identity = rate});
+  }
+  if (!built()) return parts;
+  parts.values.push_back(tracked_variable("iteration", calls_));
+  for (const std::vector<SlotVariable>& list : {kept_, slot_variables()}) {
+    for (const SlotVariable& slot : list) {
+      TrackedValue value = tracked_variable(slot.name, slot.variable);
+      value.owner = cohort::internal::tracked_identity(trained_[slot.owner]);
+      parts.values.push_back(std::move(value));
+    }
+  }
+  return parts;
+}
+
+void OptimizerBase::tracked_parts_grown() {
+  try {
+    tracked_->grown();
+  } catch (...) {
+    built_.store(false, std::memory_order_release);
+    throw;
+  }
+}
+
+}  // namespace cohort::keras
