@@ -4,6 +4,8 @@
 #pragma once
 
 #include "cohort/base/error.h"
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/checkpoint_manager.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/catalog.h"

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run that stops in the middle of an epoch and goes on in fresh objects, from a file with the
-// weights, the optimizer and the position in the data, ends with the weights of one that never
+// A run that stops in the middle of an epoch and goes on in fresh objects, from a checkpoint of the
+// model, the optimizer and the position in the data, ends with the weights of one that never
 // stopped: the same bits.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-
-#include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/checkpoint_manager.h"
+#include "cohort/checkpoint/test_objects.h"
 #include "tests/small_training.h"
 
 namespace cohort::proof {
@@ -26,10 +24,7 @@ class Training {
       : strategy_(strategy_of(replicas)),
         model_(make_model(strategy_, seed)),
         data_(strategy_.distribute_dataset(batches())),
-        input_(data_.make_iterator()) {
-    const auto scope = strategy_.scope();
-    optimizer_.build(model_.trainable_variables());
-  }
+        input_(data_.make_iterator()) {}
 
   /// At most so many steps; how many there were.
   int64_t train(int64_t steps) {
@@ -44,35 +39,8 @@ class Training {
     return done;
   }
 
-  void save(const std::string& path) {
-    std::map<std::string, Tensor> tensors;
-    const std::vector<Tensor> weights = model_.get_weights();
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      tensors["model/" + std::to_string(i)] = weights[i];
-    }
-    const std::vector<Variable> slots = optimizer_.variables();
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      tensors["optimizer/" + std::to_string(i)] = slots[i].value().clone();
-    }
-    const std::string position = input_.save();
-    tensors["input"] = from_vector(std::vector<uint8_t>(position.begin(), position.end()),
-                                   {static_cast<int64_t>(position.size())});
-    save_tensors(path, tensors);
-  }
-
-  void restore(const std::string& path) {
-    const auto tensors = load_tensors(path).tensors;
-    std::vector<Tensor> weights = model_.get_weights();
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      weights[i] = tensors.at("model/" + std::to_string(i));
-    }
-    model_.set_weights(weights);
-    const std::vector<Variable> slots = optimizer_.variables();
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      slots[i].assign(tensors.at("optimizer/" + std::to_string(i)));
-    }
-    const std::vector<uint8_t> position = to_vector<uint8_t>(tensors.at("input"));
-    input_.restore(std::string(position.begin(), position.end()));
+  Checkpoint checkpoint() const {
+    return Checkpoint({{"model", model_}, {"optimizer", optimizer_}, {"input", input_}});
   }
 
   std::vector<Tensor> weights() const { return model_.get_weights(); }
@@ -112,18 +80,7 @@ class Training {
   DistributedIterator input_;
 };
 
-class Resume : public ::testing::TestWithParam<int> {
- protected:
-  Resume() {
-    std::string name = (std::filesystem::temp_directory_path() / "cohort_resume_XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~Resume() override { std::filesystem::remove_all(folder_); }
-  std::string path() const { return folder_ + "/checkpoint.safetensors"; }
-
- private:
-  std::string folder_;
-};
+class Resume : public cohort::testing::FolderTest, public ::testing::WithParamInterface<int> {};
 
 INSTANTIATE_TEST_SUITE_P(All, Resume, ::testing::Values(1, 2));
 
@@ -134,29 +91,48 @@ TEST_P(Resume, InTheMiddleOfAnEpochGivesTheSameBits) {
     {
       Training first(GetParam(), 5);
       ASSERT_EQ(first.train(stop), stop);
-      first.save(path());
+      first.checkpoint().save(path("x"));
     }
     Training second(GetParam(), 77);  // Other weights, another order of the rows.
     ASSERT_FALSE(same_bits(second.weights(), whole.weights()));
-    second.restore(path());
+    second.checkpoint().restore(path("x"));
     EXPECT_EQ(second.train(kEndless), 18 - stop);
     EXPECT_TRUE(same_bits(second.weights(), whole.weights())) << "stopped after " << stop;
   }
 }
 
-TEST(ResumeElsewhere, OnAnotherNumberOfReplicasTheRowsAreTheSame) {
-  std::string file = (std::filesystem::temp_directory_path() / "cohort_resume_XXXXXX").string();
-  const std::string folder = mkdtemp(file.data());
+TEST_P(Resume, FromTheNewestThatIsWhole) {
+  Training whole(GetParam(), 5);
+  whole.train(kEndless);
+  {
+    Training first(GetParam(), 5);
+    CheckpointManager manager(first.checkpoint(), folder_, {.max_to_keep = 3, .background = true});
+    for (int i = 0; i < 5; ++i) {
+      first.train(2);
+      manager.save();
+    }
+  }
+  cohort::testing::damage(cohort::testing::shard_of(path("ckpt-5")));
+  Training second(GetParam(), 77);
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(CheckpointManager(second.checkpoint(), folder_).restore_latest());
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(second.train(kEndless), 18 - 8);
+  EXPECT_TRUE(same_bits(second.weights(), whole.weights()));
+}
+
+TEST_P(Resume, OnAnotherNumberOfReplicasTheRowsAreTheSame) {
   Training whole(1, 5);
   whole.train(kEndless);
-  Training first(2, 5);
-  first.train(5);
-  first.save(folder + "/checkpoint");
-  Training second(4, 77);
-  second.restore(folder + "/checkpoint");
-  EXPECT_EQ(second.train(kEndless), 13);
-  EXPECT_LE(worst_difference(second.weights(), whole.weights()), 1e-4);
-  std::filesystem::remove_all(folder);
+  for (const int replicas : {1, 2, 4}) {
+    Training first(GetParam(), 5);
+    first.train(5);
+    first.checkpoint().save(path("x"));
+    Training second(replicas, 77);
+    second.checkpoint().restore(path("x"));
+    EXPECT_EQ(second.train(kEndless), 13);
+    EXPECT_LE(worst_difference(second.weights(), whole.weights()), 1e-4) << replicas;
+  }
 }
 
 }  // namespace
