@@ -162,12 +162,11 @@ TEST(Ragged, SlicesOfRowsInMemory) {
             "number 1, int64[2]");
   EXPECT_EQ(texts_of(ds.take(1).batch(2)), Texts{"([0],[0],)"});
   EXPECT_THROW(Dataset::from_tensor_slices({five_rows(), arange(7)}), InvalidArgument);
-  const Element nested = *sentences()
-                              .map([](const Element& e) { return e[0]; })
-                              .ragged_batch(2)
-                              .batch(3)
-                              .make_iterator()
-                              .next();
+  const Element nested = sentences()
+                             .map([](const Element& e) { return e[0]; })
+                             .ragged_batch(2)
+                             .batch(3)
+                             .get_single_element();
   EXPECT_EQ(texts_of(Dataset::from_tensor_slices(nested)).at(1), "([3, 4, 5],[0, 0, 3],)");
   // A position is a number.
   auto it = Dataset::from_tensor_slices(Element::ragged(zeros({100000}), numbers({0, 5, 100000})))
