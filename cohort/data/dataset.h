@@ -154,7 +154,7 @@ class Dataset {
 
   /// fn takes (const Tensor&, ...), one parameter per component, or (const Struct&), or
   /// (const Element&), or (const Dataset&) where the element is one, and returns a tensor, number,
-  /// string, Element, Dataset, or tuple, vector, map or struct of these.
+  /// string, Element, Dataset, or tuple, vector, map or struct of these. It records no gradients.
   /// Errors: InvalidArgument at once if the element has another number of components; next() throws
   /// what fn throws, with the number of the element and the place in the pipeline before the text.
   /// Threads: fn is called by several threads at once if options.parallel_calls is above 1.
@@ -241,7 +241,7 @@ class Dataset {
   Dataset shuffle(int64_t buffer_size, ShuffleOptions options = {}) const;
   /// `count` passes one after the other; below 0: without end (an empty dataset stays empty).
   Dataset repeat(int64_t count = kInfiniteCardinality) const;
-  /// The first `count` elements; below 0: all.
+  /// The first `count` elements; below 0: all. Errors of the input do not count.
   Dataset take(int64_t count) const;
   /// All but the first `count` elements; below 0: none.
   Dataset skip(int64_t count) const;
@@ -254,7 +254,8 @@ class Dataset {
   /// there afterwards. A file serves later processes too, is there when the pass is complete and
   /// not before, and has a checksum for every element (`internal/element_file.h` says the format).
   /// Errors: next() throws Error kAlreadyExists while another pass fills the file, DataLoss with
-  /// file and byte if it is damaged; iterators of another pipeline over the file: InvalidArgument.
+  /// file and byte if it is damaged; iterators of another pipeline over the file (other sizes,
+  /// files, seeds or shards, too): InvalidArgument.
   Dataset cache(const std::string& file = "") const;
   /// Writes the elements of the first complete pass to a folder in `path`, and reads them from
   /// there afterwards, in other processes too: without running what came before. Another pipeline

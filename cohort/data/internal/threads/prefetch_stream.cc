@@ -94,7 +94,9 @@ class PrefetchStream final : public ElementStream {
     reader_waits_ = true;
     if (one_core_) {
       // Nobody wakes it for the first ones of a bufferful.
-      while (!filled_.wait_for(lock, pass_->stop(), kPatience, arrived)) pass_->check();
+      const std::stop_token stop = pass_->stop();
+      while (!filled_.wait_for(lock, stop, kPatience, arrived) && !stop.stop_requested()) {
+      }
     } else {
       filled_.wait(lock, pass_->stop(), arrived);
     }
