@@ -100,8 +100,8 @@ TEST(Manifest, RefusesTextsThatLie) {
       with_value(R"({"dtype":"F32","shape":"2","pieces":[]})"),
       with_value("1"),
       R"({"format":"other","format_version":1,"files":[],"values":{},"aliases":{},"unfinished":[]})",
-      R"({"format":"cohort.checkpoint","format_version":1,"files":[],"values":{},)"
-      R"("aliases":{"a":"b"},"unfinished":[]})",
+      std::string(R"({"format":"cohort.checkpoint","format_version":1,"files":[],"values":{},)") +
+          R"("aliases":{"a":"b"},"unfinished":[]})",
       R"({"format":"cohort.checkpoint"})",
       "[]",
       "{",

@@ -51,6 +51,8 @@ class Iterator::State {
   std::unique_ptr<internal::ElementStream> open() const {
     return internal::open_stream<Element>(*node_);
   }
+  /// At a saved position; null: at the end.
+  std::unique_ptr<internal::ElementStream> open_at(std::string_view state) const;
 
   const std::shared_ptr<const internal::DatasetNode> node_;
   const std::shared_ptr<internal::Pass> pass_;
@@ -87,6 +89,18 @@ std::string Iterator::State::save() {
 }
 
 void Iterator::State::restore(std::string_view state) {
+  if (stream_ != nullptr) {
+    static_cast<void>(open_at(state));  // What throws leaves the position as it was.
+    // Threads that read ahead would begin passes, whose orders the restored ones are to have.
+    stream_.reset();
+  }
+  stream_ = open_at(state);
+  if (stream_ == nullptr) return;
+  internal::PassScope scope(pass_.get());
+  stream_->start();
+}
+
+std::unique_ptr<internal::ElementStream> Iterator::State::open_at(std::string_view state) const {
   internal::StateReader in(checked_body(state));
   const std::string_view saved_by = in.get_text();
   COHORT_CHECK_ARG(saved_by == node_->signature(),
@@ -99,8 +113,7 @@ void Iterator::State::restore(std::string_view state) {
     stream->restore(in);
   }
   in.expect_end();
-  stream_ = std::move(stream);
-  if (stream_ != nullptr) stream_->start();
+  return stream;
 }
 
 PipelineReport Iterator::State::report() const {
