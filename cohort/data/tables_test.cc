@@ -197,7 +197,9 @@ TEST_F(Npy, IntegersWithoutASign) {
     std::string one(width, '\0'), most(width, '\xff');
     (descr[0] == '<' ? one.front() : one.back()) = '\1';
     if (width == 8) most = one;
-    const Tensor t = read_npy(write("u.npy", "\x93NUMPY\1\0\x76\0"s + head + "\n" + one + most));
+    std::string bytes = "\x93NUMPY\1\0\x76\0"s;
+    bytes.append(head).append("\n").append(one).append(most);
+    const Tensor t = read_npy(write("u.npy", bytes));
     const int64_t greatest = width == 8 ? 1 : (int64_t{1} << (8 * width)) - 1;
     EXPECT_EQ(to_vector<int64_t>(t.to(kInt64)), (std::vector<int64_t>{1, greatest})) << descr;
     write_npy(path("back.npy"), t);
