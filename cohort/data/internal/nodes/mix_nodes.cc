@@ -182,16 +182,16 @@ std::vector<std::unique_ptr<ElementStream>> open_all(std::span<const NodePtr> in
 }
 
 /// Either has weights, or they are the last input.
-class SampleNode final : public DatasetNode {
+class SampleNode final : public WithPassOrders<DatasetNode> {
  public:
   SampleNode(std::vector<NodePtr> inputs, std::vector<double> weights, const SampleOptions& options,
              uint64_t seed)
-      : DatasetNode("sample_from_datasets", common_spec(kSample, parts_of(inputs, weights)),
-                    inputs),
+      : WithPassOrders(std::make_shared<PassOrders>(seed, options.rerandomize_each_iteration),
+                       "sample_from_datasets", common_spec(kSample, parts_of(inputs, weights)),
+                       inputs),
         weights_(std::move(weights)),
         options_(options),
-        seed_(seed),
-        orders_(std::make_shared<PassOrders>(seed, options.rerandomize_each_iteration)) {}
+        seed_(seed) {}
 
   int64_t cardinality() const override {
     if (weights_.empty()) return kUnknownCardinality;
@@ -208,17 +208,9 @@ class SampleNode final : public DatasetNode {
     const std::span<const NodePtr> parts = parts_of(inputs(), weights_);
     auto each_draw = weights_.empty() ? open_stream<Element>(*inputs().back()) : nullptr;
     auto chooser =
-        std::make_unique<RandomChooser>(weights_, std::move(each_draw), parts.size(), orders_);
+        std::make_unique<RandomChooser>(weights_, std::move(each_draw), parts.size(), orders());
     return std::make_unique<MixStream>(std::move(chooser), open_all(parts),
                                        options_.stop_on_empty_dataset);
-  }
-  void save_shared(StateWriter& out) const override {
-    orders_->next().save(out);
-    DatasetNode::save_shared(out);
-  }
-  void restore_shared(StateReader& in) const override {
-    orders_->set_next(PassOrder::restored(in));
-    DatasetNode::restore_shared(in);
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<SampleNode>(std::move(inputs), weights_, options_, seed_);
@@ -238,7 +230,6 @@ class SampleNode final : public DatasetNode {
   const std::vector<double> weights_;
   const SampleOptions options_;
   const uint64_t seed_;  ///< Given or not.
-  const std::shared_ptr<PassOrders> orders_;
 };
 
 /// The choices are the last input.

@@ -55,6 +55,31 @@ class PassOrders {
   PassOrder next_;  ///< Guarded by mutex_.
 };
 
+/// A node whose passes take their orders from one place: what is next there is a part of what they
+/// share.
+template <class Base>
+class WithPassOrders : public Base {
+ public:
+  template <class... Args>
+  explicit WithPassOrders(std::shared_ptr<PassOrders> orders, Args&&... base)
+      : Base(std::forward<Args>(base)...), orders_(std::move(orders)) {}
+
+  void save_shared(StateWriter& out) const final {
+    orders_->next().save(out);
+    Base::save_shared(out);
+  }
+  void restore_shared(StateReader& in) const final {
+    orders_->set_next(PassOrder::restored(in));
+    Base::restore_shared(in);
+  }
+
+ protected:
+  const std::shared_ptr<PassOrders>& orders() const { return orders_; }
+
+ private:
+  const std::shared_ptr<PassOrders> orders_;
+};
+
 /// The random numbers of one pass. Threads: one caller at a time.
 class PassRandom {
  public:

@@ -60,20 +60,17 @@ class RandomStream final : public ElementStream {
   PassRandom random_;
 };
 
-class RandomNode final : public DatasetNode {
+class RandomNode final : public WithPassOrders<DatasetNode> {
  public:
   explicit RandomNode(const RandomOptions& options)
-      : DatasetNode("random", TensorSpec{{}, kInt64}, {}),
-        options_(options),
-        orders_(std::make_shared<PassOrders>(options.seed ? *options.seed : default_shuffle_seed(),
-                                             options.rerandomize_each_iteration)) {}
+      : WithPassOrders(
+            std::make_shared<PassOrders>(options.seed ? *options.seed : default_shuffle_seed(),
+                                         options.rerandomize_each_iteration),
+            "random", TensorSpec{{}, kInt64}, std::vector<NodePtr>()),
+        options_(options) {}
   int64_t cardinality() const override { return kInfiniteCardinality; }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<RandomStream>(orders_);
-  }
-  void save_shared(StateWriter& out) const override { orders_->next().save(out); }
-  void restore_shared(StateReader& in) const override {
-    orders_->set_next(PassOrder::restored(in));
+    return std::make_unique<RandomStream>(orders());
   }
   /// A seed that nobody gave says nothing: it is another one in every process.
   std::string arguments() const override {
@@ -83,7 +80,6 @@ class RandomNode final : public DatasetNode {
 
  private:
   const RandomOptions options_;
-  const std::shared_ptr<PassOrders> orders_;
 };
 
 }  // namespace

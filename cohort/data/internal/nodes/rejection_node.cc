@@ -15,31 +15,23 @@ namespace {
 
 constexpr const char* kTag = "[dataset.rejection_resample]";
 
-class ResampleNode final : public DatasetNode {
+class ResampleNode final : public WithPassOrders<DatasetNode> {
  public:
   ResampleNode(const NodePtr& input, ElementKey class_of, std::vector<double> target,
                const ResampleOptions& options, uint64_t seed)
-      : DatasetNode("rejection_resample",
-                    ElementSpec::tuple({TensorSpec{{}, kInt64}, input->spec()}), {input}),
+      : WithPassOrders(std::make_shared<PassOrders>(seed, true), "rejection_resample",
+                       ElementSpec::tuple({TensorSpec{{}, kInt64}, input->spec()}),
+                       std::vector<NodePtr>{input}),
         class_of_(std::move(class_of)),
         target_(std::move(target)),
         options_(options),
-        seed_(seed),
-        orders_(std::make_shared<PassOrders>(seed, true)) {}
+        seed_(seed) {}
 
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
     return n > 0 ? kUnknownCardinality : n;
   }
   std::unique_ptr<ElementStream> make_stream() const override;
-  void save_shared(StateWriter& out) const override {
-    orders_->next().save(out);
-    DatasetNode::save_shared(out);
-  }
-  void restore_shared(StateReader& in) const override {
-    orders_->set_next(PassOrder::restored(in));
-    DatasetNode::restore_shared(in);
-  }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<ResampleNode>(inputs[0], class_of_, target_, options_, seed_);
   }
@@ -72,14 +64,13 @@ class ResampleNode final : public DatasetNode {
   }
   const std::vector<double>& initial() const { return options_.initial_dist; }
   std::size_t classes() const { return target_.size(); }
-  const std::shared_ptr<PassOrders>& orders() const { return orders_; }
+  using WithPassOrders::orders;
 
  private:
   const ElementKey class_of_;
   const std::vector<double> target_;
   const ResampleOptions options_;
   const uint64_t seed_;  ///< Given or not.
-  const std::shared_ptr<PassOrders> orders_;
 };
 
 class ResampleStream final : public ElementStream {

@@ -61,27 +61,19 @@ class ShuffleStream final : public Stream<T> {
   bool input_ended_ = false;
 };
 
-class ShuffleNode final : public OrderNode<ShuffleNode> {
+class ShuffleNode final : public WithPassOrders<OrderNode<ShuffleNode>> {
  public:
   ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options,
               uint64_t seed)
-      : OrderNode("shuffle", input),
+      : WithPassOrders(std::make_shared<PassOrders>(seed, options.reshuffle_each_iteration),
+                       "shuffle", input),
         buffer_size_(buffer_size),
         options_(options),
-        seed_(seed),
-        orders_(std::make_shared<PassOrders>(seed, options.reshuffle_each_iteration)) {}
+        seed_(seed) {}
   int64_t cardinality() const override { return input().cardinality(); }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
-    return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), buffer_size_, orders_);
-  }
-  void save_shared(StateWriter& out) const override {
-    orders_->next().save(out);
-    DatasetNode::save_shared(out);
-  }
-  void restore_shared(StateReader& in) const override {
-    orders_->set_next(PassOrder::restored(in));
-    DatasetNode::restore_shared(in);
+    return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), buffer_size_, orders());
   }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<ShuffleNode>(inputs[0], buffer_size_, options_, seed_);
@@ -96,7 +88,6 @@ class ShuffleNode final : public OrderNode<ShuffleNode> {
   const int64_t buffer_size_;
   const ShuffleOptions options_;
   const uint64_t seed_;  ///< Given or not.
-  const std::shared_ptr<PassOrders> orders_;
 };
 
 }  // namespace
