@@ -7,7 +7,8 @@
 namespace cohort::internal {
 
 /// Sets the calling thread's number of intra-op threads; the destructor restores it.
-/// 0 leaves everything alone.
+/// 0 leaves everything alone. In a child of fork the thread that called it has one, whatever is
+/// set.
 class [[nodiscard]] IntraOpThreads {
  public:
   explicit IntraOpThreads(int threads);

@@ -51,8 +51,11 @@ namespace internal {
 /// another. Later calls do nothing.
 void install_caching_allocator();
 
+/// Returns the cached blocks of all threads to the system, for who has been refused memory.
+void release_all_cached_memory();
+
 /// The cache itself, without LibTorch in between. 64-byte aligned; null for zero bytes.
-/// Errors: std::bad_alloc.
+/// Errors: std::bad_alloc, once all threads' cached blocks have gone back to the system as well.
 void* cached_allocate(std::size_t bytes);
 /// Takes back what `cached_allocate` gave, on any thread, at any time.
 void cached_free(void* data) noexcept;

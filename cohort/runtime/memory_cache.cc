@@ -8,10 +8,12 @@
 // Budget: every free block, in a list or in an inbox, is paid for from one global count of bytes.
 // A cache keeps what it has once paid (`granted`), so that a steady state touches no shared line.
 //
-// Invariants: lists and counters of a cache are written by its thread only; the inbox is written by
-// anybody; a block in an inbox has been paid for by its sender.
+// Invariants: lists and counters of a cache are written by its thread only, or by one that keeps
+// this thread out (`gate`) because the system has no memory left; the inbox is written by anybody;
+// a block in an inbox has been paid for by its sender.
 #include "cohort/runtime/memory.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@
 #include <utility>
 
 #include "cohort/base/logging.h"
+#include "cohort/runtime/internal/owner_gate.h"
 
 namespace cohort {
 namespace {
@@ -92,7 +95,8 @@ struct Counters {
 };
 
 struct Cache {
-  // Written by the owner's thread only.
+  // Written by the owner's thread, inside the gate.
+  internal::OwnerGate gate;
   FreeList lists[kClasses];
   std::size_t granted = 0;
   uint64_t next_trim = 0;  // In allocations of this cache.
@@ -174,6 +178,7 @@ void* map_huge(std::size_t length) {
   return reinterpret_cast<void*>(aligned);
 }
 
+// Null if the system has no memory.
 Header* system_allocate(std::size_t bytes, std::size_t size_class, Cache* owner) {
   void* raw = nullptr;
   if (bytes < kMapLimit) {
@@ -185,7 +190,7 @@ Header* system_allocate(std::size_t bytes, std::size_t size_class, Cache* owner)
   } else {
     raw = map_huge(map_length(bytes));
   }
-  if (raw == nullptr) throw std::bad_alloc();
+  if (raw == nullptr) return nullptr;
   return new (raw) Header{nullptr, owner, bytes, static_cast<uint32_t>(size_class)};
 }
 
@@ -198,6 +203,10 @@ void system_free(Header* block) noexcept {
 }
 
 // ---- one thread's cache ----
+
+// Without a destructor, so readable until the very end of the thread.
+constinit thread_local Cache* t_cache = nullptr;
+constinit thread_local bool t_over = false;
 
 std::size_t cached_bytes(const Cache& cache) {
   return cache.cached.load(std::memory_order_relaxed);
@@ -252,12 +261,16 @@ bool make_room(Cache& cache, std::size_t bytes) {
 }
 
 void keep(Cache& cache, Header* block) {
-  if (!make_room(cache, block->bytes)) {
+  cache.gate.enter();
+  bool room = make_room(cache, block->bytes);
+  if (!room) {
     trim_unused(cache);
     return_grant(cache);
-    if (!make_room(cache, block->bytes)) return system_free(block);
+    room = make_room(cache, block->bytes);
   }
-  push(cache, block);
+  if (room) push(cache, block);
+  cache.gate.leave();
+  if (!room) system_free(block);
 }
 
 // Blocks that others sent back, now in the lists. They were paid for by their senders.
@@ -313,7 +326,43 @@ void empty(Cache& cache) {
   return_grant(cache);
 }
 
+void empty_own(Cache& cache) {
+  cache.gate.enter();
+  empty(cache);
+  cache.gate.leave();
+}
+
+// Of all threads, whatever these do meanwhile.
+void empty_all() {
+  Cache* const own = t_cache;
+  if (own != nullptr) empty_own(*own);
+  for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
+    if (c == own) continue;
+    if (c->gate.shut()) {
+      empty(*c);
+      c->gate.open();
+    } else {
+      drop_inbox(*c);
+    }
+  }
+}
+
+// Errors: std::bad_alloc when not even the caches' memory is enough.
+Header* allocate_from_system(std::size_t bytes, std::size_t size_class, Cache* owner) {
+  if (Header* block = system_allocate(bytes, size_class, owner)) return block;
+  empty_all();
+  if (Header* block = system_allocate(bytes, size_class, owner)) return block;
+  throw std::bad_alloc();
+}
+
+// A child must not find the lock taken by a thread that it does not have.
+void keep_registry_free_over_fork() {
+  [[maybe_unused]] static const int registered = pthread_atfork(
+      [] { g_registry.lock(); }, [] { g_registry.unlock(); }, [] { g_registry.unlock(); });
+}
+
 Cache* adopt_cache() {
+  keep_registry_free_over_fork();
   std::lock_guard lock(g_registry);
   for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
     if (c->alive.load(std::memory_order_acquire)) continue;
@@ -328,17 +377,13 @@ Cache* adopt_cache() {
 }
 
 void leave_cache(Cache* cache) {
-  empty(*cache);
+  empty_own(*cache);
   std::lock_guard lock(g_registry);
   cache->alive.store(false, std::memory_order_seq_cst);
   drop_inbox(*cache);
 }
 
 // ---- the thread's way to its cache ----
-
-// Without a destructor, so readable until the very end of the thread.
-constinit thread_local Cache* t_cache = nullptr;
-constinit thread_local bool t_over = false;
 
 struct AtThreadExit {
   ~AtThreadExit() {
@@ -358,7 +403,7 @@ Cache* find_cache() {
 }
 
 Header* allocate_late(std::size_t bytes) {
-  Header* block = system_allocate(round_up(bytes), kUncached, nullptr);
+  Header* block = allocate_from_system(round_up(bytes), kUncached, nullptr);
   g_late_allocations.fetch_add(1, std::memory_order_relaxed);
   g_late_out.fetch_add(block->bytes, std::memory_order_relaxed);
   return block;
@@ -368,16 +413,18 @@ Header* allocate_block(Cache& cache, std::size_t bytes) {
   cache.counters.allocations.add(1);
   const std::size_t size_class = class_of(bytes);
   if (size_class == kUncached) {
-    Header* block = system_allocate(round_up(bytes), kUncached, nullptr);
+    Header* block = allocate_from_system(round_up(bytes), kUncached, nullptr);
     cache.counters.bytes_out.add(block->bytes);
     return block;
   }
+  cache.gate.enter();
   Header* block = pop(cache, size_class);
   if (block == nullptr && take_inbox(cache)) block = pop(cache, size_class);
+  cache.gate.leave();
   if (block != nullptr) {
     cache.counters.hits.add(1);
   } else {
-    block = system_allocate(class_bytes(size_class), size_class, &cache);
+    block = allocate_from_system(class_bytes(size_class), size_class, &cache);
   }
   cache.counters.bytes_out.add(block->bytes);
   return block;
@@ -415,8 +462,10 @@ void set_memory_cache_limit(std::size_t bytes) {
 }
 
 void release_cached_memory() {
-  if (t_cache != nullptr) empty(*t_cache);
+  if (t_cache != nullptr) empty_own(*t_cache);
 }
+
+void internal::release_all_cached_memory() { empty_all(); }
 
 MemoryStats memory_stats() {
   const uint64_t late = g_late_allocations.load(std::memory_order_relaxed);

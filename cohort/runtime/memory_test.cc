@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cohort/runtime/tensor.h"
+#include "cohort/testing/child.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kAddressSanitizer = true;
@@ -119,7 +120,7 @@ TEST(Memory, AnEndedThreadLeavesNothing) {
   EXPECT_EQ(memory_stats().cached_bytes, before);
 }
 
-class MemoryLimit : public testing::Test {
+class MemoryLimit : public ::testing::Test {
  protected:
   void TearDown() override { set_memory_cache_limit(std::size_t{1} << 30); }
 };
@@ -194,6 +195,49 @@ TEST(MemoryThreads, ABlockFreedElsewhereReturnsToItsOwner) {
   made.acquire();
   cached_free(block);
   freed.release();
+}
+
+// What other threads keep is memory as well, also while they do something else, or nothing.
+TEST(MemoryThreads, RefusedMemoryIsFoundInAllCaches) {
+  if (!testing::kCanLimitChildren) GTEST_SKIP() << "needs a limit of the address space";
+  EXPECT_EQ(testing::status_of_child([] {
+              set_memory_cache_limit(std::size_t{1} << 30);
+              constexpr std::size_t kBytes = std::size_t{100} << 20;
+              std::binary_semaphore filled{0};
+              std::binary_semaphore over{0};
+              std::jthread idle([&] {
+                cached_free(cached_allocate(2 * kBytes));
+                filled.release();
+                over.acquire();
+              });
+              std::jthread busy([](const std::stop_token& stop) {
+                while (!stop.stop_requested()) churn({100, 3000, 40000}, 10);
+              });
+              filled.acquire();
+              cached_free(cached_allocate(3 * kBytes));
+              const bool kept = memory_stats().cached_bytes >= 5 * kBytes;
+              testing::limit_address_space(kBytes / 2);
+              // No block of this size is kept anywhere.
+              void* block = cached_allocate(4 * kBytes + kBytes / 2);
+              std::memset(block, 1, kBytes);
+              over.release();
+              return kept ? 0 : 1;
+            }),
+            0);
+}
+
+TEST(MemoryThreads, RefusedMemoryIsAnErrorWhenTheCachesAreEmpty) {
+  if (!testing::kCanLimitChildren) GTEST_SKIP() << "needs a limit of the address space";
+  EXPECT_EQ(testing::status_of_child([] {
+              testing::limit_address_space(std::size_t{50} << 20);
+              try {
+                cached_allocate(std::size_t{200} << 20);
+              } catch (const std::bad_alloc&) {
+                return 0;
+              }
+              return 1;
+            }),
+            0);
 }
 
 TEST(MemoryThreads, OutlivesItsThread) {

@@ -7,10 +7,12 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/runtime/barrier.h"
 #include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/intra_op.h"
@@ -42,6 +44,7 @@ struct ReplicaGroup::Workers {
     for (Member& member : members) member.arguments.resize(members.size());
   }
 
+  const ProcessMark process;
   const int spins;
   Barrier barrier;
   std::vector<Member> members;
@@ -74,6 +77,11 @@ ReplicaGroup::ReplicaGroup(ReplicaGroupOptions options)
           std::make_unique<Workers>(options.replicas, spins_before_parking(options.replicas))) {}
 
 ReplicaGroup::~ReplicaGroup() {
+  if (!workers_->process.is_ours()) {
+    // There are no threads to wait for here, and whatever they waited for is in use for ever.
+    static_cast<void>(workers_.release());
+    return;
+  }
   workers_->stop.store(true, std::memory_order_release);
   workers_->started.fetch_add(1, std::memory_order_acq_rel);
   workers_->started.notify_all();
@@ -83,20 +91,32 @@ uint64_t ReplicaGroup::epoch(int replica) const {
   return size() == 1 ? 1 : workers_->members[replica].epoch;
 }
 
+// After an error the threads that did start wait for a run in which all do.
 void ReplicaGroup::start_workers() {
   Workers& w = *workers_;
-  for (int replica = static_cast<int>(w.threads.size()) + 1; replica < size(); ++replica) {
-    w.threads.emplace_back([this, replica, &w] {
-      set_thread_name(str_cat("replica-", replica));
-      IntraOpThreads threads(options_.intra_op_threads);
-      FlushDenormals flush;
-      for (uint32_t seen = 0; !w.stop.load(std::memory_order_acquire); ++seen) {
-        wait_while_equal(w.started, seen, w.spins);
-        if (w.stop.load(std::memory_order_acquire)) return;
-        run_replica(replica, *w.body);
-        if (w.running.fetch_sub(1, std::memory_order_acq_rel) == 1) w.running.notify_one();
-      }
-    });
+  try {
+    for (int replica = static_cast<int>(w.threads.size()) + 1; replica < size(); ++replica) {
+      w.threads.emplace_back([this, replica] { work(replica); });
+    }
+  } catch (const std::system_error& e) {
+    throw Error(ErrorCode::kResourceExhausted,
+                str_cat("[strategy.run] expected the system to start ", size() - 1, " threads for ",
+                        size(), " replicas, got ", w.threads.size(), " started: ", e.what(),
+                        "; use fewer replicas, or raise the limits of processes (ulimit -u, "
+                        "pids.max) and memory"));
+  }
+}
+
+void ReplicaGroup::work(int replica) {
+  Workers& w = *workers_;
+  set_thread_name(str_cat("replica-", replica));
+  IntraOpThreads threads(options_.intra_op_threads);
+  FlushDenormals flush;
+  for (uint32_t seen = 0; !w.stop.load(std::memory_order_acquire); ++seen) {
+    wait_while_equal(w.started, seen, w.spins);
+    if (w.stop.load(std::memory_order_acquire)) return;
+    run_replica(replica, *w.body);
+    if (w.running.fetch_sub(1, std::memory_order_acq_rel) == 1) w.running.notify_one();
   }
 }
 
@@ -121,6 +141,7 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
 
 void ReplicaGroup::run(FunctionRef<void(int)> body) {
   if (size() == 1) return run_alone(body);
+  workers_->process.check("strategy.run", "a strategy");
   COHORT_CHECK_STATE(enclosing_replica_group() != this,
                      "[strategy.run] expected cross-replica context outside of every run, got a "
                      "call from inside run or merge_call of the same strategy");

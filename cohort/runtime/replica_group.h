@@ -39,7 +39,9 @@ class ReplicaGroup {
 
   /// Calls body(r) for every replica at once and waits for all.
   /// Errors: the exception of the lowest failing replica, as thrown; the others are unwound at
-  ///         their next barrier. FailedPrecondition inside a run of the same group.
+  ///         their next barrier. FailedPrecondition inside a run of the same group, and with more
+  ///         than one replica in a child of the process that made the group. Error
+  ///         kResourceExhausted if the system refuses threads; a later run tries again.
   void run(FunctionRef<void(int replica)> body);
 
   /// Waits for all replicas.
@@ -85,6 +87,7 @@ class ReplicaGroup {
  private:
   struct Workers;
   void start_workers();
+  void work(int replica);
   void run_alone(FunctionRef<void(int)> body);
   void run_together(FunctionRef<void(int)> body);
   void run_replica(int replica, FunctionRef<void(int)> body);
