@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/memory.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -22,21 +23,14 @@
 namespace cohort::internal {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kSmallestRegion = std::size_t{64} << 20;
 
-// As much address space as the machine has memory: no variable that could be used fails to fit.
-std::size_t default_region_bytes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::size_t{1} << 30;
-#else
-  const auto pages = static_cast<std::size_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
-  const auto bytes = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return std::clamp(bytes, std::size_t{1} << 30, std::size_t{64} << 30) / kHugePage * kHugePage;
-#endif
+std::size_t whole_pages(std::size_t bytes) {
+  return (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
 }
+
+std::atomic<uint64_t> g_arenas_made{0};
 
 // Not narrow() of one tensor: all views of one tensor would share its version counter.
 Tensor view(std::byte* data, const std::shared_ptr<ArenaRange>& range, const Shape& shape) {
@@ -47,15 +41,22 @@ Tensor view(std::byte* data, const std::shared_ptr<ArenaRange>& range, const Sha
 
 }  // namespace
 
-Region::Region(std::size_t wanted)
-    : bytes_((std::max<std::size_t>(wanted, 1) + kPage - 1) / kPage * kPage) {
+Region::Region(std::size_t wanted) : bytes_(whole_pages(wanted)) {
   const std::size_t bytes = bytes_;
-  void* data = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const auto map = [bytes] {
+    return mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  };
+  void* data = map();
+  if (data == MAP_FAILED) {
+    release_all_cached_memory();
+    data = map();
+  }
   if (data == MAP_FAILED) {
     throw Error(ErrorCode::kResourceExhausted,
-                str_cat("[arena] expected to reserve ", bytes,
-                        " bytes of address space, got: ", std::strerror(errno)));
+                str_cat("[variable] expected address space for ", bytes,
+                        " bytes of parameters, gradients or slots, got: ", std::strerror(errno),
+                        "; raise the limit (ulimit -v, vm.overcommit_memory)"));
   }
   // Cut to a huge-page border, so that the parameters of a model need few TLB entries.
   auto* begin = static_cast<std::byte*>(data);
@@ -82,26 +83,46 @@ void Region::discard(std::size_t offset, std::size_t bytes) {
   if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
 }
 
-std::shared_ptr<Arena> Arena::create(int replicas, DType dtype, ParameterPlacement placement) {
-  return std::shared_ptr<Arena>(new Arena(replicas, dtype, placement));
+std::shared_ptr<Arena> Arena::create(int replicas, DType dtype, ParameterPlacement placement,
+                                     ArenaSize size) {
+  return std::shared_ptr<Arena>(new Arena(replicas, dtype, placement, size));
 }
 
-Arena::Arena(int replicas, DType dtype, ParameterPlacement placement)
-    : dtype_(dtype),
+Arena::Arena(int replicas, DType dtype, ParameterPlacement placement, ArenaSize size)
+    : number_(g_arenas_made.fetch_add(1, std::memory_order_relaxed)),
+      dtype_(dtype),
       element_size_(c10::elementSize(dtype)),
-      region_bytes_(default_region_bytes()),
+      shares_parameters_(placement == ParameterPlacement::kCentral && replicas > 1),
       buffers_(static_cast<std::size_t>(replicas)) {
-  const int copies = placement == ParameterPlacement::kCentral ? 1 : replicas;
-  while (static_cast<int>(parameters_.size()) < copies) {
+  const std::size_t least = whole_pages(size.least);
+  // Parameters that leave no room for their gradients could not be trained.
+  for (std::size_t bytes = whole_pages(size.wanted); bytes > least;
+       bytes = whole_pages(bytes / 2)) {
     try {
-      parameters_.push_back(std::make_unique<Region>(region_bytes_));
+      reserve(bytes, true);
+      return;
     } catch (const Error&) {
-      // Address space may be limited (ulimit -v, strict overcommit): smaller arenas, more of them.
-      if (region_bytes_ <= kSmallestRegion) throw;
-      parameters_.clear();
-      region_bytes_ /= 2;
+      continue;  // Less, then.
     }
   }
+  reserve(least, false);
+}
+
+void Arena::reserve(std::size_t bytes, bool with_gradients) {
+  parameters_.clear();
+  for (auto& pool : buffers_) pool.clear();
+  while (parameters_.size() < (shares_parameters_ ? 1 : buffers_.size())) {
+    parameters_.push_back(std::make_unique<Region>(bytes));
+  }
+  for (std::size_t r = 0; with_gradients && r < buffers_.size(); ++r) {
+    buffers_[r].push_back(std::make_unique<GradientBuffer>(static_cast<int>(r), bytes));
+  }
+  region_bytes_ = bytes;
+}
+
+bool Arena::empty() const {
+  std::scoped_lock lock(mutex_);
+  return end_ == 0;
 }
 
 int64_t Arena::padded(int64_t numel) const {

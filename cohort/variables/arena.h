@@ -4,7 +4,8 @@
 // and gradient regions of the same layout. A variable is a view at its offset in each of them.
 //
 // Regions are reserved address space that the system backs with memory at first touch. So the
-// layout never moves, a model can grow, and what no replica writes costs nothing.
+// layout never moves, and what no replica writes costs nothing. A model that grows beyond an arena
+// goes on in another, larger one (ArenaChain); no variable lies in two.
 #pragma once
 
 #include <atomic>
@@ -24,6 +25,7 @@ namespace cohort::internal {
 /// Reserved address space; zeros until written. Threads: immutable.
 class Region {
  public:
+  /// Errors: Error kResourceExhausted, once the memory cache has given back what it keeps.
   explicit Region(std::size_t bytes);
   ~Region();
   Region(const Region&) = delete;
@@ -72,17 +74,32 @@ struct ArenaRange {
   const int64_t numel;
 };
 
+/// How many bytes each region of an arena gets.
+struct ArenaSize {
+  std::size_t wanted = 0;
+  std::size_t least = 0;  ///< If there is no address space for the parameters and the gradients.
+};
+
 /// Threads: thread-safe.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  static std::shared_ptr<Arena> create(
-      int replicas, DType dtype, ParameterPlacement placement = ParameterPlacement::kMirrored);
+  /// Of every variable, in bytes.
+  static constexpr std::size_t kAlignment = 64;
+
+  /// Errors: Error kResourceExhausted if there is no address space for the least size.
+  static std::shared_ptr<Arena> create(int replicas, DType dtype, ParameterPlacement placement,
+                                       ArenaSize size);
+
+  /// Arenas in the order in which they were made: the order of variables in an update.
+  uint64_t number() const { return number_; }
+  std::size_t region_bytes() const { return region_bytes_; }
+  bool empty() const;
 
   DType dtype() const { return dtype_; }
   std::size_t element_size() const { return element_size_; }
   int replicas() const { return static_cast<int>(buffers_.size()); }
   /// True if parameter_data() is the same memory for every replica; gradients never are.
-  bool shares_parameters() const { return parameters_.size() < buffers_.size(); }
+  bool shares_parameters() const { return shares_parameters_; }
 
   /// Place for `numel` elements, in elements; nullopt if the arena is full. Always a multiple of
   /// 64 bytes, and so is the distance to the next one: ranges made one after the other touch.
@@ -106,15 +123,18 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* gradient_data(const GradientBuffer& buffer, int64_t offset) const;
 
  private:
-  Arena(int replicas, DType dtype, ParameterPlacement placement);
+  Arena(int replicas, DType dtype, ParameterPlacement placement, ArenaSize size);
+  void reserve(std::size_t bytes, bool with_gradients);
   void clean(Region& region, std::size_t begin, std::size_t bytes);
 
+  const uint64_t number_;
   const DType dtype_;
   const std::size_t element_size_;
-  std::size_t region_bytes_;                         // constant after construction
+  const bool shares_parameters_;
+  std::size_t region_bytes_ = 0;                     // constant after construction
   std::vector<std::unique_ptr<Region>> parameters_;  // one per copy
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   int64_t end_ = 0;                   // guarded by mutex_; elements in use from the start
   std::map<int64_t, int64_t> holes_;  // guarded by mutex_; released ranges below end_
   std::vector<std::vector<std::unique_ptr<GradientBuffer>>> buffers_;  // [replica], guarded

@@ -167,20 +167,8 @@ void LocalVariables::check_copies() const {
 
 std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
   std::scoped_lock lock(mutex_);
-  std::shared_ptr<Arena>& arena = arenas_[dtype];
-  if (arena) {
-    if (const auto offset = arena->allocate(numel)) {
-      return std::make_shared<ArenaRange>(arena, *offset, numel);
-    }
-  }
-  arena = Arena::create(replicas(), dtype, options_.placement);
-  const auto offset = arena->allocate(numel);
-  if (!offset) {
-    throw Error(ErrorCode::kResourceExhausted,
-                str_cat("[variable] expected at most the machine's memory, got ", numel,
-                        " elements of ", dtype_name(dtype)));
-  }
-  return std::make_shared<ArenaRange>(arena, *offset, numel);
+  return arenas_.try_emplace(dtype, replicas(), dtype, options_.placement)
+      .first->second.place(numel);
 }
 
 const std::shared_ptr<LocalVariables>& LocalVariables::default_instance() {

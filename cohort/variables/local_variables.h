@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "cohort/variables/arena_chain.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort {
@@ -66,7 +67,7 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
 
   LocalVariablesOptions options_;  // constant after construction
   mutable std::mutex mutex_;
-  std::map<DType, std::shared_ptr<Arena>> arenas_;     // guarded by mutex_; the one being filled
+  std::map<DType, ArenaChain> arenas_;                 // guarded by mutex_
   std::vector<std::weak_ptr<VariableImpl>> mirrored_;  // guarded by mutex_; in order of creation
   std::size_t sweep_at_ = 64;                          // guarded by mutex_; drops dead ones then
 };

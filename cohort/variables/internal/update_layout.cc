@@ -120,7 +120,7 @@ std::vector<std::size_t> UpdateLayout::arena_order() const {
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto place = [&](std::size_t v) {
     const VariableImpl& variable = variables_[v].impl();
-    return std::pair(variable.arena().get(), variable.offset());
+    return std::pair(variable.arena()->number(), variable.offset());
   };
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
