@@ -3,6 +3,7 @@
 // Iterator: one pass, which a handle moves and a checkpoint looks at.
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/dataset_node.h"
@@ -35,8 +36,7 @@ class Iterator::State {
  public:
   explicit State(std::shared_ptr<const internal::DatasetNode> node)
       : node_(std::move(node)), pass_(std::make_shared<internal::Pass>(node_->options())) {}
-  // Threads that wait for others end at once, not when these have delivered.
-  ~State() { pass_->cancel(); }
+  ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -44,7 +44,7 @@ class Iterator::State {
   std::optional<Element> next();
   std::string save();
   void restore(std::string_view state);
-  void cancel() { pass_->cancel(); }
+  void cancel();
   PipelineReport report() const;
 
  private:
@@ -54,10 +54,28 @@ class Iterator::State {
   /// At a saved position; null: at the end.
   std::unique_ptr<internal::ElementStream> open_at(std::string_view state) const;
 
+  static constexpr const char* kWhat = "an iterator";
+
+  const internal::ProcessMark process_;
   const std::shared_ptr<const internal::DatasetNode> node_;
   const std::shared_ptr<internal::Pass> pass_;
   std::unique_ptr<internal::ElementStream> stream_;  // null after the end
 };
+
+Iterator::State::~State() {
+  if (!process_.is_ours()) {
+    // Its threads wait in another process, and the files that it writes are that one's.
+    static_cast<void>(stream_.release());
+    return;
+  }
+  // Threads that wait for others end at once, not when these have delivered.
+  pass_->cancel();
+}
+
+void Iterator::State::cancel() {
+  process_.check("iterator.cancel", kWhat);
+  pass_->cancel();
+}
 
 void Iterator::State::start() {
   internal::PassScope scope(pass_.get());
@@ -66,6 +84,7 @@ void Iterator::State::start() {
 }
 
 std::optional<Element> Iterator::State::next() {
+  process_.check("iterator.next", kWhat);
   Element element;
   if (stream_ == nullptr) return std::nullopt;
   pass_->check();
@@ -77,6 +96,7 @@ std::optional<Element> Iterator::State::next() {
 }
 
 std::string Iterator::State::save() {
+  process_.check("iterator.save", kWhat);
   internal::PassScope scope(pass_.get());
   internal::StateWriter out;
   out.put_text(node_->signature());
@@ -89,6 +109,7 @@ std::string Iterator::State::save() {
 }
 
 void Iterator::State::restore(std::string_view state) {
+  process_.check("iterator.restore", kWhat);
   if (stream_ != nullptr) {
     static_cast<void>(open_at(state));  // What throws leaves the position as it was.
     // Threads that read ahead would begin passes, whose orders the restored ones are to have.

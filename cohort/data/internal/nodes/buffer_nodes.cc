@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cohort/base/check.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
 #include "cohort/data/internal/store/element_store.h"
@@ -18,7 +19,9 @@ class CacheMemory {
  public:
   using Elements = std::shared_ptr<const std::vector<Element>>;
 
+  /// Errors: FailedPrecondition in a child of its process, where nobody may ever unlock it.
   Elements get() const {
+    process_.check("dataset.cache", "a cache in memory");
     std::lock_guard lock(mutex_);
     return elements_;
   }
@@ -29,6 +32,7 @@ class CacheMemory {
   }
 
  private:
+  const ProcessMark process_;
   mutable std::mutex mutex_;
   Elements elements_;
 };

@@ -44,6 +44,7 @@ class InterleaveStream final : public ElementStream {
         ahead_(static_cast<std::size_t>(std::max(kMostAhead, setting.block_length))),
         workers_(
             "interleave", [this](const std::stop_token& stop) { work(stop); },
+            [this](std::exception_ptr error) { fail(std::move(error)); },
             tuner_ ? tuner_->pressure() : current_pressure()) {}
 
   ~InterleaveStream() override { workers_.resize(0); }
@@ -65,6 +66,7 @@ class InterleaveStream final : public ElementStream {
 
   // On background threads.
   void work(const std::stop_token& stop);
+  void fail(std::exception_ptr error);
   InterleaveTurns::Job find_job() const;
   void open_ahead(std::unique_lock<std::mutex>& lock);
   void read_ahead(Source& source, const std::stop_token& stop, std::unique_lock<std::mutex>& lock);
@@ -95,6 +97,7 @@ class InterleaveStream final : public ElementStream {
   int busy_ = 0;           ///< Threads with a job.
   bool opening_ = false;
   bool paused_ = false;
+  std::exception_ptr broken_;  ///< Null while all is well; what a thread could not hand over.
   int threads_waiting_ = 0;
   std::atomic<bool> reader_waits_{false};
 
@@ -139,8 +142,9 @@ bool InterleaveStream::is_quiet() {
   if (quiet_ || !workers_.empty()) return quiet_;
   std::unique_lock lock(mutex_);
   reader_waits_ = true;
-  ready_.wait(lock, pass_->stop(), [&] { return busy_ == 0; });
+  ready_.wait(lock, pass_->stop(), [&] { return busy_ == 0 || broken_ != nullptr; });
   reader_waits_ = false;
+  if (broken_) std::rethrow_exception(broken_);
   if (busy_ > 0) pass_->check();
   quiet_ = true;
   return true;
@@ -196,6 +200,7 @@ SourcePtr InterleaveStream::open_source() {
 bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& waited) {
   std::unique_lock lock(mutex_);
   while (true) {
+    if (broken_) std::rethrow_exception(broken_);
     SourcePtr finished;
     switch (turns_.step(finished)) {
       case Step::kElement:
@@ -225,9 +230,10 @@ std::chrono::nanoseconds InterleaveStream::wait_for_something(std::unique_lock<s
   // After a dataset that could not be opened, too.
   if (threads_waiting_ > 0 && find_job().found()) work_.notify_one();
   reader_waits_ = true;
-  ready_.wait(lock, pass_->stop(), [&] { return turns_.has_something(); });
+  const auto arrived = [&] { return broken_ != nullptr || turns_.has_something(); };
+  ready_.wait(lock, pass_->stop(), arrived);
   reader_waits_ = false;
-  if (!turns_.has_something()) pass_->check();
+  if (!arrived()) pass_->check();
   return std::chrono::steady_clock::now() - begin;
 }
 
@@ -267,8 +273,16 @@ void InterleaveStream::work(const std::stop_token& stop) {
   }
 }
 
+/// A dataset may be busy for ever: whoever reads gets the error, now and later.
+void InterleaveStream::fail(std::exception_ptr error) {
+  std::lock_guard lock(mutex_);
+  broken_ = std::move(error);
+  ready_.notify_all();
+  work_.notify_all();
+}
+
 InterleaveTurns::Job InterleaveStream::find_job() const {
-  if (paused_) return {};
+  if (paused_ || broken_) return {};
   return turns_.find_job(ahead_, spare_, !opening_);
 }
 
@@ -330,8 +344,9 @@ void InterleaveStream::pause() {
   std::unique_lock lock(mutex_);
   paused_ = true;
   reader_waits_ = true;
-  ready_.wait(lock, [&] { return busy_ == 0; });
+  ready_.wait(lock, [&] { return busy_ == 0 || broken_ != nullptr; });
   reader_waits_ = false;
+  if (broken_) std::rethrow_exception(broken_);
 }
 
 void InterleaveStream::resume() {
@@ -343,8 +358,8 @@ void InterleaveStream::resume() {
 }
 
 void InterleaveStream::save(StateWriter& out) {
-  pause();
   const ScopeExit go_on([&] { resume(); });
+  pause();
   out.put_int(index_);
   turns_.save(out);
   input_->save(out);

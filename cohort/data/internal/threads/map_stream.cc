@@ -32,6 +32,7 @@ class MapStream final : public ElementStream {
         stage_(current_stage()),
         workers_(
             "map", [this](const std::stop_token& stop) { work(stop); },
+            [this](std::exception_ptr error) { fail(std::move(error)); },
             tuner_ ? tuner_->pressure() : current_pressure()) {}
 
   ~MapStream() override { workers_.resize(0); }
@@ -53,8 +54,9 @@ class MapStream final : public ElementStream {
     std::lock_guard reading(input_mutex_);
     std::unique_lock lock(mutex_);
     reader_waits_ = true;
-    ready_.wait(lock, [&] { return ready_count_ == slots_.size(); });
+    ready_.wait(lock, [&] { return ready_count_ == slots_.size() || broken_ != nullptr; });
     reader_waits_ = false;
+    if (broken_) std::rethrow_exception(broken_);
     out.put_int(ended_ ? 1 : 0);
     out.put_int(next_index_);
     out.put_int(static_cast<int64_t>(slots_.size()));
@@ -94,7 +96,7 @@ class MapStream final : public ElementStream {
     if (quiet_ || !workers_.empty()) return quiet_;
     std::lock_guard reading(input_mutex_);  // Threads that leave may be reading.
     std::lock_guard lock(mutex_);
-    quiet_ = slots_.empty();
+    quiet_ = slots_.empty() && broken_ == nullptr;
     return quiet_;
   }
 
@@ -109,8 +111,11 @@ class MapStream final : public ElementStream {
   bool take_result(Element& out, std::chrono::nanoseconds& waited) {
     std::unique_lock lock(mutex_);
     if (stage_ != nullptr) stage_->note_buffer(ready_count_, capacity_);
-    const auto arrived = [&] { return slots_.empty() ? ended_ : slots_.front().ready; };
+    const auto arrived = [&] {
+      return broken_ != nullptr || (slots_.empty() ? ended_ : slots_.front().ready);
+    };
     if (!arrived()) waited = wait_for_result(lock, arrived);
+    if (broken_) std::rethrow_exception(broken_);
     if (slots_.empty()) return false;
     Slot slot = slots_.pop_front();
     ++first_;
@@ -133,6 +138,15 @@ class MapStream final : public ElementStream {
     reader_waits_ = false;
     if (!arrived()) pass_->check();
     return std::chrono::steady_clock::now() - begin;
+  }
+
+  /// A place may be lost: whoever reads gets the error, now and later.
+  void fail(std::exception_ptr error) {
+    std::lock_guard lock(mutex_);
+    broken_ = std::move(error);
+    ended_ = true;
+    ready_.notify_all();
+    room_.notify_all();
   }
 
   void work(const std::stop_token& stop) {
@@ -245,6 +259,7 @@ class MapStream final : public ElementStream {
   std::size_t ready_count_ = 0;  ///< Slots that are ready.
   std::size_t capacity_ = 2;
   bool ended_ = false;
+  std::exception_ptr broken_;  ///< Null while all is well; what a thread could not hand over.
   bool reader_waits_ = false;
   int threads_waiting_ = 0;
   int64_t next_index_ = 0;

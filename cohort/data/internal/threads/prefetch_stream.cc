@@ -35,7 +35,10 @@ class PrefetchStream final : public ElementStream {
     if (stage_ != nullptr) stage_->note_buffer(queue_.size(), capacity_);
     if (tuner_) tune();
     meter_.reader_got_one(wait_for_element(lock));
-    if (queue_.empty()) return false;
+    if (queue_.empty()) {
+      if (broken_) std::rethrow_exception(broken_);
+      return false;
+    }
     Item item = queue_.pop_front();
     const bool wake = thread_waits_ && (!by_the_bufferful() || queue_.empty());
     lock.unlock();
@@ -49,7 +52,11 @@ class PrefetchStream final : public ElementStream {
     if (thread_) return;
     thread_ = std::make_unique<TaskThread>("prefetch", [this](const std::stop_token& stop) {
       PassScope scope(pass_.get(), stage_, pressure_);
-      fill(stop);
+      try {
+        fill(stop);
+      } catch (...) {
+        fail(std::current_exception());
+      }
     });
     if (stage_ != nullptr) stage_->note_threads(1);
   }
@@ -57,6 +64,7 @@ class PrefetchStream final : public ElementStream {
   void save(StateWriter& out) override {
     pause();
     const ScopeExit go_on([&] { resume(); });
+    if (broken_) std::rethrow_exception(broken_);
     // The thread stays out of input_ and queue_ while it is paused.
     out.put_int(ended_ ? 1 : 0);
     out.put_int(static_cast<int64_t>(queue_.size()));
@@ -162,6 +170,15 @@ class PrefetchStream final : public ElementStream {
     }
   }
 
+  /// An element may be lost: whoever reads gets the error, now and later.
+  void fail(std::exception_ptr error) {
+    std::lock_guard lock(mutex_);
+    broken_ = std::move(error);
+    ended_ = true;
+    reading_ = false;
+    filled_.notify_all();
+  }
+
   /// False if the thread is to end, else the input is the thread's until reading_ is false.
   bool wait_for_room(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
@@ -190,6 +207,7 @@ class PrefetchStream final : public ElementStream {
   std::size_t capacity_;
   int64_t element_bytes_ = 0;  ///< The largest so far; measured for the tuner.
   bool ended_ = false;
+  std::exception_ptr broken_;  ///< Null while all is well; what the thread could not hand over.
   bool reading_ = false;
   bool quick_ = false;  ///< The last element was.
   bool reader_waits_ = false;

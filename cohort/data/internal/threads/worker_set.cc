@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/threads/worker_set.h"
 
-#include <system_error>
 #include <utility>
 
 #include "cohort/base/error.h"
@@ -10,9 +9,10 @@
 namespace cohort::internal {
 
 WorkerSet::WorkerSet(std::string name, std::function<void(const std::stop_token&)> task,
-                     std::shared_ptr<const Pressure> pressure)
+                     Failed failed, std::shared_ptr<const Pressure> pressure)
     : name_(std::move(name)),
       task_(std::move(task)),
+      failed_(std::move(failed)),
       pass_(Pass::current()),
       stage_(current_stage()),
       pressure_(std::move(pressure)) {}
@@ -25,7 +25,11 @@ WorkerSet::~WorkerSet() {
 std::unique_ptr<TaskThread> WorkerSet::start(Worker& worker) {
   return std::make_unique<TaskThread>(name_, [this, &worker](const auto& stop) {
     PassScope scope(pass_.get(), stage_, pressure_);
-    task_(stop);
+    try {
+      task_(stop);
+    } catch (...) {
+      failed_(std::current_exception());
+    }
     worker.done = true;
   });
 }
@@ -40,10 +44,9 @@ void WorkerSet::resize(std::size_t count) {
     auto worker = std::make_unique<Worker>();
     try {
       worker->thread = start(*worker);
-    } catch (const std::system_error& e) {
-      throw Error(ErrorCode::kResourceExhausted,
-                  str_cat("[dataset.", name_, "] expected ", count, " background threads, got ",
-                          workers_.size(), ": ", e.what()));
+    } catch (const Error& e) {
+      throw Error(e.code(), str_cat("[dataset.", name_, "] expected ", count,
+                                    " background threads, got ", workers_.size(), ": ", e.what()));
     }
     workers_.push_back(std::move(worker));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -17,11 +18,13 @@
 namespace cohort::internal {
 
 /// Threads that run one task each, for the pass and the stage of the thread that made the set.
-/// Blocks: the destructor, until the tasks have ended.
-/// Threads: bound to its stream's reader.
+/// What leaves a task (memory that was refused between two elements) goes to `failed` on its
+/// thread. Blocks: the destructor, until the tasks have ended. Threads: bound to its stream's
+/// reader.
 class WorkerSet {
  public:
-  WorkerSet(std::string name, std::function<void(const std::stop_token&)> task,
+  using Failed = std::function<void(std::exception_ptr)>;
+  WorkerSet(std::string name, std::function<void(const std::stop_token&)> task, Failed failed,
             std::shared_ptr<const Pressure> pressure);
   ~WorkerSet();
   WorkerSet(const WorkerSet&) = delete;
@@ -44,6 +47,7 @@ class WorkerSet {
 
   const std::string name_;
   const std::function<void(const std::stop_token&)> task_;
+  const Failed failed_;
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;
   const std::shared_ptr<const Pressure> pressure_;
