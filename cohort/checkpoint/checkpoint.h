@@ -63,12 +63,14 @@ class Checkpoint {
   explicit Checkpoint(const std::map<std::string, TrackableRef>& roots);
 
   /// Writes the folder `path`; a checkpoint of that name is replaced in one step. Values that a
-  /// restore still keeps for variables that are not made are saved, too.
+  /// restore still keeps for variables that are not made are saved, too. What killed writers of
+  /// this path, or of one that differs in numbers only, have left is removed.
   /// Errors: FailedPrecondition in a replica, for objects that have ended, or if nothing has a
   /// value
   ///         yet; InvalidArgument for dtypes without a place in the format; Error of kAlreadyExists
-  ///         if `path` is something else than a checkpoint; Error with the system's reason. What
-  ///         was there before is then as it was.
+  ///         if `path` is something else than a checkpoint, of kAborted if another program has
+  ///         removed what was being written; Error with the system's reason. What was there before
+  ///         is then as it was.
   void save(const std::string& path) const;
 
   /// Sets every value. Variables that are made later (models that are not built) are set as they
@@ -76,7 +78,8 @@ class Checkpoint {
   /// Errors: InvalidArgument that lists the paths of values that do not agree, with type and shape
   ///         expected and got; nothing was set then. InvalidArgument, too, if an iterator's
   ///         pipeline is another one: other iterators may have been set then, and nothing else.
-  ///         DataLoss with file and byte; Error of kNotFound; FailedPrecondition as save.
+  ///         DataLoss with file and byte, and for a link or anything but a regular file in place
+  ///         of one of its files; Error of kNotFound; FailedPrecondition as save.
   RestoreStatus restore(const std::string& path, const RestoreOptions& options = {}) const;
 
  private:

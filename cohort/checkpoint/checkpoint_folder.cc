@@ -10,9 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/base/check.h"
-#include "cohort/base/crc32c.h"
 #include "cohort/checkpoint/internal/failpoint.h"
-#include "cohort/checkpoint/internal/manifest.h"
+#include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/tensor_writer.h"
 
 namespace cohort::internal {
@@ -21,74 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSave = "checkpoint.save";
-constexpr const char* kRestore = "checkpoint.restore";
-
-/// A folder that has its name only after publish(). The destructor removes what is left.
-class NewFolder {
- public:
-  explicit NewFolder(const std::string& path) : path_(path), temporary_(temporary_name(path)) {
-    std::error_code error;
-    fs::create_directories(folder_of(path), error);
-    if (error) throw_system(kSave, folder_of(path), error.value());
-    if (::mkdir(temporary_.c_str(), 0777) != 0) throw_system(kSave, path, errno);
-  }
-  ~NewFolder() {
-    std::error_code ignored;
-    fs::remove_all(temporary_, ignored);
-  }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-
-  std::string file(const std::string& name) const { return temporary_ + "/" + name; }
-
-  void publish() {
-    flush_folder(temporary_);
-    failpoint("checkpoint.flushed");
-    // Never over anything: whoever has the name is looked at first.
-    if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) != 0) {
-      const int error = errno;
-      if (error == EINVAL && !exists()) {
-        rename(temporary_, path_);  // a file system that knows plain renames only
-      } else if (error == EEXIST || error == EINVAL) {
-        replace();
-      } else {
-        throw_system(kSave, path_, error);
-      }
-    }
-    failpoint("checkpoint.renamed");
-    flush_folder(folder_of(path_));
-  }
-
- private:
-  bool exists() const {
-    std::error_code ignored;
-    return fs::exists(fs::symlink_status(path_, ignored));
-  }
-
-  static void rename(const std::string& from, const std::string& to) {
-    if (::rename(from.c_str(), to.c_str()) != 0) throw_system(kSave, to, errno);
-  }
-
-  void replace() {
-    if (!is_checkpoint(path_)) {
-      throw Error(ErrorCode::kAlreadyExists,
-                  str_cat("[", kSave, "] expected a path that is free or a checkpoint's, got ",
-                          path_, ", which is something else"));
-    }
-    const int done =
-        ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE);
-    if (done == 0) return;  // the destructor removes the old one
-    // Between these two nothing has the name; the old checkpoint keeps its temporary one.
-    const std::string aside = temporary_name(path_);
-    rename(path_, aside);
-    rename(temporary_, path_);
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);
-  }
-
-  const std::string path_;
-  const std::string temporary_;
-};
+constexpr int kMostReplacements = 1000;  // by others, while this one is at it
 
 std::string shard_name(int writer, int writers) {
   char text[64];
@@ -115,75 +47,10 @@ Tensor as_stored(const Tensor& tensor) {
   return tensor.scalar_type() == kBool ? tensor.to(kUint8) : tensor;
 }
 
-void write_text(const std::string& path, const std::string& shown, const std::string& text) {
-  OutputFile file(kSave, path, shown);
-  file.write(text.data(), text.size());
-  file.flush();
-}
-
-/// Reads pieces, each file opened once.
-class Pieces {
- public:
-  Pieces(const std::string& folder, const Manifest& manifest) {
-    for (const ManifestFile& file : manifest.files) {
-      files_.push_back(std::make_unique<InputFile>(kRestore, folder + "/" + file.name));
-      check(file, *files_.back());
-    }
-  }
-
-  Tensor read(const std::string& path, const ManifestValue& value) const {
-    Tensor whole = empty(value.shape, value.dtype);
-    for (const ManifestPiece& piece : value.pieces) {
-      if (piece.sizes == value.shape) {
-        read_into(path, piece, whole);
-        continue;
-      }
-      const Tensor part = empty(piece.sizes, value.dtype);
-      read_into(path, piece, part);
-      Tensor place = whole;
-      for (std::size_t i = 0; i < piece.sizes.size(); ++i) {
-        place = place.narrow(static_cast<int64_t>(i), piece.starts[i], piece.sizes[i]);
-      }
-      place.copy_(part);
-    }
-    return whole;
-  }
-
- private:
-  [[noreturn]] static void damaged(const InputFile& file, uint64_t byte, uint64_t bytes,
-                                   const std::string& what) {
-    throw DataLoss(str_cat("[", kRestore, "] ", file.path(), ": at byte ", byte, ": the ", bytes,
-                           " bytes from here on (", what,
-                           ") are not those that were written: their checksum differs"));
-  }
-
-  static void check(const ManifestFile& expected, const InputFile& file) {
-    if (file.size() != expected.bytes) {
-      throw DataLoss(str_cat("[", kRestore, "] ", file.path(), ": at byte ",
-                             std::min(file.size(), expected.bytes), ": expected a file of ",
-                             expected.bytes, " bytes, got ", file.size()));
-    }
-    std::string header(static_cast<std::size_t>(expected.header_bytes), '\0');
-    file.read(0, header.data(), header.size());
-    if (crc32c(header) != expected.header_crc32c) damaged(file, 0, header.size(), "header");
-  }
-
-  void read_into(const std::string& path, const ManifestPiece& piece, const Tensor& out) const {
-    const InputFile& file = *files_[piece.file];
-    void* data = out.mutable_data_ptr();
-    file.read(piece.offset, data, out.nbytes());
-    if (crc32c({static_cast<const char*>(data), out.nbytes()}) != piece.crc32c) {
-      damaged(file, piece.offset, piece.bytes, path);
-    }
-  }
-
-  std::vector<std::unique_ptr<InputFile>> files_;
-};
-
 Manifest manifest_of(const SavedValues& values, const WrittenTensors& written,
-                     const std::string& shard) {
+                     const ManifestFile& shard) {
   Manifest manifest;
-  manifest.files.push_back({shard, written.bytes, written.header_bytes, written.header_crc32c});
+  manifest.files.push_back(shard);
   for (const auto& [path, tensor] : values.tensors) {
     const WrittenTensor& place = written.tensors.at(path);
     const Shape shape = shape_of(tensor);
@@ -200,55 +67,157 @@ Manifest manifest_of(const SavedValues& values, const WrittenTensors& written,
   return manifest;
 }
 
+bool exists(const std::string& path) {
+  struct stat status = {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+// The error of rename with these flags; 0: done.
+int rename_with(unsigned flags, const std::string& from, const std::string& to) {
+  const int error = fault("renameat2", to);
+  if (error != 0) return error;
+  return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
+}
+
+bool knows_plain_renames_only(int error) {
+  return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+}
+
+// A folder that holds something is never replaced by a plain rename.
+bool is_taken(int error) {
+  return error == EEXIST || error == ENOTEMPTY || error == ENOTDIR || error == EISDIR;
+}
+
+std::string with_folder(const std::string& path) {
+  make_folders(kSave, folder_of(path));
+  return path;
+}
+
 }  // namespace
 
-void write_checkpoint(const std::string& path, const SavedValues& values) {
+NewCheckpoint::NewCheckpoint(const std::string& path)
+    : path_(with_folder(path)), folder_(kSave, path) {}
+
+void NewCheckpoint::write(const SavedValues& values) {
+  failpoint("checkpoint.made");
   std::map<std::string, Tensor> stored;
   for (const auto& [name, tensor] : values.tensors) stored[name] = as_stored(tensor);
-  NewFolder folder(path);
-  failpoint("checkpoint.made");
-  const std::string shard = shard_name(0, 1);
+  shard_.name = shard_name(0, 1);
   WrittenTensors written;
   {
-    OutputFile file(kSave, folder.file(shard), path + "/" + shard);
+    OutputFile file(kSave, folder_.path() + "/" + shard_.name, path_ + "/" + shard_.name);
     written = write_tensors(file, stored, sharding_info(stored));
     failpoint("checkpoint.shard_written");
     file.flush();
   }
+  shard_.bytes = written.bytes;
+  shard_.header_bytes = written.header_bytes;
+  shard_.header_crc32c = written.header_crc32c;
   // Last, so that a folder with it is whole.
-  write_text(folder.file(kManifestName), path + "/" + kManifestName,
-             manifest_text(manifest_of(values, written, shard)));
+  const std::string text = manifest_text(manifest_of(values, written, shard_));
+  COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kSave, "] ", path_, ": expected at most ",
+                   kLargestManifest, " bytes of names and shapes, got ", text.size());
+  OutputFile file(kSave, folder_.path() + "/" + kManifestName, path_ + "/" + kManifestName);
+  file.write(text.data(), text.size());
+  file.flush();
+  manifest_bytes_ = text.size();
   failpoint("checkpoint.manifest_written");
-  folder.publish();
+  flush_folder(kSave, folder_.path());
+  failpoint("checkpoint.flushed");
 }
 
-SavedValues read_checkpoint(const std::string& path) {
-  const InputFile file(kRestore, path + "/" + kManifestName);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, text.data(), text.size());
-  const Manifest manifest = parse_manifest(text, file.path());
-  const Pieces pieces(path, manifest);
-  SavedValues out;
-  for (const auto& [name, value] : manifest.values) {
-    out.tensors.emplace(name, pieces.read(name, value));
+// Whatever else clears up the folder may have met this one.
+void NewCheckpoint::check_whole() const {
+  const auto has = [&](const std::string& name, uint64_t bytes) {
+    struct stat status = {};
+    return ::fstatat(folder_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISREG(status.st_mode) && static_cast<uint64_t>(status.st_size) == bytes;
+  };
+  if (folder_.is_there() && has(kManifestName, manifest_bytes_) && has(shard_.name, shard_.bytes)) {
+    return;
   }
-  out.aliases = manifest.aliases;
-  out.unfinished = manifest.unfinished;
-  return out;
+  throw Error(ErrorCode::kAborted,
+              str_cat("[", kSave, "] ", path_, ": expected what was written to ", folder_.path(),
+                      " to be there still, got less: another program has removed it. Save again"));
 }
 
-bool is_checkpoint(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path + "/" + kManifestName, ignored);
+bool NewCheckpoint::rename_to_free(const std::string& path) {
+  int error = rename_with(RENAME_NOREPLACE, folder_.path(), path);
+  if (knows_plain_renames_only(error)) {
+    if (exists(path)) return false;
+    error = ::rename(folder_.path().c_str(), path.c_str()) == 0 ? 0 : errno;
+  }
+  if (is_taken(error)) return false;
+  if (error != 0) throw_system(kSave, path, error);
+  return true;
 }
 
-void remove_checkpoint(const std::string& path) {
-  if (!is_checkpoint(path)) return;
-  const std::string aside = temporary_name(path);
-  if (::rename(path.c_str(), aside.c_str()) != 0) return;
-  failpoint("checkpoint.renamed_to_remove");
+bool NewCheckpoint::replace(const std::string& path) {
+  if (!is_checkpoint(path)) {
+    if (!exists(path)) return false;  // gone in between
+    throw Error(ErrorCode::kAlreadyExists,
+                str_cat("[", kSave, "] expected a path that is free or a checkpoint's, got ", path,
+                        ", which is something else"));
+  }
+  int error = rename_with(RENAME_EXCHANGE, folder_.path(), path);
+  if (error == 0) return true;  // the destructor removes the old one
+  if (error == ENOENT) return false;
+  if (!knows_plain_renames_only(error)) throw_system(kSave, path, error);
+  // Between these two nothing has the name; what clears up after a crash gives it back.
+  const std::string aside = folder_.aside(path);
+  error = ::rename(path.c_str(), aside.c_str()) == 0 ? 0 : errno;
+  if (error == ENOENT) return false;
+  if (error != 0) throw_system(kSave, path, error);
+  failpoint("checkpoint.set_aside");
+  bool done = false;
+  try {
+    done = rename_to_free(path);
+  } catch (...) {
+    ::rename(aside.c_str(), path.c_str());
+    throw;
+  }
   std::error_code ignored;
   fs::remove_all(aside, ignored);
+  return done;
+}
+
+bool NewCheckpoint::publish(const std::string& path, IfTaken if_taken) {
+  check_whole();
+  for (int i = 0; !rename_to_free(path); ++i) {
+    if (if_taken == IfTaken::kRefuse) return false;
+    if (replace(path)) break;
+    if (i == kMostReplacements) throw_system(kSave, path, EBUSY);
+  }
+  failpoint("checkpoint.renamed");
+  flush_folder(kSave, folder_of(path));
+  return true;
+}
+
+void write_checkpoint(const std::string& path, const SavedValues& values) {
+  const std::string own = fs::path(path).filename().string();
+  remove_temporaries(folder_of(path),
+                     [&](std::string_view base) { return are_of_one_series(base, own); });
+  NewCheckpoint checkpoint(path);
+  checkpoint.write(values);
+  checkpoint.publish(path, NewCheckpoint::IfTaken::kReplace);
+}
+
+std::optional<CheckpointId> checkpoint_id(const std::string& path) {
+  struct stat status = {};
+  const std::string manifest = path + "/" + kManifestName;
+  if (::lstat(manifest.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return CheckpointId{status.st_dev, status.st_ino,
+                      int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+bool is_checkpoint(const std::string& path) { return checkpoint_id(path).has_value(); }
+
+std::string take_name(const std::string& path) {
+  if (!is_checkpoint(path)) return "";
+  std::string aside = temporary_path(path);
+  if (::rename(path.c_str(), aside.c_str()) != 0) return "";
+  failpoint("checkpoint.renamed_to_remove");
+  return aside;
 }
 
 }  // namespace cohort::internal

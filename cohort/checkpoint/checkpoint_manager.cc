@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <limits>
+#include <map>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
@@ -11,6 +14,7 @@
 #include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/saved_values.h"
+#include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/runtime/task_thread.h"
 
 namespace cohort {
@@ -21,6 +25,7 @@ using internal::KeptCheckpoint;
 using internal::SavedValues;
 
 constexpr const char* kSave = "checkpoint_manager.save";
+constexpr int kMostReads = 10;
 
 double now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -43,7 +48,8 @@ void check_options(const std::string& directory, const CheckpointManagerOptions&
 
 std::vector<std::string> existing(const std::string& directory, const std::string& name = {}) {
   std::vector<std::string> out;
-  for (const KeptCheckpoint& kept : internal::read_state(directory, name).kept) {
+  for (const KeptCheckpoint& kept :
+       internal::kept_of(internal::read_state(directory, name), name)) {
     std::string path = directory + "/" + kept.name;
     if (internal::is_checkpoint(path)) out.push_back(std::move(path));
   }
@@ -60,6 +66,7 @@ class CheckpointManager::Impl {
         options_(std::move(options)) {
     check_options(directory_, options_);
     while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
+    known_ = internal::checkpoints_in(directory_, options_.checkpoint_name);
   }
 
   ~Impl() {
@@ -76,25 +83,29 @@ class CheckpointManager::Impl {
     COHORT_CHECK_ARG(number.value_or(0) >= 0, "[", kSave, "] expected a number >= 0, got ",
                      number.value_or(0));
     wait();
-    internal::remove_temporaries(directory_, options_.checkpoint_name + "-");
-    internal::remove_temporaries(directory_, std::string(internal::kStateName) + ".");
-    const std::string name = str_cat(options_.checkpoint_name, "-", number.value_or(next_number()));
+    internal::remove_temporaries(directory_, [&](std::string_view base) {
+      return base == internal::kStateName || is_own(base);
+    });
     const auto memory =
         options_.background ? Checkpoint::Memory::kOwn : Checkpoint::Memory::kShared;
     SavedValues values = checkpoint_.values(kSave, memory);
+    std::shared_ptr<Saving> saving = begin(number);
     if (!options_.background) {
-      write(name, values);
-    } else {
-      writer_ = std::make_unique<internal::TaskThread>(
-          "checkpoint", [this, name, values = std::move(values)](const std::stop_token&) {
-            try {
-              write(name, values);
-            } catch (...) {
-              error_ = std::current_exception();  // read after the thread has ended
-            }
-          });
+      write(*saving, values);
+      return path_of(saving->name);
     }
-    return directory_ + "/" + name;
+    std::string path = path_of(saving->name);
+    writer_ = std::make_unique<internal::TaskThread>(
+        "checkpoint", [this, saving = std::move(saving),
+                       values = std::move(values)](const std::stop_token&) mutable {
+          try {
+            write(*saving, values);
+            saving.reset();
+          } catch (...) {
+            error_ = std::current_exception();  // read after the thread has ended
+          }
+        });
+    return path;
   }
 
   void wait() {
@@ -104,13 +115,19 @@ class CheckpointManager::Impl {
 
   bool restore_latest(const RestoreOptions& options) {
     writer_.reset();
-    const std::vector<KeptCheckpoint> kept =
-        internal::read_state(directory_, options_.checkpoint_name).kept;
+    std::vector<KeptCheckpoint> kept;
     std::string newest_error;
-    for (auto it = kept.rbegin(); it != kept.rend(); ++it) {
-      if (restore(*it, options, newest_error)) return true;
+    // Another process may have saved newer ones meanwhile, and removed what was about to be read.
+    for (int i = 0; i < kMostReads; ++i) {
+      std::vector<KeptCheckpoint> now = kept_now();
+      if (now.empty()) return false;
+      if (i > 0 && now.back().name == kept.back().name) break;
+      kept = std::move(now);
+      newest_error.clear();
+      for (auto it = kept.rbegin(); it != kept.rend(); ++it) {
+        if (restore(*it, options, newest_error)) return true;
+      }
     }
-    if (kept.empty()) return false;
     throw DataLoss(str_cat("[checkpoint_manager.restore_latest] ", directory_, ": expected one of ",
                            kept.size(),
                            " checkpoints to be whole, got none; the newest: ", newest_error));
@@ -122,51 +139,178 @@ class CheckpointManager::Impl {
   }
 
  private:
-  int64_t next_number() const {
-    int64_t last = 0;
-    for (const KeptCheckpoint& kept :
-         internal::read_state(directory_, options_.checkpoint_name).kept) {
-      last = std::max(last, internal::number_of(kept.name).value_or(0));
-    }
-    return last + 1;
+  /// A checkpoint on its way to its name.
+  struct Saving {
+    Saving(const std::string& directory, std::string folder, bool is_given)
+        : name(std::move(folder)),
+          is_numbered_by_caller(is_given),
+          checkpoint(directory + "/" + name) {}
+    std::string name;
+    const bool is_numbered_by_caller;
+    internal::NewCheckpoint checkpoint;
+  };
+
+  bool is_own(std::string_view folder) const {
+    return internal::is_numbered(folder, options_.checkpoint_name);
+  }
+  std::string path_of(const std::string& name) const { return directory_ + "/" + name; }
+  std::string name_of(int64_t number) const {
+    return str_cat(options_.checkpoint_name, "-", number);
+  }
+  internal::FolderLock lock() const { return {kSave, path_of(internal::kStateName) + ".lock"}; }
+  std::vector<KeptCheckpoint> kept_now() const {
+    return internal::kept_of(internal::read_state(directory_, options_.checkpoint_name),
+                             options_.checkpoint_name);
   }
 
-  void write(const std::string& name, const SavedValues& values) const {
+  // Nobody else takes a number for which there is a temporary folder.
+  std::shared_ptr<Saving> begin(std::optional<int64_t> number) const {
+    internal::make_folders(kSave, directory_);
+    const internal::FolderLock locked = lock();
+    return std::make_shared<Saving>(directory_, name_of(number ? *number : next_number()),
+                                    number.has_value());
+  }
+
+  int64_t next_number() const {
+    int64_t last = internal::greatest_number(directory_, options_.checkpoint_name);
+    for (const KeptCheckpoint& kept : kept_now()) {
+      last = std::max(last, internal::number_of(kept.name).value_or(0));
+    }
+    return after(last);
+  }
+
+  int64_t after(int64_t number) const {
+    if (number == std::numeric_limits<int64_t>::max()) {
+      throw Error(ErrorCode::kOutOfRange,
+                  str_cat("[", kSave, "] expected a number after that of ", name_of(number),
+                          ", the greatest there is, got none: give save() a number, or the "
+                          "manager another checkpoint_name"));
+    }
+    return number + 1;
+  }
+
+  void write(Saving& saving, const SavedValues& values) {
+    saving.checkpoint.write(values);
+    std::vector<std::string> to_remove;
+    {
+      const internal::FolderLock locked = lock();
+      CheckpointState state = existing_state();
+      publish(saving, state);
+      to_remove = sweep(saving.name, state);
+    }
+    std::error_code ignored;
+    for (const std::string& path : to_remove) std::filesystem::remove_all(path, ignored);
+  }
+
+  void publish(Saving& saving, CheckpointState& state) {
+    using IfTaken = internal::NewCheckpoint::IfTaken;
+    for (;;) {
+      const std::string path = path_of(saving.name);
+      const auto there = internal::checkpoint_id(path);
+      const auto known = known_.find(saving.name);
+      // One that somebody else has put there meanwhile is not this manager's to replace.
+      const bool replace =
+          saving.is_numbered_by_caller && there && known != known_.end() && known->second == *there;
+      const bool may_have_it = replace || !is_taken(path);
+      if (may_have_it) announce(saving.name, state);
+      const auto if_taken = replace ? IfTaken::kReplace : IfTaken::kRefuse;
+      if (may_have_it && saving.checkpoint.publish(path, if_taken)) break;
+      if (saving.is_numbered_by_caller) {
+        throw Error(ErrorCode::kAlreadyExists,
+                    str_cat("[", kSave, "] expected ", path,
+                            " to be free, or a checkpoint that was there before this manager or "
+                            "that it saved itself, got ",
+                            there ? "one that somebody else has saved meanwhile" : "something else",
+                            ": save with another number"));
+      }
+      saving.name = name_of(after(*internal::number_of(saving.name)));
+      if (options_.background) {
+        COHORT_LOG(kWarning, "[", kSave, "] ", path, " is taken: saving as ", saving.name);
+      }
+    }
+    if (const auto id = internal::checkpoint_id(path_of(saving.name))) known_[saving.name] = *id;
+  }
+
+  static bool is_taken(const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+  }
+
+  CheckpointState existing_state() const {
     CheckpointState state = internal::read_state(directory_, options_.checkpoint_name);
-    internal::write_checkpoint(directory_ + "/" + name, values);
-    std::erase_if(state.kept, [&](const KeptCheckpoint& kept) { return kept.name == name; });
-    if (state.last_preserved == 0) state.last_preserved = now();
-    state.kept.push_back({name, now()});
+    std::erase_if(state.kept, [&](const KeptCheckpoint& kept) {
+      return is_own(kept.name) && !internal::is_checkpoint(path_of(kept.name));
+    });
+    return state;
+  }
+
+  // Named before it is there, as one that is not the newest: should this end in between, it is one
+  // of those that max_to_keep removes, and not forgotten.
+  void announce(const std::string& name, CheckpointState& state) const {
+    const bool is_named = std::any_of(state.kept.begin(), state.kept.end(),
+                                      [&](const auto& kept) { return kept.name == name; });
+    if (state.kept.empty() || is_named) return;
+    state.kept.insert(state.kept.end() - 1, {name, now()});
+    internal::write_state(directory_, state);
+    internal::failpoint("manager.announced");
+  }
+
+  // Names it as the newest. Returns what is to be removed, which has lost its name.
+  std::vector<std::string> sweep(const std::string& newest, CheckpointState& state) {
+    std::erase_if(state.kept, [&](const auto& kept) { return kept.name == newest; });
+    double& preserved = state.last_preserved[options_.checkpoint_name];
+    if (preserved == 0) preserved = now();
+    state.kept.push_back({newest, now()});
     // Named before older ones go, and those named until they have gone: whenever this ends, the
     // newest is whole, and nothing is left that nobody would remove.
     internal::write_state(directory_, state);
     internal::failpoint("manager.named");
-    if (sweep(state)) internal::write_state(directory_, state);
+    std::vector<std::string> out;
+    const std::vector<KeptCheckpoint> old = beyond_most(state, newest);
+    for (const KeptCheckpoint& oldest : old) {
+      std::erase_if(state.kept, [&](const auto& kept) { return kept.name == oldest.name; });
+      if (is_to_preserve(oldest, preserved)) {
+        preserved = oldest.timestamp;
+      } else if (std::string path = internal::take_name(path_of(oldest.name)); !path.empty()) {
+        out.push_back(std::move(path));
+      }
+    }
+    if (!old.empty()) internal::write_state(directory_, state);
+    return out;
   }
 
-  bool sweep(CheckpointState& state) const {
-    if (!options_.max_to_keep) return false;
+  bool is_to_preserve(const KeptCheckpoint& kept, double last_preserved) const {
+    if (!options_.keep_every) return false;
+    return kept.timestamp - static_cast<double>(options_.keep_every->count()) >= last_preserved;
+  }
+
+  // All that is older than the last max_to_keep whole ones.
+  std::vector<KeptCheckpoint> beyond_most(const CheckpointState& state, const std::string& newest) {
+    std::vector<KeptCheckpoint> own = internal::kept_of(state, options_.checkpoint_name);
+    if (!options_.max_to_keep) return {};
     const auto most = static_cast<std::size_t>(*options_.max_to_keep);
-    const std::size_t before = state.kept.size();
-    while (state.kept.size() > most) {
-      const KeptCheckpoint oldest = state.kept.front();
-      state.kept.erase(state.kept.begin());
-      if (options_.keep_every) {
-        const auto every = static_cast<double>(options_.keep_every->count());
-        if (oldest.timestamp - every >= state.last_preserved) {
-          state.last_preserved = oldest.timestamp;
-          continue;
-        }
-      }
-      internal::remove_checkpoint(directory_ + "/" + oldest.name);
+    if (own.size() <= most) return {};
+    std::size_t whole = 0;
+    while (!own.empty() && whole < most) {
+      if (is_whole(own.back().name, newest)) ++whole;
+      own.pop_back();
     }
-    return state.kept.size() != before;
+    return own;  // none if there are fewer
+  }
+
+  bool is_whole(const std::string& name, const std::string& newest) {
+    if (name == newest) return true;
+    const std::string why = internal::damage_of(path_of(name), read_[name]);
+    if (why.empty()) return true;
+    COHORT_LOG(kWarning, "[", kSave, "] ", name,
+               " does not count among those to keep, since it cannot be restored: ", why);
+    return false;
   }
 
   bool restore(const KeptCheckpoint& kept, const RestoreOptions& options,
                std::string& newest_error) const {
     try {
-      checkpoint_.restore(directory_ + "/" + kept.name, options);
+      checkpoint_.restore(path_of(kept.name), options);
       return true;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kDataLoss && e.code() != ErrorCode::kNotFound) throw;
@@ -180,6 +324,9 @@ class CheckpointManager::Impl {
   const Checkpoint checkpoint_;
   std::string directory_;
   const CheckpointManagerOptions options_;
+  /// What was there before this manager, and what it saved: save(number) may replace these.
+  std::map<std::string, internal::CheckpointId> known_;
+  std::map<std::string, int64_t> read_;           // by checkpoint: see damage_of
   std::exception_ptr error_;                      // of writer_, before it is reset
   std::unique_ptr<internal::TaskThread> writer_;  // its end is its work's
 };

@@ -26,16 +26,19 @@
 namespace cohort {
 
 struct CheckpointManagerOptions {
-  std::optional<int> max_to_keep = 5;  ///< Older ones are removed. Unset: all are kept.
+  /// Older ones are removed; those that cannot be restored do not count. Unset: all are kept.
+  std::optional<int> max_to_keep = 5;
   /// One in so long a time is kept whatever max_to_keep says.
   /// TF: keep_checkpoint_every_n_hours.
   std::optional<std::chrono::seconds> keep_every = {};
+  /// Managers of different names share a folder without touching each other's checkpoints.
   std::string checkpoint_name = "ckpt";
   /// save() copies the values and returns; a thread writes them.
   bool background = false;
 };
 
-/// A copy is the same manager. One manager writes into a folder at a time; others may read there.
+/// A copy is the same manager. Several processes may save into a folder and read there, under one
+/// name, too: each checkpoint is whole, and none takes another's number.
 /// Threads: one caller at a time, as Checkpoint. TF: tf.train.CheckpointManager.
 class CheckpointManager {
  public:
@@ -45,20 +48,24 @@ class CheckpointManager {
                     CheckpointManagerOptions options = {});
 
   /// Saves as "directory/name-number", by default with the number after the greatest one so far,
-  /// the first being 1. A checkpoint of that number is replaced. Returns the path.
+  /// the first being 1; one that something else has taken is skipped. A given number replaces a
+  /// checkpoint that was there before this manager, or is its own. Removes what killed writers of
+  /// this name have left. Returns the path.
   /// Blocks: until it is on the disk; in the background: until the one before is.
-  /// Errors: as Checkpoint::save. In the background what writing throws comes from the next save()
+  /// Errors: as Checkpoint::save; Error kAlreadyExists for a given number that something else has;
+  ///         kOutOfRange after the greatest number; DeadlineExceeded if another process that hangs
+  ///         locks the folder. In the background what writing throws comes from the next save()
   ///         (which then saves nothing) or wait(); the last manager's end writes it to the log.
   std::string save(std::optional<int64_t> number = {});
   /// Blocks until nothing is being written. Errors: what writing threw.
   void wait();
 
-  /// The newest one there is; nullopt: none.
+  /// The newest one of this name; nullopt: none.
   std::optional<std::string> latest_checkpoint() const;
-  /// All there are, oldest first. TF: CheckpointManager.checkpoints.
+  /// All of this name, oldest first. TF: CheckpointManager.checkpoints.
   std::vector<std::string> checkpoints() const;
-  /// Restores the newest; false: there is none. One that is damaged or gone is passed over, with a
-  /// warning, for the one before.
+  /// Restores the newest of this name; false: there is none. One that is damaged, gone, or that the
+  /// disk cannot read is passed over, with a warning that says which and why, for the one before.
   /// Errors: DataLoss if none can be read; others as Checkpoint::restore.
   bool restore_latest(const RestoreOptions& options = {}) const;
 

@@ -4,21 +4,23 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "cohort/base/error.h"
+#include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 #include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
+#include "cohort/checkpoint/internal/temporary.h"
 
 namespace cohort::internal {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLargestState = 1 << 20;
+constexpr const char* kOperation = "checkpoint_manager";
+
+constexpr uint64_t kLargestState = 1 << 26;
+constexpr std::string_view kPreserved = "last_preserved_timestamp";
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -83,6 +85,7 @@ class Parser {
 
  private:
   bool take(std::string_view line) {
+    if (line.starts_with("#")) return take_comment(trimmed(line.substr(1)));
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return false;
     const std::string_view key = line.substr(0, colon);
@@ -100,7 +103,17 @@ class Parser {
     const std::optional<double> seconds = number(value);
     if (!seconds) return false;
     if (key == "all_model_checkpoint_timestamps") times_.push_back(*seconds);
-    if (key == "last_preserved_timestamp") state_.last_preserved = *seconds;
+    if (key == kPreserved) preserved_ = *seconds;
+    return true;
+  }
+
+  // What TensorFlow has no field for: # last_preserved_timestamp "name": 123.0
+  bool take_comment(std::string_view text) {
+    const std::size_t colon = text.rfind(':');
+    if (!text.starts_with(kPreserved) || colon == std::string_view::npos) return true;
+    const auto name = unquoted(trimmed(text.substr(kPreserved.size(), colon - kPreserved.size())));
+    const auto seconds = number(trimmed(text.substr(colon + 1)));
+    if (name && seconds) state_.last_preserved[*name] = *seconds;
     return true;
   }
 
@@ -117,28 +130,47 @@ class Parser {
     } else {
       std::rotate(newest, newest + 1, state_.kept.end());
     }
+    state_.last_preserved[std::string(name_of(newest_))] = preserved_;
     return state_;
   }
 
   CheckpointState state_;
   std::string newest_;
   std::vector<double> times_;
+  double preserved_ = 0;
 };
 
-CheckpointState by_numbers(const std::string& directory, const std::string& wanted) {
+double written(const std::string& checkpoint) {
+  const auto id = checkpoint_id(checkpoint);
+  return id ? static_cast<double>(id->written) * 1e-9 : 0;
+}
+
+std::vector<KeptCheckpoint> by_numbers(const std::string& directory, const std::string& wanted) {
   std::vector<std::pair<int64_t, std::string>> found;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     const auto number = number_of(name);
-    const bool is_wanted = wanted.empty() || name.substr(0, name.rfind('-')) == wanted;
+    const bool is_wanted = wanted.empty() || is_numbered(name, wanted);
     if (number && is_wanted && !is_temporary(name) && is_checkpoint(it->path().string()))
       found.emplace_back(*number, name);
   }
   std::sort(found.begin(), found.end());
-  CheckpointState out;
-  for (auto& [number, name] : found) out.kept.push_back({std::move(name)});
+  std::vector<KeptCheckpoint> out;
+  for (auto& [number, name] : found) out.push_back({name, written(directory + "/" + name)});
   return out;
+}
+
+// nullopt, and the reason why, if it cannot be read.
+std::optional<CheckpointState> from_file(const std::string& path, const char*& why) {
+  why = "is damaged";
+  try {
+    const InputFile file(kOperation, path);
+    return Parser().parse(file.read_all(kLargestState));
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kNotFound) why = "is missing";
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -151,7 +183,15 @@ void write_state(const std::string& directory, const CheckpointState& state) {
   for (const KeptCheckpoint& kept : state.kept) {
     text += "all_model_checkpoint_timestamps: " + text_of(kept.timestamp) + "\n";
   }
-  text += "last_preserved_timestamp: " + text_of(state.last_preserved) + "\n";
+  // TensorFlow's one field is the newest one's.
+  const std::string newest(name_of(state.kept.back().name));
+  const auto own = state.last_preserved.find(newest);
+  text +=
+      str_cat(kPreserved, ": ", text_of(own == state.last_preserved.end() ? 0 : own->second), "\n");
+  for (const auto& [name, time] : state.last_preserved) {
+    if (name == newest) continue;
+    text += str_cat("# ", kPreserved, " ", quoted(name), ": ", text_of(time), "\n");
+  }
   AtomicFile file("checkpoint_manager.save", directory + "/" + kStateName);
   file.file().write(text.data(), text.size());
   failpoint("state.written");
@@ -160,27 +200,68 @@ void write_state(const std::string& directory, const CheckpointState& state) {
 
 CheckpointState read_state(const std::string& directory, const std::string& name) {
   const std::string path = directory + "/" + kStateName;
-  std::error_code ignored;
-  const char* why = "is missing";
-  if (fs::is_regular_file(path, ignored)) {
-    why = "is damaged";
-    if (fs::file_size(path, ignored) <= kLargestState) {
-      std::ifstream in(path, std::ios::binary);
-      const std::string text{std::istreambuf_iterator<char>(in), {}};
-      if (const auto state = Parser().parse(text)) return *state;
-    }
+  const char* why = "";
+  CheckpointState state;
+  if (auto read = from_file(path, why)) {
+    state = std::move(*read);
+    if (!kept_of(state, name).empty()) return state;
+    why = "names none of these";
   }
-  CheckpointState found = by_numbers(directory, name);
-  if (!found.kept.empty()) {
-    COHORT_LOG(kWarning, "[checkpoint_manager] ", path, " ", why, ": taking ",
-               found.kept.back().name, " for the newest, by its number");
+  const std::vector<KeptCheckpoint> found = by_numbers(directory, name);
+  if (!found.empty()) {
+    COHORT_LOG(kWarning, "[checkpoint_manager] ", path, " ", why, ": taking ", found.back().name,
+               " for the newest, by its number");
   }
-  return found;
+  state.kept.insert(state.kept.begin(), found.begin(), found.end());
+  return state;
 }
 
-std::optional<int64_t> number_of(const std::string& name) {
+std::vector<KeptCheckpoint> kept_of(const CheckpointState& state, std::string_view name) {
+  std::vector<KeptCheckpoint> out;
+  for (const KeptCheckpoint& kept : state.kept) {
+    if (name.empty() || is_numbered(kept.name, name)) out.push_back(kept);
+  }
+  return out;
+}
+
+std::map<std::string, CheckpointId> checkpoints_in(const std::string& directory,
+                                                   const std::string& name) {
+  std::map<std::string, CheckpointId> out;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string folder = it->path().filename().string();
+    if (!is_numbered(folder, name)) continue;
+    if (const auto id = checkpoint_id(it->path().string())) out.emplace(folder, *id);
+  }
+  return out;
+}
+
+std::string_view name_of(std::string_view folder) {
+  return number_of(folder) ? folder.substr(0, folder.rfind('-')) : folder;
+}
+
+bool is_numbered(std::string_view folder, std::string_view name) {
+  return number_of(folder).has_value() && name_of(folder) == name;
+}
+
+int64_t greatest_number(const std::string& directory, const std::string& name) {
+  int64_t greatest = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string entry = it->path().filename().string();
+    const std::string folder = base_of_temporary(entry);
+    const bool counts = !folder.empty() || is_checkpoint(it->path().string());
+    const std::string& numbered = folder.empty() ? entry : folder;
+    if (counts && is_numbered(numbered, name)) {
+      greatest = std::max(greatest, number_of(numbered).value_or(0));
+    }
+  }
+  return greatest;
+}
+
+std::optional<int64_t> number_of(std::string_view name) {
   const std::size_t dash = name.rfind('-');
-  if (dash == std::string::npos || dash + 1 == name.size() || dash == 0) return std::nullopt;
+  if (dash == std::string_view::npos || dash + 1 == name.size() || dash == 0) return std::nullopt;
   int64_t out = 0;
   const char* end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(name.data() + dash + 1, end, out);

@@ -80,7 +80,13 @@ std::string piece(const std::string& offset, const std::string& bytes, const std
          R"(,"crc32c":1,"starts":)" + starts + R"(,"sizes":)" + sizes + "}";
 }
 
+std::string with_version(const std::string& version) {
+  return R"({"format":"cohort.checkpoint","format_version":)" + version +
+         R"(,"files":[],"values":{},"aliases":{},"unfinished":[]})";
+}
+
 TEST(Manifest, RefusesTextsThatLie) {
+  EXPECT_NO_THROW(internal::parse_manifest(framed(with_version("1")), "m"));
   EXPECT_NO_THROW(
       internal::parse_manifest(framed(with_piece(piece("16", "8", "[0]", "[2]"))), "m"));
   const std::vector<std::string> bad = {
@@ -103,6 +109,21 @@ TEST(Manifest, RefusesTextsThatLie) {
       std::string(R"({"format":"cohort.checkpoint","format_version":1,"files":[],"values":{},)") +
           R"("aliases":{"a":"b"},"unfinished":[]})",
       R"({"format":"cohort.checkpoint"})",
+      with_piece(piece("16", "8", "[0]", "[2]", "1e300")),
+      with_piece(piece("16", "8", "[0]", "[2]", "-1")),
+      with_piece(piece("16", "8", "[0]", "[2]", "0.5")),
+      with_piece(piece("16.5", "8", "[0]", "[2]")),
+      with_piece(piece("16", "1e300", "[0]", "[2]")),
+      with_piece(piece("16", "8", "[0.5]", "[2]")),
+      with_piece(piece("16", "8", "[0]", "[1e300]")),
+      with_value(R"({"dtype":"F32","shape":[1e300],"pieces":[]})"),
+      with_value(R"({"dtype":"F32","shape":[2.0],"pieces":[]})"),
+      with_version("-1"),
+      with_version("0"),
+      with_version("1.9"),
+      with_version("1e300"),
+      with_version("\"1\""),
+      with_version("null"),
       "[]",
       "{",
       "",
@@ -118,6 +139,58 @@ TEST(Manifest, RefusesTextsThatLie) {
         R"(","bytes":1,"header_bytes":1,"header_crc32c":0}],"values":{},"aliases":{},"unfinished":[]})";
     EXPECT_THROW(internal::parse_manifest(framed(body), "m"), DataLoss) << name;
   }
+}
+
+/// A value of side x side float32, a piece for each place.
+Manifest of_many_pieces(int64_t side) {
+  Manifest manifest;
+  const auto bytes = static_cast<uint64_t>(4 * side * side);
+  manifest.files.push_back({"f", bytes, 0, 0});
+  std::vector<ManifestPiece> pieces;
+  for (int64_t i = 0; i < side; ++i) {
+    for (int64_t k = 0; k < side; ++k) {
+      pieces.push_back({0, 4 * static_cast<uint64_t>(i * side + k), 4, 0, {i, k}, {1, 1}});
+    }
+  }
+  manifest.values["w"] = {kFloat32, {side, side}, std::move(pieces)};
+  return manifest;
+}
+
+// Comparing every two of them would take minutes.
+TEST(Manifest, TakesVeryManyPieces) {
+  constexpr int64_t kSide = 400;
+  Manifest manifest = of_many_pieces(kSide);
+  const std::string text = internal::manifest_text(manifest);
+  EXPECT_EQ(internal::parse_manifest(text, "m").values.at("w").pieces.size(), kSide * kSide);
+  // One place twice, and another one not at all.
+  manifest.values["w"].pieces.back().starts = {0, 0};
+  EXPECT_THROW(internal::parse_manifest(internal::manifest_text(manifest), "m"), DataLoss);
+}
+
+TEST(Manifest, TakesBoxesThatFillAValueAndNoOthers) {
+  Manifest manifest;
+  manifest.files.push_back({"f", 1000, 0, 0});
+  const auto parses = [&](const std::vector<std::pair<Shape, Shape>>& boxes) {
+    std::vector<ManifestPiece> pieces;
+    for (const auto& [starts, sizes] : boxes) {
+      uint64_t bytes = 1;
+      for (const int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
+      pieces.push_back({0, 0, bytes, 0, starts, sizes});
+    }
+    manifest.values["w"] = {kUint8, {3, 3}, pieces};
+    return error_of<DataLoss>(
+               [&] { internal::parse_manifest(internal::manifest_text(manifest), "m"); })
+        .empty();
+  };
+  EXPECT_TRUE(parses({{{0, 0}, {3, 3}}}));
+  EXPECT_TRUE(parses({{{0, 0}, {3, 3}}, {{1, 1}, {0, 2}}}));  // An empty one more.
+  // The pinwheel, which no straight cut divides.
+  EXPECT_TRUE(parses(
+      {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}));
+  EXPECT_FALSE(parses({{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}}));
+  EXPECT_FALSE(parses({{{0, 0}, {3, 2}}, {{0, 1}, {3, 1}}}));  // As many places, one column twice.
+  EXPECT_FALSE(parses({{{0, 0}, {3, 3}}, {{1, 1}, {1, 1}}}));
+  EXPECT_FALSE(parses({}));
 }
 
 TEST(Manifest, SaysThatALaterVersionWroteIt) {

@@ -8,6 +8,8 @@
 // Layout: eight bytes with the header's length (little-endian), a JSON header that says dtype,
 // shape and place of every tensor, the raw little-endian data without gaps. Data only: nothing in
 // a file is executed, and nothing is allocated before its size was checked against the file's.
+// The metadata keeps a CRC-32C of every tensor and one of what the header says; files of other
+// tools have none.
 #pragma once
 
 #include <map>
@@ -25,16 +27,18 @@ struct TensorFile {
 
 /// Writes all tensors to `path`; the file is complete under its name or not there at all: it is
 /// written beside it, flushed to the disk, and renamed.
+/// What killed writers of this path, or of one that differs in numbers only, left is removed.
 /// Errors: InvalidArgument for an undefined tensor, a dtype that the format lacks, the name
-///         "__metadata__" or text that is not UTF-8; Error with the system's reason if the file
-///         cannot be written (an older file then stays as it is).
+///         "__metadata__", metadata "cohort.crc32c..." or text that is not UTF-8; Error with the
+///         system's reason if the file cannot be written (an older file then stays as it is).
 /// Threads: thread-safe; of several writers of one path the last one wins.
 void save_tensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
 /// Reads a whole file into fresh tensors on the CPU.
-/// Errors: DataLoss with the file and the byte where it is damaged (cut off, gaps, overlaps,
-///         wrong sizes, bad JSON); Error of kNotFound and others if it cannot be opened.
+/// Errors: DataLoss with the file and the byte where it is damaged (cut off, gaps, overlaps, wrong
+///         sizes, bad JSON, checksums that differ); InvalidArgument for a folder, a pipe or a
+///         device; Error of kNotFound and others if it cannot be opened, kResourceExhausted.
 TensorFile load_tensors(const std::string& path);
 
 }  // namespace cohort

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "cohort/base/check.h"
+#include "cohort/base/crc32c.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/format.h"
+#include "cohort/checkpoint/internal/json_text.h"
+#include "cohort/checkpoint/internal/tensor_reader.h"
 #include "cohort/checkpoint/safetensors.h"
 
 namespace cohort {
@@ -19,8 +20,12 @@ using internal::FormatType;
 using internal::kLengthBytes;
 using nlohmann::json;
 
-// The header is at depth 0, a tensor at 1, its shape at 2.
-constexpr int kDeepest = 2;
+// The header, a tensor in it, its shape.
+constexpr std::size_t kDeepest = 3;
+
+constexpr const char* kOtherTool =
+    ". A tool that changes tensors has to leave out the metadata \"cohort.crc32c\" and "
+    "\"cohort.crc32c.header\"";
 
 struct Entry {
   std::string name;
@@ -46,6 +51,7 @@ class Reader {
       }
     }
     check_places(entries);
+    take_sums(entries, out.metadata);
     for (const Entry& entry : entries) out.tensors.emplace(entry.name, tensor_of(entry));
     return out;
   }
@@ -73,30 +79,12 @@ class Reader {
     return parse(text);
   }
 
-  // The parser takes the last of equal keys and nests without end; the format forbids both.
   json parse(const std::string& text) const {
-    std::set<std::string> names;
-    std::string twice;
-    const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-      if (depth == 1 && event == json::parse_event_t::key) {
-        if (!names.insert(value.get<std::string>()).second) twice = value.get<std::string>();
-      }
-      if (depth > kDeepest && (event == json::parse_event_t::object_start ||
-                               event == json::parse_event_t::array_start)) {
-        fail(kLengthBytes, "expected values nested ", kDeepest + 1, " deep at most");
-      }
-      return true;
-    };
-    json header;
     try {
-      header = json::parse(text, watch);
-    } catch (const json::parse_error& e) {
-      fail(kLengthBytes + e.byte, "expected JSON: ", e.what());
-    } catch (const json::exception& e) {
-      fail(kLengthBytes, "expected JSON: ", e.what());
+      return internal::parse_json(text, kDeepest);
+    } catch (const internal::BadJson& e) {
+      fail(kLengthBytes + e.byte, e.text);
     }
-    if (!twice.empty()) fail(kLengthBytes, "two tensors are named \"", twice, "\"");
-    return header;
   }
 
   std::map<std::string, std::string> metadata_of(const json& value) const {
@@ -179,9 +167,48 @@ class Reader {
     }
   }
 
+  // Out of the metadata into sums_, where a file has them: those of other tools have not.
+  void take_sums(const std::vector<Entry>& entries, std::map<std::string, std::string>& metadata) {
+    const auto tensors = metadata.find(internal::kTensorSums);
+    const auto header = metadata.find(internal::kHeaderSum);
+    if (tensors == metadata.end() && header == metadata.end()) return;
+    if (tensors == metadata.end() || header == metadata.end()) {
+      fail(kLengthBytes, "expected both \"", internal::kTensorSums, "\" and \"",
+           internal::kHeaderSum, "\" in the metadata, got one");
+    }
+    std::map<std::string, internal::FormatEntry> said;
+    for (const Entry& entry : entries) said[entry.name] = {entry.type->name, entry.shape};
+    const std::string sum = internal::digits_of(internal::header_sum(metadata, said));
+    if (header->second != sum) {
+      fail(kLengthBytes, "the header is not the one that was written: expected checksum ",
+           header->second, ", got ", sum, kOtherTool);
+    }
+    const json sums = parse(tensors->second);
+    const bool fits =
+        sums.is_object() && sums.size() == entries.size() &&
+        std::all_of(sums.begin(), sums.end(), [](const json& s) { return s.is_string(); });
+    if (!fits) fail(kLengthBytes, "expected a checksum for each tensor");
+    sums_ = sums.get<std::map<std::string, std::string>>();
+    metadata.erase(tensors);
+    metadata.erase(header);
+  }
+
+  void check_sum(const Entry& entry, const Tensor& tensor) const {
+    if (sums_.empty()) return;
+    const auto stored = sums_.find(entry.name);
+    const std::string sum = internal::digits_of(
+        internal::crc32c({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()}));
+    if (stored != sums_.end() && stored->second == sum) return;
+    fail(data_ + entry.begin, "the ", tensor.nbytes(), " bytes of tensor \"", entry.name,
+         "\" are not those that were written: expected checksum ",
+         stored == sums_.end() ? "of it, got none" : stored->second + ", got " + sum, kOtherTool);
+  }
+
   Tensor tensor_of(const Entry& entry) const {
-    Tensor out = empty(entry.shape, entry.type->dtype);
+    Tensor out =
+        internal::room_for("load_tensors", file_, entry.name, entry.shape, entry.type->dtype);
     file_.read(data_ + entry.begin, out.mutable_data_ptr(), out.nbytes());
+    check_sum(entry, out);
     if (entry.type->dtype == kBool) {
       const auto* bytes = static_cast<const unsigned char*>(out.const_data_ptr());
       for (std::size_t i = 0; i < out.nbytes(); ++i) {
@@ -196,7 +223,8 @@ class Reader {
 
   const std::string& path_;
   const internal::InputFile file_;
-  uint64_t data_ = 0;  // where the tensors' bytes begin
+  uint64_t data_ = 0;                        // where the tensors' bytes begin
+  std::map<std::string, std::string> sums_;  // by tensor; empty: the file has none
 };
 
 }  // namespace

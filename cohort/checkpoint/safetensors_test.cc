@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 
 #include "cohort/base/check.h"
 
@@ -38,6 +39,7 @@ class Safetensors : public ::testing::Test {
     return write_raw(text + header + data);
   }
   std::string write_raw(const std::string& bytes) const {
+    fs::remove(path("raw"));  // Truncating a file is slow on some file systems.
     std::ofstream(path("raw"), std::ios::binary) << bytes;
     return path("raw");
   }
@@ -74,14 +76,124 @@ TEST_F(Safetensors, GivesBackWhatWasSaved) {
 }
 
 TEST_F(Safetensors, WritesTheBytesOfTheReferenceImplementation) {
-  save_tensors(path("x"), {{"attn.0", zeros({1, 2, 3})}});
+  save_tensors(path("x"), {{"attn.0", zeros({1, 2, 3})}}, {{"format", "pt"}});
   const std::string bytes = bytes_of(path("x"));
-  ASSERT_EQ(bytes.size(), 8u + 64u + 24u);
-  EXPECT_EQ(bytes.substr(0, 8), std::string("\x40\0\0\0\0\0\0\0", 8));
-  EXPECT_EQ(bytes.substr(8, 64),
-            R"({"attn.0":{"dtype":"F32","shape":[1,2,3],"data_offsets":[0,24]}})");
-  save_tensors(path("empty"), {});
-  EXPECT_EQ(bytes_of(path("empty")), std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
+  const std::string header = R"({"__metadata__":{"cohort.crc32c":"{\"attn.0\":\"84fbecee\"}",)"
+                             R"("cohort.crc32c.header":"HHHHHHHH","format":"pt"},)"
+                             R"("attn.0":{"dtype":"F32","shape":[1,2,3],"data_offsets":[0,24]}})";
+  std::string got = bytes.substr(8, bytes.size() - 8 - 24);
+  const std::size_t sum = header.find("HHHHHHHH");
+  ASSERT_GE(got.size(), header.size());
+  got.replace(sum, 8, "HHHHHHHH");
+  EXPECT_EQ(got, header + std::string((8 - header.size() % 8) % 8, ' '));
+  EXPECT_EQ(bytes[0], static_cast<char>(got.size()));
+  EXPECT_EQ(bytes.substr(bytes.size() - 24), std::string(24, '\0'));
+}
+
+// ---- checksums ----
+
+TEST_F(Safetensors, ReadsFilesWithoutChecksums) {
+  const std::string file = write(
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+      "\1\2");
+  EXPECT_TRUE(load_tensors(file).tensors.at("a").equal(tensor({1, 2}, kUint8)));
+  EXPECT_EQ(load_tensors(file).metadata.size(), 1u);
+}
+
+TEST_F(Safetensors, KeepsItsChecksumsToItself) {
+  save_tensors(path("x"), {{"a", tensor({1})}}, {{"note", "n"}});
+  const TensorFile file = load_tensors(path("x"));
+  EXPECT_EQ(file.metadata, (std::map<std::string, std::string>{{"note", "n"}}));
+  save_tensors(path("y"), file.tensors, file.metadata);
+  EXPECT_EQ(bytes_of(path("x")), bytes_of(path("y")));
+  EXPECT_THROW(save_tensors(path("z"), {}, {{"cohort.crc32c", "{}"}}), InvalidArgument);
+}
+
+TEST_F(Safetensors, ReadsWhatAnotherToolHasWrittenInAnotherOrder) {
+  save_tensors(path("x"), {{"a", tensor({1}, kUint8)}, {"b", tensor({2}, kUint8)}});
+  const std::string bytes = bytes_of(path("x"));
+  const std::size_t end = bytes.find("\"a\":{");
+  const std::string head = bytes.substr(8, end - 8);
+  const std::string file = write(head + R"("b":{"shape":[1],"dtype":"U8","data_offsets":[0,1]}, )" +
+                                     R"("a":{"shape":[1],"dtype":"U8","data_offsets":[1,2]}})",
+                                 "\2\1");
+  EXPECT_EQ(load_tensors(file).tensors.at("b").item<uint8_t>(), 2);
+  // The same with the two tensors' bytes exchanged.
+  const std::string swapped =
+      write(head + R"("b":{"shape":[1],"dtype":"U8","data_offsets":[0,1]},)" +
+                R"("a":{"shape":[1],"dtype":"U8","data_offsets":[1,2]}})",
+            "\1\2");
+  EXPECT_NE(error_of(swapped).find("of tensor \"b\" are not those"), std::string::npos);
+}
+
+class FlippedBits : public Safetensors {
+ protected:
+  void SetUp() override {
+    Safetensors::SetUp();
+    saved_ = {{"dense/kernel", from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3})},
+              {"dense/bias", from_vector<float>({1, 2, 3, 4, 5, 6}, {3, 2})},
+              {"half", tensor({0.5, 2}, kBFloat16)},
+              {"mask", tensor({1, 0, 1}, kBool)},
+              {"steps", scalar(7, kInt64)},
+              {"u", tensor({1, 2}, kUint8)}};
+    save_tensors(path("x"), saved_, metadata_);
+    good_ = bytes_of(path("x"));
+  }
+  /// Whether these bytes load, and give something else than what was saved.
+  bool loads_wrong(const std::string& bytes) const {
+    try {
+      const TensorFile file = load_tensors(write_raw(bytes));
+      // Checksums that got another name beside data as they were are no harm.
+      if (file.tensors.size() != saved_.size()) return true;
+      for (const auto& [key, text] : metadata_) {
+        if (!file.metadata.contains(key) || file.metadata.at(key) != text) return true;
+      }
+      return !std::all_of(saved_.begin(), saved_.end(), [&](const auto& entry) {
+        const auto got = file.tensors.find(entry.first);
+        return got != file.tensors.end() &&
+               got->second.scalar_type() == entry.second.scalar_type() &&
+               shape_of(got->second) == shape_of(entry.second) && got->second.equal(entry.second);
+      });
+    } catch (const DataLoss&) {
+      return false;
+    }
+  }
+
+  const std::map<std::string, std::string> metadata_ = {{"format", "cohort"}, {"epoch", "12"}};
+  std::map<std::string, Tensor> saved_;
+  std::string good_;
+};
+
+TEST_F(FlippedBits, EachOneIsFound) {
+  for (std::size_t i = 0; i < 8 * good_.size(); ++i) {
+    std::string bytes = good_;
+    bytes[i / 8] = static_cast<char>(bytes[i / 8] ^ (1 << (i % 8)));
+    EXPECT_FALSE(loads_wrong(bytes)) << "bit " << i % 8 << " of byte " << i / 8;
+    EXPECT_NE(error_of(path("raw")).find("at byte"), std::string::npos) << i;
+  }
+}
+
+TEST_F(FlippedBits, EachOtherByteIsFound) {
+  for (std::size_t i = 0; i < good_.size(); ++i) {
+    for (const int value : {0, 32, 34, 44, 48, 57, 65, 127, 255}) {
+      std::string bytes = good_;
+      bytes[i] = static_cast<char>(value);
+      EXPECT_FALSE(loads_wrong(bytes)) << value << " as byte " << i;
+    }
+  }
+}
+
+TEST_F(FlippedBits, ManyAtOnceAreFound) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 10000; ++round) {
+    std::string bytes = good_;
+    const std::size_t flips = 1 + random() % 8;
+    for (std::size_t k = 0; k < flips; ++k) {
+      const std::size_t bit = random() % (8 * bytes.size());
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+    }
+    EXPECT_FALSE(loads_wrong(bytes)) << "round " << round;
+  }
 }
 
 TEST_F(Safetensors, PutsWideTypesFirstSoThatAllAreAligned) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
+#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/format.h"
+#include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/checkpoint/internal/tensor_writer.h"
 #include "cohort/checkpoint/safetensors.h"
 
@@ -47,10 +50,15 @@ std::vector<Item> in_file_order(const std::map<std::string, Tensor>& tensors) {
   return items;
 }
 
-std::string header_of(const std::vector<Item>& items,
-                      const std::map<std::string, std::string>& metadata) {
+using Sums = std::map<std::string, uint32_t>;
+
+// Always equally long for the same items, whatever the checksums: zero for those that are missing.
+std::string header_of(const std::vector<Item>& items, std::map<std::string, std::string> metadata,
+                      const Sums& sums) {
+  nlohmann::json texts = nlohmann::json::object();
+  std::map<std::string, internal::FormatEntry> entries;
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[internal::kMetadataKey] = metadata;
+  header[internal::kMetadataKey] = nullptr;  // the first, as the reference writer has it
   uint64_t offset = 0;
   for (const Item& item : items) {
     const uint64_t end = offset + static_cast<uint64_t>(item.tensor->numel() * item.type->bytes);
@@ -58,9 +66,15 @@ std::string header_of(const std::vector<Item>& items,
                           {"shape", shape_of(*item.tensor)},
                           {"data_offsets", {offset, end}}};
     offset = end;
+    const auto sum = sums.find(*item.name);
+    texts[*item.name] = internal::digits_of(sum == sums.end() ? 0 : sum->second);
+    entries[*item.name] = {item.type->name, shape_of(*item.tensor)};
   }
   std::string text;
   try {
+    metadata[internal::kTensorSums] = texts.dump();
+    metadata[internal::kHeaderSum] = internal::digits_of(internal::header_sum(metadata, entries));
+    header[internal::kMetadataKey] = metadata;
     text = header.dump();
   } catch (const nlohmann::json::exception& e) {
     throw InvalidArgument(str_cat("[save_tensors] expected names in UTF-8: ", e.what()));
@@ -80,29 +94,45 @@ std::string_view bytes_of(const void* data, std::size_t bytes) {
 internal::WrittenTensors internal::write_tensors(
     OutputFile& file, const std::map<std::string, Tensor>& tensors,
     const std::map<std::string, std::string>& metadata) {
+  for (const char* own : {kTensorSums, kHeaderSum}) {
+    COHORT_CHECK_ARG(!metadata.contains(own), "[save_tensors] expected metadata without \"", own,
+                     "\", under which checksums are kept");
+  }
   const std::vector<Item> items = in_file_order(tensors);
-  const std::string header = header_of(items, metadata);
+  std::string header = header_of(items, metadata, {});
   const uint64_t length = header.size();
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
   WrittenTensors out;
   out.header_bytes = sizeof length + length;
-  out.header_crc32c = crc32c(header, crc32c(bytes_of(&length, sizeof length)));
   out.bytes = out.header_bytes;
+  Sums sums;
   for (const Item& item : items) {
     const Tensor data = item.tensor->detach().cpu().contiguous();
     file.write(data.const_data_ptr(), data.nbytes());
     const uint32_t crc = crc32c(bytes_of(data.const_data_ptr(), data.nbytes()));
+    sums[*item.name] = crc;
     out.tensors[*item.name] = {out.bytes, data.nbytes(), crc};
     out.bytes += data.nbytes();
   }
+  // Once more, with the checksums that are known now.
+  header = bytes_of(&length, sizeof length);
+  header += header_of(items, metadata, sums);
+  COHORT_CHECK(header.size() == out.header_bytes, "a header has changed its length");
+  file.write_start(header.data(), header.size());
+  out.header_crc32c = crc32c(header);
   return out;
 }
 
 void save_tensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                   const std::map<std::string, std::string>& metadata) {
+  const std::string own = std::filesystem::path(path).filename().string();
+  internal::remove_temporaries(internal::folder_of(path), [&](std::string_view base) {
+    return internal::are_of_one_series(base, own);
+  });
   internal::AtomicFile file("save_tensors", path);
   internal::write_tensors(file.file(), tensors, metadata);
+  internal::failpoint("save_tensors.written");
   file.commit();
 }
 

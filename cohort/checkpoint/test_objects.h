@@ -49,6 +49,7 @@ inline std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 inline void write_bytes(const std::string& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // Truncating a file is slow on some file systems.
   std::ofstream(path, std::ios::binary) << bytes;
 }
 /// Changes one bit in the middle of the file.

@@ -5,25 +5,74 @@
 // tools open them, too.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include "cohort/checkpoint/internal/manifest.h"
 #include "cohort/checkpoint/internal/saved_values.h"
+#include "cohort/checkpoint/internal/temporary.h"
 
 namespace cohort::internal {
 
-/// Writes a folder beside `path`, flushes it, and gives it the name; a checkpoint that has the name
-/// is replaced in one step. Makes the folders above.
-/// Errors: Error kAlreadyExists if something else has the name; Error with the system's reason;
-///         InvalidArgument as save_tensors. An older checkpoint is then as it was.
+/// A checkpoint that has its name only after publish(). The destructor removes what is left.
+/// Errors of all functions: Error with the system's reason.
+class NewCheckpoint {
+ public:
+  /// Makes a temporary folder beside `path`, and the folders above.
+  explicit NewCheckpoint(const std::string& path);
+
+  /// Writes everything onto the disk. Once. Errors: InvalidArgument as save_tensors.
+  void write(const SavedValues& values);
+
+  enum class IfTaken { kRefuse, kReplace };
+  /// Gives it the name `path`, in the same folder. Returns false if something has it and is to be
+  /// refused. A checkpoint is replaced in one step.
+  /// Errors: Error kAlreadyExists if something else than a checkpoint is to be replaced; kAborted
+  ///         if somebody has removed what was written.
+  bool publish(const std::string& path, IfTaken if_taken);
+
+ private:
+  void check_whole() const;
+  bool rename_to_free(const std::string& path);
+  bool replace(const std::string& path);
+
+  std::string path_;  // that errors name
+  TemporaryFolder folder_;
+  ManifestFile shard_;
+  uint64_t manifest_bytes_ = 0;
+};
+
+/// Writes a checkpoint, in place of one that has the name. Removes what writers of this path, or of
+/// one that differs in numbers only, have left when they were killed.
+/// Errors: as NewCheckpoint's. An older checkpoint is then as it was.
 void write_checkpoint(const std::string& path, const SavedValues& values);
 
 /// Reads and checks all of it.
-/// Errors: DataLoss with file and byte; Error of kNotFound and others if it cannot be opened.
+/// Errors: DataLoss with file and byte for what is damaged, no regular file, or a link; Error of
+///         kNotFound and others if it cannot be opened; kResourceExhausted.
 SavedValues read_checkpoint(const std::string& path);
+
+/// Why it cannot be restored; empty: it can, as far as may be seen without reading all of it. Files
+/// that have been changed since it was written are read, and `read` remembers the last change, so
+/// that this is done once.
+std::string damage_of(const std::string& path, int64_t& read);
 
 /// Whether `path` is a folder with a table of contents.
 bool is_checkpoint(const std::string& path);
-/// Takes its name away first, so that nobody reads half of it. Does nothing if it is no checkpoint.
-void remove_checkpoint(const std::string& path);
+
+/// Tells a checkpoint from one that was put in its place.
+struct CheckpointId {
+  uint64_t device = 0;
+  uint64_t file = 0;
+  int64_t written = 0;  ///< Nanoseconds since 1970.
+  bool operator==(const CheckpointId&) const = default;
+};
+/// nullopt: it is none.
+std::optional<CheckpointId> checkpoint_id(const std::string& path);
+
+/// Takes a checkpoint's name away. Returns the temporary one, for remove_all; empty: it is no
+/// checkpoint, or stays. Errors: none.
+std::string take_name(const std::string& path);
 
 }  // namespace cohort::internal

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "cohort/runtime/tensor.h"
@@ -38,5 +40,23 @@ inline constexpr std::array kFormatTypes = {
 inline constexpr uint64_t kLengthBytes = 8;
 inline constexpr uint64_t kLargestHeader = 100'000'000;  // the format's own bound
 inline constexpr const char* kMetadataKey = "__metadata__";
+
+// Keys of the metadata, which other readers pass over. Each file that has one has both, so that no
+// damage turns it into one without.
+inline constexpr const char* kTensorSums = "cohort.crc32c";        // {"name": "0123abcd"}
+inline constexpr const char* kHeaderSum = "cohort.crc32c.header";  // "0123abcd"
+
+/// What the header says of a tensor, apart from its place.
+struct FormatEntry {
+  std::string_view type;
+  Shape shape;
+};
+/// Of all that the header says and another tool would keep if it wrote the file anew: the metadata
+/// without kHeaderSum, and each tensor's name, type and shape.
+uint32_t header_sum(const std::map<std::string, std::string>& metadata,
+                    const std::map<std::string, FormatEntry>& entries);
+
+/// A checksum as text: eight hexadecimal digits.
+std::string digits_of(uint32_t crc);
 
 }  // namespace cohort::internal

@@ -16,6 +16,7 @@
 namespace cohort::internal {
 
 inline constexpr const char* kManifestName = "cohort.json";
+inline constexpr uint64_t kLargestManifest = uint64_t{1} << 28;  // some two million values
 
 struct ManifestFile {
   std::string name;  ///< Within the checkpoint's folder.

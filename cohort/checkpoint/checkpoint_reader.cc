@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "cohort/base/check.h"
+#include "cohort/base/crc32c.h"
+#include "cohort/checkpoint/internal/checkpoint_folder.h"
+#include "cohort/checkpoint/internal/file.h"
+#include "cohort/checkpoint/internal/tensor_reader.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr const char* kRestore = "checkpoint.restore";
+
+/// Reads pieces, each file opened once.
+class Pieces {
+ public:
+  Pieces(const InputFolder& folder, const Manifest& manifest) {
+    for (const ManifestFile& file : manifest.files) {
+      files_.push_back(std::make_unique<InputFile>(folder, file.name));
+      check(file, *files_.back());
+    }
+  }
+
+  Tensor read(const std::string& path, const ManifestValue& value) const {
+    if (value.pieces.empty()) return empty(value.shape, value.dtype);
+    const InputFile& first = *files_[value.pieces.front().file];
+    Tensor whole = room_for(kRestore, first, path, value.shape, value.dtype);
+    for (const ManifestPiece& piece : value.pieces) {
+      if (piece.sizes == value.shape) {
+        read_into(path, piece, whole);
+        continue;
+      }
+      const Tensor part = room_for(kRestore, first, path, piece.sizes, value.dtype);
+      read_into(path, piece, part);
+      Tensor place = whole;
+      for (std::size_t i = 0; i < piece.sizes.size(); ++i) {
+        place = place.narrow(static_cast<int64_t>(i), piece.starts[i], piece.sizes[i]);
+      }
+      place.copy_(part);
+    }
+    return whole;
+  }
+
+  /// The last change of a file, in nanoseconds since 1970.
+  int64_t modified() const {
+    int64_t last = 0;
+    for (const auto& file : files_) last = std::max(last, file->modified());
+    return last;
+  }
+
+ private:
+  [[noreturn]] static void damaged(const InputFile& file, uint64_t byte, uint64_t bytes,
+                                   const std::string& what) {
+    throw DataLoss(str_cat("[", kRestore, "] ", file.path(), ": at byte ", byte, ": the ", bytes,
+                           " bytes from here on (", what,
+                           ") are not those that were written: their checksum differs"));
+  }
+
+  static void check(const ManifestFile& expected, const InputFile& file) {
+    if (file.size() != expected.bytes) {
+      throw DataLoss(str_cat("[", kRestore, "] ", file.path(), ": at byte ",
+                             std::min(file.size(), expected.bytes), ": expected a file of ",
+                             expected.bytes, " bytes, got ", file.size()));
+    }
+    std::string header(static_cast<std::size_t>(expected.header_bytes), '\0');
+    file.read(0, header.data(), header.size());
+    if (crc32c(header) != expected.header_crc32c) damaged(file, 0, header.size(), "header");
+  }
+
+  void read_into(const std::string& path, const ManifestPiece& piece, const Tensor& out) const {
+    const InputFile& file = *files_[piece.file];
+    void* data = out.mutable_data_ptr();
+    file.read(piece.offset, data, out.nbytes());
+    if (crc32c({static_cast<const char*>(data), out.nbytes()}) != piece.crc32c) {
+      damaged(file, piece.offset, piece.bytes, path);
+    }
+  }
+
+  std::vector<std::unique_ptr<InputFile>> files_;
+};
+
+/// An opened checkpoint, its table of contents checked, and the sizes and headers of its files.
+class OpenCheckpoint {
+ public:
+  explicit OpenCheckpoint(const std::string& path)
+      : folder_(kRestore, path),
+        file_(folder_, kManifestName),
+        manifest_(parse_manifest(file_.read_all(kLargestManifest), file_.path())),
+        pieces_(folder_, manifest_) {}
+
+  const Manifest& manifest() const { return manifest_; }
+  Tensor read(const std::string& name, const ManifestValue& value) const {
+    return pieces_.read(name, value);
+  }
+  /// The last change of the files of tensors.
+  int64_t modified() const { return pieces_.modified(); }
+  /// The table of contents is what is written last.
+  bool was_changed() const { return modified() >= file_.modified(); }
+
+ private:
+  const InputFolder folder_;
+  const InputFile file_;
+  const Manifest manifest_;
+  const Pieces pieces_;
+};
+
+}  // namespace
+
+Tensor room_for(const char* operation, const InputFile& file, const std::string& name,
+                const Shape& shape, DType dtype) {
+  try {
+    return empty(shape, dtype);
+  } catch (const std::exception&) {
+    throw Error(ErrorCode::kResourceExhausted,
+                str_cat("[", operation, "] ", file.path(), ": no memory for \"", name, "\", ",
+                        dtype_name(dtype), bracketed(shape)));
+  }
+}
+
+SavedValues read_checkpoint(const std::string& path) {
+  const OpenCheckpoint checkpoint(path);
+  SavedValues out;
+  for (const auto& [name, value] : checkpoint.manifest().values) {
+    out.tensors.emplace(name, checkpoint.read(name, value));
+  }
+  out.aliases = checkpoint.manifest().aliases;
+  out.unfinished = checkpoint.manifest().unfinished;
+  return out;
+}
+
+std::string damage_of(const std::string& path, int64_t& read) {
+  try {
+    const OpenCheckpoint checkpoint(path);
+    if (!checkpoint.was_changed() || checkpoint.modified() == read) return "";
+    for (const auto& [name, value] : checkpoint.manifest().values) checkpoint.read(name, value);
+    read = checkpoint.modified();
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What readers of tensors from files share.
+#pragma once
+
+#include <string>
+
+#include "cohort/checkpoint/internal/file.h"
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+
+/// A new tensor for bytes of a file, whose size agrees already.
+/// Errors: Error kResourceExhausted that names file and value, if there is no memory.
+Tensor room_for(const char* operation, const InputFile& file, const std::string& name,
+                const Shape& shape, DType dtype);
+
+}  // namespace cohort::internal
