@@ -2,9 +2,11 @@
 #include "cohort/keras/layer.h"
 
 #include <c10/core/GradMode.h>
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <map>
 
 #include "cohort/base/check.h"
@@ -74,6 +76,15 @@ LayerBase::~LayerBase() {
 void LayerBase::build(const Shape&) {}
 
 Shape LayerBase::compute_output_shape(const Shape& input_shape) const { return input_shape; }
+
+std::string LayerBase::class_name() const {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
+  const std::string full = status == 0 ? text.get() : "Layer";
+  const std::size_t colon = full.rfind(':');
+  return colon == std::string::npos ? full : full.substr(colon + 1);
+}
 
 const std::string& LayerBase::name() const {
   if (!name_fixed_.load(std::memory_order_acquire)) {

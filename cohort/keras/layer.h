@@ -88,8 +88,8 @@ class LayerBase {
   virtual Shape compute_output_shape(const Shape& input_shape) const;
   /// What the layer declares by itself (InputLayer), so that a model can build before data comes.
   virtual std::optional<Shape> declared_input_shape() const { return {}; }
-  /// The class name in Keras's spelling, e.g. "Dense"; heads the column of summary().
-  virtual std::string class_name() const = 0;
+  /// Heads the column of summary(), and names layers. Default: the class's own, without namespaces.
+  virtual std::string class_name() const;
 
   /// call() after building on the first use. Order: the first call in a replica is a merge point.
   /// Errors: InvalidArgument that names the layer.

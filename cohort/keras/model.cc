@@ -2,10 +2,8 @@
 #include "cohort/keras/model.h"
 
 #include <c10/core/GradMode.h>
-#include <cxxabi.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "cohort/base/check.h"
 #include "cohort/gradients/gradient_tape.h"
@@ -72,15 +70,6 @@ XYWeight unpack_x_y_sample_weight(const Element& batch) {
 
 Model::Model(std::string name) : LayerBase(std::move(name)), strategy_(get_strategy()) {}
 Model::~Model() = default;
-
-std::string Model::class_name() const {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
-  const std::string full = status == 0 ? text.get() : "Model";
-  const std::size_t colon = full.rfind(':');
-  return colon == std::string::npos ? full : full.substr(colon + 1);
-}
 
 void Model::compile(CompileOptions options) {
   const Scope scope = strategy_.scope();

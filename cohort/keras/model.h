@@ -51,9 +51,6 @@ class Model : public LayerBase {
  public:
   ~Model() override;
 
-  /// The class's own name, without namespaces.
-  std::string class_name() const override;
-
   /// Says how to train; again to change it. The weights stay. The optimizer's state belongs to the
   /// Optimizer: one that is passed again goes on with it, a new one starts anew.
   /// Errors: InvalidArgument for metrics of another strategy, or two of one name.
