@@ -3,7 +3,7 @@
 // The errors that Cohort throws. A text reads "[operation] expected ..., got ...":
 //
 //   try { strategy.run(step, batch); }
-//   catch (const cohort::InvalidArgument& e) { ... e.what() ... }
+//   catch (const cohort::InvalidArgument& e) { std::puts(e.what()); }
 //
 // End of data is never an error, it is std::nullopt.
 #pragma once

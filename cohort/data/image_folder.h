@@ -3,7 +3,7 @@
 // A folder of images with a sub-folder for each class as a dataset.
 //
 //   auto train = image_dataset_from_directory("flowers", {.image_size = {180, 180},
-//       .validation_split = 0.2, .subset = Subset::kTraining, .seed = 7});
+//       .seed = 7, .validation_split = 0.2, .subset = Subset::kTraining});
 //   model.fit(train.dataset, {.epochs = 3});      // train.class_names: daisy, roses, ...
 #pragma once
 

@@ -3,9 +3,9 @@
 // Nests: tensors, numbers and strings in any arrangement of tuples, pairs, arrays, vectors, maps
 // with string keys, optionals and plain structs.
 //
-//   struct Out { Tensor loss; std::vector<Tensor> logits; };
+//   struct Out { Tensor loss; std::vector<Tensor> logits; } out{scalar(1), {}};
 //   for_each_leaf(out, [](auto& leaf) { ... });          // every leaf, in declaration order
-//   Out doubled = map_leaves(out, [](const auto& leaf) { return twice(leaf); });
+//   Out doubled = map_leaves(out, [](const auto& leaf) { return leaf * 2; });
 //
 // A struct needs nothing: an aggregate of at most 16 members, without base class, C array or
 // bit field. Any other class specialises NestTraits.

@@ -4,8 +4,8 @@
 // and distributed datasets yield.
 //
 //   PerReplica<Tensor> loss = strategy.run(step, batch);
-//   auto [loss, logits] = strategy.run(step_with_two_results, batch);   // tuples unzip
-//   PerReplica<Tensor> loss = strategy.run(step_with_struct, batch).get(&Out::loss);
+//   auto [sum, logits] = strategy.run(step_with_two_results, batch);    // tuples unzip
+//   PerReplica<Tensor> part = strategy.run(step_with_struct, batch).get(&Out::loss);
 //
 // Plain data: whoever wants one number out of several reduces or gathers.
 #pragma once

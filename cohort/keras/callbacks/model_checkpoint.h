@@ -2,8 +2,8 @@
 //
 // ModelCheckpoint: keeps the weights while fit runs.
 //
-//   keras::ModelCheckpoint("mlp-{epoch:02d}-{val_loss:.3f}.safetensors")
-//   keras::ModelCheckpoint("best.safetensors", {.monitor = "val_accuracy", .save_best_only = true})
+//   keras::ModelCheckpoint("mlp-{epoch:02d}-{val_loss:.3f}.safetensors");
+//   keras::ModelCheckpoint("best.safetensors", {.monitor = "val_loss", .save_best_only = true});
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // Convolutions, with the names, options and defaults of Keras 3.
 //
-//   keras::Conv2D(32, {3, 3}, {.padding = "same", .activation = "relu"})
+//   keras::Conv2D(32, {3, 3}, {.padding = "same", .activation = "relu"});
 #pragma once
 
 #include <array>

@@ -2,8 +2,8 @@
 //
 // The layers that every model has. Names, options and defaults are those of Keras 3.
 //
-//   keras::Dense(256, {.activation = "relu"})
-//   keras::Dropout(0.5)
+//   keras::Dense(256, {.activation = "relu"});
+//   keras::Dropout(0.5);
 //
 // `dtype` is that of weights and results; inputs are converted. Empty: floatx().
 #pragma once

@@ -2,8 +2,8 @@
 //
 // Pooling over images, with the names, options and defaults of Keras 3.
 //
-//   keras::MaxPooling2D()                                   // 2 x 2
-//   keras::AveragePooling2D(3, {.strides = 2, .padding = "same"})
+//   keras::MaxPooling2D();                                  // 2 x 2
+//   keras::AveragePooling2D(3, {.strides = 2, .padding = "same"});
 #pragma once
 
 #include <optional>

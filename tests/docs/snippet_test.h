@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests that snippets.py makes call.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "cohort/cohort.h"
+
+namespace cohort::docs {
+
+struct Expected {
+  const char* where;   ///< "README.md:44".
+  const char* output;  ///< Null: anything. `...` stands for any text.
+  const char* error;   ///< The class of the exception, without namespaces; empty: none.
+  int steps;           ///< Most steps of an epoch of fit; 0: all.
+};
+
+/// Runs the snippet in an empty folder, and compares what it prints (or its error's text).
+void run(const Expected& expected, void (*snippet)());
+
+/// For programs: a test that fails.
+void exit_status(int status);
+
+}  // namespace cohort::docs

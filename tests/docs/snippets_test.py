@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of snippets.py on small made-up pages."""
+
+import unittest
+
+import snippets
+
+
+def blocks(text):
+    return snippets.page_blocks("page.md", text)
+
+
+class Pages(unittest.TestCase):
+    def test_block_with_its_place(self):
+        found = blocks("text\n\n```cpp\nint x = 1;\n```\n")
+        self.assertEqual([("cpp", 4, "int x = 1;\n")],
+                         [(b.language, b.line, b.text) for b in found])
+
+    def test_language_is_needed(self):
+        with self.assertRaisesRegex(snippets.Wrong, "page.md:1: a block of language ''"):
+            blocks("```\nmake\n```\n")
+
+    def test_end_is_needed(self):
+        with self.assertRaisesRegex(snippets.Wrong, "without an end"):
+            blocks("```cpp\nint x;\n")
+
+    def test_directives(self):
+        found = blocks("<!-- snippet: context=a+b; steps=3; compile only: no file -->\n"
+                       "```cpp\nf();\n```\n")
+        self.assertEqual({"context": "a+b", "steps": "3", "compile only": "no file"},
+                         found[0].directives)
+
+    def test_unknown_directive(self):
+        with self.assertRaisesRegex(snippets.Wrong, "unknown directive 'skip'"):
+            blocks("<!-- snippet: skip -->\n```cpp\nf();\n```\n")
+
+    def test_directive_without_a_block(self):
+        with self.assertRaisesRegex(snippets.Wrong, "no block follows"):
+            blocks("<!-- snippet: steps=3 -->\ntext\n\n```cpp\nf();\n```\n")
+
+    def test_scopes_and_output(self):
+        found = snippets.groups(blocks(
+            "```cpp\nint x = 1;\n```\n<!-- snippet: continues -->\n```cpp\nf(x);\n```\n"
+            "<!-- snippet: output -->\n```text\n1\n```\n```cpp\ng();\n```\n"))
+        self.assertEqual([2, 1], [len(g.blocks) for g in found])
+        self.assertEqual(["1\n", None], [g.output for g in found])
+
+    def test_main_returns(self):
+        self.assertEqual("int main() {\n  f();\nreturn 0; }\n",
+                         snippets.returns_at_end("int main() {\n  f();\n}\n"))
+
+    def test_includes_go_to_the_top(self):
+        includes = []
+        text = snippets.hoist_includes("#include <map>\nint x;\n", includes)
+        self.assertEqual(("\nint x;\n", ["#include <map>"]), (text, includes))
+
+
+class Headers(unittest.TestCase):
+    TEXT = ("// About.\n//\n//   f(x)   // why\n//\n//   g();\n//\n// More.\n"
+            "  /// Errors: this\n  ///         and that.\n  ///   h();\n")
+
+    def test_examples(self):
+        table = {"a.h#2": "context=c"}
+        found = snippets.header_blocks("a.h", self.TEXT, table)
+        self.assertEqual([(3, "f(x)   // why\n\ng();\n"), (10, "h();\n")],
+                         [(b.line, b.text) for b in found])
+        self.assertEqual([{}, {"context": "c"}], [b.directives for b in found])
+        self.assertEqual({}, table)
+
+    def test_ellipses(self):
+        self.assertEqual("model.compile({ });", snippets.complete("model.compile({...});"))
+        self.assertEqual("for (;;) {\n  \n}", snippets.complete("for (;;) {\n  ...\n}"))
+        self.assertEqual("f();  // x", snippets.complete("f()  // x"))
+
+
+class Commands(unittest.TestCase):
+    def block(self, language, text):
+        return snippets.Block("page.md", 1, language, text, {})
+
+    def test_make_targets_exist(self):
+        self.assertEqual([], snippets.check_sh(self.block("sh", "make test   # all\n")))
+        self.assertEqual(1, len(snippets.check_sh(self.block("sh", "make coffee\n"))))
+
+    def test_packages_are_found_as_the_consumer_does(self):
+        self.assertEqual([], snippets.check_cmake(
+            self.block("cmake", "find_package(cohort 0.1 REQUIRED)  # why\n")))
+        self.assertEqual(1, len(snippets.check_cmake(
+            self.block("cmake", "find_package(cohort 9 REQUIRED)\n"))))
+
+
+if __name__ == "__main__":
+    unittest.main()
