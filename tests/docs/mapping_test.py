@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds docs/tf_mapping.md against the public headers, in both directions.
+"""Holds docs/tf_mapping.md against the public headers, in both directions; and counts the sections of
+docs/guide/from_tensorflow.md.
 
 Every name of the Cohort column is declared in a header that cohort.h reaches (or torch_module.h), and
 every public class, function, enumeration and constant of those headers, and every member function of
@@ -124,6 +125,21 @@ class Mapping(unittest.TestCase):
     def test_members_of_handles_are_in_the_table(self):
         self.assertEqual([], sorted(m for m in self.members
                                     if m.split("::")[1] not in self.said))
+
+
+class Guides(unittest.TestCase):
+    """docs/guide/from_tensorflow.md has a section for every snippet of TensorFlow's five texts."""
+
+    SNIPPETS = {"A": 22, "B": 7, "C": 16, "D": 24, "E": 8}
+
+    def test_no_snippet_is_left_out(self):
+        text = (ROOT / "docs/guide/from_tensorflow.md").read_text()
+        found = {letter: [] for letter in self.SNIPPETS}
+        for letter, first, last in re.findall(
+                r"^### ([A-E])(\d+)(?: (?:to|and) [A-E](\d+))?\.", text, re.M):
+            found[letter] += range(int(first), int(last or first) + 1)
+        self.assertEqual({letter: list(range(1, n + 1)) for letter, n in self.SNIPPETS.items()},
+                         found)
 
 
 if __name__ == "__main__":
