@@ -1,7 +1,8 @@
 # Installs a build of Cohort into a new folder, and builds and runs the project beside this file
 # against it, as somebody would who knows only the installed files.
 #
-#   cmake -DBUILD=<build folder> -DGENERATOR=... -DCOMPILER=... -DLAUNCHER=... -DLIBTORCH=... -P run.cmake
+#   cmake -DBUILD=<build folder> -DGENERATOR=... -DCOMPILER=... -DLAUNCHER=... -DLIBTORCH=...
+#         -DPYTHON=... -P run.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run what)
@@ -42,5 +43,15 @@ run("the consumer's configuration" "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_D
 run("the consumer's build" "${CMAKE_COMMAND}" --build "${work}/build")
 run("the consumer" "${work}/build/consumer")
 run("the consumer of one layer" "${work}/build/consumer_of_base")
+
+# What a new user copies first: the project on the guide's first page.
+run("taking the guide's project" "${PYTHON}" -B "${source}/tests/docs/snippets.py" extract
+  docs/guide/first_model.md "${work}/guide")
+run("the configuration of the guide's project" "${CMAKE_COMMAND}" -S "${work}/guide"
+  -B "${work}/guide/build" -G "${GENERATOR}" "-DCMAKE_PREFIX_PATH=${work}/moved"
+  "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}"
+  "-DCOHORT_LIBTORCH=${LIBTORCH}")
+run("the build of the guide's project" "${CMAKE_COMMAND}" --build "${work}/guide/build")
+run("the guide's project" "${work}/guide/build/first")
 file(REMOVE_RECURSE "${work}")
 message("installed, found, built and run")
