@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace cohort {
@@ -17,6 +18,20 @@ enum class ReduceOp { kSum, kMean, kMin, kMax, kProduct };
 ReduceOp parse_reduce_op(std::string_view name);
 /// "sum", "mean", "min", "max" or "product".
 const char* reduce_op_name(ReduceOp op);
+
+/// What takes a ReduceOp also takes its name: strategy.reduce("sum", x).
+/// Errors: as parse_reduce_op.
+class ReduceOpArg {
+ public:
+  ReduceOpArg(ReduceOp op) : op_(op) {}  // NOLINT: implicit by design
+  ReduceOpArg(const char* name)          // NOLINT
+      : op_(parse_reduce_op(name != nullptr ? name : "")) {}
+  ReduceOpArg(const std::string& name) : op_(parse_reduce_op(name)) {}  // NOLINT
+  operator ReduceOp() const { return op_; }                             // NOLINT
+
+ private:
+  ReduceOp op_;
+};
 
 /// kAuto: the best there is. Looked at by strategies over several machines.
 enum class CommunicationImplementation { kAuto, kRing, kNccl, kGloo, kMpi };

@@ -65,7 +65,7 @@ Gradient clone_gradient(const Gradient& g) {
 
 }  // namespace
 
-Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<Gradient>& value,
+Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOpArg op, const PerReplica<Gradient>& value,
                                           const Destinations& to,
                                           const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.reduce] ";
@@ -80,7 +80,7 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<Gradient
   return result;
 }
 
-std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOp op,
+std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
                                                              std::span<const ReduceItem> items,
                                                              const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";

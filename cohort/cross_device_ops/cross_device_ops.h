@@ -15,8 +15,10 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cohort/collectives/options.h"
@@ -29,8 +31,11 @@ namespace cohort {
 /// The devices where a result should live.
 class Destinations {
  public:
-  Destinations(std::vector<Device> devices) : devices_(std::move(devices)) {}  // NOLINT: implicit
+  Destinations(std::vector<Device> devices) : devices_(std::move(devices)) {}  // NOLINT
+  Destinations(std::initializer_list<Device> devices) : devices_(devices) {}   // NOLINT
   Destinations(const Device& device) : devices_({device}) {}                   // NOLINT
+  Destinations(const char* device) : Destinations(Device(device)) {}           // NOLINT
+  Destinations(const std::string& device) : Destinations(Device(device)) {}    // NOLINT
   const std::vector<Device>& devices() const { return devices_; }
 
  private:
@@ -56,10 +61,10 @@ class CrossDeviceOps {
   /// InvalidArgument for no destination, none values, dense values beside sparse ones,
   ///         unequal shapes or dtypes, a mean of integers, a sum of bool; Unimplemented for kMin,
   ///         kMax and kProduct of sparse values, and for destinations that are no CPUs.
-  Mirrored<Gradient> reduce(ReduceOp op, const PerReplica<Gradient>& value, const Destinations& to,
-                            const CommunicationOptions& options = {});
+  Mirrored<Gradient> reduce(ReduceOpArg op, const PerReplica<Gradient>& value,
+                            const Destinations& to, const CommunicationOptions& options = {});
   /// The results in the order of the items.
-  std::vector<Mirrored<Gradient>> batch_reduce(ReduceOp op, std::span<const ReduceItem> items,
+  std::vector<Mirrored<Gradient>> batch_reduce(ReduceOpArg op, std::span<const ReduceItem> items,
                                                const CommunicationOptions& options = {});
   Mirrored<Tensor> broadcast(const Tensor& value, const Destinations& to);
   /// Joins the values along `axis` in replica order.

@@ -99,6 +99,11 @@ std::string Device::name() const {
   return str_cat("/job:", job_, "/replica:", replica_, "/task:", task_, "/device:", short_name());
 }
 
+std::ostream& operator<<(std::ostream& out, const Device& device) {
+  const bool here = device == Device(device.short_name());
+  return out << (here ? device.short_name() : device.name());
+}
+
 std::vector<Device> list_devices(DeviceKind kind) {
   if (kind != DeviceKind::kCpu) return {};
   int count = std::min(internal::usable_cores(), kMaxDefaultCpus);

@@ -4,6 +4,7 @@
 // replica's share of the cores, however many cores there are.
 #pragma once
 
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ class Device {
   DeviceKind kind_ = DeviceKind::kCpu;
   int index_ = 0;
 };
+
+/// "CPU:1"; the full name where that is another machine's.
+std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// kCpu: COHORT_CPU_DEVICES logical CPUs, else one for each usable core, at most 8.
 /// kGpu, kTpu: none in this version.

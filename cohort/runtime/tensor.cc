@@ -15,6 +15,15 @@
 #include "cohort/base/check.h"
 
 namespace cohort {
+namespace {
+
+void check_shape(const char* operation, const Shape& shape) {
+  COHORT_CHECK_ARG(std::all_of(shape.begin(), shape.end(), [](int64_t d) { return d >= 0; }),
+                   operation, "expected a shape without unknown dimensions, got ",
+                   bracketed(shape));
+}
+
+}  // namespace
 
 Tensor tensor(std::initializer_list<double> values, DType dtype) {
   return internal::copy_of(values.begin(), {static_cast<int64_t>(values.size())}, kFloat64)
@@ -25,21 +34,30 @@ Tensor scalar(double value, DType dtype) { return full({}, value, dtype); }
 Tensor zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }
 Tensor ones(const Shape& shape, DType dtype) { return full(shape, 1, dtype); }
 Tensor full(const Shape& shape, double value, DType dtype) {
+  check_shape("[full] ", shape);
   return at::full(shape, value, at::TensorOptions().dtype(dtype));
 }
 Tensor empty(const Shape& shape, DType dtype) {
+  check_shape("[empty] ", shape);
   return at::empty(shape, at::TensorOptions().dtype(dtype));
 }
 Tensor arange(int64_t end, DType dtype) {
+  COHORT_CHECK_ARG(end >= 0, "[arange] expected an end of 0 or more, got ", end);
   return at::arange(end, at::TensorOptions().dtype(dtype));
 }
 
 Tensor concat(std::span<const Tensor> parts, int64_t axis) {
-  COHORT_CHECK_ARG(!parts.empty(), "[concat] expected at least 1 tensor, got none");
-  return at::cat(at::TensorList(parts.data(), parts.size()), axis);
+  static constexpr const char* kOperation = "[concat] ";
+  COHORT_CHECK_ARG(!parts.empty(), kOperation, "expected at least 1 tensor, got none");
+  for (const Tensor& part : parts) internal::check_defined(kOperation, part);
+  return internal::in_plain_words(
+      kOperation, [&] { return at::cat(at::TensorList(parts.data(), parts.size()), axis); });
 }
 
-Shape shape_of(const Tensor& x) { return x.sizes().vec(); }
+Shape shape_of(const Tensor& x) {
+  internal::check_defined("[shape_of] ", x);
+  return x.sizes().vec();
+}
 
 const char* dtype_name(DType dtype) {
   switch (dtype) {
@@ -89,8 +107,13 @@ void check_data_size(std::size_t got, const Shape& shape) {
                    " values for shape ", bracketed(shape), ", got ", got);
 }
 
-void check_defined(const Tensor& t) {
-  COHORT_CHECK_ARG(t.defined(), "[to_vector] expected a tensor, got an empty handle");
+void check_defined(const char* operation, const Tensor& t) {
+  COHORT_CHECK_ARG(t.defined(), operation, "expected a tensor, got an undefined one");
+}
+
+void throw_in_plain_words(const char* operation, const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  throw InvalidArgument(str_cat(operation, text.substr(0, text.find('\n'))));
 }
 
 Tensor number_over(const at::Scalar& a, const Tensor& t) {

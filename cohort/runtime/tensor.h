@@ -9,7 +9,9 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -86,7 +88,25 @@ decltype(auto) read_operand(const T& x) {
   }
 }
 void check_data_size(std::size_t got, const Shape& shape);
-void check_defined(const Tensor& t);
+/// Errors: InvalidArgument "[operation] expected ..., got an undefined tensor".
+void check_defined(const char* operation, const Tensor& t);
+/// InvalidArgument with the operation before LibTorch's text, and without its stack trace.
+[[noreturn]] void throw_in_plain_words(const char* operation, const c10::Error& error);
+/// f(), where LibTorch's error becomes such a one.
+template <class F>
+decltype(auto) in_plain_words(const char* operation, F&& f) {
+  try {
+    return f();
+  } catch (const c10::Error& error) {
+    throw_in_plain_words(operation, error);
+  }
+}
+/// "Tensor([1. 2.], shape=[2], dtype=float32)": numbers as NumPy writes them; of more than 1000
+/// elements three at each end of an axis.
+void print_tensor(std::ostream& out, const Tensor& t);
+/// The numbers alone, as text.
+std::string values_text(const Tensor& t);
+void print_shape(std::ostream& out, const Shape& shape);
 /// a / t, rounded once: t.reciprocal().mul(a) gives 49 / 49 < 1.
 Tensor number_over(const at::Scalar& a, const Tensor& t);
 }  // namespace internal
@@ -104,7 +124,7 @@ Tensor from_vector(const std::vector<T>& data, const Shape& shape) {
 
 template <class T>
 std::vector<T> to_vector(const Tensor& t) {
-  internal::check_defined(t);
+  internal::check_defined("[to_vector] ", t);
   using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
   std::vector<Stored> out(static_cast<std::size_t>(t.numel()));
   internal::copy_to(t, out.data(), internal::dtype_of<T>);
@@ -143,4 +163,23 @@ Tensor operator-(const A& a) {
   return internal::read_operand(a).neg();
 }
 
+/// "[2, ?]": with ? for an unknown dimension.
+template <std::same_as<Shape> S>
+std::ostream& operator<<(std::ostream& out, const S& shape) {
+  internal::print_shape(out, shape);
+  return out;
+}
+
 }  // namespace cohort
+
+namespace at {
+
+/// As cohort::internal::print_tensor. It stands where the tensor's class does, so that it is found
+/// from everywhere, and loses to ATen's own where a unit includes ATen/core/Formatting.h.
+template <std::same_as<Tensor> T>
+std::ostream& operator<<(std::ostream& out, const T& tensor) {
+  cohort::internal::print_tensor(out, tensor);
+  return out;
+}
+
+}  // namespace at
