@@ -9,11 +9,24 @@ namespace cohort::data {
 
 Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
 
+namespace {
+
+void check_tensors(const char* operation, const Element& element) {
+  if (element.uncomputed() != nullptr) return;
+  if (element.is_tensor()) internal::check_defined(operation, element.tensor());
+  if (!element.is_tuple()) return;
+  for (std::size_t i = 0; i < element.size(); ++i) check_tensors(operation, element[i]);
+}
+
+}  // namespace
+
 Dataset Dataset::from_tensors(Element element) {
+  check_tensors("[dataset.from_tensors] ", element);
   return Dataset(internal::make_tensors_node(std::move(element)));
 }
 
 Dataset Dataset::from_tensor_slices(Element element) {
+  check_tensors("[dataset.from_tensor_slices] ", element);
   return Dataset(
       internal::make_rows_node("from_tensor_slices", internal::make_tensor_rows(element)));
 }
@@ -61,9 +74,10 @@ Dataset Dataset::list_files(const std::string& pattern, ListFilesOptions options
 
 namespace {
 
-std::vector<internal::NodePtr> nodes_of(const std::vector<Dataset>& datasets) {
+std::vector<internal::NodePtr> nodes_of(const std::vector<Dataset>& datasets,
+                                        const char* operation = __builtin_FUNCTION()) {
   std::vector<internal::NodePtr> nodes;
-  for (const Dataset& dataset : datasets) nodes.push_back(dataset.node());
+  for (const Dataset& dataset : datasets) nodes.push_back(dataset.node(operation));
   return nodes;
 }
 
@@ -76,13 +90,13 @@ Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, std::vector
 
 Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, const Dataset& weights,
                                       SampleOptions options) {
-  return Dataset(internal::make_sample_node(nodes_of(datasets), weights.node_, options));
+  return Dataset(internal::make_sample_node(nodes_of(datasets), weights.node(), options));
 }
 
 Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
                                       ChooseOptions options) {
-  return Dataset(
-      internal::make_choose_node(nodes_of(datasets), choices.node_, options.stop_on_empty_dataset));
+  return Dataset(internal::make_choose_node(nodes_of(datasets), choices.node(),
+                                            options.stop_on_empty_dataset));
 }
 
 Dataset Dataset::zip(std::vector<Dataset> parts) {
@@ -93,7 +107,7 @@ Dataset Dataset::zip(std::vector<std::pair<std::string, Dataset>> parts) {
   std::vector<internal::NodePtr> nodes;
   std::vector<std::string> names;
   for (auto& [name, part] : parts) {
-    nodes.push_back(part.node_);
+    nodes.push_back(part.node());
     names.push_back(std::move(name));
   }
   return Dataset(internal::make_zip_node(std::move(nodes), std::move(names)));
@@ -101,25 +115,27 @@ Dataset Dataset::zip(std::vector<std::pair<std::string, Dataset>> parts) {
 
 Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec result,
                         const MapOptions& options) const {
-  return Dataset(internal::make_map_node(node_, std::move(fn), std::move(result), options));
+  return Dataset(internal::make_map_node(node(), std::move(fn), std::move(result), options));
 }
 
 Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const {
-  return Dataset(internal::make_filter_node(node_, std::move(predicate)));
+  return Dataset(internal::make_filter_node(node(), std::move(predicate)));
 }
 
 Dataset Dataset::do_take_while(std::function<bool(const Element&)> predicate) const {
-  return Dataset(internal::make_take_while_node(node_, std::move(predicate)));
+  return Dataset(internal::make_take_while_node(node(), std::move(predicate)));
 }
 
 Dataset Dataset::do_group(std::function<int64_t(const Element&)> key,
                           std::function<Dataset(int64_t, const Dataset&)> reduce,
                           int64_t window_size,
                           std::function<int64_t(int64_t)> window_size_of_key) const {
+  static constexpr const char* kOperation = "[dataset.group_by_window] ";
+  COHORT_CHECK_ARG(reduce != nullptr, kOperation, "expected a function, got an empty one");
   auto reduce_node = [reduce = std::move(reduce)](int64_t k, const internal::NodePtr& window) {
     return reduce(k, Dataset(window)).node();
   };
-  return Dataset(internal::make_group_node(node_, std::move(key), std::move(reduce_node),
+  return Dataset(internal::make_group_node(node(), std::move(key), std::move(reduce_node),
                                            {window_size, std::move(window_size_of_key)}));
 }
 
@@ -127,72 +143,73 @@ Dataset Dataset::do_resample(std::function<int64_t(const Element&)> class_of,
                              std::vector<double> target_dist,
                              const ResampleOptions& options) const {
   return Dataset(
-      internal::make_resample_node(node_, std::move(class_of), std::move(target_dist), options));
+      internal::make_resample_node(node(), std::move(class_of), std::move(target_dist), options));
 }
 
 Dataset Dataset::do_interleave(
     std::string operation,
     std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
     InterleaveOptions options) const {
-  return Dataset(internal::make_interleave_node(std::move(operation), node_, std::move(fn),
+  return Dataset(internal::make_interleave_node(std::move(operation), node(), std::move(fn),
                                                 std::move(options)));
 }
 
 Dataset Dataset::do_bucket(std::function<int64_t(const Element&)> length,
                            const BucketOptions& options) const {
-  return Dataset(internal::make_bucket_node(node_, std::move(length), options));
+  return Dataset(internal::make_bucket_node(node(), std::move(length), options));
 }
 
 Dataset Dataset::scan(
     Element initial_state,
     std::function<std::pair<Element, Element>(const Element&, const Element&)> fn) const {
-  return Dataset(internal::make_scan_node(node_, std::move(initial_state), std::move(fn)));
+  COHORT_CHECK_ARG(fn != nullptr, "[dataset.scan] expected a function, got an empty one");
+  return Dataset(internal::make_scan_node(node(), std::move(initial_state), std::move(fn)));
 }
 
 Dataset Dataset::padded_batch(int64_t size, std::vector<Shape> shapes,
                               PaddedBatchOptions options) const {
-  return Dataset(internal::make_padded_batch_node(node_, size, std::move(shapes), options));
+  return Dataset(internal::make_padded_batch_node(node(), size, std::move(shapes), options));
 }
 Dataset Dataset::ragged_batch(int64_t size, BatchOptions options) const {
-  return Dataset(internal::make_ragged_batch_node(node_, size, options));
+  return Dataset(internal::make_ragged_batch_node(node(), size, options));
 }
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {
-  return Dataset(internal::make_batch_node(node_, size, options));
+  return Dataset(internal::make_batch_node(node(), size, options));
 }
 Dataset Dataset::rebatch(std::vector<int64_t> sizes, BatchOptions options) const {
-  return Dataset(internal::make_rebatch_node(node_, std::move(sizes), options));
+  return Dataset(internal::make_rebatch_node(node(), std::move(sizes), options));
 }
 Dataset Dataset::rebatch(int64_t size, BatchOptions options) const {
   return rebatch(std::vector<int64_t>{size}, options);
 }
-Dataset Dataset::unique() const { return Dataset(internal::make_unique_node(node_)); }
-Dataset Dataset::unbatch() const { return Dataset(internal::make_unbatch_node(node_)); }
+Dataset Dataset::unique() const { return Dataset(internal::make_unique_node(node())); }
+Dataset Dataset::unbatch() const { return Dataset(internal::make_unbatch_node(node())); }
 Dataset Dataset::window(int64_t size, WindowOptions options) const {
-  return Dataset(internal::make_window_node(node_, size, options));
+  return Dataset(internal::make_window_node(node(), size, options));
 }
 Dataset Dataset::shuffle(int64_t buffer_size, ShuffleOptions options) const {
-  return Dataset(internal::make_shuffle_node(node_, buffer_size, options));
+  return Dataset(internal::make_shuffle_node(node(), buffer_size, options));
 }
 Dataset Dataset::repeat(int64_t count) const {
-  return Dataset(internal::make_repeat_node(node_, count));
+  return Dataset(internal::make_repeat_node(node(), count));
 }
 Dataset Dataset::take(int64_t count) const {
-  return Dataset(internal::make_take_node(node_, count));
+  return Dataset(internal::make_take_node(node(), count));
 }
 Dataset Dataset::skip(int64_t count) const {
-  return Dataset(internal::make_skip_node(node_, count));
+  return Dataset(internal::make_skip_node(node(), count));
 }
 Dataset Dataset::shard(int64_t num_shards, int64_t index) const {
-  return Dataset(internal::make_shard_node(node_, num_shards, index));
+  return Dataset(internal::make_shard_node(node(), num_shards, index));
 }
 Dataset Dataset::concatenate(const Dataset& other) const {
-  return Dataset(internal::make_concatenate_node(node_, other.node_));
+  return Dataset(internal::make_concatenate_node(node(), other.node()));
 }
 Dataset Dataset::cache(const std::string& file) const {
-  return Dataset(internal::make_cache_node(node_, file));
+  return Dataset(internal::make_cache_node(node(), file));
 }
 Dataset Dataset::snapshot(const std::string& path, SnapshotOptions options) const {
-  return Dataset(internal::make_snapshot_node(node_, path, std::move(options)));
+  return Dataset(internal::make_snapshot_node(node(), path, std::move(options)));
 }
 void Dataset::save(const std::string& path, SaveOptions options) const {
   internal::save_elements(*this, path, options);
@@ -208,37 +225,41 @@ Element Dataset::get_single_element() const {
   return std::move(*element);
 }
 Dataset Dataset::assert_cardinality(int64_t cardinality) const {
-  return Dataset(internal::make_cardinality_node(node_, cardinality));
+  return Dataset(internal::make_cardinality_node(node(), cardinality));
 }
 Dataset Dataset::prefetch(int64_t buffer_size) const {
-  return Dataset(internal::make_prefetch_node(node_, buffer_size));
+  return Dataset(internal::make_prefetch_node(node(), buffer_size));
 }
 Dataset Dataset::ignore_errors(IgnoreErrorsOptions options) const {
-  return Dataset(internal::make_ignore_errors_node(node_, std::move(options)));
+  return Dataset(internal::make_ignore_errors_node(node(), std::move(options)));
 }
 Dataset Dataset::enumerate(int64_t start) const {
-  return Dataset(internal::make_enumerate_node(node_, start));
+  return Dataset(internal::make_enumerate_node(node(), start));
 }
 Dataset Dataset::with_options(DataOptions options) const {
-  return Dataset(internal::make_options_node(node_, options));
+  return Dataset(internal::make_options_node(node(), options));
 }
 
-const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
-int64_t Dataset::cardinality() const { return node_->cardinality(); }
-int64_t Dataset::batch_rows() const { return node_->batch_rows(); }
-DataOptions Dataset::options() const { return node_->options(); }
+const ElementSpec& Dataset::element_spec() const { return node()->spec(); }
+const ElementSpec& Dataset::spec_for(const char* operation) const {
+  return node(operation)->spec();
+}
+int64_t Dataset::cardinality() const { return node()->cardinality(); }
+int64_t Dataset::batch_rows() const { return node()->batch_rows(); }
+DataOptions Dataset::options() const { return node()->options(); }
 
 Iterator Dataset::make_iterator() const {
-  Iterator iterator(node_);
+  Iterator iterator(node());
   iterator.start();
   return iterator;
 }
 Iterator Dataset::make_iterator(std::string_view state) const {
-  Iterator iterator(node_);
+  Iterator iterator(node());
   iterator.restore(state);
   return iterator;
 }
 internal::RangeIterator<Element, Iterator> Dataset::begin() const {
+  node();
   return internal::RangeIterator<Element, Iterator>(make_iterator());
 }
 

@@ -5,12 +5,13 @@
 //   const auto scale = [](const Tensor& x, const Tensor& y) { return std::tuple(x / 255., y); };
 //   Dataset train = Dataset::from_tensor_slices({images, labels})
 //                       .shuffle(60000).batch(128).map(scale).prefetch();
-//   for (const Element& e : train) {
-//     auto [x, y] = e.as<Tensor, Tensor>();
-//   }
+//   for (auto& [x, y] : train) ...                              // elements of two tensors
+//   for (auto& [x, y, name] : train.as<Tensor, Tensor, std::string>()) ...   // and any others
+//   for (const Element& e : train) ...
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/handle.h"
 #include "cohort/data/element.h"
 #include "cohort/data/internal/function_adapter.h"
 #include "cohort/data/internal/range_iterator.h"
@@ -311,10 +313,18 @@ class Dataset {
   Iterator make_iterator(std::string_view state) const;
   internal::RangeIterator<Element, Iterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
+  /// The elements as Element::as<T...>() gives them, to be read again and again:
+  ///   for (auto& [x, y, weight] : train.as<Tensor, Tensor, Tensor>()) ...
+  /// Errors: the pass throws InvalidArgument for elements of another structure.
+  template <class... T>
+  auto as() const;
 
   /// Machinery.
   explicit Dataset(std::shared_ptr<const internal::DatasetNode> node);
-  const std::shared_ptr<const internal::DatasetNode>& node() const { return node_; }
+  const std::shared_ptr<const internal::DatasetNode>& node(
+      const char* operation = __builtin_FUNCTION()) const {
+    return internal::held(node_, "Dataset", operation);
+  }
 
  private:
   Dataset do_map(std::function<Element(const Element&)> fn, ElementSpec result,
@@ -337,12 +347,17 @@ class Dataset {
                       std::vector<double> target_dist, const ResampleOptions& options) const;
   static Dataset do_generate(std::function<std::function<std::optional<Element>()>()> make,
                              ElementSpec spec, int64_t cardinality);
+  /// element_spec() for the verb that asks.
+  const ElementSpec& spec_for(const char* operation) const;
   /// A typed predicate as a function of elements.
   template <class F>
   std::function<bool(const Element&)> adapted_predicate(const char* operation, F predicate) const;
 
   std::shared_ptr<const internal::DatasetNode> node_;
 };
+
+/// "<Dataset range.shuffle.batch of int64[?]>": what happens in it, and its elements.
+std::ostream& operator<<(std::ostream& out, const Dataset& dataset);
 
 }  // namespace cohort::data
 

@@ -206,6 +206,11 @@ std::size_t Element::size() const {
   return is_tuple() ? std::get<kTuple>(value_)->parts.size() : 1;
 }
 
+void Element::check_pair() const {
+  if (is_tuple() && size() == 2) return;
+  refuse("two components for [x, y]; element.as<...>() and dataset.as<...>() take any number");
+}
+
 int64_t Element::rows() const {
   switch (value_.index()) {
     case kDeferred:

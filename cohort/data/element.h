@@ -8,9 +8,12 @@
 #pragma once
 
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -39,6 +42,14 @@ class Element {
  public:
   /// Holds nothing; every accessor throws.
   Element() = default;
+  Element(const Element&) = default;
+  Element& operator=(const Element&) = default;
+  /// What was moved from holds nothing.
+  Element(Element&& other) noexcept : value_(std::exchange(other.value_, {})) {}
+  Element& operator=(Element&& other) noexcept {
+    value_ = std::exchange(other.value_, {});
+    return *this;
+  }
   Element(Tensor t);                        // NOLINT: implicit
   Element(std::string s);                   // NOLINT: implicit
   Element(std::vector<std::string> batch);  // NOLINT: implicit
@@ -107,6 +118,8 @@ class Element {
   typename internal::AsResult<T...>::type as() const;
 
   ElementSpec spec() const;
+  /// Errors: InvalidArgument unless this is a tuple of two components.
+  void check_pair() const;
   /// Computes what is deferred, here and in tuples.
   Element materialize() const;
   /// Rows [begin, begin + count) of every component: views of a computed element, and a deferred
@@ -133,4 +146,24 @@ class Element {
       value_;
 };
 
+/// As its tensor; strings as "Tensor('a', shape=[], dtype=string)", tuples as (a, b), names as
+/// {'x': a}. What is still to be computed is computed.
+std::ostream& operator<<(std::ostream& out, const Element& element);
+
+/// Components 0 and 1 of an element of two tensors: for (auto& [x, y] : dataset). Others, and other
+/// numbers of them: element.as<...>(), dataset.as<...>().
+/// Errors: InvalidArgument for another structure.
+template <std::size_t I>
+Tensor get(const Element& pair) {
+  pair.check_pair();
+  return pair[I].tensor();
+}
+
 }  // namespace cohort::data
+
+template <>
+struct std::tuple_size<cohort::data::Element> : std::integral_constant<std::size_t, 2> {};
+template <std::size_t I>
+struct std::tuple_element<I, cohort::data::Element> {
+  using type = cohort::Tensor;
+};

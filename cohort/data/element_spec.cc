@@ -189,4 +189,11 @@ ElementSpec ElementSpec::common(const std::string& operation, const ElementSpec&
   return out;
 }
 
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
+  return out << spec.to_string();
+}
+std::ostream& operator<<(std::ostream& out, const ElementSpec& spec) {
+  return out << spec.to_string();
+}
+
 }  // namespace cohort::data

@@ -5,6 +5,7 @@
 //   (image uint8[28,28], label int64[])      as to_string() writes it; ? is an unknown dimension
 #pragma once
 
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,6 +90,10 @@ class ElementSpec {
   std::vector<ElementSpec> parts_;
   std::vector<std::string> names_;
 };
+
+/// As to_string().
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);
+std::ostream& operator<<(std::ostream& out, const ElementSpec& spec);
 
 }  // namespace cohort::data
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/data/example.h"
 #include "cohort/data/internal/files/example_columns.h"
 
@@ -88,16 +89,21 @@ ExampleParser::ExampleParser(FeatureSpecs features)
     : plan_(std::make_shared<const Plan>(features)) {}
 
 Element ExampleParser::parse_single(std::string_view serialized) const {
-  return plan_->parse({&serialized, 1}, false);
+  return internal::held(plan_, "ExampleParser")->parse({&serialized, 1}, false);
 }
 Element ExampleParser::parse(const std::vector<std::string>& serialized) const {
-  return plan_->parse(std::vector<std::string_view>(serialized.begin(), serialized.end()), true);
+  return internal::held(plan_, "ExampleParser")
+      ->parse(std::vector<std::string_view>(serialized.begin(), serialized.end()), true);
 }
 Element ExampleParser::parse_batch(const Element& serialized) const {
-  return plan_->parse(serialized.string_views(), true);
+  return internal::held(plan_, "ExampleParser")->parse(serialized.string_views(), true);
 }
-ElementSpec ExampleParser::single_spec() const { return plan_->spec(false); }
-ElementSpec ExampleParser::batch_spec() const { return plan_->spec(true); }
+ElementSpec ExampleParser::single_spec() const {
+  return internal::held(plan_, "ExampleParser")->spec(false);
+}
+ElementSpec ExampleParser::batch_spec() const {
+  return internal::held(plan_, "ExampleParser")->spec(true);
+}
 
 Element parse_example(const std::vector<std::string>& serialized, const FeatureSpecs& features) {
   return ExampleParser(features).parse(serialized);

@@ -150,11 +150,15 @@ Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
     : state_(std::make_shared<State>(std::move(node))) {}
 
 void Iterator::start() { state_->start(); }
-std::optional<Element> Iterator::next() { return state_ ? state_->next() : std::nullopt; }
-std::string Iterator::save() { return state_->save(); }
-void Iterator::restore(std::string_view state) { state_->restore(state); }
-void Iterator::cancel() { state_->cancel(); }
-PipelineReport Iterator::report() const { return state_->report(); }
-std::shared_ptr<Trackable> Iterator::trackable() const { return trackable_position<State>(state_); }
+std::optional<Element> Iterator::next() { return internal::held(state_, "Iterator")->next(); }
+std::string Iterator::save() { return internal::held(state_, "Iterator")->save(); }
+void Iterator::restore(std::string_view state) {
+  internal::held(state_, "Iterator")->restore(state);
+}
+void Iterator::cancel() { internal::held(state_, "Iterator")->cancel(); }
+PipelineReport Iterator::report() const { return internal::held(state_, "Iterator")->report(); }
+std::shared_ptr<Trackable> Iterator::trackable() const {
+  return trackable_position<State>(internal::held(state_, "Iterator"));
+}
 
 }  // namespace cohort::data

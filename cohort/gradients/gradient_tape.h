@@ -11,6 +11,7 @@
 // arena that the optimizer reads; see layer_node.h for that contract.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -56,6 +57,15 @@ class [[nodiscard]] GradientTape {
   Tensor gradient(const Tensor& target, const Tensor& source, const GradientOptions& options = {});
   std::vector<Tensor> gradient(const Tensor& target, std::span<const Tensor> sources,
                                const GradientOptions& options = {});
+  /// gradient(loss, {v, w}).
+  Gradients gradient(const Tensor& target, std::initializer_list<Variable> sources,
+                     const GradientOptions& options = {}) {
+    return gradient(target, std::span(sources.begin(), sources.size()), options);
+  }
+  std::vector<Tensor> gradient(const Tensor& target, std::initializer_list<Tensor> sources,
+                               const GradientOptions& options = {}) {
+    return gradient(target, std::span(sources.begin(), sources.size()), options);
+  }
 
   /// Stops recording for its lifetime. TF: tape.stop_recording().
   class [[nodiscard]] Pause {

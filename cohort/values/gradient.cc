@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/values/gradient.h"
 
+#include <ostream>
 #include <utility>
 
 #include "cohort/base/check.h"
@@ -38,6 +39,13 @@ bool Gradient::is_same(const Gradient& other) const {
   return slices().values.is_same(other.slices().values) &&
          slices().indices.is_same(other.slices().indices) &&
          slices().dense_shape == other.slices().dense_shape;
+}
+
+std::ostream& operator<<(std::ostream& out, const Gradient& gradient) {
+  if (!gradient.has_value()) return out << "None";
+  if (gradient.is_sparse()) return out << gradient.slices();
+  internal::print_tensor(out, gradient.dense());
+  return out;
 }
 
 }  // namespace cohort

@@ -3,6 +3,8 @@
 // The gradient of one variable: nothing, a tensor, or rows of a table.
 #pragma once
 
+#include <iosfwd>
+#include <utility>
 #include <variant>
 
 #include "cohort/runtime/tensor.h"
@@ -19,6 +21,15 @@ class Gradient {
   /// An undefined tensor is none, as in LibTorch.
   Gradient(Tensor dense);        // NOLINT: implicit, each of the three is a gradient
   Gradient(IndexedSlices rows);  // NOLINT
+
+  Gradient(const Gradient&) = default;
+  Gradient& operator=(const Gradient&) = default;
+  /// What was moved from is none.
+  Gradient(Gradient&& other) noexcept : value_(std::exchange(other.value_, {})) {}
+  Gradient& operator=(Gradient&& other) noexcept {
+    value_ = std::exchange(other.value_, {});
+    return *this;
+  }
 
   bool has_value() const { return !std::holds_alternative<std::monostate>(value_); }
   bool is_sparse() const { return std::holds_alternative<IndexedSlices>(value_); }
@@ -38,5 +49,8 @@ class Gradient {
  private:
   std::variant<std::monostate, Tensor, IndexedSlices> value_;
 };
+
+/// As its tensor or slices; "None".
+std::ostream& operator<<(std::ostream& out, const Gradient& gradient);
 
 }  // namespace cohort

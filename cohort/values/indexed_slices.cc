@@ -3,6 +3,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <ostream>
+
 #include "cohort/base/check.h"
 
 namespace cohort {
@@ -42,6 +44,12 @@ Tensor IndexedSlices::to_dense() const {
   check_range(indices, dense_shape[0]);
   return at::zeros(dense_shape, values.options().requires_grad(false))
       .index_add(0, indices, values);
+}
+
+std::ostream& operator<<(std::ostream& out, const IndexedSlices& slices) {
+  out << "IndexedSlices(indices=" << internal::values_text(slices.indices) << ", values=";
+  internal::print_tensor(out, slices.values);
+  return out << ", dense_shape=" << bracketed(slices.dense_shape) << ")";
 }
 
 }  // namespace cohort

@@ -6,6 +6,8 @@
 //   Tensor whole = g.to_dense();
 #pragma once
 
+#include <iosfwd>
+
 #include "cohort/runtime/tensor.h"
 
 namespace cohort {
@@ -23,5 +25,8 @@ struct IndexedSlices {
   /// Errors: InvalidArgument if the shapes do not fit or an index is outside the table.
   Tensor to_dense() const;
 };
+
+/// "IndexedSlices(indices=[0 2], values=..., dense_shape=[3, 2])".
+std::ostream& operator<<(std::ostream& out, const IndexedSlices& slices);
 
 }  // namespace cohort

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Nests: tensors, numbers and strings in any arrangement of tuples, pairs, arrays, vectors, maps
-// with string keys, optionals and plain structs.
+// with string keys (unordered ones in the order of their keys), optionals and plain structs.
 //
 //   struct Out { Tensor loss; std::vector<Tensor> logits; } out{scalar(1), {}};
 //   for_each_leaf(out, [](auto& leaf) { ... });          // every leaf, in declaration order
@@ -42,7 +42,7 @@ void for_each_leaf(T& nest, F&& f) {
   } else if constexpr (kind == NestKind::kRange) {
     for (auto& part : nest) for_each_leaf(part, f);
   } else if constexpr (kind == NestKind::kMap) {
-    for (auto& [key, part] : nest) for_each_leaf(part, f);
+    internal::for_each_entry(nest, [&](const auto&, auto& part) { for_each_leaf(part, f); });
   } else {
     if (nest) for_each_leaf(*nest, f);
   }
@@ -117,9 +117,10 @@ bool zip_leaves(const T& a, const T& b, F& f) {
     return all;
   } else if constexpr (kind == NestKind::kMap) {
     bool all = a.size() == b.size();
-    for (auto x = a.begin(), y = b.begin(); all && x != a.end(); ++x, ++y) {
-      all = x->first == y->first && zip_leaves(x->second, y->second, f);
-    }
+    for_each_entry(a, [&](const auto& key, const auto& part) {
+      const auto other = all ? b.find(key) : b.end();
+      all = other != b.end() && zip_leaves(part, other->second, f);
+    });
     return all;
   } else if constexpr (kind == NestKind::kOptional) {
     return a.has_value() == b.has_value() && (!a || zip_leaves(*a, *b, f));

@@ -18,6 +18,7 @@
 
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/values/internal/components.h"
+#include "cohort/values/internal/print.h"
 #include "cohort/values/nest.h"
 
 namespace cohort {
@@ -31,6 +32,12 @@ class PerReplica {
   PerReplica() = default;
   /// Errors: at use, if the number is not that of the strategy's local replicas.
   explicit PerReplica(std::vector<T> values) : parts_(std::move(values)) {}
+  /// Machinery: with the devices where they are.
+  static PerReplica placed(std::vector<T> values, internal::DeviceList devices) {
+    PerReplica out(std::move(values));
+    out.devices_ = std::move(devices);
+    return out;
+  }
 
   std::size_t size() const { return parts_.size(); }
   /// Errors: Error of kOutOfRange.
@@ -41,6 +48,13 @@ class PerReplica {
   T operator[](std::size_t local_replica) && { return parts_.at(local_replica, "per_replica"); }
   const T* begin() const { return parts_.data(); }
   const T* end() const { return parts_.data() + parts_.size(); }
+  /// Where a component is: CPU:1 for that of replica 1. Errors: Error of kOutOfRange;
+  ///         FailedPrecondition unless a strategy made the value, or map() out of such a one.
+  Device device(std::size_t local_replica) const {
+    return internal::device_of_component("per_replica", devices_, local_replica, size());
+  }
+  /// Machinery.
+  const internal::DeviceList& device_list() const { return devices_; }
 
   /// True if all components are one object: the same tensor, equal numbers, strings or other
   /// values with ==, and nests of these leaf by leaf. Two tensors of equal numbers are not one
@@ -83,11 +97,12 @@ class PerReplica {
     std::vector<Result> out;
     out.reserve(size());
     for (const T& value : *this) out.push_back(f(value));
-    return PerReplica<Result>(std::move(out));
+    return PerReplica<Result>::placed(std::move(out), devices_);
   }
 
  private:
   internal::Components<T> parts_;
+  internal::DeviceList devices_;
 };
 
 /// The same value on every destination, e.g. the result of a reduction: reads anywhere and never
@@ -100,6 +115,12 @@ class Mirrored {
   Mirrored() = default;
   /// One for each local replica, or one for all of them.
   explicit Mirrored(std::vector<T> copies) : parts_(std::move(copies)) {}
+  /// Machinery: with the devices where they are.
+  static Mirrored placed(std::vector<T> copies, internal::DeviceList devices) {
+    Mirrored out(std::move(copies));
+    out.devices_ = std::move(devices);
+    return out;
+  }
 
   std::size_t size() const { return parts_.size(); }
   /// Errors: Error of kOutOfRange.
@@ -108,6 +129,10 @@ class Mirrored {
   T operator[](std::size_t i) && { return parts_.at(i, "mirrored"); }
   const T* begin() const { return parts_.data(); }
   const T* end() const { return parts_.data() + parts_.size(); }
+  /// Where a copy is. Errors: as PerReplica::device.
+  Device device(std::size_t i) const {
+    return internal::device_of_component("mirrored", devices_, i, size());
+  }
 
   /// In a replica its copy, or the only one; in cross-replica context the first.
   /// Errors: FailedPrecondition if there is none; InvalidArgument in a replica if there are
@@ -125,7 +150,18 @@ class Mirrored {
 
  private:
   internal::Components<T> parts_;
+  internal::DeviceList devices_;
 };
+
+/// As TensorFlow prints them: "PerReplica:{\n  0: ...,\n  1: ...\n}".
+template <class T>
+std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
+  return internal::print_components(out, "PerReplica", value);
+}
+template <class T>
+std::ostream& operator<<(std::ostream& out, const Mirrored<T>& value) {
+  return internal::print_components(out, "Mirrored", value);
+}
 
 /// Structured bindings: a PerReplica of tuples reads as a tuple of PerReplicas.
 template <std::size_t I, class... A>

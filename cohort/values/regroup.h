@@ -105,8 +105,13 @@ auto map_parts(const V& visitor, const A& nest) {
     for (const auto& part : nest) out.push_back(map_distributed(visitor, part));
     return out;
   } else if constexpr (is_map_v<A>) {
-    std::map<std::string, Mapped<V, typename A::mapped_type>> out;
-    for (const auto& [key, part] : nest) out.emplace(key, map_distributed(visitor, part));
+    using Part = Mapped<V, typename A::mapped_type>;
+    std::conditional_t<is_unordered_map_v<A>, std::unordered_map<std::string, Part>,
+                       std::map<std::string, Part>>
+        out;
+    for_each_entry(nest, [&](const std::string& key, const auto& part) {
+      out.emplace(key, map_distributed(visitor, part));
+    });
     return out;
   } else {
     using Part = Mapped<V, typename A::value_type>;

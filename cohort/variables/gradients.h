@@ -3,6 +3,7 @@
 // Gradients with the variables they belong to, as tape.gradient returns and optimizers take them.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ class Gradients {
   Gradients(std::vector<GradientAndVariable> pairs,  // NOLINT: zip(grads, vars) is written {...}
             std::shared_ptr<internal::GradientLease> lease = nullptr)
       : pairs_(std::move(pairs)), lease_(std::move(lease)) {}
+  /// apply_gradients({{g, v}, {h, w}}).
+  Gradients(std::initializer_list<GradientAndVariable> pairs) : pairs_(pairs) {}  // NOLINT
 
   std::size_t size() const { return pairs_.size(); }
   bool empty() const { return pairs_.empty(); }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/variables/arena_chain.h"
@@ -38,6 +39,7 @@ struct LocalVariablesOptions {
   const ReplicaGroup* group = nullptr;
   /// kCentral: where the one copy is. Unset: the first replica's device.
   std::optional<Device> parameter_device = {};
+  std::string owner = "no strategy";  ///< For error texts.
 };
 
 /// Threads: thread-safe; inside a run, creating is a merge point.
@@ -47,6 +49,7 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
 
   std::shared_ptr<VariableImpl> create(const InitialValue& initial,
                                        const VariableOptions& options) override;
+  std::string owner() const override { return options_.owner; }
   const LocalVariablesOptions& options() const { return options_; }
   int replicas() const { return static_cast<int>(options_.devices.size()); }
 

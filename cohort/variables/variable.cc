@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/variable.h"
 
+#include <algorithm>
+#include <ostream>
+
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/variable_impl.h"
@@ -40,64 +43,89 @@ std::string InitialValue::describe(const std::optional<Shape>& shape,
 Variable::Variable(InitialValue initial, VariableOptions options)
     : impl_(internal::current_variable_creator().create(initial, options)) {}
 
-internal::VariableImpl& Variable::impl() const {
-  COHORT_CHECK_STATE(impl_ != nullptr, "[variable] expected a variable, got an empty handle");
-  return *impl_;
-}
-
 bool Variable::is_same_component(const Variable& other) const {
   return impl_ && other.impl_ && impl_->identity() == other.impl_->identity();
 }
 
-Tensor Variable::value() const { return impl().value(); }
+Tensor Variable::value() const { return use().value(); }
 
 using internal::Write;
-Tensor Variable::assign(const Tensor& x) const { return impl().write(Write::kAssign, x); }
-Tensor Variable::assign_add(const Tensor& x) const { return impl().write(Write::kAdd, x); }
-Tensor Variable::assign_sub(const Tensor& x) const { return impl().write(Write::kSub, x); }
-Tensor Variable::assign(double x) const { return impl().write(Write::kAssign, x); }
-Tensor Variable::assign_add(double x) const { return impl().write(Write::kAdd, x); }
-Tensor Variable::assign_sub(double x) const { return impl().write(Write::kSub, x); }
-void Variable::assign(const PerReplica<Tensor>& x) const { impl().write(Write::kAssign, x); }
-void Variable::assign_add(const PerReplica<Tensor>& x) const { impl().write(Write::kAdd, x); }
-void Variable::assign_sub(const PerReplica<Tensor>& x) const { impl().write(Write::kSub, x); }
+Tensor Variable::assign(const Tensor& x) const { return use().write(Write::kAssign, x); }
+Tensor Variable::assign_add(const Tensor& x) const { return use().write(Write::kAdd, x); }
+Tensor Variable::assign_sub(const Tensor& x) const { return use().write(Write::kSub, x); }
+Tensor Variable::assign(double x) const { return use().write(Write::kAssign, x); }
+Tensor Variable::assign_add(double x) const { return use().write(Write::kAdd, x); }
+Tensor Variable::assign_sub(double x) const { return use().write(Write::kSub, x); }
+void Variable::assign(const PerReplica<Tensor>& x) const { use().write(Write::kAssign, x); }
+void Variable::assign_add(const PerReplica<Tensor>& x) const { use().write(Write::kAdd, x); }
+void Variable::assign_sub(const PerReplica<Tensor>& x) const { use().write(Write::kSub, x); }
 
 using internal::Scatter;
-void Variable::scatter_add(const IndexedSlices& x) const { impl().scatter(Scatter::kAdd, x); }
-void Variable::scatter_sub(const IndexedSlices& x) const { impl().scatter(Scatter::kSub, x); }
-void Variable::scatter_mul(const IndexedSlices& x) const { impl().scatter(Scatter::kMul, x); }
-void Variable::scatter_div(const IndexedSlices& x) const { impl().scatter(Scatter::kDiv, x); }
-void Variable::scatter_min(const IndexedSlices& x) const { impl().scatter(Scatter::kMin, x); }
-void Variable::scatter_max(const IndexedSlices& x) const { impl().scatter(Scatter::kMax, x); }
-void Variable::scatter_update(const IndexedSlices& x) const { impl().scatter(Scatter::kUpdate, x); }
+void Variable::scatter_add(const IndexedSlices& x) const { use().scatter(Scatter::kAdd, x); }
+void Variable::scatter_sub(const IndexedSlices& x) const { use().scatter(Scatter::kSub, x); }
+void Variable::scatter_mul(const IndexedSlices& x) const { use().scatter(Scatter::kMul, x); }
+void Variable::scatter_div(const IndexedSlices& x) const { use().scatter(Scatter::kDiv, x); }
+void Variable::scatter_min(const IndexedSlices& x) const { use().scatter(Scatter::kMin, x); }
+void Variable::scatter_max(const IndexedSlices& x) const { use().scatter(Scatter::kMax, x); }
+void Variable::scatter_update(const IndexedSlices& x) const { use().scatter(Scatter::kUpdate, x); }
 
 Tensor Variable::sparse_read(const Tensor& indices) const {
-  impl().check_rows("[variable.sparse_read] ", indices);
+  use().check_rows("[variable.sparse_read] ", indices);
   Shape rows = shape_of(indices);
   rows.insert(rows.end(), shape().begin() + 1, shape().end());
   return value().index_select(0, indices.reshape({-1})).reshape(rows);
 }
 
-const std::string& Variable::name() const { return impl().description().name; }
-const Shape& Variable::shape() const { return impl().description().shape; }
-DType Variable::dtype() const { return impl().description().dtype; }
-Device Variable::device() const { return impl().description().devices.front(); }
-bool Variable::trainable() const { return impl().description().trainable; }
-Synchronization Variable::synchronization() const { return impl().description().synchronization; }
-Aggregation Variable::aggregation() const { return impl().description().aggregation; }
-std::vector<Variable> Variable::components() const { return impl().components(); }
+const std::string& Variable::name() const { return use().description().name; }
+const Shape& Variable::shape() const { return use().description().shape; }
+DType Variable::dtype() const { return use().description().dtype; }
+Device Variable::device() const {
+  const std::vector<Device>& devices = use().description().devices;
+  const auto own = static_cast<std::size_t>(std::max(0, current_replica()));
+  return devices[own < devices.size() ? own : 0];
+}
+bool Variable::trainable() const { return use().description().trainable; }
+Synchronization Variable::synchronization() const { return use().description().synchronization; }
+Aggregation Variable::aggregation() const { return use().description().aggregation; }
+std::vector<Variable> Variable::components() const { return use().components(); }
 
 Tensor& Variable::local_tensor() const {
   const int updated = current_replica() < 0 ? internal::current_update_replica() : -1;
-  if (updated >= 0 && updated < impl().component_count()) return impl().component(updated).tensor;
-  COHORT_CHECK_ARG(current_replica() >= 0 || impl().copies() == 1,
+  if (updated >= 0 && updated < use().component_count()) return use().component(updated).tensor;
+  COHORT_CHECK_ARG(current_replica() >= 0 || use().copies() == 1,
                    "[variable.local_tensor] expected to be inside strategy.run for \"", name(),
-                   "\", which has ", impl().component_count(),
+                   "\", which has ", use().component_count(),
                    " components, got cross-replica "
                    "context; use value() or components()");
-  return impl().local_component().tensor;
+  return use().local_component().tensor;
 }
 
-Tensor Variable::grad() const { return impl().local_component().tensor.grad(); }
+Tensor Variable::grad() const { return use().local_component().tensor.grad(); }
+
+namespace {
+
+void print_one(std::ostream& out, const Variable& v, const Tensor& value) {
+  out << "<Variable '" << v.name() << "' shape=" << bracketed(v.shape())
+      << " dtype=" << dtype_name(v.dtype()) << ", value=" << internal::values_text(value) << ">";
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Variable& v) {
+  if (!v) return out << "<Variable, empty handle>";
+  // What the other replicas have may be written while they run.
+  if (current_replica() >= 0 || v.impl().copies() == 1) {
+    print_one(out, v, v.impl().local_component().tensor);
+    return out;
+  }
+  const bool on_read = v.synchronization() == Synchronization::kOnRead;
+  out << (on_read ? "SyncOnReadVariable:{" : "MirroredVariable:{");
+  const std::vector<Variable> components = v.components();
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    out << (i == 0 ? "\n  " : ",\n  ") << i << ": ";
+    print_one(out, components[i], components[i].impl().local_component().tensor);
+  }
+  return out << "\n}";
+}
 
 }  // namespace cohort

@@ -27,11 +27,13 @@
 
 #include <concepts>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cohort/base/handle.h"
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/values/indexed_slices.h"
@@ -96,8 +98,10 @@ class Variable {
   /// Errors: InvalidArgument for kMean with an integer type, kNone synchronization, or a bad shape;
   ///         FailedPrecondition if replicas differ in name, shape, type or options.
   explicit Variable(InitialValue initial, VariableOptions options = {});
-  /// The variable that `impl` implements; for strategies.
-  explicit Variable(std::shared_ptr<internal::VariableImpl> impl) : impl_(std::move(impl)) {}
+  /// The variable that `impl` implements; for strategies. A template, so that the 0 of Variable(0)
+  /// is no null pointer.
+  template <std::derived_from<internal::VariableImpl> Impl>
+  explicit Variable(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
   explicit operator bool() const { return impl_ != nullptr; }
   /// Same variable, not same contents.
@@ -146,6 +150,7 @@ class Variable {
   const std::string& name() const;
   const Shape& shape() const;
   DType dtype() const;
+  /// Where the variable is; in a replica the own component's.
   Device device() const;
   bool trainable() const;
   Synchronization synchronization() const;
@@ -161,12 +166,20 @@ class Variable {
   /// The variable's one value, for a Checkpoint, which keeps the variable alive.
   std::shared_ptr<Trackable> trackable() const;
 
-  internal::VariableImpl& impl() const;
+  /// Errors: FailedPrecondition for an empty handle.
+  internal::VariableImpl& impl() const { return use(""); }
 
  private:
+  internal::VariableImpl& use(const char* operation = __builtin_FUNCTION()) const {
+    return *internal::held(impl_, "Variable", operation);
+  }
   bool is_same_component(const Variable& other) const;
 
   std::shared_ptr<internal::VariableImpl> impl_;
 };
+
+/// "<Variable 'w' shape=[2] dtype=float32, value=[1. 2.]>"; of several components each, in a
+/// replica the own one.
+std::ostream& operator<<(std::ostream& out, const Variable& v);
 
 }  // namespace cohort

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/variable_impl.h"
 
+#include <atomic>
+
 #include "cohort/base/check.h"
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/local_variables.h"
@@ -11,7 +13,25 @@ namespace {
 // A plain pointer: it can be read and written while a thread's other objects die.
 constinit thread_local VariableCreator* t_creator = nullptr;
 
+constinit std::atomic<void (*)()> g_settle = nullptr;
+
+int64_t next_number() {
+  static std::atomic<int64_t> made = 0;
+  return ++made;
+}
+
 }  // namespace
+
+VariableImpl::VariableImpl(Description description)
+    : description_(std::move(description)), number_(next_number()) {}
+
+std::string label(const VariableImpl& variable) {
+  return str_cat('"', variable.description().name, "\" (variable ", variable.number(), ")");
+}
+
+std::string owner_of(const VariableImpl& variable) {
+  return variable.creator() != nullptr ? variable.creator()->owner() : "another strategy";
+}
 
 const std::shared_ptr<Arena>& VariableImpl::arena() const {
   static const std::shared_ptr<Arena> none;
@@ -58,7 +78,14 @@ const Tensor& Component::gradient_view(const std::shared_ptr<ArenaRange>& range,
   return gradient_views.back().second;
 }
 
+void set_creator_settler(void (*settle)()) { g_settle.store(settle, std::memory_order_release); }
+
+void settle_creators() {
+  if (void (*const settle)() = g_settle.load(std::memory_order_acquire)) settle();
+}
+
 VariableCreator& current_variable_creator() {
+  settle_creators();
   return t_creator != nullptr ? *t_creator : *LocalVariables::default_instance();
 }
 

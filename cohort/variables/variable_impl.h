@@ -57,12 +57,14 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
     std::vector<Device> devices;  ///< Of the components.
   };
 
-  explicit VariableImpl(Description description) : description_(std::move(description)) {}
+  explicit VariableImpl(Description description);
   virtual ~VariableImpl() = default;
   VariableImpl(const VariableImpl&) = delete;
   VariableImpl& operator=(const VariableImpl&) = delete;
 
   const Description& description() const { return description_; }
+  /// Counts the variables of the process: for texts, where names need not be unique.
+  int64_t number() const { return number_; }
 
   virtual Tensor value() const = 0;
   virtual Tensor write(Write kind, const Tensor& x) = 0;
@@ -102,7 +104,15 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   std::shared_ptr<ArenaRange> range_;
   int64_t numel_ = 1;
   const class VariableCreator* creator_ = nullptr;
+
+ private:
+  const int64_t number_;
 };
+
+/// "\"w\" (variable 7)", for error texts.
+std::string label(const VariableImpl& variable);
+/// Whose it is, for error texts: "MirroredStrategy#1 over CPU:0, CPU:1".
+std::string owner_of(const VariableImpl& variable);
 
 /// Decides what `Variable v(...)` makes; one per strategy.
 class VariableCreator {
@@ -110,10 +120,18 @@ class VariableCreator {
   virtual ~VariableCreator() = default;
   virtual std::shared_ptr<VariableImpl> create(const InitialValue& initial,
                                                const VariableOptions& options) = 0;
+  /// The strategy's name, for error texts.
+  virtual std::string owner() const { return "another strategy"; }
 };
 
 /// The creator of the innermost scope of this thread, else the default one.
 VariableCreator& current_variable_creator();
+
+/// `settle` is called from now on before a thread looks at its creator: it takes out those whose
+/// scopes have ended on other threads. Threads: thread-safe.
+void set_creator_settler(void (*settle)());
+/// Calls it, if there is one. Cost: one load where no scope ever ended on another thread.
+void settle_creators();
 
 /// Installs a creator on this thread, which the caller keeps alive; null: the default one. Returns
 /// what was installed before.

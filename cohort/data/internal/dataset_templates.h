@@ -75,6 +75,14 @@ ElementGenerator range_generator(std::shared_ptr<R> range) {
 
 namespace cohort::data {
 
+template <class... T>
+auto Dataset::as() const {
+  static_assert(sizeof...(T) > 0,
+                "[dataset.as] say what an element has: dataset.as<Tensor, Tensor>()");
+  return internal::ConvertedRange([node = node("as")] { return Dataset(node).make_iterator(); },
+                                  [](const Element& element) { return element.as<T...>(); });
+}
+
 template <class F>
 Dataset Dataset::map(F fn, MapOptions options) const {
   static_assert(internal::HasSignature<F>,
@@ -86,7 +94,7 @@ Dataset Dataset::map(F fn, MapOptions options) const {
     static_assert(!std::is_void_v<Result>,
                   "[dataset.map] expected a function that returns the "
                   "new element, got one that returns void");
-    internal::check_function<F>("[dataset.map]", element_spec());
+    internal::check_function<F>("[dataset.map]", spec_for("[dataset.map]"));
     auto adapted = [fn = std::move(fn)](const Element& element) mutable {
       return internal::to_element<Result>(
           internal::call_with_element("[dataset.map]", fn, element));
@@ -105,7 +113,7 @@ std::function<bool(const Element&)> Dataset::adapted_predicate(const char* opera
     using Result = typename internal::Signature<std::decay_t<F>>::Result;
     static_assert(std::is_same_v<Result, bool> || std::is_same_v<Result, Tensor>,
                   "[dataset] expected a predicate that returns bool or a 0-D tensor");
-    internal::check_function<F>(operation, element_spec());
+    internal::check_function<F>(operation, spec_for(operation));
     return [operation, predicate = std::move(predicate)](const Element& element) mutable -> bool {
       if constexpr (std::is_same_v<Result, Tensor>) {
         return internal::integer_of(operation,
@@ -137,7 +145,7 @@ std::function<Result(const Element&)> Dataset::adapted(const char* operation, F 
     static_assert(std::is_convertible_v<Returned, Result>,
                   "expected a function that returns a Dataset (flat_map, interleave) or an integer "
                   "(bucket_by_sequence_length, group_by_window, rejection_resample)");
-    internal::check_function<F>(operation, element_spec());
+    internal::check_function<F>(operation, spec_for(operation));
     return [operation, fn = std::move(fn)](const Element& element) mutable -> Result {
       return internal::call_with_element(operation, fn, element);
     };

@@ -170,7 +170,9 @@ Element to_element(const T& value) {
     return Element(from_vector(value, {static_cast<int64_t>(value.size())}));
   } else if constexpr (is_map_v<T>) {
     std::vector<std::pair<std::string, Element>> parts;
-    for (const auto& [name, part] : value) parts.emplace_back(name, to_element(part));
+    for_each_entry(value, [&](const std::string& name, const auto& part) {
+      parts.emplace_back(name, to_element(part));
+    });
     return Element::named(std::move(parts));
   } else if constexpr (is_range_v<T>) {
     std::vector<Element> parts;

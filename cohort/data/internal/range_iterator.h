@@ -35,4 +35,34 @@ class RangeIterator {
   std::optional<T> value_;
 };
 
+/// A range of convert(what the source gives); every pass asks make_source for a new one.
+template <class MakeSource, class Convert>
+class ConvertedRange {
+ public:
+  ConvertedRange(MakeSource make_source, Convert convert)
+      : make_source_(std::move(make_source)), convert_(std::move(convert)) {}
+
+  auto begin() const {
+    Converted source{make_source_(), convert_};
+    using T = typename decltype(source.next())::value_type;
+    return RangeIterator<T, Converted>(std::move(source));
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  using Source = decltype(std::declval<const MakeSource&>()());
+  struct Converted {
+    Source source;
+    Convert convert;
+    auto next() {
+      auto value = source.next();
+      using T = decltype(convert(*value));
+      return value ? std::optional<T>(convert(*value)) : std::nullopt;
+    }
+  };
+
+  MakeSource make_source_;
+  Convert convert_;
+};
+
 }  // namespace cohort::internal

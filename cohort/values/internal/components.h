@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "cohort/runtime/device.h"
 #include "cohort/values/nest.h"
 
 namespace cohort::internal {
@@ -20,6 +21,12 @@ void check_components(const char* operation, std::size_t size, int replicas);
 /// FailedPrecondition that names what makes one value out of several.
 [[noreturn]] void throw_not_one_value(std::size_t size);
 [[noreturn]] void throw_out_of_range(const char* operation, std::size_t index, std::size_t size);
+
+/// Where the components of a value are; null: whoever made it did not say.
+using DeviceList = std::shared_ptr<const std::vector<Device>>;
+/// Errors: Error of kOutOfRange past `size`; FailedPrecondition without devices.
+Device device_of_component(const char* operation, const DeviceList& devices, std::size_t index,
+                           std::size_t size);
 
 /// An immutable array of T; a copy shares it.
 template <class T>
@@ -49,11 +56,11 @@ class Components<bool> {
       : size_(values.size()), values_(std::make_shared<bool[]>(values.size())) {
     for (std::size_t i = 0; i < size_; ++i) values_[i] = values[i];
   }
-  std::size_t size() const { return size_; }
+  std::size_t size() const { return values_ ? size_ : 0; }
   const bool* data() const { return values_.get(); }
   const bool& at(std::size_t i, const char* operation) const {
-    if (i >= size_) [[unlikely]]
-      throw_out_of_range(operation, i, size_);
+    if (i >= size()) [[unlikely]]
+      throw_out_of_range(operation, i, size());
     return values_[i];
   }
 

@@ -3,6 +3,7 @@
 // What kind of nest a type is, and the members of the fixed-size kinds.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <map>
@@ -10,6 +11,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -104,8 +106,14 @@ inline constexpr bool is_range_v<std::array<A, N>> = true;
 
 template <class T>
 inline constexpr bool is_map_v = false;
-template <class A>
-inline constexpr bool is_map_v<std::map<std::string, A>> = true;
+template <class A, class... More>
+inline constexpr bool is_map_v<std::map<std::string, A, More...>> = true;
+template <class T>
+inline constexpr bool is_unordered_map_v = false;
+template <class A, class... More>
+inline constexpr bool is_unordered_map_v<std::unordered_map<std::string, A, More...>> = true;
+template <class A, class... More>
+inline constexpr bool is_map_v<std::unordered_map<std::string, A, More...>> = true;
 template <class T>
 inline constexpr bool is_optional_v = false;
 template <class A>
@@ -145,6 +153,21 @@ constexpr NestKind nest_kind() {
     return member_count<T>() <= kMaxMembers ? NestKind::kTied : NestKind::kNone;
   } else {
     return NestKind::kNone;
+  }
+}
+
+/// f(key, part) for the entries of a map, in the order of their keys.
+template <class M, class F>
+void for_each_entry(M& map, F&& f) {
+  if constexpr (is_unordered_map_v<std::remove_const_t<M>>) {
+    std::vector<decltype(&*map.begin())> entries;
+    entries.reserve(map.size());
+    for (auto& entry : map) entries.push_back(&entry);
+    std::sort(entries.begin(), entries.end(),
+              [](const auto* a, const auto* b) { return a->first < b->first; });
+    for (auto* entry : entries) f(entry->first, entry->second);
+  } else {
+    for (auto& [key, part] : map) f(key, part);
   }
 }
 

@@ -65,9 +65,9 @@ int LocalVariable::local_index() const {
 
 void LocalVariable::check_replica(const char* operation) const {
   COHORT_CHECK_STATE(group_ == nullptr && current_replica_count() == component_count(), operation,
-                     "expected variable \"", description_.name,
-                     "\" inside run of the strategy that it was made under (", component_count(),
-                     " replicas), got it in a replica of another strategy (",
+                     "expected variable ", label(*this),
+                     " inside run of the strategy that it was made under (", owner_of(*this), ", ",
+                     component_count(), " replicas), got it in a replica of another strategy (",
                      current_replica_count(),
                      " replicas); make it under that strategy's scope, or pass its value()");
 }
@@ -75,9 +75,8 @@ void LocalVariable::check_replica(const char* operation) const {
 // A plain variable has one storage and nobody who would merge what several replicas write.
 void LocalVariable::check_writable(const char* operation) const {
   COHORT_CHECK_STATE(!is_plain_ || current_replica_count() == 1 || !in_replica(), operation,
-                     "expected a variable made under this strategy's scope, got \"",
-                     description_.name,
-                     "\", made outside of every strategy: ", current_replica_count(),
+                     "expected a variable made under this strategy's scope, got ", label(*this),
+                     ", made outside of every strategy: ", current_replica_count(),
                      " replicas would write it at once; make it inside strategy.scope()");
   local_index();
 }
