@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 #include "cohort/checkpoint/internal/restore_session.h"
 #include "cohort/runtime/replica_scope.h"
@@ -56,15 +57,16 @@ void add_waiting(const ObjectGraph& graph, SavedValues& values) {
 
 std::vector<std::string> RestoreStatus::waiting() const {
   std::vector<std::string> paths;
-  for (const auto& entry : session_->waiting()) paths.push_back(entry.first);
+  for (const auto& entry : internal::held(session_, "RestoreStatus")->waiting())
+    paths.push_back(entry.first);
   return paths;
 }
 
 const RestoreStatus& RestoreStatus::assert_consumed() const {
   const std::vector<std::string> paths = waiting();
-  COHORT_CHECK_STATE(paths.empty(), "[", kRestore, "] expected every value of ", session_->source(),
-                     " to be restored, got ", paths.size(),
-                     " that no object has taken: ", join(paths, ", "));
+  COHORT_CHECK_STATE(paths.empty(), "[", kRestore, "] expected every value of ",
+                     internal::held(session_, "RestoreStatus")->source(), " to be restored, got ",
+                     paths.size(), " that no object has taken: ", join(paths, ", "));
   return *this;
 }
 
@@ -89,7 +91,7 @@ Tensor Checkpoint::read(const internal::LiveValue& live, Memory memory) {
 
 SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   check_cross_replica(operation);
-  const ObjectGraph graph = internal::walk(operation, *roots_);
+  const ObjectGraph graph = internal::walk(operation, *internal::held(roots_, "Checkpoint"));
   COHORT_CHECK_STATE(graph.gone.empty(), "[", operation, "] expected objects that exist, got \"",
                      graph.gone.front(), "\", which has ended");
   SavedValues values;
@@ -113,7 +115,8 @@ RestoreStatus Checkpoint::restore(const std::string& path, const RestoreOptions&
   check_cross_replica(kRestore);
   const std::string folder = without_slash(kRestore, path);
   const auto session = std::make_shared<internal::RestoreSession>(
-      *roots_, internal::read_checkpoint(folder), folder, options.allow_partial);
+      *internal::held(roots_, "Checkpoint"), internal::read_checkpoint(folder), folder,
+      options.allow_partial);
   session->match_now();
   return RestoreStatus(session);
 }

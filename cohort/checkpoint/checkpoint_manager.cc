@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 #include "cohort/checkpoint/internal/checkpoint_state.h"
@@ -336,14 +337,20 @@ CheckpointManager::CheckpointManager(Checkpoint checkpoint, std::string director
     : impl_(std::make_shared<Impl>(std::move(checkpoint), std::move(directory),
                                    std::move(options))) {}
 
-std::string CheckpointManager::save(std::optional<int64_t> number) { return impl_->save(number); }
-void CheckpointManager::wait() { impl_->wait(); }
-bool CheckpointManager::restore_latest(const RestoreOptions& options) const {
-  return impl_->restore_latest(options);
+std::string CheckpointManager::save(std::optional<int64_t> number) {
+  return internal::held(impl_, "CheckpointManager")->save(number);
 }
-const std::string& CheckpointManager::directory() const { return impl_->directory(); }
+void CheckpointManager::wait() { internal::held(impl_, "CheckpointManager")->wait(); }
+bool CheckpointManager::restore_latest(const RestoreOptions& options) const {
+  return internal::held(impl_, "CheckpointManager")->restore_latest(options);
+}
+const std::string& CheckpointManager::directory() const {
+  return internal::held(impl_, "CheckpointManager")->directory();
+}
 
-std::vector<std::string> CheckpointManager::checkpoints() const { return impl_->checkpoints(); }
+std::vector<std::string> CheckpointManager::checkpoints() const {
+  return internal::held(impl_, "CheckpointManager")->checkpoints();
+}
 std::optional<std::string> CheckpointManager::latest_checkpoint() const {
   const std::vector<std::string> all = checkpoints();
   return all.empty() ? std::nullopt : std::optional(all.back());

@@ -22,6 +22,9 @@ class ActivationFunction {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> ActivationFunction(F fn)
       : name_("custom"), fn_(std::move(fn)) {}  // NOLINT
+  // Copied where it is moved: what was moved from must not read as linear.
+  ActivationFunction(const ActivationFunction&) = default;
+  ActivationFunction& operator=(const ActivationFunction&) = default;
 
   /// "linear", a name of Keras, or "custom". Layers fuse the names they know.
   const std::string& name() const { return name_; }

@@ -26,6 +26,9 @@ class Initializer {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType> Initializer(F make)
       : make_(std::move(make)) {}  // NOLINT
+  // Copied where it is moved, so that there is none without a function.
+  Initializer(const Initializer&) = default;
+  Initializer& operator=(const Initializer&) = default;
 
   Tensor operator()(const Shape& shape, DType dtype) const { return make_(shape, dtype); }
 

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/handle.h"
 #include "cohort/keras/initializers.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/runtime/tensor.h"
@@ -185,20 +186,24 @@ class Layer {
  public:
   template <std::derived_from<LayerBase> L>
   Layer(std::shared_ptr<L> layer) : layer_(std::move(layer)) {  // NOLINT: implicit by design
-    layer_->name();
+    use("").name();
   }
 
   Tensor operator()(const Tensor& input, const CallArgs& args = {}) const {
-    return (*layer_)(input, args);
+    return use()(input, args);
   }
-  LayerBase& base() const { return *layer_; }
-  const std::string& name() const { return layer_->name(); }
-  std::span<const Variable> variables() const { return layer_->variables(); }
-  std::span<const Variable> trainable_variables() const { return layer_->trainable_variables(); }
-  std::shared_ptr<Trackable> trackable() const { return layer_->trackable(); }
+  /// Errors, of all: FailedPrecondition for an empty handle.
+  LayerBase& base() const { return use(); }
+  const std::string& name() const { return use().name(); }
+  std::span<const Variable> variables() const { return use().variables(); }
+  std::span<const Variable> trainable_variables() const { return use().trainable_variables(); }
+  std::shared_ptr<Trackable> trackable() const { return use().trackable(); }
 
  protected:
   Layer() = default;
+  LayerBase& use(const char* operation = __builtin_FUNCTION()) const {
+    return *cohort::internal::held(layer_, "Layer", operation);
+  }
   std::shared_ptr<LayerBase> layer_;
 };
 

@@ -21,6 +21,9 @@ class Regularizer {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> Regularizer(F penalty)
       : penalty_(std::move(penalty)) {}  // NOLINT
+  // Copied where it is moved: what was moved from must not read as none.
+  Regularizer(const Regularizer&) = default;
+  Regularizer& operator=(const Regularizer&) = default;
 
   explicit operator bool() const { return penalty_ != nullptr; }
   Tensor operator()(const Tensor& weight) const { return penalty_(weight); }

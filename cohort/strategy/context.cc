@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/mode.h"
@@ -42,10 +43,11 @@ Context::Guard::~Guard() = default;
 
 Context::Guard Context::enter() const {
   static constexpr const char* kOperation = "[context.enter] ";
+  internal::held(captured_, "Context");
   const StrategyExtended* here = internal::current_mode().strategy;
   COHORT_CHECK_STATE(here == nullptr || here == captured_->mode.strategy, kOperation,
                      "expected no other strategy around a context, got ",
-                     here != nullptr ? here->name() : "", "; leave its scope first");
+                     here != nullptr ? here->description() : "", "; leave its scope first");
   const internal::ReplicaGroup* around = internal::enclosing_replica_group();
   COHORT_CHECK_STATE(around == nullptr || around == captured_->group, kOperation,
                      "expected to be outside of strategy.run, got a replica of another strategy");

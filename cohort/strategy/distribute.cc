@@ -133,6 +133,7 @@ std::vector<Dataset> made_by(const std::function<Dataset(const InputContext&)>& 
 
 DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
                                                 const InputOptions& options) const {
+  StrategyExtended& extended = use();
   check_options(kDistribute, options);
   if (options.replication_mode != InputReplicationMode::kPerWorker) {
     throw Unimplemented(
@@ -140,10 +141,10 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
                 " expected replication mode kPerWorker, got kPerReplica: a dataset that one "
                 "pipeline splits cannot be replicated; use distribute_datasets_from_function"));
   }
-  const InputContext context = checked_context(*extended_);
+  const InputContext context = checked_context(extended);
   check_weights(options.replica_weights, context.num_replicas_in_sync);
   const Share share = share_of(global_batches,
-                               {.replicas = extended_->num_replicas(),
+                               {.replicas = extended.num_replicas(),
                                 .pipelines = context.num_input_pipelines,
                                 .index = context.input_pipeline_id,
                                 .weights = options.replica_weights},
@@ -158,18 +159,20 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
       .replicas = share.plan.replicas,
       .global_batch_size = ahead.batch_rows()};
   if (!share.plan.batch_is_step()) agree_on_end(input, extended_);
+  input.devices = extended.device_list();
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }
 
 DistributedDataset Strategy::distribute_datasets_from_function(
     const std::function<Dataset(const InputContext&)>& fn, const InputOptions& options) const {
+  StrategyExtended& extended = use();
   COHORT_CHECK_ARG(fn != nullptr, kFromFunction, " expected a function, got none");
   check_options(kFromFunction, options);
   COHORT_CHECK_ARG(options.replica_weights.empty() && !options.contiguous_shards, kFromFunction,
                    " expected neither replica_weights nor contiguous_shards: the function decides "
                    "what every replica gets");
-  const InputContext context = checked_context(*extended_);
-  const int replicas = extended_->num_replicas();
+  const InputContext context = checked_context(extended);
+  const int replicas = extended.num_replicas();
   const bool per_replica = options.replication_mode == InputReplicationMode::kPerReplica;
   const bool several_workers = context.num_input_pipelines > 1;
   const std::vector<Dataset> datasets = made_by(fn, context, replicas, per_replica);
@@ -192,6 +195,7 @@ DistributedDataset Strategy::distribute_datasets_from_function(
       .replicas = replicas,
       .global_batch_size = rows_of_a_step(datasets, context.num_replicas_in_sync)};
   if (several_workers) agree_on_end(input, extended_);
+  input.devices = extended.device_list();
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/distributed_dataset.h"
 
+#include <ostream>
 #include <vector>
 
 #include "cohort/base/check.h"
@@ -54,7 +55,7 @@ std::optional<PerReplica<Element>> DistributedIterator::State::next() {
     parts.reserve(step->size());
     for (std::size_t i = 0; i < step->size(); ++i) parts.push_back((*step)[i]);
   }
-  return PerReplica<Element>(std::move(parts));
+  return PerReplica<Element>::placed(std::move(parts), input_->devices);
 }
 
 /// The step; one without rows if only others have more; nullopt if nobody has.
@@ -72,19 +73,18 @@ DistributedIterator::DistributedIterator(std::shared_ptr<const internal::Distrib
                                          Iterator steps)
     : state_(std::make_shared<State>(std::move(input), std::move(steps))) {}
 
-std::optional<PerReplica<Element>> DistributedIterator::next() { return state_->next(); }
-const ElementSpec& DistributedIterator::element_spec() const {
-  return state_->input().element_spec;
-}
-std::string DistributedIterator::save() { return state_->save(); }
-void DistributedIterator::restore(std::string_view state) { state_->restore(state); }
-void DistributedIterator::cancel() { state_->steps().cancel(); }
-PipelineReport DistributedIterator::report() const { return state_->steps().report(); }
+std::optional<PerReplica<Element>> DistributedIterator::next() { return use().next(); }
+const ElementSpec& DistributedIterator::element_spec() const { return use().input().element_spec; }
+std::string DistributedIterator::save() { return use().save(); }
+void DistributedIterator::restore(std::string_view state) { use().restore(state); }
+void DistributedIterator::cancel() { use().steps().cancel(); }
+PipelineReport DistributedIterator::report() const { return use().steps().report(); }
 std::shared_ptr<Trackable> DistributedIterator::trackable() const {
-  return trackable_position<State>(state_);
+  return trackable_position<State>(internal::held(state_, "DistributedIterator"));
 }
 
 PerReplica<Element> DistributedIterator::get_next() {
+  use();
   std::optional<PerReplica<Element>> step = next();
   if (!step) {
     throw Error(ErrorCode::kOutOfRange,
@@ -95,16 +95,24 @@ PerReplica<Element> DistributedIterator::get_next() {
 }
 
 DistributedIterator DistributedDataset::make_iterator() const {
-  return DistributedIterator(input_, input_->steps.make_iterator());
+  const Dataset& steps = input().steps;
+  return DistributedIterator(input_, steps.make_iterator());
 }
 
 DistributedIterator DistributedDataset::make_iterator(std::string_view state) const {
-  return DistributedIterator(input_, input_->steps.make_iterator(state));
+  const Dataset& steps = input().steps;
+  return DistributedIterator(input_, steps.make_iterator(state));
 }
 
 internal::RangeIterator<PerReplica<Element>, DistributedIterator> DistributedDataset::begin()
     const {
+  input();
   return internal::RangeIterator<PerReplica<Element>, DistributedIterator>(make_iterator());
+}
+
+std::ostream& operator<<(std::ostream& out, const DistributedDataset& dataset) {
+  return out << "<DistributedDataset for " << dataset.num_replicas() << " replicas of "
+             << dataset.element_spec() << ">";
 }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 //
 //   auto dist = strategy.distribute_dataset(train.batch(global_batch));
 //   for (auto& batch : dist) strategy.run(step, batch);
+//   for (auto& [x, y] : dist) strategy.run(step, x, y);          // elements of two tensors
 //
 // distribute_dataset splits the batches of a dataset: of n rows over R replicas the first n mod R
 // get one row more. A dataset whose options say AutoShardPolicy::kOff gives a partial batch to the
@@ -21,6 +22,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -28,6 +30,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/base/handle.h"
 #include "cohort/data/dataset.h"
 #include "cohort/values/per_replica.h"
 
@@ -49,6 +52,7 @@ struct DistributedInput {
   /// Set where workers may end at different steps: true on all of them if it is on one. Every
   /// worker calls it once for each step.
   std::function<bool(bool here)> any_worker = {};
+  DeviceList devices = {};  ///< Of the local replicas.
 };
 
 }  // namespace internal
@@ -91,6 +95,9 @@ class DistributedIterator {
   DistributedIterator(std::shared_ptr<const internal::DistributedInput> input, Iterator steps);
 
   class State;
+  State& use(const char* operation = __builtin_FUNCTION()) const {
+    return *internal::held(state_, "DistributedIterator", operation);
+  }
   std::shared_ptr<State> state_;
 };
 
@@ -106,6 +113,21 @@ class DistributedDataset {
   DistributedIterator make_iterator(std::string_view state) const;
   internal::RangeIterator<PerReplica<Element>, DistributedIterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
+  /// The steps as PerReplica of what Element::as<T...>() gives, which come apart:
+  ///   for (auto& [x, y] : dist.as<Tensor, Tensor>()) strategy.run(step, x, y);
+  /// Errors: the pass throws InvalidArgument for elements of another structure.
+  template <class... T>
+  auto as() const {
+    static_assert(sizeof...(T) > 0,
+                  "[distributed_dataset.as] say what an element has: dist.as<Tensor, Tensor>()");
+    return internal::ConvertedRange(
+        [input = internal::held(input_, "DistributedDataset")] {
+          return DistributedDataset(input).make_iterator();
+        },
+        [](const PerReplica<Element>& step) {
+          return step.map([](const Element& element) { return element.as<T...>(); });
+        });
+  }
 
   /// fn(fn(initial, first step), second step)...; fn takes the state and a const
   /// PerReplica<Element>& and returns the next state.
@@ -116,16 +138,37 @@ class DistributedDataset {
   }
 
   /// Of one replica's part; rows are known where every step has the same.
-  const ElementSpec& element_spec() const { return input_->element_spec; }
+  const ElementSpec& element_spec() const { return input().element_spec; }
   /// Steps of a pass, kInfiniteCardinality or kUnknownCardinality; of this worker's data.
-  int64_t cardinality() const { return input_->steps.cardinality(); }
+  int64_t cardinality() const { return input().steps.cardinality(); }
   /// Rows of a full step of all workers together, or kUnknownDim.
-  int64_t global_batch_size() const { return input_->global_batch_size; }
+  int64_t global_batch_size() const { return input().global_batch_size; }
   /// Local ones.
-  int num_replicas() const { return input_->replicas; }
+  int num_replicas() const { return input().replicas; }
 
  private:
+  const internal::DistributedInput& input(const char* operation = __builtin_FUNCTION()) const {
+    return *internal::held(input_, "DistributedDataset", operation);
+  }
   std::shared_ptr<const internal::DistributedInput> input_;
 };
 
+/// "<DistributedDataset for 2 replicas of (float32[?,2], int64[?])>".
+std::ostream& operator<<(std::ostream& out, const DistributedDataset& dataset);
+
+/// Components 0 and 1 of elements of two tensors: for (auto& [x, y] : dist).
+/// Errors: InvalidArgument for another structure.
+template <std::size_t I>
+PerReplica<Tensor> get(const PerReplica<Element>& step) {
+  return step.map([](const Element& pair) { return get<I>(pair); });
+}
+
 }  // namespace cohort
+
+template <>
+struct std::tuple_size<cohort::PerReplica<cohort::data::Element>>
+    : std::integral_constant<std::size_t, 2> {};
+template <std::size_t I>
+struct std::tuple_element<I, cohort::PerReplica<cohort::data::Element>> {
+  using type = cohort::PerReplica<cohort::Tensor>;
+};

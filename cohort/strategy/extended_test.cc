@@ -198,7 +198,8 @@ TEST(Update, RefusesMisuse) {
     w = Variable(scalar(0), {.name = "w"});
   }
   StrategyExtended& extended = strategy.extended();
-  expect_error<InvalidArgument>({"[strategy.update]", "made under this MirroredStrategy", "\"v\""},
+  expect_error<InvalidArgument>({"[strategy.update]", "made under MirroredStrategy#",
+                                 "over CPU:0, CPU:1, got \"v\" (variable "},
                                 [&] { other.extended().update(v, nothing); });
   expect_error<InvalidArgument>(
       {"[strategy.update]", "got component \"v/replica_1\"", "value_container"},
@@ -263,9 +264,9 @@ TEST(Colocation, TakesVariablesOfTheStrategyOnly) {
     const Variable w(scalar(2));
     EXPECT_EQ(w.components().size(), 2U);
     EXPECT_TRUE(extended.variable_created_in_scope(w));
-    expect_error<InvalidArgument>(
-        {"[strategy.colocate_vars_with]", "made under this MirroredStrategy", "\"outside\""},
-        [&] { const auto bad = extended.colocate_vars_with(outside); });
+    expect_error<InvalidArgument>({"[strategy.colocate_vars_with]", "made under MirroredStrategy#",
+                                   "\"outside\" (variable ", "of no strategy"},
+                                  [&] { const auto bad = extended.colocate_vars_with(outside); });
   }
   expect_error<FailedPrecondition>({"[strategy.colocate_vars_with]", "enter strategy.scope()"},
                                    [&] { const auto bad = extended.colocate_vars_with(v); });

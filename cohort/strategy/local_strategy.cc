@@ -66,7 +66,8 @@ bool wants_checked_copies(const LocalStrategyOptions& options) {
 }  // namespace
 
 LocalStrategy::LocalStrategy(LocalStrategyOptions options)
-    : options_(checked(std::move(options))),
+    : StrategyExtended(/*is_numbered=*/!options.is_default),
+      options_(checked(std::move(options))),
       group_(group_options(options_)),
       ops_(options_.cross_device_ops ? options_.cross_device_ops
                                      : std::make_shared<ReductionToOneDevice>()) {
@@ -79,7 +80,8 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
                                   .schedule = UpdateSchedule::kPull,
                                   .cross_device_ops = options_.cross_device_ops,
                                   .group = &group_,
-                                  .parameter_device = options_.parameter_device};
+                                  .parameter_device = options_.parameter_device,
+                                  .owner = description()};
   if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
   const auto made = std::make_shared<LocalVariables>(std::move(variables));

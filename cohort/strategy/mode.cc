@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/internal/mode.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -15,18 +17,21 @@ namespace {
 // A plain pointer, so that guards may still end while a thread's other objects die.
 constinit thread_local ModeFrame* t_top = nullptr;
 
-// In reach of a pointer: what is logged already is nothing for a leak checker to report.
-void keep_for_ever(std::unique_ptr<ScopeFrame> scope) {
-  static auto& mutex = *new std::mutex();
-  static auto& kept = *new std::vector<std::unique_ptr<ScopeFrame>>();
-  const std::scoped_lock lock(mutex);
-  kept.push_back(std::move(scope));
+// Scopes that ended on other threads than theirs, which still have them on their stacks.
+struct EndedScopes {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<ScopeFrame>> scopes;  // guarded by mutex
+};
+EndedScopes& ended_scopes() {
+  static auto& ended = *new EndedScopes();  // threads may ask while statics die
+  return ended;
 }
 
 }  // namespace
 
 const Mode& current_mode() {
   static constexpr Mode kOutside;
+  settle_creators();
   return t_top != nullptr ? t_top->mode : kOutside;
 }
 
@@ -35,7 +40,10 @@ std::shared_ptr<StrategyExtended> current_strategy() {
   return strategy != nullptr ? strategy->shared_from_this() : nullptr;
 }
 
-const ModeFrame* top_frame() { return t_top; }
+const ModeFrame* top_frame() {
+  settle_creators();
+  return t_top;
+}
 
 void push_frame(ModeFrame& frame) {
   frame.below = std::exchange(t_top, &frame);
@@ -62,16 +70,32 @@ ScopeFrame::ScopeFrame(const Mode& mode, std::shared_ptr<StrategyExtended> owner
   push_frame(frame_);
 }
 
-void ScopeFrame::end(std::unique_ptr<ScopeFrame> scope) {
+void ScopeFrame::leave_ended() {
+  std::vector<std::unique_ptr<ScopeFrame>> own;
+  EndedScopes& ended = ended_scopes();
+  {
+    const std::scoped_lock lock(ended.mutex);
+    const auto others = std::partition(ended.scopes.begin(), ended.scopes.end(),
+                                       [](const auto& one) { return one->thread_ != &t_top; });
+    std::move(others, ended.scopes.end(), std::back_inserter(own));
+    ended.scopes.erase(others, ended.scopes.end());
+  }
+  for (const std::unique_ptr<ScopeFrame>& one : own) pop_frame(one->frame_);
+}
+
+void ScopeFrame::end(std::unique_ptr<ScopeFrame> scope, Order order) {
   if (scope == nullptr) return;
   if (scope->thread_ != &t_top) {
     COHORT_LOG(kError,
                "[strategy.scope] expected a scope to end on the thread where it began, got another "
-               "one: the strategy stays current there");
-    keep_for_ever(std::move(scope));  // the other thread's stack still leads through it
+               "one: the strategy is current there until that thread asks for it again");
+    EndedScopes& ended = ended_scopes();
+    const std::scoped_lock lock(ended.mutex);
+    ended.scopes.push_back(std::move(scope));
+    set_creator_settler(&ScopeFrame::leave_ended);
     return;
   }
-  if (!pop_frame(scope->frame_)) {
+  if (!pop_frame(scope->frame_) && order == Order::kReverse) {
     COHORT_LOG(kError,
                "[strategy.scope] expected scopes to end in the reverse order of their beginning, "
                "got an outer one first: nest their blocks");

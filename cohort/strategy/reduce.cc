@@ -93,6 +93,7 @@ void check_keeps_equal_values(const char* operation, ReduceOp op, int replicas) 
 }
 
 Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas) {
+  check_defined(operation, value);
   if (!keeps_equal_values(op, replicas) && value.dim() == 0 && value.item<double>() == 0) {
     return value;
   }
@@ -102,6 +103,7 @@ Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int 
 
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
                       CrossDeviceOps* ops) {
+  for (const Tensor& value : values) check_defined("[strategy.reduce] ", value);
   if (axes.empty()) return reduce_across(op, values, ops);
   if (op == ReduceOp::kMean) return mean_over(values, axes, ops);
   std::vector<Tensor> reduced;

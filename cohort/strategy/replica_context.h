@@ -8,12 +8,23 @@
 //   }, batch);
 #pragma once
 
+#include <iosfwd>
 #include <string>
 
 #include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {
+
+namespace internal {
+
+/// A Variable, PerReplica<Tensor> or Mirrored<Tensor>: what collectives read as one tensor.
+template <class T>
+inline constexpr bool is_read_as_tensor_v = ReadsAsTensor<T> && !is_leaf_v<T>;
+template <class T>
+using Collected = std::conditional_t<is_read_as_tensor_v<T>, Tensor, T>;
+
+}  // namespace internal
 
 /// Empty in cross-replica context; every call on an empty one throws FailedPrecondition that says
 /// so. All of it may stand in any control flow, as long as all replicas take the same.
@@ -34,17 +45,20 @@ class ReplicaContext {
   std::string to_string() const;
 
   /// The reduction of all replicas' values, on every replica; all leaves of a nest at once. A
-  /// number counts once per replica. Differentiable for tensors: the gradient is all-reduced as
-  /// well. Order: a merge point; replicas add their shares at the same time, each in replica order.
-  /// Errors: InvalidArgument if structure, shapes or dtypes differ; FailedPrecondition if another
+  /// number counts once per replica, a variable as its value. Differentiable for tensors: the
+  /// gradient is all-reduced as well. Order: a merge point; replicas add their shares at the same
+  /// time, each in replica order. Errors: InvalidArgument if structure, shapes or dtypes differ;
+  /// FailedPrecondition if another
   ///         replica is at another collective or merge call.
   template <class T>
-  T all_reduce(ReduceOp op, const T& nest, const CommunicationOptions& options = {}) const;
+  internal::Collected<T> all_reduce(ReduceOpArg op, const T& nest,
+                                    const CommunicationOptions& options = {}) const;
   /// Joins all replicas' tensors along `axis`, all leaves at once. Sizes along it may differ.
   /// Order: a merge point. Errors: as all_reduce; Unimplemented for IndexedSlices.
   /// Differentiable: each replica gets its range of the sum of the gradients.
   template <class T>
-  T all_gather(const T& nest, int64_t axis, const CommunicationOptions& options = {}) const;
+  internal::Collected<T> all_gather(const T& nest, int64_t axis,
+                                    const CommunicationOptions& options = {}) const;
 
   /// fn(Strategy&, const PerReplica<A>&...) runs once, in cross-replica context, when every
   /// replica has come; arguments are read while their replica waits. Returns this replica's part
@@ -63,6 +77,10 @@ class ReplicaContext {
 
 template <class Fn, class... A>
 auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
+  static_assert(std::is_invocable_v<const Fn&, Strategy&, const PerReplica<A>&...>,
+                "[replica_context.merge_call] the function cannot be called with these arguments: "
+                "it takes (Strategy&, const PerReplica<A>&...), one PerReplica for each argument "
+                "after the function");
   using Pack = std::tuple<const A*...>;
   using R = std::invoke_result_t<const Fn&, Strategy&, const PerReplica<A>&...>;
   StrategyExtended& strategy = here();
@@ -96,10 +114,12 @@ auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
 }
 
 template <class T>
-T ReplicaContext::all_reduce(ReduceOp op, const T& nest,
-                             const CommunicationOptions& options) const {
+internal::Collected<T> ReplicaContext::all_reduce(ReduceOpArg op, const T& nest,
+                                                  const CommunicationOptions& options) const {
   StrategyExtended& strategy = here();
-  if constexpr (std::is_same_v<T, Tensor>) {
+  if constexpr (internal::is_read_as_tensor_v<T>) {
+    return all_reduce(op, nest.as_tensor(), options);
+  } else if constexpr (std::is_same_v<T, Tensor>) {
     Tensor out;
     const internal::CollectiveLeaf leaf{
         .kind = internal::CollectiveLeaf::Kind::kTensor, .in = &nest, .out = &out};
@@ -115,12 +135,20 @@ T ReplicaContext::all_reduce(ReduceOp op, const T& nest,
 }
 
 template <class T>
-T ReplicaContext::all_gather(const T& nest, int64_t axis, const CommunicationOptions&) const {
-  T out = nest;
-  internal::LeafPairs pairs(nest, out);
-  internal::all_gather_together(here(), axis, pairs.leaves());
-  pairs.finish();
-  return out;
+internal::Collected<T> ReplicaContext::all_gather(const T& nest, int64_t axis,
+                                                  const CommunicationOptions& options) const {
+  if constexpr (internal::is_read_as_tensor_v<T>) {
+    return all_gather(nest.as_tensor(), axis, options);
+  } else {
+    T out = nest;
+    internal::LeafPairs pairs(nest, out);
+    internal::all_gather_together(here(), axis, pairs.leaves());
+    pairs.finish();
+    return out;
+  }
 }
+
+/// As to_string().
+std::ostream& operator<<(std::ostream& out, const ReplicaContext& context);
 
 }  // namespace cohort

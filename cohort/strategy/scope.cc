@@ -33,7 +33,7 @@ class MixedCreator : public internal::VariableCreator {
     const StrategyExtended* strategy = current_mode().strategy;
     throw FailedPrecondition(
         str_cat("[variable] expected one strategy around variable \"", options.name, "\", got ",
-                strategy != nullptr ? strategy->name() : "another one",
+                strategy != nullptr ? strategy->description() : "another one",
                 " inside the default strategy's scope: strategies cannot be mixed; leave the scope "
                 "of get_strategy() first"));
   }
@@ -72,7 +72,7 @@ Scope::Scope(const std::shared_ptr<StrategyExtended>& strategy) {
   const Mode& mode = current_mode();
   COHORT_CHECK_STATE(strategy != default_strategy() || mode.strategy == nullptr, kOperation,
                      "expected no other strategy's scope around the default strategy's, got ",
-                     mode.strategy != nullptr ? mode.strategy->name() : "",
+                     mode.strategy != nullptr ? mode.strategy->description() : "",
                      "; leave that scope first");
   strategy->check_not_mixed(kOperation);
   COHORT_CHECK_STATE(mode.kind != ModeKind::kReplica, kOperation,
@@ -82,6 +82,14 @@ Scope::Scope(const std::shared_ptr<StrategyExtended>& strategy) {
 }
 
 Scope::~Scope() { ScopeFrame::end(std::move(frame_)); }
+Scope::Scope(Scope&& other) noexcept = default;
+Scope& Scope::operator=(Scope&& other) noexcept {
+  if (this == &other) return *this;
+  // The new one began inside the old one: that is the order here.
+  ScopeFrame::end(std::move(frame_), ScopeFrame::Order::kAny);
+  frame_ = std::move(other.frame_);
+  return *this;
+}
 
 Strategy get_strategy() {
   auto strategy = internal::current_strategy();

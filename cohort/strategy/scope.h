@@ -16,13 +16,16 @@ class ScopeFrame;
 /// Keeps its strategy current on this thread, and alive, for its lifetime. The same strategy may be
 /// entered again inside. The default strategy's scope changes nothing, but in a real strategy's
 /// scope inside it no variables can be made: they could belong to either.
-/// Threads: ends on the thread where it began. Order: scopes end in the reverse order of their
-/// beginning; one that does not logs an error. TF: Strategy.scope.
+/// Movable, e.g. into a std::optional; what was moved from ends nothing.
+/// Threads: ends on the thread where it began. One that ends on another logs an error, and the
+/// thread where it began leaves the strategy the next time it asks for it. Order: scopes end in the
+/// reverse order of their beginning; one that does not logs an error. TF: Strategy.scope.
 class [[nodiscard]] Scope {
  public:
   ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
+  Scope(Scope&& other) noexcept;
+  /// Ends the scope that is replaced.
+  Scope& operator=(Scope&& other) noexcept;
 
  private:
   friend class Strategy;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "cohort/base/error.h"
@@ -138,15 +139,50 @@ TEST(Scope, EndingOutOfOrderKeepsTheInnerOne) {
   EXPECT_EQ(Variable(scalar(1)).components().size(), 1U);
 }
 
-TEST(Scope, EndingOnAnotherThreadKeepsTheStrategyCurrent) {
+TEST(Scope, EndingOnAnotherThreadEndsIt) {
   std::thread([] {
     auto scope = std::make_unique<HeapScope>(two());
     ::testing::internal::CaptureStderr();
-    std::thread([&] { scope.reset(); }).join();
+    std::thread([&] {
+      scope.reset();
+      EXPECT_FALSE(has_strategy());
+    }).join();
     EXPECT_NE(::testing::internal::GetCapturedStderr().find("another one"), std::string::npos);
-    EXPECT_TRUE(has_strategy());  // and alive, though its last handle is gone
+    EXPECT_EQ(Variable(scalar(1)).components().size(), 1U);  // asks before anything else does
+    EXPECT_FALSE(has_strategy());
+    const auto other = two().scope();
     EXPECT_EQ(get_strategy().run([] { return 2; })[1], 2);
   }).join();
+}
+
+TEST(Scope, EndingOnAnotherThreadLeavesTheScopesInside) {
+  std::thread([] {
+    const auto a = two();
+    auto outer = std::make_unique<HeapScope>(a);
+    const auto inner = a.scope();
+    ::testing::internal::CaptureStderr();
+    std::thread([&] { outer.reset(); }).join();
+    ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(get_strategy() == a);
+    EXPECT_EQ(Variable(scalar(1)).components().size(), 2U);
+  }).join();
+  EXPECT_FALSE(has_strategy());
+}
+
+TEST(Scope, CanBeMovedAndPutIntoAnOptional) {
+  const auto a = two();
+  std::optional<Scope> held;
+  held = a.scope();
+  EXPECT_TRUE(get_strategy() == a);
+  Scope moved = std::move(*held);
+  held.reset();  // ends nothing
+  EXPECT_TRUE(get_strategy() == a);
+  ::testing::internal::CaptureStderr();
+  moved = a.scope();  // ends the one before
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_TRUE(get_strategy() == a);
+  { const Scope last = std::move(moved); }
+  EXPECT_FALSE(has_strategy());
 }
 
 TEST(Scope, KeepsItsStrategyAlive) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/strategy.h"
 
+#include <ostream>
+
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/local_strategy.h"
@@ -13,15 +15,16 @@ std::string ValueContext::to_string() const {
                  ", total replicas in sync: ", num_replicas_in_sync, ")");
 }
 
-Tensor Strategy::reduce(ReduceOp op, const Variable& value, const Axes& axes) const {
+Tensor Strategy::reduce(ReduceOpArg op, const Variable& value, const Axes& axes) const {
   internal::check_cross_replica("[strategy.reduce] ");
   if (value.synchronization() == Synchronization::kOnWrite) return reduce(op, value.value(), axes);
   std::vector<Tensor> components;
   for (const Variable& component : value.components()) components.push_back(component.value());
-  return internal::reduce_tensors(op, components, axes, extended_->custom_cross_device_ops());
+  return internal::reduce_tensors(op, components, axes, use().custom_cross_device_ops());
 }
 
 Tensor Strategy::gather(const Tensor& value, int64_t) const {
+  use();
   internal::check_cross_replica("[strategy.gather] ");
   return value;
 }
@@ -59,6 +62,16 @@ StrategyExtended& ReplicaContext::here() const {
                      ", which runs here, got replica ", replica_,
                      "'s; call get_replica_context() inside the function");
   return strategy;
+}
+
+std::ostream& operator<<(std::ostream& out, const Strategy& strategy) {
+  return out << '<' << strategy.extended().description() << '>';
+}
+std::ostream& operator<<(std::ostream& out, const ValueContext& context) {
+  return out << context.to_string();
+}
+std::ostream& operator<<(std::ostream& out, const ReplicaContext& context) {
+  return out << context.to_string();
 }
 
 }  // namespace cohort

@@ -13,11 +13,13 @@
 
 #include <concepts>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cohort/base/handle.h"
 #include "cohort/collectives/options.h"
 #include "cohort/strategy/distributed_dataset.h"
 #include "cohort/strategy/internal/call.h"
@@ -48,13 +50,16 @@ class Strategy {
   bool operator==(const Strategy& other) const { return extended_ == other.extended_; }
 
   /// Errors: FailedPrecondition in replica context, or if another strategy is current.
-  Scope scope() const { return Scope(extended_); }
-  int num_replicas_in_sync() const { return extended_->num_replicas(); }
-  StrategyExtended& extended() const { return *extended_; }
+  Scope scope() const { return Scope(internal::held(extended_, "Strategy")); }
+  int num_replicas_in_sync() const { return use().num_replicas(); }
+  StrategyExtended& extended() const { return use(); }
 
   /// Waits for all workers; in one process there is nobody to wait for.
   /// Errors: FailedPrecondition in a replica.
-  void barrier() const { internal::check_cross_replica("[strategy.barrier] "); }
+  void barrier() const {
+    use();
+    internal::check_cross_replica("[strategy.barrier] ");
+  }
 
   /// Calls fn on every local replica at once and waits. Returns internal::RunResult: PerReplica of
   /// what fn returns, or void. PerReplica<T> and Mirrored<T> arguments
@@ -76,29 +81,30 @@ class Strategy {
   /// them away; kMean then divides by the true number of elements, also of uneven batches.
   /// Errors: FailedPrecondition in replica context; InvalidArgument for shapes that differ.
   template <class T>
-  T reduce(ReduceOp op, const PerReplica<T>& value, const Axes& axes = {}) const {
+  T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axes& axes = {}) const {
+    StrategyExtended& extended = use();
     internal::check_cross_replica("[strategy.reduce] ");
-    internal::check_value_count("[strategy.reduce] ", value.size(), num_replicas_in_sync());
-    return internal::reduce_nest(op, value, axes, extended_->custom_cross_device_ops());
+    internal::check_value_count("[strategy.reduce] ", value.size(), extended.num_replicas());
+    return internal::reduce_nest(op, value, axes, extended.custom_cross_device_ops());
   }
   /// The same on every replica: the value, reduced over its axes. kSum and kProduct of several
   /// replicas are refused unless it is zero: nobody can tell what is meant.
   template <class T>
-  T reduce(ReduceOp op, const Mirrored<T>& value, const Axes& axes = {}) const {
+  T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axes& axes = {}) const {
     return reduce_plain(op, value.local(), axes);
   }
-  Tensor reduce(ReduceOp op, const Tensor& value, const Axes& axes = {}) const {
+  Tensor reduce(ReduceOpArg op, const Tensor& value, const Axes& axes = {}) const {
     return reduce_plain(op, value, axes);
   }
   template <class N>
-  requires std::is_arithmetic_v<N> N reduce(ReduceOp op, N value)
+  requires std::is_arithmetic_v<N> N reduce(ReduceOpArg op, N value)
   const { return reduce_plain(op, value, {}); }
   /// Its components.
-  Tensor reduce(ReduceOp op, const Variable& value, const Axes& axes = {}) const;
+  Tensor reduce(ReduceOpArg op, const Variable& value, const Axes& axes = {}) const;
   /// Each PerReplica, Mirrored and plain part of a nest.
   template <class T>
   requires(internal::holds_distributed<T>() &&
-           !internal::is_distributed_v<T>) auto reduce(ReduceOp op, const T& nest,
+           !internal::is_distributed_v<T>) auto reduce(ReduceOpArg op, const T& nest,
                                                        const Axes& axes = {}) const;
 
   /// Joins the replicas' tensors along `axis`, leaf by leaf; sizes along it may differ.
@@ -106,9 +112,10 @@ class Strategy {
   ///         differ elsewhere; Unimplemented for indexed slices.
   template <class T>
   T gather(const PerReplica<T>& value, int64_t axis) const {
+    StrategyExtended& extended = use();
     internal::check_cross_replica("[strategy.gather] ");
-    internal::check_value_count("[strategy.gather] ", value.size(), num_replicas_in_sync());
-    return internal::gather_nest(value, axis, extended_->custom_cross_device_ops());
+    internal::check_value_count("[strategy.gather] ", value.size(), extended.num_replicas());
+    return internal::gather_nest(value, axis, extended.custom_cross_device_ops());
   }
   /// Not distributed: itself.
   Tensor gather(const Tensor& value, int64_t axis) const;
@@ -155,11 +162,14 @@ class Strategy {
   PerReplica<std::invoke_result_t<const Fn&, const ValueContext&>> distribute_values_from_function(
       const Fn& fn) const {
     internal::check_cross_replica("[strategy.distribute_values_from_function] ");
-    std::vector<std::invoke_result_t<const Fn&, const ValueContext&>> values;
-    for (int r = 0; r < num_replicas_in_sync(); ++r) {
-      values.push_back(fn(ValueContext{r, num_replicas_in_sync()}));
-    }
-    return PerReplica(std::move(values));
+    static_assert(std::is_invocable_v<const Fn&, const ValueContext&>,
+                  "[strategy.distribute_values_from_function] expected a function of one (const "
+                  "ValueContext&)");
+    const int replicas = use().num_replicas();
+    using T = std::invoke_result_t<const Fn&, const ValueContext&>;
+    std::vector<T> values;
+    for (int r = 0; r < replicas; ++r) values.push_back(fn(ValueContext{r, replicas}));
+    return PerReplica<T>::placed(std::move(values), use().device_list());
   }
 
  protected:
@@ -170,9 +180,17 @@ class Strategy {
   template <class T>
   T reduce_plain(ReduceOp op, const T& value, const Axes& axes) const {
     internal::check_cross_replica("[strategy.reduce] ");
-    return internal::reduce_same_nest(op, value, axes, num_replicas_in_sync());
+    return internal::reduce_same_nest(op, value, axes, use("reduce").num_replicas());
+  }
+  StrategyExtended& use(const char* operation = __builtin_FUNCTION()) const {
+    return *internal::held(extended_, "Strategy", operation);
   }
 };
+
+/// "<MirroredStrategy#1 over CPU:0, CPU:1>".
+std::ostream& operator<<(std::ostream& out, const Strategy& strategy);
+/// As to_string().
+std::ostream& operator<<(std::ostream& out, const ValueContext& context);
 
 /// The current strategy; outside of every scope the default one: one replica, plain variables.
 Strategy get_strategy();
@@ -187,18 +205,22 @@ void set_strategy(const std::optional<Strategy>& strategy);
 
 template <class Fn, class... A>
 requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A&... args) const {
-  using R = internal::CallResult<Fn, A...>;
-  if constexpr (std::is_void_v<R>) {
-    extended_->call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
-  } else {
-    std::vector<std::optional<R>> results(static_cast<std::size_t>(num_replicas_in_sync()));
-    extended_->call_for_each_replica([&](int r) {
-      results[static_cast<std::size_t>(r)].emplace(internal::call_in_replica(fn, r, args...));
-    });
-    std::vector<R> values;
-    values.reserve(results.size());
-    for (std::optional<R>& result : results) values.push_back(std::move(*result));
-    return PerReplica<R>(std::move(values));
+  internal::check_run_arguments<Fn, A...>();
+  if constexpr (internal::takes_run_arguments_v<Fn, A...>) {
+    StrategyExtended& extended = use();
+    using R = internal::CallResult<Fn, A...>;
+    if constexpr (std::is_void_v<R>) {
+      extended.call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
+    } else {
+      std::vector<std::optional<R>> results(static_cast<std::size_t>(extended.num_replicas()));
+      extended.call_for_each_replica([&](int r) {
+        results[static_cast<std::size_t>(r)].emplace(internal::call_in_replica(fn, r, args...));
+      });
+      std::vector<R> values;
+      values.reserve(results.size());
+      for (std::optional<R>& result : results) values.push_back(std::move(*result));
+      return PerReplica<R>::placed(std::move(values), extended.device_list());
+    }
   }
 }
 
@@ -239,7 +261,7 @@ struct GatherEach {
 
 template <class T>
 requires(internal::holds_distributed<T>() &&
-         !internal::is_distributed_v<T>) auto Strategy::reduce(ReduceOp op, const T& nest,
+         !internal::is_distributed_v<T>) auto Strategy::reduce(ReduceOpArg op, const T& nest,
                                                                const Axes& axes) const {
   internal::check_cross_replica("[strategy.reduce] ");
   return internal::map_distributed(internal::ReduceEach{*this, op, axes}, nest);

@@ -2,6 +2,7 @@
 #include "cohort/strategy/strategy_extended.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_group.h"
@@ -32,13 +33,41 @@ PerReplica<Gradient> as_gradients(const PerReplica<Tensor>& value) {
   return value.map([](const Tensor& t) { return Gradient(t); });
 }
 
-Mirrored<Tensor> as_tensors(const Mirrored<Gradient>& value) {
+int next_number() {
+  static std::atomic<int> made = 0;
+  return ++made;
+}
+
+internal::DeviceList list_of(const Destinations& to) {
+  return std::make_shared<const std::vector<Device>>(to.devices());
+}
+
+Mirrored<Tensor> as_tensors(const Mirrored<Gradient>& value, const Destinations& to) {
   std::vector<Tensor> out;
   for (const Gradient& g : value) out.push_back(g.dense());
-  return Mirrored<Tensor>(std::move(out));
+  return Mirrored<Tensor>::placed(std::move(out), list_of(to));
+}
+
+Mirrored<Tensor> placed(const Mirrored<Tensor>& value, const Destinations& to) {
+  return Mirrored<Tensor>::placed({value.begin(), value.end()}, list_of(to));
 }
 
 }  // namespace
+
+StrategyExtended::StrategyExtended(bool is_numbered) : number_(is_numbered ? next_number() : 0) {}
+
+std::string StrategyExtended::description() const {
+  if (do_is_default()) return "the default strategy";
+  std::vector<std::string> devices;
+  for (const Device& device : do_devices()) devices.push_back(str_cat(device));
+  return str_cat(name(), "#", number_, " over ", join(devices, ", "));
+}
+
+const internal::DeviceList& StrategyExtended::device_list() const {
+  std::call_once(devices_once_,
+                 [this] { devices_ = std::make_shared<const std::vector<Device>>(do_devices()); });
+  return devices_;
+}
 
 Destinations destinations_of(const Variable& v) { return v.impl().description().devices; }
 
@@ -56,32 +85,32 @@ std::vector<Device> StrategyExtended::parameter_devices() const {
   return do_parameter_devices();
 }
 
-Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
+Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Tensor>& value,
                                              const Destinations& to,
                                              const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
   internal::check_value_count(kOperation, value.size(), num_replicas());
   if (do_is_default()) return Mirrored<Tensor>({value[0]});
-  return as_tensors(cross_device_ops().reduce(op, as_gradients(value), to, options));
+  return as_tensors(cross_device_ops().reduce(op, as_gradients(value), to, options), to);
 }
 
-Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOp op, const Tensor& value,
+Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Tensor& value,
                                              const Destinations& to) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
   const Tensor one = internal::reduce_same(kOperation, op, value, num_replicas());
   if (do_is_default()) return Mirrored<Tensor>({one});
-  return cross_device_ops().broadcast(one, to);
+  return placed(cross_device_ops().broadcast(one, to), to);
 }
 
-Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOp op, const Mirrored<Tensor>& value,
+Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Mirrored<Tensor>& value,
                                              const Destinations& to) {
   return reduce_to(op, value.local(), to);
 }
 
 std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
-    ReduceOp op, std::span<const ReduceItem> items, const CommunicationOptions& options) {
+    ReduceOpArg op, std::span<const ReduceItem> items, const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.batch_reduce_to] ";
   internal::check_cross_replica(kOperation);
   for (const ReduceItem& item : items) {
@@ -100,23 +129,24 @@ Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Desti
         "[strategy.broadcast_to] expected a strategy with devices for these destinations, got the "
         "default one, which has one place; leave the destinations out");
   }
-  return cross_device_ops().broadcast(value, to);
+  return placed(cross_device_ops().broadcast(value, to), to);
 }
 
 Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value) {
   internal::check_cross_replica("[strategy.broadcast_to] ");
   if (do_is_default()) return Mirrored<Tensor>({value});
-  return cross_device_ops().broadcast(value, do_devices());
+  return placed(cross_device_ops().broadcast(value, do_devices()), do_devices());
 }
 
 std::vector<Variable> StrategyExtended::update_parts(const Variable& v) const {
   static constexpr const char* kOperation = "[strategy.update] ";
   check_not_mixed(kOperation);
-  COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under this ",
-                   name(), ", got \"", v.name(), "\" of another strategy");
+  COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under ",
+                   description(), ", got ", internal::label(v.impl()), " of ",
+                   internal::owner_of(v.impl()));
   COHORT_CHECK_ARG(v.impl().component_count() == num_replicas(), kOperation,
-                   "expected a whole variable, got component \"", v.name(),
-                   "\"; use value_container");
+                   "expected a whole variable, got component ", internal::label(v.impl()),
+                   "; use value_container");
   return v.components();
 }
 
@@ -129,7 +159,7 @@ std::vector<int> StrategyExtended::update_places(const Destinations& where) cons
   for (const Device& device : where.devices()) {
     const auto found = std::find(parameters.begin(), parameters.end(), device);
     COHORT_CHECK_ARG(found != parameters.end(), kOperation, "expected parameter devices of ",
-                     name(), ", got ", device.short_name());
+                     description(), ", got ", device.short_name());
     places.push_back(static_cast<int>(found - parameters.begin()));
   }
   COHORT_CHECK_ARG(!places.empty(), kOperation, "expected at least 1 device, got none");
@@ -157,11 +187,12 @@ std::vector<Device> StrategyExtended::non_slot_devices(std::span<const Variable>
 
 StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& v) {
   static constexpr const char* kOperation = "[strategy.colocate_vars_with] ";
-  COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under this ",
-                   name(), ", got \"", v.name(), "\" of another strategy");
+  COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under ",
+                   description(), ", got ", internal::label(v.impl()), " of ",
+                   internal::owner_of(v.impl()));
   check_not_mixed(kOperation);
   COHORT_CHECK_STATE(do_is_default() || current_mode().strategy == this, kOperation,
-                     "expected to be inside the scope of this ", name(),
+                     "expected to be inside the scope of ", description(),
                      ", got no strategy; enter strategy.scope() first");
   // All variables of a creator live on its devices.
   return Colocation(variable_creator());
@@ -186,9 +217,8 @@ Tensor StrategyExtended::read_var(const Variable& v) const {
 void StrategyExtended::check_not_mixed(const char* operation) const {
   const Mode& mode = current_mode();
   COHORT_CHECK_STATE(mode.strategy == nullptr || mode.strategy == this, operation, "expected ",
-                     mode.strategy != nullptr ? mode.strategy->name() : "",
-                     ", which is current, got another strategy object (", name(),
-                     "): strategies cannot be mixed; leave the scope first");
+                     mode.strategy->description(), ", which is current, got another strategy (",
+                     description(), "): strategies cannot be mixed; leave the scope first");
 }
 
 void StrategyExtended::call_for_each_replica(internal::FunctionRef<void(int)> body) {
@@ -212,7 +242,7 @@ std::shared_ptr<void> StrategyExtended::merge(
   internal::ReplicaGroup* group = internal::current_replica_group();
   COHORT_CHECK_STATE(group == nullptr || current_mode().strategy == strategy, kOperation,
                      "expected the replica context of the strategy that runs here, got one of ",
-                     do_name(), "; call get_replica_context() inside the function");
+                     description(), "; call get_replica_context() inside the function");
   if (group != nullptr) return group->merge(tag, argument, cross);
   COHORT_CHECK_STATE(do_is_default(), kOperation,
                      "expected to be inside strategy.run, got cross-replica context");

@@ -9,7 +9,9 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
@@ -29,7 +31,14 @@ Destinations destinations_of(const Variable& v);
 /// Threads: thread-safe unless a hook says otherwise. TF: tf.distribute.StrategyExtended.
 class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
  public:
-  StrategyExtended() = default;
+  // What the hooks below are written with.
+
+  /// A body called with a replica's number; lives as long as the call it is passed to.
+  using ReplicaBody = internal::FunctionRef<void(int local_replica)>;
+  /// What makes a scope's variables; `local_strategy_extended.h` has those of one process.
+  using VariableCreator = internal::VariableCreator;
+
+  StrategyExtended() : StrategyExtended(/*is_numbered=*/true) {}
   virtual ~StrategyExtended() = default;
   StrategyExtended(const StrategyExtended&) = delete;
   StrategyExtended& operator=(const StrategyExtended&) = delete;
@@ -37,6 +46,11 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   int num_replicas() const { return do_num_replicas(); }
   /// "MirroredStrategy", for error texts.
   const char* name() const { return do_name(); }
+  /// "MirroredStrategy#2 over CPU:0, CPU:1", which tells two of a kind apart; the default one has
+  /// no number.
+  std::string description() const;
+  /// Machinery: worker_devices(), to go along with values.
+  const internal::DeviceList& device_list() const;
   /// One per local replica. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> worker_devices() const;
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
@@ -46,19 +60,24 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   // value back. Errors, of all: FailedPrecondition in a replica; InvalidArgument for another number
   // of values than replicas, and as CrossDeviceOps.
 
-  Mirrored<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value, const Destinations& to,
-                             const CommunicationOptions& options = {});
+  Mirrored<Tensor> reduce_to(ReduceOpArg op, const PerReplica<Tensor>& value,
+                             const Destinations& to, const CommunicationOptions& options = {});
   /// Not distributed, the same on every replica: copies of it. Errors: InvalidArgument for kSum and
   /// kProduct with several replicas.
-  Mirrored<Tensor> reduce_to(ReduceOp op, const Mirrored<Tensor>& value, const Destinations& to);
-  Mirrored<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Destinations& to);
+  Mirrored<Tensor> reduce_to(ReduceOpArg op, const Mirrored<Tensor>& value, const Destinations& to);
+  Mirrored<Tensor> reduce_to(ReduceOpArg op, const Tensor& value, const Destinations& to);
   /// The results in the order of the items.
-  std::vector<Mirrored<Gradient>> batch_reduce_to(ReduceOp op, std::span<const ReduceItem> items,
+  std::vector<Mirrored<Gradient>> batch_reduce_to(ReduceOpArg op, std::span<const ReduceItem> items,
                                                   const CommunicationOptions& options = {});
   /// A copy on every device. Errors: Unimplemented for the default strategy.
   Mirrored<Tensor> broadcast_to(const Tensor& value, const Destinations& to);
   /// To all replicas' devices.
   Mirrored<Tensor> broadcast_to(const Tensor& value);
+  /// A number, as float32.
+  Mirrored<Tensor> broadcast_to(double value, const Destinations& to) {
+    return broadcast_to(scalar(value), to);
+  }
+  Mirrored<Tensor> broadcast_to(double value) { return broadcast_to(scalar(value)); }
 
   // Updates.
 
@@ -118,11 +137,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   CrossDeviceOps& cross_device_ops() { return do_cross_device_ops(); }
   /// Those that the user gave; null where the strategy is free to reduce as fast as it can.
   CrossDeviceOps* custom_cross_device_ops() { return do_custom_cross_device_ops(); }
-  const std::shared_ptr<internal::VariableCreator>& variable_creator() {
-    return do_variable_creator();
-  }
+  const std::shared_ptr<VariableCreator>& variable_creator() { return do_variable_creator(); }
   /// Calls body(r) on every local replica's thread, in replica context, and waits.
-  void call_for_each_replica(internal::FunctionRef<void(int local_replica)> body);
+  void call_for_each_replica(ReplicaBody body);
   /// Meets all replicas; replica 0 runs body in cross-replica context. In replica context only.
   std::shared_ptr<void> merge(
       const void* tag, const void* argument,
@@ -131,6 +148,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   void check_not_mixed(const char* operation) const;
 
  protected:
+  /// false: for the default strategy, of which there is only one.
+  explicit StrategyExtended(bool is_numbered);
+
   virtual const char* do_name() const = 0;
   virtual int do_num_replicas() const = 0;
   virtual std::vector<Device> do_devices() const = 0;
@@ -146,10 +166,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual bool do_any_worker(bool here) { return here; }
   /// Runs the body once per replica at the same time; replica scope, grad mode and errors as
   /// ReplicaGroup::run promises.
-  virtual void do_run(internal::FunctionRef<void(int local_replica)> body) = 0;
+  virtual void do_run(ReplicaBody body) = 0;
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
   virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
-  virtual const std::shared_ptr<internal::VariableCreator>& do_variable_creator() = 0;
+  virtual const std::shared_ptr<VariableCreator>& do_variable_creator() = 0;
 
  private:
   /// Checks; v's components.
@@ -163,6 +183,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   template <class Fn, class... A>
   internal::UpdateResult<const Variable&, Fn, A...> update_here(const Variable& v, const Fn& fn,
                                                                 const A&... args);
+
+  const int number_;  // in the order of their making
+  mutable std::once_flag devices_once_;
+  mutable internal::DeviceList devices_;
 };
 
 template <class R, class F>

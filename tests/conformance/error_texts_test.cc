@@ -38,7 +38,7 @@ const Misuse kContexts[] = {
      "use merge_call",
      [](const Trial& t) { t.run([&](int) { const auto scope = t.strategy.scope(); }); }},
     {"ScopeOfAnotherStrategy", kState, "[strategy.scope]",
-     "expected MirroredStrategy, which is current, got another strategy object",
+     "which is current, got another strategy (MirroredStrategy#",
      "cannot be mixed; leave the scope first",
      [](const Trial& t) {
        const Strategy other = t.another();
@@ -63,7 +63,7 @@ const Misuse kContexts[] = {
     {"RunInsideARun", kState, "[strategy.run]", "expected cross-replica context, got a replica",
      "call the function itself",
      [](const Trial& t) { t.run([&](int) { t.strategy.run([] {}); }); }},
-    {"RunOfAnotherStrategy", kState, "[strategy.run]", "got another strategy object",
+    {"RunOfAnotherStrategy", kState, "[strategy.run]", "got another strategy (MirroredStrategy#",
      "leave the scope first",
      [](const Trial& t) {
        const Strategy other = t.another();
@@ -122,13 +122,12 @@ const Misuse kContexts[] = {
        t.variable(1.0, {.name = "w"});
      }},
     {"ColocationOutsideTheScope", kState, "[strategy.colocate_vars_with]",
-     "expected to be inside the scope of this MirroredStrategy, got no strategy",
-     "enter strategy.scope() first",
+     "expected to be inside the scope of MirroredStrategy#", "enter strategy.scope() first",
      [](const Trial& t) {
        const auto beside = t.strategy.extended().colocate_vars_with(t.variable(1.0));
      }},
     {"ColocationWithAnotherStrategysVariable", kArgument, "[strategy.colocate_vars_with]",
-     "expected a variable made under this MirroredStrategy", "got \"w\" of another strategy",
+     "expected a variable made under MirroredStrategy#", "got \"w\" (variable ",
      [](const Trial& t) {
        const Variable w(1.0, {.name = "w"});
        const auto scope = t.strategy.scope();
@@ -319,7 +318,7 @@ const Misuse kVariables[] = {
        const Variable w = central.variable(1.0, {.name = "w"});
        central.run([&](int id) { w.assign(scalar(id)); });
      }},
-    {"AnEmptyHandle", kState, "[variable]", "expected a variable", "got an empty handle",
+    {"AnEmptyHandle", kState, "[variable]", "expected a Variable", "got an empty handle",
      [](const Trial&) { Variable().value(); }},
 };
 

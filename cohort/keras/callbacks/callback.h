@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/base/handle.h"
 #include "cohort/keras/callbacks/logs.h"
 
 namespace cohort::keras {
@@ -71,7 +72,8 @@ class Callback {
   template <std::derived_from<CallbackBase> C>
   Callback(std::shared_ptr<C> callback) : callback_(std::move(callback)) {}  // NOLINT: implicit
 
-  CallbackBase& base() const { return *callback_; }
+  /// Errors: FailedPrecondition for an empty handle.
+  CallbackBase& base() const { return *cohort::internal::held(callback_, "Callback", ""); }
 
  protected:
   Callback() = default;

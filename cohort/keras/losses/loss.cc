@@ -2,6 +2,7 @@
 #include "cohort/keras/losses/loss.h"
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/keras/losses/internal/reduce.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -36,14 +37,13 @@ std::shared_ptr<LossBase> Loss::from_function(Function per_example, Reduction re
   return std::make_shared<FunctionLoss>(std::move(per_example), reduction);
 }
 
-LossBase& Loss::base() const {
-  COHORT_CHECK_STATE(loss_ != nullptr, "[loss] expected a loss, got an empty handle");
-  return *loss_;
-}
+LossBase& Loss::base() const { return *cohort::internal::held(loss_, "Loss", ""); }
 
 Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
                         const Tensor& sample_weight) const {
   LossBase& loss = base();
+  cohort::internal::check_defined("[loss] ", y_true);
+  cohort::internal::check_defined("[loss] ", y_pred);
   COHORT_CHECK_ARG(current_replica_count() == 1 || !is_mean(loss.reduction()), "[", loss.name(),
                    "] expected reduction kNone or kSum in a custom loop over ",
                    current_replica_count(),

@@ -21,6 +21,7 @@ class MeanImpl final : public internal::MeanMetric {
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     add_values(values, sample_weight);
   }
+  bool takes_values() const override { return true; }
 };
 
 class SumImpl final : public MetricBase {
@@ -37,6 +38,7 @@ class SumImpl final : public MetricBase {
     internal::add_to(total_, (aligned * weights).sum().item<double>());
   }
   Tensor result() override { return scalar(internal::read_sum(total_), kFloat64); }
+  bool takes_values() const override { return true; }
 
  private:
   Variable total_ = add_variable({}, "total");

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/tracked_variable.h"
@@ -44,6 +45,7 @@ void MetricBase::reset_state() {
 }
 
 MetricBase& Metric::base() const {
+  if (metric_ == nullptr && deferred_.empty()) cohort::internal::refuse_empty_handle("Metric", "");
   COHORT_CHECK_STATE(metric_ != nullptr, "[metric] expected a metric, got the name \"", deferred_,
                      "\", which compile() makes a metric of; outside a model write e.g. "
                      "keras::SparseCategoricalAccuracy()");
@@ -58,9 +60,20 @@ MetricBase& Metric::writable() const {
 
 void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
                           const Tensor& sample_weight) const {
+  static constexpr const char* kOperation = "[metric.update_state] ";
   MetricBase& metric = writable();
+  if (!metric.takes_values()) cohort::internal::check_defined(kOperation, y_true);
+  cohort::internal::check_defined(kOperation, y_pred);
   const at::NoGradGuard no_grad;
   metric.update_state(y_true, y_pred, sample_weight);
+}
+
+void Metric::update_state(const Tensor& values) const {
+  COHORT_CHECK_ARG(
+      base().takes_values(), "[metric.update_state] expected labels and predictions for metric \"",
+      name(),
+      "\", got one tensor: only means and sums of values (keras::Mean, keras::Sum) take that");
+  update_state({}, values, {});
 }
 
 Tensor Metric::result() const {

@@ -40,6 +40,8 @@ class MetricBase {
   virtual void update_state(const Tensor& y_true, const Tensor& y_pred,
                             const Tensor& sample_weight) = 0;
   virtual Tensor result() = 0;
+  /// True for a metric of values, which come as y_pred: keras::Mean, Sum.
+  virtual bool takes_values() const { return false; }
   /// Sets every variable to zero; override for other beginnings.
   virtual void reset_state();
 
@@ -74,6 +76,9 @@ class Metric {
   ///         cross-replica for one of several replicas; FailedPrecondition for a name.
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight = {}) const;
+  /// Of a keras::Mean or Sum: adds values. Errors: InvalidArgument for metrics of labels and
+  /// predictions.
+  void update_state(const Tensor& values) const;
   /// Cross-replica: over all replicas. In a replica: this replica's so far.
   Tensor result() const;
   /// Cross-replica: on all replicas.

@@ -24,6 +24,9 @@ class LearningRate {
   requires(!std::is_arithmetic_v<F> && std::is_invocable_r_v<double, F, int64_t>)
       LearningRate(F schedule)  // NOLINT
       : schedule_(std::move(schedule)) {}
+  // Copied where it is moved: what was moved from must not read as a rate of 0.
+  LearningRate(const LearningRate&) = default;
+  LearningRate& operator=(const LearningRate&) = default;
 
   bool is_schedule() const { return schedule_ != nullptr; }
   double operator()(int64_t step) const { return schedule_ ? schedule_(step) : constant_; }

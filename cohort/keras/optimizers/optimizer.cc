@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/collectives/local_reduce.h"
@@ -353,9 +354,7 @@ Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, 
 }
 
 OptimizerBase& Optimizer::base() const {
-  COHORT_CHECK_STATE(optimizer_ != nullptr,
-                     "[optimizer] expected an optimizer, got an empty handle");
-  return *optimizer_;
+  return *cohort::internal::held(optimizer_, "Optimizer", "");
 }
 
 }  // namespace cohort::keras

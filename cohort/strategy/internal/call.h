@@ -20,32 +20,81 @@ template <class Fn, class... A>
 inline constexpr bool takes_unwrapped_v =
     std::is_invocable_v<const Fn&, decltype(unwrap(std::declval<const A&>(), 0))...>;
 
+/// What an argument becomes in a replica.
+template <class A>
+using ArrivedPart = std::remove_cvref_t<decltype(unwrap(std::declval<const A&>(), 0))>;
+
+/// One argument whose parts go to several parameters: a tuple or a dataset element.
+template <class Fn, class... A>
+inline constexpr bool takes_spread_v = false;
+template <class Fn, class A>
+inline constexpr bool takes_spread_v<Fn, A> = [] {
+  using Part = ArrivedPart<A>;
+  if constexpr (std::is_same_v<Part, data::Element>) {
+    return HasSignature<Fn>;
+  } else if constexpr (is_tuple_v<Part>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return std::is_invocable_v<const Fn&, const std::tuple_element_t<I, Part>&...>;
+    }
+    (std::make_index_sequence<std::tuple_size_v<Part>>());
+  } else {
+    return false;
+  }
+}();
+
+template <class Fn, class... A>
+inline constexpr bool takes_run_arguments_v =
+    takes_unwrapped_v<Fn, A...> || std::is_invocable_v<const Fn&, const A&...> ||
+    takes_spread_v<Fn, A...>;
+
+/// The number of a function's parameters; -1 of one with templates, which does not say.
+template <class Fn>
+constexpr int parameter_count() {
+  if constexpr (HasSignature<Fn>) {
+    return static_cast<int>(std::tuple_size_v<typename Signature<std::decay_t<Fn>>::Parameters>);
+  } else {
+    return -1;
+  }
+}
+
+template <class... A>
+inline constexpr bool is_one_element_v = false;
+template <class A>
+inline constexpr bool is_one_element_v<A> = std::is_same_v<ArrivedPart<A>, data::Element>;
+
+/// A compiler's message that says in words why run cannot call the function.
+template <class Fn, class... A>
+constexpr void check_run_arguments() {
+  if constexpr (!takes_run_arguments_v<Fn, A...>) {
+    constexpr int kTakes = parameter_count<Fn>();
+    constexpr bool kOther = kTakes >= 0 && kTakes != static_cast<int>(sizeof...(A));
+    static_assert(!is_one_element_v<A...>,
+                  "[strategy.run] a generic lambda does not say what it takes: write "
+                  "(const Tensor& x, const Tensor& y), one parameter per component");
+    static_assert(is_one_element_v<A...> || !kOther,
+                  "[strategy.run] the function has another number of parameters than run gives it: "
+                  "one for each argument after the function, or one for each part of a single "
+                  "tuple");
+    static_assert(is_one_element_v<A...> || kOther,
+                  "[strategy.run] the function cannot be called with these arguments: a "
+                  "PerReplica<T> or Mirrored<T> arrives as const T&, everything else as it is; a "
+                  "parameter of type T& cannot take it");
+  }
+}
+
 /// Calls fn with this replica's part of each argument; one tuple or dataset element spreads over
 /// several parameters; who asks for the distributed arguments themselves gets them.
 template <class Fn, class... A>
-decltype(auto) call_in_replica(const Fn& fn, int replica, const A&... args) {
-  static constexpr bool kTakesWhole = std::is_invocable_v<const Fn&, const A&...>;
+requires(takes_run_arguments_v<Fn, A...>) decltype(auto)
+    call_in_replica(const Fn& fn, int replica, const A&... args) {
   if constexpr (takes_unwrapped_v<Fn, A...>) {
     return fn(unwrap(args, replica)...);
-  } else if constexpr (sizeof...(A) == 1 && !kTakesWhole) {
-    using Part = std::remove_cvref_t<decltype(unwrap(args..., replica))>;
-    if constexpr (std::is_same_v<Part, data::Element>) {
-      static_assert(HasSignature<Fn>,
-                    "[strategy.run] a generic lambda does not say what it takes: write "
-                    "(const Tensor& x, const Tensor& y), one parameter per component");
-      return call_with_element("[strategy.run]", fn, unwrap(args..., replica));
-    } else {
-      static_assert(
-          is_tuple_v<Part>,
-          "[strategy.run] fn cannot be called with this argument: a PerReplica<T> arrives "
-          "as const T&, everything else as it is");
-      return std::apply(fn, unwrap(args..., replica));
-    }
-  } else {
-    static_assert(kTakesWhole,
-                  "[strategy.run] fn cannot be called with these arguments: each PerReplica<T> "
-                  "arrives as const T&, everything else as it is");
+  } else if constexpr (std::is_invocable_v<const Fn&, const A&...>) {
     return fn(args...);
+  } else if constexpr (is_one_element_v<A...>) {
+    return call_with_element("[strategy.run]", fn, unwrap(args..., replica));
+  } else {
+    return std::apply(fn, unwrap(args..., replica));
   }
 }
 

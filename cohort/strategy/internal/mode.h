@@ -58,11 +58,15 @@ class [[nodiscard]] ModeGuard {
 class ScopeFrame {
  public:
   ScopeFrame(const Mode& mode, std::shared_ptr<StrategyExtended> owner);
-  /// Ends `scope`. Out of order it logs an error; on another thread it logs one and gives up, for
-  /// a thread's stack can only be changed by itself: the strategy stays current there.
-  static void end(std::unique_ptr<ScopeFrame> scope);
+  enum class Order { kReverse, kAny };
+  /// Ends `scope`. Out of order it logs an error, unless any order will do. On another thread it
+  /// logs one, too, and as a thread's stack can only be changed by itself, that thread takes the
+  /// frame out when it next looks at its mode.
+  static void end(std::unique_ptr<ScopeFrame> scope, Order order = Order::kReverse);
 
  private:
+  static void leave_ended();
+
   ModeFrame frame_;
   const std::shared_ptr<StrategyExtended> owner_;
   const void* const thread_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -19,6 +20,9 @@
 namespace cohort {
 
 class CrossDeviceOps;
+namespace data {
+class Element;
+}
 
 /// Axes to reduce away inside each replica first; negative ones count from the end.
 class Axes {
@@ -26,6 +30,8 @@ class Axes {
   Axes() = default;
   Axes(int64_t axis) : axes_({axis}) {}                       // NOLINT: implicit
   Axes(std::initializer_list<int64_t> axes) : axes_(axes) {}  // NOLINT
+  template <std::integral I>
+  Axes(const std::vector<I>& axes) : axes_(axes.begin(), axes.end()) {}  // NOLINT
   bool empty() const { return axes_.empty(); }
   const std::vector<int64_t>& values() const { return axes_; }
 
@@ -91,38 +97,51 @@ std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
   return values;
 }
 
+/// Leaf by leaf over elements of one structure. Errors: InvalidArgument for strings.
+data::Element reduce_elements(ReduceOp op, std::span<const data::Element> elements,
+                              const Axes& axes, CrossDeviceOps* ops);
+/// Strings and rows of unlike lengths are joined along axis 0 only.
+data::Element gather_elements(std::span<const data::Element> elements, int64_t axis,
+                              CrossDeviceOps* ops);
+
 template <class T>
 T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes,
               CrossDeviceOps* ops = nullptr) {
   const std::span<const T> components(value.begin(), value.size());
-  return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
-    if constexpr (std::is_same_v<Leaf, Tensor>) {
-      return reduce_tensors(op, values_of(parts), axes, ops);
-    } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-      return reduce_slices(op, values_of(parts), ops);
-    } else if constexpr (std::is_arithmetic_v<Leaf>) {
-      return reduce_numbers<Leaf>(op, parts);
-    } else {
-      throw InvalidArgument(
-          "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");
-    }
-  });
+  if constexpr (std::is_same_v<T, data::Element>)
+    return reduce_elements(op, components, axes, ops);
+  else
+    return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
+      if constexpr (std::is_same_v<Leaf, Tensor>) {
+        return reduce_tensors(op, values_of(parts), axes, ops);
+      } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
+        return reduce_slices(op, values_of(parts), ops);
+      } else if constexpr (std::is_arithmetic_v<Leaf>) {
+        return reduce_numbers<Leaf>(op, parts);
+      } else {
+        throw InvalidArgument(
+            "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");
+      }
+    });
 }
 
 template <class T>
 T gather_nest(const PerReplica<T>& value, int64_t axis, CrossDeviceOps* ops = nullptr) {
   const std::span<const T> components(value.begin(), value.size());
-  return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
-    if constexpr (std::is_same_v<Leaf, Tensor>) {
-      return gather_tensors(values_of(parts), axis, ops);
-    } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-      throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
-    } else {
-      throw InvalidArgument(
-          "[strategy.gather] expected tensors with an axis to join, got a number "
-          "or text");
-    }
-  });
+  if constexpr (std::is_same_v<T, data::Element>)
+    return gather_elements(components, axis, ops);
+  else
+    return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
+      if constexpr (std::is_same_v<Leaf, Tensor>) {
+        return gather_tensors(values_of(parts), axis, ops);
+      } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
+        throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
+      } else {
+        throw InvalidArgument(
+            "[strategy.gather] expected tensors with an axis to join, got a number "
+            "or text");
+      }
+    });
 }
 
 /// The same nest of what is not distributed, reduced over replicas that all have it.
