@@ -25,6 +25,7 @@
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/strategy/context.h"
+#include "cohort/strategy/local_strategy_extended.h"
 #include "cohort/strategy/loss_scaling.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"

@@ -187,7 +187,7 @@ void add_checkpoints(std::vector<Case>& cases) {
   add("save", [manager] { manager->save(); });
   add("wait", [manager] { manager->wait(); });
   add("checkpoints", [manager] { manager->checkpoints(); });
-  add("latest_checkpoint", [manager] { manager->latest_checkpoint(); });
+  add("checkpoints", [manager] { manager->latest_checkpoint(); });
   add("restore_latest", [manager] { manager->restore_latest(); });
   add("directory", [manager] { manager->directory(); });
 }

@@ -5,9 +5,8 @@
 //   const auto scale = [](const Tensor& x, const Tensor& y) { return std::tuple(x / 255., y); };
 //   Dataset train = Dataset::from_tensor_slices({images, labels})
 //                       .shuffle(60000).batch(128).map(scale).prefetch();
-//   for (auto& [x, y] : train) ...                              // elements of two tensors
-//   for (auto& [x, y, name] : train.as<Tensor, Tensor, std::string>()) ...   // and any others
-//   for (const Element& e : train) ...
+//   for (auto& [x, y] : train) { ... }         // elements of two tensors; others: train.as<...>()
+//   for (const Element& e : train) { ... }
 #pragma once
 
 #include <functional>
@@ -313,8 +312,8 @@ class Dataset {
   Iterator make_iterator(std::string_view state) const;
   internal::RangeIterator<Element, Iterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
-  /// The elements as Element::as<T...>() gives them, to be read again and again:
-  ///   for (auto& [x, y, weight] : train.as<Tensor, Tensor, Tensor>()) ...
+  /// The elements as Element::as<T...>() gives them, e.g. for
+  /// (auto& [x, y, name] : train.as<Tensor, Tensor, std::string>()).
   /// Errors: the pass throws InvalidArgument for elements of another structure.
   template <class... T>
   auto as() const;

@@ -144,7 +144,7 @@ void GradientTape::reset() {
 void GradientTape::watch(const Variable& v) { watched_.push_back(v); }
 
 void GradientTape::watch(Tensor& x) {
-  check_defined("[gradient_tape.watch] ", x);
+  internal::check_defined("[gradient_tape.watch] ", x);
   COHORT_CHECK_ARG(x.is_floating_point() || x.is_complex(),
                    "[gradient_tape.watch] expected a floating type, got ",
                    dtype_name(x.scalar_type()));

@@ -119,7 +119,8 @@ void zero_grad(Span variables) {
   for (const Variable& v : variables) v.impl().local_component().tensor.mutable_grad().reset();
 }
 
-void all_reduce_grad(Span variables, ReduceOp op) {
+void all_reduce_grad(Span variables, ReduceOpArg name) {
+  const ReduceOp op = name;
   check_replica("all_reduce_grad", variables);
   COHORT_CHECK_ARG(op == ReduceOp::kSum || op == ReduceOp::kMean,
                    "[all_reduce_grad] expected sum or mean, got ", reduce_op_name(op));

@@ -38,6 +38,6 @@ void zero_grad(std::span<const Variable> variables);
 /// replica.
 /// Errors: InvalidArgument for another reduction; Unimplemented for sparse gradients; else as
 ///         gradients_of.
-void all_reduce_grad(std::span<const Variable> variables, ReduceOp op = ReduceOp::kMean);
+void all_reduce_grad(std::span<const Variable> variables, ReduceOpArg op = ReduceOp::kMean);
 
 }  // namespace cohort

@@ -194,7 +194,7 @@ class DistributedOptimizer {
   /// all_reduce_grad of all gradients at once, then this replica's optimizer. `op`: kSum for losses
   /// that are divided by the global batch already. Parameters without `.grad` stay as they are.
   /// Order: a merge point. Errors: as all_reduce_grad.
-  void step(ReduceOp op = ReduceOp::kMean) {
+  void step(ReduceOpArg op = ReduceOp::kMean) {
     all_reduce_grad(variables_, op);
     cohort::internal::step_once_per_copy(variables_, [this] { local().step(); });
   }

@@ -113,8 +113,8 @@ class DistributedDataset {
   DistributedIterator make_iterator(std::string_view state) const;
   internal::RangeIterator<PerReplica<Element>, DistributedIterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
-  /// The steps as PerReplica of what Element::as<T...>() gives, which come apart:
-  ///   for (auto& [x, y] : dist.as<Tensor, Tensor>()) strategy.run(step, x, y);
+  /// The steps as PerReplica of what Element::as<T...>() gives, which come apart: for
+  /// (auto& [x, y, weight] : dist.as<Tensor, Tensor, Tensor>()) strategy.run(step, x, y, weight).
   /// Errors: the pass throws InvalidArgument for elements of another structure.
   template <class... T>
   auto as() const {

@@ -75,15 +75,13 @@ class ReplicaContext {
   int replica_ = 0;
 };
 
+namespace internal {
+
+/// merge_call, of a function that takes what it will get.
 template <class Fn, class... A>
-auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
-  static_assert(std::is_invocable_v<const Fn&, Strategy&, const PerReplica<A>&...>,
-                "[replica_context.merge_call] the function cannot be called with these arguments: "
-                "it takes (Strategy&, const PerReplica<A>&...), one PerReplica for each argument "
-                "after the function");
+auto call_merged(StrategyExtended& strategy, const Fn& fn, const A&... args) {
   using Pack = std::tuple<const A*...>;
   using R = std::invoke_result_t<const Fn&, Strategy&, const PerReplica<A>&...>;
-  StrategyExtended& strategy = here();
   const Pack mine{&args...};
   const auto body = [&](std::span<const void* const> all) -> std::shared_ptr<void> {
     const auto regroup = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
@@ -104,13 +102,24 @@ auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
     }
     (std::index_sequence_for<A...>());
   };
-  const std::shared_ptr<void> result =
-      strategy.merge(&internal::type_tag<std::tuple<Fn, Pack>>, &mine, body);
+  const std::shared_ptr<void> result = strategy.merge(&type_tag<std::tuple<Fn, Pack>>, &mine, body);
   if constexpr (!std::is_void_v<R>) {
     const R& whole = *static_cast<const R*>(result.get());
-    using Part = std::remove_cvref_t<decltype(internal::unwrap(whole, 0))>;
-    return Part(internal::unwrap(whole, std::max(0, current_replica()), "merge_call"));
+    using Part = std::remove_cvref_t<decltype(unwrap(whole, 0))>;
+    return Part(unwrap(whole, std::max(0, current_replica()), "merge_call"));
   }
+}
+
+}  // namespace internal
+
+template <class Fn, class... A>
+auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
+  constexpr bool kIsCallable = std::is_invocable_v<const Fn&, Strategy&, const PerReplica<A>&...>;
+  static_assert(kIsCallable,
+                "[replica_context.merge_call] the function cannot be called with these arguments: "
+                "it takes (Strategy&, const PerReplica<A>&...), one PerReplica for each argument "
+                "after the function");
+  if constexpr (kIsCallable) return internal::call_merged(here(), fn, args...);
 }
 
 template <class T>

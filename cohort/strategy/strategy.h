@@ -159,17 +159,20 @@ class Strategy {
   /// fn(ValueContext) once per local replica, in order, on the calling thread.
   /// Errors: FailedPrecondition in replica context.
   template <class Fn>
-  PerReplica<std::invoke_result_t<const Fn&, const ValueContext&>> distribute_values_from_function(
-      const Fn& fn) const {
-    internal::check_cross_replica("[strategy.distribute_values_from_function] ");
-    static_assert(std::is_invocable_v<const Fn&, const ValueContext&>,
+  auto distribute_values_from_function(const Fn& fn) const {
+    constexpr bool kIsCallable = std::is_invocable_v<const Fn&, const ValueContext&>;
+    static_assert(kIsCallable,
                   "[strategy.distribute_values_from_function] expected a function of one (const "
                   "ValueContext&)");
-    const int replicas = use().num_replicas();
-    using T = std::invoke_result_t<const Fn&, const ValueContext&>;
-    std::vector<T> values;
-    for (int r = 0; r < replicas; ++r) values.push_back(fn(ValueContext{r, replicas}));
-    return PerReplica<T>::placed(std::move(values), use().device_list());
+    if constexpr (kIsCallable) {
+      using T = std::invoke_result_t<const Fn&, const ValueContext&>;
+      StrategyExtended& extended = use();
+      internal::check_cross_replica("[strategy.distribute_values_from_function] ");
+      const int replicas = extended.num_replicas();
+      std::vector<T> values;
+      for (int r = 0; r < replicas; ++r) values.push_back(fn(ValueContext{r, replicas}));
+      return PerReplica<T>::placed(std::move(values), extended.device_list());
+    }
   }
 
  protected:

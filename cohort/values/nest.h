@@ -28,10 +28,11 @@ template <class T, class F>
 void for_each_leaf(T& nest, F&& f) {
   using internal::NestKind;
   constexpr NestKind kind = internal::nest_kind<std::remove_const_t<T>>();
-  static_assert(kind != NestKind::kNone,
-                "[nest] not a nest: expected a tensor, number, string, IndexedSlices or Gradient, "
-                "a tuple, pair, array, vector (not of bool), map<string, T>, optional or struct "
-                "(aggregate, at most 16 members) of these, or a class with NestTraits");
+  static_assert(
+      kind != NestKind::kNone,
+      "[nest] not a nest: expected a tensor, number, string, IndexedSlices or Gradient, "
+      "a tuple, pair, array, vector (not of bool), [unordered_]map<string, T>, optional or "
+      "struct (aggregate, at most 16 members) of these, or a class with NestTraits");
   if constexpr (kind == NestKind::kLeaf) {
     f(nest);
   } else if constexpr (kind == NestKind::kTied) {
@@ -43,7 +44,7 @@ void for_each_leaf(T& nest, F&& f) {
     for (auto& part : nest) for_each_leaf(part, f);
   } else if constexpr (kind == NestKind::kMap) {
     internal::for_each_entry(nest, [&](const auto&, auto& part) { for_each_leaf(part, f); });
-  } else {
+  } else if constexpr (kind == NestKind::kOptional) {
     if (nest) for_each_leaf(*nest, f);
   }
 }

@@ -94,12 +94,14 @@ Dataset Dataset::map(F fn, MapOptions options) const {
     static_assert(!std::is_void_v<Result>,
                   "[dataset.map] expected a function that returns the "
                   "new element, got one that returns void");
-    internal::check_function<F>("[dataset.map]", spec_for("[dataset.map]"));
-    auto adapted = [fn = std::move(fn)](const Element& element) mutable {
-      return internal::to_element<Result>(
-          internal::call_with_element("[dataset.map]", fn, element));
-    };
-    return do_map(std::move(adapted), internal::spec_of_type<Result>(), options);
+    if constexpr (!std::is_void_v<Result>) {
+      internal::check_function<F>("[dataset.map]", spec_for("[dataset.map]"));
+      auto adapted = [fn = std::move(fn)](const Element& element) mutable {
+        return internal::to_element<Result>(
+            internal::call_with_element("[dataset.map]", fn, element));
+      };
+      return do_map(std::move(adapted), internal::spec_of_type<Result>(), options);
+    }
   }
 }
 
@@ -111,13 +113,15 @@ std::function<bool(const Element&)> Dataset::adapted_predicate(const char* opera
                 "const Tensor& y), one parameter per component, or (const Element& e)");
   if constexpr (internal::HasSignature<F>) {
     using Result = typename internal::Signature<std::decay_t<F>>::Result;
-    static_assert(std::is_same_v<Result, bool> || std::is_same_v<Result, Tensor>,
-                  "[dataset] expected a predicate that returns bool or a 0-D tensor");
+    constexpr bool kDecides = std::is_same_v<Result, bool> || std::is_same_v<Result, Tensor>;
+    static_assert(kDecides, "[dataset] expected a predicate that returns bool or a 0-D tensor");
     internal::check_function<F>(operation, spec_for(operation));
     return [operation, predicate = std::move(predicate)](const Element& element) mutable -> bool {
       if constexpr (std::is_same_v<Result, Tensor>) {
         return internal::integer_of(operation,
                                     internal::call_with_element(operation, predicate, element));
+      } else if constexpr (!kDecides) {
+        return false;
       } else {
         return internal::call_with_element(operation, predicate, element);
       }
