@@ -139,14 +139,24 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   }
 }
 
-void ReplicaGroup::run(FunctionRef<void(int)> body) {
-  if (size() == 1) return run_alone(body);
+void ReplicaGroup::run(FunctionRef<void(int)> body, FunctionRef<void(bool)> ended) {
+  std::unique_lock lock(run_mutex_, std::defer_lock);
+  if (size() > 1) lock_for_run(lock);
+  try {
+    size() == 1 ? run_alone(body) : run_together(body);
+  } catch (...) {
+    ended(true);
+    throw;
+  }
+  ended(false);
+}
+
+void ReplicaGroup::lock_for_run(std::unique_lock<std::mutex>& lock) {
   workers_->process.check("strategy.run", "a strategy");
   COHORT_CHECK_STATE(enclosing_replica_group() != this,
                      "[strategy.run] expected cross-replica context outside of every run, got a "
                      "call from inside run or merge_call of the same strategy");
-  std::scoped_lock lock(run_mutex_);
-  run_together(body);
+  lock.lock();
 }
 
 void ReplicaGroup::run_alone(FunctionRef<void(int)> body) {

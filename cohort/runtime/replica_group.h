@@ -42,7 +42,12 @@ class ReplicaGroup {
   ///         their next barrier. FailedPrecondition inside a run of the same group, and with more
   ///         than one replica in a child of the process that made the group. Error
   ///         kResourceExhausted if the system refuses threads; a later run tries again.
-  void run(FunctionRef<void(int replica)> body);
+  void run(FunctionRef<void(int replica)> body) {
+    run(body, [](bool) {});
+  }
+  /// The same; calls `ended` when all replicas are at rest again, before it returns or throws and
+  /// before the next run may begin.
+  void run(FunctionRef<void(int replica)> body, FunctionRef<void(bool failed)> ended);
 
   /// Waits for all replicas.
   /// Errors: PeerFailed if another replica failed; FailedPrecondition that names the replicas if
@@ -90,6 +95,7 @@ class ReplicaGroup {
   void work(int replica);
   void run_alone(FunctionRef<void(int)> body);
   void run_together(FunctionRef<void(int)> body);
+  void lock_for_run(std::unique_lock<std::mutex>& lock);
   void run_replica(int replica, FunctionRef<void(int)> body);
   void rethrow_first_error();
   std::string diverged_text(int waiting) const;

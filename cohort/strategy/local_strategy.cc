@@ -69,6 +69,7 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
     : StrategyExtended(/*is_numbered=*/!options.is_default),
       options_(checked(std::move(options))),
       group_(group_options(options_)),
+      undo_(static_cast<std::size_t>(group_.size())),
       ops_(options_.cross_device_ops ? options_.cross_device_ops
                                      : std::make_shared<ReductionToOneDevice>()) {
   if (options_.is_default) {
@@ -112,19 +113,30 @@ void LocalStrategy::do_run(FunctionRef<void(int)> body) {
     mode.creator = variables_.get();
   }
   if (group_.size() == 1) {
-    group_.run([&](int replica) {
-      const ModeGuard guard(mode);
-      body(replica);
-    });
+    StepUndo undo;  // several threads may be in here
+    group_.run(
+        [&](int replica) {
+          const ModeGuard guard(mode);
+          const StepUndoScope step(&undo);
+          body(replica);
+        },
+        [&](bool failed) {
+          if (failed) undo.roll_back();
+        });
     return;
   }
   const ThreadState state;
-  group_.run([&](int replica) {
-    std::optional<AdoptedThreadState> adopted;
-    if (replica > 0) adopted.emplace(state);
-    const ModeGuard guard(mode);
-    body(replica);
-  });
+  group_.run(
+      [&](int replica) {
+        std::optional<AdoptedThreadState> adopted;
+        if (replica > 0) adopted.emplace(state);
+        const ModeGuard guard(mode);
+        const StepUndoScope step(&undo_[static_cast<std::size_t>(replica)]);
+        body(replica);
+      },
+      [&](bool failed) {
+        for (StepUndo& undo : undo_) failed ? undo.roll_back() : undo.commit();
+      });
   if (watched_) watched_->check_copies();
 }
 

@@ -6,6 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/gradients/layer_node.h"
+#include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {
 namespace {
@@ -208,6 +209,11 @@ void BatchNormalizationLayer::update_moving(const Normalized& batch) const {
   const Tensor variance =
       batch.inverse_deviation.to(kFloat64).pow(-2).sub(options_.epsilon).clamp_min(0);
   const double rest = 1 - options_.momentum;
+  // The forward pass is only half a step: if the other half fails, this was for nothing.
+  if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) {
+    undo->keep(moving_mean_.value());
+    undo->keep(moving_variance_.value());
+  }
   moving_mean_.assign(moving_mean_.value().lerp(batch.mean, rest));
   moving_variance_.assign(moving_variance_.value().lerp(variance.to(dtype_), rest));
 }

@@ -34,7 +34,8 @@ struct BatchNormalizationOptions {
 /// (x - mean) / sqrt(variance + epsilon) * gamma + beta, over all axes but `axis`: statistics of
 /// this replica's batch while training (and not frozen), else the moving ones.
 /// The moving statistics are kOnRead and kMean: replicas keep their own, a read averages them.
-/// An empty batch leaves them alone. TF: keras.layers.BatchNormalization.
+/// An empty batch leaves them alone, and so does a step that fails: what a run has moved since its
+/// last update of weights is put back if the run throws. TF: keras.layers.BatchNormalization.
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(BatchNormalizationOptions options = {});

@@ -14,6 +14,7 @@
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras {
@@ -197,6 +198,9 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
     apply(gradients, options);
   } else if ((updates = accumulate(gradients))) {
     apply(accumulator_->take(options_.gradient_accumulation_steps), options);
+  }
+  if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
+    undo->commit();  // all replicas have come this far, and the weights are written
   }
   if (updates && options_.use_ema) average();
   // Equal on all replicas, each counts its own copy: no merge point.

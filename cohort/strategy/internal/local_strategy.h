@@ -11,6 +11,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variables/local_variables.h"
+#include "cohort/variables/step_undo.h"
 
 namespace cohort::internal {
 
@@ -44,6 +45,7 @@ class LocalStrategy : public StrategyExtended {
  private:
   const LocalStrategyOptions options_;
   ReplicaGroup group_;
+  std::vector<StepUndo> undo_;  // of each replica, where there are several
   std::shared_ptr<CrossDeviceOps> ops_;
   std::shared_ptr<VariableCreator> variables_;
   std::shared_ptr<LocalVariables> watched_;  // the same, where runs check the copies

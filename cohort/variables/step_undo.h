@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a step writes before it is known to succeed, and gets back if it fails: the moving
+// statistics of BatchNormalization, which the forward pass moves. Weights and slots need none of
+// this, nothing writes them before every replica has come to the update without an error.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+
+/// The old values of one replica. Threads: bound to its thread in a run.
+class StepUndo {
+ public:
+  /// Remembers what `t` holds now. Cost: a copy; the vector keeps its room.
+  void keep(const Tensor& t);
+  /// The step has written its weights: what it moved stays.
+  void commit() { kept_.clear(); }
+  /// Puts everything back that was kept since the last commit, the oldest value last.
+  void roll_back();
+
+  /// The calling thread's; nullptr outside of runs.
+  static StepUndo* current();
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> kept_;  // where, and what it held
+};
+
+/// Makes `undo` the calling thread's for its lifetime.
+class [[nodiscard]] StepUndoScope {
+ public:
+  explicit StepUndoScope(StepUndo* undo);
+  ~StepUndoScope();
+  StepUndoScope(const StepUndoScope&) = delete;
+  StepUndoScope& operator=(const StepUndoScope&) = delete;
+
+ private:
+  StepUndo* const before_;
+};
+
+}  // namespace cohort::internal
