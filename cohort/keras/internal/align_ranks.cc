@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/internal/align_ranks.h"
 
+#include <ATen/ExpandUtils.h>
+
+#include "cohort/base/check.h"
+
 namespace cohort::keras::internal {
 namespace {
 
@@ -20,6 +24,18 @@ std::pair<Tensor, Tensor> align_ranks(const Tensor& a, const Tensor& b) {
     return {first, second};
   }
   return {a, b};
+}
+
+std::pair<Tensor, Tensor> comparable(const std::string& name, const char* method,
+                                     const Tensor& y_true, const Tensor& y_pred) {
+  std::pair<Tensor, Tensor> both = align_ranks(y_true, y_pred);
+  const auto& [labels, scores] = both;
+  COHORT_CHECK_ARG(
+      labels.sizes() == scores.sizes() ||
+          (labels.dim() == scores.dim() && at::are_expandable(labels.sizes(), scores.sizes())),
+      "[", name, method, "] expected y_true of shape ", bracketed(y_pred.sizes()),
+      " like y_pred (or with axes of 1), got ", bracketed(y_true.sizes()));
+  return both;
 }
 
 }  // namespace cohort::keras::internal

@@ -174,6 +174,14 @@ int64_t row_count(const Tensor& scores) {
   return classes == 0 ? 0 : scores.numel() / classes;
 }
 
+// Shapes: the scores' without the last axis, or with an axis of 1 in its place.
+bool is_number_per_row(const Tensor& weights, const Tensor& scores) {
+  const auto outer = scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1));
+  if (weights.sizes() == outer) return true;
+  return weights.dim() == scores.dim() && weights.size(-1) == 1 &&
+         weights.sizes().slice(0, outer.size()) == outer;
+}
+
 double run_kernel(const Config& config, const CrossEntropyRows& rows) {
   if (rows.rows == 0) return 0;
   if (config.kind == Kind::kBinary) {
@@ -279,10 +287,7 @@ bool CrossEntropyLoss::take_weights(Inputs& in, const Tensor& sample_weight, dou
   double divisor = 1;
   if (config_.reduction != Reduction::kSum) divisor = static_cast<double>(rows);
   if (sample_weight.defined()) {
-    if (sample_weight.requires_grad() || sample_weight.dim() == 0 ||
-        sample_weight.numel() != rows || sample_weight.size(0) != in.scores.size(0)) {
-      return false;
-    }
+    if (sample_weight.requires_grad() || !is_number_per_row(sample_weight, in.scores)) return false;
     in.weights = sample_weight.to(in.scores.options()).reshape({-1});
     if (config_.reduction == Reduction::kMeanWithSampleWeight) {
       divisor = in.weights.sum(kFloat64).item<double>();

@@ -240,10 +240,14 @@ TEST(CrossEntropy, ErrorsNameValueAndClasses) {
     }
     return std::string();
   };
-  EXPECT_NE(text(tensor({0, 3}, kInt64)).find("labels in [0, 3), got 3 at place 1"),
+  EXPECT_NE(text(tensor({0, 3}, kInt64)).find("labels in [0, 3), got 3 in row 1"),
             std::string::npos);
   EXPECT_NE(text(tensor({-1, 0}, kInt64)).find("got -1"), std::string::npos);
   EXPECT_NE(text(tensor({0, NAN})).find("got nan"), std::string::npos);
+  // Cut to 1, it would train for another class.
+  EXPECT_NE(text(tensor({0, 1.5})).find("whole numbers as labels in [0, 3), got 1.5 in row 1"),
+            std::string::npos)
+      << text(tensor({0, 1.5}));
   EXPECT_NE(text(zeros({3}, kInt64)).find("labels of shape [2]"), std::string::npos);
   EXPECT_THROW(CategoricalCrossentropy()(zeros({2, 2}), zeros({2, 3})), InvalidArgument);
   EXPECT_THROW(loss(zeros({2}, kInt64), zeros({2, 3}, kInt64)), InvalidArgument);

@@ -3,6 +3,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
+#include "cohort/keras/internal/align_ranks.h"
+#include "cohort/keras/internal/torch_errors.h"
 #include "cohort/keras/losses/internal/reduce.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -15,7 +17,16 @@ class FunctionLoss final : public LossBase {
   FunctionLoss(Function per_example, Reduction reduction)
       : LossBase("loss", reduction), per_example_(std::move(per_example)) {}
   Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
-    return per_example_(y_true, y_pred);
+    // [b] minus [b, 1] would be the differences of all pairs of rows.
+    const auto [labels, scores] = internal::align_ranks(y_true, y_pred);
+    try {
+      return per_example_(labels, scores);
+    } catch (const c10::Error& error) {
+      internal::throw_for(
+          error, str_cat("[loss] ", internal::torch_text(error),
+                         " (when calling the loss function with y_true ", bracketed(labels.sizes()),
+                         " and y_pred ", bracketed(scores.sizes()), ")"));
+    }
   }
 
  private:

@@ -61,7 +61,9 @@ class Loss {
   Loss(const std::string& name);  // NOLINT
   template <std::derived_from<LossBase> L>
   Loss(std::shared_ptr<L> loss) : loss_(std::move(loss)) {}  // NOLINT
-  /// Per-example values of (y_true, y_pred), and how to reduce them.
+  /// Per-example values of (y_true, y_pred), and how to reduce them. Where the ranks of the two
+  /// differ by a trailing axis of 1, the function gets both with it, or both without: [b] and
+  /// [b, 1] arrive as [b, 1] twice. TF: Keras does the same for functions in compile().
   template <class F>
   requires(!std::derived_from<F, Loss> &&
            std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&>)

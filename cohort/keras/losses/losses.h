@@ -23,7 +23,7 @@ struct CrossentropyOptions {
 
 /// Labels are class numbers of any type.
 /// Shapes: y_true [...] or [..., 1], y_pred [..., classes].
-/// Errors: InvalidArgument for a label outside [0, classes), with its value and place.
+/// Errors: InvalidArgument for a label outside [0, classes) or not whole, with its value and row.
 class SparseCategoricalCrossentropy : public Loss {
  public:
   explicit SparseCategoricalCrossentropy(CrossentropyOptions options = {});
@@ -46,13 +46,14 @@ struct LossOptions {
   std::string name = {};
 };
 
-/// mean((y_true - y_pred)^2) over the last axis. Shapes: equal, or [b] and [b, 1].
+/// mean((y_true - y_pred)^2) over the last axis. Shapes: equal, or [b] and [b, 1]; axes of 1
+/// broadcast between equal ranks, as in Keras.
 class MeanSquaredError : public Loss {
  public:
   explicit MeanSquaredError(LossOptions options = {});
 };
 
-/// mean(|y_true - y_pred|) over the last axis. Shapes: equal, or [b] and [b, 1].
+/// mean(|y_true - y_pred|) over the last axis. Shapes: as MeanSquaredError.
 class MeanAbsoluteError : public Loss {
  public:
   explicit MeanAbsoluteError(LossOptions options = {});

@@ -2,7 +2,7 @@
 #include <ATen/ops/where.h>
 
 #include "cohort/base/check.h"
-#include "cohort/keras/losses/internal/reduce.h"
+#include "cohort/keras/internal/align_ranks.h"
 #include "cohort/keras/losses/losses.h"
 
 namespace cohort::keras {
@@ -19,7 +19,8 @@ class ErrorLoss : public LossBase {
   Tensor call(const Tensor& y_true, const Tensor& y_pred) final {
     COHORT_CHECK_ARG(at::isFloatingType(y_pred.scalar_type()), "[", name(),
                      "] expected floating predictions, got ", dtype_name(y_pred.scalar_type()));
-    const auto [labels, scores] = internal::matched(name(), y_true, y_pred);
+    const auto [labels, scores] =
+        internal::comparable(name(), "", y_true.to(y_pred.scalar_type()), y_pred);
     const Tensor values = of_error(scores - labels);
     return values.dim() == 0 ? values : values.mean(-1);
   }

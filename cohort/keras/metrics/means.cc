@@ -53,10 +53,8 @@ class ElementwiseMean final : public internal::MeanMetric {
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight) override {
-    const auto [labels, scores] = internal::align_ranks(y_true, y_pred);
-    COHORT_CHECK_ARG(labels.sizes() == scores.sizes(), "[", name(),
-                     ".update_state] expected y_true of shape ", bracketed(y_pred.sizes()),
-                     " like y_pred, got ", bracketed(y_true.sizes()));
+    const auto [labels, scores] = internal::comparable(name(), ".update_state", y_true, y_pred);
+    if (labels.numel() == 0 || scores.numel() == 0) return;
     add_values(values_(labels, scores), sample_weight);
   }
 
@@ -71,12 +69,9 @@ class BinaryAccuracyImpl final : public internal::MeanMetric {
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight) override {
-    const auto [labels, scores] = internal::align_ranks(y_true, y_pred);
-    COHORT_CHECK_ARG(labels.sizes() == scores.sizes(), "[", name(),
-                     ".update_state] expected y_true of shape ", bracketed(y_pred.sizes()),
-                     " like y_pred, got ", bracketed(y_true.sizes()));
+    const auto [labels, scores] = internal::comparable(name(), ".update_state", y_true, y_pred);
     const bool direct = !sample_weight.defined() && is_plain(labels) && is_plain(scores) &&
-                        scores.dim() > 0 && scores.numel() > 0;
+                        scores.dim() > 0 && scores.numel() > 0 && labels.sizes() == scores.sizes();
     if (!direct) {
       return add_values(labels.eq(scores.gt(threshold_).to(labels.scalar_type())), sample_weight);
     }
@@ -100,7 +95,7 @@ class BinaryAccuracyImpl final : public internal::MeanMetric {
 };
 
 /// The last axis averaged away, as the losses of the same names do.
-Tensor over_last_axis(const Tensor& x) { return x.dim() > 1 ? x.mean(-1) : x; }
+Tensor over_last_axis(const Tensor& x) { return x.dim() > 0 ? x.mean(-1) : x; }
 
 }  // namespace
 

@@ -1,19 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/losses/internal/labels.h"
 
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
 #include "cohort/base/check.h"
 
 namespace cohort::keras::internal {
 namespace {
+
+// "row 3", or "row 3, place [1, 0]" where a row has several labels.
+std::string place_of(int64_t index, at::IntArrayRef shape) {
+  std::vector<int64_t> place(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0; index /= shape[axis]) {
+    place[axis] = index % shape[axis];
+  }
+  if (place.empty()) return "row 0";
+  const std::string row = str_cat("row ", place.front());
+  if (place.size() == 1) return row;
+  place.erase(place.begin());
+  return str_cat(row, ", place ", bracketed(place));
+}
 
 template <class T>
 void check_range(const std::string& loss, const Tensor& labels, int64_t classes) {
   const T* values = labels.const_data_ptr<T>();
   for (int64_t i = 0, n = labels.numel(); i < n; ++i) {
     // Negated, so that NaN fails.
-    const bool fits = !(values[i] < T(0)) && values[i] < static_cast<T>(classes);
-    COHORT_CHECK_ARG(fits, "[", loss, "] expected labels in [0, ", classes, "), got ", values[i],
-                     " at place ", i);
+    bool fits = !(values[i] < T(0)) && values[i] < static_cast<T>(classes);
+    if constexpr (std::is_floating_point_v<T>) fits = fits && values[i] == std::floor(values[i]);
+    COHORT_CHECK_ARG(fits, "[", loss, "] expected whole numbers as labels in [0, ", classes,
+                     "), got ", values[i], " in ", place_of(i, labels.sizes()));
   }
 }
 
@@ -39,8 +57,9 @@ Tensor as_int64(const Tensor& labels) {
 Tensor without_trailing_one(const std::string& loss, const Tensor& y_true, const Tensor& scores) {
   const auto outer = scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1));
   if (y_true.sizes() == outer) return y_true;
-  const bool trailing = y_true.dim() == scores.dim() && y_true.size(-1) == 1 &&
-                        y_true.sizes().slice(0, outer.size()) == outer;
+  at::IntArrayRef shape = y_true.sizes();  // less its last axes of 1
+  while (shape.size() > outer.size() && shape.back() == 1) shape = shape.slice(0, shape.size() - 1);
+  const bool trailing = shape == outer;
   COHORT_CHECK_ARG(trailing, "[", loss, "] expected labels of shape ", bracketed(outer),
                    " for predictions of shape ", bracketed(scores.sizes()), ", got ",
                    bracketed(y_true.sizes()));

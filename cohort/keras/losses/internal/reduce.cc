@@ -10,8 +10,11 @@
 namespace cohort::keras::internal {
 namespace {
 
-bool broadcasts_to(const Tensor& small, const Tensor& large) {
-  return at::is_expandable_to(small.sizes(), large.sizes());
+// As Keras: by NumPy's rules, both ways. Only weights with more axes than the values have (once a
+// trailing 1 is off) are refused: they would make values of pairs of rows.
+bool weighs(const Tensor& weights, const Tensor& values) {
+  return (weights.dim() <= values.dim() || values.dim() == 0) &&
+         at::are_expandable(weights.sizes(), values.sizes());
 }
 
 Tensor scaled(const Tensor& x, double scale) { return scale == 1 ? x : x.mul(scale); }
@@ -24,28 +27,30 @@ Tensor reduce_values(const Tensor& values, const Tensor& weight, Reduction reduc
   Tensor weights = weight;
   if (weight.defined()) {
     std::tie(weighted, weights) = align_ranks(values, weight.to(values.scalar_type()));
-    COHORT_CHECK_ARG(broadcasts_to(weights, weighted), "[loss] expected sample weights of shape ",
+    COHORT_CHECK_ARG(weighs(weights, weighted), "[loss] expected sample weights of shape ",
                      bracketed(values.sizes()), " or broadcasting to it, got ",
                      bracketed(weight.sizes()));
     weighted = weighted * weights;
   }
   if (reduction == Reduction::kNone) return scaled(weighted, scale);
   const Tensor sum = weighted.sum();
-  if (reduction == Reduction::kSum || values.dim() == 0) return scaled(sum, scale);
+  if (reduction == Reduction::kSum || weighted.dim() == 0) return scaled(sum, scale);
   if (reduction == Reduction::kMeanWithSampleWeight && weight.defined()) {
     const Tensor total = weights.sum();
     const Tensor empty = total.eq(0);
     return scaled((sum / total.masked_fill(empty, 1)).masked_fill(empty, 0), scale);
   }
-  const int64_t count = values.numel();
+  const int64_t count = weighted.numel();  // as many as there are products
   return scaled(sum, count == 0 ? 0 : scale / static_cast<double>(count));
 }
 
 std::pair<Tensor, Tensor> matched(const std::string& loss, const Tensor& y_true,
                                   const Tensor& y_pred) {
   auto [labels, scores] = align_ranks(y_true.to(y_pred.scalar_type()), y_pred);
+  const bool are_numbers = labels.dim() < scores.dim() || labels.size(-1) == 1;
   COHORT_CHECK_ARG(labels.sizes() == scores.sizes(), "[", loss, "] expected y_true of shape ",
-                   bracketed(y_pred.sizes()), " like y_pred, got ", bracketed(y_true.sizes()));
+                   bracketed(y_pred.sizes()), " like y_pred, got ", bracketed(y_true.sizes()),
+                   are_numbers ? " (class numbers are for sparse_categorical_crossentropy)" : "");
   return {labels, scores};
 }
 

@@ -8,10 +8,10 @@
 namespace cohort::keras::internal {
 
 /// scale * reduction(values * weight). An empty batch, or weights that sum to 0, give 0.
-/// Errors: InvalidArgument for weights that do not broadcast to the values.
+/// Weights and values broadcast as in Keras. Errors: InvalidArgument for weights that do not fit.
 Tensor reduce_values(const Tensor& values, const Tensor& weight, Reduction reduction, double scale);
 
-/// y_true with y_pred's dtype, and both with one rank.
+/// y_true with y_pred's dtype, and both of one shape.
 /// Errors: InvalidArgument, naming `loss`, if shapes then differ.
 std::pair<Tensor, Tensor> matched(const std::string& loss, const Tensor& y_true,
                                   const Tensor& y_pred);

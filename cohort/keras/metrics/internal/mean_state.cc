@@ -36,6 +36,7 @@ WeightedSum weighted_sum(const std::string& metric, const Tensor& values,
   COHORT_CHECK_ARG(at::is_expandable_to(weights.sizes(), aligned.sizes()), "[", metric,
                    ".update_state] expected sample weights of shape ", bracketed(values.sizes()),
                    " or broadcasting to it, got ", bracketed(sample_weight.sizes()));
+  weights = weights.expand(aligned.sizes());  // one weight for several values counts for each
   const Tensor weighted = mean_from(aligned * weights, 1);
   return {weighted.sum().item<double>(), mean_from(weights, 1).sum().item<double>()};
 }
