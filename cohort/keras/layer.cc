@@ -11,6 +11,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -112,13 +113,18 @@ std::string LayerBase::tracked_name() const {
 }
 
 Tensor LayerBase::operator()(const Tensor& input, const CallArgs& args) {
-  if (!built()) [[unlikely]] {
-    Shape shape = shape_of(input);
-    if (!shape.empty()) shape[0] = kUnknownDim;
-    ensure_built(shape);
+  const internal::LayerCall here(*this, input);
+  try {
+    if (!built()) [[unlikely]] {
+      Shape shape = shape_of(input);
+      if (!shape.empty()) shape[0] = kUnknownDim;
+      ensure_built(shape);
+    }
+    check_input(input);
+    return call(input, args);
+  } catch (...) {
+    here.rethrow("call");
   }
-  check_input(input);
-  return call(input, args);
 }
 
 void LayerBase::check_input(const Tensor& input) const {
@@ -154,6 +160,7 @@ void LayerBase::ensure_built(const Shape& input_shape) {
 
 void LayerBase::build_once(const Shape& input_shape) {
   if (built()) return;
+  const internal::LayerCall here(*this, input_shape);
   const bool recording = c10::GradMode::is_enabled();
   c10::GradMode::set_enabled(false);
   const std::size_t made_before = weights_.size();  // by the constructor
@@ -167,7 +174,7 @@ void LayerBase::build_once(const Shape& input_shape) {
     weights_state_ = Weights::kNone;
     weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(made_before), weights_.end());
     structure_changed();
-    throw;
+    here.rethrow("build");
   }
   c10::GradMode::set_enabled(recording);
   built_.store(true, std::memory_order_release);

@@ -93,7 +93,9 @@ class LayerBase {
   virtual std::string class_name() const;
 
   /// call() after building on the first use. Order: the first call in a replica is a merge point.
-  /// Errors: InvalidArgument that names the layer.
+  /// Errors: InvalidArgument for inputs that do not fit. What build() and call() throw of Cohort's
+  ///         errors and LibTorch's arrives as Cohort's, with the layer's path and class and the
+  ///         input added.
   Tensor operator()(const Tensor& input, const CallArgs& args = {});
   /// Builds now, cross-replica. Does nothing the second time.
   void ensure_built(const Shape& input_shape);

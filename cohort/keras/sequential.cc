@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/sequential.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include "cohort/base/check.h"
+#include "cohort/keras/internal/layer_call.h"
 
 namespace cohort::keras {
+
+namespace {
+bool agrees(const Shape& promised, const Tensor& x) {
+  return x.defined() &&
+         std::equal(promised.begin(), promised.end(), x.sizes().begin(), x.sizes().end(),
+                    [](int64_t p, int64_t size) { return p == kUnknownDim || p == size; });
+}
+}  // namespace
 
 Sequential::Sequential(std::vector<Layer> layers, std::string name) : Model(std::move(name)) {
   for (Layer& layer : layers) add(std::move(layer));
@@ -25,6 +37,7 @@ void Sequential::add(Layer layer) {
     return;
   }
   next_shape_ = layer.base().compute_output_shape(*next_shape_);
+  shapes_.push_back(*next_shape_);
 }
 
 std::optional<Shape> Sequential::declared_input_shape() const {
@@ -32,10 +45,12 @@ std::optional<Shape> Sequential::declared_input_shape() const {
 }
 
 void Sequential::build(const Shape& input_shape) {
+  shapes_.clear();
   Shape shape = input_shape;
   for (const Layer& layer : layers()) {
     layer.base().ensure_built(shape);
     shape = layer.base().compute_output_shape(shape);
+    shapes_.push_back(shape);
   }
   input_shape_ = input_shape;
 }
@@ -53,7 +68,30 @@ std::vector<Shape> Sequential::layer_output_shapes() const {
 
 Tensor Sequential::call(const Tensor& input, const CallArgs& args) {
   Tensor x = input;
+  if (!std::atomic_ref(shapes_hold_).load(std::memory_order_relaxed)) [[unlikely]] {
+    return call_and_check_shapes(input, args);
+  }
   for (const Layer& layer : layers()) x = layer(x, args);
+  return x;
+}
+
+// What a layer promises wrongly, layers after it were built for: the first call says who it was.
+Tensor Sequential::call_and_check_shapes(const Tensor& input, const CallArgs& args) {
+  const bool as_built = input_shape_ && agrees(*input_shape_, input);
+  Tensor x = input;
+  for (std::size_t i = 0; i < layers().size(); ++i) {
+    const Shape before = shape_of(x);
+    x = layers()[i](x, args);
+    if (!as_built || i >= shapes_.size() || agrees(shapes_[i], x)) continue;
+    const LayerBase& layer = layers()[i].base();
+    throw InvalidArgument(str_cat("[", layer.name(), "] expected outputs of shape ",
+                                  internal::none_shape(shapes_[i]), ", as ", layer.class_name(),
+                                  ".compute_output_shape promises, got ", bracketed(x.sizes()),
+                                  " from ", layer.class_name(), ".call() of layer ", name(), "/",
+                                  layer.name(), " for inputs of shape ", bracketed(before),
+                                  "; override compute_output_shape to return what call gives"));
+  }
+  if (as_built) std::atomic_ref(shapes_hold_).store(true, std::memory_order_relaxed);
   return x;
 }
 

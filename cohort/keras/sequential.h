@@ -33,8 +33,12 @@ class Sequential : public Model {
   std::vector<Shape> layer_output_shapes() const override;
 
  private:
+  Tensor call_and_check_shapes(const Tensor& input, const CallArgs& args);
+
   std::optional<Shape> input_shape_;  // since the model is built
   std::optional<Shape> next_shape_;   // after an InputLayer: what the next layer gets
+  std::vector<Shape> shapes_;         // of the layers' outputs, as these promise
+  bool shapes_hold_ = false;          // a call has had them; read and set atomically
 };
 
 }  // namespace cohort::keras
