@@ -14,3 +14,4 @@
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/utils.h"
