@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
@@ -34,6 +35,13 @@ Variable make_beside(const Variable& like, const InitialValue& initial,
       const_cast<cohort::internal::VariableCreator*>(creator)->create(initial, options));
 }
 
+// A rate below 0 climbs the loss.
+double checked_rate(const std::string& optimizer, double rate) {
+  COHORT_CHECK_ARG(!(rate < 0) && std::isfinite(rate), "[", optimizer,
+                   "] expected a finite learning rate of 0 or more, got ", rate);
+  return rate;
+}
+
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
 
 }  // namespace
@@ -42,7 +50,7 @@ OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
                              const OptimizerOptions& options)
     : name_(std::move(name)),
       rate_(std::move(learning_rate)),
-      constant_rate_(rate_.is_schedule() ? 0 : rate_(0)),
+      constant_rate_(rate_.is_schedule() ? 0 : checked_rate(name_, rate_(0))),
       options_(options),
       tracked_(std::make_shared<TrackedObject>([this] { return tracked_parts(); })) {
   COHORT_CHECK_ARG(options.gradient_accumulation_steps > 0, "[", name_,
@@ -318,7 +326,12 @@ int64_t& OptimizerBase::calls() const {
 
 double OptimizerBase::learning_rate() const {
   if (!rate_.is_schedule()) return constant_rate_.load(std::memory_order_relaxed);
-  return rate_(built() ? calls() : 0);
+  const int64_t step = built() ? calls() : 0;
+  const double rate = rate_(step);
+  COHORT_CHECK_ARG(rate >= 0 && std::isfinite(rate), "[", name_,
+                   "] expected the schedule to give a finite learning rate of 0 or more, got ",
+                   rate, " for step ", step);
+  return rate;
 }
 
 void OptimizerBase::set_learning_rate(double rate) {
@@ -326,7 +339,7 @@ void OptimizerBase::set_learning_rate(double rate) {
                      "[optimizer.set_learning_rate] expected an optimizer "
                      "with a constant learning rate, got \"",
                      name_, "\", whose schedule decides");
-  constant_rate_.store(rate, std::memory_order_relaxed);
+  constant_rate_.store(checked_rate(name_, rate), std::memory_order_relaxed);
 }
 
 std::vector<Variable> OptimizerBase::variables() const {

@@ -61,7 +61,8 @@ struct SlotVariable {
 /// Derive to write an own rule. Threads: apply_gradients() runs on all replicas' threads at once.
 class OptimizerBase {
  public:
-  /// Errors: InvalidArgument for numbers of steps below 1, or a momentum outside [0, 1].
+  /// Errors: InvalidArgument for numbers of steps below 1, a momentum outside [0, 1], or a learning
+  ///         rate that is negative, NaN or infinite (a schedule's, when a step takes it).
   explicit OptimizerBase(LearningRate learning_rate = 0.001, std::string name = "optimizer",
                          const OptimizerOptions& options = {});
   virtual ~OptimizerBase();
@@ -179,7 +180,8 @@ class Optimizer {
   const Variable& iterations() const { return base().iterations(); }
   /// The rate of the next call; schedules see the number of calls, as in Keras 3.
   double learning_rate() const { return base().learning_rate(); }
-  /// While replicas are at rest. Errors: FailedPrecondition for a schedule.
+  /// While replicas are at rest. Errors: FailedPrecondition for a schedule; InvalidArgument for a
+  ///         negative, NaN or infinite rate.
   void set_learning_rate(double rate) const { base().set_learning_rate(rate); }
   /// With use_ema: puts the moving averages into the variables; else nothing. fit() ends with it.
   /// Cross-replica.
