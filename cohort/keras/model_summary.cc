@@ -6,6 +6,7 @@
 #include "cohort/keras/model.h"
 #include "cohort/keras/progress_bar.h"
 #include "cohort/keras/summary.h"
+#include "cohort/keras/terminal.h"
 
 namespace cohort::keras {
 
@@ -45,7 +46,7 @@ std::string Model::summary_text() const {
   if (compiled_ && compiled_->options.optimizer.base().built()) {
     foot.optimizer = count_of(compiled_->options.optimizer.variables());
   }
-  return cohort::internal::summary_table(name(), rows, foot);
+  return cohort::internal::summary_table(name(), rows, foot, cohort::internal::terminal().columns);
 }
 
 void Model::summary() const { cohort::internal::print_out(summary_text()); }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/progress_bar.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+
+#include "cohort/base/strings.h"
 
 namespace cohort::internal {
 
@@ -16,7 +16,8 @@ using keras::Logs;
 using keras::Verbose;
 
 constexpr int64_t kCells = 20;
-constexpr double kInterval = 0.05;  // seconds
+constexpr int64_t kBesideCells = 32;  // columns for the counter and the times
+constexpr double kInterval = 0.05;    // seconds
 constexpr double kMinute = 60;
 constexpr double kHour = 3600;
 constexpr double kSmall = 1e-3;  // values below read as 1.2345e-04
@@ -54,9 +55,16 @@ std::string step_text(double seconds) {
   return format(" %.0fus/step", seconds * 1e6);
 }
 
-// A line that counts what is seen of it: escape sequences have no width, a cell has one.
-struct Line {
-  std::string text;
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kGreen = "\x1b[32m";
+constexpr const char* kWhite = "\x1b[37m";
+
+}  // namespace
+
+// Counts what is seen: escape sequences have no width, a cell has one.
+struct ProgressBar::Line {
+  bool colours = true;
+  std::string text = {};
   int64_t width = 0;
 
   void show(const std::string& ascii) {
@@ -64,27 +72,22 @@ struct Line {
     width += static_cast<int64_t>(ascii.size());
   }
   void show_in(const char* colour, const std::string& ascii) {
+    if (!colours) return show(ascii);
     text += colour;
     show(ascii);
     text += "\x1b[0m";
   }
-  void show_cells(const char* colour, int64_t count) {
-    text += colour;
-    for (int64_t i = 0; i < count; ++i) text += "\u2501";
-    text += "\x1b[0m";
+  void show_cells(const char* colour, const char* cell, int64_t count) {
+    if (colours) text += colour;
+    for (int64_t i = 0; i < count; ++i) text += cell;
+    if (colours) text += "\x1b[0m";
     width += count;
   }
 };
 
-constexpr const char* kBold = "\x1b[1m";
-constexpr const char* kGreen = "\x1b[32m";
-constexpr const char* kWhite = "\x1b[37m";
-
-}  // namespace
-
 Verbose resolve_verbose(Verbose verbose) {
   if (verbose != Verbose::kAuto) return verbose;
-  return ::isatty(STDOUT_FILENO) == 1 ? Verbose::kBar : Verbose::kLine;
+  return terminal().cursor ? Verbose::kBar : Verbose::kLine;
 }
 
 void print_out(std::string_view text) {
@@ -101,6 +104,7 @@ ProgressBar::ProgressBar(ProgressBarOptions options)
                             std::chrono::steady_clock::now().time_since_epoch())
                      .count();
                }},
+      terminal_(options.terminal),
       start_(console_.now()) {}
 
 void ProgressBar::update(int64_t current, const Logs& logs, Kind kind) {
@@ -108,17 +112,34 @@ void ProgressBar::update(int64_t current, const Logs& logs, Kind kind) {
   if (verbose_ == Verbose::kSilent) return;
   const double now = console_.now();
   const double per_step = seconds_per_step(current, now);
-  if (kind == Kind::kRunning && (!bar || (printed_ && now - last_print_ < kInterval))) return;
+  if (kind == Kind::kRunning) {
+    if (!bar || !terminal_.cursor) return;
+    if (printed_ && now - last_print_ < kInterval) return show_again();
+  }
   remember_order(logs);
   console_.write(bar ? bar_line(current, logs, kind, now, per_step)
                      : final_line(current, logs, now, per_step));
   last_print_ = now;
   printed_ = kind == Kind::kRunning;
+  hidden_ = false;
+}
+
+void ProgressBar::hide() {
+  if (!printed_ || hidden_) return;
+  console_.write(str_cat("\r", std::string(static_cast<std::size_t>(width_before_), ' '), "\r"));
+  hidden_ = true;
+}
+
+void ProgressBar::show_again() {
+  if (!hidden_) return;
+  console_.write(line_);
+  hidden_ = false;
 }
 
 void ProgressBar::close() {
-  if (printed_) console_.write("\n");
+  if (printed_ && !hidden_) console_.write("\n");
   printed_ = false;
+  hidden_ = false;
 }
 
 void ProgressBar::remember_order(const Logs& logs) {
@@ -139,34 +160,50 @@ double ProgressBar::seconds_per_step(int64_t current, double now) {
   return per_step;
 }
 
+// With `cut`, no more than one line of the terminal holds: "\r" goes back in one line only.
+void ProgressBar::add_values(const Logs& logs, bool cut, Line& line) const {
+  for (const std::string& name : order_) {
+    if (!logs.contains(name)) continue;
+    const double value = logs.number(name);
+    std::string part = " - " + name + ": " + value_text(value, std::abs(value));
+    const int64_t room = terminal_.columns - 1 - line.width;
+    if (cut && static_cast<int64_t>(part.size()) > room) {
+      return line.show(part.substr(0, static_cast<std::size_t>(std::max<int64_t>(room, 0))));
+    }
+    line.show(part);
+  }
+}
+
 std::string ProgressBar::bar_line(int64_t current, const Logs& logs, Kind kind, double now,
                                   double per_step) {
-  Line line;
+  Line line{.colours = terminal_.colours};
   if (target_) {
     line.show_in(kBold, counter_text(current, *target_));
     line.show(" ");
+    const bool narrow = terminal_.columns > 0 && terminal_.columns < kCells + kBesideCells;
+    const int64_t cells = narrow ? std::max<int64_t>(terminal_.columns - kBesideCells, 0) : kCells;
     const int64_t done =
-        *target_ > 0 ? std::clamp<int64_t>(kCells * current / *target_, 0, kCells) : 0;
-    if (done > 0) line.show_cells(kGreen, done);
-    line.show_cells(kWhite, kCells - done);
+        *target_ > 0 ? std::clamp<int64_t>(cells * current / *target_, 0, cells) : 0;
+    if (done > 0) line.show_cells(kGreen, "\u2501", done);
+    // Without colours the two must differ otherwise.
+    line.show_cells(kWhite, terminal_.colours ? "\u2501" : "\u2500", cells - done);
   } else {
     line.show(format("%7lld/Unknown", static_cast<long long>(current)));
   }
   line.show(" ");
-  const bool running = target_ && kind == Kind::kRunning;
-  line.show_in(kBold, running ? eta_text(per_step * static_cast<double>(*target_ - current))
-                              : format("%.0fs", now - start_));
+  const bool running = kind == Kind::kRunning;
+  line.show_in(kBold, target_ && running
+                          ? eta_text(per_step * static_cast<double>(*target_ - current))
+                          : format("%.0fs", now - start_));
   line.show(step_text(per_step));
-  for (const std::string& name : order_) {
-    if (!logs.contains(name)) continue;
-    const double value = logs.number(name);
-    line.show(" - " + name + ": " + value_text(value, std::abs(value)));
-  }
+  add_values(logs, running && terminal_.columns > 0, line);
+  if (!terminal_.cursor) return line.text + "\n";
   const auto before = static_cast<std::size_t>(width_before_);
   std::string text = std::string(before, '\b') + '\r' + line.text;
   if (width_before_ > line.width) text.append(before - static_cast<std::size_t>(line.width), ' ');
-  if (kind == Kind::kFinal) text += '\n';
+  if (!running) text += '\n';
   width_before_ = line.width;
+  line_ = std::move(line.text);
   return text;
 }
 

@@ -9,8 +9,20 @@ namespace cohort::internal {
 
 namespace {
 
-// Inner widths of Keras's three columns in its default line of 80.
-constexpr std::array<std::size_t, 3> kWidths = {31, 22, 13};
+// Inner widths of the columns. Keras ends them at 45, 80 and 100% of a line of 88 or what the
+// terminal has but for 4, and takes the 10 characters between them off where rich does.
+using Widths = std::array<std::size_t, 3>;
+
+Widths widths_for(int64_t columns) {
+  constexpr int64_t kDefault = 80;
+  constexpr int64_t kMost = 88;
+  constexpr int64_t kLeast = 36;
+  const int64_t line = std::clamp((columns > 0 ? columns : kDefault) - 4, kLeast, kMost);
+  const int64_t first = line * 45 / 100;
+  const int64_t second = line * 80 / 100;
+  const auto width = [](int64_t n) { return static_cast<std::size_t>(n); };
+  return {width(first - 3), width(second - first - 4), width(line - second - 3)};
+}
 
 // Cuts at the last space that fits, else where the column ends.
 std::vector<std::string> folded(std::string text, std::size_t width) {
@@ -25,32 +37,34 @@ std::vector<std::string> folded(std::string text, std::size_t width) {
   return lines;
 }
 
-std::string padded(const std::string& text, std::size_t column) {
-  const std::string space(kWidths[column] - std::min(kWidths[column], text.size()), ' ');
-  return column + 1 == kWidths.size() ? space + text : text + space;  // numbers stand right
+std::string padded(const std::string& text, const Widths& widths, std::size_t column) {
+  const std::string space(widths[column] - std::min(widths[column], text.size()), ' ');
+  return column + 1 == widths.size() ? space + text : text + space;  // numbers stand right
 }
 
-std::string rule(const char* left, const char* line, const char* cross, const char* right) {
+std::string rule(const Widths& widths, const char* left, const char* line, const char* cross,
+                 const char* right) {
   std::string out = left;
-  for (std::size_t column = 0; column < kWidths.size(); ++column) {
+  for (std::size_t column = 0; column < widths.size(); ++column) {
     if (column > 0) out += cross;
-    for (std::size_t i = 0; i < kWidths[column] + 2; ++i) out += line;
+    for (std::size_t i = 0; i < widths[column] + 2; ++i) out += line;
   }
   return out + right + "\n";
 }
 
-std::string table_row(const std::array<std::string, 3>& cells, const std::string& bar) {
+std::string table_row(const Widths& widths, const std::array<std::string, 3>& cells,
+                      const std::string& bar) {
   std::array<std::vector<std::string>, 3> lines;
   std::size_t height = 0;
   for (std::size_t column = 0; column < cells.size(); ++column) {
-    lines[column] = folded(cells[column], kWidths[column]);
+    lines[column] = folded(cells[column], widths[column]);
     height = std::max(height, lines[column].size());
   }
   std::string out;
   for (std::size_t line = 0; line < height; ++line) {
     for (std::size_t column = 0; column < cells.size(); ++column) {
       const bool there = line < lines[column].size();
-      out += bar + " " + padded(there ? lines[column][line] : "", column) + " ";
+      out += bar + " " + padded(there ? lines[column][line] : "", widths, column) + " ";
     }
     out += bar + "\n";
   }
@@ -69,16 +83,17 @@ SummaryFoot::Count operator+(const SummaryFoot::Count& a, const SummaryFoot::Cou
 }  // namespace
 
 std::string summary_table(const std::string& model, const std::vector<SummaryRow>& rows,
-                          const SummaryFoot& foot) {
+                          const SummaryFoot& foot, int64_t columns) {
+  const Widths widths = widths_for(columns);
   std::string out = "Model: \"" + model + "\"\n";
-  out += rule("\u250f", "\u2501", "\u2533", "\u2513");
-  out += table_row({"Layer (type)", "Output Shape", "Param #"}, "\u2503");
-  out += rule("\u2521", "\u2501", "\u2547", "\u2529");
+  out += rule(widths, "\u250f", "\u2501", "\u2533", "\u2513");
+  out += table_row(widths, {"Layer (type)", "Output Shape", "Param #"}, "\u2503");
+  out += rule(widths, "\u2521", "\u2501", "\u2547", "\u2529");
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i > 0) out += rule("\u251c", "\u2500", "\u253c", "\u2524");
-    out += table_row({rows[i].layer, rows[i].output_shape, rows[i].parameters}, "\u2502");
+    if (i > 0) out += rule(widths, "\u251c", "\u2500", "\u253c", "\u2524");
+    out += table_row(widths, {rows[i].layer, rows[i].output_shape, rows[i].parameters}, "\u2502");
   }
-  out += rule("\u2514", "\u2500", "\u2534", "\u2518");
+  out += rule(widths, "\u2514", "\u2500", "\u2534", "\u2518");
   out += foot_line("Total", foot.trainable + foot.non_trainable + foot.optimizer);
   out += foot_line("Trainable", foot.trainable);
   out += foot_line("Non-trainable", foot.non_trainable);

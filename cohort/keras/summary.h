@@ -28,9 +28,9 @@ struct SummaryFoot {
   Count optimizer = {};
 };
 
-/// Texts that do not fit a column go on in the next line.
+/// Texts that do not fit a column go on in the next line. `columns`: of the terminal; 0: 80.
 std::string summary_table(const std::string& model, const std::vector<SummaryRow>& rows,
-                          const SummaryFoot& foot);
+                          const SummaryFoot& foot, int64_t columns);
 
 /// "(None, 28, 28)"
 std::string shape_text(const Shape& shape);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/callbacks/callback.h"
 
+#include <algorithm>
+
 #include "cohort/base/check.h"
 
 namespace cohort::keras {
@@ -24,6 +26,12 @@ CallbackList::CallbackList(const std::vector<keras::Callback>& callbacks, keras:
 void CallbackList::add(const keras::Callback& callback, keras::Model& model) {
   callback.base().set_model(&model);
   callbacks_.push_back(callback);
+}
+
+bool CallbackList::may_print_in_batches() const {
+  return std::any_of(callbacks_.begin(), callbacks_.end(), [](const keras::Callback& callback) {
+    return callback.base().may_print_in_batches();
+  });
 }
 
 }  // namespace cohort::internal

@@ -43,9 +43,9 @@ class CallbackBase {
   /// and seen by the callbacks that follow.
   virtual void on_epoch_end(int /*epoch*/, Logs& /*logs*/) {}
   /// The execution's first step.
-  virtual void on_train_batch_begin(int64_t /*step*/) {}
+  virtual void on_train_batch_begin(int64_t /*step*/) { no_batch_begin_ = true; }
   /// The execution's last step, and the means of the epoch so far.
-  virtual void on_train_batch_end(int64_t /*step*/, Logs& /*logs*/) {}
+  virtual void on_train_batch_end(int64_t /*step*/, Logs& /*logs*/) { no_batch_end_ = true; }
   virtual void on_test_begin() {}
   virtual void on_test_end(Logs& /*logs*/) {}
   virtual void on_test_batch_begin(int64_t /*step*/) {}
@@ -58,12 +58,18 @@ class CallbackBase {
   /// Machinery: whose training this watches.
   void set_model(Model* model) { model_ = model; }
 
+  /// Machinery: false once the hooks of batches have shown that nobody overrides them. What they
+  /// print must not run into the progress bar.
+  bool may_print_in_batches() const { return !(no_batch_begin_ && no_batch_end_); }
+
  protected:
   /// Errors: FailedPrecondition before fit, evaluate or predict.
   Model& model() const;
 
  private:
   Model* model_ = nullptr;
+  bool no_batch_begin_ = false;
+  bool no_batch_end_ = false;
 };
 
 /// Handle to a callback; a copy is the same callback.
@@ -97,6 +103,7 @@ class CallbackList {
     for (const keras::Callback& callback : callbacks_) (callback.base().*hook)(args...);
   }
   bool empty() const { return callbacks_.empty(); }
+  bool may_print_in_batches() const;
 
  private:
   std::vector<keras::Callback> callbacks_;

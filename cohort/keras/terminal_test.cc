@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is printed fits the terminal, and what callbacks print does not run into the bar.
+#include "cohort/keras/terminal.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cohort/base/strings.h"
+#include "cohort/keras/keras.h"
+#include "cohort/keras/progress_bar.h"
+
+namespace cohort::internal {
+namespace {
+
+using keras::Logs;
+using Kind = ProgressBar::Kind;
+
+// A terminal as far as bars need one: rows of text in which "\r" and "\b" move the cursor.
+struct Screen {
+  std::vector<std::string> rows = {""};
+  std::size_t column = 0;
+  std::size_t widest = 0;
+  std::string raw;
+
+  void write(std::string_view text) {
+    raw += text;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (c == '\r') {
+        column = 0;
+      } else if (c == '\b') {
+        column -= column > 0 ? 1 : 0;
+      } else if (c == '\n') {
+        rows.emplace_back();
+        column = 0;
+      } else if (c == '\x1b') {
+        i = text.find('m', i);
+      } else if ((c & 0xC0) != 0x80) {  // the first byte of a character
+        std::string& row = rows.back();
+        if (row.size() <= column) row.resize(column + 1, ' ');
+        row[column++] = (c & 0x80) != 0 ? '=' : c;
+        widest = std::max(widest, column);
+      }
+    }
+  }
+  std::string row(std::size_t i) const {
+    const std::string& text = rows.at(i);
+    return text.substr(0, text.find_last_not_of(' ') + 1);
+  }
+  Console console() {
+    return {[this](std::string_view text) { write(text); }, [this] { return now += 1; }};
+  }
+  double now = 0;
+};
+
+Logs long_logs() {
+  Logs logs;
+  for (const char* name : {"accuracy", "loss", "mean_absolute_error"}) logs.set(name, 0.5);
+  return logs;
+}
+
+TEST(Bars, RunningOnesStayOnOneLineOfTheTerminal) {
+  for (const int64_t columns : {30, 60, 80, 200}) {
+    Screen screen;
+    ProgressBar bar({.target = 100, .console = screen.console(), .terminal = {.columns = columns}});
+    for (int64_t step = 1; step <= 5; ++step) bar.update(step, long_logs(), Kind::kRunning);
+    EXPECT_LT(screen.widest, static_cast<std::size_t>(columns));
+    bar.update(100, long_logs(), Kind::kFinal);
+    EXPECT_NE(screen.row(0).find("mean_absolute_error: 0.5000"), std::string::npos);
+    EXPECT_EQ(screen.rows.size(), 2U);
+  }
+}
+
+TEST(Bars, WithoutColoursOrCursor) {
+  Screen plain;
+  ProgressBar bar({.target = 2, .console = plain.console(), .terminal = {.colours = false}});
+  bar.update(1, long_logs(), Kind::kRunning);
+  EXPECT_EQ(plain.raw.find('\x1b'), std::string::npos);
+  EXPECT_NE(plain.raw.find('\r'), std::string::npos);
+
+  Screen dumb;
+  ProgressBar last(
+      {.target = 2, .console = dumb.console(), .terminal = {.cursor = false, .colours = false}});
+  last.update(1, long_logs(), Kind::kRunning);
+  last.hide();
+  EXPECT_EQ(dumb.raw, "");
+  last.update(2, long_logs(), Kind::kFinal);
+  EXPECT_EQ(dumb.raw.find_first_of("\r\b\x1b"), std::string::npos) << dumb.raw;
+  EXPECT_EQ(dumb.rows.size(), 2U);
+  EXPECT_EQ(dumb.row(0).substr(0, 5), "2/2 =");
+}
+
+TEST(Bars, LeaveTheirLineToWhoeverPrints) {
+  Screen screen;
+  ProgressBar bar({.target = 3, .console = screen.console()});
+  bar.update(1, long_logs(), Kind::kRunning);
+  bar.hide();
+  EXPECT_EQ(screen.row(0), "");
+  screen.write("mine\n");
+  bar.show_again();
+  EXPECT_EQ(screen.row(0), "mine");
+  EXPECT_EQ(screen.row(1).substr(0, 3), "1/3");
+  bar.hide();  // and nobody prints
+  bar.update(2, long_logs(), Kind::kRunning);
+  EXPECT_EQ(screen.row(1).substr(0, 3), "2/3");
+  bar.hide();
+  screen.write("more\n");
+  bar.update(3, long_logs(), Kind::kFinal);
+  EXPECT_EQ(screen.row(1), "more");
+  EXPECT_EQ(screen.row(2).substr(0, 3), "3/3");
+  bar.close();
+  EXPECT_EQ(screen.rows.size(), 4U);
+}
+
+TEST(Callbacks, SayWhetherTheyMayPrintInBatches) {
+  struct Epochs : keras::CallbackBase {};
+  struct Batches : keras::CallbackBase {
+    void on_train_batch_end(int64_t, Logs&) override {}
+  };
+  keras::Sequential model;
+  for (const bool may : {false, true}) {
+    CallbackList list;
+    if (may) {
+      list.add(std::make_shared<Batches>(), model);
+    } else {
+      list.add(std::make_shared<Epochs>(), model);
+    }
+    EXPECT_TRUE(list.may_print_in_batches());  // nobody knows yet
+    Logs logs;
+    list.call(&keras::CallbackBase::on_train_batch_begin, 0);
+    list.call(&keras::CallbackBase::on_train_batch_end, 0, logs);
+    EXPECT_EQ(list.may_print_in_batches(), may);
+  }
+}
+
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    ::setenv(name, value, 1);
+  }
+  ~Environment() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+};
+
+TEST(Summary, IsAsWideAsTheTerminal) {
+  keras::Sequential model({keras::InputLayer({28, 28}), keras::Flatten(),
+                           keras::Dense(256, {.name = "a_long_name_of_a_dense_layer_in_a_model"})});
+  // Inner widths of Keras's columns.
+  const std::vector<std::pair<const char*, std::vector<std::size_t>>> lines = {
+      {"40", {13, 8, 5}},   {"60", {22, 15, 9}},   {"64", {24, 17, 9}},  {"70", {26, 19, 11}},
+      {"80", {31, 22, 13}}, {"100", {36, 27, 15}}, {"200", {36, 27, 15}}};
+  for (const auto& [columns, widths] : lines) {
+    const Environment environment("COLUMNS", columns);
+    const std::string text = model.summary_text();
+    std::string rule = "\u250f";
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (i > 0) rule += "\u2533";
+      for (std::size_t n = 0; n < widths[i] + 2; ++n) rule += "\u2501";
+    }
+    EXPECT_NE(text.find(rule + "\u2513\n"), std::string::npos) << columns << '\n' << text;
+  }
+}
+
+}  // namespace
+}  // namespace cohort::internal
