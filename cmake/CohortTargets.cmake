@@ -138,6 +138,8 @@ function(cohort_umbrella)
   add_library(cohort::cohort ALIAS cohort_cohort)
   set_target_properties(cohort_cohort PROPERTIES EXPORT_NAME cohort COHORT_USES_TORCH ON)
   target_link_libraries(cohort_cohort INTERFACE ${layers})
+  # Conv2D(32, (5, 3)), as Python writes it, compiles: its comma operator leaves the 3.
+  target_compile_options(cohort_cohort INTERFACE -Wunused-value)
   add_custom_target(cohort_layers)  # builds what is installed
   add_dependencies(cohort_layers ${layers})
   if(EXISTS "${PROJECT_SOURCE_DIR}/cohort/cohort.h")

@@ -15,7 +15,8 @@
 
 namespace cohort::keras {
 
-/// Of rows and columns; one number stands for both.
+/// Of rows and columns: {5, 3}. One number stands for both. Python's (5, 3) is C++'s comma
+/// operator, which is 3: compilers say so by -Wunused-value, which linking to Cohort turns on.
 struct Size2D {
   int64_t height = 1;
   int64_t width = 1;
