@@ -2,11 +2,13 @@
 #include "cohort/keras/compiled_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
 
@@ -39,6 +41,14 @@ void LossTracker::add(const Tensor& loss, double weight, int64_t count) {
 }
 
 Tensor LossTracker::result() const { return total_.value() / count_.value().clamp_min(1); }
+
+bool LossTracker::is_finite() const {
+  VariableImpl& total = total_.impl();
+  for (int r = 0; r < total.component_count(); ++r) {
+    if (!std::isfinite(*total.component(r).tensor.const_data_ptr<double>())) return false;
+  }
+  return true;
+}
 
 void LossTracker::reset() const {
   const Tensor zero = scalar(0, kFloat64);

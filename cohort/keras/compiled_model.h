@@ -21,6 +21,8 @@ class LossTracker {
   /// In a replica: adds weight * loss to the total and `count` examples.
   void add(const Tensor& loss, double weight, int64_t count);
   Tensor result() const;
+  /// False once a NaN or an infinity was added on any replica. Between steps. Cost: a few loads.
+  bool is_finite() const;
   void reset() const;
 
  private:

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
+#include "cohort/base/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/keras/callbacks/callback.h"
 #include "cohort/keras/verbose.h"
@@ -32,9 +34,22 @@ class DataSource {
   std::variant<Dataset, DistributedDataset> data_;
 };
 
+/// What Ctrl-C does to fit after the running step.
+enum class OnInterrupt {
+  kThrow,   ///< Throws Interrupted, so that what follows fit is not done with half a training.
+  kReturn,  ///< Calls on_train_end and returns the history so far, with `interrupted` set.
+};
+
+/// Ctrl-C ended fit, evaluate or predict after the running step. Python: KeyboardInterrupt.
+class Interrupted : public Error {
+ public:
+  explicit Interrupted(const std::string& text) : Error(ErrorCode::kCancelled, text) {}
+};
+
 struct FitOptions {
-  int epochs = 1;           ///< The number of the last one: initial_epoch .. epochs - 1 run.
-  int64_t batch_size = 32;  ///< Of all replicas together; for arrays only.
+  int epochs = 1;  ///< The number of the last one: initial_epoch .. epochs - 1 run.
+  /// Of all replicas together; 32 if not given. For arrays only: datasets are batched already.
+  std::optional<int64_t> batch_size = {};
   std::optional<DataSource> validation_data = {};
   std::vector<Callback> callbacks = {};
   Verbose verbose = Verbose::kAuto;
@@ -49,10 +64,11 @@ struct FitOptions {
   /// Multiplies sample weights; 1 if not named. A last axis of labels longer than 1 is one-hot.
   std::map<int64_t, double> class_weight = {};
   Tensor sample_weight = {};  ///< For arrays only. Shapes: [n].
+  OnInterrupt on_interrupt = OnInterrupt::kThrow;
 };
 
 struct EvaluateOptions {
-  int64_t batch_size = 32;
+  std::optional<int64_t> batch_size = {};
   std::optional<int64_t> steps = {};
   std::vector<Callback> callbacks = {};
   Verbose verbose = Verbose::kAuto;
@@ -60,7 +76,7 @@ struct EvaluateOptions {
 };
 
 struct PredictOptions {
-  int64_t batch_size = 32;
+  std::optional<int64_t> batch_size = {};
   std::optional<int64_t> steps = {};
   std::vector<Callback> callbacks = {};
   Verbose verbose = Verbose::kAuto;

@@ -461,8 +461,10 @@ TEST_P(FitOn, CtrlCEndsItAfterTheStep) {
   model.compile({.optimizer = SGD({.learning_rate = 0.1}), .loss = "mse"});
   const auto callback = std::make_shared<Interrupter>();
   const Dataset data = plane(40).dataset().batch(4);
-  const History history =
-      model.fit(data, {.epochs = 3, .callbacks = {callback}, .verbose = kSilent});
+  const History history = model.fit(data, {.epochs = 3,
+                                           .callbacks = {callback},
+                                           .verbose = kSilent,
+                                           .on_interrupt = OnInterrupt::kReturn});
   EXPECT_TRUE(history.interrupted);
   EXPECT_TRUE(history.epoch.empty());
   EXPECT_TRUE(callback->ended);

@@ -5,6 +5,9 @@
 #include <csignal>
 #include <mutex>
 
+#include "cohort/base/strings.h"
+#include "cohort/keras/fit_options.h"
+
 namespace cohort::internal {
 
 namespace {
@@ -21,12 +24,13 @@ void on_interrupt(int) { g_requested.store(true, std::memory_order_relaxed); }
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(bool replaces_handlers) {
   const std::lock_guard lock(g_mutex);
-  if (g_guards++ > 0) return;
-  g_requested.store(false, std::memory_order_relaxed);
+  if (g_guards++ == 0) g_requested.store(false, std::memory_order_relaxed);
+  if (g_installed) return;
   ::sigaction(SIGINT, nullptr, &g_before);
   if (g_before.sa_handler == SIG_IGN) return;  // nohup, or a shell's background job
+  if (g_before.sa_handler != SIG_DFL && !replaces_handlers) return;
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   // SA_RESETHAND: the second Ctrl-C has the default action, which ends the process.
@@ -44,5 +48,11 @@ InterruptGuard::~InterruptGuard() {
 }
 
 bool InterruptGuard::requested() { return g_requested.load(std::memory_order_relaxed); }
+
+void throw_if_interrupted(const char* operation) {
+  if (!InterruptGuard::requested()) return;
+  throw keras::Interrupted(
+      str_cat("[", operation, "] interrupted by Ctrl-C after a step, before the end of the data"));
+}
 
 }  // namespace cohort::internal

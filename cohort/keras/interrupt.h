@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ctrl-C while fit runs: the first ends it after the step, a second one acts as if fit were not
-// there. Internal.
+// Ctrl-C while fit, evaluate or predict runs: the first ends it after the step, a second one acts
+// as if it were not there. Internal.
 #pragma once
 
 namespace cohort::internal {
@@ -11,7 +11,8 @@ namespace cohort::internal {
 /// Threads: thread-safe.
 class [[nodiscard]] InterruptGuard {
  public:
-  InterruptGuard();
+  /// A program's own handler is put aside for the time only if `replaces_handlers`.
+  explicit InterruptGuard(bool replaces_handlers);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
@@ -19,5 +20,8 @@ class [[nodiscard]] InterruptGuard {
   /// True once SIGINT has come. Cost: one load.
   static bool requested();
 };
+
+/// Errors: keras::Interrupted that names the operation, if SIGINT has come.
+void throw_if_interrupted(const char* operation);
 
 }  // namespace cohort::internal

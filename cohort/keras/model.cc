@@ -25,6 +25,19 @@ Dataset arrays(const char* operation, const Element& x, const Element& y, const 
   return Dataset::from_tensor_slices({x, y, weight});
 }
 
+int64_t rows_per_batch(const char* operation, const std::optional<int64_t>& batch_size) {
+  constexpr int64_t kKerasDefault = 32;
+  const int64_t rows = batch_size.value_or(kKerasDefault);
+  COHORT_CHECK_ARG(rows > 0, "[", operation, "] expected batch_size > 0, got ", rows);
+  return rows;
+}
+
+void check_no_batch_size(const char* operation, const std::optional<int64_t>& batch_size) {
+  COHORT_CHECK_ARG(!batch_size, "[", operation, "] expected no batch_size beside a dataset, got ",
+                   batch_size.value_or(0),
+                   ": it is for arrays; a dataset's batches are what its batch(n) makes");
+}
+
 // The scale that makes the replicas' losses add up to the batch's, and what the metric "loss"
 // gets of each.
 struct Share {
@@ -86,6 +99,7 @@ CompiledModel& Model::checked(const char* operation) const {
 const Optimizer& Model::optimizer() const { return checked("optimizer").options.optimizer; }
 
 History Model::fit(const DataSource& data, const FitOptions& options) {
+  check_no_batch_size("fit", options.batch_size);
   COHORT_CHECK_ARG(
       options.validation_split == 0 && !options.sample_weight.defined(),
       "[fit] validation_split and sample_weight are for arrays; split the dataset with "
@@ -96,9 +110,9 @@ History Model::fit(const DataSource& data, const FitOptions& options) {
 History Model::fit(const Element& x, const Element& y, const FitOptions& options) {
   COHORT_CHECK_ARG(options.validation_split >= 0 && options.validation_split < 1,
                    "[fit] expected 0 <= validation_split < 1, got ", options.validation_split);
-  COHORT_CHECK_ARG(options.batch_size > 0, "[fit] expected batch_size > 0, got ",
-                   options.batch_size);
+  const int64_t batch_size = rows_per_batch("fit", options.batch_size);
   FitOptions rest = options;
+  rest.batch_size.reset();
   rest.validation_split = 0;
   rest.sample_weight = Tensor();
   Dataset train = arrays("fit", x, y, options.sample_weight);
@@ -111,14 +125,15 @@ History Model::fit(const Element& x, const Element& y, const FitOptions& options
     COHORT_CHECK_ARG(split > 0 && split < rows,
                      "[fit] validation_split = ", options.validation_split, " leaves one part of ",
                      rows, " rows empty");
-    rest.validation_data = train.skip(split).batch(options.batch_size);
+    rest.validation_data = train.skip(split).batch(batch_size);
     train = train.take(split);
   }
   if (options.shuffle) train = train.shuffle(train.cardinality());
-  return fit(DataSource(train.batch(options.batch_size)), rest);
+  return fit(DataSource(train.batch(batch_size)), rest);
 }
 
 Logs Model::evaluate(const DataSource& data, const EvaluateOptions& options) {
+  check_no_batch_size("evaluate", options.batch_size);
   COHORT_CHECK_ARG(!options.sample_weight.defined(),
                    "[evaluate] sample_weight is for arrays; give weights as the dataset's third "
                    "component");
@@ -128,15 +143,22 @@ Logs Model::evaluate(const DataSource& data, const EvaluateOptions& options) {
 Logs Model::evaluate(const Element& x, const Element& y, const EvaluateOptions& options) {
   EvaluateOptions rest = options;
   rest.sample_weight = Tensor();
-  return evaluate(arrays("evaluate", x, y, options.sample_weight).batch(options.batch_size), rest);
+  rest.batch_size.reset();
+  return evaluate(arrays("evaluate", x, y, options.sample_weight)
+                      .batch(rows_per_batch("evaluate", options.batch_size)),
+                  rest);
 }
 
 Tensor Model::predict(const DataSource& data, const PredictOptions& options) {
+  check_no_batch_size("predict", options.batch_size);
   return Trainer(*this).predict(data, options);
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
-  return predict(Dataset::from_tensor_slices(x).batch(options.batch_size), options);
+  PredictOptions rest = options;
+  rest.batch_size.reset();
+  return predict(
+      Dataset::from_tensor_slices(x).batch(rows_per_batch("predict", options.batch_size)), rest);
 }
 
 namespace {

@@ -56,10 +56,11 @@ class Model : public LayerBase {
   /// Errors: InvalidArgument for metrics of another strategy, or two of one name.
   void compile(CompileOptions options);
 
-  /// Trains. Ctrl-C ends it after the running step: on_train_end is called, the history of the
-  /// epochs that ended is returned with `interrupted` set, the weights are those of that step
-  /// unless a callback's on_train_end sets others (EarlyStopping's restore_best_weights); a second
-  /// Ctrl-C acts as if fit were not there. KERAS_MAX_EPOCHS and KERAS_MAX_STEPS_PER_EPOCH
+  /// Trains. Ctrl-C ends it after the running step, with the weights of that step: throws
+  /// Interrupted, as Python raises KeyboardInterrupt; or, with on_interrupt = kReturn, calls
+  /// on_train_end (EarlyStopping's restore_best_weights is done there) and returns the history of
+  /// the epochs that ended with `interrupted` set. A second Ctrl-C acts as if fit were not there.
+  /// evaluate and predict throw Interrupted, too. KERAS_MAX_EPOCHS and KERAS_MAX_STEPS_PER_EPOCH
   /// (environment) are upper bounds.
   /// Errors: FailedPrecondition before compile(); InvalidArgument for options that contradict each
   ///         other, an empty dataset, or one without end and no steps_per_epoch. What a step or a

@@ -37,6 +37,7 @@ void Sequential::add(Layer layer) {
     return;
   }
   next_shape_ = layer.base().compute_output_shape(*next_shape_);
+  shapes_.resize(layers().size() - 1);  // building after an InputLayer has put its own there
   shapes_.push_back(*next_shape_);
 }
 

@@ -106,7 +106,9 @@ struct Trainer::Fit {
   InputStream* validation = nullptr;
   const keras::FitOptions& options;
   CallbackList callbacks = {};
+  ProgressLogger* progress = nullptr;
   bool interrupted = false;
+  bool warned = false;  // of a loss that is no number
 };
 
 // Makes the variables before the first step, where the data says its shape; else the first call
@@ -199,18 +201,17 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
   const auto progress = std::make_shared<ProgressLogger>(
       train,
       ProgressLogger::Options{.verbose = resolve_verbose(options.verbose), .epochs = epochs});
-  fit.callbacks = CallbackList(options.callbacks, model_);
-  fit.callbacks.add(history, model_);
-  fit.callbacks.add(progress, model_);
+  fit.progress = progress.get();
+  fit.callbacks = with_progress(options.callbacks, model_, progress, history);
 
-  const InterruptGuard guard;
+  const InterruptGuard guard(/*replaces_handlers=*/true);
   const OpenLine line(*progress);
   fit.callbacks.call(&keras::CallbackBase::on_train_begin);
   for (int epoch = options.initial_epoch; epoch < epochs; ++epoch) {
     compiled_->reset_metrics();
     train.begin_epoch();
     fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
-    if (!train_epoch(fit)) {
+    if (!train_epoch(fit, epoch)) {
       COHORT_CHECK_ARG(fit.interrupted || train.ran_out(),
                        "[fit] expected data, got an empty dataset");
       break;
@@ -219,6 +220,11 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
     if (fit.interrupted || train.ran_out() || model_.stop_training_) break;
   }
   progress->close();
+  if (fit.interrupted && options.on_interrupt == keras::OnInterrupt::kThrow) {
+    throw keras::Interrupted(
+        "[fit] interrupted by Ctrl-C; the weights are those of the last whole step (with "
+        ".on_interrupt = keras::OnInterrupt::kReturn fit returns instead)");
+  }
   compiled_->options.optimizer.finalize_variable_values();
   fit.callbacks.call(&keras::CallbackBase::on_train_end);
   history->history.interrupted = fit.interrupted;
@@ -227,7 +233,7 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
 }
 
 // False if there was no step.
-bool Trainer::train_epoch(Fit& fit) {
+bool Trainer::train_epoch(Fit& fit, int epoch) {
   const int most = compiled_->options.steps_per_execution;
   bool any = false;
   for (int64_t step = 0; read(fit.train, most);) {
@@ -235,6 +241,8 @@ bool Trainer::train_epoch(Fit& fit) {
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_begin, step);
     execute(Mode::kTrain);
     step += static_cast<int64_t>(batches_.size());
+    if (!fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
+      warn_of_loss(fit, epoch, step);
     Logs logs = step_logs();
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
     fit.interrupted = InterruptGuard::requested();
@@ -242,6 +250,15 @@ bool Trainer::train_epoch(Fit& fit) {
   }
   batches_.clear();
   return any;
+}
+
+void Trainer::warn_of_loss(Fit& fit, int epoch, int64_t step) const {
+  fit.warned = true;
+  fit.progress->make_room();
+  COHORT_LOG(kWarning, "[fit] the loss became ", compiled_->loss.result().item<double>(),
+             " in epoch ", epoch + 1, ", batch ", step, ", and so may the weights: ",
+             "look for a learning rate that is too high and for NaN in the data, ",
+             "or end fit there with keras::TerminateOnNaN()");
 }
 
 void Trainer::end_epoch(Fit& fit, int epoch) {
@@ -268,7 +285,8 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks, bool i
     step += static_cast<int64_t>(batches_.size());
     Logs logs = step_logs();
     callbacks.call(&keras::CallbackBase::on_test_batch_end, step - 1, logs);
-    if (in_fit && InterruptGuard::requested()) break;
+    if (!in_fit) throw_if_interrupted("evaluate");
+    if (InterruptGuard::requested()) break;
   }
   batches_.clear();
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
@@ -286,8 +304,8 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
                                      .verbose = resolve_verbose(options.verbose)});
-  CallbackList callbacks(options.callbacks, model_);
-  callbacks.add(progress, model_);
+  const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
+  const InterruptGuard guard(/*replaces_handlers=*/false);
   const OpenLine line(*progress);
   return test_all(input, callbacks, false);
 }
@@ -300,8 +318,8 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kPredict,
                                      .verbose = resolve_verbose(options.verbose)});
-  CallbackList callbacks(options.callbacks, model_);
-  callbacks.add(progress, model_);
+  const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
+  const InterruptGuard guard(/*replaces_handlers=*/false);
   const OpenLine line(*progress);
   const c10::AutoGradMode no_grad(false);
   std::vector<Tensor> rows;
@@ -319,6 +337,7 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
       (output.size(0) > 0 ? rows.emplace_back(output) : no_rows = output);
     }
     callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);
+    throw_if_interrupted("predict");
   }
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
   callbacks.call(&keras::CallbackBase::on_predict_end);

@@ -38,9 +38,10 @@ class Trainer {
   /// What the last step's logs say of all replicas.
   keras::Logs step_logs() const;
 
-  bool train_epoch(Fit& fit);
+  bool train_epoch(Fit& fit, int epoch);
+  void warn_of_loss(Fit& fit, int epoch, int64_t step) const;
   void end_epoch(Fit& fit, int epoch);
-  /// Heeds Ctrl-C where fit does.
+  /// Ctrl-C ends it: inside fit it returns, else it throws.
   keras::Logs test_all(InputStream& input, const CallbackList& callbacks, bool in_fit);
 
   keras::Model& model_;

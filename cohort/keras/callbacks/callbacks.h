@@ -7,3 +7,4 @@
 #include "cohort/keras/callbacks/early_stopping.h"    // IWYU pragma: export
 #include "cohort/keras/callbacks/lambda_callback.h"   // IWYU pragma: export
 #include "cohort/keras/callbacks/model_checkpoint.h"  // IWYU pragma: export
+#include "cohort/keras/callbacks/terminate_on_nan.h"  // IWYU pragma: export
