@@ -28,10 +28,14 @@ void check_range(const std::string& loss, const Tensor& labels, int64_t classes)
   const T* values = labels.const_data_ptr<T>();
   for (int64_t i = 0, n = labels.numel(); i < n; ++i) {
     // Negated, so that NaN fails.
-    bool fits = !(values[i] < T(0)) && values[i] < static_cast<T>(classes);
-    if constexpr (std::is_floating_point_v<T>) fits = fits && values[i] == std::floor(values[i]);
-    COHORT_CHECK_ARG(fits, "[", loss, "] expected whole numbers as labels in [0, ", classes,
-                     "), got ", values[i], " in ", place_of(i, labels.sizes()));
+    const bool inside = !(values[i] < T(0)) && values[i] < static_cast<T>(classes);
+    COHORT_CHECK_ARG(inside, "[", loss, "] expected labels in [0, ", classes, "), got ", values[i],
+                     " in ", place_of(i, labels.sizes()));
+    if constexpr (std::is_floating_point_v<T>) {
+      COHORT_CHECK_ARG(values[i] == std::floor(values[i]), "[", loss,
+                       "] expected whole numbers as labels in [0, ", classes, "), got ", values[i],
+                       " in ", place_of(i, labels.sizes()));
+    }
   }
 }
 
