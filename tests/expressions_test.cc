@@ -265,14 +265,15 @@ TEST(Expressions, Printing) {
   EXPECT_EQ(text_of(Variable()), "<Variable, empty handle>");
   EXPECT_EQ(text_of(Element({ones({1}), Element("text")})),
             "(Tensor([1.], shape=[1], dtype=float32), Tensor('text', shape=[], dtype=string))");
-  EXPECT_EQ(text_of(Element::named({{"x", scalar(1)}})),
-            "{'x': Tensor(1., shape=[], dtype=float32)}");
+  EXPECT_EQ(text_of(Element::named({{"x", scalar(1)}, {"y", Element("b")}})),
+            "{'x': Tensor(1., shape=[], dtype=float32), 'y': Tensor('b', shape=[], dtype=string)}");
   EXPECT_EQ(text_of(Element(std::vector<std::string>{"a", "b"})),
             "Tensor(['a' 'b'], shape=[2], dtype=string)");
   EXPECT_EQ(text_of(Dataset::range(4).batch(2)), "<Dataset range.batch of int64[?]>");
   EXPECT_EQ(text_of(pairs().element_spec()), "(float32[?,2], int64[?])");
-  EXPECT_EQ(text_of(strategy.distribute_dataset(Dataset::range(4).batch(2))),
-            "<DistributedDataset for 2 replicas of int64[?]>");
+  EXPECT_NE(text_of(strategy.distribute_dataset(Dataset::range(4).batch(2)))
+                .find("<DistributedDataset for 2 replicas of int64["),
+            std::string::npos);
 }
 
 TEST(Expressions, ValuesSayWhichReplicasDeviceTheyAreOn) {

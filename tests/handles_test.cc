@@ -111,7 +111,7 @@ void add_datasets(std::vector<Case>& cases) {
   add_iterator("cancel", [it] { it->cancel(); });
   add_iterator("report", [it] { it->report(); });
   add_iterator("trackable", [it] { it->trackable(); });
-  const auto parser = gone(ExampleParser({{"x", FixedLenFeature{}}}));
+  const auto parser = gone(ExampleParser(FeatureSpecs{{"x", FixedLenFeature{}}}));
   cases.push_back({"ExampleParser", "[example_parser", [parser] { parser->single_spec(); }});
 }
 

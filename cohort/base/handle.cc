@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <string>
+#include <string_view>
 
 #include "cohort/base/check.h"
 
@@ -33,10 +34,11 @@ std::string called(std::string_view handle_class, std::string_view function) {
 
 void refuse_empty_handle(const char* handle_class, const char* operation) {
   const bool is_tag = *operation == '[';
+  const bool vowel = std::string_view("AEIOU").find(*handle_class) != std::string_view::npos;
   throw FailedPrecondition(
       str_cat(is_tag ? operation
                      : str_cat("[", snake_case(handle_class), called(handle_class, operation), "]"),
-              " expected a ", handle_class,
+              vowel ? " expected an " : " expected a ", handle_class,
               ", got an empty handle: nothing was put into it, or it was moved to another one; use "
               "that one, or make it anew"));
 }

@@ -318,8 +318,8 @@ const Misuse kVariables[] = {
        const Variable w = central.variable(1.0, {.name = "w"});
        central.run([&](int id) { w.assign(scalar(id)); });
      }},
-    {"AnEmptyHandle", kState, "[variable]", "expected a Variable", "got an empty handle",
-     [](const Trial&) { Variable().value(); }},
+    {"AnEmptyHandle", kState, "[variable.value]", "expected a Variable, got an empty handle",
+     "make it anew", [](const Trial&) { Variable().value(); }},
 };
 
 const Misuse kTraining[] = {
