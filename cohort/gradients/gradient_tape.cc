@@ -63,8 +63,9 @@ void check_strategy(std::span<const Variable> sources) {
     COHORT_CHECK_STATE(v.impl().component_count() == current_replica_count(),
                        "[gradient_tape.gradient] expected variables made under the scope of this "
                        "strategy (",
-                       current_replica_count(), " replicas), got \"", v.name(), "\" with ",
-                       v.impl().component_count(), " components");
+                       current_replica_count(), " replicas), got ", internal::label(v.impl()),
+                       " of ", internal::owner_of(v.impl()), " with ", v.impl().component_count(),
+                       " components");
   }
 }
 

@@ -26,7 +26,7 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
   for (const Variable& v : metric.variables()) {
     COHORT_CHECK_ARG(strategy.extended().variable_created_in_scope(v),
                      "[compile] expected metrics made in the scope of the model's strategy (",
-                     strategy.extended().name(), "), got \"", metric.name(),
+                     strategy.extended().description(), "), got \"", metric.name(),
                      "\" made under another one");
   }
 }

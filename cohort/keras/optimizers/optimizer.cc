@@ -353,7 +353,8 @@ std::vector<Variable> OptimizerBase::variables() const {
 std::size_t OptimizerBase::index_of(const Variable& variable) const {
   const auto found = index_.find(&variable.impl());
   COHORT_CHECK_ARG(found != index_.end(), "[optimizer] expected one of the ", trained_.size(),
-                   " variables that \"", name_, "\" was built with, got \"", variable.name(), "\"");
+                   " variables that \"", name_, "\" was built with, got ",
+                   cohort::internal::label(variable.impl()));
   return found->second;
 }
 

@@ -13,7 +13,7 @@
 #include "cohort/base/check.h"
 #include "cohort/strategy/internal/call.h"
 #include "cohort/values/regroup.h"
-#include "cohort/variables/variable.h"
+#include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
 
@@ -64,9 +64,9 @@ class UpdateArguments {
     for (std::size_t i = 1; i < all.size(); ++i) {
       COHORT_CHECK_STATE(at(i).variable_ == at(0).variable_,
                          "[strategy.update] expected every replica to update the same variable, "
-                         "got \"",
-                         at(0).variable_.name(), "\" on replica 0 and \"", at(i).variable_.name(),
-                         "\" on replica ", i);
+                         "got ",
+                         label(at(0).variable_.impl()), " on replica 0 and ",
+                         label(at(i).variable_.impl()), " on replica ", i);
     }
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       [[maybe_unused]] const auto values =

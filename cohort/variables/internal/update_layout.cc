@@ -107,10 +107,11 @@ void UpdateLayout::check_variables() const {
                      "[optimizer] expected float32 or float64 variables, got \"", v.name(),
                      "\" of ", dtype_name(v.dtype()));
     COHORT_CHECK_ARG(v.impl().creator() == variables_[0].impl().creator(),
-                     "[optimizer] expected variables of one strategy, got \"", variables_[0].name(),
-                     "\" and \"", v.name(), "\" of different strategies");
-    COHORT_CHECK_ARG(seen[&v.impl()]++ == 0, "[optimizer] expected each variable once, got \"",
-                     v.name(), "\" twice");
+                     "[optimizer] expected variables of one strategy, got ",
+                     label(variables_[0].impl()), " of ", owner_of(variables_[0].impl()), " and ",
+                     label(v.impl()), " of ", owner_of(v.impl()));
+    COHORT_CHECK_ARG(seen[&v.impl()]++ == 0, "[optimizer] expected each variable once, got ",
+                     label(v.impl()), " twice");
   }
 }
 
