@@ -212,13 +212,15 @@ TEST(Update, RefusesMisuse) {
     extended.update(v, nothing);
   });
   testing::run_with_deadline(std::chrono::seconds(60), [&] {
-    expect_error<FailedPrecondition>(
-        {"[strategy.update]", "same variable", "\"v\" on replica 0", "\"w\" on replica 1"}, [&] {
-          strategy.run([&] {
-            const bool first = get_replica_context().replica_id_in_sync_group() == 0;
-            extended.update(first ? v : w, nothing);
-          });
-        });
+    expect_error<FailedPrecondition>({"[strategy.update]", "same variable", "got \"v\" (variable ",
+                                      "\"w\" (variable ", "on replica 1"},
+                                     [&] {
+                                       strategy.run([&] {
+                                         const bool first =
+                                             get_replica_context().replica_id_in_sync_group() == 0;
+                                         extended.update(first ? v : w, nothing);
+                                       });
+                                     });
     EXPECT_THROW(strategy.run([&] {
       extended.update(v, [](const Variable& part) {
         if (part.name() != "v") throw DataLoss("in the second");
