@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds docs/tf_mapping.md against the public headers, in both directions; and counts the sections of
-docs/guide/from_tensorflow.md.
+"""Holds docs/tf_mapping.md against the public headers, in both directions.
 
-Every name of the Cohort column is declared in a header that cohort.h reaches (or torch_module.h), and
-every public class, function, enumeration and constant of those headers, and every member function of
-the handles in HANDLES, stands in some table or in the list of names without a counterpart. XOptions
+Every name of the Cohort column is declared in a header that cohort.h reaches (or torch_module.h),
+and every public class, function, enumeration and constant of those headers, and every member
+function of the handles in HANDLES, stands in some table or in the list of names without a
+counterpart. XOptions
 is the option struct of X and needs no line.
 """
 
@@ -22,9 +22,9 @@ HANDLES = {"Strategy", "StrategyExtended", "ReplicaContext", "DistributedDataset
            "Sequential", "LayerBase", "Loss", "Metric", "Optimizer", "CallbackBase", "Logs",
            "Checkpoint", "CheckpointManager", "PerReplica", "Mirrored", "CrossDeviceOps"}
 # Words in the Cohort column that are no names of Cohort: C++, options' values, variables.
-WORDS = set("auto const for int main return std shared_ptr make_shared optional nullopt vector map true "
-            "false at x y a b e ds fn loss_fn strategy scope model batch dataset tape scalar item "
-            "double value".split())
+WORDS = set("auto const for int main return std shared_ptr make_shared optional nullopt vector map "
+            "true false at x y a b e ds fn loss_fn strategy scope model batch dataset tape scalar "
+            "item double value".split())
 
 
 def reached(door, seen):

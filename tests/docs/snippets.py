@@ -3,7 +3,8 @@
 """Takes the programs out of the documentation, so that a test compiles and runs them.
 
   snippets.py generate OUT SOURCE...   one C++ test of the blocks in pages (.md) and headers (.h)
-  snippets.py check [--not-compiled N] every page: nothing without a label, counts what is left out
+  snippets.py check [--not-compiled N] every page: no block without a language, no link to nowhere;
+                                       counts the blocks that are not compiled
   snippets.py extract PAGE FOLDER      writes the first whole program and CMake project of a page
 
 A ```cpp block of a page is a whole program if it has main(), else the inside of a function. It is
@@ -20,9 +21,9 @@ compiled and run, and an error's line is the page's own. A comment right before 
   throws=TYPE   it ends with that error; the output that follows is its text
 
 A ```text block after <!-- snippet: output --> is what the block before it prints; `...` stands for
-any text. In a header the lines of a comment that are indented by exactly three spaces are an example.
-headers.txt gives their directives, and says which are no code. An ellipsis in a header's example
-stands for what is left out: `{...}` is `{}`.
+any text. In a header the lines of a comment that are indented by exactly three spaces are an
+example. headers.txt gives their directives, and says which are no code. An ellipsis in a header's
+example stands for what is left out: `{...}` is `{}`.
 """
 
 import argparse
@@ -145,7 +146,9 @@ def complete(example):
     example = re.sub(r"\{ *\.\.\. *;? *\}", "{ }", example)
     example = re.sub(r"(?m)(?<=[;{}\s])\.\.\.;?(?=\s|$)", "", example)
     code = re.sub(r"//.*", "", example).rstrip()
-    return example if code.endswith((";", "}")) else re.sub(r"(\s*//.*)?$", r";\1", example, count=1)
+    if code.endswith((";", "}")):
+        return example
+    return re.sub(r"(\s*//.*)?$", r";\1", example, count=1)
 
 
 def header_table():
@@ -286,6 +289,14 @@ def check_cmake(block):
     return wrong
 
 
+def check_links(source, text):
+    """Links to files of the tree lead somewhere."""
+    folder = (ROOT / source).parent
+    return [f"{source}: a link to {link}, which is not there"
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", re.sub(r"`[^`\n]*`", "", text))
+            if not (folder / link).exists()]
+
+
 def check(not_compiled):
     """Complaints, and a line for each page."""
     table, complaints, summary, skipped = header_table(), [], [], []
@@ -298,6 +309,8 @@ def check(not_compiled):
         except Wrong as e:
             complaints.append(str(e))
             continue
+        if source.endswith(".md"):
+            complaints += check_links(source, re.sub(r"```.*?```", "", text, flags=re.S))
         for block in blocks:
             complaints += {"sh": check_sh, "cmake": check_cmake}.get(block.language,
                                                                     lambda _: [])(block)

@@ -74,6 +74,14 @@ class Headers(unittest.TestCase):
         self.assertEqual("f();  // x", snippets.complete("f()  // x"))
 
 
+class Links(unittest.TestCase):
+    def test_they_lead_somewhere(self):
+        self.assertEqual([], snippets.check_links("docs/tf_mapping.md", "[a](conformance.md#x) [b]("
+                                                  "https://example.com) `[c](d)`"))
+        self.assertEqual(["docs/a.md: a link to no.md, which is not there"],
+                         snippets.check_links("docs/a.md", "[a](no.md)"))
+
+
 class Commands(unittest.TestCase):
     def block(self, language, text):
         return snippets.Block("page.md", 1, language, text, {})
