@@ -79,6 +79,7 @@ void ScopeFrame::leave_ended() {
                                        [](const auto& one) { return one->thread_ != &t_top; });
     std::move(others, ended.scopes.end(), std::back_inserter(own));
     ended.scopes.erase(others, ended.scopes.end());
+    if (ended.scopes.empty()) set_creator_settler(nullptr);
   }
   for (const std::unique_ptr<ScopeFrame>& one : own) pop_frame(one->frame_);
 }

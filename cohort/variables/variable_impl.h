@@ -128,7 +128,7 @@ class VariableCreator {
 VariableCreator& current_variable_creator();
 
 /// `settle` is called from now on before a thread looks at its creator: it takes out those whose
-/// scopes have ended on other threads. Threads: thread-safe.
+/// scopes have ended on other threads. Null: nothing is called. Threads: thread-safe.
 void set_creator_settler(void (*settle)());
 /// Calls it, if there is one. Cost: one load where no scope ever ended on another thread.
 void settle_creators();
