@@ -71,6 +71,16 @@ std::map<std::string, Tensor> RestoreSession::waiting() const {
   return saved_;
 }
 
+Tensor RestoreSession::waiting_value(const TrackedObject& object, const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  for (const GrowingObject& growing : walk(kOperation, roots_).growing) {
+    if (growing.object.get() != &object) continue;
+    const auto found = saved_.find(str_cat(growing.path, "/", name));
+    if (found != saved_.end()) return found->second;
+  }
+  return {};
+}
+
 void RestoreSession::match(bool first) {
   const ObjectGraph graph = walk(kOperation, roots_);
   COHORT_CHECK_STATE(!first || graph.gone.empty(), "[", kOperation,

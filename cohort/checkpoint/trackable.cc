@@ -76,6 +76,11 @@ void TrackedObject::grown() {
   if (!parts().growing) wait_for(nullptr);
 }
 
+Tensor TrackedObject::waiting_value(const std::string& name) const {
+  const auto session = waiting_for();
+  return session == nullptr ? Tensor() : session->waiting_value(*this, name);
+}
+
 void TrackedObject::release() {
   std::shared_ptr<internal::RestoreSession> session;  // ends after the lock
   const std::lock_guard lock(mutex_);

@@ -83,6 +83,9 @@ class TrackedObject final : public Trackable {
   /// Restores the new values, if a checkpoint has been waiting for them.
   /// Errors: InvalidArgument as Checkpoint::restore: the object is then not built.
   void grown();
+  /// What a restore keeps for the object's value `name` until the object has it; undefined:
+  /// nothing.
+  Tensor waiting_value(const std::string& name) const;
   /// The object ends; so does all waiting for its values.
   void release();
 

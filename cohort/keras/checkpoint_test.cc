@@ -325,6 +325,35 @@ TEST_F(KerasCheckpoint, TheLearningRateIsState) {
   EXPECT_EQ(other.learning_rate(), 0.125);  // Before it is built.
 }
 
+TEST_F(KerasCheckpoint, TheCountOfUpdatesIsKnownBeforeAnOptimizerIsBuilt) {
+  for (const int every : {1, 2}) {
+    const auto make = [&](int replicas) {
+      return Training(replicas, 1,
+                      [&] {
+                        return Adam({.learning_rate = [](int64_t step) { return 1.0 / (1 + step); },
+                                     .gradient_accumulation_steps = every});
+                      },
+                      {Dense(2)});
+    };
+    const Training whole = make(1);
+    EXPECT_EQ(whole.optimizer.iterations().value().item<int64_t>(), 0);
+    for (int i = 0; i < 4; ++i) whole.step(inputs());
+    whole.checkpoint().save(path("x"));
+    for (const int replicas : {1, 2}) {
+      const Training other = make(replicas);
+      const Variable iterations = other.optimizer.iterations();
+      EXPECT_EQ(iterations.value().item<int64_t>(), 0);
+      other.checkpoint().restore(path("x"));
+      EXPECT_EQ(iterations.value().item<int64_t>(), 4 / every);
+      EXPECT_EQ(other.optimizer.iterations().value().item<int64_t>(), 4 / every);
+      EXPECT_EQ(other.optimizer.learning_rate(), whole.optimizer.learning_rate());
+      other.step(inputs());
+      EXPECT_EQ(iterations.value().item<int64_t>(), 5 / every);
+      EXPECT_EQ(other.optimizer.iterations().value().item<int64_t>(), 5 / every);
+    }
+  }
+}
+
 TEST_F(KerasCheckpoint, ModelsAndOptimizersMayEndBeforeACheckpoint) {
   auto model = std::make_unique<Sequential>(std::vector<Layer>{Dense(2)});
   const Checkpoint checkpoint({{"model", *model}});

@@ -29,6 +29,8 @@ class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
 
   /// The saved values that nothing has taken yet, by all their paths.
   std::map<std::string, Tensor> waiting() const;
+  /// The one that will be the value `name` of an object that may still grow; undefined: none.
+  Tensor waiting_value(const TrackedObject& object, const std::string& name) const;
   const std::string& source() const { return source_; }
 
  private:

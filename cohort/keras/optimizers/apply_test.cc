@@ -44,7 +44,7 @@ TEST(Apply, WrongContextsVariablesAndShapes) {
   World two(2);
   const Optimizer optimizer = Adam();
   EXPECT_THROW(optimizer.apply_gradients(two.gradients(0, 0)), FailedPrecondition);
-  EXPECT_THROW(optimizer.iterations(), FailedPrecondition);
+  EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 0);
   World one(1);
   EXPECT_THROW(two.group.run([&](int) { optimizer.apply_gradients(one.gradients(0, 0)); }),
                FailedPrecondition);

@@ -46,13 +46,44 @@ std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current
 
 }  // namespace
 
+// A variable of it may be asked for before the optimizer is built, and outlive both.
+struct OptimizerBase::CountBeforeBuild {
+  std::shared_ptr<TrackedObject> tracked;
+  int64_t steps;      // calls to an update
+  int64_t first = 0;  // calls
+  Variable calls;     // once it is built
+
+  int64_t first_calls() const {
+    const Tensor waiting = tracked->waiting_value("iteration");
+    return waiting.defined() ? waiting.item<int64_t>() : first;
+  }
+  Tensor read() const {
+    if (calls) return calls.value().floor_divide(steps);
+    return full({}, static_cast<double>(first_calls() / steps), kInt64);
+  }
+  void write(const Tensor& updates) {
+    if (calls) {
+      calls.assign(updates * steps);
+    } else {
+      first = updates.item<int64_t>() * steps;
+    }
+  }
+};
+
 OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
                              const OptimizerOptions& options)
     : name_(std::move(name)),
       rate_(std::move(learning_rate)),
       constant_rate_(rate_.is_schedule() ? 0 : checked_rate(name_, rate_(0))),
       options_(options),
-      tracked_(std::make_shared<TrackedObject>([this] { return tracked_parts(); })) {
+      tracked_(std::make_shared<TrackedObject>([this] { return tracked_parts(); })),
+      count_(std::make_shared<CountBeforeBuild>(
+          CountBeforeBuild{tracked_, options.gradient_accumulation_steps, 0, {}})) {
+  iterations_ =
+      internal::state_variable({.name = name_ + "/iterations", .dtype = kInt64},
+                               {.read = [count = count_] { return count->read(); },
+                                .write = [count = count_](const Tensor& x) { count->write(x); },
+                                .in_replicas = true});
   COHORT_CHECK_ARG(options.gradient_accumulation_steps > 0, "[", name_,
                    "] expected gradient_accumulation_steps of 1 or more, got ",
                    options.gradient_accumulation_steps);
@@ -98,7 +129,9 @@ void OptimizerBase::make_counters() {
                           .aggregation = Aggregation::kOnlyFirstReplica};
   // Each replica counts its own copy, also where other variables have one copy for all.
   if (shares_parameters_) options.synchronization = Synchronization::kOnRead;
-  calls_ = make_beside(trained_.front(), zeros({}, kInt64), options);
+  calls_ =
+      make_beside(trained_.front(), full({}, static_cast<double>(count_->first), kInt64), options);
+  count_->calls = calls_;
   iterations_ = calls_;
   const int64_t steps = options_.gradient_accumulation_steps;
   if (steps == 1) return;
@@ -314,11 +347,7 @@ void OptimizerBase::finalize_variable_values() const {
 void OptimizerBase::on_build(std::span<const Variable>) {}
 std::vector<SlotVariable> OptimizerBase::slot_variables() const { return slots_; }
 
-const Variable& OptimizerBase::iterations() const {
-  COHORT_CHECK_STATE(built(), "[optimizer.iterations] expected a built optimizer, got \"", name_,
-                     "\" before its first apply_gradients; call build(variables)");
-  return iterations_;
-}
+const Variable& OptimizerBase::iterations() const { return iterations_; }
 
 int64_t& OptimizerBase::calls() const {
   return *calls_.impl().local_component().tensor.mutable_data_ptr<int64_t>();
@@ -326,7 +355,7 @@ int64_t& OptimizerBase::calls() const {
 
 double OptimizerBase::learning_rate() const {
   if (!rate_.is_schedule()) return constant_rate_.load(std::memory_order_relaxed);
-  const int64_t step = built() ? calls() : 0;
+  const int64_t step = built() ? calls() : count_->first_calls();
   const double rate = rate_(step);
   COHORT_CHECK_ARG(rate >= 0 && std::isfinite(rate), "[", name_,
                    "] expected the schedule to give a finite learning rate of 0 or more, got ",

@@ -106,6 +106,7 @@ class OptimizerBase {
   int replicas() const { return replicas_; }
 
  private:
+  struct CountBeforeBuild;
   void ensure_built(const Gradients& gradients);
   void check_gradients(const Gradients& gradients);
   void make_counters();
@@ -133,7 +134,7 @@ class OptimizerBase {
   int replicas_ = 1;
   bool shares_parameters_ = false;  // one copy for all replicas
   Variable calls_;
-  Variable iterations_;  // calls_, unless several calls are one update
+  Variable iterations_;  // calls_, unless several calls are one update or it is not built
   std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;
   std::vector<Variable> averages_;
   std::vector<SlotVariable> kept_;  // averages and sums, as Keras lists them
@@ -142,6 +143,7 @@ class OptimizerBase {
   std::vector<SlotVariable> slots_;
   std::vector<std::size_t> constrained_;
   const std::shared_ptr<TrackedObject> tracked_;
+  const std::shared_ptr<CountBeforeBuild> count_;
   std::unordered_map<const cohort::internal::VariableImpl*, std::size_t> index_;
 };
 
@@ -176,7 +178,8 @@ class Optimizer {
     base().apply_gradients(gradients, options);
   }
 
-  /// Updates made so far: int64. Errors: FailedPrecondition before it is built.
+  /// Updates made so far: int64. Before it is built the number that it will begin with: what a
+  /// checkpoint restored, or what is assigned, else 0.
   const Variable& iterations() const { return base().iterations(); }
   /// The rate of the next call; schedules see the number of calls, as in Keras 3.
   double learning_rate() const { return base().learning_rate(); }

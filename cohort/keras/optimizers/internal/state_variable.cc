@@ -14,9 +14,9 @@ using cohort::internal::Write;
 
 class StateVariable final : public VariableImpl {
  public:
-  StateVariable(Description description, const VariableImpl& like, StateAccess access)
+  StateVariable(Description description, const VariableImpl* like, StateAccess access)
       : VariableImpl(std::move(description)), access_(std::move(access)) {
-    creator_ = like.creator();
+    if (like != nullptr) creator_ = like->creator();
     numel_ = 1;
     for (const int64_t size : description_.shape) numel_ *= size;
   }
@@ -71,17 +71,24 @@ class StateVariable final : public VariableImpl {
   const StateAccess access_;
 };
 
-}  // namespace
-
-Variable state_variable(const Variable& like, StateOptions options, StateAccess access) {
+Variable make(const VariableImpl* like, StateOptions options, StateAccess access) {
   VariableImpl::Description description;
   description.name = std::move(options.name);
   description.shape = std::move(options.shape);
   description.dtype = options.dtype;
   description.trainable = false;
-  description.devices = like.impl().description().devices;
-  return Variable(
-      std::make_shared<StateVariable>(std::move(description), like.impl(), std::move(access)));
+  if (like != nullptr) description.devices = like->description().devices;
+  return Variable(std::make_shared<StateVariable>(std::move(description), like, std::move(access)));
+}
+
+}  // namespace
+
+Variable state_variable(const Variable& like, StateOptions options, StateAccess access) {
+  return make(&like.impl(), std::move(options), std::move(access));
+}
+
+Variable state_variable(StateOptions options, StateAccess access) {
+  return make(nullptr, std::move(options), std::move(access));
 }
 
 }  // namespace cohort::keras::internal

@@ -27,5 +27,7 @@ struct StateOptions {
 /// A variable without storage of its own, beside `like`. Its one value stands for all replicas;
 /// it is assigned cross-replica.
 Variable state_variable(const Variable& like, StateOptions options, StateAccess access);
+/// The same beside nothing: of no strategy.
+Variable state_variable(StateOptions options, StateAccess access);
 
 }  // namespace cohort::keras::internal
