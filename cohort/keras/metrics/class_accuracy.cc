@@ -83,6 +83,7 @@ class ClassAccuracy final : public internal::MeanMetric {
  public:
   ClassAccuracy(std::string name, bool sparse, int64_t k)
       : MeanMetric(std::move(name)), sparse_(sparse), k_(k) {}
+  Direction direction() const override { return Direction::kUp; }
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight) override {

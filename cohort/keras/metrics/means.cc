@@ -48,8 +48,9 @@ class SumImpl final : public MetricBase {
 class ElementwiseMean final : public internal::MeanMetric {
  public:
   using Function = std::function<Tensor(const Tensor& y_true, const Tensor& y_pred)>;
-  ElementwiseMean(std::string name, Function values)
-      : MeanMetric(std::move(name)), values_(std::move(values)) {}
+  ElementwiseMean(std::string name, Direction direction, Function values)
+      : MeanMetric(std::move(name)), direction_(direction), values_(std::move(values)) {}
+  Direction direction() const override { return direction_; }
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight) override {
@@ -59,6 +60,7 @@ class ElementwiseMean final : public internal::MeanMetric {
   }
 
  private:
+  const Direction direction_;
   const Function values_;
 };
 
@@ -66,6 +68,7 @@ class BinaryAccuracyImpl final : public internal::MeanMetric {
  public:
   BinaryAccuracyImpl(std::string name, double threshold)
       : MeanMetric(std::move(name)), threshold_(threshold) {}
+  Direction direction() const override { return Direction::kUp; }
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight) override {
@@ -114,7 +117,8 @@ void Sum::update_state(const Tensor& values, const Tensor& sample_weight) const 
 
 Accuracy::Accuracy(std::string name)
     : Metric(std::make_shared<ElementwiseMean>(
-          std::move(name), [](const Tensor& y, const Tensor& p) { return y.eq(p); })) {}
+          std::move(name), Direction::kUp,
+          [](const Tensor& y, const Tensor& p) { return y.eq(p); })) {}
 
 BinaryAccuracy::BinaryAccuracy(std::string name, double threshold)
     : Metric(std::make_shared<BinaryAccuracyImpl>(std::move(name), threshold)) {}
@@ -122,14 +126,14 @@ BinaryAccuracy::BinaryAccuracy(std::string name, double threshold)
 namespace metrics {
 
 MeanSquaredError::MeanSquaredError(std::string name)
-    : Metric(
-          std::make_shared<ElementwiseMean>(std::move(name), [](const Tensor& y, const Tensor& p) {
+    : Metric(std::make_shared<ElementwiseMean>(
+          std::move(name), Direction::kDown, [](const Tensor& y, const Tensor& p) {
             return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).square());
           })) {}
 
 MeanAbsoluteError::MeanAbsoluteError(std::string name)
-    : Metric(
-          std::make_shared<ElementwiseMean>(std::move(name), [](const Tensor& y, const Tensor& p) {
+    : Metric(std::make_shared<ElementwiseMean>(
+          std::move(name), Direction::kDown, [](const Tensor& y, const Tensor& p) {
             return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).abs());
           })) {}
 

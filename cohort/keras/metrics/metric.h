@@ -26,6 +26,10 @@ class Trackable;
 
 namespace cohort::keras {
 
+/// Whether more of a value is better: what `mode = "auto"` of EarlyStopping and ModelCheckpoint
+/// asks for. TF: a metric's `_direction`.
+enum class Direction { kUnknown, kUp, kDown };
+
 /// Derive to write a metric. Its state lies in variables that every replica keeps for itself and
 /// that are summed when read cross-replica; make them under the scope of the strategy.
 /// Threads: update_state() runs on all replicas' threads at once and touches variables only.
@@ -44,6 +48,7 @@ class MetricBase {
   virtual bool takes_values() const { return false; }
   /// Sets every variable to zero; override for other beginnings.
   virtual void reset_state();
+  virtual Direction direction() const { return Direction::kUnknown; }
 
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
@@ -85,6 +90,8 @@ class Metric {
   void reset_state() const;
 
   const std::string& name() const { return metric_ ? metric_->name() : deferred_; }
+  /// Of a name: what the metric will say.
+  Direction direction() const;
   std::vector<Variable> variables() const { return base().variables(); }
   /// The state, for a Checkpoint, which keeps the variables alive. Errors: as base().
   std::shared_ptr<Trackable> trackable() const;

@@ -12,6 +12,7 @@ namespace {
 struct Named {
   std::array<const char*, 4> names;
   Metric (*make)(const std::string& name);
+  Direction direction = Direction::kUp;
 };
 
 const std::array<Named, 7>& named_metrics() {
@@ -27,9 +28,11 @@ const std::array<Named, 7>& named_metrics() {
       {{"sparse_top_k_categorical_accuracy", "SparseTopKCategoricalAccuracy"},
        [](const std::string& name) { return Metric(SparseTopKCategoricalAccuracy(5, name)); }},
       {{"mean_squared_error", "MeanSquaredError", "mse", "MSE"},
-       [](const std::string& name) { return Metric(metrics::MeanSquaredError(name)); }},
+       [](const std::string& name) { return Metric(metrics::MeanSquaredError(name)); },
+       Direction::kDown},
       {{"mean_absolute_error", "MeanAbsoluteError", "mae", "MAE"},
-       [](const std::string& name) { return Metric(metrics::MeanAbsoluteError(name)); }},
+       [](const std::string& name) { return Metric(metrics::MeanAbsoluteError(name)); },
+       Direction::kDown},
   }};
   return metrics;
 }
@@ -67,6 +70,11 @@ Metric accuracy_for(const std::string& name, const Shape& y_true, const Shape& y
 
 Metric::Metric(const char* name) : deferred_(checked(name)) {}
 Metric::Metric(const std::string& name) : deferred_(checked(name)) {}
+
+Direction Metric::direction() const {
+  if (!is_name()) return metric_->direction();
+  return is_accuracy(deferred_) ? Direction::kUp : find(deferred_)->direction;
+}
 
 Metric Metric::resolve(const Shape& y_true, const Shape& y_pred) const {
   if (!is_name()) return *this;
