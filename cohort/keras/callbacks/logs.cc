@@ -7,14 +7,8 @@
 
 namespace cohort::keras {
 
-Logs::Logs(std::initializer_list<std::pair<std::string, Tensor>> entries) {
+Logs::Logs(std::initializer_list<std::pair<std::string, LogValue>> entries) {
   for (const auto& [name, value] : entries) set(name, value);
-}
-
-void Logs::set(const std::string& name, const Tensor& value) { put({name, value, {}}); }
-void Logs::set(const std::string& name, double value) { put({name, scalar(value, kFloat64), {}}); }
-void Logs::set(const std::string& name, std::function<Tensor()> read) {
-  put({name, {}, std::move(read)});
 }
 
 void Logs::put(Entry entry) {
@@ -49,10 +43,10 @@ const Logs::Entry& Logs::at(std::string_view name) const {
 
 bool Logs::contains(std::string_view name) const { return find(name) != nullptr; }
 double Logs::number(std::string_view name) const { return read_number(at(name)); }
-Tensor Logs::value(std::string_view name) const { return read_tensor(at(name)); }
+Tensor Logs::value(std::string_view name) const { return at(name).value.read(); }
 
 double Logs::read_number(const Entry& entry) {
-  const Tensor value = read_tensor(entry);
+  const Tensor value = entry.value.read();
   COHORT_CHECK_ARG(value.defined() && value.numel() == 1, "[logs] expected one number as \"",
                    entry.name, "\", got ",
                    value.defined() ? str_cat("shape ", bracketed(value.sizes())) : "nothing");
@@ -70,7 +64,7 @@ Logs Logs::values() const {
   for (std::size_t i = 0; i < size(); ++i) {
     const Entry& entry = (*entries_)[i];
     // A tensor may be a view of a state that the next step changes.
-    out.put({entry.name, read_tensor(entry).detach().clone(), {}});
+    out.put({entry.name, entry.value.read().detach().clone()});
   }
   return out;
 }

@@ -7,11 +7,13 @@
 //   }
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,19 +21,44 @@
 
 namespace cohort::keras {
 
+/// A number, a tensor, or what is read when it is asked for: a function, or a metric, which is then
+/// that of all replicas.
+class LogValue {
+ public:
+  LogValue() = default;
+  LogValue(Tensor tensor) : tensor_(std::move(tensor)) {}  // NOLINT: implicit by design
+  template <class T>
+  requires std::convertible_to<const T&, Tensor> LogValue(const T& value)
+      : tensor_(value) {}                                         // NOLINT
+  LogValue(double number) : tensor_(scalar(number, kFloat64)) {}  // NOLINT
+  template <class F>
+  requires std::is_invocable_r_v<Tensor, const F&> LogValue(F read)
+      : read_(std::move(read)) {}  // NOLINT
+  template <class M>
+  requires requires(const M& m) {
+    { m.result() } -> std::convertible_to<Tensor>;
+  }
+  LogValue(M metric) : read_([metric = std::move(metric)] { return metric.result(); }) {}  // NOLINT
+
+  Tensor read() const { return read_ ? read_() : tensor_; }
+  /// True for a function and a metric.
+  bool is_read_anew() const { return static_cast<bool>(read_); }
+
+ private:
+  Tensor tensor_;
+  std::function<Tensor()> read_;
+};
+
 /// Named values in a fixed order. A value is read when it is asked for: what a running epoch shows
 /// changes from step to step, values() keeps it. A copy is cheap and independent.
 /// Threads: thread-compatible.
 class Logs {
  public:
   Logs() = default;
-  Logs(std::initializer_list<std::pair<std::string, Tensor>> entries);
+  Logs(std::initializer_list<std::pair<std::string, LogValue>> entries);
 
   /// Replaces a value, or appends one.
-  void set(const std::string& name, const Tensor& value);
-  void set(const std::string& name, double value);
-  /// A value that is computed anew whenever it is asked for.
-  void set(const std::string& name, std::function<Tensor()> read);
+  void set(const std::string& name, const LogValue& value) { put({name, value}); }
 
   bool contains(std::string_view name) const;
   /// Errors: InvalidArgument that lists the names; for a value that is not one number.
@@ -46,6 +73,8 @@ class Logs {
   const std::string& name(std::size_t i) const { return entries_->at(i).name; }
   double number(std::size_t i) const { return read_number(entries_->at(i)); }
 
+  bool is_read_anew(std::string_view name) const { return at(name).value.is_read_anew(); }
+
   /// The same names with what their values are now.
   Logs values() const;
   /// The same by name, as Keras prints them.
@@ -56,10 +85,8 @@ class Logs {
  private:
   struct Entry {
     std::string name;
-    Tensor tensor;
-    std::function<Tensor()> read;
+    LogValue value;
   };
-  static Tensor read_tensor(const Entry& entry) { return entry.read ? entry.read() : entry.tensor; }
   static double read_number(const Entry& entry);
   const Entry* find(std::string_view name) const;
   const Entry& at(std::string_view name) const;
