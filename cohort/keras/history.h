@@ -1,19 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What fit returns.
+//
+//   const keras::History history = model.fit(train, {.epochs = 5});
+//   std::cout << history["loss"].back() << '\n' << history << '\n';
 #pragma once
 
+#include <iosfwd>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace cohort::keras {
 
+/// Numbers by name. A std::map to read, whose errors say which names there are.
+class HistoryValues : public std::map<std::string, std::vector<double>> {
+ public:
+  using map::map;
+  /// Errors: InvalidArgument that lists the names.
+  const std::vector<double>& at(const std::string& name) const;
+  const std::vector<double>& operator[](const std::string& name) const { return at(name); }
+};
+
 /// One entry for each epoch that ended. TF: keras.callbacks.History.
 struct History {
-  std::vector<int> epoch = {};                              ///< Numbers, from 0.
-  std::map<std::string, std::vector<double>> history = {};  ///< "loss", "val_loss", metrics.
-  bool interrupted = false;  ///< Ctrl-C ended fit; the epoch it fell into is not listed.
+  std::vector<int> epoch = {};  ///< Numbers, from 0.
+  HistoryValues history = {};   ///< "loss", "val_loss", metrics.
+  bool interrupted = false;     ///< Ctrl-C ended fit; the epoch it fell into is not listed.
+
+  /// history.at(name).
+  const std::vector<double>& at(const std::string& name) const { return history.at(name); }
+  const std::vector<double>& operator[](const std::string& name) const { return history.at(name); }
+  bool contains(const std::string& name) const { return history.contains(name); }
 };
+
+/// {'loss': [0.5, 0.25], 'val_loss': [0.6, 0.4]}, as Python prints History.history.
+std::ostream& operator<<(std::ostream& out, const HistoryValues& values);
+std::ostream& operator<<(std::ostream& out, const History& history);
 
 }  // namespace cohort::keras

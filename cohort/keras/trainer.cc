@@ -22,7 +22,7 @@ class HistoryRecorder : public keras::CallbackBase {
   void on_epoch_end(int epoch, Logs& logs) override {
     history.epoch.push_back(epoch);
     for (std::size_t i = 0; i < logs.size(); ++i) {
-      history.history[logs.name(i)].push_back(logs.number(i));
+      history.history.try_emplace(logs.name(i)).first->second.push_back(logs.number(i));
     }
   }
   keras::History history;
