@@ -35,8 +35,8 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
 
 LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state("loss/count")) {}
 
-void LossTracker::add(const Tensor& loss, double weight, int64_t count) {
-  total_.local_tensor().add_(loss.detach(), weight);
+void LossTracker::add(const Tensor& detached_loss, double weight, int64_t count) {
+  total_.local_tensor().add_(detached_loss, weight);
   count_.local_tensor().add_(static_cast<double>(count));
 }
 

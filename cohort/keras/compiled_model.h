@@ -19,7 +19,7 @@ class LossTracker {
   LossTracker();
 
   /// In a replica: adds weight * loss to the total and `count` examples.
-  void add(const Tensor& loss, double weight, int64_t count);
+  void add(const Tensor& detached_loss, double weight, int64_t count);
   Tensor result() const;
   /// False once a NaN or an infinity was added on any replica. Between steps. Cost: a few loads.
   bool is_finite() const;
@@ -33,6 +33,8 @@ class LossTracker {
 /// What a replica knows of the step it is in. Threads: bound to its replica's thread in a run.
 struct alignas(64) ReplicaStep {
   int64_t global_rows = -1;  ///< Of the step's batch over all replicas; -1 outside of fit.
+  int64_t rows = 0;          ///< Of this replica's part.
+  Tensor loss;               ///< What compute_loss returned: this replica's share.
   keras::Logs logs;          ///< What the step returned.
 };
 
@@ -53,6 +55,7 @@ class CompiledModel {
   std::vector<ReplicaStep> steps;  ///< One per replica.
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
   keras::Logs live;
+  std::atomic<bool> warned_untrained{false};
 
  private:
   void list_metrics();

@@ -3,6 +3,7 @@
 // What fit, evaluate and predict are told.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,6 +35,11 @@ class DataSource {
   std::variant<Dataset, DistributedDataset> data_;
 };
 
+/// Rows in memory, one element for each input: no DataSource, although an Element may be a dataset.
+template <class X>
+concept ArrayInput =
+    std::convertible_to<const X&, Element> && !std::convertible_to<const X&, DataSource>;
+
 /// What Ctrl-C does to fit after the running step.
 enum class OnInterrupt {
   kThrow,   ///< Throws Interrupted, so that what follows fit is not done with half a training.
@@ -54,7 +60,8 @@ struct FitOptions {
   std::vector<Callback> callbacks = {};
   Verbose verbose = Verbose::kAuto;
   /// Without: all data, every epoch from its start. With: that many, and the next epoch goes on
-  /// where this one stopped; from the start if it used up data of known size.
+  /// where this one stopped. Where the data ends, the epoch does, with a warning if it was cut
+  /// short, and the next one begins at the start.
   std::optional<int64_t> steps_per_epoch = {};
   std::optional<int64_t> validation_steps = {};  ///< From the start of the data each time.
   double validation_split = 0;  ///< The last part of arrays, taken off before they are shuffled.

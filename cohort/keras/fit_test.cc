@@ -327,32 +327,6 @@ TEST_P(FitOn, RunsASubclassWithItsOwnStep) {
   EXPECT_EQ(net.optimizer().iterations().value().item<int64_t>(), 100);
 }
 
-TEST(Fit, GoesOnWhereTheLastEpochStoppedIfStepsAreGiven) {
-  Sequential model({Dense(1)});
-  model.compile({.optimizer = SGD({.learning_rate = 0.0}), .loss = "mse"});
-  // 10 batches: epochs of 4, 4, and 2 before the data ends.
-  const History history = model.fit(plane(20).dataset().batch(2),
-                                    {.epochs = 5, .verbose = kSilent, .steps_per_epoch = 4});
-  EXPECT_EQ(history.epoch, (std::vector<int>{0, 1, 2}));
-  const History endless = model.fit(plane(20).dataset().batch(2).repeat(),
-                                    {.epochs = 5, .verbose = kSilent, .steps_per_epoch = 4});
-  EXPECT_EQ(endless.epoch.size(), 5u);
-}
-
-TEST(Fit, StartsAnewWhereAnEpochUsedUpTheData) {
-  Sequential model({Dense(1, {.kernel_initializer = "zeros"})});
-  model.compile({.optimizer = SGD({.learning_rate = 0.0}), .loss = "mse"});
-  const Dataset ten = plane(20).dataset().batch(2);
-  const History whole = model.fit(ten, {.epochs = 3, .verbose = kSilent, .steps_per_epoch = 10});
-  ASSERT_EQ(whole.epoch.size(), 3u);
-  const History halves = model.fit(ten, {.epochs = 4, .verbose = kSilent, .steps_per_epoch = 5});
-  ASSERT_EQ(halves.epoch.size(), 4u);
-  const auto& loss = halves.history.at("loss");
-  EXPECT_NE(loss[0], loss[1]);
-  EXPECT_EQ(loss[0], loss[2]);
-  EXPECT_EQ(loss[1], loss[3]);
-}
-
 TEST_P(FitOn, ValidationStepsCountFromTheStartOfTheData) {
   const auto scope = strategy_.scope();
   Sequential model({Dense(1, {.kernel_initializer = "zeros"})});

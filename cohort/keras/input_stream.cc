@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
@@ -58,8 +59,13 @@ InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data
 
 void InputStream::begin_epoch() {
   taken_ = 0;
+  ran_out_ = false;
   const bool used_up = taken_in_pass_ == data_.cardinality();
   if (options_.steps && !options_.restart && iterator_ && !used_up) return;
+  begin_pass();
+}
+
+void InputStream::begin_pass() {
   taken_in_pass_ = 0;
   iterator_.reset();  // ends the old pass's threads first
   iterator_.emplace(data_.make_iterator());
@@ -67,20 +73,32 @@ void InputStream::begin_epoch() {
 
 std::optional<PerReplica<Element>> InputStream::next() {
   if (limit_ && taken_ == *limit_) return std::nullopt;
+  if (ran_out_) return std::nullopt;
   std::optional<PerReplica<Element>> batch = iterator_->next();
+  if (!batch && options_.steps) batch = run_out();
   if (batch) {
     ++taken_;
     ++taken_in_pass_;
-    return batch;
+  } else if (!options_.steps) {
+    steps_ = taken_;
   }
-  if (options_.steps) {
-    ran_out_ = true;
-    COHORT_LOG(kWarning, "[", options_.operation, "] your input ran out of data; interrupting ",
-               "after ", taken_, " of ", *limit_, " steps. Repeat the dataset, or ask for fewer ",
-               "steps");
-    return std::nullopt;
+  return batch;
+}
+
+std::optional<PerReplica<Element>> InputStream::run_out() {
+  if (taken_ == 0 && taken_in_pass_ > 0) {
+    // The last epoch took all there was, which data of unknown size does not say before.
+    begin_pass();
+    if (auto batch = iterator_->next()) return batch;
   }
-  steps_ = taken_;
+  ran_out_ = true;
+  iterator_.reset();
+  if (!std::exchange(warned_, true)) {
+    COHORT_LOG(kWarning, "[", options_.operation, "] your input ran out of data after ", taken_,
+               " of ", *limit_,
+               " steps; the epoch ends, the next one begins with the data anew. "
+               "Repeat the dataset, or ask for fewer steps");
+  }
   return std::nullopt;
 }
 

@@ -26,7 +26,7 @@ class InputStream {
               const InputStreamOptions& options);
 
   /// A new pass; with a fixed number of steps and no `restart` the next part of the running one,
-  /// unless data of known size was used up.
+  /// unless the data was used up.
   void begin_epoch();
   /// nullopt at the end of the epoch.
   std::optional<PerReplica<Element>> next();
@@ -35,10 +35,14 @@ class InputStream {
   /// Of an epoch; nullopt until it is known.
   std::optional<int64_t> steps() const { return steps_; }
   int64_t steps_taken() const { return taken_; }
-  /// True if the data ended before the steps that were asked for.
+  /// True if the data ended before the steps that were asked for in this epoch.
   bool ran_out() const { return ran_out_; }
 
  private:
+  void begin_pass();
+  /// At the end of the data, where more steps were asked for.
+  std::optional<PerReplica<Element>> run_out();
+
   const InputStreamOptions options_;
   const DistributedDataset data_;
   std::optional<int64_t> limit_;  // of an epoch
@@ -46,7 +50,8 @@ class InputStream {
   std::optional<DistributedIterator> iterator_;
   int64_t taken_ = 0;          // of this epoch
   int64_t taken_in_pass_ = 0;  // since the iterator was made
-  bool ran_out_ = false;
+  bool ran_out_ = false;       // in this epoch
+  bool warned_ = false;
 };
 
 /// The positive number in an environment variable; nullopt if it is not set.

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
@@ -69,9 +70,46 @@ void clear_session() {
   name_counts().clear();
 }
 
-LayerBase::LayerBase(std::string name) : name_(std::move(name)) {}
-LayerBase::~LayerBase() {
+LayerBase::LayerBase(std::string name)
+    : place_(std::make_shared<LayerBase*>(this)), name_(std::move(name)) {}
+LayerBase::LayerBase(LayerBase&& other) { take(other); }
+LayerBase& LayerBase::operator=(LayerBase&& other) {
+  if (this == &other) return *this;
+  end();
+  take(other);
+  return *this;
+}
+LayerBase::~LayerBase() { end(); }
+
+// For those who refer to it.
+void LayerBase::end() {
   if (tracked_ != nullptr) tracked_->release();
+  if (place_ != nullptr) *place_ = nullptr;
+}
+
+// Mutexes stay with the objects; the rest goes over, but for the name, by which errors call both.
+void LayerBase::take(LayerBase& other) {
+  other.check_not_moved("move");
+  name_ = other.name();
+  named_by_class_ = other.named_by_class_;
+  name_fixed_.store(true);
+  place_ = std::move(other.place_);
+  *place_ = this;
+  tracked_ = std::move(other.tracked_);
+  trainable_ = other.trainable_;
+  weights_state_ = std::exchange(other.weights_state_, Weights::kNone);
+  weights_ = std::exchange(other.weights_, {});
+  sub_layers_ = std::exchange(other.sub_layers_, {});
+  input_spec_ = other.input_spec_;
+  built_.store(other.built_.exchange(false));
+  lists_ = std::exchange(other.lists_, {});  // spans of them stay valid
+  lists_version_.store(0);
+  structure_changed();
+}
+
+void LayerBase::check_not_moved(const char* operation) const {
+  COHORT_CHECK_STATE(place_ != nullptr, "[", operation, "] expected a layer or model, got \"",
+                     name(), "\", which was moved to another variable: use that one");
 }
 
 void LayerBase::build(const Shape&) {}
@@ -106,10 +144,14 @@ void LayerBase::set_name(std::string name) {
   name_fixed_.store(!name_.empty(), std::memory_order_release);
 }
 
-std::string LayerBase::tracked_name() const {
+bool LayerBase::is_named_by_class() const {
   name();
   const std::lock_guard lock(name_mutex_);
-  return named_by_class_ ? snake_case(class_name()) : name_;
+  return named_by_class_;
+}
+
+std::string LayerBase::tracked_name() const {
+  return is_named_by_class() ? snake_case(class_name()) : name();
 }
 
 Tensor LayerBase::operator()(const Tensor& input, const CallArgs& args) {
@@ -145,6 +187,7 @@ void LayerBase::check_input(const Tensor& input) const {
 
 void LayerBase::ensure_built(const Shape& input_shape) {
   if (built()) return;
+  check_not_moved("call");
   cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
   if (group == nullptr) {
     const std::lock_guard lock(build_mutex_);
@@ -181,6 +224,7 @@ void LayerBase::build_once(const Shape& input_shape) {
 }
 
 Variable LayerBase::add_weight(const WeightOptions& options) {
+  check_not_moved("add_weight");
   for (const int64_t n : options.shape) {
     COHORT_CHECK_ARG(n >= 0, "[", name(), "] expected known sizes for the weight ", options.name,
                      ", got ", bracketed(options.shape));
@@ -204,11 +248,13 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
 }
 
 void LayerBase::track(Layer layer) {
+  check_not_moved("add");
   sub_layers_.push_back(std::move(layer));
   structure_changed();
 }
 
 void LayerBase::set_trainable(bool on) {
+  check_not_moved("set_trainable");
   trainable_ = on;
   for (const Layer& layer : sub_layers_) layer.base().set_trainable(on);
   structure_changed();
@@ -248,10 +294,17 @@ LayerBase::Lists LayerBase::make_lists() const {
 const LayerBase::Lists& LayerBase::lists() const {
   const uint64_t version = g_structure_version.load(std::memory_order_acquire);
   if (lists_version_.load(std::memory_order_acquire) == version) return lists_;
+  check_not_moved("variables");
   const std::lock_guard lock(lists_mutex_);
   Lists fresh = make_lists();
-  // Another layer's change leaves this one's spans valid.
-  if (!(fresh == lists_)) lists_ = std::move(fresh);
+  // Another layer's change, or a move, leaves this one's spans valid.
+  const auto update = [](auto& list, auto& now) {
+    if (list != now) list = std::move(now);
+  };
+  update(lists_.all, fresh.all);
+  update(lists_.trainable, fresh.trainable);
+  update(lists_.frozen, fresh.frozen);
+  update(lists_.penalized, fresh.penalized);
   lists_version_.store(version, std::memory_order_release);
   return lists_;
 }

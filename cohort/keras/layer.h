@@ -39,6 +39,7 @@ struct TrackedParts;
 namespace cohort::keras {
 
 class Layer;
+class LayerBase;
 
 /// What a call is told besides its input.
 struct CallArgs {
@@ -73,7 +74,8 @@ struct InputSpec {
 };
 
 /// Derive to write a layer. The object is shared by all replicas: call() runs on all their threads
-/// at once and keeps state only in variables. TF: keras.layers.Layer.
+/// at once and keeps state only in variables. Moves with all it has, and checkpoints with it; what
+/// was moved from is FailedPrecondition to use. TF: keras.layers.Layer.
 class LayerBase {
  public:
   explicit LayerBase(std::string name = {});  ///< Empty: "dense_1".
@@ -117,6 +119,8 @@ class LayerBase {
   /// when the first handle to the layer is made.
   const std::string& name() const;
   void set_name(std::string name);
+  /// Machinery: whether the name is its class's, with a number of this process.
+  bool is_named_by_class() const;
   /// In the order they were added.
   const std::vector<Layer>& sub_layers() const { return sub_layers_; }
 
@@ -124,7 +128,19 @@ class LayerBase {
   /// layer that is restored before it is built gets its weights when it is.
   std::shared_ptr<Trackable> trackable() const;
 
+  /// Each weight once, with its path in this layer: "block/dense_1/kernel". The parts are given
+  /// names, or classes and their order, as in checkpoints: they depend on the program alone.
+  std::vector<std::pair<std::string, Variable>> weight_paths() const;
+
  protected:
+  /// Where the layer is, for those that refer to it: it may move. Null when it has ended.
+  using Place = std::shared_ptr<LayerBase*>;
+  /// Replicas are at rest.
+  LayerBase(LayerBase&& other);
+  LayerBase& operator=(LayerBase&& other);
+  /// Errors: FailedPrecondition for a layer that was moved from.
+  void check_not_moved(const char* operation) const;
+  const Place& place() const { return place_; }
   /// Weights and sub-layers; override to add state that is no weight.
   virtual TrackedParts tracked_parts() const;
   /// To be called when tracked_parts() has more than before, but for what build() makes.
@@ -149,12 +165,15 @@ class LayerBase {
   struct Lists {
     std::vector<Variable> all, trainable, frozen;
     std::vector<const LayerBase*> penalized;  // trainable, with regularizers
-    bool operator==(const Lists&) const = default;
   };
   void check_input(const Tensor& input) const;
   void build_once(const Shape& input_shape);
   /// What a checkpoint of the parent calls this layer: its given name, else its class's.
   std::string tracked_name() const;
+  void end();
+  void take(LayerBase& other);
+  struct Paths;
+  void collect_paths(const std::string& prefix, Paths& paths) const;
   /// This layer and those below it, each once, and whether it is trainable.
   using Family = std::vector<std::pair<const LayerBase*, bool>>;
   void collect(Family& family, bool parent_trainable) const;
@@ -163,6 +182,7 @@ class LayerBase {
 
   enum class Weights { kNone, kBeingMade, kMade };
 
+  Place place_;  // null: moved from
   bool trainable_ = true;
   Weights weights_state_ = Weights::kNone;
   std::vector<OwnWeight> weights_;

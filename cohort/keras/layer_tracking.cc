@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What checkpoints see of layers and models.
+#include <set>
+
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/layer.h"
@@ -10,9 +12,11 @@
 namespace cohort::keras {
 
 std::shared_ptr<Trackable> LayerBase::trackable() const {
+  check_not_moved("checkpoint");
   const std::lock_guard lock(name_mutex_);
   if (tracked_ == nullptr) {
-    tracked_ = std::make_shared<TrackedObject>([this] { return tracked_parts(); });
+    tracked_ =
+        std::make_shared<TrackedObject>([place = place_] { return (*place)->tracked_parts(); });
   }
   return tracked_;
 }
@@ -31,6 +35,30 @@ TrackedParts LayerBase::tracked_parts() const {
     parts.children.emplace_back(names.add(layer.base().tracked_name()), layer.base().trackable());
   }
   return parts;
+}
+
+struct LayerBase::Paths {
+  std::vector<std::pair<std::string, Variable>> weights;
+  std::set<const LayerBase*> seen;
+};
+
+std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
+  check_not_moved("weight_paths");
+  Paths paths;
+  collect_paths("", paths);
+  return std::move(paths.weights);
+}
+
+// The names that tracked_parts() gives.
+void LayerBase::collect_paths(const std::string& prefix, Paths& paths) const {
+  if (!paths.seen.insert(this).second) return;
+  cohort::internal::UniqueNames names;
+  for (const OwnWeight& weight : weights_) {
+    paths.weights.emplace_back(prefix + names.add(weight.name), weight.variable);
+  }
+  for (const Layer& layer : sub_layers_) {
+    layer.base().collect_paths(prefix + names.add(layer.base().tracked_name()) + "/", paths);
+  }
 }
 
 void LayerBase::tracked_parts_grown() const {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/trainer.h"
@@ -56,6 +57,12 @@ Share share_of(Reduction reduction, int64_t rows, int64_t global_rows, int repli
   return {1 / n, n * mine, rows};
 }
 
+std::string described(const Strategy& strategy) {
+  const int replicas = strategy.num_replicas_in_sync();
+  return str_cat(strategy.extended().name(), " (", replicas,
+                 replicas == 1 ? " replica)" : " replicas)");
+}
+
 // A replica does not know the others' weights, whose sum it would have to divide by.
 void check_reduction(Reduction reduction, int replicas, const Tensor& sample_weight) {
   if (reduction != Reduction::kMeanWithSampleWeight || replicas == 1 || !sample_weight.defined()) {
@@ -84,13 +91,83 @@ XYWeight unpack_x_y_sample_weight(const Element& batch) {
 Model::Model(std::string name) : LayerBase(std::move(name)), strategy_(get_strategy()) {}
 Model::~Model() = default;
 
+Model::Model(Model&& other)
+    : LayerBase(std::move(other.resting())),
+      strategy_(other.strategy_),  // a copy: what was moved from can still be asked
+      compiled_(std::move(other.compiled_)),
+      stop_training_(other.stop_training_.load()) {}
+
+Model& Model::operator=(Model&& other) {
+  if (this == &other) return *this;
+  resting();
+  LayerBase::operator=(std::move(other.resting()));
+  strategy_ = other.strategy_;
+  compiled_ = std::move(other.compiled_);
+  stop_training_ = other.stop_training_.load();
+  return *this;
+}
+
+Model& Model::resting() {
+  COHORT_CHECK_STATE(running_ == 0, "[move] expected model \"", name(),
+                     "\" to be at rest, got one whose fit, evaluate or predict is running");
+  return *this;
+}
+
+Scope Model::enter(const char* operation) const {
+  check_not_moved(operation);
+  if (!has_strategy()) return strategy_.scope();
+  COHORT_CHECK_STATE(in_cross_replica_context(), "[", operation, "] expected model \"", name(),
+                     "\" outside of strategy.run, got replica ", current_replica(), ": ", operation,
+                     " works on all replicas itself; call it where run is called, and inside of "
+                     "run the model: model(x)");
+  const Strategy here = get_strategy();
+  COHORT_CHECK_STATE(here == strategy_, "[", operation, "] expected model \"", name(),
+                     "\" to be made in the scope of the strategy it is used in, ", described(here),
+                     ", got one made under ", described(strategy_),
+                     ": make the model, its layers and its metrics after `auto scope = "
+                     "strategy.scope();`, and call compile() there");
+  return strategy_.scope();
+}
+
+void Model::check_weights_made_in_scope(const char* operation) const {
+  for (const Variable& v : variables()) {
+    COHORT_CHECK_STATE(strategy_.extended().variable_created_in_scope(v), "[", operation,
+                       "] expected the weights of model \"", name(),
+                       "\" to be made in the scope it was made in, of ", described(strategy_),
+                       ", got \"", v.name(),
+                       "\" made outside of it: call no layer before `auto scope = "
+                       "strategy.scope();`, which makes its weights");
+  }
+}
+
+const std::vector<Layer>& Model::layers() const {
+  check_not_moved("layers");
+  return sub_layers();
+}
+
+// Here, because callbacks do not know the class.
+void CallbackBase::set_model(Model* model) { place_ = model != nullptr ? model->place() : nullptr; }
+
+Model& CallbackBase::model() const {
+  COHORT_CHECK_STATE(place_ != nullptr,
+                     "[callback] expected a hook called by fit, evaluate or predict, got a "
+                     "callback without a model");
+  COHORT_CHECK_STATE(*place_ != nullptr,
+                     "[callback] expected the model of the last fit, evaluate or predict, got a "
+                     "model that has ended");
+  return static_cast<Model&>(**place_);
+}
+
 void Model::compile(CompileOptions options) {
-  const Scope scope = strategy_.scope();
+  const Scope scope = enter("compile");
   compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_);
   tracked_parts_grown();
 }
 
 CompiledModel& Model::checked(const char* operation) const {
+  if (compiled_ == nullptr) [[unlikely]] {
+    check_not_moved(operation);
+  }
   COHORT_CHECK_STATE(compiled_ != nullptr, "[", operation,
                      "] expected a compiled model: call compile() first");
   return *compiled_;
@@ -98,16 +175,23 @@ CompiledModel& Model::checked(const char* operation) const {
 
 const Optimizer& Model::optimizer() const { return checked("optimizer").options.optimizer; }
 
+std::vector<Metric> Model::metrics() const {
+  const CompileOptions& options = checked("metrics").options;
+  std::vector<Metric> all = options.metrics;
+  all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
+  return all;
+}
+
 History Model::fit(const DataSource& data, const FitOptions& options) {
   check_no_batch_size("fit", options.batch_size);
   COHORT_CHECK_ARG(
       options.validation_split == 0 && !options.sample_weight.defined(),
       "[fit] validation_split and sample_weight are for arrays; split the dataset with "
       "take and skip, and give weights as its third component");
-  return Trainer(*this).fit(data, options);
+  return Trainer(*this, "fit").fit(data, options);
 }
 
-History Model::fit(const Element& x, const Element& y, const FitOptions& options) {
+History Model::fit_arrays(const Element& x, const Element& y, const FitOptions& options) {
   COHORT_CHECK_ARG(options.validation_split >= 0 && options.validation_split < 1,
                    "[fit] expected 0 <= validation_split < 1, got ", options.validation_split);
   const int64_t batch_size = rows_per_batch("fit", options.batch_size);
@@ -137,10 +221,10 @@ Logs Model::evaluate(const DataSource& data, const EvaluateOptions& options) {
   COHORT_CHECK_ARG(!options.sample_weight.defined(),
                    "[evaluate] sample_weight is for arrays; give weights as the dataset's third "
                    "component");
-  return Trainer(*this).evaluate(data, options);
+  return Trainer(*this, "evaluate").evaluate(data, options);
 }
 
-Logs Model::evaluate(const Element& x, const Element& y, const EvaluateOptions& options) {
+Logs Model::evaluate_arrays(const Element& x, const Element& y, const EvaluateOptions& options) {
   EvaluateOptions rest = options;
   rest.sample_weight = Tensor();
   rest.batch_size.reset();
@@ -151,7 +235,7 @@ Logs Model::evaluate(const Element& x, const Element& y, const EvaluateOptions& 
 
 Tensor Model::predict(const DataSource& data, const PredictOptions& options) {
   check_no_batch_size("predict", options.batch_size);
-  return Trainer(*this).predict(data, options);
+  return Trainer(*this, "predict").predict(data, options);
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
@@ -168,15 +252,17 @@ Element batch_of(const Element& x, const Element& y, const Tensor& weight) {
 }  // namespace
 
 Logs Model::train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
-  return Trainer(*this).step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTrain);
+  return Trainer(*this, "train_on_batch")
+      .step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTrain);
 }
 
 Logs Model::test_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
-  return Trainer(*this).step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTest);
+  return Trainer(*this, "test_on_batch")
+      .step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTest);
 }
 
 void Model::reset_metrics() {
-  const Scope scope = strategy_.scope();
+  const Scope scope = enter("reset_metrics");
   checked("reset_metrics").reset_metrics();
 }
 
@@ -185,7 +271,12 @@ Logs Model::train_step(const Element& batch) {
   GradientTape tape;
   const Tensor y_pred = (*this)(x, {.training = true});
   const Tensor loss = compute_loss(x, y, y_pred, weight);
-  optimizer().apply_gradients(tape.gradient(loss, trainable_variables()));
+  if (const auto weights = trainable_variables(); !weights.empty()) {
+    optimizer().apply_gradients(tape.gradient(loss, weights));
+  } else if (!compiled_->warned_untrained.exchange(true)) {
+    COHORT_LOG(kWarning, "[fit] model \"", name(),
+               "\" has no trainable weights: nothing is trained");
+  }
   return compute_metrics(x, y, y_pred, weight);
 }
 
@@ -215,14 +306,16 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
                    y.dim() == 0 ? 1 : y.size(0));
   const int replicas = strategy_.num_replicas_in_sync();
   check_reduction(loss.reduction(), replicas, sample_weight);
-  const Share share = share_of(loss.reduction(), rows, compiled.step().global_rows, replicas,
+  cohort::internal::ReplicaStep& step = compiled.step();
+  const Share share = share_of(loss.reduction(), rows, step.global_rows, replicas,
                                compiled.options.exact_uneven_batches);
   Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);
   if (value.dim() > 0) value = value.sum();
   if (const Tensor penalty = regularization_loss(); penalty.defined()) {
     value = value + penalty / static_cast<double>(replicas);
   }
-  compiled.loss.add(value, share.weight, share.count);
+  step.loss = value.detach();
+  compiled.loss.add(step.loss, share.weight, share.count);
   return value;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <atomic>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,7 +45,10 @@ struct XYWeight {
 XYWeight unpack_x_y_sample_weight(const Element& batch);
 
 /// Remembers the strategy it was made under; its methods work inside and outside of that scope.
-/// Errors: FailedPrecondition inside the scope of another strategy.
+/// Classes that derive move if their members do: models can be returned, assigned and kept in
+/// containers, and checkpoints and callbacks go with them.
+/// Errors: FailedPrecondition inside the scope of another strategy, inside of strategy.run, and for
+///         a model that was moved from; to move one while its fit, evaluate or predict runs.
 /// Threads: one caller at a time, but predict of a built model of the default strategy, which any
 /// number may call at once. TF: keras.Model.
 class Model : public LayerBase {
@@ -62,16 +66,30 @@ class Model : public LayerBase {
   /// the epochs that ended with `interrupted` set. A second Ctrl-C acts as if fit were not there.
   /// evaluate and predict throw Interrupted, too. KERAS_MAX_EPOCHS and KERAS_MAX_STEPS_PER_EPOCH
   /// (environment) are upper bounds.
-  /// Errors: FailedPrecondition before compile(); InvalidArgument for options that contradict each
-  ///         other, an empty dataset, or one without end and no steps_per_epoch. What a step or a
-  ///         callback throws; the weights are those of the last whole step.
+  /// Errors: FailedPrecondition before compile(), and for weights made outside of the strategy's
+  ///         scope; InvalidArgument for options that contradict each other, an empty dataset, or
+  ///         one without end and no steps_per_epoch. What a step or a callback throws; the weights
+  ///         are those of the last whole step.
   History fit(const DataSource& data, const FitOptions& options = {});
   /// Arrays. Shapes: equal first dimension.
-  History fit(const Element& x, const Element& y, const FitOptions& options = {});
+  template <ArrayInput X>  // so that options in braces after a dataset are never taken for labels
+  History fit(const X& x, const Element& y, const FitOptions& options = {}) {
+    return fit_arrays(x, y, options);
+  }
+  History fit(std::initializer_list<Element> x, const Element& y, const FitOptions& options = {}) {
+    return fit_arrays(x, y, options);
+  }
 
   /// The loss and the metrics over all data.
   Logs evaluate(const DataSource& data, const EvaluateOptions& options = {});
-  Logs evaluate(const Element& x, const Element& y, const EvaluateOptions& options = {});
+  template <ArrayInput X>
+  Logs evaluate(const X& x, const Element& y, const EvaluateOptions& options = {}) {
+    return evaluate_arrays(x, y, options);
+  }
+  Logs evaluate(std::initializer_list<Element> x, const Element& y,
+                const EvaluateOptions& options = {}) {
+    return evaluate_arrays(x, y, options);
+  }
 
   /// The outputs for all rows, in their order.
   Tensor predict(const DataSource& data, const PredictOptions& options = {});
@@ -83,8 +101,10 @@ class Model : public LayerBase {
   Logs test_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});
   void reset_metrics();
 
-  /// What one replica does with its part of a batch; override for another way to train. A value in
-  /// the logs that is no metric is shown as the mean of the replicas' last step.
+  /// What one replica does with its part of a batch; override for another way to train. Metrics in
+  /// the logs, given as such ({"mae", mae}) or by compute_metrics, are shown over all replicas. Of
+  /// other values those of the last step are: what compute_loss returned is a share of the batch's
+  /// loss, and shares add up; all else is the mean of the replicas, weighted by their rows.
   virtual Logs train_step(const Element& batch);
   virtual Logs test_step(const Element& batch);
   /// Shapes: [b, ...], a row for each row of the batch.
@@ -103,8 +123,11 @@ class Model : public LayerBase {
   bool compiled() const { return compiled_ != nullptr; }
   /// Errors: FailedPrecondition before compile().
   const Optimizer& optimizer() const;
+  /// What compile() was given. Errors: as optimizer().
+  std::vector<Metric> metrics() const;
   const Strategy& strategy() const { return strategy_; }
-  const std::vector<Layer>& layers() const { return sub_layers(); }
+  /// Errors: FailedPrecondition for a model that was moved from, as all that need its layers.
+  const std::vector<Layer>& layers() const;
   int64_t count_params() const;
 
   /// Ends fit: from a step's hook after that step, with validation and on_epoch_end.
@@ -120,29 +143,43 @@ class Model : public LayerBase {
   /// Errors: InvalidArgument for another number of weights or other shapes.
   void set_weights(std::span<const Tensor> weights);
 
-  /// Writes the values of all variables, by name ("dense/kernel"), to a .safetensors file: whole
-  /// or not at all. What is saved under one strategy loads under any other.
+  /// Writes the values of all variables, by weight_paths() ("dense_1/kernel" for the second Dense
+  /// of a model, whatever else is in the process), to a .safetensors file: whole or not at all.
+  /// What one model saved under one strategy loads into another of its kind under any other.
   /// Errors: FailedPrecondition before the model is built; Unimplemented for .weights.h5 and
   ///         .keras; Error with the system's reason.
   void save_weights(const std::string& path) const;
-  /// Into every replica. Nothing changes unless all names, shapes and types agree.
+  /// Into every replica. Nothing changes unless all names, shapes and types agree. Reads the names
+  /// that earlier versions gave, too.
   /// Errors: as save_weights; InvalidArgument that lists the differences; DataLoss.
   void load_weights(const std::string& path);
 
  protected:
   explicit Model(std::string name = {});
+  Model(Model&& other);
+  Model& operator=(Model&& other);
   /// A layer's, and the optimizer once the model is compiled.
   TrackedParts tracked_parts() const override;
   /// Of each of layers(), for summary(); empty where they are not known.
   virtual std::vector<Shape> layer_output_shapes() const { return {}; }
 
  private:
+  friend class CallbackBase;
   friend class internal::Trainer;
+  History fit_arrays(const Element& x, const Element& y, const FitOptions& options);
+  Logs evaluate_arrays(const Element& x, const Element& y, const EvaluateOptions& options);
   internal::CompiledModel& checked(const char* operation) const;
+  /// The strategy's scope. Errors: FailedPrecondition, see the class.
+  Scope enter(const char* operation) const;
+  /// Unless all weights are in the strategy's replicas.
+  void check_weights_made_in_scope(const char* operation) const;
+  /// The same model, if nobody is at work with it.
+  Model& resting();
 
-  const Strategy strategy_;
+  Strategy strategy_;
   std::unique_ptr<internal::CompiledModel> compiled_;
   std::atomic<bool> stop_training_{false};
+  std::atomic<int> running_{0};  // fit, evaluate and predict
 };
 
 }  // namespace cohort::keras

@@ -190,7 +190,7 @@ TEST_F(Weights, OfLayersOfOneNameAreToldApartByTheirPath) {
   const auto tensors = load_tensors(path()).tensors;
   EXPECT_EQ(tensors.size(), 8u);
   for (const char* name :
-       {"left/inner/kernel", "right/inner/kernel", "same/kernel", "same/kernel_1"}) {
+       {"left/inner/kernel", "right/inner/kernel", "same/kernel", "same_1/kernel"}) {
     EXPECT_EQ(tensors.count(name), 1u) << name;
   }
   const auto other = make();

@@ -33,7 +33,8 @@ void ProgressLogger::show(int64_t step, const Logs& logs) {
 }
 
 void ProgressLogger::finish(const Logs& logs) {
-  const int64_t steps = bar_->has_target() ? *input_.steps() : input_.steps_taken();
+  const bool whole = bar_->has_target() && !input_.ran_out();
+  const int64_t steps = whole ? *input_.steps() : input_.steps_taken();
   bar_->set_target(steps);
   bar_->update(steps, logs, ProgressBar::Kind::kFinal);
 }

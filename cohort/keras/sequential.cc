@@ -46,6 +46,8 @@ std::optional<Shape> Sequential::declared_input_shape() const {
 }
 
 void Sequential::build(const Shape& input_shape) {
+  COHORT_CHECK_STATE(!layers().empty(), "[sequential.build] expected layers, got \"", name(),
+                     "\" without any: call add() first");
   shapes_.clear();
   Shape shape = input_shape;
   for (const Layer& layer : layers()) {

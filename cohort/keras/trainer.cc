@@ -111,6 +111,16 @@ struct Trainer::Fit {
   bool warned = false;  // of a loss that is no number
 };
 
+Trainer::Trainer(keras::Model& model, const char* operation)
+    : model_(model),
+      operation_(operation),
+      scope_(model.enter(operation)),
+      strategy_(model.strategy_) {
+  ++model_.running_;
+}
+
+Trainer::~Trainer() { --model_.running_; }
+
 // Makes the variables before the first step, where the data says its shape; else the first call
 // does, inside the replicas.
 void Trainer::build(const ElementSpec& spec) {
@@ -120,6 +130,11 @@ void Trainer::build(const ElementSpec& spec) {
   Shape shape = input.shape;
   shape[0] = kUnknownDim;
   model_.ensure_built(shape);
+}
+
+void Trainer::prepare_training(const ElementSpec& spec) {
+  build(spec);
+  model_.check_weights_made_in_scope(operation_);
 }
 
 bool Trainer::read(InputStream& input, int most) {
@@ -153,6 +168,8 @@ void Trainer::execute(Mode mode) {
     for (const PerReplica<Element>& batch : batches_) {
       const Element& part = batch[static_cast<std::size_t>(replica)];
       step.global_rows = rows_of(batch);
+      step.rows = part.rows();
+      step.loss = Tensor();
       if (mode == Mode::kTest) {
         step.logs = model_.test_step(part);
       } else if (class_weights_.defined()) {
@@ -172,19 +189,36 @@ Logs Trainer::step_logs() const {
   }
   Logs out = steps[0].logs;
   for (const std::string& name : out.names()) {
-    if (compiled_->live.contains(name)) continue;  // a metric: of all replicas already
-    Tensor sum = steps[0].logs.value(name).detach();
-    for (std::size_t r = 1; r < steps.size(); ++r) sum = sum + steps[r].logs.value(name).detach();
-    out.set(name, sum / static_cast<double>(steps.size()));
+    if (!out.is_read_anew(name)) out.set(name, over_replicas(name));  // else of all already
   }
   return out;
 }
 
+// A share of the loss, by its value, so that a copy counts as well; or a mean over rows.
+Tensor Trainer::over_replicas(const std::string& name) const {
+  const std::vector<ReplicaStep>& steps = compiled_->steps;
+  if (steps.size() == 1) return steps[0].logs.value(name);
+  const bool shares = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
+    const Tensor value = step.logs.value(name);
+    return step.loss.defined() && value.numel() == 1 &&
+           value.item<double>() == step.loss.item<double>();
+  });
+  Tensor sum;
+  double weights = 0;
+  for (const ReplicaStep& step : steps) {
+    if (!shares && step.rows == 0) continue;  // the mean of nothing
+    const double weight = shares || step.rows < 0 ? 1 : static_cast<double>(step.rows);
+    const Tensor part = step.logs.value(name).detach() * weight;
+    sum = sum.defined() ? sum + part : part;
+    weights += weight;
+  }
+  return shares ? sum : sum / weights;
+}
+
 keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
-  compiled_ = &model_.checked("fit");
+  compiled_ = &model_.checked(operation_);
   check_options(options);
   class_weights_ = class_weight_table(options.class_weight);
-  const Scope scope = strategy_.scope();
   const int k = compiled_->options.steps_per_execution;
   InputStream train(strategy_, data, {"fit", options.steps_per_epoch, k});
   std::optional<InputStream> validation;
@@ -192,7 +226,7 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
     validation.emplace(strategy_, *options.validation_data,
                        InputStreamOptions{"fit, validation", options.validation_steps, k, true});
   }
-  build(train.element_spec());
+  prepare_training(train.element_spec());
   model_.stop_training_ = false;
 
   const int epochs = last_epoch(options);
@@ -212,12 +246,12 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
     train.begin_epoch();
     fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
     if (!train_epoch(fit, epoch)) {
-      COHORT_CHECK_ARG(fit.interrupted || train.ran_out(),
-                       "[fit] expected data, got an empty dataset");
+      const bool was_whole = train.ran_out() && epoch > options.initial_epoch;
+      COHORT_CHECK_ARG(fit.interrupted || was_whole, "[fit] expected data, got an empty dataset");
       break;
     }
     if (!fit.interrupted) end_epoch(fit, epoch);
-    if (fit.interrupted || train.ran_out() || model_.stop_training_) break;
+    if (fit.interrupted || model_.stop_training_) break;
   }
   progress->close();
   if (fit.interrupted && options.on_interrupt == keras::OnInterrupt::kThrow) {
@@ -296,8 +330,7 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks, bool i
 }
 
 Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptions& options) {
-  compiled_ = &model_.checked("evaluate");
-  const Scope scope = strategy_.scope();
+  compiled_ = &model_.checked(operation_);
   InputStream input(strategy_, data,
                     {"evaluate", options.steps, compiled_->options.steps_per_execution, true});
   build(input.element_spec());
@@ -312,7 +345,6 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
 
 // Keeps its state in this call: several threads may be in here with one model.
 Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options) {
-  const Scope scope = strategy_.scope();
   InputStream input(strategy_, data, {"predict", options.steps});
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
@@ -345,19 +377,22 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
 }
 
 Logs Trainer::step_on(const Element& batch, Mode mode) {
-  const char* operation = mode == Mode::kTrain ? "train_on_batch" : "test_on_batch";
-  compiled_ = &model_.checked(operation);
-  const Scope scope = strategy_.scope();
+  compiled_ = &model_.checked(operation_);
   const int64_t replicas = strategy_.num_replicas_in_sync();
   const int64_t rows = batch.rows();
-  COHORT_CHECK_ARG(rows > 0, "[", operation, "] expected a batch of at least 1 row, got ",
+  COHORT_CHECK_ARG(rows > 0, "[", operation_, "] expected a batch of at least 1 row, got ",
                    batch.spec().to_string());
-  build(batch.spec());
-  const int64_t most = (rows + replicas - 1) / replicas;
+  if (mode == Mode::kTrain) {
+    prepare_training(batch.spec());
+  } else {
+    build(batch.spec());
+  }
+  // As fit cuts batches: as equal as can be, the greater parts first.
   std::vector<Element> parts;
-  for (int64_t r = 0; r < replicas; ++r) {
-    const int64_t begin = std::min(rows, r * most);
-    parts.push_back(batch.slice(begin, std::min(most, rows - begin)));
+  for (int64_t r = 0, begin = 0; r < replicas; ++r) {
+    const int64_t count = rows / replicas + (r < rows % replicas ? 1 : 0);
+    parts.push_back(batch.slice(begin, count));
+    begin += count;
   }
   batches_.assign(1, PerReplica<Element>(std::move(parts)));
   execute(mode);

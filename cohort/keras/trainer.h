@@ -16,7 +16,11 @@ namespace cohort::internal {
 /// One call of a model's method. Threads: bound to one thread.
 class Trainer {
  public:
-  explicit Trainer(keras::Model& model) : model_(model), strategy_(model.strategy_) {}
+  /// Errors: FailedPrecondition where the model cannot be used, see keras::Model.
+  Trainer(keras::Model& model, const char* operation);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   keras::History fit(const keras::DataSource& data, const keras::FitOptions& options);
   keras::Logs evaluate(const keras::DataSource& data, const keras::EvaluateOptions& options);
@@ -30,6 +34,8 @@ class Trainer {
   struct Fit;  // the state of one fit
 
   void build(const ElementSpec& spec);
+  /// The model, built where the data says its shape, with weights that can be trained here.
+  void prepare_training(const ElementSpec& spec);
   /// Reads up to steps_per_execution batches into batches_.
   bool read(InputStream& input, int most);
   /// Runs them on all replicas.
@@ -37,6 +43,7 @@ class Trainer {
   Element with_class_weights(const Element& batch) const;
   /// What the last step's logs say of all replicas.
   keras::Logs step_logs() const;
+  Tensor over_replicas(const std::string& name) const;
 
   bool train_epoch(Fit& fit, int epoch);
   void warn_of_loss(Fit& fit, int epoch, int64_t step) const;
@@ -45,6 +52,8 @@ class Trainer {
   keras::Logs test_all(InputStream& input, const CallbackList& callbacks, bool in_fit);
 
   keras::Model& model_;
+  const char* const operation_;
+  const Scope scope_;
   const Strategy& strategy_;
   CompiledModel* compiled_ = nullptr;
   std::vector<PerReplica<Element>> batches_;

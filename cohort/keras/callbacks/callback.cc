@@ -3,20 +3,6 @@
 
 #include <algorithm>
 
-#include "cohort/base/check.h"
-
-namespace cohort::keras {
-
-Model& CallbackBase::model() const {
-  COHORT_CHECK_STATE(
-      model_ != nullptr,
-      "[callback] expected a hook called by fit, evaluate or predict, got a callback "
-      "without a model");
-  return *model_;
-}
-
-}  // namespace cohort::keras
-
 namespace cohort::internal {
 
 CallbackList::CallbackList(const std::vector<keras::Callback>& callbacks, keras::Model& model) {

@@ -26,6 +26,7 @@
 
 namespace cohort::keras {
 
+class LayerBase;
 class Model;
 
 /// Derive and override what is of interest. Epochs and steps count from 0.
@@ -55,19 +56,19 @@ class CallbackBase {
   virtual void on_predict_batch_begin(int64_t /*step*/) {}
   virtual void on_predict_batch_end(int64_t /*step*/) {}
 
-  /// Machinery: whose training this watches.
-  void set_model(Model* model) { model_ = model; }
+  /// Machinery: whose training this watches, wherever that model moves.
+  void set_model(Model* model);
 
   /// Machinery: false once the hooks of batches have shown that nobody overrides them. What they
   /// print must not run into the progress bar.
   bool may_print_in_batches() const { return !(no_batch_begin_ && no_batch_end_); }
 
  protected:
-  /// Errors: FailedPrecondition before fit, evaluate or predict.
+  /// Errors: FailedPrecondition before fit, evaluate or predict, and when the model has ended.
   Model& model() const;
 
  private:
-  Model* model_ = nullptr;
+  std::shared_ptr<LayerBase*> place_;
   bool no_batch_begin_ = false;
   bool no_batch_end_ = false;
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -185,7 +187,7 @@ TEST_F(Callbacks, EarlyStoppingEndsWhenNothingImproves) {
   EXPECT_EQ(run({5, 4, 4, 3, 2}, {.patience = 2}), 5);
   EXPECT_EQ(run({5, 4, 4, 4, 2}, {.patience = 2}), 4);
   EXPECT_EQ(run({5, 4, 3.9, 3.8, 2}, {.min_delta = 0.5}), 3);
-  EXPECT_EQ(run({5, 4, 3, 2, 1}, {.monitor = "val_accuracy"}), 2);
+  EXPECT_EQ(run({5, 4, 3, 2, 1}, {.monitor = "mine", .mode = "max"}), 2);
   EXPECT_EQ(run({5, 4, 3, 2, 1}, {.mode = "max"}), 2);
   EXPECT_EQ(run({5, 4, 4.5, 2, 1}, {.patience = 2}), 5);
   EXPECT_EQ(run({5, 4, 4.5, 2, 1}, {.patience = 2, .baseline = 2}), 3);
@@ -238,9 +240,8 @@ TEST_F(Callbacks, EarlyStoppingGoesBackAfterCtrlCButNotAfterAnError) {
 }
 
 TEST_F(Callbacks, AMissingValueToWatchIsAWarning) {
-  EarlyStopping stopping({.monitor = "nothing"});
-  ModelCheckpoint checkpoint(path("best.safetensors"),
-                             {.monitor = "nothing", .save_best_only = true});
+  EarlyStopping stopping({.monitor = "nothing", .mode = "min"});
+  ModelCheckpoint checkpoint(path("best.safetensors"), {.save_best_only = true});
   const History history = model_.fit(
       batches(1), {.epochs = 3, .callbacks = {stopping, checkpoint}, .verbose = kSilent});
   EXPECT_EQ(history.epoch.size(), 3u);
@@ -272,6 +273,7 @@ TEST_F(Callbacks, ModelCheckpointKeepsTheBestOnly) {
                                         ModelCheckpoint(path("{epoch}.safetensors"),
                                                         {.monitor = "val_acc",
                                                          .save_best_only = true,
+                                                         .mode = "max",
                                                          .initial_value_threshold = 0.8})},
                           .verbose = kSilent});
   EXPECT_EQ(files(), (std::set<std::string>{"3.safetensors"}));
@@ -350,15 +352,68 @@ TEST(FormatPath, IsPythons) {
   }
 }
 
-TEST(Monitor, GoesByTheName) {
-  const auto grows = [](const std::string& name) {
-    return cohort::internal::Monitor("test", name, "auto").improves(1, 0);
+struct JaccardDistance : MetricBase {
+  JaccardDistance(std::string name, Direction direction)
+      : MetricBase(std::move(name)), direction_(direction) {}
+  void update_state(const Tensor&, const Tensor&, const Tensor&) override {}
+  Tensor result() override { return scalar(0); }
+  Direction direction() const override { return direction_; }
+  Direction direction_;
+};
+
+// Not by substrings: "acc" is in "jaccard".
+TEST_F(Callbacks, AutomaticModeAsksTheMetric) {
+  const auto metric = [](const std::string& name, Direction direction) {
+    return Metric(std::make_shared<JaccardDistance>(name, direction));
   };
-  EXPECT_TRUE(grows("val_accuracy"));
-  EXPECT_TRUE(grows("sparse_categorical_accuracy"));
-  EXPECT_TRUE(grows("auc"));
-  EXPECT_FALSE(grows("val_loss"));
-  EXPECT_FALSE(grows("mae"));
+  model_.compile({.optimizer = SGD(),
+                  .loss = "mse",
+                  .metrics = {"mae", "binary_accuracy", metrics::MeanSquaredError("error"),
+                              metric("jaccard_distance", Direction::kDown),
+                              metric("own", Direction::kUp), metric("acc_of_mine", {})},
+                  .weighted_metrics = {SparseCategoricalAccuracy("heavy")}});
+  const auto grows = [&](const std::string& name) {
+    cohort::internal::Monitor monitor("test", name, "auto");
+    monitor.begin(model_);
+    return monitor.improves(1, 0);
+  };
+  for (const char* name : {"binary_accuracy", "val_own", "own", "heavy", "val_heavy"}) {
+    EXPECT_TRUE(grows(name)) << name;
+  }
+  for (const char* name : {"loss", "val_loss", "mae", "val_error", "jaccard_distance"}) {
+    EXPECT_FALSE(grows(name)) << name;
+  }
+  for (const char* name : {"accuracy", "nothing", "acc_of_mine"}) {
+    int epochs = 0;
+    const LambdaCallback count({.on_epoch_end = [&](int, Logs&) { ++epochs; }});
+    for (const Callback& callback : std::vector<Callback>{
+             EarlyStopping({.monitor = name}),
+             ModelCheckpoint(path("x.safetensors"), {.monitor = name, .save_best_only = true})}) {
+      testing::expect_error<InvalidArgument>(
+          {"expected mode \"min\" or \"max\" for \"" + std::string(name) + "\", got \"auto\"",
+           model_.name()},
+          [&] {
+            model_.fit(batches(1), {.callbacks = {callback, count}, .verbose = kSilent});
+          });
+    }
+    EXPECT_EQ(epochs, 0) << "known before the first epoch";
+  }
+}
+
+TEST_F(Callbacks, ModelCheckpointMakesFolders) {
+  const auto fit = [&](const std::string& file) {
+    model_.fit(batches(1), {.callbacks = {ModelCheckpoint(file)}, .verbose = kSilent});
+  };
+  fit(path("a/b/{epoch}/w.safetensors"));
+  EXPECT_TRUE(fs::exists(path("a/b/1/w.safetensors")));
+  std::ofstream(path("file")) << "x";
+  int epochs = 0;
+  const LambdaCallback count({.on_epoch_end = [&](int, Logs&) { ++epochs; }});
+  testing::expect_error<Error>({"failed to make the folder", path("file/c")}, [&] {
+    model_.fit(batches(1), {.callbacks = {count, ModelCheckpoint(path("file/c/w.safetensors"))},
+                            .verbose = kSilent});
+  });
+  EXPECT_EQ(epochs, 0) << "known before the first epoch";
 }
 
 TEST_F(Callbacks, FitPrintsOneLineAnEpochWhereThereIsNoTerminal) {

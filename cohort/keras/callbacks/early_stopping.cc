@@ -20,6 +20,7 @@ class EarlyStoppingBase : public CallbackBase {
   }
 
   void on_train_begin() override {
+    monitor_.begin(model());
     wait_ = 0;
     best_ = monitor_.worst();
     best_weights_.clear();
@@ -72,7 +73,7 @@ class EarlyStoppingBase : public CallbackBase {
   }
 
   const EarlyStoppingOptions options_;
-  const cohort::internal::Monitor monitor_;
+  cohort::internal::Monitor monitor_;
   int wait_ = 0;
   double best_ = 0;
   std::vector<Tensor> best_weights_;

@@ -19,7 +19,7 @@ struct EarlyStoppingOptions {
   double min_delta = 0;                 ///< Less than this is no improvement.
   int patience = 0;                     ///< Epochs without one after which fit ends.
   int verbose = 0;                      ///< 1: says when and why.
-  std::string mode = "auto";            ///< "min", "max"; "auto" goes by the name.
+  std::string mode = "auto";            ///< "min", "max"; "auto" asks the model's metric.
   std::optional<double> baseline = {};  ///< What is worse does not count as an improvement that
                                         ///< gives new patience.
   bool restore_best_weights = false;    ///< At the end of fit, Ctrl-C's too; not if fit throws.
@@ -29,7 +29,8 @@ struct EarlyStoppingOptions {
 /// A value that the logs lack is a warning, and nothing is done. TF: keras.callbacks.EarlyStopping.
 class EarlyStopping : public Callback {
  public:
-  /// Errors: InvalidArgument for a mode or patience that does not exist.
+  /// Errors: InvalidArgument for a mode or patience that does not exist; at the beginning of fit
+  ///         for mode "auto" where the model has no metric that knows.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
 
   /// The epoch after which fit was ended; nullopt if it was not.

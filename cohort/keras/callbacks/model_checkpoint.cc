@@ -5,6 +5,9 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 
 #include "cohort/base/check.h"
 #include "cohort/keras/callbacks/monitor.h"
@@ -99,13 +102,24 @@ namespace cohort::keras {
 
 namespace {
 
+void make_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error || std::filesystem::is_directory(folder)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              str_cat("[model_checkpoint] failed to make the folder ", folder.string(), ": ",
+                      error.message()));
+}
+
 class ModelCheckpointBase : public CallbackBase {
  public:
   ModelCheckpointBase(std::string filepath, ModelCheckpointOptions options)
       : filepath_(std::move(filepath)),
         options_(std::move(options)),
         monitor_("model_checkpoint", options_.monitor, options_.mode),
-        best_(options_.initial_value_threshold.value_or(monitor_.worst())) {
+        best_(options_.initial_value_threshold) {
     cohort::internal::check_weights_path("model_checkpoint", filepath_);
     cohort::internal::check_braces(filepath_);
     COHORT_CHECK_ARG(options_.save_every_batches >= 0,
@@ -113,7 +127,13 @@ class ModelCheckpointBase : public CallbackBase {
                      options_.save_every_batches);
   }
 
-  void on_train_begin() override { batches_ = saved_at_ = 0; }
+  void on_train_begin() override {
+    batches_ = saved_at_ = 0;
+    if (options_.save_best_only) monitor_.begin(model());
+    if (!best_) best_ = monitor_.worst();
+    // What cannot be made is better known now than after the first epoch.
+    make_folder_of(filepath_.substr(0, filepath_.find('{')));
+  }
   void on_epoch_begin(int epoch) override {
     epoch_ = epoch;
     step_ = -1;
@@ -139,15 +159,16 @@ class ModelCheckpointBase : public CallbackBase {
     if (options_.save_best_only) {
       const std::optional<double> value = monitor_.read(logs);
       if (!value) return;
-      if (!monitor_.improves(*value, best_)) {
-        say(str_cat(monitor_.name(), " did not improve from ", best_));
+      if (!monitor_.improves(*value, *best_)) {
+        say(str_cat(monitor_.name(), " did not improve from ", *best_));
         return;
       }
-      why = str_cat(monitor_.name(), " improved from ", best_, " to ", *value, ", ");
+      why = str_cat(monitor_.name(), " improved from ", *best_, " to ", *value, ", ");
       best_ = *value;
     }
     const std::string path = cohort::internal::format_path(filepath_, epoch_ + 1, batch, logs);
     say(str_cat(why, "saving model to ", path));
+    make_folder_of(path);
     model().save_weights(path);
   }
 
@@ -158,8 +179,8 @@ class ModelCheckpointBase : public CallbackBase {
 
   const std::string filepath_;
   const ModelCheckpointOptions options_;
-  const cohort::internal::Monitor monitor_;
-  double best_;
+  cohort::internal::Monitor monitor_;
+  std::optional<double> best_;
   int epoch_ = 0;
   int64_t step_ = -1;     // the last one of this epoch
   int64_t batches_ = 0;   // of this fit

@@ -18,7 +18,7 @@ struct ModelCheckpointOptions {
   std::string monitor = "val_loss";  ///< Looked at with save_best_only.
   int verbose = 0;                   ///< 1: says what was saved, and why not.
   bool save_best_only = false;
-  std::string mode = "auto";  ///< "min", "max"; "auto" goes by the name.
+  std::string mode = "auto";  ///< "min", "max"; "auto" asks the model's metric.
   /// Steps between two files, counted over all epochs; 0: one after every epoch.
   int64_t save_every_batches = 0;
   std::optional<double> initial_value_threshold = {};  ///< What the first one has to beat.
@@ -26,13 +26,15 @@ struct ModelCheckpointOptions {
 
 /// Saves weights (Model::save_weights) under a name made of the path: {epoch} and {batch} count
 /// from 1, any other name in braces is a value of the logs; {name:02d}, {name:.3f}, {name:.2e} and
-/// {name:g} format it as in Python.
+/// {name:g} format it as in Python. Missing folders are made.
 /// TF: keras.callbacks.ModelCheckpoint with save_weights_only.
 class ModelCheckpoint : public Callback {
  public:
   /// Errors: Unimplemented for .keras and .weights.h5; InvalidArgument for a path that does not end
   ///         with .safetensors, or braces that do not match. A hook throws InvalidArgument for a
-  ///         name in braces that the logs lack.
+  ///         name in braces that the logs lack, and with save_best_only at the beginning of fit
+  ///         for mode "auto" where the model has no metric that knows; Error with the system's
+  ///         reason for a folder that cannot be made.
   explicit ModelCheckpoint(std::string filepath, ModelCheckpointOptions options = {});
 };
 

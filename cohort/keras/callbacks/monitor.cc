@@ -9,24 +9,29 @@
 
 namespace cohort::internal {
 
-namespace {
-
-bool grows(std::string name) {
-  if (name.starts_with("val_")) name = name.substr(4);
-  for (const char* part : {"acc", "auc", "precision", "recall", "top_k", "f1", "fmeasure", "iou",
-                           "true_positives", "true_negatives", "r2_score", "cosine_similarity"}) {
-    if (name.find(part) != std::string::npos) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 Monitor::Monitor(const char* callback, std::string name, const std::string& mode, double min_delta)
-    : callback_(callback), name_(std::move(name)), min_delta_(std::abs(min_delta)) {
+    : callback_(callback),
+      name_(std::move(name)),
+      automatic_(mode == "auto"),
+      more_is_better_(mode == "max"),
+      min_delta_(std::abs(min_delta)) {
   COHORT_CHECK_ARG(mode == "auto" || mode == "min" || mode == "max", "[", callback_,
                    "] expected mode auto, min or max, got \"", mode, "\"");
-  more_is_better_ = mode == "max" || (mode == "auto" && grows(name_));
+}
+
+void Monitor::begin(const keras::Model& model) {
+  if (!automatic_) return;
+  const std::string metric_name = name_.starts_with("val_") ? name_.substr(4) : name_;
+  more_is_better_ = false;
+  if (metric_name == "loss") return;
+  for (const keras::Metric& metric : model.metrics()) {
+    if (metric.name() != metric_name || metric.direction() == keras::Direction::kUnknown) continue;
+    more_is_better_ = metric.direction() == keras::Direction::kUp;
+    return;
+  }
+  throw InvalidArgument(str_cat("[", callback_, "] expected mode \"min\" or \"max\" for \"", name_,
+                                "\", got \"auto\", and no metric of model \"", model.name(),
+                                "\" says whether more of it is better"));
 }
 
 std::optional<double> Monitor::read(const keras::Logs& logs) const {

@@ -7,15 +7,20 @@
 #include <string>
 
 #include "cohort/keras/callbacks/logs.h"
+#include "cohort/keras/model.h"
 
 namespace cohort::internal {
 
 /// One value of the logs, and whether less or more of it is better.
 class Monitor {
  public:
-  /// `mode`: "min", "max", or "auto", which goes by the name: accuracies, areas, precision and the
-  /// like are to grow, all else is to fall. Errors: InvalidArgument for another mode.
+  /// `mode`: "min", "max", or "auto": losses are to fall, of a metric the model's metric is asked.
+  /// Errors: InvalidArgument for another mode.
   Monitor(const char* callback, std::string name, const std::string& mode, double min_delta = 0);
+
+  /// To be called before the rest: asks the model where mode is "auto".
+  /// Errors: InvalidArgument that recommends a mode if the model does not know.
+  void begin(const keras::Model& model);
 
   /// The value; nullopt, with a warning that names what there is, if the logs lack it.
   std::optional<double> read(const keras::Logs& logs) const;
@@ -28,7 +33,8 @@ class Monitor {
  private:
   const char* callback_;
   std::string name_;
-  bool more_is_better_ = false;
+  bool automatic_;
+  bool more_is_better_;
   double min_delta_ = 0;
 };
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights of one model in another one of the same code, whatever else is in the process, and files
+// of earlier versions.
+#include <gtest/gtest.h>
+
+#include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/test_objects.h"
+#include "cohort/keras/callbacks/callbacks.h"
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/sequential.h"
+#include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::keras {
+namespace {
+
+using testing::expect_error;
+
+class WeightFiles : public testing::FolderTest {
+ protected:
+  std::string file() const { return path("w.safetensors"); }
+  std::vector<std::string> names_in(const std::string& name) const {
+    std::vector<std::string> out;
+    for (const auto& entry : load_tensors(path(name)).tensors) out.push_back(entry.first);
+    return out;
+  }
+};
+
+Sequential mlp() { return Sequential({InputLayer({2}), Dense(2), Dense(2), Dense(2)}); }
+
+bool same_weights(const Model& a, const Model& b) {
+  const auto x = a.get_weights(), y = b.get_weights();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (!x[i].equal(y.at(i))) return false;
+  }
+  return x.size() == y.size();
+}
+
+TEST_F(WeightFiles, LoadIntoASecondModelOfTheSameCode) {
+  const Sequential first = mlp();
+  Sequential second = mlp();
+  first.save_weights(file());
+  EXPECT_FALSE(same_weights(first, second));
+  second.load_weights(file());
+  EXPECT_TRUE(same_weights(first, second));
+  second.save_weights(path("again.safetensors"));
+  EXPECT_EQ(names_in("again.safetensors"), names_in("w.safetensors"));
+  EXPECT_EQ(names_in("w.safetensors"),
+            (std::vector<std::string>{"dense/bias", "dense/kernel", "dense_1/bias",
+                                      "dense_1/kernel", "dense_2/bias", "dense_2/kernel"}));
+}
+
+struct Own : Model {
+  Dense in = add("in", Dense(2));
+  Sequential inner = Sequential();
+  Dense left = Dense(2), right = Dense(2);
+  Own() { track(left), track(right); }
+  Tensor call(const Tensor& x, const CallArgs& args) override {
+    return left(in(x, args), args) + right(x, args);
+  }
+};
+
+TEST_F(WeightFiles, OfOwnModelsAreNamedByAttributesOrClasses) {
+  Own first;
+  first(ones({1, 2}));
+  first.save_weights(file());
+  EXPECT_EQ(names_in("w.safetensors"),
+            (std::vector<std::string>{"dense/bias", "dense/kernel", "dense_1/bias",
+                                      "dense_1/kernel", "in/bias", "in/kernel"}));
+  Own second;
+  second(ones({1, 2}));
+  second.load_weights(file());
+  EXPECT_TRUE(same_weights(first, second));
+}
+
+TEST_F(WeightFiles, OfModelCheckpointLoadIntoAFreshModel) {
+  const auto make = [] {
+    Sequential model({Dense(4, {.activation = "relu"}), Dense(1)});
+    model.compile({.optimizer = "adam", .loss = "mse"});
+    return model;
+  };
+  const Tensor x = arange(8, kFloat32).reshape({4, 2}) / 8, y = x.sum(1, true);
+  Sequential trained = make();
+  const std::string pattern = path("runs/{epoch}/best.safetensors");
+  trained.fit(x, y,
+              {.epochs = 2, .callbacks = {ModelCheckpoint(pattern)}, .verbose = Verbose::kSilent});
+  const MirroredStrategy two(std::vector<Device>{"CPU:0", "CPU:1"});
+  Sequential fresh = [&] {
+    const auto scope = two.scope();
+    return make();
+  }();
+  fresh.predict(x, {.verbose = Verbose::kSilent});
+  fresh.load_weights(path("runs/2/best.safetensors"));
+  EXPECT_TRUE(same_weights(trained, fresh));
+}
+
+TEST_F(WeightFiles, ThatDoNotFitListTheDifferencesByTheseNames) {
+  mlp().save_weights(file());
+  Sequential other({InputLayer({2}), Dense(2), Dense(3)});
+  expect_error<InvalidArgument>(
+      {"dense_1/kernel: float32[2, 2] in the file, float32[2, 3] in the model",
+       "not in the model: dense_2/kernel"},
+      [&] { other.load_weights(file()); });
+}
+
+// What versions before wrote: the names of the variables, with the numbers of their process.
+std::map<std::string, Tensor> old_file(const std::map<std::string, std::string>& names,
+                                       const Model& model) {
+  std::map<std::string, Tensor> out;
+  for (const auto& [path, variable] : model.weight_paths()) {
+    const std::size_t slash = path.rfind('/');
+    out[names.at(path.substr(0, slash)) + path.substr(slash)] = variable.value();
+  }
+  return out;
+}
+
+TEST_F(WeightFiles, OfEarlierVersionsStillLoad) {
+  const Sequential saved = mlp();
+  const std::map<std::string, std::string> ours = {{"format", "cohort"}, {"model", "sequential"}};
+  for (const int first : {0, 1, 3, 9}) {
+    const auto name = [&](int i) {
+      return first + i == 0 ? std::string("dense") : "dense_" + std::to_string(first + i);
+    };
+    save_tensors(file(),
+                 old_file({{"dense", name(0)}, {"dense_1", name(1)}, {"dense_2", name(2)}}, saved),
+                 ours);
+    Sequential model = mlp();
+    model.load_weights(file());
+    EXPECT_TRUE(same_weights(model, saved)) << first;
+  }
+}
+
+// Layers are in the old files in the order in which they were made, not in the model's.
+TEST_F(WeightFiles, OfEarlierVersionsFindLayersByTheOrderTheyWereMadeIn) {
+  const auto make = [] {
+    const Dense last(2), given(2, {.name = "dense_1"});
+    const Dense first(2);
+    return Sequential({InputLayer({2}), first, given, last});
+  };
+  const Sequential saved = make();
+  save_tensors(
+      file(),
+      old_file({{"dense", "dense_8"}, {"dense_1", "dense_1"}, {"dense_2", "dense_7"}}, saved),
+      {{"format", "cohort"}});
+  Sequential model = make();
+  model.load_weights(file());
+  EXPECT_TRUE(same_weights(model, saved));
+}
+
+TEST_F(WeightFiles, OfOtherProgramsLoadByTheSameNames) {
+  const Sequential saved = mlp();
+  std::map<std::string, Tensor> tensors;
+  for (const auto& [name, variable] : saved.weight_paths()) tensors[name] = variable.value();
+  save_tensors(file(), tensors);
+  Sequential model = mlp();
+  model.load_weights(file());
+  EXPECT_TRUE(same_weights(model, saved));
+}
+
+}  // namespace
+}  // namespace cohort::keras
