@@ -3,7 +3,7 @@
 // What fit returns.
 //
 //   const keras::History history = model.fit(train, {.epochs = 5});
-//   std::cout << history["loss"].back() << '\n' << history << '\n';
+//   std::printf("%g\n", history["loss"].back());
 #pragma once
 
 #include <iosfwd>
