@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -14,6 +16,8 @@
 
 namespace cohort::internal {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The logical CPUs that this process may run on; empty where the kernel does not say.
 std::vector<int> allowed_cpus() {
@@ -27,23 +31,41 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-// cgroup v2: "<quota|max> <period>" in cpu.max of our own group, else of the root.
-int cores_of_quota(int otherwise) {
-  std::ifstream own("/proc/self/cgroup");
-  std::string line;
-  std::string group;
-  while (std::getline(own, line)) {
-    if (line.rfind("0::", 0) == 0) group = line.substr(3);
+// "max 100000" or "150000 100000": cgroup v2's cpu.max.
+double quota_v2(const fs::path& group) {
+  std::ifstream file(group / "cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return kNoQuota;
+  const double allowed = std::strtod(quota.c_str(), nullptr);
+  return allowed > 0 ? allowed / period : kNoQuota;
+}
+
+// -1 for none: cgroup v1's two files.
+double quota_v1(const fs::path& group) {
+  std::ifstream quota_file(group / "cpu.cfs_quota_us");
+  std::ifstream period_file(group / "cpu.cfs_period_us");
+  double quota = 0;
+  double period = 0;
+  if (!(quota_file >> quota) || !(period_file >> period)) return kNoQuota;
+  return quota > 0 && period > 0 ? quota / period : kNoQuota;
+}
+
+// The least of a group and all above it. In a container the group's path may be the host's, of
+// which only the mount's own folder is there: what is missing is passed over.
+double least_quota(const fs::path& mount, const std::string& group,
+                   double (*read)(const fs::path&)) {
+  double least = read(mount);
+  fs::path folder = mount;
+  for (const fs::path& part : fs::path(group).relative_path()) {
+    folder /= part;
+    least = std::min(least, read(folder));
   }
-  for (const std::string& path :
-       {"/sys/fs/cgroup" + group + "/cpu.max", std::string("/sys/fs/cgroup/cpu.max")}) {
-    std::ifstream file(path);
-    std::string quota;
-    double period = 0;
-    if (!(file >> quota >> period) || quota == "max" || period <= 0) continue;
-    return std::max(1, static_cast<int>(std::floor(std::stod(quota) / period + 0.01)));
-  }
-  return otherwise;
+  return least;
+}
+
+bool lists_cpu(const std::string& controllers) {
+  return ("," + controllers + ",").find(",cpu,") != std::string::npos;
 }
 
 // Distinct (package, core) pairs among `cpus`; hyper-threads of one core count once.
@@ -61,18 +83,55 @@ int physical_cores(const std::vector<int>& cpus, int otherwise) {
   return cores.empty() ? otherwise : static_cast<int>(cores.size());
 }
 
-int count_usable_cores() {
+int count_cores() {
   const std::vector<int> cpus = allowed_cpus();
   const int logical = cpus.empty() ? static_cast<int>(std::thread::hardware_concurrency())
                                    : static_cast<int>(cpus.size());
-  return std::max(1, std::min({logical, cores_of_quota(logical), physical_cores(cpus, logical)}));
+  return std::max(1, std::min(logical, physical_cores(cpus, logical)));
+}
+
+int cores() {
+  static const int count = count_cores();
+  return count;
+}
+
+double quota() {
+  static const double read = cgroup_quota("/");
+  return read;
 }
 
 }  // namespace
 
-int usable_cores() {
-  static const int cores = count_usable_cores();
-  return cores;
+double cgroup_quota(const std::string& root) {
+  const fs::path mounts = fs::path(root) / "sys/fs/cgroup";
+  std::ifstream own(fs::path(root) / "proc/self/cgroup");
+  double least = kNoQuota;
+  for (std::string line; std::getline(own, line);) {  // "0::/group" or "1:cpu,cpuacct:/group"
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) {
+      // Beside v1 controllers, v2 is mounted one folder below.
+      least = std::min({least, least_quota(mounts, group, quota_v2),
+                        least_quota(mounts / "unified", group, quota_v2)});
+    } else if (lists_cpu(controllers)) {
+      least = std::min({least, least_quota(mounts / controllers, group, quota_v1),
+                        least_quota(mounts / "cpu", group, quota_v1)});
+    }
+  }
+  return least;
 }
+
+int cores_of_quota(double quota, int otherwise) {
+  if (quota >= otherwise) return otherwise;
+  constexpr double kRounding = 0.01;  // 100001 us of 100000 are one core
+  return std::max(1, static_cast<int>(std::ceil(quota - kRounding)));
+}
+
+int usable_cores() { return cores_of_quota(quota(), cores()); }
+
+double usable_cpu_time() { return std::min<double>(quota(), cores()); }
 
 }  // namespace cohort::internal
