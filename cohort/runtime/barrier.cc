@@ -2,40 +2,10 @@
 #include "cohort/runtime/barrier.h"
 
 #include "cohort/base/strings.h"
-#include "cohort/runtime/topology.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace cohort::internal {
-namespace {
 
-// About 50 us on current machines: longer than replicas usually differ within a step, shorter
-// than what a scheduler would notice.
-constexpr int kSpins = 2000;
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-}  // namespace
-
-int spins_before_parking(int threads) { return threads <= usable_cores() ? kSpins : 0; }
-
-void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old, int spins) {
-  for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
-    relax();
-  }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
-}
-
-void Barrier::arrive() {
+void Barrier::arrive(SpinBudget& budget) {
   // In this order: a failure after the look at the state moves the generation on, and one before
   // the generation was read shows in the state. The other way round its wake-up could be missed.
   const uint32_t generation = generation_.load(std::memory_order_seq_cst);
@@ -44,8 +14,8 @@ void Barrier::arrive() {
   if (arrived_.fetch_add(1, std::memory_order_seq_cst) + 1 == members_) {
     arrived_.store(0, std::memory_order_relaxed);
     meetings_.fetch_add(1, std::memory_order_release);
-    generation_.fetch_add(1, std::memory_order_seq_cst);
-    generation_.notify_all();
+    generation_.add(1);
+    generation_.wake_all();
     return;
   }
   // Both orders of arrive() here and leave() there are caught: each writes first, then looks. Who
@@ -54,7 +24,7 @@ void Barrier::arrive() {
       generation_.load(std::memory_order_seq_cst) == generation) {
     fail(kDiverged);
   }
-  wait_while_equal(generation_, generation, spins_);
+  generation_.wait_while(generation, budget);
   // A meeting that took place counts, even if somebody has failed behind it since: what comes after
   // it happens on every member or on none. The next one cannot take place without this member.
   if (meetings_.load(std::memory_order_acquire) == meetings) throw_failure();
@@ -70,8 +40,8 @@ void Barrier::poison() { fail(kPeerFailed); }
 void Barrier::fail(State state) {
   uint32_t fine = kFine;
   state_.compare_exchange_strong(fine, state, std::memory_order_acq_rel);
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  generation_.notify_all();
+  generation_.add(1);
+  generation_.wake_all();
 }
 
 void Barrier::throw_failure() const {

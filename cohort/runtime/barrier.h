@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The meeting point of a group's replicas: spins briefly, then parks. A failing replica poisons
-// it and a replica that ends leaves it, so that nobody waits for one who will not come.
+// The meeting point of a group's replicas: spins as its members' budgets say, then parks. A failing
+// replica poisons it and a replica that ends leaves it, so that nobody waits for one who will not
+// come.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "cohort/base/error.h"
+#include "cohort/runtime/wait_word.h"
 
 namespace cohort::internal {
 
@@ -23,23 +25,15 @@ class MembersDiverged : public FailedPrecondition {
   using FailedPrecondition::FailedPrecondition;
 };
 
-/// Waits until `*word` differs from `old`: spins `spins` times, then parks in the kernel.
-void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old, int spins);
-
-/// How often to look before parking: 0 where `threads` exceed the usable cores, for a spinning
-/// thread would then keep the one it waits for from running.
-int spins_before_parking(int threads);
-
 /// Threads: all from the members' threads, but reset() only while none is inside.
 class Barrier {
  public:
-  Barrier(int members, int spins) : members_(members), spins_(spins) {}
+  explicit Barrier(int members) : members_(members) {}
 
-  /// Returns when all members have arrived. Memory: what a member wrote before arriving is
-  /// visible to all after.
-  /// Errors: PeerFailed if poisoned before all had arrived; MembersDiverged if a member has left.
-  /// Either all members return, or all throw.
-  void arrive();
+  /// Returns when all members have arrived. `budget` is this member's. Memory: what a member wrote
+  /// before arriving is visible to all after. Errors: PeerFailed if poisoned before all had
+  /// arrived; MembersDiverged if a member has left. Either all members return, or all throw.
+  void arrive(SpinBudget& budget);
 
   /// This member will not arrive again; if others wait for it, they diverged.
   void leave();
@@ -60,8 +54,7 @@ class Barrier {
   [[noreturn]] void throw_failure() const;
 
   const int members_;
-  const int spins_;
-  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) WaitWord generation_;
   std::atomic<uint32_t> meetings_{0};  // completed ones; generation_ also moves when one fails
   alignas(64) std::atomic<int> arrived_{0};
   std::atomic<int> left_{0};

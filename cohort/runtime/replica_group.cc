@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/runtime/thread_name.h"
+#include "cohort/runtime/wait_word.h"
 
 namespace cohort::internal {
 
@@ -37,25 +39,29 @@ struct ReplicaGroup::Workers {
     std::atomic<bool> returned{false};
     uint64_t epoch = 0;
     std::vector<const void*> arguments;  // of all, as this one has read them
+    SpinBudget meetings;                 // this replica's waits for others within a run,
+    SpinBudget runs;                     // and between runs: for a start, or (0) for their end
+    explicit Member(int most_spins) : meetings(most_spins), runs(most_spins) {}
   };
 
-  Workers(int replicas, int spin_count)
-      : spins(spin_count), barrier(replicas, spin_count), members(replicas) {
-    for (Member& member : members) member.arguments.resize(members.size());
+  explicit Workers(int replicas) : most_spins(internal::most_spins(replicas)), barrier(replicas) {
+    for (int r = 0; r < replicas; ++r) {
+      members.emplace_back(most_spins).arguments.resize(static_cast<std::size_t>(replicas));
+    }
   }
 
   const ProcessMark process;
-  const int spins;
+  const int most_spins;
   Barrier barrier;
-  std::vector<Member> members;
+  std::deque<Member> members;
   std::shared_ptr<void> merged;
   std::atomic<bool> meeting_failed{false};  // a body of this run's last meeting has thrown
 
   // Hand-over to the worker threads.
   const FunctionRef<void(int)>* body = nullptr;
   std::atomic<uint64_t> runs{0};  // odd while one goes on
-  alignas(64) std::atomic<uint32_t> started{0};
-  alignas(64) std::atomic<uint32_t> running{0};
+  alignas(64) WaitWord started;
+  alignas(64) WaitWord running;
   std::atomic<bool> stop{false};
 
   std::vector<std::jthread> threads;
@@ -72,9 +78,7 @@ ReplicaGroupOptions checked(const ReplicaGroupOptions& options) {
 }  // namespace
 
 ReplicaGroup::ReplicaGroup(ReplicaGroupOptions options)
-    : options_(checked(options)),
-      workers_(
-          std::make_unique<Workers>(options.replicas, spins_before_parking(options.replicas))) {}
+    : options_(checked(options)), workers_(std::make_unique<Workers>(options.replicas)) {}
 
 ReplicaGroup::~ReplicaGroup() {
   if (!workers_->process.is_ours()) {
@@ -83,8 +87,8 @@ ReplicaGroup::~ReplicaGroup() {
     return;
   }
   workers_->stop.store(true, std::memory_order_release);
-  workers_->started.fetch_add(1, std::memory_order_acq_rel);
-  workers_->started.notify_all();
+  workers_->started.add(1);
+  workers_->started.wake_all();
 }
 
 uint64_t ReplicaGroup::epoch(int replica) const {
@@ -113,10 +117,10 @@ void ReplicaGroup::work(int replica) {
   IntraOpThreads threads(options_.intra_op_threads);
   FlushDenormals flush;
   for (uint32_t seen = 0; !w.stop.load(std::memory_order_acquire); ++seen) {
-    wait_while_equal(w.started, seen, w.spins);
+    w.started.wait_while(seen, w.members[static_cast<std::size_t>(replica)].runs);
     if (w.stop.load(std::memory_order_acquire)) return;
     run_replica(replica, *w.body);
-    if (w.running.fetch_sub(1, std::memory_order_acq_rel) == 1) w.running.notify_one();
+    if (w.running.subtract(1) == 1) w.running.wake_all();
   }
 }
 
@@ -182,17 +186,16 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
 
   w.body = &body;
   w.runs.fetch_add(1, std::memory_order_relaxed);
-  w.running.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);
-  w.started.fetch_add(1, std::memory_order_acq_rel);
-  w.started.notify_all();
+  w.running.store(static_cast<uint32_t>(size() - 1));
+  w.started.add(1);
+  w.started.wake_all();
   {
     IntraOpThreads threads(options_.intra_op_threads);
     FlushDenormals flush;
     run_replica(0, body);
   }
-  for (uint32_t left = w.running.load(std::memory_order_acquire); left != 0;
-       left = w.running.load(std::memory_order_acquire)) {
-    wait_while_equal(w.running, left, w.spins);
+  for (uint32_t left = w.running.load(); left != 0; left = w.running.load()) {
+    w.running.wait_while(left, w.members[0].runs);
   }
   w.runs.fetch_add(1, std::memory_order_relaxed);
   w.merged.reset();
@@ -218,7 +221,7 @@ void ReplicaGroup::barrier() {
   const int replica = checked_replica();
   if (size() == 1) return;
   try {
-    w.barrier.arrive();
+    w.barrier.arrive(w.members[replica].meetings);
   } catch (const MembersDiverged&) {
     // Kept, so that the caller of run() hears of it even if the replica's function swallows it.
     w.members[replica].error = std::make_exception_ptr(FailedPrecondition(diverged_text(replica)));
@@ -342,7 +345,7 @@ void ReplicaGroup::meet(const void* tag, const void* argument,
 
 bool ReplicaGroup::cores_share_cache() {
   // Spinning threads that share a core would pass the ball once a time slice.
-  if (size() < 2 || workers_->spins == 0) return true;
+  if (size() < 2 || workers_->most_spins == 0) return true;
   static constexpr int kBatches = 20;
   static constexpr int kRounds = 100;
   static constexpr auto kBudget = std::chrono::milliseconds(2);

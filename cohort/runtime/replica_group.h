@@ -36,6 +36,7 @@ class ReplicaGroup {
   ReplicaGroup& operator=(const ReplicaGroup&) = delete;
 
   int size() const { return options_.replicas; }
+  int intra_op_threads() const { return options_.intra_op_threads; }
 
   /// Calls body(r) for every replica at once and waits for all.
   /// Errors: the exception of the lowest failing replica, as thrown; the others are unwound at
