@@ -7,7 +7,12 @@
 # LibTorch's own TorchConfig.cmake is not used: its CUDA build refuses to load where no CUDA toolkit
 # is installed.
 #
-# Sets LibTorch_FOUND, LibTorch_VERSION and LibTorch_ROOT_DIR. Nothing of it is cached, so that a
+# Also defines LibTorch::openmp, the OpenMP runtime that serves LibTorch's parallel regions: LLVM's
+# libomp where it is installed (Debian: libomp5-14), for it can be told at run time how threads wait,
+# and a process that links it finds its entry points before those of the libgomp beneath LibTorch.
+# COHORT_OPENMP=gnu (variable) keeps libgomp; so does a LibTorch that does not bring libgomp.
+#
+# Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT_DIR and LibTorch_OPENMP (llvm or gnu). Nothing of it is cached, so that a
 # changed COHORT_LIBTORCH takes effect at the next configure.
 
 function(_libtorch_candidates out)
@@ -79,4 +84,22 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
     INTERFACE_LINK_LIBRARIES LibTorch::c10
     # Names of indirect needs (the CUDA runtime) resolve by the library's own run path.
     INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
+endif()
+
+set(LibTorch_OPENMP gnu)
+if(LibTorch_FOUND AND NOT COHORT_OPENMP STREQUAL "gnu")
+  file(GLOB _libtorch_gomp "${LibTorch_ROOT_DIR}/lib/libgomp*")
+  find_library(_libtorch_omp NAMES libomp.so.5 omp PATH_SUFFIXES llvm-14/lib llvm/lib NO_CACHE)
+  if(_libtorch_gomp AND _libtorch_omp)
+    set(LibTorch_OPENMP llvm)
+  endif()
+endif()
+if(LibTorch_FOUND AND NOT TARGET LibTorch::openmp)
+  if(LibTorch_OPENMP STREQUAL "llvm")
+    add_library(LibTorch::openmp SHARED IMPORTED GLOBAL)
+    set_target_properties(LibTorch::openmp PROPERTIES IMPORTED_LOCATION "${_libtorch_omp}")
+  else()
+    add_library(LibTorch::openmp INTERFACE IMPORTED GLOBAL)
+    set_target_properties(LibTorch::openmp PROPERTIES INTERFACE_LINK_LIBRARIES gomp)
+  endif()
 endif()

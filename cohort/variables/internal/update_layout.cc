@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -61,11 +62,27 @@ void UpdateRun::update(const update_rules::Rule& rule, const Sources& sources, i
                        Range range, std::size_t sources_begin,
                        const update_rules::UpdateOptions& how) const {
   if (range.empty()) return;
-  if (arena->dtype() == kFloat32) {
-    update_run<float>(*this, rule, sources, replica, range, sources_begin, how);
-  } else {
-    update_run<double>(*this, rule, sources, replica, range, sources_begin, how);
-  }
+  const auto update_part = [&](Range part) {
+    if (arena->dtype() == kFloat32) {
+      update_run<float>(*this, rule, sources, replica, part, sources_begin, how);
+    } else {
+      update_run<double>(*this, rule, sources, replica, part, sources_begin, how);
+    }
+  };
+  // An element is read from and written to memory in the time of so many operations; its new value
+  // is the same in any range.
+  constexpr double kOperations = 50;
+  const int threads =
+      threads_worth(kOperations * static_cast<double>(range.size()), intra_op_threads());
+  if (threads == 1) return update_part(range);
+  constexpr std::size_t kAlignment = 1024;
+  const auto pieces = static_cast<std::size_t>(2 * threads);
+  const std::size_t step = (range.size() / pieces / kAlignment + 1) * kAlignment;
+  run_pieces(static_cast<int>(pieces), [&](int piece) {
+    const std::size_t begin = range.begin + step * static_cast<std::size_t>(piece);
+    const Range part = range.intersect({begin, begin + step});
+    if (!part.empty()) update_part(part);
+  });
 }
 
 double UpdateRun::sum_of_squares(const Sources& sources, std::size_t begin, std::size_t end) const {
