@@ -3,6 +3,10 @@
 // One seed gives one result: fresh processes, threads that meet in any order and both schedules of
 // the update end with the same bits. The program starts itself: each child trains, and prints a
 // hash of its weights for every number of replicas.
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/sin.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -72,6 +76,8 @@ Child start(const std::string& schedule, int first, uint64_t seed) {
   char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
                   arguments[3].data(), nullptr};
   ::setenv("COHORT_UPDATE_SCHEDULE", schedule.c_str(), 1);
+  // How LibTorch's threads wait differs, too.
+  ::setenv("OMP_WAIT_POLICY", schedule == "pull" ? "passive" : "active", 1);
   Child child;
   const int failed = posix_spawn(&child.id, "/proc/self/exe", &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -113,6 +119,31 @@ TEST(SameBits, InFreshProcessesUnderBothSchedules) {
       EXPECT_EQ(seen[replicas].count(hash), 0u) << replicas;
     }
   });
+}
+
+// Products and updates large enough for several threads; what differs is only who computes a row.
+TEST(SameBits, OfDenseLayersForAnyNumberOfIntraOpThreads) {
+  const auto weights_after_training = [](int threads) {
+    set_seed(5);
+    const Strategy strategy = OneDeviceStrategy("CPU:0", {.intra_op_threads = threads});
+    const auto scope = strategy.scope();
+    keras::Sequential model({keras::Dense(1024, {.activation = "relu"})});
+    const keras::Optimizer adam = keras::Adam();
+    const Tensor x = at::sin(at::arange(64 * 512, kFloat32)).reshape({64, 512});
+    for (int step = 0; step < 3; ++step) {
+      strategy.run([&] {
+        EXPECT_EQ(at::get_num_threads(), threads);
+        GradientTape tape;
+        const Tensor loss = at::mean(model(x, {.training = true}));
+        adam.apply_gradients(tape.gradient(loss, model.trainable_variables()));
+      });
+    }
+    return hash_of(model.get_weights());
+  };
+  const uint64_t expected = weights_after_training(1);
+  for (const int threads : {1, 2, 3, 5}) {
+    EXPECT_EQ(weights_after_training(threads), expected) << threads;
+  }
 }
 
 }  // namespace

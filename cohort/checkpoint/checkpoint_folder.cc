@@ -13,6 +13,7 @@
 #include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/tensor_writer.h"
+#include "cohort/runtime/intra_op.h"
 
 namespace cohort::internal {
 namespace {
@@ -64,6 +65,7 @@ Manifest manifest_of(const SavedValues& values, const WrittenTensors& written,
   }
   manifest.aliases = values.aliases;
   manifest.unfinished = values.unfinished;
+  manifest.intra_op_threads = noted_replica_threads();
   return manifest;
 }
 

@@ -5,9 +5,11 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
+#include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/tensor_reader.h"
+#include "cohort/runtime/intra_op.h"
 
 namespace cohort::internal {
 namespace {
@@ -107,6 +109,18 @@ class OpenCheckpoint {
   const Pieces pieces_;
 };
 
+// Sums over many elements may be added in another order with another number of threads.
+void warn_of_other_threads(const Manifest& manifest, const std::string& path) {
+  const int here = noted_replica_threads();
+  const int there = manifest.intra_op_threads;
+  if (here == 0 || there == 0 || here == there) return;
+  COHORT_LOG(kWarning, "[checkpoint.restore] ", path, " was written by replicas with ", there,
+             " intra-op threads each, these have ", here,
+             ": what is trained from here on may differ in its last bits; give the strategy "
+             ".intra_op_threads = ",
+             there, " for the same ones");
+}
+
 }  // namespace
 
 Tensor room_for(const char* operation, const InputFile& file, const std::string& name,
@@ -122,6 +136,7 @@ Tensor room_for(const char* operation, const InputFile& file, const std::string&
 
 SavedValues read_checkpoint(const std::string& path) {
   const OpenCheckpoint checkpoint(path);
+  warn_of_other_threads(checkpoint.manifest(), path);
   SavedValues out;
   for (const auto& [name, value] : checkpoint.manifest().values) {
     out.tensors.emplace(name, checkpoint.read(name, value));

@@ -168,6 +168,11 @@ class Parser {
       out.aliases.emplace(alias, target);
     }
     out.unfinished = root.at("unfinished").get<std::set<std::string>>();
+    constexpr uint64_t kMostThreads = 1 << 20;  // what is beyond, or missing, is not known
+    const auto threads = root.find("intra_op_threads");
+    if (threads != root.end() && threads->is_number_unsigned() && *threads <= kMostThreads) {
+      out.intra_op_threads = threads->get<int>();
+    }
     return out;
   }
 
@@ -287,7 +292,8 @@ std::string manifest_text(const Manifest& manifest) {
     json aliases = json::object();
     for (const auto& [alias, path] : manifest.aliases) aliases[alias] = path;
     body += str_cat("},\n\"aliases\": ", aliases.dump(),
-                    ",\n\"unfinished\": ", json(manifest.unfinished).dump(), "}");
+                    ",\n\"unfinished\": ", json(manifest.unfinished).dump(),
+                    ",\n\"intra_op_threads\": ", manifest.intra_op_threads, "}");
   } catch (const json::exception& e) {
     throw InvalidArgument(str_cat("[checkpoint.save] expected names in UTF-8: ", e.what()));
   }

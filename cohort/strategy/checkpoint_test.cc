@@ -200,5 +200,22 @@ TEST_F(StrategyCheckpoint, FollowsADistributedIteratorThatMoves) {
   });
 }
 
+// Sums may be added in another order there: the program is told, and how to have the same.
+TEST_F(StrategyCheckpoint, TellsOfAnotherNumberOfIntraOpThreads) {
+  const auto under = [](int threads) {
+    return OneDeviceStrategy("CPU:0", {.intra_op_threads = threads});
+  };
+  const std::string saved = path("ckpt");
+  Variables(under(1)).checkpoint().save(saved);
+  const auto warning_of_restoring = [&](const Strategy& strategy) {
+    ::testing::internal::CaptureStderr();
+    Variables(strategy).checkpoint().restore(saved);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string warning = warning_of_restoring(under(3));
+  EXPECT_NE(warning.find("give the strategy .intra_op_threads = 1"), std::string::npos) << warning;
+  EXPECT_EQ(warning_of_restoring(under(1)), "");
+}
+
 }  // namespace
 }  // namespace cohort

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/runtime/topology.h"
 #include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/internal/thread_state.h"
 
@@ -33,13 +33,17 @@ LocalStrategyOptions checked(LocalStrategyOptions options) {
   }
   COHORT_CHECK_ARG(!options.devices.empty(), "[", options.name,
                    "] expected at least 1 device, got none");
+  COHORT_CHECK_ARG(options.intra_op_threads >= 0, "[", options.name,
+                   "] expected intra_op_threads >= 1, or 0 for the cores' share, got ",
+                   options.intra_op_threads);
   return options;
 }
 
 ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
   const int replicas = static_cast<int>(options.devices.size());
   // The default strategy leaves LibTorch's threads as the program set them.
-  const int threads = options.is_default ? 0 : std::max(1, usable_cores() / replicas);
+  const int threads =
+      options.is_default ? 0 : intra_op_threads_of_replica(options.intra_op_threads, replicas);
   return {.replicas = replicas, .intra_op_threads = threads};
 }
 
@@ -77,6 +81,7 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
     return;
   }
   install_caching_allocator();
+  note_replica_threads(group_.intra_op_threads());
   LocalVariablesOptions variables{.devices = options_.devices,
                                   .schedule = UpdateSchedule::kPull,
                                   .cross_device_ops = options_.cross_device_ops,

@@ -14,7 +14,8 @@ MirroredStrategy::MirroredStrategy(MirroredOptions options) {
       internal::LocalStrategyOptions{.name = "MirroredStrategy",
                                      .devices = std::move(options.devices),
                                      .cross_device_ops = std::move(options.cross_device_ops),
-                                     .check_copies = options.check_copies});
+                                     .check_copies = options.check_copies,
+                                     .intra_op_threads = options.intra_op_threads});
 }
 
 CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options) {
@@ -22,13 +23,18 @@ CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options) {
   if (devices.empty()) devices = list_devices(DeviceKind::kCpu);
   const Device central =
       options.parameter_device.value_or(devices.size() > 1 ? Device("CPU:0") : devices.front());
-  extended_ = std::make_shared<internal::LocalStrategy>(internal::LocalStrategyOptions{
-      .name = "CentralStorageStrategy", .devices = devices, .parameter_device = central});
+  extended_ = std::make_shared<internal::LocalStrategy>(
+      internal::LocalStrategyOptions{.name = "CentralStorageStrategy",
+                                     .devices = devices,
+                                     .intra_op_threads = options.intra_op_threads,
+                                     .parameter_device = central});
 }
 
-OneDeviceStrategy::OneDeviceStrategy(const Device& device) {
+OneDeviceStrategy::OneDeviceStrategy(const Device& device, OneDeviceOptions options) {
   extended_ = std::make_shared<internal::LocalStrategy>(
-      internal::LocalStrategyOptions{.name = "OneDeviceStrategy", .devices = {device}});
+      internal::LocalStrategyOptions{.name = "OneDeviceStrategy",
+                                     .devices = {device},
+                                     .intra_op_threads = options.intra_op_threads});
 }
 
 }  // namespace cohort

@@ -22,6 +22,10 @@ struct MirroredOptions {
   /// run throws FailedPrecondition that names the variable, the replica and the first difference.
   /// For debugging: it reads all variables. COHORT_CHECK_COPIES=1 turns it on for all strategies.
   bool check_copies = false;
+  /// LibTorch's threads inside each replica's operations. 0: OMP_NUM_THREADS where it is set, else
+  /// what at::set_num_threads said before, else the usable cores (affinity, cgroup quota rounded
+  /// up) divided by the replicas. Small operations use one, whatever it is.
+  int intra_op_threads = 0;
 };
 
 /// A replica per device of this process, variables mirrored, gradients summed in replica order.
@@ -38,6 +42,7 @@ struct CentralStorageOptions {
   std::vector<Device> compute_devices = {};  ///< Empty: as MirroredOptions::devices.
   /// Default: CPU:0 with several compute devices, else the only one.
   std::optional<Device> parameter_device = {};
+  int intra_op_threads = 0;  ///< As MirroredOptions::intra_op_threads.
 };
 
 /// A replica per compute device, and one copy of each variable, which all of them read. Everything
@@ -50,11 +55,15 @@ class CentralStorageStrategy : public Strategy {
   explicit CentralStorageStrategy(CentralStorageOptions options = {});
 };
 
+struct OneDeviceOptions {
+  int intra_op_threads = 0;  ///< As MirroredOptions::intra_op_threads.
+};
+
 /// Everything on one device; for programs that are to be distributed later.
 /// TF: tf.distribute.OneDeviceStrategy.
 class OneDeviceStrategy : public Strategy {
  public:
-  explicit OneDeviceStrategy(const Device& device);
+  explicit OneDeviceStrategy(const Device& device, OneDeviceOptions options = {});
 };
 
 }  // namespace cohort

@@ -45,6 +45,7 @@ struct Manifest {
   std::map<std::string, ManifestValue> values = {};
   std::map<std::string, std::string> aliases = {};  ///< Further names of values.
   std::set<std::string> unfinished = {};            ///< As SavedValues.
+  int intra_op_threads = 0;                         ///< Of the writer's replicas; 0: not known.
 };
 
 /// The file's whole text. Errors: InvalidArgument for names that are not UTF-8.

@@ -21,6 +21,7 @@ struct LocalStrategyOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
   bool is_default = false;
   bool check_copies = false;
+  int intra_op_threads = 0;
   std::optional<Device> parameter_device = {};  ///< Variables are there, not with the replicas.
 };
 
