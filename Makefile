@@ -10,6 +10,7 @@ STRATEGY_BENCH_ARGS ?=
 DATA_BENCH_ARGS ?=
 AUTOTUNE_BENCH_ARGS ?=
 TORCH_MODULE_BENCH_ARGS ?=
+CONTENTION_BENCH_ARGS ?=
 LINT_ARGS ?=
 
 # Configures a preset in silence, and builds its targets ($(2)).
@@ -57,6 +58,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/autotune_bench $(AUTOTUNE_BENCH_ARGS)
 	$(call say,measuring a module of LibTorch)
 	@$(BUILD)/release/benchmarks/torch_module_bench $(TORCH_MODULE_BENCH_ARGS)
+	$(call say,measuring beside busy processes and under quotas)
+	@$(BUILD)/release/benchmarks/contention_bench $(CONTENTION_BENCH_ARGS)
 
 bench-peers: ## set up the Python environments of the peers that make bench compares with
 	@tools/setup bench

@@ -27,8 +27,8 @@ std::vector<Device> devices(int replicas) {
   return names;
 }
 
-std::vector<keras::Layer> layers(const std::string& model) {
-  if (model == "cnn") {
+std::vector<keras::Layer> layers(const Workload& workload) {
+  if (workload.benchmark_case().model == "cnn") {
     return {keras::Conv2D(32, 3, {.activation = "relu"}),
             keras::MaxPooling2D(),
             keras::Conv2D(64, 3, {.activation = "relu"}),
@@ -37,8 +37,14 @@ std::vector<keras::Layer> layers(const std::string& model) {
             keras::Dense(128, {.activation = "relu"}),
             keras::Dense(10)};
   }
-  return {keras::Dense(256, {.activation = "relu"}), keras::Dense(256, {.activation = "relu"}),
-          keras::Dense(10)};
+  std::vector<keras::Layer> dense;
+  const std::size_t count = workload.parameters().size() / 2;  // a kernel and a bias each
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t units = workload.parameters()[2 * i].shape[1];
+    dense.push_back(i + 1 < count ? keras::Dense(units, {.activation = "relu"})
+                                  : keras::Dense(units));
+  }
+  return dense;
 }
 
 template <class T>
@@ -50,7 +56,7 @@ Tensor tensor_of(const T* data, const Shape& shape) {
 
 Shape input_shape(const Workload& workload, std::int64_t rows) {
   if (workload.benchmark_case().model == "cnn") return {rows, 28, 28, 1};
-  return {rows, Workload::kFeatures};
+  return {rows, workload.features_per_row()};
 }
 
 Tensor features_of(const Workload& workload, std::int64_t batch, int replica, std::int64_t rows) {
@@ -62,7 +68,7 @@ struct Trained {
   Trained(const Workload& workload, int replicas)
       : strategy(devices(replicas)),
         scope(strategy.scope()),
-        model(layers(workload.benchmark_case().model)),
+        model(layers(workload)),
         optimizer(keras::Adam({.epsilon = 1e-12})) {
     model.ensure_built(input_shape(workload, kUnknownDim));
     std::vector<Tensor> weights;
@@ -70,6 +76,7 @@ struct Trained {
       weights.push_back(tensor_of(workload.weights(i), workload.parameters()[i].shape));
     }
     model.set_weights(weights);
+    if (default_threads()) return;
     // Replica r trains on core r, as all contenders do.
     const std::vector<int> cores = contender_cores();
     strategy.run([&] {

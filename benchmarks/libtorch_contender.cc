@@ -13,15 +13,21 @@
 namespace cohort::bench {
 namespace {
 
-torch::nn::Sequential build(const std::string& model) {
+torch::nn::Sequential build(const Workload& workload) {
   namespace nn = torch::nn;
-  if (model == "cnn") {
+  if (workload.benchmark_case().model == "cnn") {
     return nn::Sequential(nn::Conv2d(1, 32, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Conv2d(32, 64, 3),
                           nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(1600, 128),
                           nn::ReLU(), nn::Linear(128, 10));
   }
-  return nn::Sequential(nn::Linear(784, 256), nn::ReLU(), nn::Linear(256, 256), nn::ReLU(),
-                        nn::Linear(256, 10));
+  nn::Sequential dense;
+  const std::size_t count = workload.parameters().size() / 2;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& shape = workload.parameters()[2 * i].shape;
+    dense->push_back(nn::Linear(shape[0], shape[1]));
+    if (i + 1 < count) dense->push_back(nn::ReLU());
+  }
+  return dense;
 }
 
 // The workload's weights (Keras's layout) as LibTorch orders them.
@@ -38,13 +44,13 @@ torch::Tensor torch_layout(const Workload& workload, std::size_t index) {
 
 // A model, its optimizer and its share of the batches.
 struct Replica {
-  Replica(const Workload& workload, int index) : model(build(workload.benchmark_case().model)) {
+  Replica(const Workload& workload, int index) : model(build(workload)) {
     const Case& c = workload.benchmark_case();
     const bool images = c.model == "cnn";
     for (std::int64_t i = 0; i < Workload::kBatches; ++i) {
       auto* x = const_cast<float*>(workload.features(i, index));
       auto* y = const_cast<std::int64_t*>(workload.labels(i, index));
-      auto features = torch::from_blob(x, {c.batch, Workload::kFeatures}).clone();
+      auto features = torch::from_blob(x, {c.batch, workload.features_per_row()}).clone();
       batches.emplace_back(images ? features.view({c.batch, 1, 28, 28}) : features,
                            torch::from_blob(y, {c.batch}, torch::kLong).clone());
     }
@@ -123,9 +129,11 @@ class LibtorchContender : public Contender {
   using Barrier = std::barrier<>;
 
   static void set_up_thread(std::size_t replica) {
-    const auto cores = contender_cores();
-    pin_to(cores[replica % cores.size()]);
-    at::set_num_threads(1);
+    if (!default_threads()) {
+      const auto cores = contender_cores();
+      pin_to(cores[replica % cores.size()]);
+      at::set_num_threads(1);
+    }
     at::globalContext().setFlushDenormal(true);
   }
 

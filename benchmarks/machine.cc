@@ -166,9 +166,15 @@ std::vector<int> contender_cores() {
   return cores;
 }
 
+bool default_threads() {
+  const char* wanted = std::getenv("COHORT_BENCH_THREADS");
+  return wanted != nullptr && std::strcmp(wanted, "default") == 0;
+}
+
 void pin_to(int core) { set_affinity({core}); }
 
 void confine_to_cores(int count) {
+  if (default_threads()) return;
   std::vector<int> cores = contender_cores();
   cores.resize(std::min<std::size_t>(count, cores.size()));
   set_affinity(cores);

@@ -21,6 +21,10 @@ std::vector<int> usable_cores();
 /// From the environment (COHORT_BENCH_CORES, "0,1"), without it the usable ones.
 std::vector<int> contender_cores();
 
+/// Whether contenders have as many threads as they choose themselves, on all cores
+/// (COHORT_BENCH_THREADS=default), instead of one per replica, each pinned to its core.
+bool default_threads();
+
 /// Pins the calling thread to one core.
 void pin_to(int core);
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "cohort/base/check.h"
+#include "machine.h"
 
 namespace cohort::bench {
 namespace {
@@ -34,12 +35,12 @@ std::vector<std::string> peer_command(const Places& places, const std::string& e
 }
 
 std::vector<std::string> peer_variables(const Places& places) {
-  return {"MALLOC_MMAP_THRESHOLD_=1073741824",
-          "MALLOC_TRIM_THRESHOLD_=2147483647",
-          "MALLOC_TOP_PAD_=67108864",
-          "OMP_NUM_THREADS=1",
-          "CUDA_VISIBLE_DEVICES=",
-          "TORCHINDUCTOR_CACHE_DIR=" + places.environments + "/inductor"};
+  std::vector<std::string> variables = {
+      "MALLOC_MMAP_THRESHOLD_=1073741824", "MALLOC_TRIM_THRESHOLD_=2147483647",
+      "MALLOC_TOP_PAD_=67108864",
+      "CUDA_VISIBLE_DEVICES=", "TORCHINDUCTOR_CACHE_DIR=" + places.environments + "/inductor"};
+  if (!default_threads()) variables.push_back("OMP_NUM_THREADS=1");
+  return variables;
 }
 
 std::string missing_environment(const Places& places, const std::string& environment) {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cohort/base/check.h"
-
 namespace cohort::bench {
 namespace {
 
@@ -28,7 +26,9 @@ struct PeerRow {
 };
 
 std::vector<PeerRow> peer_rows() {
-  const std::vector<std::string> both = {"mlp", "cnn"}, fit = {"mlp", "mlp_fit", "cnn"};
+  const std::vector<std::string> both = {"mlp", "cnn", "tiny", "large"},
+                                 fit = {"mlp", "mlp_fit", "cnn", "tiny", "large"},
+                                 dense = {"mlp", "tiny", "large"};
   return {
       {"jax_jit", Family::kJax, "xla", "jax_peer.py", "jit", both, 1},
       {"jax_spmd", Family::kJax, "xla", "jax_peer.py", "spmd", both, 2},
@@ -36,11 +36,11 @@ std::vector<PeerRow> peer_rows() {
       {"keras_fit50", Family::kKeras, "xla", "tensorflow_peer.py", "fit50", fit, 1},
       {"tf_function", Family::kKeras, "xla", "tensorflow_peer.py", "function", both, 1},
       // XLA's convolutions are twice as slow as TensorFlow's own, so not for the cnn.
-      {"tf_function_xla", Family::kKeras, "xla", "tensorflow_peer.py", "function_xla", {"mlp"}, 1},
+      {"tf_function_xla", Family::kKeras, "xla", "tensorflow_peer.py", "function_xla", dense, 1},
       {"tf_mirrored", Family::kKeras, "xla", "tensorflow_peer.py", "mirrored", both, 2},
       {"torch_eager", Family::kTorch, "torch", "torch_peer.py", "eager", both, 1},
       {"torch_fused", Family::kTorch, "torch", "torch_peer.py", "fused", both, 1},
-      {"torch_compiled", Family::kTorch, "torch", "torch_peer.py", "compiled", {"mlp"}, 1},
+      {"torch_compiled", Family::kTorch, "torch", "torch_peer.py", "compiled", dense, 1},
       {"torch_ddp", Family::kTorch, "torch", "torch_peer.py", "ddp", both, 2},
   };
 }
@@ -80,31 +80,21 @@ bool ContenderSpec::takes_part(const Case& c) const {
 }
 
 std::vector<ContenderSpec> roster(const Places& places, bool peers) {
-  ContenderSpec alone = native(places, "cohort_alone", Family::kCohortPart, {"mlp", "cnn"});
+  const std::vector<std::string> models = {"mlp", "cnn", "tiny", "large"};
+  ContenderSpec alone = native(places, "cohort_alone", Family::kCohortPart, models);
   alone.min_replicas = 2;
   alone.same_work = false;
   std::vector<ContenderSpec> all = {
-      native(places, "cohort", Family::kCohort, {"mlp", "cnn"}),
+      native(places, "cohort", Family::kCohort, models),
       native(places, "cohort_fit", Family::kCohort, {"mlp_fit"}),
       native(places, "cohort_step", Family::kCohortPart, {"mlp_fit"}),
       alone,
-      native(places, "libtorch", Family::kLibtorch, {"mlp", "cnn"}),
-      native(places, "libtorch_malloc", Family::kLibtorch, {"mlp", "cnn"}),
+      native(places, "libtorch", Family::kLibtorch, models),
+      native(places, "libtorch_malloc", Family::kLibtorch, models),
   };
   if (!peers) return all;
   for (const PeerRow& row : peer_rows()) all.push_back(peer(places, row));
   return all;
-}
-
-NamedContender make_contender(const std::string& name) {
-  const std::string version = "libtorch " + libtorch_version();
-  if (name == "cohort" || name == "cohort_step") return {make_cohort_contender(false), version};
-  if (name == "cohort_alone") return {make_cohort_contender(true), version};
-  if (name == "cohort_fit") return {make_cohort_fit_contender(), version};
-  if (name == "libtorch") return {make_libtorch_contender(), version};
-  COHORT_CHECK_ARG(name == "libtorch_malloc", "[step_bench] unknown contender ", name);
-  fix_allocator();
-  return {make_libtorch_contender(), version};
 }
 
 }  // namespace cohort::bench

@@ -3,11 +3,9 @@
 // Who takes part in which case, and how to start them.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "contender.h"
 #include "places.h"
 #include "workload.h"
 
@@ -37,13 +35,5 @@ struct ContenderSpec {
 
 /// All contenders; without `peers` only those in C++.
 std::vector<ContenderSpec> roster(const Places& places, bool peers);
-
-/// The C++ contender behind `step_bench --contender <name>`, with the versions it answers to.
-/// Errors: InvalidArgument for an unknown name.
-struct NamedContender {
-  std::unique_ptr<Contender> contender;
-  std::string versions;
-};
-NamedContender make_contender(const std::string& name);
 
 }  // namespace cohort::bench

@@ -8,8 +8,10 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 
 #include "cohort/base/check.h"
+#include "contender.h"
 #include "machine.h"
 #include "report.h"
 #include "roster.h"
@@ -156,6 +158,22 @@ int bench(Options options) {
     if (std::any_of(result.entries.begin(), result.entries.end(), wrong)) return 3;
   }
   return 0;
+}
+
+struct NamedContender {
+  std::unique_ptr<Contender> contender;
+  std::string versions;  // that it answers to
+};
+
+NamedContender make_contender(const std::string& name) {
+  const std::string version = "libtorch " + libtorch_version();
+  if (name == "cohort" || name == "cohort_step") return {make_cohort_contender(false), version};
+  if (name == "cohort_alone") return {make_cohort_contender(true), version};
+  if (name == "cohort_fit") return {make_cohort_fit_contender(), version};
+  if (name == "libtorch") return {make_libtorch_contender(), version};
+  COHORT_CHECK_ARG(name == "libtorch_malloc", "[step_bench] unknown contender ", name);
+  fix_allocator();
+  return {make_libtorch_contender(), version};
 }
 
 int run(int argc, char** argv) {

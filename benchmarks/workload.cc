@@ -23,6 +23,17 @@ namespace {
 constexpr std::size_t kHeaderBytes = 4096;
 constexpr const char* kMagic = "cohort-workload-1";
 
+// Dense layers of these sizes.
+std::vector<Parameter> dense_parameters(const std::vector<std::int64_t>& sizes) {
+  std::vector<Parameter> parameters;
+  for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
+    const std::string name = str_cat("dense", i + 1);
+    parameters.push_back({name + "/kernel", {sizes[i], sizes[i + 1]}});
+    parameters.push_back({name + "/bias", {sizes[i + 1]}});
+  }
+  return parameters;
+}
+
 // Where each part of the file lies; weights, features and labels start on a page.
 struct Layout {
   std::vector<std::size_t> weights;
@@ -44,7 +55,7 @@ Layout layout_of(const Case& c) {
   }
   const std::size_t rows = Workload::kBatches * c.global_batch();
   layout.features = next_page(offset);
-  layout.labels = next_page(layout.features + rows * Workload::kFeatures * sizeof(float));
+  layout.labels = next_page(layout.features + rows * model_features(c.model) * sizeof(float));
   layout.end = layout.labels + rows * sizeof(std::int64_t);
   return layout;
 }
@@ -114,13 +125,17 @@ std::int64_t Parameter::size() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+std::int64_t model_features(const std::string& model) {
+  if (model == "tiny") return 32;
+  return model == "large" ? 512 : Workload::kPixels;
+}
+
 std::vector<Parameter> model_parameters(const std::string& model) {
-  if (model == "mlp" || model == "mlp_fit") {
-    return {{"dense1/kernel", {784, 256}}, {"dense1/bias", {256}},
-            {"dense2/kernel", {256, 256}}, {"dense2/bias", {256}},
-            {"dense3/kernel", {256, 10}},  {"dense3/bias", {10}}};
-  }
-  COHORT_CHECK_ARG(model == "cnn", "[step_bench] expected model mlp, mlp_fit or cnn, got ", model);
+  if (model == "mlp" || model == "mlp_fit") return dense_parameters({784, 256, 256, 10});
+  if (model == "tiny") return dense_parameters({32, 64, 10});
+  if (model == "large") return dense_parameters({512, 1024, 1024, 512, 100});
+  COHORT_CHECK_ARG(model == "cnn",
+                   "[step_bench] expected model mlp, mlp_fit, tiny, large or cnn, got ", model);
   return {{"conv1/kernel", {3, 3, 1, 32}},  {"conv1/bias", {32}},
           {"conv2/kernel", {3, 3, 32, 64}}, {"conv2/bias", {64}},
           {"dense1/kernel", {1600, 128}},   {"dense1/bias", {128}},
@@ -130,8 +145,14 @@ std::vector<Parameter> model_parameters(const std::string& model) {
 double product_flops(const Case& c) {
   // Multiply-adds of each layer for one row. 28x28 convolved "valid" gives 26x26 places,
   // pooled 13x13, convolved 11x11.
-  std::vector<double> layers = {784 * 256, 256 * 256, 256 * 10};
-  if (c.model == "cnn") layers = {26 * 26 * 9 * 1 * 32, 11 * 11 * 9 * 32 * 64, 1600 * 128, 1280};
+  std::vector<double> layers;
+  if (c.model == "cnn") {
+    layers = {26 * 26 * 9 * 1 * 32, 11 * 11 * 9 * 32 * 64, 1600 * 128, 1280};
+  } else {
+    for (const Parameter& parameter : model_parameters(c.model)) {
+      if (parameter.shape.size() == 2) layers.push_back(static_cast<double>(parameter.size()));
+    }
+  }
   const double forward = std::accumulate(layers.begin(), layers.end(), 0.0);
   return 2.0 * c.batch * (3.0 * forward - layers.front());
 }
@@ -141,7 +162,7 @@ std::string default_data_folder() { return "/usr/share/datasets/fashion-mnist"; 
 Images read_fashion_mnist(const std::string& folder) {
   Images images{read_idx(folder + "/train-images-idx3-ubyte.gz", 16),
                 read_idx(folder + "/train-labels-idx1-ubyte.gz", 8)};
-  COHORT_CHECK_STATE(images.pixels.size() == images.labels.size() * Workload::kFeatures,
+  COHORT_CHECK_STATE(images.pixels.size() == images.labels.size() * Workload::kPixels,
                      "[step_bench] expected 784 pixels for each label in ", folder);
   return images;
 }
@@ -153,11 +174,12 @@ void export_workload(const Case& c, const Images& images, const std::string& pat
   write_weights(model_parameters(c.model), out);
 
   const std::size_t rows = Workload::kBatches * c.global_batch();
-  std::vector<float> row(Workload::kFeatures);
+  std::vector<float> row(static_cast<std::size_t>(model_features(c.model)));
+  const std::size_t first = c.model == "tiny" ? Workload::kPixels / 2 : 0;
   out.seekp(layout.features);
   for (std::size_t i = 0; i < rows; ++i) {
     const std::uint8_t* pixels =
-        images.pixels.data() + i % images.labels.size() * Workload::kFeatures;
+        images.pixels.data() + i % images.labels.size() * Workload::kPixels + first;
     std::transform(pixels, pixels + row.size(), row.begin(), [](auto p) { return p / 255.0f; });
     out.write(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float));
   }
@@ -190,6 +212,7 @@ Workload::Workload(const std::string& path) {
   const Layout layout = layout_of(case_);
   COHORT_CHECK_STATE(size_ == layout.end, "[step_bench] ", path, " is cut off");
   weight_offsets_ = layout.weights;
+  features_per_row_ = model_features(case_.model);
   features_offset_ = layout.features;
   labels_offset_ = layout.labels;
 }
@@ -202,7 +225,7 @@ const float* Workload::weights(std::size_t parameter) const {
 
 const float* Workload::features(std::int64_t batch_index, int replica) const {
   const std::int64_t row = batch_index % kBatches * case_.global_batch() + replica * case_.batch;
-  return reinterpret_cast<const float*>(data_ + features_offset_) + row * kFeatures;
+  return reinterpret_cast<const float*>(data_ + features_offset_) + row * features_per_row_;
 }
 
 const std::int64_t* Workload::labels(std::int64_t batch_index, int replica) const {

@@ -15,7 +15,9 @@ namespace cohort::bench {
 
 /// One row of the benchmark: what is trained, how many rows a replica sees, how many replicas.
 struct Case {
-  std::string model;  ///< "mlp", "cnn", or "mlp_fit" (the mlp through the Keras-style `fit`)
+  /// "mlp" 784-256-256-10, "tiny" 32-64-10, "large" 512-1024-1024-512-100, all dense with ReLU;
+  /// "cnn"; "mlp_fit" (the mlp through the Keras-style `fit`).
+  std::string model;
   std::int64_t batch = 32;
   int replicas = 1;
 
@@ -44,6 +46,10 @@ struct Parameter {
   std::int64_t size() const;
 };
 
+/// How many numbers a row has: the first pixels of an image, from its middle on for "tiny", whose
+/// first rows are mostly dark.
+std::int64_t model_features(const std::string& model);
+
 /// The weights of a model in creation order. Errors: InvalidArgument for an unknown model.
 std::vector<Parameter> model_parameters(const std::string& model);
 
@@ -70,7 +76,7 @@ void export_workload(const Case& c, const Images& images, const std::string& pat
 /// A workload file, mapped. Threads: immutable. Owns: the mapping that its pointers lead into.
 class Workload {
  public:
-  static constexpr std::int64_t kFeatures = 784;
+  static constexpr std::int64_t kPixels = 784;
   static constexpr std::int64_t kBatches = 100;
 
   explicit Workload(const std::string& path);
@@ -79,6 +85,7 @@ class Workload {
   Workload& operator=(const Workload&) = delete;
 
   const Case& benchmark_case() const { return case_; }
+  std::int64_t features_per_row() const { return features_per_row_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const float* weights(std::size_t parameter) const;
 
@@ -90,6 +97,7 @@ class Workload {
   Case case_;
   std::vector<Parameter> parameters_;
   std::vector<std::size_t> weight_offsets_;
+  std::int64_t features_per_row_ = 0;
   std::size_t features_offset_ = 0;
   std::size_t labels_offset_ = 0;
   char* data_ = nullptr;

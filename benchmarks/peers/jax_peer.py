@@ -13,9 +13,10 @@ import peer
 
 KIND = sys.argv[1]
 DEVICES = 2 if KIND == "spmd" else 1
-os.environ["XLA_FLAGS"] = (
-    f"--xla_force_host_platform_device_count={DEVICES} --xla_cpu_multi_thread_eigen=false "
-    "intra_op_parallelism_threads=1")
+FLAGS = f"--xla_force_host_platform_device_count={DEVICES}"
+if not peer.DEFAULT_THREADS:
+    FLAGS += " --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+os.environ["XLA_FLAGS"] = FLAGS
 os.environ["JAX_PLATFORMS"] = "cpu"
 peer.pin(0, DEVICES)
 
@@ -49,7 +50,7 @@ class JaxPeer(peer.Peer):
         mesh = Mesh(np.array(jax.devices()[:DEVICES]), ("replica",))
         self.replicated = NamedSharding(mesh, PartitionSpec())
         sharded = NamedSharding(mesh, PartitionSpec("replica"))
-        shape = (-1,) + peer.CNN_FEATURES if workload.is_cnn else (-1, 784)
+        shape = (-1,) + (peer.CNN_FEATURES if workload.is_cnn else (workload.row_size,))
         self.batches = [
             (jax.device_put(x.reshape(shape), sharded),
              jax.device_put(y.astype(np.int32), sharded))

@@ -32,8 +32,14 @@ def cores():
     return [int(core) for core in os.environ.get("COHORT_BENCH_CORES", "0").split(",")]
 
 
+# As many threads as a framework chooses by itself, on all cores, instead of one per replica.
+DEFAULT_THREADS = os.environ.get("COHORT_BENCH_THREADS") == "default"
+
+
 def pin(first, count=1):
     """Pins this process to `count` cores from the `first`."""
+    if DEFAULT_THREADS:
+        return
     usable = cores()
     os.sched_setaffinity(0, {usable[(first + i) % len(usable)] for i in range(count)})
 
@@ -61,7 +67,8 @@ class Workload:
             shape = tuple(int(size) for size in text.split("x"))
             self.weights.append(np.array(np.memmap(path, np.float32, "r", offset, shape)))
             offset += self.weights[-1].nbytes
-        shape = (self.batches, self.global_batch, 784)
+        self.row_size = 784 if self.is_cnn else self.weights[0].shape[0]
+        shape = (self.batches, self.global_batch, self.row_size)
         self.features = np.memmap(path, np.float32, "r", int(fields["features_offset"]), shape)
         self.labels = np.memmap(path, np.int64, "r", int(fields["labels_offset"]), shape[:2])
 

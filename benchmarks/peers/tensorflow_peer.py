@@ -24,8 +24,9 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.threading.set_inter_op_parallelism_threads(REPLICAS)
+if not peer.DEFAULT_THREADS:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(REPLICAS)
 if REPLICAS > 1:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
@@ -40,9 +41,11 @@ def build(workload):
             layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(),
             layers.Conv2D(64, 3, activation="relu"), layers.MaxPooling2D(),
             layers.Flatten(), layers.Dense(128, activation="relu"), layers.Dense(10)])
-    return keras.Sequential([
-        keras.Input((784,)), layers.Dense(256, activation="relu"),
-        layers.Dense(256, activation="relu"), layers.Dense(10)])
+    kernels = workload.weights[::2]
+    return keras.Sequential(
+        [keras.Input((workload.row_size,))] +
+        [layers.Dense(kernel.shape[1], activation="relu") for kernel in kernels[:-1]] +
+        [layers.Dense(kernels[-1].shape[1])])
 
 
 def adam():
@@ -50,7 +53,7 @@ def adam():
 
 
 def shaped(workload, features):
-    shape = peer.CNN_FEATURES if workload.is_cnn else (784,)
+    shape = peer.CNN_FEATURES if workload.is_cnn else (workload.row_size,)
     return np.asarray(features).reshape(features.shape[:-1] + shape)
 
 
@@ -95,7 +98,7 @@ class Fit(Base):
         metrics = []
         if workload.model == "mlp_fit":  # the README's program: rows shuffled, batched, a metric
             metrics = [keras.metrics.SparseCategoricalAccuracy()]
-            rows = (x.reshape(-1, 784), y.reshape(-1))
+            rows = (x.reshape(-1, workload.row_size), y.reshape(-1))
             self.training = tf.data.Dataset.from_tensor_slices(rows).shuffle(y.size).batch(
                 workload.batch, drop_remainder=True).repeat().prefetch(4)
         self.model.compile(
@@ -168,7 +171,7 @@ class Mirrored(Base):
                                                                    reduction="sum")
         rows = (workload.batches * REPLICAS, workload.batch)
         x = shaped(workload, workload.features).reshape(
-            rows + (peer.CNN_FEATURES if workload.is_cnn else (784,)))
+            rows + (peer.CNN_FEATURES if workload.is_cnn else (workload.row_size,)))
         dataset = tf.data.Dataset.from_tensor_slices((x, workload.labels.reshape(rows)))
         self.dataset = strategy.distribute_datasets_from_function(
             lambda _: dataset.repeat().prefetch(8))

@@ -26,7 +26,8 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
-torch.set_num_threads(1)
+if not peer.DEFAULT_THREADS:
+    torch.set_num_threads(1)
 torch.set_flush_denormal(True)
 
 
@@ -36,8 +37,10 @@ def build(workload):
             nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
             nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10))
         return model if KIND == "eager" else model.to(memory_format=torch.channels_last)
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
-                         nn.Linear(256, 10))
+    layers = []
+    for kernel in workload.weights[::2]:
+        layers += [nn.Linear(*kernel.shape), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def torch_layout(workload):
@@ -58,7 +61,7 @@ class TorchPeer(peer.Peer):
             raise ValueError(f"{KIND} has {REPLICAS} replicas, the case {workload.replicas}")
         self.workload = workload
         rows = slice(RANK * workload.batch, (RANK + 1) * workload.batch)
-        shape = (-1, 1, 28, 28) if workload.is_cnn else (-1, 784)
+        shape = (-1, 1, 28, 28) if workload.is_cnn else (-1, workload.row_size)
         self.batches = []
         for x, y in zip(workload.features, workload.labels):
             x = torch.from_numpy(np.array(x[rows])).reshape(shape)
