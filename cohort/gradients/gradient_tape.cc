@@ -28,32 +28,29 @@ thread_local int t_open_tapes = 0;
 class OpenSlots {
  public:
   /// Errors: InvalidArgument for a source that is listed twice. Nothing is open then.
-  OpenSlots(std::span<const Variable> sources, GradientLease& lease) : sources_(sources) {
-    for (const Variable& v : sources) {
-      if (v.impl().arena() != nullptr) lease.view(v.impl());  // what can throw, throws here
-    }
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-      VariableImpl& variable = sources[i].impl();
+  OpenSlots(std::span<const Variable> sources, GradientLease& lease) : OpenSlots(sources) {
+    for (; open_ < sources.size(); ++open_) {
+      VariableImpl& variable = sources[open_].impl();
       if (variable.arena() == nullptr) continue;
       Component& component = variable.local_component();
-      if (component.slot.open) {
-        close(sources.first(i));
-        throw InvalidArgument(str_cat("[gradient_tape.gradient] expected each source once, got \"",
-                                      variable.description().name, "\" twice"));
-      }
-      component.slot = {lease.view(variable), true, false};
+      COHORT_CHECK_ARG(!component.slot.open,
+                       "[gradient_tape.gradient] expected each source once, got \"",
+                       variable.description().name, "\" twice");
+      component.slot = {lease.place(variable), true, false};
     }
   }
-  ~OpenSlots() { close(sources_); }
+  ~OpenSlots() {
+    for (const Variable& v : sources_.first(open_)) v.impl().local_component().slot = {};
+  }
   OpenSlots(const OpenSlots&) = delete;
   OpenSlots& operator=(const OpenSlots&) = delete;
 
  private:
-  static void close(std::span<const Variable> sources) {
-    for (const Variable& v : sources) v.impl().local_component().slot = {};
-  }
+  // On its own, so that what the other throws closes the slots it has opened.
+  explicit OpenSlots(std::span<const Variable> sources) : sources_(sources) {}
 
   const std::span<const Variable> sources_;
+  std::size_t open_ = 0;
 };
 
 // Before a component is touched: one that several replicas share has no slot of this replica.
@@ -101,6 +98,28 @@ Gradient collect(const Variable& variable, const Tensor& from_engine) {
     view.index_add_(0, part.indices, part.values);
   }
   return view;
+}
+
+// In place where nobody else sees the gradient, else in a place of `lease`, which is made when
+// needed: either way where the optimizer reads it fastest.
+void scale(GradientAndVariable& pair, double factor, std::shared_ptr<GradientLease>& lease) {
+  if (pair.gradient.is_sparse()) {
+    IndexedSlices rows = pair.gradient.slices();
+    rows.values = rows.values * factor;
+    pair.gradient = std::move(rows);
+    return;
+  }
+  Tensor values = pair.gradient.dense();
+  VariableImpl& variable = pair.variable.impl();
+  const bool in_arena = variable.local_component().buffer_of(values) != nullptr;
+  if (internal::has_only_handles(values, in_arena ? 3 : 2)) {
+    values.mul_(factor);
+    return;
+  }
+  if (!lease) lease = std::make_shared<GradientLease>();
+  const Tensor place = lease->place(variable);
+  place.copy_(values).mul_(factor);
+  pair.gradient = place;
 }
 
 Gradient or_zeros(Gradient gradient, const Tensor& like, const GradientOptions& options) {
@@ -220,9 +239,7 @@ Tensor GradientTape::gradient(const Tensor& target, const Variable& source,
                               const GradientOptions& options) {
   const Gradients gradients = gradient(target, std::span(&source, 1), options);
   if (!gradients[0].gradient.has_value()) return {};
-  const Tensor result = gradients[0].gradient.as_tensor();
-  // The lease ends here: the caller gets a tensor of his own.
-  return result.requires_grad() || source.impl().arena() == nullptr ? result : result.clone();
+  return gradients[0].gradient.as_tensor();
 }
 
 std::vector<Tensor> GradientTape::gradient(const Tensor& target, std::span<const Tensor> sources,
@@ -270,13 +287,11 @@ Gradients clip_by_global_norm(Gradients gradients, double norm) {
   }
   const double global = std::sqrt(squares);
   if (global <= norm) return gradients;
-  for (const GradientAndVariable& pair : gradients) {
-    if (!pair.gradient.has_value()) continue;
-    Tensor values =
-        pair.gradient.is_sparse() ? pair.gradient.slices().values : pair.gradient.dense();
-    values.mul_(norm / global);  // in place: the optimizer's fast path stays
+  std::shared_ptr<GradientLease> lease;
+  for (GradientAndVariable& pair : gradients) {
+    if (pair.gradient.has_value()) scale(pair, norm / global, lease);
   }
-  return gradients;
+  return lease ? Gradients({gradients.begin(), gradients.end()}, lease) : gradients;
 }
 
 }  // namespace cohort

@@ -98,8 +98,8 @@ class [[nodiscard]] GradientTape {
   std::vector<Variable> watched_;
 };
 
-/// Scales all gradients down so that their joint L2 norm is at most `norm`; in place, so that
-/// the fast path stays. TF: tf.clip_by_global_norm.
+/// Scales all gradients down so that their joint L2 norm is at most `norm`: in place where nobody
+/// else holds them, else as new tensors. TF: tf.clip_by_global_norm.
 Gradients clip_by_global_norm(Gradients gradients, double norm);
 
 }  // namespace cohort

@@ -25,6 +25,9 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+// Of one replica: a pass, what others still read of the last one, sums over steps, and one that the
+// program keeps. Who keeps more of them gets memory as large as each gradient.
+constexpr std::size_t kMostBuffers = 4;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
@@ -198,18 +201,23 @@ Tensor Arena::gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaR
   return view(gradient_data(buffer, range->offset), range, shape);
 }
 
-GradientBuffer& Arena::acquire_buffer(int replica, uint64_t epoch) {
+GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
   std::scoped_lock lock(mutex_);
   auto& pool = buffers_[static_cast<std::size_t>(replica)];
   for (auto& buffer : pool) {
     if (buffer->readable_until < epoch && buffer->leases.load(std::memory_order_acquire) == 0) {
       buffer->leases.fetch_add(1, std::memory_order_relaxed);
-      return *buffer;
+      return buffer.get();
     }
   }
-  pool.push_back(std::make_unique<GradientBuffer>(replica, region_bytes_));
+  if (pool.size() >= kMostBuffers) return nullptr;
+  try {
+    pool.push_back(std::make_unique<GradientBuffer>(replica, region_bytes_));
+  } catch (const Error&) {
+    return nullptr;  // No address space for a whole one.
+  }
   pool.back()->leases.store(1, std::memory_order_relaxed);
-  return *pool.back();
+  return pool.back().get();
 }
 
 }  // namespace cohort::internal

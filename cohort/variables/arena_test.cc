@@ -86,7 +86,7 @@ TEST(ArenaChain, KeepsToTheAddressSpaceThatIsLeft) {
                 for (int i = 0; i < 10; ++i) {
                   ranges.push_back(chain.place(kMegabyte / sizeof(float)));
                   for (int r = 0; r < replicas; ++r) {
-                    ranges.back()->arena->acquire_buffer(r, 1).leases = 0;
+                    ranges.back()->arena->acquire_buffer(r, 1)->leases = 0;
                   }
                 }
                 return testing::address_space() - before < 250 * kMegabyte ? 0 : 1;

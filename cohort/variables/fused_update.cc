@@ -57,7 +57,8 @@ class FusedUpdate::State {
   /// `stamp` 0: no other replica reads the post.
   void fill_post(Post& post, const Gradients& gradients, uint64_t stamp);
   void put_gradient(Post& post, const GradientAndVariable& pair, std::size_t index,
-                    GradientLease& lease);
+                    GradientLease& lease, uint64_t readable_until);
+  bool fills_runs(const Post& post) const;
   static void check_posts(Posts posts, int replica);
   void bump_versions(Posts posts, int replica);
   /// Under the sharded schedule: makes the copies whole.
@@ -71,39 +72,60 @@ class FusedUpdate::State {
 };
 
 void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pair,
-                                      std::size_t index, GradientLease& lease) {
-  const Gradient& gradient = pair.gradient;
+                                      std::size_t index, GradientLease& lease,
+                                      uint64_t readable_until) {
   VariableImpl& variable = pair.variable.impl();
-  const Tensor& place = lease.view(variable);
-  if (gradient.is_sparse() || !gradient.dense().is_same(place)) {
-    const Tensor dense = gradient.as_tensor();
-    COHORT_CHECK_ARG(shape_of(dense) == variable.description().shape,
-                     "[optimizer.apply_gradients] expected a gradient of shape ",
-                     bracketed(variable.description().shape), " for \"",
-                     variable.description().name, "\", got ", bracketed(dense.sizes()));
-    if (dense.data_ptr() != place.data_ptr()) Tensor(place).copy_(dense.detach());
+  const Component& component = variable.local_component();
+  Tensor gradient = pair.gradient.as_tensor();
+  COHORT_CHECK_ARG(gradient.sizes() == component.tensor.sizes(),
+                   "[optimizer.apply_gradients] expected a gradient of shape ",
+                   bracketed(variable.description().shape), " for \"", variable.description().name,
+                   "\", got ", bracketed(gradient.sizes()));
+  GradientBuffer* buffer = component.buffer_of(gradient);
+  if (buffer == nullptr) {
+    const Tensor place = lease.free_place(variable);
+    if (place.defined()) {
+      place.copy_(gradient.detach());
+      buffer = component.buffer_of(place);
+      gradient = place;
+    } else {
+      gradient = post.copies.emplace_back(layout.pad(index, gradient.detach()));
+    }
   }
-  post.gradients[index] = static_cast<const std::byte*>(place.const_data_ptr());
+  if (buffer != nullptr &&
+      buffer->readable_until.load(std::memory_order_relaxed) < readable_until) {
+    buffer->readable_until.store(readable_until, std::memory_order_relaxed);
+  }
+  post.gradients[index] = static_cast<const std::byte*>(gradient.const_data_ptr());
+}
+
+// One pass can walk over each run then.
+bool FusedUpdate::State::fills_runs(const Post& post) const {
+  for (const UpdateRun& run : layout.runs()) {
+    const std::byte* const begin = post.gradients[run.members.front()];
+    for (const std::size_t v : run.members) {
+      if (post.gradients[v] != begin + layout.offset_in_run(v) * run.element_size) return false;
+    }
+  }
+  return true;
 }
 
 void FusedUpdate::State::fill_post(Post& post, const Gradients& gradients, uint64_t stamp) {
   std::shared_ptr<GradientLease> lease = gradients.lease();
+  const bool shown = stamp != 0 && meeting_group() != nullptr;
+  const uint64_t readable_until = shown ? stamp + (update_.shares_norm() ? 1 : 0) : 0;
   std::fill(post.gradients.begin(), post.gradients.end(), nullptr);
+  post.copies.clear();
   post.stamp = stamp;
   std::size_t found = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].gradient.has_value()) continue;
     if (!lease) lease = std::make_shared<GradientLease>();
-    put_gradient(post, gradients[i], layout.index_of(gradients[i].variable, i), *lease);
+    put_gradient(post, gradients[i], layout.index_of(gradients[i].variable, i), *lease,
+                 readable_until);
     ++found;
   }
-  post.full = found == layout.variables().size();
-  if (!lease || stamp == 0 || meeting_group() == nullptr) return;
-  for (const UpdateRun& run : layout.runs()) {
-    if (GradientBuffer* buffer = lease->find(run.arena.get())) {
-      buffer->readable_until = stamp + (update_.shares_norm() ? 1 : 0);
-    }
-  }
+  post.full = found == layout.variables().size() && fills_runs(post);
 }
 
 void FusedUpdate::State::check_posts(Posts posts, int replica) {
@@ -161,6 +183,8 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   update_.run(posts, replica, group, rule, weight_decay);
   bump_versions(posts, replica);
   join_slices(replica, group);
+  const bool all_done = group == nullptr || layout.schedule() == UpdateSchedule::kSharded;
+  if (all_done) first[replica].copies.clear();
 }
 
 void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& rule,
@@ -207,6 +231,7 @@ void FusedUpdate::State::apply_own(const Gradients& gradients, const Rule& rule,
   const Posts posts(&post, 1);
   update_.run(posts, replica, nullptr, rule, weight_decay);
   bump_versions(posts, replica);
+  post.copies.clear();
 }
 
 void FusedUpdate::State::check_context() const {

@@ -169,11 +169,12 @@ TEST(GradientLease, BuffersAreReusedWhenNobodyReadsThem) {
   for (int run = 0; run < 3; ++run) {
     s.group.run([&](int r) {
       GradientLease lease;
-      void* data = lease.view(s.variables[0].impl()).data_ptr();
+      const Tensor place = lease.place(s.variables[0].impl());
+      void* data = place.data_ptr();
       if (run == 0) first[static_cast<std::size_t>(r)] = data;
       EXPECT_EQ(data, first[static_cast<std::size_t>(r)]);
       GradientLease second;
-      EXPECT_NE(second.view(s.variables[0].impl()).data_ptr(), data);
+      EXPECT_NE(second.place(s.variables[0].impl()).data_ptr(), data);
     });
   }
 }

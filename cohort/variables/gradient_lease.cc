@@ -1,39 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/gradient_lease.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::internal {
+namespace {
+
+// Outside a run: above what any update has shown to other replicas.
+uint64_t current_epoch() {
+  const ReplicaGroup* group = current_replica_group();
+  return group != nullptr ? group->epoch(std::max(0, current_replica())) : 1;
+}
+
+}  // namespace
 
 GradientLease::~GradientLease() {
   for (auto& [arena, buffer] : buffers_) {
-    buffer->leases.fetch_sub(1, std::memory_order_release);
+    if (buffer != nullptr) buffer->leases.fetch_sub(1, std::memory_order_release);
   }
 }
 
-GradientBuffer& GradientLease::buffer(const std::shared_ptr<Arena>& arena) {
-  if (GradientBuffer* taken = find(arena.get())) return *taken;
-  const ReplicaGroup* group = current_replica_group();
-  const int replica = std::max(0, current_replica());
-  // Outside a run: a buffer that no update has shown to other replicas.
-  const uint64_t epoch = group != nullptr ? group->epoch(replica) : 1;
-  GradientBuffer& buffer = arena->acquire_buffer(replica < arena->replicas() ? replica : 0, epoch);
-  buffers_.emplace_back(arena, &buffer);
-  return buffer;
-}
-
-GradientBuffer* GradientLease::find(const Arena* arena) const {
+GradientBuffer* GradientLease::buffer(const std::shared_ptr<Arena>& arena, uint64_t epoch) {
   for (const auto& [owner, buffer] : buffers_) {
-    if (owner.get() == arena) return buffer;
+    if (owner == arena) return buffer;
   }
-  return nullptr;
+  const int replica = std::max(0, current_replica());
+  buffers_.emplace_back(arena, nullptr);
+  return buffers_.back().second =
+             arena->acquire_buffer(replica < arena->replicas() ? replica : 0, epoch);
 }
 
-const Tensor& GradientLease::view(VariableImpl& variable) {
-  return variable.local_component().gradient_view(variable.range(), buffer(variable.arena()));
+Tensor GradientLease::free_place(VariableImpl& variable) {
+  if (variable.arena() == nullptr) return {};
+  const uint64_t epoch = current_epoch();
+  GradientBuffer* const from = buffer(variable.arena(), epoch);
+  // Other replicas may still read what this lease has brought to an update.
+  if (from == nullptr || from->readable_until >= epoch) return {};
+  return variable.local_component().free_gradient_view(variable.range(), *from);
+}
+
+Tensor GradientLease::place(VariableImpl& variable) {
+  Tensor found = free_place(variable);
+  if (found.defined()) return found;
+  const Tensor& like = variable.local_component().tensor;
+  return at::empty(like.sizes(), like.options().requires_grad(false));
 }
 
 }  // namespace cohort::internal

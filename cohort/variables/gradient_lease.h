@@ -2,6 +2,9 @@
 //
 // The right to write gradients into arena buffers: while one lives, the next backward pass of the
 // same replica writes into other buffers.
+//
+// What a program keeps of them is never written again, however long after the lease: a place that
+// anybody can still see is not handed out, and the gradient gets memory of its own instead.
 #pragma once
 
 #include <memory>
@@ -21,14 +24,15 @@ class GradientLease {
   GradientLease(const GradientLease&) = delete;
   GradientLease& operator=(const GradientLease&) = delete;
 
-  /// This replica's buffer over the variable's arena, taken at the first call.
-  GradientBuffer& buffer(const std::shared_ptr<Arena>& arena);
-  /// The buffer if taken before, else nullptr.
-  GradientBuffer* find(const Arena* arena) const;
-  /// The variable's place in this lease's buffer.
-  const Tensor& view(VariableImpl& variable);
+  /// Memory in the variable's shape that nobody else can see: its place in this lease's buffer, or
+  /// memory of its own.
+  Tensor place(VariableImpl& variable);
+  /// The place in the buffer; undefined if there is none, or somebody can see it.
+  Tensor free_place(VariableImpl& variable);
 
  private:
+  GradientBuffer* buffer(const std::shared_ptr<Arena>& arena, uint64_t epoch);
+
   std::vector<std::pair<std::shared_ptr<Arena>, GradientBuffer*>> buffers_;
 };
 

@@ -22,8 +22,9 @@ struct GradientAndVariable {
   Variable variable;
 };
 
-/// In the order of the sources. Views taken out of it are valid as long as it (or a copy) lives:
-/// it holds the arena buffers that its gradients point into.
+/// In the order of the sources. The gradients are ordinary tensors: whoever keeps one keeps its
+/// numbers, whatever is computed next. Only what apply_gradients() has taken must not be written
+/// before the replicas' next merge point, for other replicas may still be reading it.
 class Gradients {
  public:
   Gradients() = default;
@@ -37,18 +38,13 @@ class Gradients {
   bool empty() const { return pairs_.empty(); }
   GradientAndVariable& operator[](std::size_t i) & { return pairs_[i]; }
   const GradientAndVariable& operator[](std::size_t i) const& { return pairs_[i]; }
-  /// Of a temporary: a copy, for the arena's memory goes with it.
-  GradientAndVariable operator[](std::size_t i) && {
-    GradientAndVariable pair = std::move(pairs_[i]);
-    const Gradient& gradient = pair.gradient;
-    if (gradient.has_value() && !gradient.is_sparse()) pair.gradient = gradient.dense().clone();
-    return pair;
-  }
+  GradientAndVariable operator[](std::size_t i) && { return std::move(pairs_[i]); }
   auto begin() { return pairs_.begin(); }
   auto end() { return pairs_.end(); }
   auto begin() const { return pairs_.begin(); }
   auto end() const { return pairs_.end(); }
 
+  /// Keeps the buffers, in which the gradients lie where optimizers read them fastest.
   const std::shared_ptr<internal::GradientLease>& lease() const { return lease_; }
 
  private:

@@ -68,14 +68,44 @@ void VariableImpl::scatter(Scatter kind, const IndexedSlices&) {
                               description_.name, "\", which can only be assigned as a whole"));
 }
 
-const Tensor& Component::gradient_view(const std::shared_ptr<ArenaRange>& range,
-                                       GradientBuffer& buffer) {
+bool has_only_handles(const Tensor& tensor, uint32_t handles) {
+  // Letting go of these makes what others did before they let go visible here: counts are read
+  // without any order.
+  const Tensor handle = tensor;
+  const c10::Storage storage = tensor.storage();
+  return handle.use_count() == handles + 1 && storage.use_count() == 2;
+}
+
+namespace {
+
+// Whoever held it may have changed it in place: resize_, unsqueeze_, requires_grad_, set_.
+bool is_as_made(const Tensor& view, const Tensor& like, const std::byte* place) {
+  return view.const_data_ptr() == place && view.sizes() == like.sizes() && view.is_contiguous() &&
+         !view.requires_grad();
+}
+
+}  // namespace
+
+Tensor Component::free_gradient_view(const std::shared_ptr<ArenaRange>& range,
+                                     GradientBuffer& buffer) {
+  Arena& arena = *range->arena;
   for (auto& [owner, view] : gradient_views) {
-    if (owner == &buffer) return view;
+    if (owner != &buffer) continue;
+    if (!has_only_handles(view, 1)) return {};
+    if (!is_as_made(view, tensor, arena.gradient_data(buffer, range->offset))) {
+      view = arena.gradient_view(buffer, range, shape_of(tensor));
+    }
+    return view;
   }
-  gradient_views.emplace_back(&buffer,
-                              range->arena->gradient_view(buffer, range, shape_of(tensor)));
+  gradient_views.emplace_back(&buffer, arena.gradient_view(buffer, range, shape_of(tensor)));
   return gradient_views.back().second;
+}
+
+GradientBuffer* Component::buffer_of(const Tensor& gradient) const {
+  for (const auto& [owner, view] : gradient_views) {
+    if (view.is_same(gradient)) return owner;
+  }
+  return nullptr;
 }
 
 void set_creator_settler(void (*settle)()) { g_settle.store(settle, std::memory_order_release); }

@@ -23,6 +23,10 @@ struct GradientSlot {
   std::vector<IndexedSlices> rows = {};  ///< Parts of the gradient that `view` does not have.
 };
 
+/// True if there are `handles` handles to the tensor, and nothing else shares its memory (another
+/// view, detach()). Whatever others did with it has happened before.
+bool has_only_handles(const Tensor& tensor, uint32_t handles);
+
 /// One replica's copy of a variable. Threads: bound to its replica's thread.
 struct Component {
   Tensor tensor;  ///< A leaf that requires gradients if the variable is trainable.
@@ -30,8 +34,11 @@ struct Component {
   std::shared_ptr<void> accumulator;  ///< Keeps the leaf's autograd node alive: one per variable.
   std::vector<std::pair<GradientBuffer*, Tensor>> gradient_views;
 
-  /// This variable's view of `buffer`, made once per buffer.
-  const Tensor& gradient_view(const std::shared_ptr<ArenaRange>& range, GradientBuffer& buffer);
+  /// This variable's view of `buffer`, made once per buffer; undefined while anybody still holds
+  /// what was handed out before.
+  Tensor free_gradient_view(const std::shared_ptr<ArenaRange>& range, GradientBuffer& buffer);
+  /// The buffer that `gradient` is such a view of; null for any other tensor.
+  GradientBuffer* buffer_of(const Tensor& gradient) const;
   /// Makes `leaf` the component's tensor: it takes over the memory and keeps its identity, so that
   /// whoever holds it (a torch::nn::Module) computes with the component. What it held is lost; a
   /// hook puts its gradients into the slot. Replicas must be at rest.

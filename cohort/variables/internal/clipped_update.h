@@ -21,6 +21,7 @@ struct alignas(64) Post {
   uint64_t stamp = 0;                       // the replica's epoch behind the meeting
   bool full = false;                        // all gradients, at their places in the layout's runs
   std::vector<const std::byte*> gradients;  // per variable; null: none
+  std::vector<Tensor> copies = {};          // of gradients that lie nowhere in an arena
 };
 using Posts = std::span<const Post>;
 

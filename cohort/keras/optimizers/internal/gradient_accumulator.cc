@@ -29,7 +29,7 @@ void GradientAccumulator::store(Sums& sums, std::size_t variable, const Tensor& 
     return;
   }
   if (!sums.lease) sums.lease = std::make_shared<GradientLease>();
-  sums.tensors[variable] = sums.lease->view(impl);
+  sums.tensors[variable] = sums.lease->place(impl);
   sums.tensors[variable].copy_(x);
 }
 
