@@ -14,7 +14,7 @@ Gradient::Gradient(Tensor dense) {
 
 Gradient::Gradient(IndexedSlices rows) : value_(std::move(rows)) {}
 
-const Tensor& Gradient::dense() const {
+const Tensor& Gradient::dense() const& {
   const Tensor* dense = std::get_if<Tensor>(&value_);
   COHORT_CHECK_STATE(dense != nullptr, "[gradient.dense] expected a tensor, got ",
                      is_sparse() ? "IndexedSlices; use slices() or as_tensor()"
@@ -22,7 +22,7 @@ const Tensor& Gradient::dense() const {
   return *dense;
 }
 
-const IndexedSlices& Gradient::slices() const {
+const IndexedSlices& Gradient::slices() const& {
   const IndexedSlices* rows = std::get_if<IndexedSlices>(&value_);
   COHORT_CHECK_STATE(
       rows != nullptr, "[gradient.slices] expected IndexedSlices, got ",

@@ -35,9 +35,11 @@ class Gradient {
   bool is_sparse() const { return std::holds_alternative<IndexedSlices>(value_); }
 
   /// Errors: FailedPrecondition if none or sparse.
-  const Tensor& dense() const;
+  const Tensor& dense() const&;
+  Tensor dense() const&& { return static_cast<const Gradient&>(*this).dense(); }
   /// Errors: FailedPrecondition if none or dense.
-  const IndexedSlices& slices() const;
+  const IndexedSlices& slices() const&;
+  IndexedSlices slices() const&& { return static_cast<const Gradient&>(*this).slices(); }
 
   /// dense(), or a sparse one made dense. Errors: FailedPrecondition if none.
   Tensor as_tensor() const;

@@ -69,7 +69,7 @@ class PerReplica {
   /// In a replica its component; in cross-replica context the one component or uniform value.
   /// Errors: FailedPrecondition in cross-replica context if there are several;
   ///         InvalidArgument in a replica if there are not as many components as replicas.
-  const T& local() const {
+  const T& local() const& {
     if (const int replica = current_replica(); replica >= 0) {
       internal::check_components("per_replica", size(), current_replica_count());
       return begin()[replica];
@@ -77,8 +77,10 @@ class PerReplica {
     if (!uniform()) internal::throw_not_one_value(size());
     return begin()[0];
   }
-  /// TensorFlow's bare value where there is one replica, or one object on all.
-  operator const T&() const { return local(); }  // NOLINT: implicit
+  T local() const&& { return static_cast<const PerReplica&>(*this).local(); }
+  /// TensorFlow's bare value where there is one replica, or one object on all. A copy, which
+  /// `const T& loss = strategy.run(step)` keeps alive.
+  operator T() const { return local(); }  // NOLINT: implicit
   /// local(), for the operators of tensor.h.
   Tensor as_tensor() const requires std::same_as<T, Tensor> { return local(); }
 
@@ -137,14 +139,15 @@ class Mirrored {
   /// In a replica its copy, or the only one; in cross-replica context the first.
   /// Errors: FailedPrecondition if there is none; InvalidArgument in a replica if there are
   ///         several, but not as many as replicas.
-  const T& local() const {
+  const T& local() const& {
     if (size() == 0) internal::throw_not_one_value(0);
     const int replica = current_replica();
     if (replica < 0 || size() == 1) return begin()[0];
     internal::check_components("mirrored", size(), current_replica_count());
     return begin()[replica];
   }
-  operator const T&() const { return local(); }  // NOLINT: implicit
+  T local() const&& { return static_cast<const Mirrored&>(*this).local(); }
+  operator T() const { return local(); }  // NOLINT: implicit; a copy
   /// local(), for the operators of tensor.h.
   Tensor as_tensor() const requires std::same_as<T, Tensor> { return local(); }
 

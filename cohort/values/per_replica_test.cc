@@ -176,5 +176,33 @@ TEST(Mirrored, ReadsAnywhere) {
   EXPECT_THROW(Mirrored<int>({1, 2, 3}).local(), InvalidArgument);
 }
 
+// What a temporary hands out is a value, which a reference keeps alive.
+static_assert(std::is_same_v<decltype(std::declval<PerReplica<Tensor>>().local()), Tensor>);
+static_assert(std::is_same_v<decltype(std::declval<const PerReplica<Tensor>>().local()), Tensor>);
+static_assert(std::is_same_v<decltype(std::declval<PerReplica<Tensor>&>().local()), const Tensor&>);
+static_assert(std::is_same_v<decltype(std::declval<PerReplica<Tensor>>()[0]), Tensor>);
+static_assert(std::is_same_v<decltype(std::declval<Mirrored<Tensor>>().local()), Tensor>);
+static_assert(std::is_same_v<decltype(std::declval<Mirrored<Tensor>&>().local()), const Tensor&>);
+static_assert(std::is_same_v<decltype(std::declval<Mirrored<Tensor>>()[0]), Tensor>);
+static_assert(std::is_same_v<decltype(std::declval<Gradient>().dense()), Tensor>);
+static_assert(std::is_same_v<decltype(std::declval<Gradient>().slices()), IndexedSlices>);
+template <class Values>
+concept ConvertsToReference = requires(Values values) {
+  std::forward<Values>(values).operator const Tensor&();
+};
+static_assert(!ConvertsToReference<PerReplica<Tensor>>);
+static_assert(!ConvertsToReference<Mirrored<Tensor>>);
+
+TEST(PerReplica, OutlivesItselfInAReference) {
+  const auto make = [] { return PerReplica<std::string>({std::string(100, 'a')}); };
+  const auto copies = [] { return Mirrored<std::string>({std::string(100, 'b')}); };
+  const std::string& converted = make();
+  const auto& local = make().local();
+  const std::string& mirrored = copies();
+  EXPECT_EQ(converted, std::string(100, 'a'));
+  EXPECT_EQ(local, std::string(100, 'a'));
+  EXPECT_EQ(mirrored, std::string(100, 'b'));
+}
+
 }  // namespace
 }  // namespace cohort
