@@ -38,9 +38,8 @@ struct Item {
 
 // What a replica brings.
 struct Batch {
-  ReduceOp op = ReduceOp::kSum;
-  std::span<const CollectiveLeaf> leaves;
-  c10::SmallVector<Item, 2> items;  // of the leaves that are tensors, in their order
+  CollectiveCall call;
+  c10::SmallVector<Item, 2> items = {};  // of the leaves that are tensors, in their order
   int64_t bytes = 0;
 };
 using Batches = std::span<const void* const>;
@@ -62,12 +61,12 @@ const char* kind_name(const CollectiveLeaf& leaf) {
   return "";
 }
 
-Batch prepare(ReduceOp op, std::span<const CollectiveLeaf> leaves) {
-  Batch batch{.op = op, .leaves = leaves, .items = {}};
-  for (const CollectiveLeaf& leaf : leaves) {
+Batch prepare(const CollectiveCall& call) {
+  Batch batch{.call = call};
+  for (const CollectiveLeaf& leaf : call.leaves) {
     if (leaf.kind != Kind::kTensor) continue;
     const Tensor& value = tensor_of(leaf);
-    check_reducible(kReduce, op, value);
+    check_reducible(kReduce, call.op, value);
     Item& item = batch.items.emplace_back();
     item.value = in_a_row(value);
     item.result = at::empty(value.sizes(), value.options().requires_grad(false));
@@ -80,24 +79,26 @@ Batch prepare(ReduceOp op, std::span<const CollectiveLeaf> leaves) {
   return batch;
 }
 
+const char* operation_of(const CollectiveCall& call) {
+  return call.kind == CollectiveCall::Kind::kReduce ? kReduce : kGather;
+}
+
+// "the backward pass of all_reduce of mean"
+std::string text_of(const CollectiveCall& call) {
+  const std::string what = call.kind == CollectiveCall::Kind::kGather
+                               ? str_cat("all_gather along axis ", call.axis)
+                               : str_cat("all_reduce of ", reduce_op_name(call.op));
+  return call.origin.forward == 0 ? what : str_cat("the backward pass of ", what);
+}
+
+bool is_same_pass(const CollectiveOrigin& a, const CollectiveOrigin& b) {
+  return a.forward == b.forward && a.leaf == b.leaf;
+}
+
 // The same question on every replica, so that all find the same error.
-void check_structure(const char* operation, Batches all) {
-  const Batch& first = batch_of(all[0]);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    const Batch& other = batch_of(all[r]);
-    COHORT_CHECK_STATE(other.op == first.op, operation, "expected ", reduce_op_name(first.op),
-                       " on every replica, got ", reduce_op_name(other.op), " on replica ", r);
-    COHORT_CHECK_ARG(other.leaves.size() == first.leaves.size(), operation,
-                     "expected values of the same structure, got ", first.leaves.size(),
-                     " leaves on replica 0 and ", other.leaves.size(), " on replica ", r);
-    for (std::size_t i = 0; i < first.leaves.size(); ++i) {
-      COHORT_CHECK_ARG(first.leaves[i].kind == other.leaves[i].kind &&
-                           first.leaves[i].reduce == other.leaves[i].reduce,
-                       operation, "expected values of the same kind on every replica, got ",
-                       kind_name(first.leaves[i]), " on replica 0 and ", kind_name(other.leaves[i]),
-                       " on replica ", r);
-    }
-  }
+void check_structure(Batches all) {
+  const CollectiveCall& first = batch_of(all[0]).call;
+  for (std::size_t r = 1; r < all.size(); ++r) check_same_call(first, batch_of(all[r]).call, r);
 }
 
 void check_items(Batches all) {
@@ -145,7 +146,7 @@ void reduce_tensors(Batches all, std::size_t replica) {
     }
     if (alone) outs.push_back(item.result_data);
     const auto width = static_cast<int64_t>(c10::elementSize(item.dtype));
-    reduce_range({.op = mine.op,
+    reduce_range({.op = mine.call.op,
                   .dtype = item.dtype,
                   .sources = sources,
                   .outs = outs,
@@ -158,7 +159,7 @@ void reduce_tensors(Batches all, std::size_t replica) {
 
 std::vector<const void*> inputs_of(Batches all, std::size_t leaf) {
   std::vector<const void*> inputs;
-  for (const void* argument : all) inputs.push_back(batch_of(argument).leaves[leaf].in);
+  for (const void* argument : all) inputs.push_back(batch_of(argument).call.leaves[leaf].in);
   return inputs;
 }
 
@@ -171,24 +172,25 @@ std::vector<T> values_of(Batches all, std::size_t leaf) {
 
 // What each replica makes for itself: few numbers, and rows whose count nobody knew before.
 void reduce_others(Batches all, const Batch& mine) {
-  for (std::size_t i = 0; i < mine.leaves.size(); ++i) {
-    const CollectiveLeaf& leaf = mine.leaves[i];
+  const CollectiveCall& call = mine.call;
+  for (std::size_t i = 0; i < call.leaves.size(); ++i) {
+    const CollectiveLeaf& leaf = call.leaves[i];
     if (leaf.kind == Kind::kNumber) {
-      leaf.reduce(mine.op, inputs_of(all, i), leaf.out);
+      leaf.reduce(call.op, inputs_of(all, i), leaf.out);
     } else if (leaf.kind == Kind::kSlices) {
       *static_cast<IndexedSlices*>(leaf.out) =
-          join_slices(kReduce, mine.op, values_of<IndexedSlices>(all, i));
+          join_slices(kReduce, call.op, values_of<IndexedSlices>(all, i));
     }
   }
 }
 
-void gather(Batches all, const Batch& mine, int64_t axis, std::span<std::vector<int64_t>> sizes) {
-  check_structure(kGather, all);
-  for (std::size_t i = 0; i < mine.leaves.size(); ++i) {
-    const CollectiveLeaf& leaf = mine.leaves[i];
+void gather(Batches all, const Batch& mine, std::span<std::vector<int64_t>> sizes) {
+  check_structure(all);
+  for (std::size_t i = 0; i < mine.call.leaves.size(); ++i) {
+    const CollectiveLeaf& leaf = mine.call.leaves[i];
     if (leaf.kind != Kind::kTensor) continue;
     const std::vector<Tensor> values = values_of<Tensor>(all, i);
-    const int64_t along = check_joinable(kGather, values, axis);
+    const int64_t along = check_joinable(kGather, values, mine.call.axis);
     *static_cast<Tensor*>(leaf.out) = concat(values, along);
     if (sizes.empty()) continue;
     for (const Tensor& value : values) sizes[i].push_back(value.size(along));
@@ -197,24 +199,56 @@ void gather(Batches all, const Batch& mine, int64_t axis, std::span<std::vector<
 
 // Without a group the calling thread is the only replica.
 template <class Body>
-void meet(ReplicaGroup* group, const void* tag, const Batch& mine, const Body& body) {
-  if (group != nullptr) return group->meet(tag, &mine, body);
+void meet(ReplicaGroup* group, const Batch& mine, const Body& body) {
+  static const char tag = 0;  // of all collectives: which of them it is, is for check_structure
+  if (group != nullptr) return group->meet(&tag, &mine, body);
   const void* const argument = &mine;
   body(Batches(&argument, 1));
 }
 
 }  // namespace
 
-void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves) {
-  static const char tag = 0;
+void check_same_call(const CollectiveCall& first, const CollectiveCall& other,
+                     std::size_t replica) {
+  const char* operation = operation_of(first);
+  COHORT_CHECK_STATE(other.kind == first.kind && other.op == first.op &&
+                         (other.origin.forward == 0) == (first.origin.forward == 0),
+                     operation, "expected the same collective on every replica, got ",
+                     text_of(first), " on replica 0 and ", text_of(other), " on replica ", replica);
+  COHORT_CHECK_STATE(is_same_pass(first.origin, other.origin), operation,
+                     "expected the backward passes of the collectives in one order on every "
+                     "replica, got those of different ones at the same time: ",
+                     text_of(first), " on replica 0 and ", text_of(other), " on replica ", replica,
+                     "; take the gradients of the losses in the same order everywhere");
+  COHORT_CHECK_ARG(other.axis == first.axis, operation, "expected axis ", first.axis,
+                   " on every replica, got ", other.axis, " on replica ", replica);
+  COHORT_CHECK_ARG(other.origin.nest.has_structure_of(first.origin.nest), operation,
+                   "expected values of the same structure on every replica, got ",
+                   first.origin.nest.text(), " on replica 0 and ", other.origin.nest.text(),
+                   " on replica ", replica);
+  COHORT_CHECK_ARG(other.leaves.size() == first.leaves.size(), operation,
+                   "expected values of the same structure, got ", first.leaves.size(),
+                   " leaves on replica 0 and ", other.leaves.size(), " on replica ", replica);
+  for (std::size_t i = 0; i < first.leaves.size(); ++i) {
+    COHORT_CHECK_ARG(first.leaves[i].kind == other.leaves[i].kind &&
+                         first.leaves[i].reduce == other.leaves[i].reduce,
+                     operation, "expected values of the same kind on every replica, got ",
+                     kind_name(first.leaves[i]), " on replica 0 and ", kind_name(other.leaves[i]),
+                     " on replica ", replica);
+  }
+}
+
+void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves,
+                       const CollectiveOrigin& origin) {
   const at::NoGradGuard no_grad;
-  Batch mine = prepare(op, leaves);
+  Batch mine = prepare(
+      {.kind = CollectiveCall::Kind::kReduce, .op = op, .leaves = leaves, .origin = origin});
   const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
-  meet(group, &tag, mine, [&](Batches all) {
-    check_structure(kReduce, all);
+  meet(group, mine, [&](Batches all) {
+    check_structure(all);
     check_items(all);
     reduce_tensors(all, group != nullptr ? replica : 0);
-    if (mine.items.size() < mine.leaves.size()) reduce_others(all, mine);
+    if (mine.items.size() < leaves.size()) reduce_others(all, mine);
   });
   auto item = mine.items.begin();
   for (const CollectiveLeaf& leaf : leaves) {
@@ -242,12 +276,13 @@ void check_gatherable(std::span<const CollectiveLeaf> leaves) {
 }
 
 void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
-                       std::span<std::vector<int64_t>> sizes) {
-  static const char tag = 0;
+                       std::span<std::vector<int64_t>> sizes, const CollectiveOrigin& origin) {
   const at::NoGradGuard no_grad;
   check_gatherable(leaves);
-  const Batch mine{.op = ReduceOp::kSum, .leaves = leaves, .items = {}};
-  meet(group, &tag, mine, [&](Batches all) { gather(all, mine, axis, sizes); });
+  const Batch mine{
+      .call = {
+          .kind = CollectiveCall::Kind::kGather, .axis = axis, .leaves = leaves, .origin = origin}};
+  meet(group, mine, [&](Batches all) { gather(all, mine, sizes); });
 }
 
 }  // namespace cohort::internal

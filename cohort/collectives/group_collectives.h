@@ -12,6 +12,7 @@
 
 #include "cohort/collectives/options.h"
 #include "cohort/runtime/tensor.h"
+#include "cohort/values/nest.h"
 
 namespace cohort::internal {
 
@@ -30,6 +31,26 @@ struct CollectiveLeaf {
   ReduceNumbers reduce = nullptr;  ///< Of a kNumber.
 };
 
+/// What else has to agree where replicas meet. Threads: read by the others at the meeting.
+struct CollectiveOrigin {
+  NestRef nest = {};     ///< What the leaves are of.
+  uint64_t forward = 0;  ///< In a backward pass, the epoch of the collective itself.
+  std::size_t leaf = 0;  ///< And which of its leaves, where each has a pass of its own.
+};
+
+/// What one replica calls: everything that the others have to call alike.
+struct CollectiveCall {
+  enum class Kind { kReduce, kGather };
+  Kind kind = Kind::kReduce;
+  ReduceOp op = ReduceOp::kSum;
+  int64_t axis = 0;
+  std::span<const CollectiveLeaf> leaves = {};
+  CollectiveOrigin origin = {};
+};
+/// Errors: FailedPrecondition that names both calls unless both are the same collective, of the
+///         same direction; InvalidArgument that names both nests if these are unlike.
+void check_same_call(const CollectiveCall& first, const CollectiveCall& other, std::size_t replica);
+
 /// Reduces all leaves at one meeting. Each replica adds its share of the elements, strictly in
 /// replica order, and writes it into every replica's result, so that each input is read and each
 /// result written once: the same bits for any timing. Sparse leaves join their rows.
@@ -38,7 +59,8 @@ struct CollectiveLeaf {
 ///         InvalidArgument if number, kinds, shapes or dtypes of the leaves differ, naming both and
 ///         the replica, and as reduce_in_order; Unimplemented as join_slices.
 /// Cost: two meetings; memory is taken for the results and for inputs that do not stand in a row.
-void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves);
+void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves,
+                       const CollectiveOrigin& origin = {});
 Tensor all_reduce(ReplicaGroup* group, ReduceOp op, const Tensor& value);
 
 /// Errors: Unimplemented for kSlices, InvalidArgument for other leaves that are no tensors.
@@ -48,6 +70,7 @@ void check_gatherable(std::span<const CollectiveLeaf> leaves);
 /// empty, gets each leaf's sizes along its axis, one per replica.
 /// Errors: as above, as check_gatherable, and InvalidArgument as check_joinable.
 void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
-                       std::span<std::vector<int64_t>> sizes = {});
+                       std::span<std::vector<int64_t>> sizes = {},
+                       const CollectiveOrigin& origin = {});
 
 }  // namespace cohort::internal

@@ -271,7 +271,8 @@ TEST(CollectiveErrors, NameWhatDiffersAndOnWhom) {
       error_of<FailedPrecondition>(
           group,
           [&](int r) { all_reduce(&group, r == 1 ? ReduceOp::kMax : ReduceOp::kSum, zeros({2})); }),
-      "[replica_context.all_reduce] expected sum on every replica, got max on replica 1");
+      "[replica_context.all_reduce] expected the same collective on every replica, got all_reduce "
+      "of sum on replica 0 and all_reduce of max on replica 1");
 }
 
 TEST(CollectiveErrors, OfStructureAndKind) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "cohort/runtime/libtorch.h"
+#include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/internal/local_strategy.h"
@@ -56,15 +57,16 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
 
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
 
-void check_batches(const char* operation, std::span<const void* const> all) {
-  const Leaves first = *static_cast<const Leaves*>(all[0]);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    const Leaves other = *static_cast<const Leaves*>(all[r]);
-    COHORT_CHECK_ARG(other.size() == first.size(), operation,
-                     "expected values of the same structure, got ", first.size(),
-                     " leaves on replica 0 and ", other.size(), " on replica ", r);
-  }
+const CollectiveCall& call_of(const void* argument) {
+  return *static_cast<const CollectiveCall*>(argument);
 }
+
+void check_calls(std::span<const void* const> all) {
+  for (std::size_t r = 1; r < all.size(); ++r) check_same_call(call_of(all[0]), call_of(all[r]), r);
+}
+
+// Of all collectives through a user's ops: which of them it is, is for check_calls.
+constexpr char kOpsTag = 0;
 
 Gradient gradient_of(const CollectiveLeaf& leaf) {
   switch (leaf.kind) {
@@ -80,23 +82,21 @@ Gradient gradient_of(const CollectiveLeaf& leaf) {
 }
 
 // Through the user's own cross-device ops: replica 0 calls them for all.
-void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, ReduceOp op, Leaves leaves,
+void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const CollectiveCall& call,
                    const CommunicationOptions& options) {
-  static const char tag = 0;
   using Results = std::vector<Mirrored<Gradient>>;
   const at::NoGradGuard no_grad;
-  const auto merged = strategy.merge(&tag, &leaves, [&](std::span<const void* const> all) {
-    check_batches("[replica_context.all_reduce] ", all);
+  const Leaves leaves = call.leaves;
+  const auto merged = strategy.merge(&kOpsTag, &call, [&](std::span<const void* const> all) {
+    check_calls(all);
     std::vector<ReduceItem> items;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       std::vector<Gradient> parts;
-      for (const void* batch : all) {
-        parts.push_back(gradient_of((*static_cast<const Leaves*>(batch))[i]));
-      }
+      for (const void* argument : all) parts.push_back(gradient_of(call_of(argument).leaves[i]));
       items.push_back({PerReplica<Gradient>(std::move(parts)), strategy.worker_devices()});
     }
     return std::static_pointer_cast<void>(
-        std::make_shared<Results>(ops.batch_reduce(op, items, options)));
+        std::make_shared<Results>(ops.batch_reduce(call.op, items, options)));
   });
   const auto& results = *static_cast<const Results*>(merged.get());
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -111,37 +111,40 @@ void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, ReduceOp op,
 }
 
 void reduce_now(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
-                const CommunicationOptions& options) {
+                const CommunicationOptions& options, const CollectiveOrigin& origin) {
   ReplicaGroup* const group = meeting_place(strategy);
   CrossDeviceOps* const ops = strategy.custom_cross_device_ops();
-  if (ops == nullptr) return all_reduce_leaves(group, op, leaves);
+  if (ops == nullptr) return all_reduce_leaves(group, op, leaves, origin);
   std::vector<CollectiveLeaf> theirs, numbers;
   for (const CollectiveLeaf& leaf : leaves) {
     if (leaf.kind == Kind::kNumber) numbers.push_back(leaf);
     if (leaf.kind == Kind::kTensor || leaf.kind == Kind::kSlices) theirs.push_back(leaf);
   }
-  if (!theirs.empty()) reduce_by_ops(strategy, *ops, op, theirs, options);
-  if (!numbers.empty()) all_reduce_leaves(group, op, numbers);
+  if (!theirs.empty()) {
+    reduce_by_ops(strategy, *ops, {.op = op, .leaves = theirs, .origin = origin}, options);
+  }
+  if (!numbers.empty()) all_reduce_leaves(group, op, numbers, origin);
 }
 
 using Sizes = std::vector<std::vector<int64_t>>;
 
-void gather_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, int64_t axis, Leaves leaves,
+void gather_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const CollectiveCall& call,
                    Sizes& sizes) {
-  static const char tag = 0;
   struct Gathered {
     std::vector<Mirrored<Tensor>> joined;
     Sizes sizes;
   };
+  const Leaves leaves = call.leaves;
+  const int64_t axis = call.axis;
   check_gatherable(leaves);
   const at::NoGradGuard no_grad;
-  const auto merged = strategy.merge(&tag, &leaves, [&](std::span<const void* const> all) {
-    check_batches("[replica_context.all_gather] ", all);
+  const auto merged = strategy.merge(&kOpsTag, &call, [&](std::span<const void* const> all) {
+    check_calls(all);
     auto gathered = std::make_shared<Gathered>();
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       std::vector<Tensor> parts;
-      for (const void* batch : all) {
-        parts.push_back(input_of((*static_cast<const Leaves*>(batch))[i]).detach());
+      for (const void* argument : all) {
+        parts.push_back(input_of(call_of(argument).leaves[i]).detach());
       }
       gathered->joined.push_back(
           ops.gather(PerReplica<Tensor>(parts), strategy.worker_devices(), axis));
@@ -158,11 +161,18 @@ void gather_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, int64_t axis
   }
 }
 
+// The epoch behind a meeting tells it apart from all others of the strategy: every replica that was
+// there has the same.
+uint64_t epoch_here() {
+  const ReplicaGroup* group = current_replica_group();
+  return group != nullptr ? group->epoch(current_replica()) : 1;
+}
+
 // Of all tensors of one all-reduce, so that their gradients meet once, too.
 struct AllReduceNode : torch::autograd::Node {
   AllReduceNode(std::shared_ptr<StrategyExtended> of, ReduceOp reduce,
                 const CommunicationOptions& how)
-      : strategy(std::move(of)), op(reduce), options(how) {}
+      : strategy(std::move(of)), op(reduce), options(how), epoch(epoch_here()) {}
 
   variable_list apply(variable_list&& gradients) override {
     variable_list sums(gradients.size());
@@ -172,32 +182,34 @@ struct AllReduceNode : torch::autograd::Node {
       if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
       leaves.push_back(leaf_of(gradients[i], sums[i]));
     }
-    all_reduce_together(*strategy, op, leaves, options);
+    all_reduce_together(*strategy, op, leaves, options, {.forward = epoch});
     return sums;
   }
 
   const std::shared_ptr<StrategyExtended> strategy;
   const ReduceOp op;
   const CommunicationOptions options;
+  const uint64_t epoch;
 };
 
 struct AllGatherNode : torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     Tensor sum;
     const CollectiveLeaf leaf = leaf_of(gradients[0], sum);
-    all_reduce_together(*strategy, ReduceOp::kSum, std::span(&leaf, 1), {});
+    all_reduce_together(*strategy, ReduceOp::kSum, std::span(&leaf, 1), {}, origin);
     return {sum.narrow(axis, begin, size)};
   }
   std::shared_ptr<StrategyExtended> strategy;
   int64_t axis = 0;
   int64_t begin = 0;
   int64_t size = 0;
+  CollectiveOrigin origin;
 };
 
 }  // namespace
 
 void all_reduce_together(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
-                         const CommunicationOptions& options) {
+                         const CommunicationOptions& options, const CollectiveOrigin& origin) {
   COHORT_CHECK_ARG(options.bytes_per_pack >= 0,
                    "[replica_context.all_reduce] expected bytes_per_pack to be 0 or more, got ",
                    options.bytes_per_pack);
@@ -206,7 +218,7 @@ void all_reduce_together(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
                    "[replica_context.all_reduce] expected sum or mean of a tensor that requires "
                    "gradients, got ",
                    reduce_op_name(op), "; detach() it first");
-  reduce_now(strategy, op, leaves, options);
+  reduce_now(strategy, op, leaves, options, origin);
   if (!recorded) return;
   variable_list inputs;
   auto node = make_node<AllReduceNode>(strategy.shared_from_this(), op, options);
@@ -219,14 +231,18 @@ void all_reduce_together(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
   }
 }
 
-void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves) {
+void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves,
+                         const CollectiveOrigin& origin) {
   ReplicaGroup* const group = meeting_place(strategy);
   Sizes sizes(leaves.size());
   if (CrossDeviceOps* const ops = strategy.custom_cross_device_ops()) {
-    gather_by_ops(strategy, *ops, axis, leaves, sizes);
+    gather_by_ops(
+        strategy, *ops,
+        {.kind = CollectiveCall::Kind::kGather, .axis = axis, .leaves = leaves, .origin = origin},
+        sizes);
   } else {
     all_gather_leaves(group, axis, leaves,
-                      records(leaves) ? std::span(sizes) : std::span<Sizes::value_type>());
+                      records(leaves) ? std::span(sizes) : std::span<Sizes::value_type>(), origin);
   }
   if (!records(leaves)) return;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -237,6 +253,7 @@ void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves
     node->axis = axis < 0 ? axis + value.dim() : axis;
     for (std::size_t r = 0; r < this_replica(); ++r) node->begin += sizes[i][r];
     node->size = sizes[i][this_replica()];
+    node->origin = {.forward = epoch_here(), .leaf = i};
     node->set_next_edges(torch::autograd::collect_next_edges(value));
     torch::autograd::set_history(output_of(leaves[i]), NodePtr<torch::autograd::Node>(node));
   }

@@ -137,7 +137,8 @@ internal::Collected<T> ReplicaContext::all_reduce(ReduceOpArg op, const T& nest,
   } else {
     T out = nest;
     internal::LeafPairs pairs(nest, out);
-    internal::all_reduce_together(strategy, op, pairs.leaves(), options);
+    internal::all_reduce_together(strategy, op, pairs.leaves(), options,
+                                  {.nest = internal::NestRef::of(nest)});
     pairs.finish();
     return out;
   }
@@ -151,7 +152,8 @@ internal::Collected<T> ReplicaContext::all_gather(const T& nest, int64_t axis,
   } else {
     T out = nest;
     internal::LeafPairs pairs(nest, out);
-    internal::all_gather_together(here(), axis, pairs.leaves());
+    internal::all_gather_together(here(), axis, pairs.leaves(),
+                                  {.nest = internal::NestRef::of(nest)});
     pairs.finish();
     return out;
   }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -137,6 +138,69 @@ bool same_structure(const T& a, const T& b) {
   return zip_leaves(a, b, any);
 }
 
+inline const char* leaf_name(const Tensor&) { return "tensor"; }
+inline const char* leaf_name(const std::string&) { return "text"; }
+inline const char* leaf_name(const IndexedSlices&) { return "indexed slices"; }
+inline const char* leaf_name(const Gradient& g) { return g.has_value() ? "gradient" : "none"; }
+template <class N>
+requires(std::is_arithmetic_v<N>) const char* leaf_name(const N&) { return "number"; }
+
+/// "{a: tensor, b: [number, number]}", for error texts.
+template <class T>
+std::string structure_text(const T& nest) {
+  constexpr NestKind kind = nest_kind<T>();
+  std::string out;
+  const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  if constexpr (kind == NestKind::kLeaf) {
+    return leaf_name(nest);
+  } else if constexpr (kind == NestKind::kTied) {
+    std::apply([&](const auto&... member) { (add(structure_text(member)), ...); },
+               members_of(nest));
+    return "(" + out + ")";
+  } else if constexpr (kind == NestKind::kMap) {
+    for_each_entry(nest, [&](const std::string& key, const auto& part) {
+      add(key + ": " + structure_text(part));
+    });
+    return "{" + out + "}";
+  } else if constexpr (kind == NestKind::kOptional) {
+    return nest ? structure_text(*nest) : "none";
+  } else {
+    if constexpr (kind == NestKind::kRange) {
+      for (const auto& part : nest) add(structure_text(part));
+    } else if constexpr (kind == NestKind::kWalked) {
+      for_each_leaf(nest, [&](const auto& leaf) { add(leaf_name(leaf)); });
+    }
+    return "[" + out + "]";
+  }
+}
+
+/// A nest without its static type, to compare it with that of another replica.
+struct NestRef {
+  struct Type {
+    bool (*same_structure)(const void* a, const void* b);
+    std::string (*text)(const void* nest);
+  };
+  template <class T>
+  static constexpr Type kType = {
+      [](const void* a, const void* b) {
+        return internal::same_structure(*static_cast<const T*>(a), *static_cast<const T*>(b));
+      },
+      [](const void* nest) { return structure_text(*static_cast<const T*>(nest)); }};
+  template <class T>
+  static NestRef of(const T& nest) {
+    return {&kType<T>, &nest};
+  }
+
+  /// Two without a nest are alike.
+  bool has_structure_of(const NestRef& other) const {
+    return type == other.type && (type == nullptr || type->same_structure(nest, other.nest));
+  }
+  std::string text() const { return type == nullptr ? "tensors" : type->text(nest); }
+
+  const Type* type = nullptr;
+  const void* nest = nullptr;
+};
+
 /// One nest out of several of the same structure: each leaf is f(parts), with `parts` a
 /// std::span<const Leaf* const> of that leaf in every nest, in order; f returns a Leaf.
 /// Errors: InvalidArgument if there are no nests or their structures differ.
@@ -147,8 +211,8 @@ T combine_leaves(std::span<const T> nests, F&& f) {
   for (std::size_t i = 0; i < nests.size(); ++i) {
     COHORT_CHECK_ARG(i == 0 || same_structure(nests[0], nests[i]),
                      "[nest] expected values of the same structure (lengths, keys, empty "
-                     "optionals), got different ones at 0 and ",
-                     i);
+                     "optionals), got ",
+                     structure_text(nests[0]), " at 0 and ", structure_text(nests[i]), " at ", i);
     leaves.push_back(leaf_refs(nests[i]));
   }
   T out = nests[0];

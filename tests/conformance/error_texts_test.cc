@@ -186,7 +186,7 @@ const Misuse kReductions[] = {
        t.strategy.reduce(kSum, PerReplica<std::string>({"a", "b"}));
      }},
     {"ReduceOfDifferentStructures", kArgument, "[nest]", "expected values of the same structure",
-     "got different ones at 0 and 1",
+     "got [number, number] at 0 and [number, number, number] at 1",
      [](const Trial& t) {
        t.strategy.reduce(kSum, PerReplica<std::vector<int>>({{1, 2}, {1, 2, 3}}));
      }},

@@ -22,10 +22,11 @@ namespace cohort::internal {
 /// that the user gave the strategy, if he gave some. Errors: as all_reduce_leaves.
 void all_reduce_together(StrategyExtended& strategy, ReduceOp op,
                          std::span<const CollectiveLeaf> leaves,
-                         const CommunicationOptions& options);
+                         const CommunicationOptions& options, const CollectiveOrigin& origin = {});
 /// Joins all leaves at one merge point, differentiable. Errors: as all_gather_leaves.
 void all_gather_together(StrategyExtended& strategy, int64_t axis,
-                         std::span<const CollectiveLeaf> leaves);
+                         std::span<const CollectiveLeaf> leaves,
+                         const CollectiveOrigin& origin = {});
 
 /// The leaves of a nest and of the nest that the results go to.
 class LeafPairs {
