@@ -22,7 +22,30 @@ using internal::Component;
 using internal::GradientLease;
 using internal::VariableImpl;
 
-thread_local int t_open_tapes = 0;
+thread_local char t_thread;  // its address tells threads apart
+
+/// The leaves that stand for a variable: one here, but cross-replica those of all replicas, which a
+/// run inside the tape has used.
+int leaf_count(const VariableImpl& variable) {
+  return current_replica() < 0 ? variable.component_count() : 1;
+}
+Component& leaf_of(VariableImpl& variable, int i) {
+  return leaf_count(variable) > 1 ? variable.component(i) : variable.local_component();
+}
+
+bool any_spans_replicas(std::span<const Variable> sources) {
+  return std::ranges::any_of(sources, [](const Variable& v) { return leaf_count(v.impl()) > 1; });
+}
+
+/// The leaves that gradients are asked for, and which source each belongs to.
+struct Inputs {
+  std::vector<Tensor> leaves = {};
+  std::vector<std::size_t> sources = {};
+  void add(const Tensor& leaf, std::size_t source) {
+    leaves.push_back(leaf);
+    sources.push_back(source);
+  }
+};
 
 /// Opens the slots of the sources for one backward pass, and closes them however it ends.
 class OpenSlots {
@@ -132,7 +155,10 @@ Gradient or_zeros(Gradient gradient, const Tensor& like, const GradientOptions& 
 }  // namespace
 
 GradientTape::GradientTape(TapeOptions options)
-    : options_(options), recording_before_(at::GradMode::is_enabled()) {
+    : options_(options),
+      thread_(&t_thread),
+      replica_(current_replica()),
+      recording_before_(at::GradMode::is_enabled()) {
   open();
 }
 
@@ -143,16 +169,16 @@ GradientTape::~GradientTape() {
 
 void GradientTape::open() {
   is_open_ = true;
-  ++t_open_tapes;
+  internal::set_open_tapes(internal::open_tapes() + 1);
   at::GradMode::set_enabled(true);
 }
 
 void GradientTape::close() {
   if (!is_open_) return;
   is_open_ = false;
-  --t_open_tapes;
+  internal::set_open_tapes(internal::open_tapes() - 1);
   // What follows in the step (metrics) is not recorded, unless an outer tape wants it.
-  at::GradMode::set_enabled(t_open_tapes > 0);
+  at::GradMode::set_enabled(internal::open_tapes() > 0);
 }
 
 void GradientTape::reset() {
@@ -176,7 +202,20 @@ bool GradientTape::watches(const Variable& v) const {
          std::find(watched_.begin(), watched_.end(), v) != watched_.end();
 }
 
+void GradientTape::check_place() const {
+  const bool here =
+      thread_ == &t_thread && (replica_ == current_replica() || current_replica_count() == 1);
+  COHORT_CHECK_STATE(here,
+                     "[gradient_tape.gradient] expected the thread and the replica where the tape "
+                     "was made, got ",
+                     current_replica() >= 0 ? str_cat("replica ", current_replica())
+                                            : std::string("another thread"),
+                     "; make the tape inside the function that strategy.run calls, or call "
+                     "gradient() behind the run");
+}
+
 bool GradientTape::begin_gradient() {
+  check_place();
   COHORT_CHECK_STATE(!spent_,
                      "[gradient_tape.gradient] expected one call of a tape that is not persistent, "
                      "got a second one; make it with {.persistent = true}");
@@ -184,7 +223,7 @@ bool GradientTape::begin_gradient() {
     spent_ = true;
     close();
   }
-  return t_open_tapes > (is_open_ ? 1 : 0);
+  return internal::open_tapes() > (is_open_ ? 1 : 0);
 }
 
 std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<const Tensor> inputs,
@@ -210,24 +249,32 @@ Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable>
   check_strategy(sources);
   const bool outer = begin_gradient();
   auto lease = std::make_shared<GradientLease>();
-  std::vector<Tensor> inputs;
-  std::vector<std::size_t> positions;
-  inputs.reserve(sources.size());
+  Inputs inputs;
+  inputs.leaves.reserve(sources.size());
+  inputs.sources.reserve(sources.size());
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const Tensor& leaf = sources[i].impl().local_component().tensor;
-    if (!leaf.requires_grad() || !watches(sources[i])) continue;
-    inputs.push_back(leaf);
-    positions.push_back(i);
+    VariableImpl& variable = sources[i].impl();
+    for (int r = 0; r < leaf_count(variable); ++r) {
+      const Tensor& leaf = leaf_of(variable, r).tensor;
+      if (leaf.requires_grad() && watches(sources[i])) inputs.add(leaf, i);
+    }
   }
   std::vector<GradientAndVariable> pairs(sources.size());
   for (std::size_t i = 0; i < sources.size(); ++i) pairs[i].variable = sources[i];
-  // A graph of the gradients themselves cannot live in slots that the next pass overwrites.
-  const OpenSlots slots(outer ? std::span<const Variable>() : sources, *lease);
+  // A graph of the gradients themselves cannot live in slots that are written into, and a slot is
+  // one replica's.
+  const bool in_slots = !outer && !any_spans_replicas(sources);
+  const OpenSlots slots(in_slots ? sources : std::span<const Variable>(), *lease);
   const std::vector<Tensor> got =
-      run_backward(target, inputs, options, options_.persistent || outer, outer);
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    GradientAndVariable& pair = pairs[positions[i]];
-    pair.gradient = outer ? Gradient(got[i]) : collect(pair.variable, got[i]);
+      run_backward(target, inputs.leaves, options, options_.persistent || outer, outer);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    GradientAndVariable& pair = pairs[inputs.sources[i]];
+    if (in_slots) {
+      pair.gradient = collect(pair.variable, got[i]);
+    } else if (got[i].defined()) {
+      const bool is_first = !pair.gradient.has_value();
+      pair.gradient = is_first ? got[i] : pair.gradient.as_tensor() + got[i];
+    }
   }
   for (GradientAndVariable& pair : pairs) {
     pair.gradient = or_zeros(pair.gradient, pair.variable.impl().local_component().tensor, options);

@@ -35,8 +35,9 @@ struct GradientOptions {
 };
 
 /// Records operations on this thread until gradient() (or its end, if persistent).
-/// A tape inside a tape records the inner gradient() too, for second derivatives.
-/// Threads: bound to the thread that made it. TF: tf.GradientTape.
+/// A tape inside a tape records the inner gradient() too, for second derivatives. A tape around
+/// strategy.run records all replicas: gradient() then sums what each contributes through its copy.
+/// Threads: bound to the thread and the replica that made it. TF: tf.GradientTape.
 class [[nodiscard]] GradientTape {
  public:
   explicit GradientTape(TapeOptions options = {});
@@ -49,7 +50,8 @@ class [[nodiscard]] GradientTape {
   void watch(Tensor& x);
 
   /// d target / d sources, in the order of the sources; a non-scalar target counts as its sum.
-  /// Errors: FailedPrecondition at the second call of a tape that is not persistent.
+  /// Errors: FailedPrecondition at the second call of a tape that is not persistent, and in a
+  /// replica for a tape that was made outside of run.
   Gradients gradient(const Tensor& target, std::span<const Variable> sources,
                      const GradientOptions& options = {});
   Tensor gradient(const Tensor& target, const Variable& source,
@@ -90,8 +92,11 @@ class [[nodiscard]] GradientTape {
   void open();
   void close();
   bool watches(const Variable& v) const;
+  void check_place() const;
 
   const TapeOptions options_;
+  const void* const thread_;
+  const int replica_;
   bool recording_before_ = false;
   bool is_open_ = false;
   bool spent_ = false;

@@ -11,6 +11,7 @@ struct State {
 };
 thread_local State t_state;
 thread_local int t_update = -1;
+thread_local int t_open_tapes = 0;
 
 }  // namespace
 
@@ -18,6 +19,9 @@ int current_replica() { return t_state.replica; }
 int current_replica_count() { return t_state.count; }
 
 namespace internal {
+
+int open_tapes() { return t_open_tapes; }
+void set_open_tapes(int count) { t_open_tapes = count; }
 
 int current_update_replica() { return t_update; }
 

@@ -16,6 +16,11 @@ int current_replica_count();
 
 namespace internal {
 
+/// Gradient tapes that are open around what this thread does: its own, and in a replica those of
+/// the caller of run.
+int open_tapes();
+void set_open_tapes(int count);
+
 /// The component that a function given to StrategyExtended::update writes now, or -1.
 int current_update_replica();
 

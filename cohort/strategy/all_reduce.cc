@@ -51,7 +51,8 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
       strategy.name());
   COHORT_CHECK_STATE(group != nullptr || is_default,
                      "[replica_context] expected to be inside strategy.run, got cross-replica "
-                     "context: use the strategy's reduce or gather");
+                     "context: use the strategy's reduce or gather; the gradient of a collective "
+                     "is a collective, too, so take it inside run");
   return group;
 }
 

@@ -3,6 +3,8 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "cohort/runtime/replica_scope.h"
+
 namespace cohort::internal {
 namespace {
 
@@ -58,11 +60,12 @@ void PlainThreadState::set() const {
   }
 }
 
-ThreadState::ThreadState() : plain_(PlainThreadState::here()) {
+ThreadState::ThreadState() : plain_(PlainThreadState::here()), open_tapes_(open_tapes()) {
   if (!plain_) full_.emplace();
 }
 
 AdoptedThreadState::AdoptedThreadState(const ThreadState& of_caller) {
+  set_open_tapes(of_caller.open_tapes_);
   // Taken where this thread's first run begins, when it is new.
   static thread_local const at::ThreadLocalState untouched;
   if (!of_caller.plain_) {

@@ -38,6 +38,7 @@ class ThreadState {
   friend class AdoptedThreadState;
   std::optional<PlainThreadState> plain_;
   std::optional<at::ThreadLocalState> full_;  // where plain_ does not say it all
+  const int open_tapes_;
 };
 
 /// Gives a replica's thread the caller's state. Where that is plain, nothing is restored
