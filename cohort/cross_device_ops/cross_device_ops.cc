@@ -2,8 +2,13 @@
 #include "cohort/cross_device_ops/cross_device_ops.h"
 
 #include <ATen/core/grad_mode.h>
+#include <cxxabi.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <typeinfo>
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/local_reduce.h"
@@ -41,6 +46,59 @@ void check_values(const char* operation, ReduceOp op, const PerReplica<Gradient>
   }
 }
 
+std::string class_of(const CrossDeviceOps& ops) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(typeid(ops).name(), nullptr, nullptr, &status), std::free);
+  return status == 0 ? text.get() : typeid(ops).name();
+}
+
+Shape shape_of_value(const Gradient& g) {
+  return g.is_sparse() ? g.slices().dense_shape : shape_of(g.dense());
+}
+DType dtype_of_value(const Gradient& g) {
+  return (g.is_sparse() ? g.slices().values : g.dense()).scalar_type();
+}
+std::string text_of(const Gradient& g) {
+  if (!g.has_value()) return "none";
+  if (g.is_sparse() && !g.slices().values.defined()) return "empty indexed slices";
+  return str_cat(dtype_name(dtype_of_value(g)), " ", bracketed(shape_of_value(g)));
+}
+
+// Users write the hooks: what is missing or of another shape would skip an update in silence.
+void check_result(const char* operation, const CrossDeviceOps& ops,
+                  const PerReplica<Gradient>& value, const Destinations& to,
+                  const Mirrored<Gradient>& result, const std::string* name = nullptr) {
+  const auto subject = [name] {
+    return name == nullptr ? std::string() : str_cat(" for variable \"", *name, "\"");
+  };
+  const std::size_t places = to.devices().size();
+  COHORT_CHECK_ARG(result.size() == 1 || result.size() == places, operation, "expected ",
+                   class_of(ops), " to return a result for each of ", places, " destinations",
+                   subject(), ", got ", result.size());
+  const Gradient& expected = value[0];
+  for (const Gradient& got : result) {
+    const bool fits = got.has_value() && (!got.is_sparse() || got.slices().values.defined()) &&
+                      dtype_of_value(got) == dtype_of_value(expected) &&
+                      shape_of_value(got) == shape_of_value(expected);
+    COHORT_CHECK_ARG(fits, operation, "expected ", class_of(ops), " to return ", text_of(expected),
+                     subject(), ", got ", text_of(got));
+  }
+}
+
+void check_tensors(const char* operation, const CrossDeviceOps& ops, const Destinations& to,
+                   const Shape& shape, const Mirrored<Tensor>& result) {
+  const std::size_t places = to.devices().size();
+  COHORT_CHECK_ARG(result.size() == 1 || result.size() == places, operation, "expected ",
+                   class_of(ops), " to return a result for each of ", places, " destinations, got ",
+                   result.size());
+  for (const Tensor& got : result) {
+    COHORT_CHECK_ARG(got.defined() && got.sizes() == c10::IntArrayRef(shape), operation,
+                     "expected ", class_of(ops), " to return a tensor of shape ", bracketed(shape),
+                     ", got ", got.defined() ? bracketed(got.sizes()) : "an empty handle");
+  }
+}
+
 // One value that is already where it should be.
 bool is_there(const PerReplica<Gradient>& value, const Destinations& to) {
   return value.size() == 1 && to.devices().size() == 1;
@@ -75,14 +133,14 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOpArg op, const PerReplica<Gradi
   if (is_there(value, to)) return Mirrored<Gradient>({value[0]});
   const at::NoGradGuard no_grad;
   Mirrored<Gradient> result = do_reduce(op, value, to, options);
-  COHORT_CHECK_ARG(result.size() > 0, kOperation,
-                   "expected a result of do_reduce for every destination, got none");
+  check_result(kOperation, *this, value, to, result);
   return result;
 }
 
 std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
                                                              std::span<const ReduceItem> items,
-                                                             const CommunicationOptions& options) {
+                                                             const CommunicationOptions& options,
+                                                             std::span<const std::string> names) {
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";
   check_options(kOperation, options);
   bool all_there = true;
@@ -98,8 +156,13 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
   }
   const at::NoGradGuard no_grad;
   std::vector<Mirrored<Gradient>> results = do_batch_reduce(op, items, options);
-  COHORT_CHECK_ARG(results.size() == items.size(), kOperation, "expected ", items.size(),
-                   " results of do_batch_reduce, got ", results.size());
+  COHORT_CHECK_ARG(results.size() == items.size(), kOperation, "expected ", class_of(*this),
+                   " to return ", items.size(), " results of do_batch_reduce, got ",
+                   results.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    check_result(kOperation, *this, items[i].value, items[i].destinations, results[i],
+                 i < names.size() ? &names[i] : nullptr);
+  }
   return results;
 }
 
@@ -107,7 +170,13 @@ Mirrored<Tensor> CrossDeviceOps::broadcast(const Tensor& value, const Destinatio
   static constexpr const char* kOperation = "[cross_device_ops.broadcast] ";
   check_destinations(kOperation, to);
   COHORT_CHECK_ARG(value.defined(), kOperation, "expected a tensor, got an empty handle");
-  return do_broadcast(value, to);
+  const Mirrored<Tensor> copies = do_broadcast(value, to);
+  check_tensors(kOperation, *this, to, shape_of(value), copies);
+  std::vector<Tensor> apart;
+  for (const Tensor& copy : copies) {
+    apart.push_back(copy.is_alias_of(value) ? copy.clone() : copy);
+  }
+  return Mirrored<Tensor>(std::move(apart));
 }
 
 Mirrored<Tensor> CrossDeviceOps::gather(const PerReplica<Tensor>& value, const Destinations& to,
@@ -117,7 +186,12 @@ Mirrored<Tensor> CrossDeviceOps::gather(const PerReplica<Tensor>& value, const D
   check_options(kOperation, options);
   const int64_t along =
       internal::check_joinable(kOperation, std::span(value.begin(), value.size()), axis);
-  return do_gather(value, to, along, options);
+  Shape shape = shape_of(value[0]);
+  shape[static_cast<std::size_t>(along)] = 0;
+  for (const Tensor& part : value) shape[static_cast<std::size_t>(along)] += part.size(along);
+  Mirrored<Tensor> joined = do_gather(value, to, along, options);
+  check_tensors(kOperation, *this, to, shape, joined);
+  return joined;
 }
 
 std::vector<Mirrored<Gradient>> CrossDeviceOps::do_batch_reduce(

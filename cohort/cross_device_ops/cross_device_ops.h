@@ -59,13 +59,16 @@ class CrossDeviceOps {
   /// ones join their rows in replica order (kMean divides them by the number of values). One value
   /// for one destination comes back as it is; no other result shares memory with a value. Errors:
   /// InvalidArgument for no destination, none values, dense values beside sparse ones,
-  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; Unimplemented for kMin,
-  ///         kMax and kProduct of sparse values, and for destinations that are no CPUs.
+  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; for a result of do_reduce
+  ///         that is none, of another shape or dtype, or not for all destinations; Unimplemented
+  ///         for kMin, kMax and kProduct of sparse values, and for destinations that are no CPUs.
   Mirrored<Gradient> reduce(ReduceOpArg op, const PerReplica<Gradient>& value,
                             const Destinations& to, const CommunicationOptions& options = {});
-  /// The results in the order of the items.
+  /// The results in the order of the items. `names`: of their variables, for error texts.
   std::vector<Mirrored<Gradient>> batch_reduce(ReduceOpArg op, std::span<const ReduceItem> items,
-                                               const CommunicationOptions& options = {});
+                                               const CommunicationOptions& options = {},
+                                               std::span<const std::string> names = {});
+  /// A copy per destination: none shares memory with the value.
   Mirrored<Tensor> broadcast(const Tensor& value, const Destinations& to);
   /// Joins the values along `axis` in replica order.
   /// Shapes: equal but for `axis`. Errors: InvalidArgument for scalars, other shapes or dtypes.
@@ -80,7 +83,7 @@ class CrossDeviceOps {
   virtual std::vector<Mirrored<Gradient>> do_batch_reduce(ReduceOp op,
                                                           std::span<const ReduceItem> items,
                                                           const CommunicationOptions& options);
-  /// Default: a copy per destination.
+  /// Default: a copy per destination; the first may be the value, which broadcast() then copies.
   virtual Mirrored<Tensor> do_broadcast(const Tensor& value, const Destinations& to);
   /// Default: concatenates, then broadcasts.
   virtual Mirrored<Tensor> do_gather(const PerReplica<Tensor>& value, const Destinations& to,

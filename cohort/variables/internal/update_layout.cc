@@ -280,6 +280,7 @@ ReducedGradients batch_reduce(const UpdateLayout& layout, std::span<const void* 
     for (std::size_t v = 0; v < count; ++v) values[v].push_back(own[v]);
   }
   std::vector<ReduceItem> items;
+  std::vector<std::string> names;
   std::vector<std::size_t> places;
   for (std::size_t v = 0; v < count; ++v) {
     auto& of = values[v];
@@ -291,8 +292,9 @@ ReducedGradients batch_reduce(const UpdateLayout& layout, std::span<const void* 
     places.push_back(v);
     items.push_back({PerReplica<Gradient>(std::move(of)),
                      Destinations(layout.variables()[v].impl().description().devices)});
+    names.push_back(layout.variables()[v].name());
   }
-  std::vector<Mirrored<Gradient>> reduced = ops.batch_reduce(ReduceOp::kSum, items);
+  std::vector<Mirrored<Gradient>> reduced = ops.batch_reduce(ReduceOp::kSum, items, {}, names);
   ReducedGradients out(count);
   for (std::size_t i = 0; i < places.size(); ++i) out[places[i]] = reduced[i];
   return out;
