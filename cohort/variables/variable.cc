@@ -6,12 +6,13 @@
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/internal/write.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort {
 
 InitialValue::InitialValue(Tensor value) : value_(std::move(value)) {}
-InitialValue::InitialValue(double value) : value_(scalar(value)), weak_dtype_(true) {}
+InitialValue::InitialValue(double value) : value_(scalar(value, kFloat64)), weak_dtype_(true) {}
 
 Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType> dtype) const {
   if (make_) {
@@ -25,8 +26,15 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
   }
   COHORT_CHECK_ARG(value_.defined(),
                    "[variable] expected an initial value, got an undefined tensor");
+  if (weak_dtype_) {
+    return internal::number_of("[variable] ", value_.item<double>(), dtype.value_or(kFloat32),
+                               shape.value_or(Shape{}));
+  }
+  COHORT_CHECK_ARG(!dtype || c10::canCast(value_.scalar_type(), *dtype), "[variable] expected an ",
+                   "initial value of ", dtype_name(*dtype), ", got ",
+                   dtype_name(value_.scalar_type()),
+                   ", of which it would lose a part; convert it with to() if that is meant");
   Tensor value = dtype ? value_.to(*dtype) : value_;
-  if (weak_dtype_ && shape) return full(*shape, value.item<double>(), value.scalar_type());
   COHORT_CHECK_ARG(!shape || *shape == shape_of(value), "[variable] expected shape ",
                    bracketed(shape.value_or(Shape{})), ", got an initial value of shape ",
                    bracketed(value.sizes()));
@@ -35,7 +43,8 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
 
 std::string InitialValue::describe(const std::optional<Shape>& shape,
                                    std::optional<DType> dtype) const {
-  const DType type = dtype.value_or(value_.defined() ? value_.scalar_type() : kFloat32);
+  const bool has_dtype = value_.defined() && !weak_dtype_;
+  const DType type = dtype.value_or(has_dtype ? value_.scalar_type() : kFloat32);
   const Shape own = value_.defined() ? shape_of(value_) : Shape();
   return str_cat(dtype_name(type), " ", bracketed(shape.value_or(own)));
 }

@@ -38,12 +38,16 @@ const std::shared_ptr<Arena>& VariableImpl::arena() const {
   return range_ ? range_->arena : none;
 }
 
-void VariableImpl::check_shape(const char* operation, const Tensor& x) const {
+void VariableImpl::check_value(const char* operation, const Tensor& x) const {
   COHORT_CHECK_ARG(x.defined(), operation, "expected a value for variable \"", description_.name,
                    "\", got an undefined tensor");
   COHORT_CHECK_ARG(x.dim() == 0 || shape_of(x) == description_.shape, operation, "expected shape ",
                    bracketed(description_.shape), " for variable \"", description_.name, "\", got ",
                    bracketed(x.sizes()));
+  COHORT_CHECK_ARG(c10::canCast(x.scalar_type(), description_.dtype), operation, "expected ",
+                   dtype_name(description_.dtype), " for variable \"", description_.name,
+                   "\", got ", dtype_name(x.scalar_type()),
+                   ", of which it would lose a part; convert it with to() if that is meant");
 }
 
 void VariableImpl::check_rows(const char* operation, const Tensor& indices) const {

@@ -101,8 +101,9 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   /// Which strategy's creator made this: the identity that mixing errors compare.
   const class VariableCreator* creator() const { return creator_; }
 
-  /// Errors: InvalidArgument unless x is a number or has the variable's shape.
-  void check_shape(const char* operation, const Tensor& x) const;
+  /// Errors: InvalidArgument unless x is a number or has the variable's shape, and for a dtype that
+  ///         would lose more than precision: floating to integer, complex to real, any to bool.
+  void check_value(const char* operation, const Tensor& x) const;
   /// Errors: InvalidArgument unless `indices`, int32 or int64 of any shape, name rows it has.
   void check_rows(const char* operation, const Tensor& indices) const;
 

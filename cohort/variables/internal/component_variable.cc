@@ -18,7 +18,7 @@ ComponentVariable::ComponentVariable(Description description, std::shared_ptr<Va
 }
 
 Tensor ComponentVariable::write(Write kind, const Tensor& x) {
-  check_shape(operation_name(kind), x);
+  check_value(operation_name(kind), x);
   write_tensor(own().tensor, kind, x);
   return value();
 }

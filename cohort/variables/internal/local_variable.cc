@@ -78,6 +78,13 @@ void LocalVariable::check_writable(const char* operation) const {
                      "expected a variable made under this strategy's scope, got ", label(*this),
                      ", made outside of every strategy: ", current_replica_count(),
                      " replicas would write it at once; make it inside strategy.scope()");
+  const VariableCreator& here = current_variable_creator();
+  const bool in_other_scope = !in_replica() && !is_plain_ && &here != creator_ &&
+                              &here != LocalVariables::default_instance().get() &&
+                              dynamic_cast<const LocalVariables*>(&here) != nullptr;
+  COHORT_CHECK_STATE(!in_other_scope, operation, "expected the scope of ", owner_of(*this),
+                     " around a write of its variable ", label(*this), ", or none, got that of ",
+                     here.owner(), ": strategies cannot be mixed; leave that scope first");
   local_index();
 }
 
@@ -96,14 +103,14 @@ bool LocalVariable::writes_own_component() const {
 
 Tensor LocalVariable::write(Write kind, const Tensor& x) {
   check_writable(operation_name(kind));
-  check_shape(operation_name(kind), x);
+  check_value(operation_name(kind), x);
   if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
   return write_merged(kind, x, /*is_literal=*/false);
 }
 
 Tensor LocalVariable::write(Write kind, double literal) {
   check_writable(operation_name(kind));
-  const Tensor x = full({}, literal, description_.dtype);
+  const Tensor x = number_of(operation_name(kind), literal, description_.dtype);
   if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
   return write_merged(kind, x, /*is_literal=*/true);
 }
@@ -111,12 +118,13 @@ Tensor LocalVariable::write(Write kind, double literal) {
 void LocalVariable::write(Write kind, const PerReplica<Tensor>& x) {
   COHORT_CHECK_STATE(!in_replica(), operation_name(kind),
                      "expected cross-replica context for a value per replica, got a replica");
+  check_writable(operation_name(kind));
   COHORT_CHECK_ARG(static_cast<int>(x.size()) == component_count(), operation_name(kind),
                    "expected ", component_count(), " values for variable \"", description_.name,
                    "\", got ", x.size());
   std::vector<Tensor> values;
   for (const Tensor& one : x) {
-    check_shape(operation_name(kind), one);
+    check_value(operation_name(kind), one);
     values.push_back(apart(one));
   }
   write_copies([&](Tensor& to, int replica) {

@@ -5,6 +5,10 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/where.h>
 
+#include <cmath>
+#include <limits>
+
+#include "cohort/base/check.h"
 #include "cohort/collectives/local_reduce.h"
 
 namespace cohort::internal {
@@ -34,6 +38,47 @@ void write_tensor(Tensor& to, Write kind, const Tensor& x) {
       to.sub_(x.to(to.scalar_type()));
       break;
   }
+}
+
+namespace {
+
+template <class N>
+bool fits_integer(double x) {
+  // The largest integer of 64 bits rounds up to the first double that does not fit.
+  const double end = std::ldexp(1.0, std::numeric_limits<N>::digits);
+  return x == std::trunc(x) && x >= static_cast<double>(std::numeric_limits<N>::min()) && x < end;
+}
+
+bool can_hold(DType dtype, double x) {
+  switch (dtype) {
+    case DType::Bool:
+      return x == 0 || x == 1;
+    case DType::Byte:
+      return fits_integer<uint8_t>(x);
+    case DType::Char:
+      return fits_integer<int8_t>(x);
+    case DType::Short:
+      return fits_integer<int16_t>(x);
+    case DType::Int:
+      return fits_integer<int32_t>(x);
+    case DType::Long:
+      return fits_integer<int64_t>(x);
+    case DType::Half:
+      return !std::isfinite(x) || std::abs(x) <= 65504;
+    case DType::BFloat16:
+    case DType::Float:
+      return !std::isfinite(x) || std::abs(x) <= std::numeric_limits<float>::max();
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+Tensor number_of(const char* operation, double number, DType dtype, const Shape& shape) {
+  COHORT_CHECK_ARG(can_hold(dtype, number), operation, "expected a number that ", dtype_name(dtype),
+                   " can hold, got ", number);
+  return full(shape, number, dtype);
 }
 
 namespace {

@@ -15,6 +15,9 @@ const char* operation_name(Write kind);
 /// Broadcasts `x` and converts it to the tensor's dtype; records nothing.
 void write_tensor(Tensor& to, Write kind, const Tensor& x);
 
+/// The number in the dtype. Errors: InvalidArgument unless the dtype can hold it.
+Tensor number_of(const char* operation, double number, DType dtype, const Shape& shape = {});
+
 /// `whole` / count each, so that they add up to it in their order, bit by bit: where rounding would
 /// lose something the first one takes the rest. Integers are shared out, the first get the
 /// remainder.

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes that would store another number than the one given, or go to another strategy's variable.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "cohort/base/error.h"
+#include "cohort/variables/internal/test_replicas.h"
+
+namespace cohort::internal {
+namespace {
+
+struct WriteChecks : ReplicasTest {};
+
+TEST_F(WriteChecks, AnIntegerVariableHasWholeNumbersOnly) {
+  const Variable v = make(zeros({2}, kInt32), {.name = "steps"});
+  v.assign(3);
+  for (const double bad : {2.7, 1e10, -3e9, std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+    expect_error<InvalidArgument>([&] { v.assign(bad); }, {"[variable.assign]", "int32"});
+    expect_error<InvalidArgument>([&] { v.assign_add(bad); }, {"[variable.assign_add]", "int32"});
+  }
+  expect_error<InvalidArgument>([&] { v.assign(scalar(2.7)); }, {"int32", "\"steps\"", "float32"});
+  EXPECT_THROW(v.assign_sub(tensor({2.5, 3.5})), InvalidArgument);
+  EXPECT_THROW(v.assign(PerReplica<Tensor>({scalar(1.5), scalar(1)})), InvalidArgument);
+  EXPECT_EQ(to_vector<int32_t>(v.value()), (std::vector<int32_t>{3, 3}));
+  v.assign(scalar(4, kInt64));
+  v.assign_add(1);
+  EXPECT_EQ(to_vector<int32_t>(v.value()), (std::vector<int32_t>{5, 5}));
+}
+
+TEST_F(WriteChecks, SoHaveBoolsAndSmallTypes) {
+  const Variable flag = make(zeros({}, kBool));
+  EXPECT_THROW(flag.assign(2), InvalidArgument);
+  EXPECT_THROW(flag.assign(scalar(1, kInt32)), InvalidArgument);
+  flag.assign(1);
+  EXPECT_TRUE(flag.value().item<bool>());
+  const Variable byte = make(zeros({}, kUint8));
+  EXPECT_THROW(byte.assign(256), InvalidArgument);
+  EXPECT_THROW(byte.assign(-1), InvalidArgument);
+  byte.assign(255);
+  EXPECT_EQ(byte.value().item<uint8_t>(), 255);
+  const Variable real = make(zeros({}));
+  EXPECT_THROW(real.assign(1e39), InvalidArgument);
+  real.assign(std::numeric_limits<double>::infinity());
+}
+
+TEST_F(WriteChecks, InitialNumbersAreWhatWasGiven) {
+  EXPECT_THROW(make(2.7, {.dtype = kInt32}), InvalidArgument);
+  EXPECT_THROW(make(tensor({2.7}), {.dtype = kInt32}), InvalidArgument);
+  EXPECT_EQ(make(16777217, {.dtype = kInt64}).value().item<int64_t>(), 16777217);
+  EXPECT_EQ(make(0.1, {.dtype = kFloat64}).value().item<double>(), 0.1);
+  EXPECT_EQ(make(0.1).dtype(), kFloat32);
+}
+
+TEST_F(WriteChecks, AnotherStrategysScopeIsRefused) {
+  const Variable v = make(ones({2}));
+  ReplicaGroup others({.replicas = 2});
+  const auto other = std::make_shared<LocalVariables>(
+      LocalVariablesOptions{.devices = devices(2), .group = &others});
+  const Variable plain(1.0);
+  {
+    const VariableCreatorScope scope(other);
+    expect_error<FailedPrecondition>([&] { v.assign(9); }, {"strategies cannot be mixed"});
+    EXPECT_THROW(v.assign_add(ones({2})), FailedPrecondition);
+    EXPECT_THROW(v.assign(PerReplica<Tensor>({ones({2}), ones({2})})), FailedPrecondition);
+    EXPECT_THROW(v.scatter_add({ones({1}), tensor({0}, kInt64), {2}}), FailedPrecondition);
+    plain.assign(2);
+  }
+  EXPECT_EQ(to_vector<float>(v.value()), (std::vector<float>{1, 1}));
+  EXPECT_EQ(plain.value().item<float>(), 2);
+  v.assign(9);
+  const VariableCreatorScope scope(creator_);
+  v.assign(8);
+  EXPECT_EQ(to_vector<float>(v.value()), (std::vector<float>{8, 8}));
+}
+
+}  // namespace
+}  // namespace cohort::internal
