@@ -68,6 +68,14 @@ Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes, CrossDevic
   return reduce_across(ReduceOp::kSum, sums, ops).div(count);
 }
 
+// Of one replica the reduction may be its value itself.
+Tensor apart(const Tensor& result, const std::vector<Tensor>& values) {
+  const bool shares = std::any_of(values.begin(), values.end(), [&](const Tensor& value) {
+    return value.has_storage() && result.is_alias_of(value);
+  });
+  return shares ? result.clone() : result;
+}
+
 }  // namespace
 
 void check_cross_replica(const char* operation) {
@@ -92,6 +100,18 @@ void check_keeps_equal_values(const char* operation, ReduceOp op, int replicas) 
                    "; use mean, or the value itself");
 }
 
+void throw_not_reducible(ReduceOp op, bool is_bool) {
+  throw InvalidArgument(str_cat("[reduce] expected ", is_bool ? "integers" : "floating numbers",
+                                " for a ", reduce_op_name(op), ", got ",
+                                is_bool ? "bool" : "integers", "; convert them first"));
+}
+
+void throw_overflow(ReduceOp op, std::size_t bytes) {
+  throw InvalidArgument(str_cat("[reduce] expected a ", reduce_op_name(op),
+                                " that fits into the integers it is made of, of ", 8 * bytes,
+                                " bits, got more; convert them to int64_t first"));
+}
+
 Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas) {
   check_defined(operation, value);
   if (!keeps_equal_values(op, replicas) && value.dim() == 0 && value.item<double>() == 0) {
@@ -104,7 +124,7 @@ Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int 
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
                       CrossDeviceOps* ops) {
   for (const Tensor& value : values) check_defined("[strategy.reduce] ", value);
-  if (axes.empty()) return reduce_across(op, values, ops);
+  if (axes.empty()) return apart(reduce_across(op, values, ops), values);
   if (op == ReduceOp::kMean) return mean_over(values, axes, ops);
   std::vector<Tensor> reduced;
   for (const Tensor& value : values) {

@@ -15,18 +15,36 @@ std::string ValueContext::to_string() const {
                  ", total replicas in sync: ", num_replicas_in_sync, ")");
 }
 
+namespace {
+
+std::vector<Tensor> values_of(const std::vector<Variable>& components) {
+  std::vector<Tensor> values;
+  for (const Variable& component : components) values.push_back(component.value());
+  return values;
+}
+
+}  // namespace
+
 Tensor Strategy::reduce(ReduceOpArg op, const Variable& value, const Axes& axes) const {
   internal::check_cross_replica("[strategy.reduce] ");
-  if (value.synchronization() == Synchronization::kOnWrite) return reduce(op, value.value(), axes);
-  std::vector<Tensor> components;
-  for (const Variable& component : value.components()) components.push_back(component.value());
-  return internal::reduce_tensors(op, components, axes, use().custom_cross_device_ops());
+  if (value.synchronization() == Synchronization::kOnWrite) {
+    return reduce(op, value.value().clone(), axes);
+  }
+  return internal::reduce_tensors(op, values_of(value.components()), axes,
+                                  use().custom_cross_device_ops());
 }
 
 Tensor Strategy::gather(const Tensor& value, int64_t) const {
   use();
   internal::check_cross_replica("[strategy.gather] ");
   return value;
+}
+
+Tensor Strategy::gather(const Variable& value, int64_t axis) const {
+  StrategyExtended& extended = use();
+  internal::check_cross_replica("[strategy.gather] ");
+  return internal::gather_tensors(values_of(value.components()), axis,
+                                  extended.custom_cross_device_ops());
 }
 
 int ReplicaContext::replica_id_in_sync_group() const {

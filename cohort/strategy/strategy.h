@@ -77,9 +77,10 @@ class Strategy {
     return run(fn, args...);
   }
 
-  /// One value of all replicas', leaf by leaf over nests. With axes each replica first reduces
-  /// them away; kMean then divides by the true number of elements, also of uneven batches.
-  /// Errors: FailedPrecondition in replica context; InvalidArgument for shapes that differ.
+  /// One value of all replicas', leaf by leaf over nests, in memory of its own. With axes each
+  /// replica first reduces them away; kMean then divides by the true number of elements, also of
+  /// uneven batches. Errors: FailedPrecondition in replica context; InvalidArgument for shapes that
+  /// differ.
   template <class T>
   T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axes& axes = {}) const {
     StrategyExtended& extended = use();
@@ -87,8 +88,8 @@ class Strategy {
     internal::check_value_count("[strategy.reduce] ", value.size(), extended.num_replicas());
     return internal::reduce_nest(op, value, axes, extended.custom_cross_device_ops());
   }
-  /// The same on every replica: the value, reduced over its axes. kSum and kProduct of several
-  /// replicas are refused unless it is zero: nobody can tell what is meant.
+  /// The same on every replica: the value itself, reduced over its axes. kSum and kProduct of
+  /// several replicas are refused unless it is zero: nobody can tell what is meant.
   template <class T>
   T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axes& axes = {}) const {
     return reduce_plain(op, value.local(), axes);
@@ -99,7 +100,7 @@ class Strategy {
   template <class N>
   requires std::is_arithmetic_v<N> N reduce(ReduceOpArg op, N value)
   const { return reduce_plain(op, value, {}); }
-  /// Its components.
+  /// Its components; of one that all replicas agree on a copy of the value.
   Tensor reduce(ReduceOpArg op, const Variable& value, const Axes& axes = {}) const;
   /// Each PerReplica, Mirrored and plain part of a nest.
   template <class T>
@@ -107,7 +108,8 @@ class Strategy {
            !internal::is_distributed_v<T>) auto reduce(ReduceOpArg op, const T& nest,
                                                        const Axes& axes = {}) const;
 
-  /// Joins the replicas' tensors along `axis`, leaf by leaf; sizes along it may differ.
+  /// Joins the replicas' tensors along `axis`, leaf by leaf, in memory of their own; sizes along it
+  /// may differ.
   /// Errors: FailedPrecondition in replica context; InvalidArgument for scalars or shapes that
   ///         differ elsewhere; Unimplemented for indexed slices.
   template <class T>
@@ -119,6 +121,8 @@ class Strategy {
   }
   /// Not distributed: itself.
   Tensor gather(const Tensor& value, int64_t axis) const;
+  /// Its components, joined.
+  Tensor gather(const Variable& value, int64_t axis) const;
   /// Each PerReplica of a nest; what is plain stays.
   template <class T>
   requires(internal::holds_distributed<T>() &&

@@ -91,8 +91,12 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
   internal::check_value_count(kOperation, value.size(), num_replicas());
-  if (do_is_default()) return Mirrored<Tensor>({value[0]});
-  return as_tensors(cross_device_ops().reduce(op, as_gradients(value), to, options), to);
+  if (do_is_default()) return Mirrored<Tensor>({value[0].clone()});
+  const Mirrored<Gradient> reduced =
+      cross_device_ops().reduce(op, as_gradients(value), to, options);
+  // One value for one destination comes back as it is.
+  const bool is_value = reduced[0].dense().is_same(value[0]);
+  return is_value ? placed(Mirrored<Tensor>({value[0].clone()}), to) : as_tensors(reduced, to);
 }
 
 Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Tensor& value,
@@ -100,7 +104,7 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Tensor& value
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
   const Tensor one = internal::reduce_same(kOperation, op, value, num_replicas());
-  if (do_is_default()) return Mirrored<Tensor>({one});
+  if (do_is_default()) return Mirrored<Tensor>({one.clone()});
   return placed(cross_device_ops().broadcast(one, to), to);
 }
 
@@ -134,7 +138,7 @@ Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Desti
 
 Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value) {
   internal::check_cross_replica("[strategy.broadcast_to] ");
-  if (do_is_default()) return Mirrored<Tensor>({value});
+  if (do_is_default()) return Mirrored<Tensor>({value.clone()});
   return placed(cross_device_ops().broadcast(value, do_devices()), do_devices());
 }
 

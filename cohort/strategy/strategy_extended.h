@@ -56,9 +56,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> parameter_devices() const;
 
-  // Reductions to places of one's own choice. Cross-replica; the default strategy hands its only
-  // value back. Errors, of all: FailedPrecondition in a replica; InvalidArgument for another number
-  // of values than replicas, and as CrossDeviceOps.
+  // Reductions to places of one's own choice. Cross-replica. Tensors come in memory of their own,
+  // gradients as CrossDeviceOps says; the default strategy copies its only value. Errors, of all:
+  // FailedPrecondition in a replica; InvalidArgument for another number of values than replicas,
+  // and as CrossDeviceOps.
 
   Mirrored<Tensor> reduce_to(ReduceOpArg op, const PerReplica<Tensor>& value,
                              const Destinations& to, const CommunicationOptions& options = {});

@@ -59,31 +59,35 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
                       CrossDeviceOps* ops = nullptr);
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis,
                       CrossDeviceOps* ops = nullptr);
-/// Integers stay integers: only the mean goes through double.
+[[noreturn]] void throw_not_reducible(ReduceOp op, bool is_bool);
+[[noreturn]] void throw_overflow(ReduceOp op, std::size_t bytes);
+
+template <class N>
+N reduce_two(ReduceOp op, N a, N b) {
+  if (op == ReduceOp::kMin) return std::min(a, b);
+  if (op == ReduceOp::kMax) return std::max(a, b);
+  if constexpr (std::is_integral_v<N> && !std::is_same_v<N, bool>) {
+    N out{};
+    const bool too_much = op == ReduceOp::kProduct ? __builtin_mul_overflow(a, b, &out)
+                                                   : __builtin_add_overflow(a, b, &out);
+    if (too_much) throw_overflow(op, sizeof(N));
+    return out;
+  } else {
+    return op == ReduceOp::kProduct ? a * b : a + b;
+  }
+}
+
+/// As for tensors: a mean is one of floating numbers, and bools have a minimum and a maximum only.
+/// Errors: InvalidArgument for others, and where an integer cannot hold the result.
 template <class N>
 N reduce_numbers(ReduceOp op, std::span<const N* const> values) {
-  if (op == ReduceOp::kMean) {
-    double sum = 0;
-    for (const N* value : values) sum += static_cast<double>(*value);
-    return static_cast<N>(sum / static_cast<double>(values.size()));
-  }
+  const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  if (std::is_same_v<N, bool> && !extreme) throw_not_reducible(op, true);
+  if (std::is_integral_v<N> && op == ReduceOp::kMean) throw_not_reducible(op, false);
   N out = *values[0];
-  for (const N* value : values.subspan(1)) {
-    switch (op) {
-      case ReduceOp::kSum:
-      case ReduceOp::kMean:
-        out = static_cast<N>(out + *value);
-        break;
-      case ReduceOp::kMin:
-        out = std::min(out, *value);
-        break;
-      case ReduceOp::kMax:
-        out = std::max(out, *value);
-        break;
-      case ReduceOp::kProduct:
-        out = static_cast<N>(out * *value);
-        break;
-    }
+  for (const N* value : values.subspan(1)) out = reduce_two(op, out, *value);
+  if constexpr (std::is_floating_point_v<N>) {
+    if (op == ReduceOp::kMean) out /= static_cast<N>(values.size());
   }
   return out;
 }

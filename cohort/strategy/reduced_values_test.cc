@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What reductions and joins give, and what they refuse instead of cutting it.
+#include <gtest/gtest.h>
+
+#include "cohort/base/error.h"
+#include "cohort/gradients/gradient_tape.h"
+#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/strategies.h"
+#include "cohort/update_rules/rules.h"
+#include "cohort/variables/fused_update.h"
+
+namespace cohort {
+namespace {
+
+const MirroredStrategy& two() {
+  static const MirroredStrategy strategy(std::vector<Device>{"CPU:0", "CPU:1"});
+  return strategy;
+}
+
+template <class N>
+N reduced(ReduceOp op, N a, N b) {
+  return two().reduce(op, PerReplica<N>(std::vector<N>{a, b}));
+}
+
+TEST(ReducedNumbers, AreNotCut) {
+  EXPECT_THROW(reduced(ReduceOp::kMean, 1, 2), InvalidArgument);
+  EXPECT_THROW(reduced(ReduceOp::kMean, true, false), InvalidArgument);
+  EXPECT_THROW(reduced(ReduceOp::kSum, true, true), InvalidArgument);
+  EXPECT_THROW(reduced<uint8_t>(ReduceOp::kSum, 200, 100), InvalidArgument);
+  EXPECT_THROW(reduced<uint8_t>(ReduceOp::kProduct, 20, 100), InvalidArgument);
+  EXPECT_THROW(reduced(ReduceOp::kSum, 2000000000, 2000000000), InvalidArgument);
+  EXPECT_EQ(reduced<uint8_t>(ReduceOp::kSum, 200, 55), 255);
+  EXPECT_EQ(reduced<int64_t>(ReduceOp::kSum, 2000000000, 2000000000), 4000000000);
+  EXPECT_EQ(reduced(ReduceOp::kMean, 1.0, 2.0), 1.5);
+  EXPECT_EQ(reduced(ReduceOp::kMax, true, false), true);
+  EXPECT_EQ(reduced(ReduceOp::kMin, 3, 2), 2);
+}
+
+TEST(ReducedNumbers, SoInReplicas) {
+  EXPECT_THROW(two().run([] { return get_replica_context().all_reduce(ReduceOp::kMean, 1); }),
+               InvalidArgument);
+  EXPECT_THROW(two().run([] { return get_replica_context().all_reduce(ReduceOp::kSum, true); }),
+               InvalidArgument);
+  const auto sums = two().run([] { return get_replica_context().all_reduce(ReduceOp::kSum, 3); });
+  EXPECT_EQ(sums[1], 6);
+}
+
+TEST(Gather, JoinsTheComponentsOfAVariable) {
+  const auto scope = two().scope();
+  const Variable same(tensor({1, 2}));
+  const Variable own(
+      zeros({1}), {.synchronization = Synchronization::kOnRead, .aggregation = Aggregation::kSum});
+  two().run([&] { own.assign(get_replica_context().replica_id_in_sync_group() + 1); });
+  EXPECT_EQ(to_vector<float>(two().gather(same, 0)), (std::vector<float>{1, 2, 1, 2}));
+  EXPECT_EQ(to_vector<float>(two().gather(own, 0)), (std::vector<float>{1, 2}));
+}
+
+TEST(Results, AreNotTheInputItself) {
+  for (const std::size_t replicas : {1, 2}) {
+    const std::vector<Device> devices(two().extended().worker_devices());
+    const MirroredStrategy strategy({devices.begin(), devices.begin() + replicas});
+    const PerReplica<Tensor> x(std::vector<Tensor>(replicas, ones({2})));
+    const Tensor plain = ones({2});
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {
+      EXPECT_FALSE(strategy.reduce(op, x).is_alias_of(x[0]));
+      EXPECT_FALSE(strategy.extended().reduce_to(op, x, Device("CPU:0"))[0].is_alias_of(x[0]));
+    }
+    EXPECT_FALSE(strategy.gather(x, 0).is_alias_of(x[0]));
+    for (const Tensor& copy : strategy.extended().broadcast_to(plain)) {
+      EXPECT_FALSE(copy.is_alias_of(plain));
+    }
+    const auto scope = strategy.scope();
+    const Variable v(ones({2}));
+    const Tensor before = strategy.reduce(ReduceOp::kMean, v);
+    v.assign(5);
+    EXPECT_EQ(before[0].item<float>(), 1);
+  }
+  const StrategyExtended& none = get_strategy().extended();
+  const Tensor plain = ones({2});
+  EXPECT_FALSE(const_cast<StrategyExtended&>(none).broadcast_to(plain)[0].is_alias_of(plain));
+}
+
+/// Returns what a test wants in place of the sum.
+struct WrongOps : CrossDeviceOps {
+  Mirrored<Gradient> do_reduce(ReduceOp, const PerReplica<Gradient>&, const Destinations&,
+                               const CommunicationOptions&) override {
+    return Mirrored<Gradient>(result);
+  }
+  std::vector<Gradient> result;
+};
+
+TEST(OwnCrossDeviceOps, MustReturnWhatCanBeApplied) {
+  const auto ops = std::make_shared<WrongOps>();
+  const MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}, .cross_device_ops = ops});
+  const auto scope = strategy.scope();
+  const Variable w(ones({3}), {.name = "kernel"});
+  internal::FusedUpdate update({w});
+  const auto step = [&] {
+    strategy.run([&] {
+      GradientTape tape;
+      const Tensor loss = (w * 2).sum();
+      update.apply(tape.gradient(loss, std::span(&w, 1)),
+                   update_rules::SgdStep{.learning_rate = 1});
+    });
+  };
+  const auto expect = [&](std::vector<Gradient> result, const char* got) {
+    ops->result = std::move(result);
+    try {
+      step();
+      ADD_FAILURE() << "no error, expected one with " << got;
+    } catch (const InvalidArgument& e) {
+      const std::string text = e.what();
+      for (const char* part : {"WrongOps", "\"kernel\"", got}) {
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+      }
+    }
+    EXPECT_EQ(to_vector<float>(w.value()), (std::vector<float>{1, 1, 1}));
+  };
+  expect({}, "got 0");
+  expect({Gradient()}, "got none");
+  expect({Gradient(ones({2}))}, "got float32 [2]");
+  expect({Gradient(ones({3})), Gradient(ones({1, 3}))}, "got float32 [1, 3]");
+  expect({Gradient(ones({3}, kFloat64))}, "got float64 [3]");
+  expect({Gradient(ones({3})), Gradient(ones({3})), Gradient(ones({3}))}, "got 3");
+  ops->result = {Gradient(ones({3}))};
+  step();
+  EXPECT_EQ(to_vector<float>(w.value()), (std::vector<float>{0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace cohort
