@@ -307,8 +307,9 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   const int replicas = strategy_.num_replicas_in_sync();
   check_reduction(loss.reduction(), replicas, sample_weight);
   cohort::internal::ReplicaStep& step = compiled.step();
-  const Share share = share_of(loss.reduction(), rows, step.global_rows, replicas,
-                               compiled.options.exact_uneven_batches);
+  Share share = share_of(loss.reduction(), rows, step.global_rows, replicas,
+                         compiled.options.exact_uneven_batches);
+  if (rows == 0) share.scale = 0;
   Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);
   if (value.dim() > 0) value = value.sum();
   if (const Tensor penalty = regularization_loss(); penalty.defined()) {

@@ -17,7 +17,12 @@ bool weighs(const Tensor& weights, const Tensor& values) {
          at::are_expandable(weights.sizes(), values.sizes());
 }
 
-Tensor scaled(const Tensor& x, double scale) { return scale == 1 ? x : x.mul(scale); }
+// A replica without rows has no part in the loss, even if what it makes is no number: a function's
+// own mean of nothing.
+Tensor scaled(const Tensor& x, double scale) {
+  if (scale == 0) return x.masked_fill(scalar(1, kBool), 0);
+  return scale == 1 ? x : x.mul(scale);
+}
 
 }  // namespace
 
