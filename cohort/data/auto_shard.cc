@@ -46,9 +46,24 @@ bool function_reads_files(const DatasetNode& node) {
   return any && reads_files(*(*node.dataset_function())(first));
 }
 
+/// Whether a share of the node's elements is the node over a share of its input's: of a repeat, so
+/// that a worker reads the same files in every pass.
 bool keeps_elements(const DatasetNode& node) {
   const std::string& op = node.operation();
-  return op == "shuffle" || op == "prefetch" || op == "with_options" || op == "cache";
+  return op == "shuffle" || op == "prefetch" || op == "with_options" || op == "cache" ||
+         op == "repeat";
+}
+
+/// The node without the shuffles below it, whose orders workers need not have in common; the last
+/// of them goes to `shuffle`.
+NodePtr without_shuffles(const NodePtr& node, NodePtr& shuffle) {
+  std::vector<NodePtr> inputs;
+  for (const NodePtr& input : node->inputs()) inputs.push_back(without_shuffles(input, shuffle));
+  if (node->operation() == "shuffle") {
+    shuffle = node;
+    return inputs.front();
+  }
+  return inputs == node->inputs() ? node : node->with_inputs(std::move(inputs));
 }
 
 /// The names of files, of which a worker gets its share before they are shuffled.
@@ -56,7 +71,9 @@ NodePtr shard_names(const NodePtr& node, Worker worker) {
   if (keeps_elements(*node)) return node->with_inputs({shard_names(node->inputs()[0], worker)});
   const int64_t names = node->cardinality();
   if (names >= 0 && names < worker.count) throw TooFewFiles(names, worker.count);
-  return make_shard_node(node, worker.count, worker.index);
+  NodePtr shuffle;
+  NodePtr ours = make_shard_node(without_shuffles(node, shuffle), worker.count, worker.index);
+  return shuffle == nullptr ? ours : shuffle->with_inputs({std::move(ours)});
 }
 
 /// Null if an input does not read files.

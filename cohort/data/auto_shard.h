@@ -15,7 +15,8 @@ struct AutoShardResult {
 /// The part of `dataset` that worker `index` of `num_workers` reads.
 /// kOff: everything. kFile: every num_workers-th file, of text_lines, tf_records,
 /// fixed_length_records, csv and image folders, and of file names from which flat_map or interleave
-/// make these; a shuffle of the names comes after the choice, so that workers need no common seed.
+/// make these; shuffles of the names, wherever they are, give way to one after the choice, so that
+/// workers need no common seed, and a repeat of them repeats a worker's own.
 /// kData: every num_workers-th element of the end of the pipeline, before prefetch and options
 /// there; a shuffle before needs one seed on all workers. kHint: shard(kShardHint, 0) becomes
 /// shard(num_workers, index). kAuto: kFile if there are files, and enough of them, else kData.

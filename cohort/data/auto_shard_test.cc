@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "cohort/base/strings.h"
 #include "cohort/data/input_context.h"
@@ -95,6 +96,51 @@ TEST_F(AutoShard, D20_NamesOfFilesBeforeTheyAreShuffled) {
   const auto plain = Dataset::range(4).flat_map([](int64_t x) { return Dataset::range(x); });
   EXPECT_EQ(auto_shard_dataset(plain, 2, 0).applied, AutoShardPolicy::kData);
   EXPECT_EQ(values(plain.auto_shard(2, 0)), (Numbers{0, 1, 1}));
+}
+
+// Each worker in a process of its own: the orders of an unseeded shuffle have nothing in common.
+TEST_F(AutoShard, NamesThatAreShuffledFarAboveTheReader) {
+  files(10);
+  const auto read = [](const std::string& file) { return Dataset::text_lines({file}); };
+  using Names = std::function<Dataset(const Dataset&)>;
+  const std::vector<std::pair<const char*, Names>> pipelines = {
+      {"repeat", [](const Dataset& names) { return names.repeat(3); }},
+      {"endless repeat", [](const Dataset& names) { return names.repeat(); }},
+      {"map",
+       [](const Dataset& names) {
+         return names.map([](const std::string& name) { return name; }).repeat(3);
+       }},
+      {"filter",
+       [](const Dataset& names) {
+         return names.repeat(3).filter([](const std::string&) { return true; });
+       }},
+      {"enumerate",
+       [](const Dataset& names) {
+         return names.enumerate().shuffle(10).map(
+             [](const Tensor&, const std::string& name) { return name; });
+       }},
+  };
+  Strings everything;
+  for (int i = 0; i < 10; ++i) everything.push_back(std::to_string(i));
+  for (const auto& [name, pipeline] : pipelines) {
+    Strings all;
+    const bool once = name == std::string("enumerate");
+    for (int worker = 0; worker < 5; ++worker) {
+      const auto names = pipeline(Dataset::list_files(path("file*")));
+      const Dataset ds = names.interleave(read, {.cycle_length = 1});
+      const auto shard = auto_shard_dataset(ds, 5, worker);
+      ASSERT_EQ(shard.applied, AutoShardPolicy::kFile) << name;
+      const Strings lines = strings_of(shard.dataset.take(once ? 4 : 12));
+      EXPECT_EQ(lines.size(), once ? 4U : 12U) << name;
+      all.insert(all.end(), lines.begin(), lines.end());
+    }
+    std::sort(all.begin(), all.end());
+    Strings expected;
+    for (const std::string& line : lines_of(everything)) {
+      for (int pass = 0; pass < (once ? 1 : 3); ++pass) expected.push_back(line);
+    }
+    EXPECT_EQ(all, expected) << name << ": every file as often, by one worker or another";
+  }
 }
 
 TEST_F(AutoShard, D20_FilesThatAreReadInParallel) {

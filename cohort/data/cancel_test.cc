@@ -65,9 +65,9 @@ TEST(Cancel, EndsStepsThatLeaveEverythingOut) {
   expect_ends([](const Dataset& ds) {
     return ds.map([](int64_t x) -> int64_t { throw DataLoss(std::to_string(x)); }).ignore_errors();
   });
-  // Choices of what has ended.
+  // Choices of what has ended, while another has not.
   expect_ends([](const Dataset& ds) {
-    return Dataset::choose_from_datasets({nothing(0)}, ds.map(zero),
+    return Dataset::choose_from_datasets({nothing(0), Dataset::range(1)}, ds.map(zero),
                                          {.stop_on_empty_dataset = false});
   });
 }

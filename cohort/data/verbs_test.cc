@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/deadline.h"
 
 namespace cohort {
 namespace {
@@ -150,6 +152,17 @@ TEST(ChooseFromDatasets, FollowsTheChoices) {
                InvalidArgument);
   expect_resumes([&] {
     return Dataset::choose_from_datasets(parts(), choices, {.stop_on_empty_dataset = false});
+  });
+}
+
+TEST(ChooseFromDatasets, EndsWithItsLastInputHoweverManyChoicesAreLeft) {
+  const auto endless = Dataset::range(2).repeat();
+  const ChooseOptions all{.stop_on_empty_dataset = false};
+  testing::run_with_deadline(std::chrono::seconds(20), [&] {
+    EXPECT_EQ(values(Dataset::choose_from_datasets({repeated(1, 3), repeated(2, 1)}, endless, all)),
+              (Numbers{1, 2, 1, 1}));
+    EXPECT_EQ(values(Dataset::choose_from_datasets({repeated(1, 0), repeated(2, 0)}, endless, all)),
+              Numbers{});
   });
 }
 

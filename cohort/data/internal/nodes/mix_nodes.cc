@@ -136,7 +136,8 @@ class MixStream final : public ElementStream {
       chosen_ = kEnd;
       if (more) return true;
       ended_[i] = true;
-      stopped_ = stop_on_empty_;
+      // Choices may have no end.
+      stopped_ = stop_on_empty_ || std::find(ended_.begin(), ended_.end(), false) == ended_.end();
     }
     return false;
   }
