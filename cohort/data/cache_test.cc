@@ -3,11 +3,17 @@
 // cache(file): what a complete pass leaves for later ones and other processes.
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/deadline.h"
 
 namespace cohort {
 namespace {
@@ -31,6 +37,10 @@ class FileCache : public testing::FilesTest {
   std::size_t files_in(const std::string& folder) const {
     const std::filesystem::directory_iterator all(path(folder));
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  }
+  static void read_through(const std::string& file) {
+    for ([[maybe_unused]] const Element& element : Dataset::range(3).cache(file)) {
+    }
   }
   int64_t calls_ = 0;
 };
@@ -106,6 +116,35 @@ TEST_F(FileCache, LeftoversOfACrashAreNoHindrance) {
   EXPECT_EQ(texts_of(counted(4, calls_).cache(path("c"))), kFour);
   EXPECT_FALSE(std::filesystem::exists(path("c.lockfile")));
   EXPECT_FALSE(std::filesystem::exists(path("c.partial")));
+}
+
+// In a folder that others may write to, a name says nothing about who has laid what there.
+TEST_F(FileCache, LinksThatOthersLaidAreNotFollowed) {
+  const std::string victim = write("victim", "precious");
+  const auto read_all = [&](const std::string& file) { read_through(path(file)); };
+  std::filesystem::create_symlink(victim, path("a.partial"));
+  read_all("a");
+  std::filesystem::create_symlink(victim, path("b.lockfile"));
+  EXPECT_THROW(read_all("b"), Error);
+  std::filesystem::create_hard_link(victim, path("c.lockfile"));
+  EXPECT_THROW(read_all("c"), Error);
+  std::filesystem::create_symlink(path("not_there"), path("d"));
+  read_all("d");
+  EXPECT_EQ(read("victim"), "precious");
+  EXPECT_FALSE(std::filesystem::exists(path("not_there")));
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path("d"))));
+}
+
+TEST_F(FileCache, PipesAreErrorsAndBlockNobody) {
+  for (const char* name : {"a", "b.partial", "c.lockfile"})
+    ASSERT_EQ(mkfifo(path(name).c_str(), 0600), 0);
+  testing::run_with_deadline(std::chrono::seconds(20), [&] {
+    const auto read_all = [&](const std::string& file) { read_through(path(file)); };
+    EXPECT_THROW(read_all("a"), DataLoss);
+    read_all("b");
+    EXPECT_TRUE(std::filesystem::is_regular_file(path("b")));
+    EXPECT_THROW(read_all("c"), Error);
+  });
 }
 
 TEST_F(FileCache, RefusesAnotherPipelinesFile) {
@@ -186,13 +225,34 @@ TEST_F(FileCache, KeepsEveryKindOfElement) {
   EXPECT_EQ(texts_of(windows()), texts_of(Dataset::range(5)));
 }
 
+/// Files have room for so many bytes until the destructor.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*const handler_)(int);
+  rlimit before_{};
+};
+
 TEST_F(FileCache, AFullDiskLosesNoElement) {
-  std::filesystem::create_symlink("/dev/full", path("c.partial"));
   const Dataset ds = Dataset::range(3)
                          .map([](int64_t x) { return full({300'000}, static_cast<double>(x)); })
                          .cache(path("c"));
   auto it = ds.make_iterator();
   try {
+    const FileSizeLimit full_disk(100'000);
     it.next();
     FAIL();
   } catch (const Error& e) {

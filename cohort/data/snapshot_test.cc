@@ -3,12 +3,16 @@
 // snapshot, save and load, assert_cardinality.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/deadline.h"
 
 namespace cohort {
 namespace {
@@ -241,6 +245,21 @@ TEST_F(Snapshot, SaveDoesNotTakeAnotherOnesFolderForItsOwn) {
   }
   EXPECT_EQ(texts_of(Dataset::load(path("s"))), texts_of(Dataset::range(7)));
   EXPECT_EQ(names_in(path("")), Texts{"s"});
+}
+
+TEST_F(Snapshot, LinksAndPipesInPlaceOfFilesAreErrors) {
+  const std::string victim = write("victim", "precious");
+  std::filesystem::create_symlink(path("not_there"), path("saved"));
+  EXPECT_THROW(Dataset::range(3).save(path("saved")), Error);
+  EXPECT_FALSE(std::filesystem::exists(path("not_there")));
+  Dataset::range(3).save(path("pipes"));
+  for (const auto& entry : std::filesystem::directory_iterator(path("pipes"))) {
+    std::filesystem::remove(entry.path());
+    ASSERT_EQ(mkfifo(entry.path().c_str(), 0600), 0);
+  }
+  testing::run_with_deadline(std::chrono::seconds(20),
+                             [&] { EXPECT_THROW(Dataset::load(path("pipes")), DataLoss); });
+  EXPECT_EQ(read("victim"), "precious");
 }
 
 TEST_F(Snapshot, SaveLeavesNothingWhenAPassThrows) {

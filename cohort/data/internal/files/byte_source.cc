@@ -135,6 +135,8 @@ ErrorCode code_of_errno(int error) {
     case EACCES:
       return ErrorCode::kPermissionDenied;
     case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
       return ErrorCode::kResourceExhausted;
     default:
       return ErrorCode::kUnknown;

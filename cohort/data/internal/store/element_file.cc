@@ -2,6 +2,7 @@
 #include "cohort/data/internal/store/element_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +24,16 @@ constexpr std::string_view kMagic = "cohort.elements.1";
 [[noreturn]] void not_such_a_file(const std::string& where, const std::string& path,
                                   const char* got) {
   throw DataLoss(str_cat(where, " expected a whole file of elements, got ", path, ", ", got));
+}
+
+/// Nobody may ever write into a pipe that has the name of a file: opening it would wait for that.
+std::unique_ptr<RecordReader> open_records(const std::string& where, const std::string& path,
+                                           Compression compression) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    not_such_a_file(where, path, "which is no regular file");
+  }
+  return open_tf_records(where, path, {.compression = compression});
 }
 
 /// Records are checked by their checksums: one that cannot be read was not written by us.
@@ -85,13 +96,13 @@ class ElementFileStream final : public ElementStream {
   void restore(StateReader& in) override {
     ended_ = in.get_flag();
     if (!in.get_flag()) return;
-    records_ = open_tf_records(where_, path_, {.compression = compression_});
+    records_ = open_records(where_, path_, compression_);
     records_->restore(in);
   }
 
  private:
   void open() {
-    records_ = open_tf_records(where_, path_, {.compression = compression_});
+    records_ = open_records(where_, path_, compression_);
     parse_header(where_, path_, *records_);
   }
 
@@ -129,6 +140,15 @@ class ElementFileNode final : public DatasetNode {
 
 }  // namespace
 
+namespace {
+
+std::string created(std::string path) {
+  create_file("[element_file]", path);
+  return path;
+}
+
+}  // namespace
+
 std::string new_element_file_id() {
   std::random_device random;
   std::string out;
@@ -139,7 +159,7 @@ std::string new_element_file_id() {
 
 ElementFileWriter::ElementFileWriter(std::string path, const ElementFileHeader& header,
                                      Compression compression)
-    : path_(std::move(path)), writer_(path_, {.compression = compression}) {
+    : path_(created(std::move(path))), writer_(path_, {.compression = compression}) {
   StateWriter out;
   out.put_text(kMagic);
   out.put_text(header.id);
@@ -167,7 +187,7 @@ void ElementFileWriter::close() {
 
 ElementFileHeader read_element_file_header(const std::string& where, const std::string& path,
                                            Compression compression) {
-  const auto records = open_tf_records(where, path, {.compression = compression});
+  const auto records = open_records(where, path, compression);
   return parse_header(where, path, *records);
 }
 
@@ -192,12 +212,31 @@ NodePtr get_element_file(StateReader& in) {
   return make_element_file_node(std::move(where), std::move(path), std::move(spec), compression);
 }
 
+void create_new_folder(const std::string& where, const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0) return;
+  const int error = errno;
+  throw Error(code_of_errno(error),
+              str_cat(where, " cannot create ", path, ": ", std::strerror(error)));
+}
+
 void create_folders(const std::string& where, const std::string& path) {
+  if (path.empty()) return;  // Relative paths have no parent.
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error) return;
   throw Error(code_of_errno(error.value()),
               str_cat(where, " cannot create ", path, ": ", error.message()));
+}
+
+void create_file(const std::string& where, const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (file >= 0) {
+    ::close(file);
+    return;
+  }
+  const int error = errno;
+  throw Error(code_of_errno(error),
+              str_cat(where, " cannot create ", path, ": ", std::strerror(error)));
 }
 
 void rename_path(const std::string& where, const std::string& from, const std::string& to) {

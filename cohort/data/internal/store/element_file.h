@@ -28,6 +28,7 @@ std::string new_element_file_id();
 /// Threads: one caller at a time.
 class ElementFileWriter {
  public:
+  /// Errors: Error kAlreadyExists if anything has the path.
   ElementFileWriter(std::string path, const ElementFileHeader& header,
                     Compression compression = Compression::kNone);
   /// Errors: Unimplemented for elements that hold other datasets than windows.
@@ -41,7 +42,7 @@ class ElementFileWriter {
   int64_t elements_ = 0;
 };
 
-/// Errors: DataLoss, begun with `where`, if the file is damaged or another one.
+/// Errors: DataLoss, begun with `where`, if the file is damaged or another one, or no file at all.
 ElementFileHeader read_element_file_header(const std::string& where, const std::string& path,
                                            Compression compression = Compression::kNone);
 
@@ -58,7 +59,13 @@ NodePtr get_element_file(StateReader& in);
 
 /// Errors: Error with the system's text, begun with `where`.
 void create_folders(const std::string& where, const std::string& path);
+/// The same for one that must not be there.
+void create_new_folder(const std::string& where, const std::string& path);
 void rename_path(const std::string& where, const std::string& from, const std::string& to);
+
+/// A new empty file: no link is followed, and nothing that is there is written to.
+/// Errors: Error with the system's text, kAlreadyExists if anything has that name.
+void create_file(const std::string& where, const std::string& path);
 
 /// To the disk, whatever wrote it. Errors: Error with the system's text.
 void sync_file(const std::string& where, const std::string& path);

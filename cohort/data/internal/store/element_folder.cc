@@ -27,7 +27,8 @@ class FolderSink final : public ElementSink {
   explicit FolderSink(const ElementFolder& folder)
       : folder_(folder), header_{new_element_file_id(), folder.pipeline, folder.spec} {
     partial_ = str_cat(folder_.path, ".partial-", header_.id);
-    create_folders(folder_.where, partial_);
+    create_folders(folder_.where, std::filesystem::path(partial_).parent_path());
+    create_new_folder(folder_.where, partial_);
     try {
       open_shards();
     } catch (...) {

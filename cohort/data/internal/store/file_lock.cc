@@ -33,19 +33,32 @@ std::string text_in(int file) {
 bool is_at(int file, const std::string& path) {
   struct stat opened {};
   struct stat named {};
-  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+  return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+/// Whether the file is one of ours: neither a pipe, nor another name of somebody's file.
+bool is_lock_file(int file) {
+  struct stat status {};
+  return ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1;
 }
 
 }  // namespace
 
 FileLock::FileLock(const std::string& where, std::string path) : path_(std::move(path)) {
   while (true) {
-    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    // A link that somebody has laid there is not followed, and a pipe is not waited for.
+    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (file_ < 0) {
       const int error = errno;
       throw Error(code_of_errno(error),
                   str_cat(where, " cannot create ", path_, ": ", std::strerror(error)));
+    }
+    if (!is_lock_file(file_)) {
+      ::close(file_);
+      throw Error(ErrorCode::kAlreadyExists,
+                  str_cat(where, " expected a lock file of its own, or none, got ", path_,
+                          ", which is a pipe, a device or another name of a file; remove it"));
     }
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;

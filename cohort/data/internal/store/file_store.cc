@@ -21,7 +21,7 @@ class FileSink final : public ElementSink {
       : path_(path),
         partial_(path + ".partial"),
         lock_(kWhere, path + ".lockfile"),
-        writer_(partial_, header) {}
+        writer_(without_leftovers(partial_), header) {}
   ~FileSink() override {
     std::error_code ignored;
     if (!committed_) std::filesystem::remove(partial_, ignored);
@@ -34,6 +34,14 @@ class FileSink final : public ElementSink {
   }
 
  private:
+  /// Of a process that was killed: who holds the lock is the only one to write. Of a link, the
+  /// link.
+  static const std::string& without_leftovers(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    return path;
+  }
+
   const std::string path_;
   const std::string partial_;
   const FileLock lock_;
