@@ -40,7 +40,8 @@ struct DecodeJpegOptions {
 };
 
 /// uint8 pixels of a PNG image of any kind; of 16 bits the upper 8. Colours are as stored: gamma
-/// and colour profiles are not applied.
+/// and colour profiles are not applied, but for gAMA and sRGB chunks where colour becomes gray
+/// (channels 1 and 2), as libpng and TensorFlow do.
 /// Shapes: [height, width, channels]. Errors: DataLoss if the bytes are no PNG image, damaged or
 /// cut off; InvalidArgument above max_pixels or for other channels. TF: tf.io.decode_png.
 Tensor decode_png(std::string_view bytes, const DecodeImageOptions& options = {});

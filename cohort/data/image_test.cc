@@ -45,6 +45,8 @@ struct PngKind {
   std::vector<png_color> palette = {};
   Bytes palette_alpha = {};
   int transparent_gray = -1;
+  png_fixed_point gamma = 0;  ///< 0: no gAMA chunk.
+  bool srgb = false;
 };
 
 void append_bytes(png_structp png, png_bytep bytes, std::size_t count) {
@@ -63,6 +65,8 @@ std::string png_file(uint32_t width, const std::vector<Bytes>& rows, const PngKi
   if (!kind.palette.empty()) {
     png_set_PLTE(png, info, kind.palette.data(), static_cast<int>(kind.palette.size()));
   }
+  if (kind.gamma > 0) png_set_gAMA_fixed(png, info, kind.gamma);
+  if (kind.srgb) png_set_sRGB(png, info, PNG_sRGB_INTENT_PERCEPTUAL);
   png_color_16 gray{};
   gray.gray = static_cast<uint16_t>(kind.transparent_gray);
   if (kind.transparent_gray >= 0) png_set_tRNS(png, info, nullptr, 0, &gray);
@@ -110,6 +114,22 @@ TEST(Png, ChannelsAreMadeAndLeftOut) {
   EXPECT_EQ(as(rgba, 3), (Bytes{0, 0, 255, 7, 7, 7}));
   EXPECT_EQ(error_text<InvalidArgument>([&] { as(gray, 5); }),
             "[decode_png] expected channels of 0, 1, 2, 3 or 4, got 5");
+}
+
+// tf.io.decode_png's numbers.
+TEST(Png, GammaCountsWhereColorBecomesGray) {
+  const Bytes colors = {10, 200, 30, 250, 120, 60, 0, 0, 255, 255, 0, 0, 0, 255, 0, 90, 90, 90};
+  const auto gray = [&](PngKind kind) {
+    kind.type = PNG_COLOR_TYPE_RGB;
+    const std::string file = png_file(6, {colors}, kind);
+    EXPECT_EQ(pixels(decode_png(file)), colors) << "colors are as stored";
+    return pixels(decode_png(file, {.channels = 1}));
+  };
+  EXPECT_EQ(gray({}), (Bytes{123, 152, 29, 76, 149, 90}));
+  EXPECT_EQ(gray({.gamma = 45455}), (Bytes{157, 169, 95, 147, 200, 90}));
+  EXPECT_EQ(gray({.gamma = 100000}), (Bytes{123, 152, 29, 76, 149, 90}));
+  EXPECT_EQ(gray({.gamma = 220000}), (Bytes{94, 145, 2, 18, 79, 90}));
+  EXPECT_EQ(gray({.srgb = true}), (Bytes{157, 169, 95, 147, 200, 90}));
 }
 
 TEST(Png, PalettesAndTheirTransparency) {

@@ -50,14 +50,15 @@ class HeaderParser {
     Header out;
     bool descr = false, order = false, shape = false;
     expect('{');
-    while (!accept('}')) {
+    for (bool more = true; !accept('}'); more = accept(',')) {
+      if (!more) fail("expected a comma between entries");
       const std::string_view key = quoted();
       expect(':');
       if (key == "descr") {
         read_type(out);
         descr = true;
       } else if (key == "fortran_order") {
-        out.fortran = word() == "True";
+        out.fortran = truth();
         order = true;
       } else if (key == "shape") {
         read_shape(out.shape);
@@ -65,9 +66,10 @@ class HeaderParser {
       } else {
         fail(str_cat("expected descr, fortran_order or shape, got ", key));
       }
-      accept(',');
     }
     if (!descr || !order || !shape) fail("expected descr, fortran_order and shape, got less");
+    skip_space();
+    if (!text_.empty()) fail(str_cat("expected its end, got ", text_.substr(0, 20)));
     return out;
   }
 
@@ -76,7 +78,10 @@ class HeaderParser {
     throw DataLoss(where_ + ": damaged header: " + text);
   }
   void skip_space() {
-    while (!text_.empty() && (text_[0] == ' ' || text_[0] == '\n')) text_.remove_prefix(1);
+    constexpr std::string_view kSpace = " \t\r\n";
+    while (!text_.empty() && kSpace.find(text_[0]) != std::string_view::npos) {
+      text_.remove_prefix(1);
+    }
   }
   bool accept(char c) {
     skip_space();
@@ -105,13 +110,22 @@ class HeaderParser {
     return out;
   }
 
+  bool truth() {
+    const std::string_view got = word();
+    if (got != "True" && got != "False") fail(str_cat("expected True or False, got ", got));
+    return got == "True";
+  }
+
   void read_type(Header& out) {
     skip_space();
     if (text_.starts_with('[')) {
       throw Unimplemented(where_ + ": arrays of structures are not read");
     }
     const std::string_view descr = quoted();
-    const std::string_view code = descr.empty() ? descr : descr.substr(1);
+    if (descr.empty() || std::string_view("<>=|").find(descr[0]) == std::string_view::npos) {
+      fail(str_cat("expected a type that begins with <, >, = or |, got ", descr));
+    }
+    const std::string_view code = descr.substr(1);
     const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
                                      [&](const TypeCode& type) { return code == type.code; });
     if (found == std::end(kTypes)) {
@@ -123,17 +137,21 @@ class HeaderParser {
   }
 
   void read_shape(Shape& out) {
+    out.clear();
     expect('(');
-    while (!accept(')')) {
+    bool comma = true;
+    for (; !accept(')'); comma = accept(',')) {
+      if (!comma) fail("expected a comma between dimensions");
       const std::string_view digits = word();
       int64_t d = 0;
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), d);
-      if (error != std::errc() || end != digits.data() + digits.size() || d < 0) {
+      const bool padded = digits.size() > 1 && digits[0] == '0';
+      if (error != std::errc() || end != digits.data() + digits.size() || d < 0 || padded) {
         fail(str_cat("expected a dimension, got ", digits));
       }
       out.push_back(d);
-      accept(',');
     }
+    if (out.size() == 1 && !comma) fail("expected a tuple of dimensions, got one number");
   }
 
   std::string_view text_;
@@ -144,6 +162,11 @@ std::size_t header_end(std::string_view bytes, std::string_view& text, const std
   constexpr std::size_t kLongest = 12;
   if (bytes.size() < 10 || !bytes.starts_with(kMagic)) {
     throw DataLoss(where + ": expected a .npy file, got other bytes");
+  }
+  if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0) {
+    throw DataLoss(str_cat(where, ": expected version 1.0, 2.0 or 3.0 of the format, got ",
+                           static_cast<int>(static_cast<uint8_t>(bytes[6])), ".",
+                           static_cast<int>(static_cast<uint8_t>(bytes[7]))));
   }
   const bool first = bytes[6] == 1;
   const std::size_t begin = first ? 10 : kLongest;
@@ -233,15 +256,17 @@ void write_npy(const std::string& path, const Tensor& values) {
   if (!out) throw Error(ErrorCode::kUnknown, "[write_npy] cannot write " + path);
 }
 
-std::map<std::string, Tensor> read_npz(const std::string& path) {
+std::map<std::string, Tensor> read_npz(const std::string& path, const NpzOptions& options) {
   const std::string bytes = read_file("[read_npz]", path);
   std::map<std::string, Tensor> out;
   const std::string where = "[read_npz] " + path;
-  internal::for_each_zip_member(bytes, where, [&](std::string name, std::string_view member) {
+  const auto use = [&](std::string name, std::string_view member) {
     const std::string of_member = where + ", member " + name;
     if (name.ends_with(".npy")) name.resize(name.size() - 4);
-    out.emplace(std::move(name), parse_npy(member, of_member));
-  });
+    const bool is_new = out.emplace(std::move(name), parse_npy(member, of_member)).second;
+    if (!is_new) throw DataLoss(of_member + ": expected each name once, got it twice");
+  };
+  internal::for_each_zip_member(bytes, where, options.max_bytes, use);
   return out;
 }
 

@@ -3,6 +3,8 @@
 // CSV and NumPy files: what Python writes, and damage.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "cohort/data/dataset.h"
 #include "cohort/data/npy.h"
 #include "cohort/data/test_files.h"
@@ -87,23 +89,52 @@ TEST_F(Csv, ColumnsByNameOrPlace) {
             Strings{"a at byte 0: expected a header with x, got [id, name, age]"});
   EXPECT_EQ(rows(Dataset::csv(
                 {file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {3}})),
-            Strings{"a at byte 0: expected a header of at least 4 fields for select_columns, got "
+            Strings{"a line 1: expected a header of at least 4 fields for select_columns, got "
                     "[id, name, age]"});
 }
 
-TEST_F(Csv, DamageNamesFileAndByteAndReadingGoesOn) {
+TEST_F(Csv, DamageNamesFileAndLineAndReadingGoesOn) {
   const CsvOptions ints = {.columns = {{CsvType::kInt32}, {CsvType::kInt32}}};
   const std::string no_default =
-      "a at byte 10: expected a value in field 1, because its column has no default, got none";
+      "a line 4: expected a value in field 1, which has no default, got none";
   EXPECT_EQ(rows(Dataset::csv({write("a", "1,2\n3\n4,x\n5,\n6,7,8\n99999999999,1\n8,9\n")}, ints)),
-            (Strings{"1|2", "a at byte 4: expected 2 fields, got 1",
-                     "a at byte 6: expected int32[] in field 1, got \"x\"", no_default,
-                     "a at byte 13: expected 2 fields, got 3",
-                     "a at byte 19: expected int32[] in field 0, got \"99999999999\"", "8|9"}));
+            (Strings{"1|2", "a line 2: expected 2 fields, got 1",
+                     "a line 3: expected int32[] in field 1, got \"x\"", no_default,
+                     "a line 5: expected 2 fields, got 3",
+                     "a line 6: expected int32[] in field 0, got \"99999999999\"", "8|9"}));
   const CsvOptions strings = {.columns = {{CsvType::kString}}};
   EXPECT_EQ(rows(Dataset::csv({write("b", "\"x\"y\nz\n\"open")}, strings)),
-            (Strings{"b at byte 0: expected the end of a field after its closing quote, got more",
-                     "z", "b at byte 7: expected the end of a quoted field, got the file's"}));
+            (Strings{"b line 1: expected the end of a field after its closing quote, got more", "z",
+                     "b line 3: expected the end of a quoted field, got the file's"}));
+}
+
+TEST_F(Csv, DamageNamesColumnsAndCountsEveryLine) {
+  const CsvOptions options = {
+      .columns = {{CsvType::kString, {}, "name"}, {CsvType::kInt64, {}, "age"}}, .header = true};
+  // Empty lines and line ends in quotes count, too: it is what an editor shows.
+  const std::string text = "name,age\r\n\"two\nlines\",1\n\n\"a\",old\nb,\nc,2\n";
+  EXPECT_EQ(rows(Dataset::csv({write("a", text)}, options)),
+            (Strings{"two\nlines|1", "a line 5: expected int64[] in column \"age\", got \"old\"",
+                     "a line 6: expected a value in column \"age\", which has no default, got none",
+                     "c|2"}));
+  // A position knows the line.
+  const Dataset ds = Dataset::csv({path("a")}, options);
+  auto before = ds.make_iterator();
+  before.next();
+  auto it = ds.make_iterator(before.save());
+  EXPECT_NE(error_text<DataLoss>([&] { it.next(); }).find("line 5"), std::string::npos);
+}
+
+TEST_F(Csv, AFirstLineOfNamesIsAHint) {
+  CsvOptions options = {.columns = {{CsvType::kInt64, {}, "id"}, {CsvType::kInt64, {}, "age"}}};
+  const std::string file = write("a", "id,age\n1,2\nx,3\n");
+  EXPECT_EQ(rows(Dataset::csv({file}, options)),
+            (Strings{"a line 1: expected int64[] in column \"id\", got \"id\"; if the first line "
+                     "holds names, set .header = true",
+                     "1|2", "a line 3: expected int64[] in column \"id\", got \"x\""}));
+  options.header = true;
+  EXPECT_EQ(rows(Dataset::csv({file}, options)),
+            (Strings{"1|2", "a line 3: expected int64[] in column \"id\", got \"x\""}));
 }
 
 TEST_F(Csv, ByteOrderMarksAreNoPartOfAField) {
@@ -219,6 +250,70 @@ TEST_F(Npy, WritesWhatNumPyWrites) {
   }
   EXPECT_THROW(write_npy(path("b"), zeros({1}, kBFloat16)), Unimplemented);
   EXPECT_THROW(write_npy(path("no/folder"), zeros({1})), Error);
+}
+
+// What NumPy 2 says to each of these: it refuses all but a few, and of those it reads only the
+// other byte order as other values of the same number.
+TEST_F(Npy, NoFlippedBitOfAHeaderLoadsAsOtherValues) {
+  write_npy(path("floats"), (arange(12) + 1).reshape({3, 4}).to(kFloat32));
+  write_npy(path("ints"), from_vector<int64_t>({1, 2, 3}, {3}));
+  write_npy(path("bools"), from_vector<bool>({true, false, true}, {3}));
+  constexpr std::pair<std::size_t, int> kOtherByteOrder{21, 1};
+  for (const std::string& file :
+       {read("floats"), read("ints"), read("bools"), from_hex(kFortran)}) {
+    const Tensor expected = read_npy(write("whole", file));
+    const std::size_t header = file.size() - expected.nbytes();
+    for (std::size_t byte = 0; byte < header; ++byte) {
+      for (int bit = 0; bit < 8; ++bit) {
+        if (std::pair(byte, bit) == kOtherByteOrder) continue;
+        std::string changed = file;
+        changed[byte] = static_cast<char>(changed[byte] ^ (1 << bit));
+        try {
+          const Tensor got = read_npy(write("changed", changed));
+          EXPECT_TRUE(got.scalar_type() == expected.scalar_type() &&
+                      shape_of(got) == shape_of(expected) && got.equal(expected))
+              << "byte " << byte << ", bit " << bit;
+        } catch (const Error&) {  // NOLINT: as it should be.
+        }
+      }
+    }
+  }
+}
+
+/// A number of a zip file, which is little-endian.
+void put(std::string& file, std::size_t at, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i)
+    file[at + static_cast<std::size_t>(i)] = static_cast<char>(value >> (8 * i));
+}
+
+TEST_F(Npy, MembersThatOverlapAreRefused) {
+  const std::string npz = from_hex(kNpz);
+  const std::size_t directory = npz.find("PK\x01\x02");
+  const std::size_t second = npz.find("PK\x01\x02", directory + 1);
+  // Both entries of the directory name the first member.
+  std::string twice = npz;
+  twice.replace(second, 46, npz.substr(directory, 46));
+  const std::string text = error_text<DataLoss>([&] { read_npz(write("a", twice)); });
+  EXPECT_NE(text.find("members that overlap"), std::string::npos) << text;
+}
+
+TEST_F(Npy, ArchivesAreNoLargerThanAllowed) {
+  const std::string file = write("a", from_hex(kNpz));
+  EXPECT_EQ(read_npz(file, {.max_bytes = 284}).size(), 2U);
+  try {
+    read_npz(file, {.max_bytes = 283});
+    FAIL() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kResourceExhausted);
+    EXPECT_NE(std::string(e.what()).find("max_bytes"), std::string::npos);
+  }
+  // What a directory says is checked before anything is unpacked.
+  std::string bomb = from_hex(kNpz);
+  for (std::size_t at = bomb.find("PK\x01\x02"); at != std::string::npos;
+       at = bomb.find("PK\x01\x02", at + 1)) {
+    put(bomb, at + 24, 0xfffffff0, 4);
+  }
+  EXPECT_THROW(read_npz(write("b", bomb), {.max_bytes = int64_t{4} << 30}), Error);
 }
 
 TEST_F(Npy, DamageIsAnErrorNeverACrash) {

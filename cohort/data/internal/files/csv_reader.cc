@@ -3,6 +3,7 @@
 // CSV files: records of fields, and fields as columns of a type.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/files/csv_columns.h"
@@ -25,12 +26,12 @@ class CsvReader final : public RecordReader {
     auto& rows = static_cast<CsvBatch&>(batch);
     whole_ = false;
     if (!begun_) begin();
-    const int64_t start = file().offset();
-    if (!read_record(start)) return false;
+    if (!read_record()) return false;
     whole_ = true;
-    check_count(start);
+    const bool first = std::exchange(first_, false);
+    check_count();
     rows.begin_row();
-    for (std::size_t c = 0; c < places_.size(); ++c) read_column(start, c, rows.column(c));
+    for (std::size_t c = 0; c < places_.size(); ++c) read_column(c, first, rows.column(c));
     rows.end_row();
     return true;
   }
@@ -41,6 +42,8 @@ class CsvReader final : public RecordReader {
     out.put_int(static_cast<int64_t>(places_.size()));
     for (std::size_t place : places_) out.put_int(static_cast<int64_t>(place));
     out.put_int(static_cast<int64_t>(width_));
+    out.put_int(lines_);
+    out.put_int(first_ ? 1 : 0);
   }
   void restore(StateReader& in) override {
     RecordReader::restore(in);
@@ -49,6 +52,8 @@ class CsvReader final : public RecordReader {
     places_.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
     for (std::size_t& place : places_) place = static_cast<std::size_t>(in.get_count(kMost));
     width_ = static_cast<std::size_t>(in.get_count(kMost));
+    lines_ = in.get_int();
+    first_ = in.get_flag();
     const bool fits = places_.size() == (begun_ ? options_->columns.size() : 0);
     if (!fits || (width_ != 0 && width_ < fields_needed())) StateReader::fail();
   }
@@ -57,7 +62,7 @@ class CsvReader final : public RecordReader {
   /// Finds the places of the columns, in the header where there is one.
   void begin() {
     skip_byte_order_mark();
-    const bool header = options_->header && read_record(0);
+    const bool header = options_->header && read_record();
     for (std::size_t c = 0; c < options_->columns.size(); ++c) {
       places_.push_back(options_->select_columns.empty()
                             ? c
@@ -66,14 +71,14 @@ class CsvReader final : public RecordReader {
       if (!header || name.empty() || !options_->select_columns.empty()) continue;
       const auto at = std::find(fields_.begin(), fields_.end(), name);
       if (at == fields_.end()) {
-        file().fail(0, str_cat("expected a header with ", name, ", got ", bracketed(fields_)));
+        fail(str_cat("expected a header with ", name, ", got ", bracketed(fields_)));
       }
       places_[c] = static_cast<std::size_t>(at - fields_.begin());
     }
     if (header) width_ = fields_.size();
     if (header && width_ < fields_needed()) {
-      file().fail(0, str_cat("expected a header of at least ", fields_needed(),
-                             " fields for select_columns, got ", bracketed(fields_)));
+      fail(str_cat("expected a header of at least ", fields_needed(),
+                   " fields for select_columns, got ", bracketed(fields_)));
     }
     if (width_ == 0 && options_->select_columns.empty()) width_ = places_.size();
     begun_ = true;
@@ -86,11 +91,18 @@ class CsvReader final : public RecordReader {
   }
 
   /// Every record has as many fields as the header, or as columns are wanted.
-  void check_count(int64_t start) {
+  void check_count() {
     if (width_ != 0 ? fields_.size() == width_ : fields_.size() >= fields_needed()) return;
-    file().fail(start,
-                str_cat("expected ", width_ != 0 ? "" : "at least ",
-                        width_ != 0 ? width_ : fields_needed(), " fields, got ", fields_.size()));
+    fail(str_cat("expected ", width_ != 0 ? "" : "at least ",
+                 width_ != 0 ? width_ : fields_needed(), " fields, got ", fields_.size()));
+  }
+  /// Throws DataLoss that names the file and the line in which the record begins.
+  [[noreturn]] void fail(const std::string& text) {
+    throw DataLoss(str_cat("[dataset.csv] ", file().path(), " line ", record_line_, ": ", text));
+  }
+  std::string column_text(std::size_t c) const {
+    const std::string& name = options_->columns[c].name;
+    return name.empty() ? str_cat("field ", places_[c]) : str_cat("column \"", name, '"');
   }
   std::size_t fields_needed() const {
     std::size_t most = 0;
@@ -98,20 +110,21 @@ class CsvReader final : public RecordReader {
     return most;
   }
 
-  void read_column(int64_t start, std::size_t c, CsvColumnValues& out) {
+  void read_column(std::size_t c, bool first, CsvColumnValues& out) {
     const CsvColumn& column = options_->columns[c];
     std::string_view text = fields_[places_[c]];
     if (text.empty() || text == options_->na_value) {
       if (column.default_value) {
         text = *column.default_value;
       } else if (column.type != CsvType::kString || !text.empty()) {
-        file().fail(start, str_cat("expected a value in field ", places_[c],
-                                   ", because its column has no default, got none"));
+        fail(str_cat("expected a value in ", column_text(c), ", which has no default, got none"));
       }
     }
     if (!out.add(text)) {
-      file().fail(start, str_cat("expected ", spec_of_csv(column.type).to_string(), " in field ",
-                                 places_[c], ", got \"", text.substr(0, 80), "\""));
+      const bool header = first && !options_->header;
+      fail(str_cat("expected ", spec_of_csv(column.type).to_string(), " in ", column_text(c),
+                   ", got \"", text.substr(0, 80), '"',
+                   header ? "; if the first line holds names, set .header = true" : ""));
     }
   }
 
@@ -120,6 +133,7 @@ class CsvReader final : public RecordReader {
     if (ahead.empty()) return false;
     out = ahead.front();
     file().consume(1);
+    if (out == '\n') ++lines_;
     return true;
   }
   bool peeks(char c) {
@@ -128,13 +142,15 @@ class CsvReader final : public RecordReader {
   }
 
   /// The fields of the next record that is not an empty line; false at the end.
-  bool read_record(int64_t start) {
+  bool read_record() {
     while (true) {
+      record_line_ = lines_ + 1;
       const std::string_view line = peek_line();
       const bool plain =
           line.ends_with('\n') && !(options_->quotes && line.find('"') != std::string_view::npos);
-      if (!plain) return read_any_record(start);
+      if (!plain) return read_any_record();
       file().consume(line.size());  // It stays where it is until more is asked for.
+      ++lines_;
       const std::string_view text = line.substr(0, line.size() - (line.ends_with("\r\n") ? 2 : 1));
       if (text.empty()) continue;
       split(text);
@@ -166,25 +182,26 @@ class CsvReader final : public RecordReader {
   }
 
   /// Character by character: fields with quotes, and lines that do not fit in the buffer.
-  bool read_any_record(int64_t start) {
+  bool read_any_record() {
     parts_.assign(1, "");
-    const bool any = read_parts(start);
+    const bool any = read_parts();
     fields_.assign(parts_.begin(), parts_.end());
     return any;
   }
 
-  bool read_parts(int64_t start) {
+  bool read_parts() {
     char c = 0;
     bool any = false;
     while (next_char(c)) {
       if (c == '\r' && peeks('\n')) continue;
       if (c == '\n') {
         if (any) return true;
+        record_line_ = lines_ + 1;
       } else if (c == options_->delimiter) {
         parts_.emplace_back();
         any = true;
       } else if (c == '"' && options_->quotes && parts_.back().empty()) {
-        read_quoted(start);
+        read_quoted();
         any = true;
       } else {
         parts_.back() += c;
@@ -195,10 +212,10 @@ class CsvReader final : public RecordReader {
   }
 
   /// To the closing quote, after which the field must end.
-  void read_quoted(int64_t start) {
+  void read_quoted() {
     char c = 0;
     while (true) {
-      if (!next_char(c)) file().fail(start, "expected the end of a quoted field, got the file's");
+      if (!next_char(c)) fail("expected the end of a quoted field, got the file's");
       if (c == '"' && !peeks('"')) break;
       if (c == '"') next_char(c);
       parts_.back() += c;
@@ -207,7 +224,7 @@ class CsvReader final : public RecordReader {
     if (!ahead.empty() && ahead[0] != options_->delimiter && ahead[0] != '\n' && ahead[0] != '\r') {
       skip_line();
       whole_ = begun_;
-      file().fail(start, "expected the end of a field after its closing quote, got more");
+      fail("expected the end of a field after its closing quote, got more");
     }
   }
   void skip_line() {
@@ -221,8 +238,11 @@ class CsvReader final : public RecordReader {
   std::vector<std::string_view> fields_;  ///< Of the record that was read last.
   std::vector<std::string> parts_;        ///< Where they are if they are not in the file's buffer.
   std::vector<std::size_t> places_;       ///< Of the columns among the fields.
-  std::size_t width_ = 0;  ///< Fields of a record; 0: it may have more than are wanted.
+  std::size_t width_ = 0;    ///< Fields of a record; 0: it may have more than are wanted.
+  int64_t lines_ = 0;        ///< Line ends so far.
+  int64_t record_line_ = 1;  ///< In which the record that was read last begins, from 1 on.
   bool begun_ = false;
+  bool first_ = true;   ///< No record has been read but a header.
   bool whole_ = false;  ///< The last record was read to its end.
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/data/internal/files/tf_record_format.h"
@@ -25,20 +27,11 @@ class ZipArchive {
  public:
   ZipArchive(std::string_view bytes, const std::string& where) : bytes_(bytes), where_(where) {}
 
-  void for_each(const std::function<void(std::string, std::string_view)>& use) const {
-    const std::size_t end = find_end();
-    const auto count = u16(end + 10);
-    std::size_t entry = u32(end + 16);
-    if (u32(end + 16) == kZip64 || count == 0xffff) too_large();
-    for (int i = 0; i < count; ++i) {
-      require(entry, kEntryBytes, "a directory entry");
-      if (bytes_.substr(entry, 4) != kEntryMagic) fail("a wrong directory entry");
-      const std::size_t name_bytes = u16(entry + 28);
-      require(entry + kEntryBytes, name_bytes, "a name");
-      std::string name(bytes_.substr(entry + kEntryBytes, name_bytes));
-      use(std::move(name), member(entry));
-      entry += kEntryBytes + name_bytes + u16(entry + 30) + u16(entry + 32);
-    }
+  void for_each(int64_t max_bytes,
+                const std::function<void(std::string, std::string_view)>& use) const {
+    const std::vector<Member> members = read_directory();
+    check_sizes(members, max_bytes);
+    for (const Member& member : members) use(member.name, unpack(member));
   }
 
  private:
@@ -70,21 +63,74 @@ class ZipArchive {
     return at;
   }
 
-  /// Of a directory entry; the view lasts until the next call.
-  std::string_view member(std::size_t entry) const {
+  struct Member {
+    std::string name;
+    int method = 0;
+    uint32_t crc = 0;
+    uint32_t bytes = 0;  ///< Unpacked.
+    std::size_t begin = 0;
+    std::string_view packed;
+    std::size_t bytes_before = 0;  ///< Of its own header.
+    std::size_t end() const { return begin + bytes_before + packed.size(); }
+  };
+
+  std::vector<Member> read_directory() const {
+    const std::size_t end = find_end();
+    const auto count = u16(end + 10);
+    std::size_t entry = u32(end + 16);
+    if (u32(end + 16) == kZip64 || count == 0xffff) too_large();
+    std::vector<Member> out;
+    for (int i = 0; i < count; ++i) {
+      require(entry, kEntryBytes, "a directory entry");
+      if (bytes_.substr(entry, 4) != kEntryMagic) fail("a wrong directory entry");
+      const std::size_t name_bytes = u16(entry + 28);
+      require(entry + kEntryBytes, name_bytes, "a name");
+      out.push_back(read_member(entry));
+      out.back().name = bytes_.substr(entry + kEntryBytes, name_bytes);
+      entry += kEntryBytes + name_bytes + u16(entry + 30) + u16(entry + 32);
+    }
+    return out;
+  }
+
+  Member read_member(std::size_t entry) const {
     if ((u16(entry + 8) & 1) != 0) throw Unimplemented(where_ + ": encrypted members are not read");
     const uint32_t packed_bytes = u32(entry + 20), bytes = u32(entry + 24);
     const std::size_t at = u32(entry + 42);
     if (packed_bytes == kZip64 || bytes == kZip64 || at == kZip64) too_large();
     require(at, kMemberBytes, "a member");
     if (bytes_.substr(at, 4) != kMemberMagic) fail("a wrong member");
-    const std::size_t data = at + kMemberBytes + u16(at + 26) + u16(at + 28);
-    require(data, packed_bytes, "a member's data");
-    const std::string_view packed = bytes_.substr(data, packed_bytes);
-    const std::string_view out = unpack(u16(entry + 10), packed, bytes);
+    Member out{{}, u16(entry + 10), u32(entry + 16), bytes, at, {}};
+    out.bytes_before = kMemberBytes + u16(at + 26) + u16(at + 28);
+    require(at + out.bytes_before, packed_bytes, "a member's data");
+    out.packed = bytes_.substr(at + out.bytes_before, packed_bytes);
+    return out;
+  }
+
+  /// Members that share bytes make little data stand for much.
+  void check_sizes(const std::vector<Member>& members, int64_t max_bytes) const {
+    std::vector<std::pair<std::size_t, std::size_t>> places;
+    int64_t bytes = 0;
+    for (const Member& member : members) {
+      places.emplace_back(member.begin, member.end());
+      bytes += member.bytes;
+    }
+    std::sort(places.begin(), places.end());
+    for (std::size_t i = 1; i < places.size(); ++i) {
+      if (places[i].first < places[i - 1].second) fail("members that overlap");
+    }
+    if (bytes > max_bytes) {
+      throw Error(ErrorCode::kResourceExhausted,
+                  str_cat(where_, ": expected at most ", max_bytes, " bytes of arrays, got ", bytes,
+                          "; raise max_bytes if you trust the file"));
+    }
+  }
+
+  /// The view lasts until the next call.
+  std::string_view unpack(const Member& member) const {
+    const std::string_view out = unpack(member.method, member.packed, member.bytes);
     const auto crc = static_cast<uint32_t>(
         crc32(0, reinterpret_cast<const Bytef*>(out.data()), static_cast<uInt>(out.size())));
-    if (out.size() != bytes || crc != u32(entry + 16)) fail("a member with a wrong checksum");
+    if (out.size() != member.bytes || crc != member.crc) fail("a member with a wrong checksum");
     return out;
   }
 
@@ -117,9 +163,9 @@ class ZipArchive {
 
 }  // namespace
 
-void for_each_zip_member(std::string_view archive, const std::string& where,
+void for_each_zip_member(std::string_view archive, const std::string& where, int64_t max_bytes,
                          const std::function<void(std::string, std::string_view)>& use) {
-  ZipArchive(archive, where).for_each(use);
+  ZipArchive(archive, where).for_each(max_bytes, use);
 }
 
 }  // namespace cohort::internal

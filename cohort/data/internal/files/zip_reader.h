@@ -3,6 +3,7 @@
 // The members of a zip archive in memory, stored or deflated.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -10,9 +11,10 @@
 namespace cohort::internal {
 
 /// Calls use(name, bytes) for each member in the order of the archive's directory.
-/// Errors: DataLoss that begins with `where` for a damaged archive or a wrong checksum;
-/// Unimplemented for encryption, archives above 4 GB and other compression.
-void for_each_zip_member(std::string_view archive, const std::string& where,
+/// Errors: DataLoss that begins with `where` for a damaged archive, members that overlap or a wrong
+/// checksum; Unimplemented for encryption, archives above 4 GB and other compression; Error
+/// kResourceExhausted if the members have more than max_bytes.
+void for_each_zip_member(std::string_view archive, const std::string& where, int64_t max_bytes,
                          const std::function<void(std::string, std::string_view)>& use);
 
 }  // namespace cohort::internal

@@ -85,8 +85,12 @@ class PngReader {
 
   void read_header() {
     png_set_read_fn(png_, this, read);
-    // Texts, profiles and gamma do not change the pixels, and can be bombs.
+    // Texts and profiles do not change the pixels, and can be bombs. Gamma does not either, but for
+    // one thing: where color becomes gray, libpng adds up light instead of numbers.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    constexpr auto kGammaChunks = std::to_array<png_byte>({'g', 'A', 'M', 'A', 0,  //
+                                                           's', 'R', 'G', 'B', 0});
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT, kGammaChunks.data(), 2);
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_pixels knows better.
     png_read_info(png_, info_);
   }
