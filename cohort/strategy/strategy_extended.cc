@@ -91,6 +91,7 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
   internal::check_value_count(kOperation, value.size(), num_replicas());
+  for (const Tensor& one : value) internal::check_defined(kOperation, one);
   if (do_is_default()) return Mirrored<Tensor>({value[0].clone()});
   const Mirrored<Gradient> reduced =
       cross_device_ops().reduce(op, as_gradients(value), to, options);
@@ -128,6 +129,7 @@ std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
 
 Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Destinations& to) {
   internal::check_cross_replica("[strategy.broadcast_to] ");
+  internal::check_defined("[strategy.broadcast_to] ", value);
   if (do_is_default()) {
     throw Unimplemented(
         "[strategy.broadcast_to] expected a strategy with devices for these destinations, got the "
@@ -138,6 +140,7 @@ Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Desti
 
 Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value) {
   internal::check_cross_replica("[strategy.broadcast_to] ");
+  internal::check_defined("[strategy.broadcast_to] ", value);
   if (do_is_default()) return Mirrored<Tensor>({value.clone()});
   return placed(cross_device_ops().broadcast(value, do_devices()), do_devices());
 }
