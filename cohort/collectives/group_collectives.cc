@@ -18,6 +18,8 @@ namespace {
 
 using Kind = CollectiveLeaf::Kind;
 
+// Of all collectives: which of them replicas are at is for check_structure.
+constexpr char kTag = 0;
 constexpr const char* kReduce = "[replica_context.all_reduce] ";
 constexpr const char* kGather = "[replica_context.all_gather] ";
 
@@ -200,8 +202,7 @@ void gather(Batches all, const Batch& mine, std::span<std::vector<int64_t>> size
 // Without a group the calling thread is the only replica.
 template <class Body>
 void meet(ReplicaGroup* group, const Batch& mine, const Body& body) {
-  static const char tag = 0;  // of all collectives: which of them it is, is for check_structure
-  if (group != nullptr) return group->meet(&tag, &mine, body);
+  if (group != nullptr) return group->meet(&kTag, &mine, body);
   const void* const argument = &mine;
   body(Batches(&argument, 1));
 }
