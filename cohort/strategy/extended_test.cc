@@ -108,10 +108,10 @@ TEST(BroadcastTo, CopiesToDevices) {
   EXPECT_EQ(strategy.extended().broadcast_to(scalar(3), Device("CPU:1"))[0].item<float>(), 3);
   StrategyExtended& standard = get_strategy().extended();
   const Tensor x = scalar(1);
-  EXPECT_TRUE(standard.broadcast_to(x)[0].is_same(x));
+  EXPECT_TRUE(standard.broadcast_to(x)[0].equal(x));
   expect_error<Unimplemented>({"[strategy.broadcast_to]", "leave the destinations out"},
                               [&] { standard.broadcast_to(x, kTwo); });
-  EXPECT_TRUE(standard.reduce_to(ReduceOp::kSum, values({x}), kTwo)[0].is_same(x));
+  EXPECT_TRUE(standard.reduce_to(ReduceOp::kSum, values({x}), kTwo)[0].equal(x));
 }
 
 TEST(Update, CallsOncePerComponentWithItsPartOfTheArguments) {
