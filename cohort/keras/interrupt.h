@@ -11,17 +11,22 @@ namespace cohort::internal {
 /// Threads: thread-safe.
 class [[nodiscard]] InterruptGuard {
  public:
-  /// A program's own handler is put aside for the time only if `replaces_handlers`.
-  explicit InterruptGuard(bool replaces_handlers);
+  enum class Of { kFit, kOther };
+  /// A program's own handler is put aside for the time of a fit only.
+  explicit InterruptGuard(Of of);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   /// True once SIGINT has come. Cost: one load.
   static bool requested();
+
+ private:
+  const Of of_;
 };
 
-/// Errors: keras::Interrupted that names the operation, if SIGINT has come.
+/// For what is no fit. Errors: keras::Interrupted that names the operation, if SIGINT has come and
+/// no fit is going on, which it is for then.
 void throw_if_interrupted(const char* operation);
 
 }  // namespace cohort::internal

@@ -238,7 +238,7 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
   fit.progress = progress.get();
   fit.callbacks = with_progress(options.callbacks, model_, progress, history);
 
-  const InterruptGuard guard(/*replaces_handlers=*/true);
+  const InterruptGuard guard(InterruptGuard::Of::kFit);
   const OpenLine line(*progress);
   fit.callbacks.call(&keras::CallbackBase::on_train_begin);
   for (int epoch = options.initial_epoch; epoch < epochs; ++epoch) {
@@ -320,7 +320,7 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks, bool i
     Logs logs = step_logs();
     callbacks.call(&keras::CallbackBase::on_test_batch_end, step - 1, logs);
     if (!in_fit) throw_if_interrupted("evaluate");
-    if (InterruptGuard::requested()) break;
+    if (in_fit && InterruptGuard::requested()) break;
   }
   batches_.clear();
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
@@ -338,7 +338,7 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
                                      .verbose = resolve_verbose(options.verbose)});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
-  const InterruptGuard guard(/*replaces_handlers=*/false);
+  const InterruptGuard guard(InterruptGuard::Of::kOther);
   const OpenLine line(*progress);
   return test_all(input, callbacks, false);
 }
@@ -351,7 +351,7 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kPredict,
                                      .verbose = resolve_verbose(options.verbose)});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
-  const InterruptGuard guard(/*replaces_handlers=*/false);
+  const InterruptGuard guard(InterruptGuard::Of::kOther);
   const OpenLine line(*progress);
   const c10::AutoGradMode no_grad(false);
   std::vector<Tensor> rows;

@@ -229,7 +229,8 @@ TEST_F(Callbacks, EarlyStoppingGoesBackAfterCtrlCButNotAfterAnError) {
     try {
       model_.fit(batches(1), {.epochs = 4,
                               .callbacks = {scripted("val_loss", {1, 2, 3, 4}), stopping, watch},
-                              .verbose = kSilent});
+                              .verbose = kSilent,
+                              .on_interrupt = OnInterrupt::kReturn});
     } catch (const Cancelled&) {
     }
     return model_.get_weights()[0].item<float>() == kernels[0];
@@ -315,11 +316,17 @@ TEST_F(Callbacks, CtrlCDoesNotCutAnotherModelsEvaluation) {
         [&] { loss = other.evaluate(x, x, {.batch_size = 1, .verbose = kSilent}).number("loss"); });
   }});
   const Dataset data = batches(4);
-  EXPECT_TRUE(trained.fit(data, {.callbacks = {evaluate}, .verbose = kSilent}).interrupted);
+  EXPECT_TRUE(
+      trained
+          .fit(data,
+               {.callbacks = {evaluate}, .verbose = kSilent, .on_interrupt = OnInterrupt::kReturn})
+          .interrupted);
   EXPECT_NEAR(loss, 3, 1e-6);
   const LambdaCallback stop({.on_test_begin = [] { ::raise(SIGINT); }});
-  const History cut =
-      trained.fit(data, {.validation_data = data, .callbacks = {stop}, .verbose = kSilent});
+  const History cut = trained.fit(data, {.validation_data = data,
+                                         .callbacks = {stop},
+                                         .verbose = kSilent,
+                                         .on_interrupt = OnInterrupt::kReturn});
   EXPECT_TRUE(cut.interrupted);
   EXPECT_TRUE(cut.epoch.empty());
   std::signal(SIGINT, before);
