@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/internal/torch_errors.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/tracked_variable.h"
 #include "cohort/variables/variable_impl.h"
@@ -62,10 +63,15 @@ void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
                           const Tensor& sample_weight) const {
   static constexpr const char* kOperation = "[metric.update_state] ";
   MetricBase& metric = writable();
-  if (!metric.takes_values()) cohort::internal::check_defined(kOperation, y_true);
-  cohort::internal::check_defined(kOperation, y_pred);
+  // A program's own metric may do without predictions.
+  cohort::internal::check_defined(kOperation, metric.takes_values() ? y_pred : y_true);
   const at::NoGradGuard no_grad;
-  metric.update_state(y_true, y_pred, sample_weight);
+  try {
+    metric.update_state(y_true, y_pred, sample_weight);
+  } catch (const c10::Error& error) {
+    internal::throw_for(error,
+                        str_cat("[", name(), ".update_state] ", internal::torch_text(error)));
+  }
 }
 
 void Metric::update_state(const Tensor& values) const {
