@@ -46,7 +46,7 @@ TEST(LayerErrors, OfLibTorchNameLayerPathClassAndInputWithoutStackTrace) {
   Sequential model({Layer(std::make_shared<Block>())}, "net");
   model.layers()[0].base().set_name("block");
   const std::string text = text_of<InvalidArgument>([&] { model(zeros({3, 4})); });
-  expect_in(text, {"[mix] mat1 and mat2 shapes cannot be multiplied (3x4 and 7x2)",
+  expect_in(text, {"[mix] ", "mat1 and mat2 shapes cannot be multiplied (3x4 and 7x2)",
                    "when calling Mixer.call() of layer net/block/mix with float32 [3, 4]"});
   EXPECT_EQ(text.find("Block.call"), std::string::npos) << text;  // once, where it happened
   EXPECT_EQ(text.find(".cpp"), std::string::npos) << text;
@@ -97,7 +97,7 @@ TEST(LayerErrors, InFitOnSeveralReplicasArriveOnce) {
   const Dataset data = Dataset::from_tensor_slices({zeros({8, 4}), zeros({8, 1})}).batch(4);
   const std::string text =
       text_of<InvalidArgument>([&] { model.fit(data, {.verbose = Verbose::kSilent}); });
-  expect_in(text, {"[mix] mat1 and mat2", "Mixer.call() of layer net/mix with float32 [2, 4]"});
+  expect_in(text, {"mat1 and mat2", "Mixer.call() of layer net/mix with float32 [2, 4]"});
 }
 
 struct Widen : LayerBase {  // and does not say so

@@ -115,7 +115,7 @@ TEST(Bars, LeaveTheirLineToWhoeverPrints) {
   EXPECT_EQ(screen.rows.size(), 4U);
 }
 
-TEST(Callbacks, SayWhetherTheyMayPrintInBatches) {
+TEST(CallbackLists, SayWhetherTheyMayPrintInBatches) {
   struct Epochs : keras::CallbackBase {};
   struct Batches : keras::CallbackBase {
     void on_train_batch_end(int64_t, Logs&) override {}

@@ -68,7 +68,9 @@ TEST(Dense, NamesItselfWhenTheInputIsWrong) {
     second(zeros({32, 100}));
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "[dense_1] expected inputs with last axis 784, got shape [32, 100]");
+    EXPECT_STREQ(e.what(),
+                 "[dense_1] expected inputs with last axis 784, got shape [32, 100] (when calling "
+                 "Dense.call() of layer dense_1 with float32 [32, 100])");
   }
   EXPECT_THROW(second(zeros({784})), InvalidArgument);
   EXPECT_THROW(Dense(0), InvalidArgument);
