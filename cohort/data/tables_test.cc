@@ -109,8 +109,8 @@ TEST_F(Csv, DamageNamesFileAndLineAndReadingGoesOn) {
 }
 
 TEST_F(Csv, DamageNamesColumnsAndCountsEveryLine) {
-  const CsvOptions options = {
-      .columns = {{CsvType::kString, {}, "name"}, {CsvType::kInt64, {}, "age"}}, .header = true};
+  const CsvOptions options = {.columns = {{CsvType::kString, "name"}, {CsvType::kInt64, "age"}},
+                              .header = true};
   // Empty lines and line ends in quotes count, too: it is what an editor shows.
   const std::string text = "name,age\r\n\"two\nlines\",1\n\n\"a\",old\nb,\nc,2\n";
   EXPECT_EQ(rows(Dataset::csv({write("a", text)}, options)),
@@ -126,7 +126,7 @@ TEST_F(Csv, DamageNamesColumnsAndCountsEveryLine) {
 }
 
 TEST_F(Csv, AFirstLineOfNamesIsAHint) {
-  CsvOptions options = {.columns = {{CsvType::kInt64, {}, "id"}, {CsvType::kInt64, {}, "age"}}};
+  CsvOptions options = {.columns = {{CsvType::kInt64, "id"}, {CsvType::kInt64, "age"}}};
   const std::string file = write("a", "id,age\n1,2\nx,3\n");
   EXPECT_EQ(rows(Dataset::csv({file}, options)),
             (Strings{"a line 1: expected int64[] in column \"id\", got \"id\"; if the first line "
