@@ -269,7 +269,7 @@ TEST(Expressions, Printing) {
             "{'x': Tensor(1., shape=[], dtype=float32), 'y': Tensor('b', shape=[], dtype=string)}");
   EXPECT_EQ(text_of(Element(std::vector<std::string>{"a", "b"})),
             "Tensor(['a' 'b'], shape=[2], dtype=string)");
-  EXPECT_EQ(text_of(Dataset::range(4).batch(2)), "<Dataset range.batch of int64[?]>");
+  EXPECT_EQ(text_of(Dataset::range(4).batch(2)), "<Dataset range[4].batch of int64[?]>");
   EXPECT_EQ(text_of(pairs().element_spec()), "(float32[?,2], int64[?])");
   EXPECT_NE(text_of(strategy.distribute_dataset(Dataset::range(4).batch(2)))
                 .find("<DistributedDataset for 2 replicas of int64["),

@@ -27,6 +27,7 @@ std::string called(std::string_view handle_class, std::string_view function) {
   if (function.empty()) return "";
   if (function.starts_with("do_")) function.remove_prefix(3);
   if (function == handle_class || function.starts_with("operator")) return "";
+  function = function.substr(0, function.find('<'));  // compilers add a template's arguments
   return str_cat(".", function);
 }
 

@@ -21,6 +21,10 @@ class OddHandle {
   int map() const { return do_map(); }
   int tagged() const { return *held(value_, "OddHandle", "[odd.tag]"); }
   int operator()() const { return *held(value_, "OddHandle"); }
+  template <class T>
+  T as() const {
+    return static_cast<T>(*held(value_, "OddHandle"));
+  }
 
   std::shared_ptr<int> value_;
 
@@ -34,6 +38,7 @@ TEST(Handle, NamesClassAndOperation) {
       {"[odd_handle.value] expected an OddHandle, got an empty handle"}, [&] { empty.value(); });
   expect_error<FailedPrecondition>({"[odd_handle.map] expected"}, [&] { empty.map(); });
   expect_error<FailedPrecondition>({"[odd.tag] expected an OddHandle"}, [&] { empty.tagged(); });
+  expect_error<FailedPrecondition>({"[odd_handle.as] expected"}, [&] { empty.as<float>(); });
   expect_error<FailedPrecondition>({"[odd_handle] expected an OddHandle"}, [&] { empty(); });
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -64,16 +65,22 @@ class Writers : public testing::FolderTest {
     internal::g_fault_hook = error_of_call;
   }
 
+  // libomp looks into /proc/<pid>, which must be of this process namespace as it is in a container.
+  static void mount_own_proc() {
+    ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    ::mount("proc", "/proc", "proc", 0, nullptr);
+  }
   /// What `work` ends with in a process of its own that is the first of its process namespace, as
   /// in a container: all of them have process id 1. Where that is not allowed, any process.
   static pid_t start_as_process_1(const std::function<void()>& work) {
     const pid_t outer = ::fork();
     if (outer != 0) return outer;
-    const bool allowed =
-        ::unshare(CLONE_NEWPID) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0;
+    constexpr int kNames = CLONE_NEWPID | CLONE_NEWNS;
+    const bool allowed = ::unshare(kNames) == 0 || ::unshare(CLONE_NEWUSER | kNames) == 0;
     const pid_t inner = ::fork();
     if (inner == 0) {
       if (allowed && ::getpid() != 1) ::_exit(3);
+      if (allowed) mount_own_proc();
       try {
         work();
       } catch (const std::exception& e) {

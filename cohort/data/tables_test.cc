@@ -86,7 +86,7 @@ TEST_F(Csv, ColumnsByNameOrPlace) {
       Dataset::csv({file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {2}});
   EXPECT_EQ(rows(by_place), (Strings{"30", "40"}));
   EXPECT_EQ(rows(Dataset::csv({file}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
-            Strings{"a at byte 0: expected a header with x, got [id, name, age]"});
+            Strings{"a line 1: expected a header with x, got [id, name, age]"});
   EXPECT_EQ(rows(Dataset::csv(
                 {file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {3}})),
             Strings{"a line 1: expected a header of at least 4 fields for select_columns, got "

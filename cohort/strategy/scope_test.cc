@@ -101,7 +101,7 @@ TEST(Scope, OfTheDefaultStrategyHoldsNoOtherStrategysVariables) {
     EXPECT_EQ(a.run([] { return 1; })[1], 1);
     const auto make = [] { Variable(scalar(1), {.name = "w"}); };
     expect_error<FailedPrecondition>({"[variable] expected one strategy around variable \"w\"",
-                                      "got MirroredStrategy inside", "leave the scope"},
+                                      "got MirroredStrategy#", "leave the scope"},
                                      make);
     EXPECT_THROW(a.run(make), FailedPrecondition);
   }

@@ -114,8 +114,7 @@ const Misuse kContexts[] = {
        t.run([&](int id) { contexts[static_cast<std::size_t>(1 - id)].all_reduce(kSum, 1); });
      }},
     {"TwoStrategiesAroundAVariable", kState, "[variable]",
-     "expected one strategy around variable \"w\", got MirroredStrategy inside the default "
-     "strategy's scope",
+     "inside the default strategy's scope: strategies cannot be mixed",
      "leave the scope of get_strategy() first",
      [](const Trial& t) {
        const auto scope = get_strategy().scope();
