@@ -91,7 +91,8 @@ Tensor Checkpoint::read(const internal::LiveValue& live, Memory memory) {
 
 SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   check_cross_replica(operation);
-  const ObjectGraph graph = internal::walk(operation, *internal::held(roots_, "Checkpoint"));
+  const ObjectGraph graph =
+      internal::walk(operation, *internal::held(roots_, "Checkpoint", "save"));
   COHORT_CHECK_STATE(graph.gone.empty(), "[", operation, "] expected objects that exist, got \"",
                      graph.gone.front(), "\", which has ended");
   SavedValues values;
