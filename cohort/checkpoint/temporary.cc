@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -116,12 +116,18 @@ bool is_still(const std::string& path, int descriptor) {
          named.st_dev == open.st_dev && named.st_ino == open.st_ino;
 }
 
+// Once for each folder.
 void warn_of_no_locks(const std::string& path) {
-  static std::atomic<bool> warned{false};
-  if (warned.exchange(true)) return;
-  COHORT_LOG(kWarning, "[checkpoint] ", path,
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  const std::string folder = folder_of(path);
+  {
+    const std::lock_guard lock(mutex);
+    if (!warned.insert(folder).second) return;
+  }
+  COHORT_LOG(kWarning, "[checkpoint] ", folder,
              ": the file system has no locks: what ended processes left is not removed here, and "
-             "only one process may save checkpoints of one name");
+             "only one process at a time may save checkpoints of one name");
 }
 
 std::optional<struct stat> status_of(const std::string& path) {

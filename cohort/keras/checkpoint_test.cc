@@ -366,5 +366,25 @@ TEST_F(KerasCheckpoint, ModelsAndOptimizersMayEndBeforeACheckpoint) {
   model.reset();
 }
 
+TEST_F(KerasCheckpoint, DamagedFilesOfWeightsAreNotLoaded) {
+  const std::string file = path("x.safetensors");
+  Sequential model({InputLayer({kInputs}), Dense(3, {.name = "a"})});
+  model.save_weights(file);
+  const std::string good = testing::bytes_of(file);
+  const std::vector<Tensor> zero = {zeros({kInputs, 3}), zeros({3})};
+  model.set_weights(zero);
+  const std::size_t data = good.size() - 4 * (3 * kInputs + 3);
+  for (std::size_t i = data; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
+    testing::write_bytes(file, bad);
+    EXPECT_THROW(model.load_weights(file), DataLoss) << "byte " << i;
+  }
+  for (const Tensor& weight : model.get_weights()) EXPECT_TRUE(weight.eq(0).all().item<bool>());
+  testing::write_bytes(file, good);
+  model.load_weights(file);
+  EXPECT_GT(model.get_weights()[0].abs().sum().item<float>(), 0);
+}
+
 }  // namespace
 }  // namespace cohort::keras

@@ -22,5 +22,6 @@ std::span<const Target> record_targets();
 std::span<const Target> array_targets();
 std::span<const Target> image_targets();
 std::span<const Target> state_targets();
+std::span<const Target> checkpoint_targets();
 
 }  // namespace cohort::fuzz
