@@ -105,6 +105,10 @@ void CompiledModel::reset_metrics() const {
 }
 
 ReplicaStep& CompiledModel::step() {
+  COHORT_CHECK_STATE(
+      current_replica() < 0 || current_replica_count() == static_cast<int>(steps.size()),
+      "[compute_loss] expected a model made and compiled under the scope of this strategy (",
+      current_replica_count(), " replicas), got one for ", steps.size());
   return steps[static_cast<std::size_t>(std::max(0, current_replica()))];
 }
 

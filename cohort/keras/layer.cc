@@ -207,6 +207,7 @@ void LayerBase::build_once(const Shape& input_shape) {
   const bool recording = c10::GradMode::is_enabled();
   c10::GradMode::set_enabled(false);
   const std::size_t made_before = weights_.size();  // by the constructor
+  const std::size_t layers_before = sub_layers_.size();
   try {
     weights_state_ = Weights::kBeingMade;
     build(input_shape);
@@ -216,6 +217,8 @@ void LayerBase::build_once(const Shape& input_shape) {
     c10::GradMode::set_enabled(recording);
     weights_state_ = Weights::kNone;
     weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(made_before), weights_.end());
+    sub_layers_.erase(sub_layers_.begin() + static_cast<std::ptrdiff_t>(layers_before),
+                      sub_layers_.end());
     structure_changed();
     here.rethrow("build");
   }

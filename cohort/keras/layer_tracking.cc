@@ -40,6 +40,7 @@ TrackedParts LayerBase::tracked_parts() const {
 struct LayerBase::Paths {
   std::vector<std::pair<std::string, Variable>> weights;
   std::set<const LayerBase*> seen;
+  cohort::internal::UniqueNames whole;  // "a" in "b", and "b/a", would have the same path
 };
 
 std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
@@ -54,7 +55,7 @@ void LayerBase::collect_paths(const std::string& prefix, Paths& paths) const {
   if (!paths.seen.insert(this).second) return;
   cohort::internal::UniqueNames names;
   for (const OwnWeight& weight : weights_) {
-    paths.weights.emplace_back(prefix + names.add(weight.name), weight.variable);
+    paths.weights.emplace_back(paths.whole.add(prefix + names.add(weight.name)), weight.variable);
   }
   for (const Layer& layer : sub_layers_) {
     layer.base().collect_paths(prefix + names.add(layer.base().tracked_name()) + "/", paths);

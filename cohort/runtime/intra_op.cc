@@ -102,7 +102,7 @@ IntraOpThreads::IntraOpThreads(int threads)
 }
 
 IntraOpThreads::~IntraOpThreads() {
-  if (before_ > 0) omp_set_num_threads(before_);
+  if (before_ > 0 && !t_alone) omp_set_num_threads(before_);
 }
 
 int intra_op_threads_of_replica(int option, int replicas) {

@@ -44,6 +44,7 @@ TEST(Fork, AGroupOfTheParentSaysSoInTheChild) {
 }
 
 TEST(Fork, AGroupThatNeverRanSaysSo) {
+  if (!kCanLimitChildren) GTEST_SKIP() << "needs threads after fork";
   ReplicaGroup group({.replicas = 2});
   EXPECT_EQ(status_of_child([&] {
               return code_of_run(group, [](int) {}) == ErrorCode::kFailedPrecondition ? 0 : 1;

@@ -14,6 +14,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/internal/clipped_update.h"
+#include "cohort/variables/internal/gradient_place.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
 
@@ -82,6 +83,12 @@ void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pai
                    bracketed(variable.description().shape), " for \"", variable.description().name,
                    "\", got ", bracketed(gradient.sizes()));
   GradientBuffer* buffer = component.buffer_of(gradient);
+  // Whoever held it may have changed its strides or its memory.
+  if (buffer != nullptr &&
+      !is_as_made(gradient, component.tensor,
+                  variable.arena()->gradient_data(*buffer, variable.range()->offset))) {
+    buffer = nullptr;
+  }
   if (buffer == nullptr) {
     const Tensor place = lease.free_place(variable);
     if (place.defined()) {
@@ -112,6 +119,8 @@ bool FusedUpdate::State::fills_runs(const Post& post) const {
 
 void FusedUpdate::State::fill_post(Post& post, const Gradients& gradients, uint64_t stamp) {
   std::shared_ptr<GradientLease> lease = gradients.lease();
+  // Gradients that were made outside of the run, or by another replica, come to all of them.
+  if (lease && !lease->is_here()) lease = nullptr;
   const bool shown = stamp != 0 && meeting_group() != nullptr;
   const uint64_t readable_until = shown ? stamp + (update_.shares_norm() ? 1 : 0) : 0;
   std::fill(post.gradients.begin(), post.gradients.end(), nullptr);
@@ -121,8 +130,11 @@ void FusedUpdate::State::fill_post(Post& post, const Gradients& gradients, uint6
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].gradient.has_value()) continue;
     if (!lease) lease = std::make_shared<GradientLease>();
-    put_gradient(post, gradients[i], layout.index_of(gradients[i].variable, i), *lease,
-                 readable_until);
+    const std::size_t index = layout.index_of(gradients[i].variable, i);
+    COHORT_CHECK_ARG(post.gradients[index] == nullptr,
+                     "[optimizer.apply_gradients] expected each variable once, got \"",
+                     gradients[i].variable.impl().description().name, "\" twice");
+    put_gradient(post, gradients[i], index, *lease, readable_until);
     ++found;
   }
   post.full = found == layout.variables().size() && fills_runs(post);

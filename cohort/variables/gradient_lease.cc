@@ -19,6 +19,10 @@ uint64_t current_epoch() {
 
 }  // namespace
 
+GradientLease::GradientLease() : replica_(current_replica()) {}
+
+bool GradientLease::is_here() const { return replica_ == current_replica(); }
+
 GradientLease::~GradientLease() {
   for (auto& [arena, buffer] : buffers_) {
     if (buffer != nullptr) buffer->leases.fetch_sub(1, std::memory_order_release);
@@ -37,6 +41,8 @@ GradientBuffer* GradientLease::buffer(const std::shared_ptr<Arena>& arena, uint6
 
 Tensor GradientLease::free_place(VariableImpl& variable) {
   if (variable.arena() == nullptr) return {};
+  // One component of several, outside of a run: all of them would share the first one's place.
+  if (variable.component_count() != variable.arena()->replicas()) return {};
   const uint64_t epoch = current_epoch();
   GradientBuffer* const from = buffer(variable.arena(), epoch);
   // Other replicas may still read what this lease has brought to an update.

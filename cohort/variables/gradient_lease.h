@@ -19,10 +19,13 @@ namespace cohort::internal {
 /// Threads: bound to its replica's thread.
 class GradientLease {
  public:
-  GradientLease() = default;
+  GradientLease();
   ~GradientLease();
   GradientLease(const GradientLease&) = delete;
   GradientLease& operator=(const GradientLease&) = delete;
+
+  /// Whether this is the replica that made it; others must not take places by it.
+  bool is_here() const;
 
   /// Memory in the variable's shape that nobody else can see: its place in this lease's buffer, or
   /// memory of its own.
@@ -33,6 +36,7 @@ class GradientLease {
  private:
   GradientBuffer* buffer(const std::shared_ptr<Arena>& arena, uint64_t epoch);
 
+  const int replica_;  // -1: made in cross-replica context
   std::vector<std::pair<std::shared_ptr<Arena>, GradientBuffer*>> buffers_;
 };
 

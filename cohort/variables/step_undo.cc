@@ -11,6 +11,9 @@ thread_local StepUndo* t_current = nullptr;
 
 void StepUndo::keep(const Tensor& t) {
   const at::NoGradGuard no_grad;
+  for (const auto& entry : kept_) {
+    if (entry.first.is_same(t)) return;  // the oldest value is the one to go back to
+  }
   kept_.emplace_back(t, t.clone());
 }
 

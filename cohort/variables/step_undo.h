@@ -15,7 +15,7 @@ namespace cohort::internal {
 /// The old values of one replica. Threads: bound to its thread in a run.
 class StepUndo {
  public:
-  /// Remembers what `t` holds now. Cost: a copy; the vector keeps its room.
+  /// Remembers what `t` holds now, once between two commits. Cost: a copy.
   void keep(const Tensor& t);
   /// The step has written its weights: what it moved stays.
   void commit() { kept_.clear(); }

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "cohort/base/check.h"
+#include "cohort/variables/internal/gradient_place.h"
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/local_variables.h"
 
@@ -79,16 +80,6 @@ bool has_only_handles(const Tensor& tensor, uint32_t handles) {
   const c10::Storage storage = tensor.storage();
   return handle.use_count() == handles + 1 && storage.use_count() == 2;
 }
-
-namespace {
-
-// Whoever held it may have changed it in place: resize_, unsqueeze_, requires_grad_, set_.
-bool is_as_made(const Tensor& view, const Tensor& like, const std::byte* place) {
-  return view.const_data_ptr() == place && view.sizes() == like.sizes() && view.is_contiguous() &&
-         !view.requires_grad();
-}
-
-}  // namespace
 
 Tensor Component::free_gradient_view(const std::shared_ptr<ArenaRange>& range,
                                      GradientBuffer& buffer) {
