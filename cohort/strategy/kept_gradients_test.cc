@@ -206,5 +206,41 @@ TEST(KeptGradients, OthersUseTheSameMemoryAgain) {
   EXPECT_EQ(gradient_of(v, 2)[0].gradient.dense().data_ptr(), place);
 }
 
+TEST(KeptGradients, ThatAProgramTransposedAreAppliedAsTheyRead) {
+  const Variable v(zeros({2, 2}));
+  GradientTape tape;
+  const Tensor factors = tensor({1, 2, 3, 4}).reshape({2, 2});
+  const Gradients gradients = tape.gradient((v * factors).sum(), std::span(&v, 1));
+  Tensor kept = gradients[0].gradient;
+  kept.t_();
+  FusedUpdate update({v}, {});
+  update.apply(Gradients({{kept, v}}), SgdStep{.learning_rate = 1});
+  EXPECT_EQ(to_vector<float>(v.value()), (std::vector<float>{-1, -3, -2, -4}));
+}
+
+TEST(KeptGradients, OfOneVariableTwiceAreRefusedBeforeAnythingIsWritten) {
+  const Variable v(zeros({3}));
+  const Variable w(zeros({3}));
+  FusedUpdate update({v, w}, {});
+  EXPECT_THROW(update.apply(Gradients({{ones({3}), v}, {ones({3}), v}}), SgdStep{}),
+               InvalidArgument);
+  EXPECT_EQ(to_vector<float>(v.value()), (std::vector<float>{0, 0, 0}));
+}
+
+TEST(KeptGradients, ThatWereMadeOutsideOfARunServeAllReplicas) {
+  const MirroredStrategy strategy = two();
+  const auto scope = strategy.scope();
+  const Variable v(zeros({3}));
+  FusedUpdate update({v}, {});
+  for (int step = 0; step < 50; ++step) {
+    GradientTape tape;
+    const auto losses = strategy.run([&] { return (v * 2.0).sum(); });
+    const Tensor loss = strategy.reduce(ReduceOp::kSum, losses);
+    const Gradients gradients = tape.gradient(loss, std::span(&v, 1));
+    strategy.run([&] { update.apply_own(gradients, SgdStep{.learning_rate = 0.25}); });
+  }
+  for (const Variable& part : v.components()) EXPECT_EQ(first(part.value()), -50);
+}
+
 }  // namespace
 }  // namespace cohort
