@@ -307,7 +307,9 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   const int replicas = strategy_.num_replicas_in_sync();
   check_reduction(loss.reduction(), replicas, sample_weight);
   cohort::internal::ReplicaStep& step = compiled.step();
-  Share share = share_of(loss.reduction(), rows, step.global_rows, replicas,
+  // Its part of the batch, whatever the step has made of the rows (one for each word, say).
+  const int64_t part = step.global_rows >= 0 ? step.rows : rows;
+  Share share = share_of(loss.reduction(), part, step.global_rows, replicas,
                          compiled.options.exact_uneven_batches);
   if (rows == 0) share.scale = 0;
   Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);

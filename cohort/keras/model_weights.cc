@@ -81,6 +81,9 @@ void Model::set_weights(std::span<const Tensor> weights) {
     COHORT_CHECK_ARG(shape_of(weights[i]) == targets[i].shape(), "[set_weights] expected shape ",
                      bracketed(targets[i].shape()), " for ", targets[i].name(), ", got ",
                      bracketed(weights[i].sizes()));
+    COHORT_CHECK_ARG(c10::canCast(weights[i].scalar_type(), targets[i].dtype()),
+                     "[set_weights] expected ", dtype_name(targets[i].dtype()), " for ",
+                     targets[i].name(), ", got ", dtype_name(weights[i].scalar_type()));
   }
   for (std::size_t i = 0; i < weights.size(); ++i) targets[i].assign(weights[i]);
 }

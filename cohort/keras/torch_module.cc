@@ -11,6 +11,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
@@ -84,6 +85,7 @@ class TorchLayer final : public LayerBase {
   Tensor forward_nothing(const Replica& replica, const Tensor& input) const;
   Tensor forward_zeros(const Shape& shape, DType dtype) const;
   void check_cross_replica(const CallArgs& args) const;
+  static void keep_buffers(const Replica& replica, const CallArgs& args);
 
   TorchFactory make_;
   std::vector<Replica> replicas_;
@@ -195,6 +197,15 @@ void TorchLayer::check_cross_replica(const CallArgs& args) const {
                      replicas_.size(), " replicas has for itself");
 }
 
+// The module's statistics, which its forward pass moves, come back if the step fails.
+void TorchLayer::keep_buffers(const Replica& replica, const CallArgs& args) {
+  internal::StepUndo* undo = internal::StepUndo::current();
+  if (undo == nullptr || !args.training) return;
+  for (const Member& m : replica.members) {
+    if (m.is_buffer) undo->keep(m.tensor);
+  }
+}
+
 Tensor TorchLayer::call(const Tensor& input, const CallArgs& args) {
   Replica& replica = local_replica();
   COHORT_CHECK_ARG(replica.made.forward != nullptr, "[", name(),
@@ -204,6 +215,7 @@ Tensor TorchLayer::call(const Tensor& input, const CallArgs& args) {
   if (input.dim() > 0 && input.size(0) == 0) return forward_nothing(replica, input);
   torch::nn::Module& module = *replica.made.module;
   if (module.is_training() != args.training) module.train(args.training);
+  keep_buffers(replica, args);
   return replica.made.forward(input);
 }
 

@@ -251,6 +251,7 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
       break;
     }
     if (!fit.interrupted) end_epoch(fit, epoch);
+    fit.interrupted = fit.interrupted || InterruptGuard::requested();  // while the epoch ended
     if (fit.interrupted || model_.stop_training_) break;
   }
   progress->close();

@@ -49,8 +49,41 @@ struct Reporter : Model {
   }
 };
 
+// Labels of every word of every row: the step makes a row of each word before it asks for the loss.
+struct Words : Model {
+  Layer scores = Dense(1, {.use_bias = false, .kernel_initializer = "ones"});
+  const bool flat;
+  explicit Words(bool flattens) : flat(flattens) { track(scores); }
+  Tensor call(const Tensor& x, const CallArgs& args) override { return scores(x, args); }
+  Logs train_step(const Element& batch) override {
+    auto [x, y, weight] = unpack_x_y_sample_weight(batch);
+    GradientTape tape;
+    Tensor y_pred = (*this)(x, {.training = true});
+    if (flat) y_pred = y_pred.reshape({-1, 1});
+    if (flat) y = y.reshape({-1, 1});
+    const Tensor loss = compute_loss(x, y, y_pred, weight);
+    optimizer().apply_gradients(tape.gradient(loss, trainable_variables()));
+    return {{"loss", loss}};
+  }
+};
+
 class TrainStepOn : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Replicas, TrainStepOn, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(TrainStepOn, TakesTheSameStepWhateverItMakesOfTheRows) {
+  const Strategy strategy = strategy_of(GetParam());
+  const auto scope = strategy.scope();
+  std::vector<float> weights;
+  for (const bool flat : {false, true}) {
+    Words model(flat);
+    model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = "mse"});
+    const Tensor x = from_vector(std::vector<float>(5 * 4 * 2, 0.5F), {5, 4, 2});
+    model.fit(x, zeros({5, 4, 1}), {.batch_size = 5, .verbose = kSilent});
+    weights.push_back(model.get_weights()[0].reshape({-1})[0].item<float>());
+  }
+  EXPECT_LT(weights[0], 1);
+  EXPECT_NEAR(weights[0], weights[1], 1e-6);
+}
 
 // As on one replica, where no value has to be put together.
 TEST_P(TrainStepOn, ShowsWhatOneReplicaWouldShow) {
