@@ -296,8 +296,9 @@ void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
     source = open_source();
   }
   lock.lock();
-  opening_ = false;
   if (source == nullptr || !pass_->ended_by(source->no_source)) turns_.add(std::move(source));
+  // Last: a dataset that add had no memory for is lost, and nobody may open the one behind it.
+  opening_ = false;
 }
 
 void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
@@ -322,9 +323,10 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
     if (more && !cancelled) items.push_back(std::move(item));
   } while (more && !cancelled && --room > 0 && !reader_waits_ && !stop.stop_requested());
   lock.lock();
+  publish(source, std::move(items));
+  // Last: items that publish had no memory for are lost, and nobody may read those behind them.
   source.busy = false;
   source.ended = !more;
-  publish(source, std::move(items));
 }
 
 void InterleaveStream::publish(Source& source, std::vector<Item> items) {

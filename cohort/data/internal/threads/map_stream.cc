@@ -86,7 +86,10 @@ class MapStream final : public ElementStream {
     quiet_ = false;
     {
       std::lock_guard lock(mutex_);
-      capacity_ = 2 * static_cast<std::size_t>(calls);
+      const std::size_t capacity = 2 * static_cast<std::size_t>(calls);
+      // Now: an element that was read and finds no place would be lost.
+      slots_.reserve(capacity);
+      capacity_ = capacity;
     }
     workers_.resize(calls > 1 ? static_cast<std::size_t>(calls) : 0);
   }

@@ -21,6 +21,10 @@ class Ring {
   const T& operator[](std::size_t i) const { return items_[place(i)]; }
   T& front() { return items_[head_]; }
 
+  /// Until it holds `count`, push_back allocates nothing.
+  void reserve(std::size_t count) {
+    while (items_.size() < count) grow();
+  }
   void push_back(T item) {
     if (size_ == items_.size()) grow();
     items_[place(size_)] = std::move(item);
