@@ -15,6 +15,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/runtime/barrier.h"
+#include "cohort/runtime/core_seats.h"
 #include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_scope.h"
@@ -44,7 +45,8 @@ struct ReplicaGroup::Workers {
     explicit Member(int most_spins) : meetings(most_spins), runs(most_spins) {}
   };
 
-  explicit Workers(int replicas) : most_spins(internal::most_spins(replicas)), barrier(replicas) {
+  explicit Workers(int replicas)
+      : most_spins(internal::most_spins(replicas)), barrier(replicas), seats(replicas) {
     for (int r = 0; r < replicas; ++r) {
       members.emplace_back(most_spins).arguments.resize(static_cast<std::size_t>(replicas));
     }
@@ -53,6 +55,7 @@ struct ReplicaGroup::Workers {
   const ProcessMark process;
   const int most_spins;
   Barrier barrier;
+  CoreSeats seats;
   std::deque<Member> members;
   std::shared_ptr<void> merged;
   std::atomic<bool> meeting_failed{false};  // a body of this run's last meeting has thrown
@@ -127,6 +130,7 @@ void ReplicaGroup::work(int replica) {
 void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
+  w.seats.note(replica);
   ReplicaScope scope(this, replica, size());
   try {
     body(replica);
@@ -195,7 +199,7 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
     run_replica(0, body);
   }
   for (uint32_t left = w.running.load(); left != 0; left = w.running.load()) {
-    w.running.wait_while(left, w.members[0].runs);
+    w.running.wait_while(left, w.members[0].runs, [&w] { w.seats.part(0); });
   }
   w.runs.fetch_add(1, std::memory_order_relaxed);
   w.merged.reset();
@@ -221,7 +225,8 @@ void ReplicaGroup::barrier() {
   const int replica = checked_replica();
   if (size() == 1) return;
   try {
-    w.barrier.arrive(w.members[replica].meetings);
+    w.seats.note(replica);
+    w.barrier.arrive(w.members[replica].meetings, [&] { w.seats.part(replica); });
   } catch (const MembersDiverged&) {
     // Kept, so that the caller of run() hears of it even if the replica's function swallows it.
     w.members[replica].error = std::make_exception_ptr(FailedPrecondition(diverged_text(replica)));

@@ -39,12 +39,13 @@ void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
 
 int most_spins(int threads) { return threads <= usable_cpu_time() ? kMostSpins : 0; }
 
-void WaitWord::wait_while(uint32_t old, SpinBudget& budget) {
+void WaitWord::wait_while(uint32_t old, SpinBudget& budget, FunctionRef<void()> before_parking) {
   const int spins = budget.next();
   for (int i = 0; i < spins; ++i) {
     if (load() != old) return budget.met(i);
     relax();
   }
+  before_parking();
   if (load() != old) return;
   parked_.fetch_add(1, std::memory_order_seq_cst);
   while (value_.load(std::memory_order_seq_cst) == old) futex(value_, FUTEX_WAIT, old);

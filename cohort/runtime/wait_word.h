@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cohort/base/function_ref.h"
+
 namespace cohort::internal {
 
 /// How often one thread looks before it parks. It learns from what its waits cost: looking that
@@ -62,8 +64,9 @@ class WaitWord {
   uint32_t add(uint32_t n) { return value_.fetch_add(n, std::memory_order_seq_cst); }
   uint32_t subtract(uint32_t n) { return value_.fetch_sub(n, std::memory_order_seq_cst); }
 
-  /// Waits until the number differs from `old`.
-  void wait_while(uint32_t old, SpinBudget& budget);
+  /// Waits until the number differs from `old`. Calls `before_parking` if looking was in vain.
+  void wait_while(
+      uint32_t old, SpinBudget& budget, FunctionRef<void()> before_parking = [] {});
   /// After a change. Cost: a system call only if somebody has parked.
   void wake_all();
 
