@@ -23,14 +23,18 @@
 namespace cohort::internal {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Of one replica: a pass, what others still read of the last one, sums over steps, and one that the
 // program keeps. Who keeps more of them gets memory as large as each gradient.
 constexpr std::size_t kMostBuffers = 4;
 
+std::size_t page_size() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 std::size_t whole_pages(std::size_t bytes) {
-  return (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  return (std::max<std::size_t>(bytes, 1) + page_size() - 1) / page_size() * page_size();
 }
 
 std::atomic<uint64_t> g_arenas_made{0};
@@ -79,11 +83,16 @@ Region::~Region() {
 
 void Region::make_usable() { COHORT_UNPOISON(data_, bytes_); }
 
-void Region::discard(std::size_t offset, std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t begin = (offset + page - 1) / page * page;
-  const std::size_t end = (offset + bytes) / page * page;
-  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+void Region::clear(std::size_t offset, std::size_t bytes) {
+  COHORT_UNPOISON(data_ + offset, bytes);
+  // The ends lie on pages that neighbours share. The system refuses to take locked pages.
+  const std::size_t page = page_size();
+  const std::size_t begin = std::min((offset + page - 1) / page * page, offset + bytes);
+  const std::size_t end = std::max(begin, (offset + bytes) / page * page);
+  const bool given = madvise(data_ + begin, end - begin, MADV_DONTNEED) == 0;
+  std::memset(data_ + offset, 0, (given ? begin : end) - offset);
+  std::memset(data_ + end, 0, offset + bytes - end);
+  COHORT_POISON(data_ + offset, bytes);
 }
 
 std::shared_ptr<Arena> Arena::create(int replicas, DType dtype, ParameterPlacement placement,
@@ -150,26 +159,15 @@ std::optional<int64_t> Arena::allocate(int64_t numel) {
   return offset;
 }
 
-void Arena::clean(Region& region, std::size_t begin, std::size_t bytes) {
-  COHORT_UNPOISON(region.data() + begin, bytes);
-  region.discard(begin, bytes);
-  // What discard left are the ends, on pages that neighbours share.
-  const std::size_t head = std::min(bytes, (kPage - begin % kPage) % kPage);
-  const std::size_t tail = std::min(bytes - head, (begin + bytes) % kPage);
-  std::memset(region.data() + begin, 0, head);
-  std::memset(region.data() + begin + bytes - tail, 0, tail);
-  COHORT_POISON(region.data() + begin, bytes);
-}
-
 void Arena::release(int64_t offset, int64_t numel) {
   const int64_t size = padded(numel);
   const std::size_t begin = static_cast<std::size_t>(offset) * element_size_;
   const std::size_t bytes = static_cast<std::size_t>(size) * element_size_;
   std::scoped_lock lock(mutex_);
   // The next owner's padding must be zero, in its gradients as well: norms are taken over it.
-  for (auto& region : parameters_) clean(*region, begin, bytes);
+  for (auto& region : parameters_) region->clear(begin, bytes);
   for (auto& pool : buffers_) {
-    for (auto& buffer : pool) clean(buffer->region, begin, bytes);
+    for (auto& buffer : pool) buffer->region.clear(begin, bytes);
   }
   holes_[offset] = size;
   while (!holes_.empty()) {

@@ -34,8 +34,8 @@ class Region {
   std::size_t bytes() const { return bytes_; }
   /// Ends the poisoning that AddressSanitizer builds start with; views do it for their own bytes.
   void make_usable();
-  /// Gives the pages that lie wholly inside back to the system; they read as zeros again.
-  void discard(std::size_t offset, std::size_t bytes);
+  /// Makes zeros of it, and not usable; gives whole pages back to the system.
+  void clear(std::size_t offset, std::size_t bytes);
 
  private:
   const std::size_t bytes_;
@@ -125,7 +125,6 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   Arena(int replicas, DType dtype, ParameterPlacement placement, ArenaSize size);
   void reserve(std::size_t bytes, bool with_gradients);
-  void clean(Region& region, std::size_t begin, std::size_t bytes);
 
   const uint64_t number_;
   const DType dtype_;

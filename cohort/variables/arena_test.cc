@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/arena_chain.h"
 
+#include <ATen/ops/count_nonzero.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <vector>
 
@@ -94,6 +96,24 @@ TEST(ArenaChain, KeepsToTheAddressSpaceThatIsLeft) {
               0)
         << replicas << " replicas";
   }
+}
+
+// The system refuses to take such memory back (after mlockall that is all of it).
+TEST(ArenaChain, LockedMemoryComesBackAsZeros) {
+  constexpr int64_t kNumel = 1 << 14;
+  constexpr std::size_t kBytes = kNumel * sizeof(float);
+  ArenaChain chain = chain_of(1);
+  const auto before = chain.place(10);  // so that the next place begins inside a page
+  auto range = chain.place(kNumel);
+  void* const data = range->arena->parameter_data(0, range->offset);
+  if (::mlock(data, kBytes) != 0) GTEST_SKIP() << "needs memory that may be locked";
+  range->arena->parameter_view(0, range, {kNumel}).fill_(3);
+  range.reset();
+  range = chain.place(kNumel);
+  const Tensor again = range->arena->parameter_view(0, range, {kNumel});
+  EXPECT_EQ(again.data_ptr(), data);
+  EXPECT_EQ(again.count_nonzero().item<int64_t>(), 0);
+  ::munlock(data, kBytes);
 }
 
 TEST(ArenaChain, SaysWhatItCouldNotReserve) {
