@@ -141,8 +141,9 @@ void LocalStrategy::do_run(FunctionRef<void(int)> body) {
       },
       [&](bool failed) {
         for (StepUndo& undo : undo_) failed ? undo.roll_back() : undo.commit();
+        // Here, where no other thread's run has begun: between its writes copies may differ.
+        if (!failed && watched_) watched_->check_copies();
       });
-  if (watched_) watched_->check_copies();
 }
 
 }  // namespace cohort::internal

@@ -3,7 +3,9 @@
 // What users get wrong, and what must not harm them when they do.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <semaphore>
 #include <thread>
 
 #include "cohort/base/error.h"
@@ -74,6 +76,31 @@ TEST(Misuse, CopiesThatDivergeAreFoundWhereAsked) {
   testing::expect_error<InvalidArgument>({"COHORT_CHECK_COPIES to be 0 or 1", "\"yes\""},
                                          [] { two(); });
   ::unsetenv("COHORT_CHECK_COPIES");
+}
+
+// Between two replicas' writes of another thread's run the copies differ, and may.
+TEST(Misuse, CopiesAreComparedBetweenTheRunsOfAllThreads) {
+  const MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}, .check_copies = true});
+  const auto scope = strategy.scope();
+  const Variable large(zeros({1 << 24}));  // which takes a while to compare
+  const Variable w(scalar(0), {.name = "w"});
+  std::binary_semaphore inside(0);
+  std::atomic<bool> first_is_over{false};
+  std::jthread other([&] {
+    inside.acquire();
+    strategy.run([&] {
+      const int replica = get_replica_context().replica_id_in_sync_group();
+      if (replica == 0) w.assign(1.0);
+      while (replica == 0 && !first_is_over) std::this_thread::yield();
+      internal::current_replica_group()->barrier();
+      if (replica == 1) w.assign(1.0);
+    });
+  });
+  EXPECT_NO_THROW(strategy.run([&] {
+    if (get_replica_context().replica_id_in_sync_group() == 0) inside.release();
+    internal::current_replica_group()->barrier();
+  }));
+  first_is_over = true;
 }
 
 TEST(Misuse, DivergenceAfterAMergeOfTheSameKind) {
