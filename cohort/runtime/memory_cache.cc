@@ -336,6 +336,7 @@ void empty_own(Cache& cache) {
 void empty_all() {
   Cache* const own = t_cache;
   if (own != nullptr) empty_own(*own);
+  std::lock_guard lock(g_registry);  // no fork between shut() and open()
   for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
     if (c == own) continue;
     if (c->gate.shut()) {
@@ -355,7 +356,7 @@ Header* allocate_from_system(std::size_t bytes, std::size_t size_class, Cache* o
   throw std::bad_alloc();
 }
 
-// A child must not find the lock taken by a thread that it does not have.
+// A child must not find the lock taken, or its cache shut, by a thread that it does not have.
 void keep_registry_free_over_fork() {
   [[maybe_unused]] static const int registered = pthread_atfork(
       [] { g_registry.lock(); }, [] { g_registry.unlock(); }, [] { g_registry.unlock(); });

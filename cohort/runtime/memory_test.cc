@@ -250,6 +250,23 @@ TEST(MemoryThreads, OutlivesItsThread) {
   EXPECT_EQ(memory_stats().bytes_in_use, before.bytes_in_use);
 }
 
+TEST(MemoryThreads, AForkWhileCachesAreEmptiedLeavesTheChildWithOneThatWorks) {
+  if (!testing::kCanLimitChildren) GTEST_SKIP() << "forks beside threads";
+  const std::vector<std::size_t> sizes(300, 3000);
+  std::jthread empties([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) internal::release_all_cached_memory();
+  });
+  for (int i = 0; i < 100; ++i) {
+    churn(sizes, 1);
+    ASSERT_EQ(testing::status_of_child([&] {
+                churn(sizes, 3);
+                return 0;
+              }),
+              0)
+        << "child " << i;
+  }
+}
+
 // Threads come and go, pass blocks to each other and free them anywhere.
 TEST(MemoryThreads, Stress) {
   const std::size_t in_use = memory_stats().bytes_in_use;
