@@ -13,8 +13,8 @@
 #include "cohort/keras/metrics/metrics.h"
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/random.h"
-#include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
@@ -22,6 +22,7 @@ namespace {
 
 using testing::expect_error;
 using testing::shard_of;
+using testing::strategy_of;
 
 constexpr int64_t kInputs = 6;
 constexpr int64_t kRows = 8;
@@ -36,12 +37,6 @@ class KerasCheckpoint : public testing::FolderTest {
     return out;
   }
 };
-
-Strategy strategy_of(int replicas) {
-  std::vector<Device> devices;
-  for (int i = 0; i < replicas; ++i) devices.emplace_back("CPU:" + std::to_string(i));
-  return MirroredStrategy(std::move(devices));
-}
 
 Tensor inputs() { return random_normal({kRows, kInputs}); }
 

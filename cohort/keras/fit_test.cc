@@ -17,20 +17,15 @@
 #include "cohort/keras/metrics/metrics.h"
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/random.h"
-#include "cohort/strategy/strategies.h"
 
 namespace cohort::keras {
 namespace {
 
-constexpr Verbose kSilent = Verbose::kSilent;
+using testing::strategy_of;
 
-Strategy strategy_of(int replicas) {
-  if (replicas == 0) return get_strategy();
-  std::vector<Device> devices;
-  for (int i = 0; i < replicas; ++i) devices.emplace_back("CPU:" + std::to_string(i));
-  return MirroredStrategy(std::move(devices));
-}
+constexpr Verbose kSilent = Verbose::kSilent;
 
 struct Data {
   Tensor x, y;
