@@ -68,6 +68,25 @@ TEST(Interrupts, FitReturnsWhereItIsToldTo) {
   EXPECT_TRUE(press->ended);
 }
 
+TEST(Interrupts, AreNotLostAtTheEndOfAnEpoch) {
+  struct Late : CallbackBase {
+    void on_epoch_end(int, Logs&) override { ::raise(SIGINT); }
+  };
+  for (const int epochs : {1, 3}) {
+    Net net;
+    const Callback late = std::make_shared<Late>();
+    EXPECT_THROW(
+        net.model.fit(data_of(8, 4), {.epochs = epochs, .callbacks = {late}, .verbose = kSilent}),
+        Interrupted);
+    const History history = net.model.fit(data_of(8, 4), {.epochs = epochs,
+                                                          .callbacks = {late},
+                                                          .verbose = kSilent,
+                                                          .on_interrupt = OnInterrupt::kReturn});
+    EXPECT_TRUE(history.interrupted);
+    EXPECT_EQ(history.epoch, std::vector<int>{0});
+  }
+}
+
 TEST(Interrupts, EvaluateAndPredictEndAfterTheStep) {
   Net net;
   net.model.fit(data_of(8, 4), {.verbose = kSilent});

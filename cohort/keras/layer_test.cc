@@ -145,6 +145,25 @@ TEST(Layer, CanBeBuiltAgainAfterAnError) {
   EXPECT_EQ(layer.variables().size(), 1U);
 }
 
+struct BrokenBlock : LayerBase {
+  bool fails = true;
+  Layer inner = Flatten();
+  void build(const Shape&) override {
+    inner = add("inner", Dense(2));
+    if (std::exchange(fails, false)) throw InvalidArgument("not today");
+  }
+  Tensor call(const Tensor& x, const CallArgs& args) override { return inner(x, args); }
+};
+
+TEST(Layer, LetsGoOfTheSubLayersOfABuildThatFailed) {
+  const Layer layer = std::make_shared<BrokenBlock>();
+  EXPECT_THROW(layer(ones({1, 3})), InvalidArgument);
+  EXPECT_TRUE(layer.base().sub_layers().empty());
+  layer(ones({1, 3}));
+  EXPECT_EQ(layer.base().sub_layers().size(), 1u);
+  EXPECT_EQ(layer.variables().size(), 2u);
+}
+
 TEST(Layer, TakesItsTypeFromFloatx) {
   EXPECT_EQ(floatx(), kFloat32);
   set_floatx(kFloat64);

@@ -15,6 +15,7 @@
 #include "cohort/keras/summary.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -350,6 +351,15 @@ TEST(Model, SetsWeightsThatFit) {
   EXPECT_THROW(model.set_weights(std::vector<Tensor>{tensor({1})}), InvalidArgument);
   EXPECT_THROW(model.set_weights(std::vector<Tensor>{tensor({1, 2}), tensor({5})}),
                InvalidArgument);
+}
+
+TEST(Model, SetsNoWeightUnlessAllFit) {
+  Sequential model({InputLayer({2}), Dense(1)});
+  const std::vector<Tensor> before = model.get_weights();
+  const std::vector<Tensor> weights = {ones({2, 1}), ones({1}).to(at::kComplexFloat)};
+  testing::expect_error<InvalidArgument>({"[set_weights] expected float32 for", "bias"},
+                                         [&] { model.set_weights(weights); });
+  EXPECT_TRUE(model.get_weights()[0].equal(before[0]));
 }
 
 }  // namespace

@@ -12,22 +12,17 @@
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
 
 using testing::expect_error;
+using testing::strategy_of;
 
 constexpr Verbose kSilent = Verbose::kSilent;
-
-Strategy strategy_of(int replicas) {
-  std::vector<Device> devices;
-  for (int i = 0; i < replicas; ++i) devices.emplace_back("CPU:" + std::to_string(i));
-  return MirroredStrategy(std::move(devices));
-}
 
 // Of rows 0, 1, 2, ...: every value of a step's own that a program may want to see.
 struct Reporter : Model {
@@ -214,6 +209,15 @@ TEST(FitInsideOfRun, SaysWhereToCallIt) {
   expect("predict", [&] { model.predict(data(), {.verbose = kSilent}); });
   expect("compile", [&] { model.compile({.loss = "mse"}); });
   expect("save_weights", [&] { model.save_weights("w.safetensors"); });
+}
+
+TEST(ComputeLoss, IsForStepsOfItsModelsScope) {
+  Sequential outside({Flatten()});
+  outside.compile({.loss = "mse"});
+  const Tensor y = ones({2, 1});
+  expect_error<FailedPrecondition>(
+      {"[compute_loss]", "scope of this strategy (2 replicas)", "got one for 1"},
+      [&] { strategy_of(2).run([&] { outside.compute_loss(y, y, y); }); });
 }
 
 TEST(AnEmptyModel, IsToldToAddLayers) {

@@ -74,6 +74,31 @@ TEST_F(WeightFiles, OfOwnModelsAreNamedByAttributesOrClasses) {
   EXPECT_TRUE(same_weights(first, second));
 }
 
+// Its weight "inner/gain" and the weight "gain" of its layer "inner".
+struct Crossed : LayerBase {
+  struct Gain : LayerBase {
+    Variable gain = add_weight({.name = "gain", .shape = {1}});
+    Tensor call(const Tensor& x, const CallArgs&) override { return x * gain; }
+  };
+  std::shared_ptr<Gain> inner = std::make_shared<Gain>();
+  Variable gain = add_weight({.name = "inner/gain", .shape = {1}});
+  Crossed() {
+    inner->set_name("inner");
+    track(inner);
+  }
+  Tensor call(const Tensor& x, const CallArgs& args) override { return (*inner)(x, args) + gain; }
+};
+
+TEST_F(WeightFiles, KeepWeightsWhosePathsWouldBeTheSame) {
+  const Sequential first({std::make_shared<Crossed>()});
+  Sequential second({std::make_shared<Crossed>()});
+  first.save_weights(file());
+  EXPECT_EQ(names_in("w.safetensors").size(), 2u);
+  EXPECT_FALSE(same_weights(first, second));
+  second.load_weights(file());
+  EXPECT_TRUE(same_weights(first, second));
+}
+
 TEST_F(WeightFiles, OfModelCheckpointLoadIntoAFreshModel) {
   const auto make = [] {
     Sequential model({Dense(4, {.activation = "relu"}), Dense(1)});
