@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
@@ -36,8 +37,14 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
 LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state("loss/count")) {}
 
 void LossTracker::add(const Tensor& detached_loss, double weight, int64_t count) {
-  total_.local_tensor().add_(detached_loss, weight);
-  count_.local_tensor().add_(static_cast<double>(count));
+  const Tensor total = total_.local_tensor(), examples = count_.local_tensor();
+  // There is no update yet, and may be none: of a step that fails nothing stays in the mean.
+  if (StepUndo* undo = StepUndo::current(); undo != nullptr) {
+    undo->keep(total);
+    undo->keep(examples);
+  }
+  total.add_(detached_loss, weight);
+  examples.add_(static_cast<double>(count));
 }
 
 Tensor LossTracker::result() const { return total_.value() / count_.value().clamp_min(1); }

@@ -10,20 +10,15 @@
 #include "cohort/base/error.h"
 #include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/keras.h"
+#include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/strategies.h"
 
 namespace cohort::keras {
 namespace {
 
-constexpr Verbose kSilent = Verbose::kSilent;
+using testing::strategy_of;
 
-Strategy strategy_of(int replicas) {
-  if (replicas == 0) return get_strategy();
-  std::vector<Device> devices;
-  for (int r = 0; r < replicas; ++r) devices.push_back(Device(str_cat("CPU:", r)));
-  return MirroredStrategy(devices);
-}
+constexpr Verbose kSilent = Verbose::kSilent;
 
 // The bits of all variables, each replica's own.
 std::vector<std::vector<float>> state_of(const Model& model) {
@@ -123,6 +118,35 @@ TEST_P(FailedStep, TakesBackWhatALayerThatIsUsedTwiceHasMoved) {
   const Tensor once = rows(4).mean(0) * 0.5;
   const Tensor twice = once * 0.5 + rows(8).mean(0) * 0.5;
   EXPECT_TRUE(at::allclose(layer.variables()[2].components()[0].value(), twice, 1e-5, 1e-6));
+}
+
+// Fails between the loss and the update.
+struct Stumbler : Model {
+  Dense out = add("out", Dense(1, {.kernel_initializer = "zeros"}));
+  int fails_on = -1;
+  Tensor call(const Tensor& x, const CallArgs& args) override { return out(x, args); }
+  Logs train_step(const Element& batch) override {
+    const Tensor x = batch[0].tensor(), y = batch[1].tensor();
+    GradientTape tape;
+    const Tensor y_pred = (*this)(x, {.training = true});
+    const Tensor loss = compute_loss(x, y, y_pred);
+    if (std::max(0, current_replica()) == fails_on) throw InvalidArgument("bad");
+    optimizer().apply_gradients(tape.gradient(loss, trainable_variables()));
+    return compute_metrics(x, y, y_pred);
+  }
+};
+
+TEST_P(FailedStep, IsNotInTheLossOfLaterOnes) {
+  Stumbler model;
+  model.compile({.optimizer = SGD({.learning_rate = 0.0}), .loss = "mse"});
+  const auto loss = [&](double y) {
+    return model.train_on_batch(rows(6), full({6, 1}, y)).number("loss");
+  };
+  EXPECT_NEAR(loss(1), 1, 1e-6);
+  model.fails_on = failing_;
+  EXPECT_THROW(loss(100), InvalidArgument);
+  model.fails_on = -1;
+  EXPECT_NEAR(loss(2), (1 + 4) / 2.0, 1e-6);
 }
 
 }  // namespace

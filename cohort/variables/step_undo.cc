@@ -3,18 +3,32 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 namespace cohort::internal {
 
 namespace {
 thread_local StepUndo* t_current = nullptr;
+
+// The oldest value is the one to go back to.
+template <class List>
+bool has(const List& list, const Tensor& t) {
+  return std::any_of(list.begin(), list.end(), [&](const auto& e) { return e.first.is_same(t); });
+}
 }  // namespace
 
 void StepUndo::keep(const Tensor& t) {
-  const at::NoGradGuard no_grad;
-  for (const auto& entry : kept_) {
-    if (entry.first.is_same(t)) return;  // the oldest value is the one to go back to
+  if (t.scalar_type() == at::kDouble && t.numel() == 1 && t.is_cpu()) {
+    if (!has(numbers_, t)) numbers_.emplace_back(t, *t.const_data_ptr<double>());
+    return;
   }
-  kept_.emplace_back(t, t.clone());
+  const at::NoGradGuard no_grad;
+  if (!has(kept_, t)) kept_.emplace_back(t, t.clone());
+}
+
+void StepUndo::commit() {
+  kept_.clear();
+  numbers_.clear();
 }
 
 void StepUndo::roll_back() {
@@ -22,7 +36,8 @@ void StepUndo::roll_back() {
   for (auto entry = kept_.rbegin(); entry != kept_.rend(); ++entry) {
     entry->first.copy_(entry->second);
   }
-  kept_.clear();
+  for (const auto& [where, number] : numbers_) where.fill_(number);
+  commit();
 }
 
 StepUndo* StepUndo::current() { return t_current; }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a step writes before it is known to succeed, and gets back if it fails: the moving
-// statistics of BatchNormalization, which the forward pass moves. Weights and slots need none of
-// this, nothing writes them before every replica has come to the update without an error.
+// statistics of BatchNormalization, which the forward pass moves, and sums of losses. Weights and
+// slots need none of this, nothing writes them before every replica has come to the update without
+// an error.
 #pragma once
+
+#include <c10/util/SmallVector.h>
 
 #include <utility>
 #include <vector>
@@ -15,10 +18,11 @@ namespace cohort::internal {
 /// The old values of one replica. Threads: bound to its thread in a run.
 class StepUndo {
  public:
-  /// Remembers what `t` holds now, once between two commits. Cost: a copy.
+  /// Remembers what `t` holds now, once between two commits. Cost: a copy; of one float64 number no
+  /// memory.
   void keep(const Tensor& t);
   /// The step has written its weights: what it moved stays.
-  void commit() { kept_.clear(); }
+  void commit();
   /// Puts everything back that was kept since the last commit, the oldest value last.
   void roll_back();
 
@@ -27,6 +31,7 @@ class StepUndo {
 
  private:
   std::vector<std::pair<Tensor, Tensor>> kept_;  // where, and what it held
+  c10::SmallVector<std::pair<Tensor, double>, 4> numbers_;
 };
 
 /// Makes `undo` the calling thread's for its lifetime.
