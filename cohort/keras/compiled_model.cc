@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/compiled_model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
@@ -14,6 +14,8 @@
 namespace cohort::internal {
 
 namespace {
+
+thread_local const ReplicaStep* t_running = nullptr;
 
 Variable make_state(const char* name) {
   return Variable(0.0, {.name = name,
@@ -33,6 +35,11 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
 }
 
 }  // namespace
+
+const ReplicaStep* ReplicaStep::running() { return t_running; }
+RunningStep::RunningStep(ReplicaStep& step)
+    : before_(std::exchange(t_running, &step)), shares_(&step.shares) {}
+RunningStep::~RunningStep() { t_running = before_; }
 
 LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state("loss/count")) {}
 
@@ -111,12 +118,11 @@ void CompiledModel::reset_metrics() const {
   }
 }
 
-ReplicaStep& CompiledModel::step() {
+void CompiledModel::check_scope() const {
   COHORT_CHECK_STATE(
       current_replica() < 0 || current_replica_count() == static_cast<int>(steps.size()),
       "[compute_loss] expected a model made and compiled under the scope of this strategy (",
       current_replica_count(), " replicas), got one for ", steps.size());
-  return steps[static_cast<std::size_t>(std::max(0, current_replica()))];
 }
 
 }  // namespace cohort::internal

@@ -9,6 +9,7 @@
 
 #include "cohort/keras/callbacks/logs.h"
 #include "cohort/keras/compile_options.h"
+#include "cohort/strategy/loss_shares.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
@@ -18,7 +19,7 @@ class LossTracker {
  public:
   LossTracker();
 
-  /// In a replica: adds weight * loss to the total and `count` examples.
+  /// In a replica: adds weight * loss to the total and `count` examples, unless the step fails.
   void add(const Tensor& detached_loss, double weight, int64_t count);
   Tensor result() const;
   /// False once a NaN or an infinity was added on any replica. Between steps. Cost: a few loads.
@@ -30,12 +31,37 @@ class LossTracker {
   Variable count_;
 };
 
-/// What a replica knows of the step it is in. Threads: bound to its replica's thread in a run.
+/// How a logged value came of the shares of a loss.
+enum class FromShares {
+  kNot,    ///< Not that its graph says.
+  kSum,    ///< A sum, difference or multiple of shares: a share itself.
+  kOther,  ///< In a way that makes no share of it, e.g. its square.
+};
+
+/// What a replica knows of the step it is in, whichever model's fit runs it. Threads: bound to its
+/// replica's thread in a run.
 struct alignas(64) ReplicaStep {
-  int64_t global_rows = -1;  ///< Of the step's batch over all replicas; -1 outside of fit.
+  int64_t global_rows = -1;  ///< Of the step's batch over all replicas.
   int64_t rows = 0;          ///< Of this replica's part.
-  Tensor loss;               ///< What compute_loss returned: this replica's share.
+  LossShares shares;         ///< Of every model's compute_loss, and of compute_average_loss.
   keras::Logs logs;          ///< What the step returned.
+  std::vector<FromShares> from_shares;  ///< [i] What logs' i-th value is; see settle().
+
+  /// The calling thread's; nullptr outside of fit and its like.
+  static const ReplicaStep* running();
+};
+
+/// Makes `step` the calling thread's for its lifetime.
+class [[nodiscard]] RunningStep {
+ public:
+  explicit RunningStep(ReplicaStep& step);
+  ~RunningStep();
+  RunningStep(const RunningStep&) = delete;
+  RunningStep& operator=(const RunningStep&) = delete;
+
+ private:
+  const ReplicaStep* const before_;
+  const LossSharesScope shares_;
 };
 
 class CompiledModel {
@@ -47,8 +73,8 @@ class CompiledModel {
   void resolve_metrics(const Shape& y_true, const Shape& y_pred);
   bool resolved() const { return resolved_.load(std::memory_order_acquire); }
   void reset_metrics() const;
-  /// The calling replica's.
-  ReplicaStep& step();
+  /// Errors: FailedPrecondition in a replica of another number of replicas.
+  void check_scope() const;
 
   keras::CompileOptions options;
   LossTracker loss;

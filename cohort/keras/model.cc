@@ -306,10 +306,12 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
                    y.dim() == 0 ? 1 : y.size(0));
   const int replicas = strategy_.num_replicas_in_sync();
   check_reduction(loss.reduction(), replicas, sample_weight);
-  cohort::internal::ReplicaStep& step = compiled.step();
-  // Its part of the batch, whatever the step has made of the rows (one for each word, say).
-  const int64_t part = step.global_rows >= 0 ? step.rows : rows;
-  Share share = share_of(loss.reduction(), part, step.global_rows, replicas,
+  compiled.check_scope();
+  // The replica's part of the batch, whatever the step has made of the rows (one for each word,
+  // say), and whichever model's fit gave it.
+  const auto* step = cohort::internal::ReplicaStep::running();
+  Share share = share_of(loss.reduction(), step != nullptr ? step->rows : rows,
+                         step != nullptr ? step->global_rows : -1, replicas,
                          compiled.options.exact_uneven_batches);
   if (rows == 0) share.scale = 0;
   Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);
@@ -317,8 +319,9 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   if (const Tensor penalty = regularization_loss(); penalty.defined()) {
     value = value + penalty / static_cast<double>(replicas);
   }
-  step.loss = value.detach();
-  compiled.loss.add(step.loss, share.weight, share.count);
+  auto* shares = cohort::internal::LossShares::current();
+  compiled.loss.add(shares != nullptr ? shares->add(value) : value.detach(), share.weight,
+                    share.count);
   return value;
 }
 

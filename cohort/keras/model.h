@@ -103,8 +103,11 @@ class Model : public LayerBase {
 
   /// What one replica does with its part of a batch; override for another way to train. Metrics in
   /// the logs, given as such ({"mae", mae}) or by compute_metrics, are shown over all replicas. Of
-  /// other values those of the last step are: what compute_loss returned is a share of the batch's
-  /// loss, and shares add up; all else is the mean of the replicas, weighted by their rows.
+  /// other values those of the last step are. What compute_loss, of this model or another one, and
+  /// compute_average_loss returned is a share of the batch's loss, and shares add up; so do sums
+  /// and multiples of them (without recorded gradients: only sums and means). All else is the mean
+  /// of the replicas, weighted by their rows. Errors, of fit: InvalidArgument for other functions
+  /// of shares, say a logarithm, on several replicas.
   virtual Logs train_step(const Element& batch);
   virtual Logs test_step(const Element& batch);
   /// Shapes: [b, ...], a row for each row of the batch.

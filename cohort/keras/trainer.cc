@@ -7,8 +7,10 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/data/internal/rows/split_plan.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
+#include "cohort/keras/step_logs.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::internal {
@@ -38,18 +40,6 @@ class OpenLine {
 
  private:
   ProgressLogger& progress_;
-};
-
-// A step that throws leaves nothing behind either.
-class RowsGuard {
- public:
-  explicit RowsGuard(ReplicaStep& step) : step_(step) {}
-  ~RowsGuard() { step_.global_rows = -1; }
-  RowsGuard(const RowsGuard&) = delete;
-  RowsGuard& operator=(const RowsGuard&) = delete;
-
- private:
-  ReplicaStep& step_;
 };
 
 void check_options(const keras::FitOptions& options) {
@@ -162,14 +152,14 @@ Element Trainer::with_class_weights(const Element& batch) const {
 
 void Trainer::execute(Mode mode) {
   strategy_.run([&] {
-    const int replica = std::max(0, current_replica());
-    ReplicaStep& step = compiled_->step();
-    const RowsGuard guard(step);
+    const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
+    ReplicaStep& step = compiled_->steps[replica];
+    const RunningStep running(step);
     for (const PerReplica<Element>& batch : batches_) {
-      const Element& part = batch[static_cast<std::size_t>(replica)];
+      const Element& part = batch[replica];
       step.global_rows = rows_of(batch);
       step.rows = part.rows();
-      step.loss = Tensor();
+      step.shares.clear();
       if (mode == Mode::kTest) {
         step.logs = model_.test_step(part);
       } else if (class_weights_.defined()) {
@@ -178,41 +168,16 @@ void Trainer::execute(Mode mode) {
         step.logs = model_.train_step(part);
       }
     }
+    if (!step.logs.same_as(compiled_->live)) settle(step);
   });
 }
 
 Logs Trainer::step_logs() const {
   const std::vector<ReplicaStep>& steps = compiled_->steps;
-  if (std::all_of(steps.begin(), steps.end(),
-                  [&](const ReplicaStep& step) { return step.logs.same_as(compiled_->live); })) {
-    return compiled_->live;
-  }
-  Logs out = steps[0].logs;
-  for (const std::string& name : out.names()) {
-    if (!out.is_read_anew(name)) out.set(name, over_replicas(name));  // else of all already
-  }
-  return out;
-}
-
-// A share of the loss, by its value, so that a copy counts as well; or a mean over rows.
-Tensor Trainer::over_replicas(const std::string& name) const {
-  const std::vector<ReplicaStep>& steps = compiled_->steps;
-  if (steps.size() == 1) return steps[0].logs.value(name);
-  const bool shares = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
-    const Tensor value = step.logs.value(name);
-    return step.loss.defined() && value.numel() == 1 &&
-           value.item<double>() == step.loss.item<double>();
+  const bool ours = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
+    return step.logs.same_as(compiled_->live);
   });
-  Tensor sum;
-  double weights = 0;
-  for (const ReplicaStep& step : steps) {
-    if (!shares && step.rows == 0) continue;  // the mean of nothing
-    const double weight = shares || step.rows < 0 ? 1 : static_cast<double>(step.rows);
-    const Tensor part = step.logs.value(name).detach() * weight;
-    sum = sum.defined() ? sum + part : part;
-    weights += weight;
-  }
-  return shares ? sum : sum / weights;
+  return ours ? compiled_->live : over_replicas(operation_, steps);
 }
 
 keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
@@ -388,10 +353,9 @@ Logs Trainer::step_on(const Element& batch, Mode mode) {
   } else {
     build(batch.spec());
   }
-  // As fit cuts batches: as equal as can be, the greater parts first.
   std::vector<Element> parts;
-  for (int64_t r = 0, begin = 0; r < replicas; ++r) {
-    const int64_t count = rows / replicas + (r < rows % replicas ? 1 : 0);
+  int64_t begin = 0;
+  for (const int64_t count : even_sizes(rows, static_cast<std::size_t>(replicas))) {
     parts.push_back(batch.slice(begin, count));
     begin += count;
   }

@@ -43,7 +43,6 @@ class Trainer {
   Element with_class_weights(const Element& batch) const;
   /// What the last step's logs say of all replicas.
   keras::Logs step_logs() const;
-  Tensor over_replicas(const std::string& name) const;
 
   bool train_epoch(Fit& fit, int epoch);
   void warn_of_loss(Fit& fit, int epoch, int64_t step) const;

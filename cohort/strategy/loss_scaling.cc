@@ -2,9 +2,17 @@
 #include "cohort/strategy/loss_scaling.h"
 
 #include "cohort/base/check.h"
+#include "cohort/strategy/loss_shares.h"
 #include "cohort/strategy/replica_context.h"
 
 namespace cohort {
+
+namespace {
+Tensor noted(Tensor share) {
+  if (auto* shares = internal::LossShares::current(); shares != nullptr) shares->add(share);
+  return share;
+}
+}  // namespace
 
 Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOptions& options) {
   static constexpr const char* kOperation = "[compute_average_loss] ";
@@ -27,7 +35,7 @@ Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOpt
     loss = internal::in_plain_words(kOperation, [&] { return loss.mul(options.sample_weight); });
   }
   const Tensor sum = loss.sum();
-  return batch == 0 ? sum.mul(0.0) : sum.div(static_cast<double>(batch));
+  return noted(batch == 0 ? sum.mul(0.0) : sum.div(static_cast<double>(batch)));
 }
 
 Tensor scale_regularization_loss(const Tensor& loss) {
@@ -36,7 +44,7 @@ Tensor scale_regularization_loss(const Tensor& loss) {
   COHORT_CHECK_STATE(static_cast<bool>(ctx),
                      "[scale_regularization_loss] expected to be inside strategy.run, got "
                      "cross-replica context");
-  return loss.sum().div(static_cast<double>(ctx.num_replicas_in_sync()));
+  return noted(loss.sum().div(static_cast<double>(ctx.num_replicas_in_sync())));
 }
 
 }  // namespace cohort

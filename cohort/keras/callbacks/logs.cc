@@ -41,6 +41,10 @@ const Logs::Entry& Logs::at(std::string_view name) const {
   return *entry;
 }
 
+std::size_t Logs::index(std::string_view name) const {
+  return static_cast<std::size_t>(&at(name) - entries_->data());
+}
+
 bool Logs::contains(std::string_view name) const { return find(name) != nullptr; }
 double Logs::number(std::string_view name) const { return read_number(at(name)); }
 Tensor Logs::value(std::string_view name) const { return at(name).value.read(); }

@@ -71,6 +71,8 @@ class Logs {
   /// In order.
   std::vector<std::string> names() const;
   const std::string& name(std::size_t i) const { return entries_->at(i).name; }
+  /// Errors: as number.
+  std::size_t index(std::string_view name) const;
   double number(std::size_t i) const { return read_number(entries_->at(i)); }
 
   bool is_read_anew(std::string_view name) const { return at(name).value.is_read_anew(); }
