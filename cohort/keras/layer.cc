@@ -101,7 +101,7 @@ void LayerBase::take(LayerBase& other) {
   weights_ = std::exchange(other.weights_, {});
   sub_layers_ = std::exchange(other.sub_layers_, {});
   input_spec_ = other.input_spec_;
-  built_.store(other.built_.exchange(false));
+  stage_.store(other.stage_.exchange(Stage::kNew));
   lists_ = std::exchange(other.lists_, {});  // spans of them stay valid
   lists_version_.store(0);
   structure_changed();
@@ -157,16 +157,31 @@ std::string LayerBase::tracked_name() const {
 Tensor LayerBase::operator()(const Tensor& input, const CallArgs& args) {
   const internal::LayerCall here(*this, input);
   try {
-    if (!built()) [[unlikely]] {
-      Shape shape = shape_of(input);
-      if (!shape.empty()) shape[0] = kUnknownDim;
-      ensure_built(shape);
+    if (stage_.load(std::memory_order_acquire) != Stage::kCalled) [[unlikely]] {
+      return first_call(input, args);
     }
     check_input(input);
     return call(input, args);
   } catch (...) {
     here.rethrow("call");
   }
+}
+
+// Until one has succeeded; replicas may be in theirs at once.
+Tensor LayerBase::first_call(const Tensor& input, const CallArgs& args) {
+  if (!built()) {
+    Shape shape = shape_of(input);
+    if (!shape.empty()) shape[0] = kUnknownDim;
+    build_in_context(shape, true);
+  }
+  check_input(input);
+  Tensor output = call(input, args);
+  set_called();
+  return output;
+}
+
+void LayerBase::set_called() {
+  if (built()) stage_.store(Stage::kCalled, std::memory_order_release);
 }
 
 void LayerBase::check_input(const Tensor& input) const {
@@ -185,24 +200,60 @@ void LayerBase::check_input(const Tensor& input) const {
                    *spec.size, ", got shape ", bracketed(input.sizes()));
 }
 
-void LayerBase::ensure_built(const Shape& input_shape) {
+void LayerBase::ensure_built(const Shape& input_shape) { build_in_context(input_shape, false); }
+
+void LayerBase::build_in_context(const Shape& input_shape, bool call_follows) {
   if (built()) return;
   check_not_moved("call");
+  const auto build_all = [&] {
+    if (built()) return;
+    build_once(input_shape);
+    if (!call_follows) build_by_a_call(input_shape);
+  };
   cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
   if (group == nullptr) {
     const std::lock_guard lock(build_mutex_);
-    build_once(input_shape);
+    build_all();
     return;
   }
   // Every replica saw built() false: it becomes true only after all have come here.
   group->merge(this, nullptr, [&](std::span<const void* const>) -> std::shared_ptr<void> {
-    build_once(input_shape);
+    build_all();
     return nullptr;
   });
 }
 
+std::string LayerBase::waiting_sub_layer() const {
+  // Of one that was called, what has no weights is not used.
+  if (stage_.load(std::memory_order_acquire) == Stage::kCalled) return {};
+  for (const Layer& handle : sub_layers_) {
+    const LayerBase& layer = handle.base();
+    const bool has_none = layer.weights_.empty() && layer.sub_layers_.empty();
+    if (has_none && !layer.built()) return layer.name();  // else from its constructor
+    const std::string below = layer.waiting_sub_layer();
+    if (!below.empty()) return layer.name() + "/" + below;
+  }
+  return {};
+}
+
+// What only call() knows. It may not like zeros, or may want to be in a replica: then the first
+// call with data does it.
+void LayerBase::build_by_a_call(const Shape& input_shape) {
+  Shape shape = input_shape;
+  if (!shape.empty() && shape[0] == kUnknownDim) shape[0] = 2;
+  const bool known = std::ranges::count(shape, kUnknownDim) == 0;
+  if (shape.empty() || !known || waiting_sub_layer().empty()) return;
+  const c10::AutoGradMode no_grad(false);
+  for (const DType dtype : {floatx(), kInt64}) {
+    try {
+      (*this)(zeros(shape, dtype));
+      return;
+    } catch (const std::exception&) {
+    }
+  }
+}
+
 void LayerBase::build_once(const Shape& input_shape) {
-  if (built()) return;
   const internal::LayerCall here(*this, input_shape);
   const bool recording = c10::GradMode::is_enabled();
   c10::GradMode::set_enabled(false);
@@ -223,7 +274,7 @@ void LayerBase::build_once(const Shape& input_shape) {
     here.rethrow("build");
   }
   c10::GradMode::set_enabled(recording);
-  built_.store(true, std::memory_order_release);
+  stage_.store(Stage::kBuilt, std::memory_order_release);
 }
 
 Variable LayerBase::add_weight(const WeightOptions& options) {

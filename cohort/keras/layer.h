@@ -99,9 +99,11 @@ class LayerBase {
   ///         errors and LibTorch's arrives as Cohort's, with the layer's path and class and the
   ///         input added.
   Tensor operator()(const Tensor& input, const CallArgs& args = {});
-  /// Builds now, cross-replica. Does nothing the second time.
+  /// Builds now, cross-replica, as Keras does: where all sizes but the batch's are known, and there
+  /// are sub-layers that build() left to the first call, by a call on two rows of zeros, in
+  /// floatx() or else int64. Does nothing the second time.
   void ensure_built(const Shape& input_shape);
-  bool built() const { return built_.load(std::memory_order_acquire); }
+  bool built() const { return stage_.load(std::memory_order_acquire) != Stage::kNew; }
 
   /// Lists of the layer, valid until it changes: no copy per step. Weights of sub-layers count,
   /// those of a layer with several parents once; trainable if they are so by way of one of them.
@@ -123,6 +125,9 @@ class LayerBase {
   bool is_named_by_class() const;
   /// In the order they were added.
   const std::vector<Layer>& sub_layers() const { return sub_layers_; }
+  /// The path ("block/dense") of one that has no weights yet, for only a call of the layer it is in
+  /// says which, and there was none; empty: there is none.
+  std::string waiting_sub_layer() const;
 
   /// The weights and what else changes, for a Checkpoint, which does not keep the layer alive. A
   /// layer that is restored before it is built gets its weights when it is.
@@ -138,6 +143,8 @@ class LayerBase {
   /// Replicas are at rest.
   LayerBase(LayerBase&& other);
   LayerBase& operator=(LayerBase&& other);
+  /// After steps that call sub-layers instead of a built layer: what these use is there.
+  void set_called();
   /// Errors: FailedPrecondition for a layer that was moved from.
   void check_not_moved(const char* operation) const;
   const Place& place() const { return place_; }
@@ -167,7 +174,10 @@ class LayerBase {
     std::vector<const LayerBase*> penalized;  // trainable, with regularizers
   };
   void check_input(const Tensor& input) const;
+  Tensor first_call(const Tensor& input, const CallArgs& args);
+  void build_in_context(const Shape& input_shape, bool call_follows);
   void build_once(const Shape& input_shape);
+  void build_by_a_call(const Shape& input_shape);
   /// What a checkpoint of the parent calls this layer: its given name, else its class's.
   std::string tracked_name() const;
   void end();
@@ -181,6 +191,7 @@ class LayerBase {
   const Lists& lists() const;
 
   enum class Weights { kNone, kBeingMade, kMade };
+  enum class Stage : uint8_t { kNew, kBuilt, kCalled };
 
   Place place_;  // null: moved from
   bool trainable_ = true;
@@ -190,7 +201,7 @@ class LayerBase {
   InputSpec input_spec_;
 
   std::recursive_mutex build_mutex_;  // of those who are in no replica
-  std::atomic<bool> built_{false};
+  std::atomic<Stage> stage_{Stage::kNew};
 
   mutable std::mutex name_mutex_;
   mutable std::string name_;                        // guarded by name_mutex_ until it is not empty

@@ -36,7 +36,7 @@ std::string Model::summary_text() const {
     const LayerBase& layer = layers()[i].base();
     if (layer.class_name() == "InputLayer") continue;
     const int64_t parameters = count_of(layer.variables()).parameters;
-    const bool unbuilt = !layer.built() && parameters == 0;
+    const bool unbuilt = parameters == 0 && (!layer.built() || !layer.waiting_sub_layer().empty());
     rows.push_back({str_cat(layer.name(), " (", layer.class_name(), ")"),
                     i < shapes.size() ? cohort::internal::shape_text(shapes[i]) : "?",
                     unbuilt ? "0 (unbuilt)" : cohort::internal::grouped(parameters)});

@@ -23,6 +23,13 @@ void check_built(const char* operation, const Model& model) {
                      model.name(),
                      "\" without variables: call it, fit it, or start it with an "
                      "InputLayer first");
+  const std::string waiting = model.waiting_sub_layer();
+  COHORT_CHECK_STATE(waiting.empty(), "[", operation,
+                     "] expected a model that has all its weights, "
+                     "got \"",
+                     model.name(), "\" with \"", waiting,
+                     "\", which gets its weights when it is first called: call the model on data "
+                     "first");
 }
 
 std::string described(const Tensor& tensor) {

@@ -170,6 +170,7 @@ void Trainer::execute(Mode mode) {
     }
     if (!step.logs.same_as(compiled_->live)) settle(step);
   });
+  model_.set_called();
 }
 
 Logs Trainer::step_logs() const {
