@@ -75,8 +75,21 @@ LayerBase::LayerBase(std::string name)
 LayerBase::LayerBase(LayerBase&& other) { take(other); }
 LayerBase& LayerBase::operator=(LayerBase&& other) {
   if (this == &other) return *this;
+  other.check_not_moved("move");
+  const auto holds = [](const LayerBase& layer, const LayerBase& part) {
+    Family family;
+    layer.collect(family, true);
+    return std::ranges::count(family, &part, &Family::value_type::first) > 0;
+  };
+  COHORT_CHECK_STATE(!holds(other, *this), "[move] expected \"", other.name(),
+                     "\" to be moved to a layer or model that it does not hold, got its own \"",
+                     name(), "\"");
+  const bool was_part = holds(*this, other);
+  std::vector<Layer> replaced = std::exchange(sub_layers_, {});
   end();
   take(other);
+  // Who derives moves the rest out of `other` after this.
+  replaced_ = was_part ? std::move(replaced) : std::vector<Layer>();
   return *this;
 }
 LayerBase::~LayerBase() { end(); }

@@ -140,9 +140,10 @@ class LayerBase {
  protected:
   /// Where the layer is, for those that refer to it: it may move. Null when it has ended.
   using Place = std::shared_ptr<LayerBase*>;
-  /// Replicas are at rest.
-  LayerBase(LayerBase&& other);
-  LayerBase& operator=(LayerBase&& other);
+  /// Replicas are at rest. Errors: FailedPrecondition for what was moved from, and for a layer that
+  /// is moved into one of its own sub-layers.
+  LayerBase(LayerBase&& other) noexcept(false);
+  LayerBase& operator=(LayerBase&& other) noexcept(false);
   /// After steps that call sub-layers instead of a built layer: what these use is there.
   void set_called();
   /// Errors: FailedPrecondition for a layer that was moved from.
@@ -198,6 +199,7 @@ class LayerBase {
   Weights weights_state_ = Weights::kNone;
   std::vector<OwnWeight> weights_;
   std::vector<Layer> sub_layers_;
+  std::vector<Layer> replaced_;  // had the layer that was moved here
   InputSpec input_spec_;
 
   std::recursive_mutex build_mutex_;  // of those who are in no replica

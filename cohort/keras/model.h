@@ -159,8 +159,8 @@ class Model : public LayerBase {
 
  protected:
   explicit Model(std::string name = {});
-  Model(Model&& other);
-  Model& operator=(Model&& other);
+  Model(Model&& other) noexcept(false);  // see the class
+  Model& operator=(Model&& other) noexcept(false);
   /// A layer's, and the optimizer once the model is compiled.
   TrackedParts tracked_parts() const override;
   /// Of each of layers(), for summary(); empty where they are not known.

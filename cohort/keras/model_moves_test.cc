@@ -219,6 +219,35 @@ TEST(MovedModel, IsAtRest) {
   EXPECT_EQ(model.fit(data(), quiet()).epoch.size(), 1u);
 }
 
+// An inner model takes the place of the outer one that has it, of which nothing else is left.
+TEST(MovedModel, MayBePartOfTheOneThatIsAssigned) {
+  const Tensor x = ones({2, 2});
+  Sequential outer({std::make_shared<Sequential>(std::vector<Layer>{Dense(3)}), Dense(1)});
+  EXPECT_EQ(outer(x).size(1), 1);
+  auto& inner = static_cast<Sequential&>(outer.layers()[0].base());
+  const Tensor expected = inner(x);
+  outer = std::move(inner);
+  EXPECT_TRUE(outer(x).equal(expected));
+  EXPECT_EQ(outer.layers().size(), 1u);
+
+  Net net;
+  net.ensure_built({kUnknownDim, 2});
+  struct Holder : Net {
+    std::shared_ptr<Net> part = std::make_shared<Net>();
+    Holder() { track(part); }
+  } holder;
+  static_cast<Net&>(holder) = std::move(*holder.part);
+  EXPECT_EQ(holder(x).size(1), 1);
+}
+
+TEST(MovedModel, IsNotMovedIntoAPartOfIt) {
+  Sequential outer({std::make_shared<Sequential>(std::vector<Layer>{Dense(3)})});
+  auto& inner = static_cast<Sequential&>(outer.layers()[0].base());
+  expect_error<FailedPrecondition>({outer.name(), inner.name(), "does not hold"},
+                                   [&] { inner = std::move(outer); });
+  EXPECT_EQ(outer(ones({2, 2})).size(1), 3) << "nothing has moved";
+}
+
 TEST(MovedModel, KeepsThePenaltiesOfItsOwnWeights) {
   Net model = net();
   model(ones({1, 2}));
