@@ -134,7 +134,16 @@ Element Element::named(std::vector<std::pair<std::string, Element>> parts) {
 Element Element::ragged(Element values, Tensor row_splits) {
   const Element splits(std::move(row_splits));
   internal::check_ragged_parts(values, splits);
-  return named({{"values", std::move(values)}, {"row_splits", splits}});
+  return ragged_parts(std::move(values), splits);
+}
+
+Element Element::ragged_parts(Element values, Element row_splits) {
+  static const std::vector<std::string> kNames(internal::kRaggedNames.begin(),
+                                               internal::kRaggedNames.end());
+  Element out;
+  out.value_ = std::make_shared<const Tuple>(
+      Tuple{{std::move(values), std::move(row_splits)}, kNames, /*is_ragged=*/true});
+  return out;
 }
 
 Element Element::deferred(std::shared_ptr<const internal::DeferredElement> source) {
@@ -194,11 +203,10 @@ bool Element::is_string() const {
 bool Element::is_dataset() const { return value_.index() == kDataset; }
 
 bool Element::is_ragged() const {
-  // Batches that are still to be gathered are of rows of one shape.
-  if (value_.index() != kTuple) return false;
-  const Tuple& tuple = *std::get<kTuple>(value_);
-  return tuple.names.size() == 2 && tuple.names[0] == "values" && tuple.names[1] == "row_splits" &&
-         internal::are_ragged(tuple.parts[0], tuple.parts[1]);
+  if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
+    return (*deferred)->row_spec().is_ragged();
+  }
+  return value_.index() == kTuple && std::get<kTuple>(value_)->is_ragged;
 }
 
 std::size_t Element::size() const {
@@ -225,7 +233,7 @@ int64_t Element::rows() const {
     }
     case kTuple: {
       const Tuple& t = *std::get<kTuple>(value_);
-      if (is_ragged()) return t.parts[1].rows() - 1;
+      if (t.is_ragged) return t.parts[1].rows() - 1;
       return t.parts.empty() ? -1 : t.parts.front().rows();
     }
     default:
@@ -292,6 +300,9 @@ ElementSpec Element::spec() const {
   if (is_dataset()) return ElementSpec::dataset(std::get<kDataset>(value_)->spec());
   const Tuple* tuple = tuple_part();
   if (tuple == nullptr) return {};
+  if (tuple->is_ragged) {
+    return ElementSpec::ragged_parts(tuple->parts[0].spec(), tuple->parts[1].spec().leaf());
+  }
   std::vector<ElementSpec> parts;
   std::vector<std::pair<std::string, ElementSpec>> named;
   for (std::size_t i = 0; i < tuple->parts.size(); ++i) {
@@ -306,7 +317,7 @@ Element Element::materialize() const {
   if (const auto* deferred = std::get_if<kDeferred>(&value_)) return (*deferred)->value();
   const Tuple* tuple = tuple_part();
   if (tuple == nullptr) return *this;
-  Tuple out{{}, tuple->names};
+  Tuple out{{}, tuple->names, tuple->is_ragged};
   for (const Element& part : tuple->parts) out.parts.push_back(part.materialize());
   Element element;
   element.value_ = std::make_shared<const Tuple>(std::move(out));

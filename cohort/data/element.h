@@ -63,10 +63,13 @@ class Element {
   static Element named(std::vector<std::pair<std::string, Element>> parts);
   /// Rows of unlike lengths: named components `values`, the rows one after the other (ragged
   /// themselves where rows are), and `row_splits`, where each begins and the last one ends. Batches
-  /// are cut and joined by these rows, in tuples with tensors of equally many rows, too.
+  /// are cut and joined by these rows, in tuples with tensors of equally many rows, too. A tuple
+  /// that `named` makes with these names is a tuple like others.
   /// Shapes: values [row_splits[-1], ...], row_splits int64 or int32 [rows + 1], from 0 on.
   /// Errors: InvalidArgument otherwise. TF: tf.RaggedTensor.from_row_splits.
   static Element ragged(Element values, Tensor row_splits);
+  /// Machinery: as ragged, of parts that are known to fit.
+  static Element ragged_parts(Element values, Element row_splits);
   /// Machinery: strings that lie in one block. Errors: as above.
   static Element packed(internal::PackedStrings values, Shape shape);
   /// Machinery: an element that is computed when it is first read.
@@ -79,7 +82,7 @@ class Element {
   bool is_tensor() const;
   bool is_string() const;  ///< One string, or strings of any shape.
   bool is_dataset() const;
-  /// A tuple of the components that `ragged` names, which fit together.
+  /// Made by `ragged`, or a part of such a one; false for a tuple that only has these names.
   bool is_ragged() const;
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const;
@@ -132,6 +135,7 @@ class Element {
   struct Tuple {
     std::vector<Element> parts;
     std::vector<std::string> names;
+    bool is_ragged = false;
   };
   using DeferredPtr = std::shared_ptr<const internal::DeferredElement>;
 

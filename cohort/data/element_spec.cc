@@ -3,6 +3,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/element.h"
+#include "cohort/data/internal/rows/ragged.h"
 
 namespace cohort::data {
 namespace {
@@ -96,15 +97,14 @@ ElementSpec ElementSpec::dataset(ElementSpec element) {
 
 ElementSpec ElementSpec::ragged(ElementSpec values, int64_t rows) {
   const int64_t splits = rows == kUnknownDim ? kUnknownDim : rows + 1;
-  return named({{"values", std::move(values)}, {"row_splits", TensorSpec{{splits}, kInt64}}});
+  return ragged_parts(std::move(values), TensorSpec{{splits}, kInt64});
 }
 
-bool ElementSpec::is_ragged() const {
-  if (names_.size() != 2 || names_[0] != "values" || names_[1] != "row_splits") return false;
-  if (!parts_[1].is_leaf()) return false;
-  const TensorSpec& splits = parts_[1].leaf();
-  return (splits.dtype == kInt64 || splits.dtype == kInt32) && splits.known_rank &&
-         splits.shape.size() == 1;
+ElementSpec ElementSpec::ragged_parts(ElementSpec values, TensorSpec row_splits) {
+  ElementSpec out = named(
+      {{internal::kRaggedNames[0], std::move(values)}, {internal::kRaggedNames[1], row_splits}});
+  out.is_ragged_ = true;
+  return out;
 }
 
 int64_t ElementSpec::rows() const {
@@ -150,7 +150,7 @@ std::string ElementSpec::to_string() const {
   if (is_unknown()) return "?";
   if (is_leaf()) return leaf_.to_string();
   if (is_dataset()) return "dataset(" + parts_.front().to_string() + ")";
-  std::string out = "(";
+  std::string out = internal::has_ragged_names(names_) && !is_ragged_ ? "plain (" : "(";
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (i > 0) out += ", ";
     if (!names_.empty()) out += names_[i] + " ";
@@ -167,7 +167,10 @@ bool ElementSpec::compatible_with(const ElementSpec& other) const {
   if (is_unknown() || other.is_unknown()) return true;
   if (kind_ != other.kind_) return false;
   if (is_leaf()) return leaves_agree(leaf_, other.leaf_);
-  if (parts_.size() != other.parts_.size() || names_ != other.names_) return false;
+  if (parts_.size() != other.parts_.size() || names_ != other.names_ ||
+      is_ragged_ != other.is_ragged_) {
+    return false;
+  }
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (!parts_[i].compatible_with(other.parts_[i])) return false;
   }
@@ -178,7 +181,8 @@ ElementSpec ElementSpec::common(const std::string& operation, const ElementSpec&
                                 const ElementSpec& b) {
   if (a.is_unknown() || b.is_unknown()) return {};
   const bool same = a.kind_ == b.kind_ && a.parts_.size() == b.parts_.size() &&
-                    a.names_ == b.names_ && (!a.is_leaf() || mergeable(a.leaf_, b.leaf_));
+                    a.names_ == b.names_ && a.is_ragged_ == b.is_ragged_ &&
+                    (!a.is_leaf() || mergeable(a.leaf_, b.leaf_));
   COHORT_CHECK_ARG(same, operation, " expected elements like ", a.to_string(), ", got ",
                    b.to_string());
   if (a.is_leaf()) return common_leaf(a.leaf_, b.leaf_);

@@ -47,13 +47,15 @@ class ElementSpec {
   static ElementSpec dataset(ElementSpec element);
   /// What Element::ragged makes: `values` of all rows, and int64[rows + 1].
   static ElementSpec ragged(ElementSpec values, int64_t rows = kUnknownDim);
+  /// Machinery: the same with these row_splits.
+  static ElementSpec ragged_parts(ElementSpec values, TensorSpec row_splits);
 
   bool is_unknown() const { return kind_ == Kind::kUnknown; }
   bool is_tuple() const { return kind_ == Kind::kTuple; }
   bool is_leaf() const { return kind_ == Kind::kLeaf; }
   bool is_dataset() const { return kind_ == Kind::kDataset; }
-  /// Named components values and row_splits, as Element::ragged makes them.
-  bool is_ragged() const;
+  /// Of what Element::ragged makes; false for a tuple that only has the same names.
+  bool is_ragged() const { return is_ragged_; }
   /// Components of a tuple; 1 for a leaf.
   std::size_t size() const { return is_tuple() ? parts_.size() : 1; }
   /// Errors: InvalidArgument past the end. A leaf is its own component 0.
@@ -70,6 +72,8 @@ class ElementSpec {
 
   /// The leaves in order; of a dataset, nothing is known.
   std::vector<TensorSpec> flat() const;
+  /// Ragged rows as "(values int64[?], row_splits int64[?])"; a tuple that only has these names
+  /// with "plain " before it.
   std::string to_string() const;
   /// True if every element of this spec may be `element`: same structure, same dtypes, and shapes
   /// that agree where they are known.
@@ -89,6 +93,7 @@ class ElementSpec {
   TensorSpec leaf_;
   std::vector<ElementSpec> parts_;
   std::vector<std::string> names_;
+  bool is_ragged_ = false;
 };
 
 /// As to_string().

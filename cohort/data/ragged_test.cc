@@ -7,6 +7,7 @@
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
 #include "cohort/data/internal/nodes/replica_nodes.h"
+#include "cohort/data/internal/state.h"
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
 
@@ -82,11 +83,110 @@ TEST(Ragged, RefusesSplitsThatDoNotFit) {
     EXPECT_THROW(Element::ragged(numbers({1, 2}), splits), InvalidArgument);
   }
   EXPECT_THROW(Element::ragged(scalar(1), numbers({0, 1})), InvalidArgument);
-  // Two columns of these names that are no ragged rows stay what they are.
-  const Element table = Element::named({{"values", arange(3)}, {"row_splits", numbers({5, 6, 7})}});
+}
+
+// ---- tuples that only have the names of ragged rows ----
+
+/// Four of them, whose splits would fit.
+Dataset named_like_ragged() {
+  return Dataset::range(4).map([](int64_t i) {
+    return Element::named({{"values", numbers({i, 10 * i})}, {"row_splits", numbers({0, 2})}});
+  });
+}
+
+using RaggedFiles = testing::FilesTest;
+
+TEST(NamedLikeRagged, IsATupleLikeOthers) {
+  const Element table = Element::named({{"values", arange(3)}, {"row_splits", numbers({0, 1, 3})}});
   EXPECT_FALSE(table.is_ragged());
+  EXPECT_FALSE(table.spec().is_ragged());
   EXPECT_EQ(table.rows(), 3);
-  EXPECT_EQ(text_of(table.slice(1, 2)), "([1, 2],[6, 7],)");
+  EXPECT_EQ(table.spec().rows(), 3);
+  EXPECT_EQ(text_of(table.slice(1, 2)), "([1, 2],[1, 3],)");
+  EXPECT_EQ(table.spec().to_string(), "plain (values int64[3], row_splits int64[3])");
+  EXPECT_FALSE(table.spec().compatible_with(Element::ragged(arange(3), numbers({0, 1, 3}))));
+  EXPECT_EQ(texts_of(Dataset::from_tensor_slices(table)),
+            (Texts{"([0],[0],)", "([1],[1],)", "([2],[3],)"}));
+}
+
+TEST(NamedLikeRagged, IsBatchedAndTakenApartByItsComponents) {
+  const Dataset ds = named_like_ragged().batch(2);
+  const Texts batches = {"([0, 0, 1, 10],[0, 2, 0, 2],)", "([2, 20, 3, 30],[0, 2, 0, 2],)"};
+  EXPECT_EQ((*ds.begin()).spec().to_string(), "plain (values int64[2,2], row_splits int64[2,2])");
+  EXPECT_EQ(texts_of(ds), batches);
+  EXPECT_EQ(texts_of(ds.unbatch()), texts_of(named_like_ragged()));
+  EXPECT_EQ(texts_of(ds.unbatch().batch(2)), batches);
+  EXPECT_EQ(texts_of(ds.rebatch(2)), batches);
+  EXPECT_EQ(texts_of(named_like_ragged().padded_batch(2)), batches);
+  EXPECT_EQ(texts_of(named_like_ragged().window(2).flat_map(
+                [](const Element& window) { return window.dataset().batch(2); })),
+            batches);
+}
+
+TEST_F(RaggedFiles, TuplesOfTheirNamesStayTuples) {
+  const auto pieces = [](const Dataset& ds) {
+    return texts_of(split(ds, {.replicas = 2, .rule = SplitRule::kRebatch}));
+  };
+  const Dataset batches = named_like_ragged().batch(2);
+  const Texts expected = pieces(batches);
+  EXPECT_EQ(expected.front(), "(([0, 0],[0, 2],),([1, 10],[0, 2],),)");
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(pieces(batches.cache(path("cache"))), expected);
+    EXPECT_EQ(pieces(batches.snapshot(path("snapshot"))), expected);
+  }
+  batches.save(path("saved"));
+  EXPECT_EQ(pieces(Dataset::load(path("saved"))), expected);
+  EXPECT_EQ(Dataset::load(path("saved")).element_spec(), batches.element_spec());
+  expect_resumes([] { return named_like_ragged().shuffle(3, {.seed = 1}).batch(2).prefetch(1); });
+  expect_resumes(
+      [] { return split(named_like_ragged().shuffle(4, {.seed = 1}).batch(4), {.replicas = 2}); });
+}
+
+TEST_F(RaggedFiles, RowsStayRagged) {
+  const Dataset batches = sentences().ragged_batch(2);
+  const Texts expected = texts_of(split(batches, {.replicas = 2}));
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(texts_of(split(batches.cache(path("cache")), {.replicas = 2})), expected);
+    EXPECT_EQ(texts_of(split(batches.snapshot(path("snapshot")), {.replicas = 2})), expected);
+  }
+  batches.save(path("saved"));
+  EXPECT_EQ(Dataset::load(path("saved")).element_spec(), batches.element_spec());
+  EXPECT_TRUE(batches.element_spec()[0].is_ragged());
+  const Dataset rows = batches.map([](const Element& e) { return e[0]; });
+  const Dataset windows =
+      rows.window(2).flat_map([](const Dataset& window) { return window.batch(2); });
+  EXPECT_EQ(texts_of(windows), texts_of(rows.batch(2)));
+  EXPECT_TRUE((*windows.begin()).is_ragged());
+  EXPECT_THROW(texts_of(rows.padded_batch(2)), InvalidArgument);
+}
+
+TEST(Ragged, BytesFromBeforeTheyHadAMarkAreRead) {
+  internal::StateWriter out;
+  const auto put_pair = [&](const auto& put_values, const auto& put_splits) {
+    out.put_int(5);
+    out.put_int(2);
+    out.put_text("values");
+    put_values();
+    out.put_text("row_splits");
+    put_splits();
+  };
+  put_pair([&] { out.put_element(arange(3)); }, [&] { out.put_element(numbers({0, 1, 3})); });
+  put_pair([&] { out.put_element(arange(3)); }, [&] { out.put_element(numbers({5, 6, 7})); });
+  put_pair(
+      [&] {
+        out.put_spec(TensorSpec{{kUnknownDim}, kFloat32});
+      },
+      [&] {
+        out.put_spec(TensorSpec{{kUnknownDim}, kInt64});
+      });
+  const std::string bytes = std::move(out).take();
+  internal::StateReader in(bytes);
+  EXPECT_TRUE(in.get_element().is_ragged());
+  EXPECT_FALSE(in.get_element().is_ragged());
+  EXPECT_EQ(in.get_spec(), ElementSpec::ragged(TensorSpec{{kUnknownDim}, kFloat32}));
+  internal::StateWriter again;
+  again.put_element(Element::ragged(arange(3), numbers({0, 1, 3})));
+  EXPECT_TRUE(bytes.starts_with(std::move(again).take()));
 }
 
 TEST(RaggedBatch, StacksWhatIsOfOneShape) {

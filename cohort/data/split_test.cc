@@ -295,8 +295,7 @@ TEST(WithoutRows, KeepsWhatElseIsKnown) {
   EXPECT_THROW(internal::without_rows(ElementSpec(TensorSpec::unknown()), "[here]"),
                FailedPrecondition);
   EXPECT_THROW(internal::without_rows(ElementSpec(), "[here]"), FailedPrecondition);
-  const Element ragged =
-      Element::named({{"values", arange(5)}, {"row_splits", from_vector<int64_t>({0, 2, 5}, {3})}});
+  const Element ragged = Element::ragged(arange(5), from_vector<int64_t>({0, 2, 5}, {3}));
   const Element none = internal::without_rows(ragged);
   EXPECT_EQ(none["values"].rows(), 0);
   EXPECT_EQ(to_vector<int64_t>(none["row_splits"].tensor()), Numbers{0});

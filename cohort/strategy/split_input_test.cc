@@ -87,5 +87,26 @@ TEST(SplitInput, RaggedRowsAreSplitLikeOthers) {
   EXPECT_EQ(rows, (Numbers{2, 2, 1, 0}));
 }
 
+TEST(SplitInput, ATupleWithTheNamesOfRaggedRowsIsSplitByItsComponents) {
+  const Dataset batches = Dataset::range(1).map([](int64_t) {
+    return Element::named(
+        {{"values", arange(4)}, {"row_splits", from_vector<int64_t>({0, 1, 2, 4}, {4})}});
+  });
+  const auto strategy = two();
+  for (const auto& batch : strategy.distribute_dataset(batches)) {
+    const auto splits = strategy.run(
+        [](const Tensor& values, const Tensor& row_splits) {
+          EXPECT_EQ(values.size(0), 2);
+          return row_splits;
+        },
+        batch);
+    EXPECT_EQ(to_vector<int64_t>(splits[0]), (Numbers{0, 1}));
+    EXPECT_EQ(to_vector<int64_t>(splits[1]), (Numbers{2, 4}));
+    const Element joined = strategy.gather(batch, 0);
+    EXPECT_FALSE(joined.is_ragged());
+    EXPECT_EQ(to_vector<int64_t>(joined["row_splits"].tensor()), (Numbers{0, 1, 2, 4}));
+  }
+}
+
 }  // namespace
 }  // namespace cohort

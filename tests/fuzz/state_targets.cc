@@ -43,7 +43,9 @@ std::vector<std::string> state_seeds() {
   for (const Element& element :
        {Element(arange(3)), Element(std::string("s")), Element(std::vector<std::string>{"a", ""}),
         Element({Element(scalar(1)), Element(zeros({0, 2}, kUint8))}),
-        Element::named({{"x", Element(ones({2}, kFloat64))}}), Element()}) {
+        Element::named({{"x", Element(ones({2}, kFloat64))}}),
+        Element::ragged(arange(3), arange(4)),
+        Element::named({{"values", arange(3)}, {"row_splits", arange(4)}}), Element()}) {
     out.put_int(3);
     out.put_element(element);
   }

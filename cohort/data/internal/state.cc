@@ -11,12 +11,15 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/nodes/nodes.h"
 #include "cohort/data/internal/pass.h"
+#include "cohort/data/internal/rows/ragged.h"
 #include "cohort/data/internal/store/element_file.h"
 
 namespace cohort::internal {
 namespace {
 
-enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset };
+/// Ragged rows are kNamed, as they were before they had a mark: what was saved then can be read. A
+/// tuple that only has their names is kPlain.
+enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset, kPlain };
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 /// Elements hold elements, but not as deep as bytes that nobody saved can say: the stack has an
@@ -36,6 +39,40 @@ class Level {
   static constinit thread_local int t_depth;
 };
 constinit thread_local int Level::t_depth = 0;
+
+template <class Tree>
+ElementKind kind_of_tuple(const Tree& tuple) {
+  if (tuple.names().empty()) return kTuple;
+  return has_ragged_names(tuple.names()) && !tuple.is_ragged() ? kPlain : kNamed;
+}
+
+/// Whether what was read may be ragged rows, if its parts fit.
+template <class T>
+bool named_as_ragged(ElementKind kind, const std::vector<std::pair<std::string, T>>& parts) {
+  return kind == kNamed && parts.size() == 2 && parts[0].first == kRaggedNames[0] &&
+         parts[1].first == kRaggedNames[1];
+}
+
+Element named_element(ElementKind kind, std::vector<std::pair<std::string, Element>> parts) {
+  if (!named_as_ragged(kind, parts) || !are_ragged_parts(parts[0].second, parts[1].second)) {
+    return Element::named(std::move(parts));
+  }
+  return Element::ragged_parts(std::move(parts[0].second), std::move(parts[1].second));
+}
+
+bool is_spec_of_splits(const ElementSpec& spec) {
+  if (!spec.is_leaf() || spec.leaf().is_string) return false;
+  const TensorSpec& leaf = spec.leaf();
+  return (leaf.dtype == kInt64 || leaf.dtype == kInt32) && leaf.known_rank &&
+         leaf.shape.size() == 1;
+}
+
+ElementSpec named_spec(ElementKind kind, std::vector<std::pair<std::string, ElementSpec>> parts) {
+  if (!named_as_ragged(kind, parts) || !is_spec_of_splits(parts[1].second)) {
+    return ElementSpec::named(std::move(parts));
+  }
+  return ElementSpec::ragged_parts(std::move(parts[0].second), parts[1].second.leaf());
+}
 
 }  // namespace
 
@@ -79,7 +116,7 @@ void StateWriter::put_element(const Element& element) {
     put_dataset(element);
   } else {
     const auto& names = element.names();
-    put_int(names.empty() ? kTuple : kNamed);
+    put_int(kind_of_tuple(element));
     put_int(static_cast<int64_t>(element.size()));
     for (std::size_t i = 0; i < element.size(); ++i) {
       if (!names.empty()) put_text(names[i]);
@@ -102,7 +139,7 @@ void StateWriter::put_spec(const ElementSpec& spec) {
     put_int(kDataset);
     put_spec(spec.dataset_element());
   } else {
-    put_int(spec.names().empty() ? kTuple : kNamed);
+    put_int(kind_of_tuple(spec));
     put_int(static_cast<int64_t>(spec.size()));
     for (std::size_t i = 0; i < spec.size(); ++i) {
       if (!spec.names().empty()) put_text(spec.names()[i]);
@@ -228,7 +265,7 @@ Element StateReader::get_dataset() {
 
 Element StateReader::get_element() {
   const Level level;
-  const int64_t kind = get_count(kDataset);
+  const auto kind = static_cast<ElementKind>(get_count(kPlain));
   switch (kind) {
     case kNone:
       return {};
@@ -244,11 +281,12 @@ Element StateReader::get_element() {
       std::vector<Element> parts;
       std::vector<std::pair<std::string, Element>> named;
       for (int64_t left = get_count(static_cast<int64_t>(bytes_.size())); left > 0; --left) {
-        std::string name(kind == kNamed ? get_text() : "");
+        std::string name(kind == kTuple ? "" : get_text());
         parts.push_back(get_element());
         named.emplace_back(std::move(name), parts.back());
       }
-      return kind == kTuple ? Element::tuple(std::move(parts)) : Element::named(std::move(named));
+      return kind == kTuple ? Element::tuple(std::move(parts))
+                            : named_element(kind, std::move(named));
     }
   }
 }
@@ -266,7 +304,7 @@ TensorSpec StateReader::get_leaf_spec(bool is_string) {
 
 ElementSpec StateReader::get_spec() {
   const Level level;
-  const int64_t kind = get_count(kDataset);
+  const auto kind = static_cast<ElementKind>(get_count(kPlain));
   if (kind == kNone) return {};
   if (kind == kTensor || kind == kString) return get_leaf_spec(kind == kString);
   if (kind == kDataset) return ElementSpec::dataset(get_spec());
@@ -274,12 +312,11 @@ ElementSpec StateReader::get_spec() {
   std::vector<ElementSpec> parts;
   std::vector<std::pair<std::string, ElementSpec>> named;
   for (int64_t left = get_count(bytes_left()); left > 0; --left) {
-    std::string name(kind == kNamed ? get_text() : "");
+    std::string name(kind == kTuple ? "" : get_text());
     parts.push_back(get_spec());
     named.emplace_back(std::move(name), parts.back());
   }
-  return kind == kTuple ? ElementSpec::tuple(std::move(parts))
-                        : ElementSpec::named(std::move(named));
+  return kind == kTuple ? ElementSpec::tuple(std::move(parts)) : named_spec(kind, std::move(named));
 }
 
 std::exception_ptr StateReader::get_error() {

@@ -198,9 +198,8 @@ class VaryingBuilder final : public ColumnBuilder {
     Element values = element_of(std::move(values_), {count});
     if (layout_ == Layout::kSparse) return sparse(std::move(values), count);
     if (!batch_) return values;
-    return Element::named(
-        {{"values", std::move(values)},
-         {"row_splits", from_vector(splits_, {static_cast<int64_t>(splits_.size())})}});
+    return Element::ragged_parts(std::move(values),
+                                 from_vector(splits_, {static_cast<int64_t>(splits_.size())}));
   }
 
  private:
@@ -243,9 +242,7 @@ class VaryingColumn final : public ExampleColumn {
                                  {"values", values},
                                  {"dense_shape", TensorSpec{{rank}, kInt64}}});
     }
-    if (!batch) return values;
-    return ElementSpec::named(
-        {{"values", values}, {"row_splits", TensorSpec{{kUnknownDim}, kInt64}}});
+    return batch ? ElementSpec::ragged(values) : values;
   }
   std::unique_ptr<ColumnBuilder> builder(int64_t, bool batch) const override {
     return std::make_unique<VaryingBuilder<T>>(name(), layout_, batch);

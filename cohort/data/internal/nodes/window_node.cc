@@ -57,7 +57,7 @@ Element dataset_of_rows(RowSourcePtr rows) {
 /// A nest of datasets, as the rows are nests of components.
 Element datasets_of_rows(const RowSourcePtr& rows) {
   const ElementSpec& spec = rows->spec();
-  if (!spec.is_tuple()) return dataset_of_rows(rows);
+  if (!spec.is_tuple() || spec.is_ragged()) return dataset_of_rows(rows);
   std::vector<Element> parts;
   std::vector<std::pair<std::string, Element>> named;
   for (std::size_t i = 0; i < spec.size(); ++i) {
@@ -69,7 +69,7 @@ Element datasets_of_rows(const RowSourcePtr& rows) {
 
 ElementSpec datasets_spec(const ElementSpec& spec) {
   if (spec.is_unknown()) return spec;
-  if (!spec.is_tuple()) return ElementSpec::dataset(spec);
+  if (!spec.is_tuple() || spec.is_ragged()) return ElementSpec::dataset(spec);
   std::vector<ElementSpec> parts;
   std::vector<std::pair<std::string, ElementSpec>> named;
   for (std::size_t i = 0; i < spec.size(); ++i) {

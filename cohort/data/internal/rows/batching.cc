@@ -17,9 +17,6 @@
 namespace cohort::internal {
 namespace {
 
-/// For combine: ragged components are tuples like others.
-constexpr std::nullptr_t kAsTuples = nullptr;
-
 /// Calls `leaf` for the leaves at one place of all parts, and `ragged` for ragged components, and
 /// builds the structure again.
 template <class Leaf, class Ragged>
@@ -29,14 +26,13 @@ Element combine(std::span<const Element> parts, const std::string& where, const 
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const bool same = parts[i].is_tuple() == first.is_tuple() &&
                       parts[i].is_string() == first.is_string() &&
-                      parts[i].size() == first.size() && parts[i].names() == first.names();
+                      parts[i].size() == first.size() && parts[i].names() == first.names() &&
+                      parts[i].is_ragged() == first.is_ragged();
     COHORT_CHECK_ARG(same, where, " expected elements like ", first.spec().to_string(), ", got ",
                      parts[i].spec().to_string(), " as number ", i, " of the batch");
   }
   if (!first.is_tuple()) return leaf(parts);
-  if constexpr (!std::is_same_v<Ragged, std::nullptr_t>) {
-    if (first.is_ragged()) return ragged(parts, where);
-  }
+  if (first.is_ragged()) return ragged(parts, where);
   std::vector<Element> out;
   std::vector<std::pair<std::string, Element>> named;
   std::vector<Element> column(parts.size());
@@ -153,7 +149,8 @@ Element row_of_strings(const Element& batch, int64_t index) {
 
 Element combine_elements(std::span<const Element> parts, const std::string& where,
                          const std::function<Element(std::span<const Element>)>& leaf) {
-  return combine(parts, where, leaf, kAsTuples);
+  return combine(parts, where, leaf,
+                 [&](std::span<const Element> ragged, const std::string&) { return leaf(ragged); });
 }
 
 Element stack_elements(std::span<const Element> parts, const std::string& where) {

@@ -16,7 +16,8 @@ namespace cohort::internal {
 /// Errors: InvalidArgument that begins with `where` if structures, dtypes or shapes differ.
 Element stack_elements(std::span<const Element> parts, const std::string& where);
 
-/// The structure of the parts, with `leaf` of the parts' leaves at every place.
+/// The structure of the parts, with `leaf` of the parts' leaves (tensors, strings, ragged rows) at
+/// every place.
 /// Errors: InvalidArgument that begins with `where` if structures differ.
 Element combine_elements(std::span<const Element> parts, const std::string& where,
                          const std::function<Element(std::span<const Element>)>& leaf);

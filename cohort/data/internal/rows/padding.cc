@@ -90,6 +90,11 @@ Element pad_leaves(std::span<const Element> parts, const Padding& padding, std::
   return out;
 }
 
+void check_not_ragged(const std::string& where, const ElementSpec& spec) {
+  COHORT_CHECK_ARG(!spec.is_ragged(), where, " expected tensors and strings, got ragged rows ",
+                   spec.to_string(), "; ragged_batch keeps them");
+}
+
 ElementSpec padded_leaf(const std::string& where, const TensorSpec& spec, const Shape* fixed,
                         int64_t rows) {
   if (!spec.known_rank) return spec;
@@ -113,8 +118,7 @@ ElementSpec padded_tree(const std::string& where, const ElementSpec& spec,
                         const std::vector<Shape>& shapes, int64_t rows, std::size_t& leaf) {
   COHORT_CHECK_ARG(!spec.is_dataset(), where, " expected tensors and strings, got ",
                    spec.to_string(), "; flat_map makes elements of datasets");
-  COHORT_CHECK_ARG(!spec.is_ragged(), where, " expected tensors and strings, got ragged rows ",
-                   spec.to_string(), "; ragged_batch keeps them");
+  check_not_ragged(where, spec);
   if (spec.is_leaf()) {
     const Shape* fixed = shapes.empty() ? nullptr : &shapes.at(leaf);
     ++leaf;
@@ -145,6 +149,7 @@ Element pad_elements(std::span<const Element> parts, const Padding& padding) {
   check_counts(padding.where, leaves, padding.shapes.size(), padding.values.size());
   std::size_t leaf = 0;
   return combine_elements(parts, padding.where, [&](std::span<const Element> column) {
+    if (column.front().is_ragged()) check_not_ragged(padding.where, column.front().spec());
     return pad_leaves(column, padding, leaf++);
   });
 }

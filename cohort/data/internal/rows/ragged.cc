@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/rows/ragged.h"
 
+#include <algorithm>
+
 #include <c10/util/accumulate.h>
 
 #include "cohort/base/check.h"
@@ -19,7 +21,7 @@ int64_t split_at(const Tensor& splits, int64_t index) {
 
 Element make(Element values, const std::vector<int64_t>& splits, DType dtype = kInt64) {
   Tensor row_splits = from_vector(splits, {static_cast<int64_t>(splits.size())});
-  return Element::named({{"values", std::move(values)}, {"row_splits", row_splits.to(dtype)}});
+  return Element::ragged_parts(std::move(values), row_splits.to(dtype));
 }
 
 void check_ragged(std::span<const Element> parts, const std::string& where) {
@@ -50,22 +52,25 @@ Element flattened(const Element& leaf, Shape shape, int64_t levels) {
 
 }  // namespace
 
-bool are_ragged(const Element& values, const Element& row_splits) {
+bool has_ragged_names(const std::vector<std::string>& names) {
+  return std::equal(names.begin(), names.end(), kRaggedNames.begin(), kRaggedNames.end());
+}
+
+bool are_ragged_parts(const Element& values, const Element& row_splits) {
   if (!row_splits.is_tensor()) return false;
   const Tensor& splits = row_splits.tensor();
   const bool numbers = splits.scalar_type() == kInt64 || splits.scalar_type() == kInt32;
   if (!numbers || splits.dim() != 1 || splits.size(0) < 1 || !splits.device().is_cpu()) {
     return false;
   }
+  for (int64_t i = 0; i + 1 < splits.size(0); ++i) {
+    if (split_at(splits, i) > split_at(splits, i + 1)) return false;
+  }
   return split_at(splits, 0) == 0 && split_at(splits, splits.size(0) - 1) == values.rows();
 }
 
 void check_ragged_parts(const Element& values, const Element& row_splits) {
-  bool fits = are_ragged(values, row_splits);
-  for (int64_t i = 0; fits && i < row_splits.rows() - 1; ++i) {
-    fits = split_at(row_splits.tensor(), i) <= split_at(row_splits.tensor(), i + 1);
-  }
-  COHORT_CHECK_ARG(fits,
+  COHORT_CHECK_ARG(are_ragged_parts(values, row_splits),
                    "[element.ragged] expected int64 or int32 row_splits [rows + 1] that ascend "
                    "from 0 to the rows of values, got ",
                    row_splits.has_value() ? row_splits.spec().to_string() : "none", " for ",
@@ -77,8 +82,8 @@ Element ragged_slice(const Element& ragged, int64_t begin, int64_t count) {
   const int64_t first = split_at(splits, begin);
   const int64_t last = split_at(splits, begin + count);
   Tensor part = splits.narrow(0, begin, count + 1);
-  return Element::named({{"values", ragged[0].slice(first, last - first)},
-                         {"row_splits", first == 0 ? part : part - first}});
+  return Element::ragged_parts(ragged[0].slice(first, last - first),
+                               first == 0 ? part : part - first);
 }
 
 Element ragged_row(const Element& ragged, int64_t index) {
@@ -135,8 +140,7 @@ ElementSpec with_rows(const ElementSpec& spec, int64_t rows) {
   if (spec.is_ragged()) {
     TensorSpec splits = spec[1].leaf();
     splits.shape[0] = rows == kUnknownDim ? kUnknownDim : rows + 1;
-    return ElementSpec::named(
-        {{"values", with_rows(spec[0], kUnknownDim)}, {"row_splits", splits}});
+    return ElementSpec::ragged_parts(with_rows(spec[0], kUnknownDim), splits);
   }
   if (spec.is_tuple()) {
     std::vector<ElementSpec> parts;

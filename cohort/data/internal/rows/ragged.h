@@ -4,16 +4,22 @@
 // begins.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cohort/data/element.h"
 
 namespace cohort::internal {
 
-/// True for the named components of a ragged one; of the splits, only the ends are looked at.
-bool are_ragged(const Element& values, const Element& row_splits);
-/// Looks at all splits. Errors: InvalidArgument.
+/// Names of its components. Others may have them, too: is_ragged() tells, never the names.
+inline constexpr std::array<const char*, 2> kRaggedNames = {"values", "row_splits"};
+bool has_ragged_names(const std::vector<std::string>& names);
+
+/// Whether the splits ascend from 0 to the rows of `values`.
+bool are_ragged_parts(const Element& values, const Element& row_splits);
+/// Errors: InvalidArgument unless they are.
 void check_ragged_parts(const Element& values, const Element& row_splits);
 
 /// Rows [begin, begin + count), as ragged rows. Owns: a view of the values.

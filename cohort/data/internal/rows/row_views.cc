@@ -124,7 +124,8 @@ RowSourcePtr common_source(const std::vector<RowSourcePtr>& parts,
     if (i == 0) source = part->source();
     if (part->source() != source) return nullptr;
   }
-  const bool whole = source->spec().size() == parts.size() && source->spec().names() == names;
+  const bool whole = source->spec().size() == parts.size() && source->spec().names() == names &&
+                     !source->spec().is_ragged();
   return whole ? source : nullptr;
 }
 
