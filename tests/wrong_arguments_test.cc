@@ -85,6 +85,81 @@ TEST(WrongArguments, UndefinedTensors) {
   });
 }
 
+// Functions that hold none are refused where they are given, not where they would be called.
+
+TEST(EmptyFunctions, OfDatasets) {
+  const Dataset data = Dataset::range(3);
+  using Map = std::function<int64_t(int64_t)>;
+  using Flat = std::function<Dataset(int64_t)>;
+  using Reduce = std::function<Dataset(int64_t, const Dataset&)>;
+  constexpr int64_t (*kNull)(int64_t) = nullptr;
+  const Map same = [](int64_t x) { return x; };
+  const Reduce window = [](int64_t, const Dataset& w) { return w; };
+  expect_ours({
+      {"dataset.map", [=] { data.map(Map()); }},
+      {"dataset.map", [=] { data.map(kNull); }},
+      {"dataset.filter", [=] { data.filter(std::function<bool(int64_t)>()); }},
+      {"dataset.take_while", [=] { data.take_while(std::function<bool(int64_t)>()); }},
+      {"dataset.flat_map", [=] { data.flat_map(Flat()); }},
+      {"dataset.interleave", [=] { data.interleave(Flat()); }},
+      {"dataset.bucket_by_sequence_length",
+       [=] {
+         data.bucket_by_sequence_length(kNull,
+                                        {.bucket_boundaries = {2}, .bucket_batch_sizes = {1, 1}});
+       }},
+      {"dataset.group_by_window", [=] { data.group_by_window(kNull, window, 2); }},
+      {"dataset.group_by_window", [=] { data.group_by_window(same, Reduce(), 2); }},
+      {"dataset.group_by_window", [=] { data.group_by_window(same, window, Map()); }},
+      {"dataset.rejection_resample",
+       [=] {
+         data.rejection_resample(kNull, {0.5, 0.5});
+       }},
+      {"dataset.scan", [=] { data.scan(scalar(0), nullptr); }},
+      {"dataset.reduce",
+       [=] { data.reduce(int64_t{0}, std::function<int64_t(int64_t, int64_t)>()); }},
+      {"dataset.apply", [=] { data.apply(std::function<Dataset(const Dataset&)>()); }},
+      {"dataset.from_generator",
+       [] { Dataset::from_generator(std::function<std::optional<int64_t>()>()); }},
+  });
+}
+
+TEST(EmptyFunctions, OfStrategies) {
+  const auto strategy = std::make_shared<MirroredStrategy>(std::vector<Device>{"CPU:0", "CPU:1"});
+  const auto scope = strategy->scope();
+  const auto v = std::make_shared<Variable>(1.0);
+  expect_ours({
+      {"strategy.run", [=] { strategy->run(std::function<void()>()); }},
+      {"strategy.distribute_values_from_function",
+       [=] {
+         strategy->distribute_values_from_function(std::function<int(const ValueContext&)>());
+       }},
+      {"strategy.distribute_datasets_from_function",
+       [=] { strategy->distribute_datasets_from_function(nullptr); }},
+      {"replica_context.merge_call",
+       [=] {
+         strategy->run([] { get_replica_context().merge_call(std::function<void(Strategy&)>()); });
+       }},
+      {"strategy.update",
+       [=] { strategy->extended().update(*v, std::function<void(const Variable&)>()); }},
+      {"strategy.update_non_slot",
+       [=] { strategy->extended().update_non_slot("CPU:1", std::function<void()>()); }},
+      {"initial_value",
+       [] { Variable(std::function<Tensor(const Shape&, DType, const PartitionInfo&)>()); }},
+  });
+}
+
+TEST(EmptyFunctions, OfLayersAndTraining) {
+  using Unary = std::function<Tensor(const Tensor&)>;
+  using Make = std::function<Tensor(const Shape&, DType)>;
+  expect_ours({
+      {"activation", [] { keras::Dense(2, {.activation = Unary()}); }},
+      {"initializer", [] { keras::Dense(2, {.kernel_initializer = Make()}); }},
+      {"regularizer", [] { keras::Dense(2, {.kernel_regularizer = Unary()}); }},
+      {"learning_rate", [] { keras::SGD({.learning_rate = std::function<double(int64_t)>()}); }},
+      {"loss", [] { keras::Loss(std::function<Tensor(const Tensor&, const Tensor&)>()); }},
+  });
+}
+
 TEST(WrongArguments, ShapesAndNumbersThatDoNotFit) {
   expect_ours({
       {"concat",

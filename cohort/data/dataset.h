@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
 #include "cohort/data/element.h"
 #include "cohort/data/internal/function_adapter.h"
@@ -294,7 +295,7 @@ class Dataset {
   /// f(*this), for pipelines' own steps in a chain.
   template <class F>
   Dataset apply(F f) const {
-    return f(*this);
+    return internal::checked_function("[dataset.apply]", f)(*this);
   }
 
   /// Structure, dtypes and shapes as far as known. A map function's result is known by its C++ type

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
@@ -21,7 +22,8 @@ class ActivationFunction {
   ActivationFunction(const std::string& name);  // NOLINT
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> ActivationFunction(F fn)
-      : name_("custom"), fn_(std::move(fn)) {}  // NOLINT
+      : name_("custom"),
+        fn_(cohort::internal::checked_function("[activation]", std::move(fn))) {}  // NOLINT
   // Copied where it is moved: what was moved from must not read as linear.
   ActivationFunction(const ActivationFunction&) = default;
   ActivationFunction& operator=(const ActivationFunction&) = default;

@@ -13,6 +13,7 @@
 #include <string>
 #include <type_traits>
 
+#include "cohort/base/callable.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
@@ -25,7 +26,7 @@ class Initializer {
   Initializer(const std::string& name);  // NOLINT
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType> Initializer(F make)
-      : make_(std::move(make)) {}  // NOLINT
+      : make_(cohort::internal::checked_function("[initializer]", std::move(make))) {}  // NOLINT
   // Copied where it is moved, so that there is none without a function.
   Initializer(const Initializer&) = default;
   Initializer& operator=(const Initializer&) = default;

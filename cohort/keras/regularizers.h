@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "cohort/base/callable.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
@@ -20,7 +21,8 @@ class Regularizer {
   Regularizer(const std::string& name);  // NOLINT
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> Regularizer(F penalty)
-      : penalty_(std::move(penalty)) {}  // NOLINT
+      : penalty_(cohort::internal::checked_function("[regularizer]", std::move(penalty))) {
+  }  // NOLINT
   // Copied where it is moved: what was moved from must not read as none.
   Regularizer(const Regularizer&) = default;
   Regularizer& operator=(const Regularizer&) = default;

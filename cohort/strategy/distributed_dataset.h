@@ -30,6 +30,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
 #include "cohort/data/dataset.h"
 #include "cohort/values/per_replica.h"
@@ -133,6 +134,7 @@ class DistributedDataset {
   /// PerReplica<Element>& and returns the next state.
   template <class State, class F>
   State reduce(State initial, F fn) const {
+    internal::checked_function("[distributed_dataset.reduce]", fn);
     for (const PerReplica<Element>& step : *this) initial = fn(std::move(initial), step);
     return initial;
   }

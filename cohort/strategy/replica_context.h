@@ -11,6 +11,7 @@
 #include <iosfwd>
 #include <string>
 
+#include "cohort/base/callable.h"
 #include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/strategy.h"
 
@@ -119,7 +120,11 @@ auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
                 "[replica_context.merge_call] the function cannot be called with these arguments: "
                 "it takes (Strategy&, const PerReplica<A>&...), one PerReplica for each argument "
                 "after the function");
-  if constexpr (kIsCallable) return internal::call_merged(here(), fn, args...);
+  if constexpr (kIsCallable) {
+    StrategyExtended& strategy = here();
+    return internal::call_merged(
+        strategy, internal::checked_function("[replica_context.merge_call]", fn), args...);
+  }
 }
 
 template <class T>

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
 #include "cohort/collectives/options.h"
 #include "cohort/strategy/distributed_dataset.h"
@@ -69,7 +70,7 @@ class Strategy {
   /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
   ///         next merge point. FailedPrecondition inside a replica, with another strategy
   ///         current, or if replicas make different numbers of merge calls. InvalidArgument for a
-  ///         PerReplica of another number of values.
+  ///         PerReplica of another number of values, and for an empty function.
   template <class Fn, class... A>
   requires(!std::same_as<Fn, RunOptions>) auto run(const Fn& fn, const A&... args) const;
   template <class Fn, class... A>
@@ -172,6 +173,7 @@ class Strategy {
       using T = std::invoke_result_t<const Fn&, const ValueContext&>;
       StrategyExtended& extended = use();
       internal::check_cross_replica("[strategy.distribute_values_from_function] ");
+      internal::checked_function("[strategy.distribute_values_from_function]", fn);
       const int replicas = extended.num_replicas();
       std::vector<T> values;
       for (int r = 0; r < replicas; ++r) values.push_back(fn(ValueContext{r, replicas}));
@@ -215,6 +217,7 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
   internal::check_run_arguments<Fn, A...>();
   if constexpr (internal::takes_run_arguments_v<Fn, A...>) {
     StrategyExtended& extended = use();
+    internal::checked_function("[strategy.run]", fn);
     using R = internal::CallResult<Fn, A...>;
     if constexpr (std::is_void_v<R>) {
       extended.call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/function_ref.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/data/input_context.h"
@@ -217,6 +218,7 @@ template <class Fn, class... A>
 internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update(const Variable& v,
                                                                            const Fn& fn,
                                                                            const A&... args) {
+  internal::checked_function("[strategy.update]", fn);
   if (current_replica() < 0) return update_here(v, fn, args...);
   using Result = internal::UpdateResult<const Variable&, Fn, A...>;
   using Arrived = internal::UpdateArguments<internal::PartType<A>...>;
@@ -239,6 +241,7 @@ template <class Fn, class... A>
 internal::UpdateResult<void, Fn, A...> StrategyExtended::update_non_slot(const Destinations& where,
                                                                          const Fn& fn,
                                                                          const A&... args) {
+  internal::checked_function("[strategy.update_non_slot]", fn);
   const std::vector<int> places = update_places(where);
   return collect_updates<internal::UpdateReturn<void, Fn, A...>>(places.size(), [&](int i) {
     [[maybe_unused]] const internal::PartOf part{

@@ -33,6 +33,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/tensor.h"
@@ -65,7 +66,7 @@ class InitialValue {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType, const PartitionInfo&> InitialValue(
       F fn)
-      : make_(std::move(fn)) {}  // NOLINT
+      : make_(internal::checked_function("[initial_value]", std::move(fn))) {}  // NOLINT
 
   /// The tensor for these options. Errors: InvalidArgument if a shape or dtype is missing or
   /// contradicts the value.

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
 
@@ -96,6 +97,7 @@ Dataset Dataset::map(F fn, MapOptions options) const {
                   "new element, got one that returns void");
     if constexpr (!std::is_void_v<Result>) {
       internal::check_function<F>("[dataset.map]", spec_for("[dataset.map]"));
+      internal::checked_function("[dataset.map]", fn);
       auto adapted = [fn = std::move(fn)](const Element& element) mutable {
         return internal::to_element<Result>(
             internal::call_with_element("[dataset.map]", fn, element));
@@ -116,6 +118,7 @@ std::function<bool(const Element&)> Dataset::adapted_predicate(const char* opera
     constexpr bool kDecides = std::is_same_v<Result, bool> || std::is_same_v<Result, Tensor>;
     static_assert(kDecides, "[dataset] expected a predicate that returns bool or a 0-D tensor");
     internal::check_function<F>(operation, spec_for(operation));
+    internal::checked_function(operation, predicate);
     return [operation, predicate = std::move(predicate)](const Element& element) mutable -> bool {
       if constexpr (std::is_same_v<Result, Tensor>) {
         return internal::integer_of(operation,
@@ -150,6 +153,7 @@ std::function<Result(const Element&)> Dataset::adapted(const char* operation, F 
                   "expected a function that returns a Dataset (flat_map, interleave) or an integer "
                   "(bucket_by_sequence_length, group_by_window, rejection_resample)");
     internal::check_function<F>(operation, spec_for(operation));
+    internal::checked_function(operation, fn);
     return [operation, fn = std::move(fn)](const Element& element) mutable -> Result {
       return internal::call_with_element(operation, fn, element);
     };
@@ -186,8 +190,10 @@ Dataset Dataset::group_by_window(K key, std::function<Dataset(int64_t, const Dat
 template <class K>
 Dataset Dataset::group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
                                  std::function<int64_t(int64_t)> window_size) const {
-  return do_group(adapted<int64_t>("[dataset.group_by_window]", std::move(key)), std::move(reduce),
-                  1, std::move(window_size));
+  static constexpr const char* kOperation = "[dataset.group_by_window]";
+  internal::checked_function(kOperation, window_size, "a function of the window's size");
+  return do_group(adapted<int64_t>(kOperation, std::move(key)), std::move(reduce), 1,
+                  std::move(window_size));
 }
 
 template <class F>
@@ -205,6 +211,7 @@ State Dataset::reduce(State initial, F fn) const {
   using Parameters = typename internal::Signature<std::decay_t<F>>::Parameters;
   constexpr const char* kWhere = "[dataset.reduce]";
   constexpr std::size_t kComponents = std::tuple_size_v<Parameters> - 1;
+  internal::checked_function(kWhere, fn);
   State state = std::move(initial);
   for (const Element& element : *this) {
     if constexpr (kComponents == 1) {
@@ -227,13 +234,15 @@ template <class F>
 Dataset Dataset::from_generator(F fn, std::optional<ElementSpec> spec) {
   using Made = std::invoke_result_t<F&>;
   using Value = internal::GeneratedValue<Made>;
+  internal::checked_function("[dataset.from_generator]", fn);
   auto make = [fn = std::move(fn)]() mutable {
     if constexpr (internal::is_optional_v<Made>) {
       return internal::as_generator<Value>(fn);
     } else if constexpr (std::ranges::input_range<Made>) {
       return internal::range_generator(std::make_shared<std::decay_t<Made>>(fn()));
     } else {
-      return internal::as_generator<Value>(fn());
+      return internal::as_generator<Value>(internal::checked_function(
+          "[dataset.from_generator]", fn(), "what the function returns"));
     }
   };
   return do_generate(std::move(make), spec ? *spec : internal::spec_of_type<Value>(),

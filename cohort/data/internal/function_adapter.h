@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/base/check.h"
 #include "cohort/data/element.h"
 #include "cohort/values/nest.h"

@@ -14,6 +14,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "cohort/base/callable.h"
+
 namespace cohort::keras {
 
 /// Threads: immutable; a schedule is called on all replicas' threads and must be a pure function.
@@ -23,7 +25,7 @@ class LearningRate {
   template <class F>
   requires(!std::is_arithmetic_v<F> && std::is_invocable_r_v<double, F, int64_t>)
       LearningRate(F schedule)  // NOLINT
-      : schedule_(std::move(schedule)) {}
+      : schedule_(cohort::internal::checked_function("[learning_rate]", std::move(schedule))) {}
   // Copied where it is moved: what was moved from must not read as a rate of 0.
   LearningRate(const LearningRate&) = default;
   LearningRate& operator=(const LearningRate&) = default;
