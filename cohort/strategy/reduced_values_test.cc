@@ -59,7 +59,8 @@ TEST(Gather, JoinsTheComponentsOfAVariable) {
 TEST(Results, AreNotTheInputItself) {
   for (const std::size_t replicas : {1, 2}) {
     const std::vector<Device> devices(two().extended().worker_devices());
-    const MirroredStrategy strategy({devices.begin(), devices.begin() + replicas});
+    const MirroredStrategy strategy(
+        std::vector<Device>(devices.begin(), devices.begin() + replicas));
     const PerReplica<Tensor> x(std::vector<Tensor>(replicas, ones({2})));
     const Tensor plain = ones({2});
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {

@@ -3,6 +3,8 @@
 // The strategies of one process.
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,7 +36,13 @@ struct MirroredOptions {
 class MirroredStrategy : public Strategy {
  public:
   explicit MirroredStrategy(MirroredOptions options = {});
-  explicit MirroredStrategy(std::vector<Device> devices)
+  // Templates, so that braces with options' names are never read as devices: GCC before 13 ignores
+  // the names of what is no aggregate, a misspelt one, too.
+  template <std::convertible_to<Device> D>
+  explicit MirroredStrategy(std::initializer_list<D> devices)
+      : MirroredStrategy(MirroredOptions{.devices = {devices.begin(), devices.end()}}) {}
+  template <std::same_as<std::vector<Device>> Devices>
+  explicit MirroredStrategy(Devices devices)
       : MirroredStrategy(MirroredOptions{.devices = std::move(devices)}) {}
 };
 

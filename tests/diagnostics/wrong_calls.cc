@@ -45,6 +45,11 @@ void misspelt_options(const Dataset& dataset) {
   dataset.batch(32, BatchOptions{.drop_remaindr = true});
   // expect: BatchOptions
   dataset.batch(32, {.drop_remaindr = true});
+  // A name of an option is never taken for a device.
+  // expect: {.devces =
+  MirroredStrategy({.devces = {"CPU:0", "CPU:1"}});
+  // expect: {.thrads =
+  MirroredStrategy({.thrads = 3});
 }
 
 }  // namespace cohort
