@@ -2,6 +2,7 @@
 #include "cohort/checkpoint/internal/temporary.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -25,6 +27,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
+#include "cohort/checkpoint/internal/manifest.h"
 
 namespace cohort::internal {
 namespace {
@@ -148,6 +151,61 @@ fs::file_time_type changed(const std::string& path) {
   return last;
 }
 
+/// The number that `text` writes as a program does: digits, without a sign or zeros before it.
+std::optional<int64_t> plain_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool plain = error == std::errc() && value >= 0 && std::to_string(value) == text;
+  return plain ? std::optional(value) : std::nullopt;
+}
+
+/// "ckpt-7.tmp-4242-0", of a process and its count: how versions before random names called it.
+struct OldParts {
+  std::string base;
+  pid_t process = 0;
+};
+
+std::optional<OldParts> old_parts_of(std::string_view name) {
+  constexpr int64_t kMostProcesses = int64_t{1}
+                                     << 22;  // Linux's own limit: less than an id's digits
+  const std::size_t mark = name.rfind(kTemporary);
+  if (mark == std::string_view::npos || mark == 0) return std::nullopt;
+  const std::string_view ending = name.substr(mark + kTemporary.size());
+  const std::size_t dash = ending.find('-');
+  if (dash == std::string_view::npos || !plain_number(ending.substr(dash + 1))) return std::nullopt;
+  const auto process = plain_number(ending.substr(0, dash));
+  if (!process || *process < 1 || *process > kMostProcesses) return std::nullopt;
+  return OldParts{std::string(name.substr(0, mark)), static_cast<pid_t>(*process)};
+}
+
+/// Whether it holds nothing but what a save writes.
+bool is_unfinished_save(const std::string& path) {
+  const auto status = status_of(path);
+  if (!status || !S_ISDIR(status->st_mode)) return status && S_ISREG(status->st_mode);
+  std::error_code error;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& file = it->path();
+    std::error_code ignored;
+    const bool ours = file.filename() == kManifestName || file.extension() == ".safetensors";
+    if (!ours || it->symlink_status(ignored).type() != fs::file_type::regular) return false;
+  }
+  return !error;
+}
+
+/// They had no locks: it is left where it is if a process of that number runs here, and for an hour
+/// in any case, for the number may be one of another machine or container.
+void remove_old(const std::string& path, const OldParts& parts) {
+  const bool runs =
+      parts.process != ::getpid() && (::kill(parts.process, 0) == 0 || errno == EPERM);
+  if (runs || !is_unfinished_save(path)) return;
+  // It may be whole, and the only one: they set aside under such names, too.
+  const std::string named = folder_of(path) + "/" + parts.base;
+  if (status_of(path + "/" + kManifestName) && !status_of(named)) return;
+  if (changed(path) >= fs::file_time_type::clock::now() - kForeignAge) return;
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
 /// What one writer may have left.
 class Left {
  public:
@@ -216,12 +274,18 @@ std::string temporary_path(const std::string& path) { return str_cat(path, kTemp
 void remove_temporaries(const std::string& folder,
                         const std::function<bool(std::string_view base)>& is_ours) {
   std::set<Parts> found;
+  std::vector<std::pair<std::string, OldParts>> old;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     auto parts = parts_of(it->path().filename().native());
     if (parts && is_ours(parts->base)) found.insert(std::move(*parts));
+    auto old_parts = old_parts_of(it->path().filename().native());
+    if (old_parts && is_ours(old_parts->base)) {
+      old.emplace_back(it->path(), std::move(*old_parts));
+    }
   }
   for (const Parts& parts : found) Left(folder, parts).remove();
+  for (const auto& [path, old_parts] : old) remove_old(path, old_parts);
 }
 
 bool are_of_one_series(std::string_view a, std::string_view b) {

@@ -13,6 +13,10 @@
 // What a machine that is another one (or was started anew) has left also has to be an hour old,
 // since locks may not reach from there to here. Where a file system has no locks, nothing that
 // others left is removed.
+//
+// Versions before these names wrote "ckpt-7.tmp-4242-0", without a lock. Such a one is removed,
+// too, if it is an hour old, no process 4242 runs here, it holds nothing but what a save writes,
+// and it cannot be the only checkpoint of its name.
 #pragma once
 
 #include <functional>
