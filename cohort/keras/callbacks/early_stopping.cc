@@ -30,7 +30,7 @@ class EarlyStoppingBase : public CallbackBase {
 
   void on_epoch_end(int epoch, Logs& logs) override {
     if (epoch < options_.start_from_epoch) return;
-    const std::optional<double> value = monitor_.read(logs);
+    const std::optional<double> value = monitor_.read(logs, "fit does not stop early");
     if (!value) return;
     // A first value that is no improvement (NaN) is still the best there is to go back to.
     if (!best_epoch_) remember(epoch);

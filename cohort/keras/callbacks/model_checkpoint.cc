@@ -156,20 +156,25 @@ class ModelCheckpointBase : public CallbackBase {
  private:
   void consider(int64_t batch, const Logs& logs) {
     std::string why;
-    if (options_.save_best_only) {
-      const std::optional<double> value = monitor_.read(logs);
-      if (!value) return;
-      if (!monitor_.improves(*value, *best_)) {
-        say(str_cat(monitor_.name(), " did not improve from ", *best_));
-        return;
-      }
-      why = str_cat(monitor_.name(), " improved from ", *best_, " to ", *value, ", ");
-      best_ = *value;
-    }
+    if (options_.save_best_only && !is_best(logs, why)) return;
     const std::string path = cohort::internal::format_path(filepath_, epoch_ + 1, batch, logs);
     say(str_cat(why, "saving model to ", path));
     make_folder_of(path);
     model().save_weights(path);
+  }
+
+  /// Also where nobody can tell: as in Keras, weights that may be the best are not lost.
+  bool is_best(const Logs& logs, std::string& why) {
+    const std::optional<double> value =
+        monitor_.read(logs, "saves every time, as without save_best_only");
+    if (!value) return true;
+    if (!monitor_.improves(*value, *best_)) {
+      say(str_cat(monitor_.name(), " did not improve from ", *best_));
+      return false;
+    }
+    why = str_cat(monitor_.name(), " improved from ", *best_, " to ", *value, ", ");
+    best_ = *value;
+    return true;
   }
 
   void say(const std::string& what) const {

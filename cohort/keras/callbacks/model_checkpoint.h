@@ -17,6 +17,7 @@ namespace cohort::keras {
 struct ModelCheckpointOptions {
   std::string monitor = "val_loss";  ///< Looked at with save_best_only.
   int verbose = 0;                   ///< 1: says what was saved, and why not.
+  /// Where the logs lack what is watched every one is saved, with one warning, as Keras does.
   bool save_best_only = false;
   std::string mode = "auto";  ///< "min", "max"; "auto" asks the model's metric.
   /// Steps between two files, counted over all epochs; 0: one after every epoch.

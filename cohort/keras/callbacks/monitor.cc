@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
@@ -20,6 +21,7 @@ Monitor::Monitor(const char* callback, std::string name, const std::string& mode
 }
 
 void Monitor::begin(const keras::Model& model) {
+  warned_ = false;
   if (!automatic_) return;
   const std::string metric_name = name_.starts_with("val_") ? name_.substr(4) : name_;
   more_is_better_ = false;
@@ -34,10 +36,12 @@ void Monitor::begin(const keras::Model& model) {
                                 "\" says whether more of it is better"));
 }
 
-std::optional<double> Monitor::read(const keras::Logs& logs) const {
+std::optional<double> Monitor::read(const keras::Logs& logs, const char* instead) {
   if (logs.contains(name_)) return logs.number(name_);
-  COHORT_LOG(kWarning, "[", callback_, "] expected \"", name_, "\" to watch, got only ",
-             bracketed(logs.names()));
+  if (!std::exchange(warned_, true)) {
+    COHORT_LOG(kWarning, "[", callback_, "] expected \"", name_, "\" to watch, got only ",
+               bracketed(logs.names()), ": ", instead);
+  }
   return std::nullopt;
 }
 

@@ -22,8 +22,9 @@ class Monitor {
   /// Errors: InvalidArgument that recommends a mode if the model does not know.
   void begin(const keras::Model& model);
 
-  /// The value; nullopt, with a warning that names what there is, if the logs lack it.
-  std::optional<double> read(const keras::Logs& logs) const;
+  /// The value; nullopt if the logs lack it, the first time after begin() with a warning that names
+  /// what there is, and says what happens `instead`.
+  std::optional<double> read(const keras::Logs& logs, const char* instead);
   /// True if `value` is better than `than` by more than min_delta. NaN is never better.
   bool improves(double value, double than) const;
   /// Worse than every value.
@@ -36,6 +37,7 @@ class Monitor {
   bool automatic_;
   bool more_is_better_;
   double min_delta_ = 0;
+  bool warned_ = false;
 };
 
 }  // namespace cohort::internal
