@@ -276,6 +276,33 @@ TEST(Expressions, Printing) {
             std::string::npos);
 }
 
+TEST(Expressions, PrintingOfLayersModelsAndWhatTrainsThem) {
+  const keras::Dense dense(3, {.name = "out"});
+  EXPECT_EQ(text_of(dense), "<Dense name=out, built=False>");
+  keras::Sequential model({dense}, "mlp");
+  EXPECT_EQ(text_of(model), "<Sequential name=mlp, built=False>");
+  model.build({kUnknownDim, 2});
+  EXPECT_EQ(text_of(dense), "<Dense name=out, built=True>");
+  EXPECT_EQ(text_of(model), "<Sequential name=mlp, built=True>");
+  EXPECT_EQ(text_of(keras::Layer(dense)), text_of(dense));
+  EXPECT_EQ(text_of(keras::Loss("mse")),
+            "<Loss name=mean_squared_error, reduction=sum_over_batch_size>");
+  EXPECT_EQ(text_of(keras::MeanSquaredError({.reduction = keras::Reduction::kNone})),
+            "<Loss name=mean_squared_error, reduction=None>");
+  EXPECT_EQ(text_of(keras::Adam()), "<Optimizer name=adam, learning_rate=0.001>");
+  EXPECT_EQ(text_of(keras::SGD({.learning_rate = keras::ExponentialDecay(0.5, 10, 0.9)})),
+            "<Optimizer name=sgd, learning_rate=0.5>");
+  EXPECT_EQ(text_of(keras::Mean("m")), "<Metric name=m>");
+  EXPECT_EQ(text_of(keras::Metric("accuracy")), "<Metric name=accuracy>");
+  EXPECT_EQ(text_of(keras::Loss()), "<Loss, empty handle>");
+  EXPECT_EQ(text_of(keras::Optimizer()), "<Optimizer, empty handle>");
+  keras::Layer moved = dense;
+  [[maybe_unused]] const keras::Layer elsewhere = std::move(moved);
+  EXPECT_EQ(text_of(moved), "<Layer, empty handle>");  // NOLINT
+  [[maybe_unused]] const keras::Sequential taken = std::move(model);
+  EXPECT_EQ(text_of(model), "<Sequential, moved from>");  // NOLINT
+}
+
 TEST(Expressions, ValuesSayWhichReplicasDeviceTheyAreOn) {
   const auto strategy = two();
   const PerReplica<Tensor> x = strategy.run([] { return scalar(1); });

@@ -16,6 +16,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -137,6 +138,9 @@ class LayerBase {
   /// names, or classes and their order, as in checkpoints: they depend on the program alone.
   std::vector<std::pair<std::string, Variable>> weight_paths() const;
 
+  /// "<Dense name=dense, built=True>", as Python; a model, too.
+  friend std::ostream& operator<<(std::ostream& out, const LayerBase& layer);
+
  protected:
   /// Where the layer is, for those that refer to it: it may move. Null when it has ended.
   using Place = std::shared_ptr<LayerBase*>;
@@ -233,6 +237,8 @@ class Layer {
   std::span<const Variable> variables() const { return use().variables(); }
   std::span<const Variable> trainable_variables() const { return use().trainable_variables(); }
   std::shared_ptr<Trackable> trackable() const { return use().trackable(); }
+  /// As the layer; "<Layer, empty handle>".
+  friend std::ostream& operator<<(std::ostream& out, const Layer& layer);
 
  protected:
   Layer() = default;

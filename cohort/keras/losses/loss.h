@@ -9,11 +9,12 @@
 
 #include <concepts>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 
-#include "cohort/runtime/tensor.h"
 #include "cohort/base/callable.h"
+#include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
 
@@ -93,6 +94,8 @@ class Loss {
   Reduction reduction() const { return base().reduction(); }
   /// Errors: FailedPrecondition for an empty handle.
   LossBase& base() const;
+  /// "<Loss name=mean_squared_error, reduction=sum_over_batch_size>".
+  friend std::ostream& operator<<(std::ostream& out, const Loss& loss);
 
  private:
   using Function = std::function<Tensor(const Tensor&, const Tensor&)>;

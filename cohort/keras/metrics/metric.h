@@ -13,6 +13,7 @@
 #pragma once
 
 #include <concepts>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -104,6 +105,8 @@ class Metric {
   Metric resolve(const Shape& y_true, const Shape& y_pred) const;
   /// Errors: FailedPrecondition for a name.
   MetricBase& base() const;
+  /// "<Metric name=accuracy>".
+  friend std::ostream& operator<<(std::ostream& out, const Metric& metric);
 
  protected:
   /// The metric, once it is sure that its state here is the calling replica's own.

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <concepts>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -199,6 +200,8 @@ class Optimizer {
   const std::string& name() const { return base().name(); }
   /// Errors: FailedPrecondition for an empty handle.
   OptimizerBase& base() const;
+  /// "<Optimizer name=adam, learning_rate=0.001>": the rate of the next call.
+  friend std::ostream& operator<<(std::ostream& out, const Optimizer& optimizer);
 
  private:
   std::shared_ptr<OptimizerBase> optimizer_;
