@@ -4,38 +4,13 @@
 // batch, map and prefetch, and records and tables out of files.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
 #include "cohort/data/test_files.h"
 #include "cohort/data/tf_record.h"
 #include "cohort/runtime/memory.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COHORT_UNDER_SANITIZER 1
-#else
-#define COHORT_UNDER_SANITIZER 0
-#endif
-
-namespace {
-std::atomic<int64_t> allocations_made{0};
-}
-
-#if !COHORT_UNDER_SANITIZER
-// All of C++'s allocations go through these; memory of tensors does not, and is counted apart.
-// Not inline: the compiler would see memory of malloc given to delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  allocations_made.fetch_add(1, std::memory_order_relaxed);
-  if (void* data = std::malloc(bytes == 0 ? 1 : bytes)) return data;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-#endif
+#include "cohort/testing/allocation_hook.h"
 
 namespace cohort::proof {
 namespace {
@@ -43,7 +18,7 @@ namespace {
 constexpr int64_t kRows = 16384;
 
 int64_t allocations() {
-  return allocations_made.load() + static_cast<int64_t>(memory_stats().allocations);
+  return testing::g_allocations.load() + static_cast<int64_t>(memory_stats().allocations);
 }
 
 /// Of one batch in the middle of a pass, on average over some.

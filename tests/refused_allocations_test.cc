@@ -6,49 +6,24 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <limits>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "cohort/data/dataset.h"
+#include "cohort/testing/allocation_hook.h"
 #include "cohort/testing/deadline.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COHORT_UNDER_SANITIZER 1
-#else
-#define COHORT_UNDER_SANITIZER 0
-#endif
-
-namespace {
-
-std::atomic<bool> counting{false};
-std::atomic<int64_t> left{0};
-thread_local bool t_is_reader = false;
-
-[[maybe_unused]] bool refuse() {
-  return counting.load(std::memory_order_relaxed) && !t_is_reader && left.fetch_sub(1) == 0;
-}
-
-}  // namespace
-
-#if !COHORT_UNDER_SANITIZER
-// Not inline: the compiler would see memory of malloc given to delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  void* data = refuse() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-  if (data == nullptr) throw std::bad_alloc();
-  return data;
-}
-[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-#endif
 
 namespace cohort::proof {
 namespace {
 
 constexpr int64_t kElements = 60;
+
+std::atomic<int64_t> left{0};
+thread_local bool t_is_reader = false;
+
+bool refuse() { return !t_is_reader && left.fetch_sub(1) == 0; }
 
 /// Reads until the end or an error; true if an error came.
 bool read(const Dataset& dataset, int64_t refused) {
@@ -56,7 +31,7 @@ bool read(const Dataset& dataset, int64_t refused) {
   std::vector<int64_t> seen;
   seen.reserve(kElements);
   left = refused;
-  counting = true;
+  testing::g_refuse_allocation = refuse;
   bool failed = false;
   try {
     while (const std::optional<Element> element = it.next()) {
@@ -65,7 +40,7 @@ bool read(const Dataset& dataset, int64_t refused) {
   } catch (const std::exception&) {
     failed = true;
   }
-  counting = false;
+  testing::g_refuse_allocation = nullptr;
   for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int64_t>(i));
   EXPECT_TRUE(failed || seen.size() == kElements) << "elements are missing in silence";
   return failed;

@@ -14,13 +14,8 @@
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/sanitizer.h"
 #include "tests/small_training.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COHORT_UNDER_SANITIZER 1
-#else
-#define COHORT_UNDER_SANITIZER 0
-#endif
 
 namespace {
 std::atomic<int> threads_made{0};

@@ -14,14 +14,12 @@
 #include <exception>
 #include <fstream>
 
+#include "cohort/testing/sanitizer.h"
+
 namespace cohort::testing {
 
 /// Sanitizers need all address space, and ThreadSanitizer starts no threads after a fork.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCanLimitChildren = false;
-#else
-inline constexpr bool kCanLimitChildren = true;
-#endif
+inline constexpr bool kCanLimitChildren = COHORT_UNDER_SANITIZER == 0;
 
 /// What body() returns in a forked child: its exit status. 100 if it throws, which it writes to
 /// standard error; minus the number of the signal that killed it, SIGALRM after 60 s.
