@@ -14,6 +14,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/process_mark.h"
+#include "cohort/base/scope_exit.h"
 #include "cohort/runtime/barrier.h"
 #include "cohort/runtime/core_seats.h"
 #include "cohort/runtime/float_mode.h"
@@ -130,7 +131,8 @@ void ReplicaGroup::work(int replica) {
 void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
-  w.seats.note(replica);
+  w.seats.sit(replica);
+  const ScopeExit rests([&] { w.seats.rest(replica); });
   ReplicaScope scope(this, replica, size());
   try {
     body(replica);
@@ -199,8 +201,9 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
     run_replica(0, body);
   }
   for (uint32_t left = w.running.load(); left != 0; left = w.running.load()) {
-    w.running.wait_while(left, w.members[0].runs, [&w] { w.seats.part(0); });
+    w.running.wait_while(left, w.members[0].runs, &w.seats.helper(0));
   }
+  w.seats.rest(0);
   w.runs.fetch_add(1, std::memory_order_relaxed);
   w.merged.reset();
   rethrow_first_error();
@@ -225,8 +228,8 @@ void ReplicaGroup::barrier() {
   const int replica = checked_replica();
   if (size() == 1) return;
   try {
-    w.seats.note(replica);
-    w.barrier.arrive(w.members[replica].meetings, [&] { w.seats.part(replica); });
+    w.seats.sit(replica);
+    w.barrier.arrive(w.members[replica].meetings, &w.seats.helper(replica));
   } catch (const MembersDiverged&) {
     // Kept, so that the caller of run() hears of it even if the replica's function swallows it.
     w.members[replica].error = std::make_exception_ptr(FailedPrecondition(diverged_text(replica)));
