@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/interrupt.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <mutex>
+#include <vector>
 
 #include "cohort/base/strings.h"
 #include "cohort/keras/fit_options.h"
@@ -12,28 +14,31 @@ namespace cohort::internal {
 
 namespace {
 
-std::atomic<bool> g_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
+using Of = InterruptGuard::Of;
 
-std::atomic<int> g_fits{0};
+// What the handler reads and writes.
+constinit std::atomic<int> g_fits{0};
+constinit std::atomic<uint32_t> g_for_fits{0}, g_for_others{0};  // Ctrl-Cs so far
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-std::mutex g_mutex;
-int g_guards = 0;  // guarded by g_mutex, as the rest
-bool g_installed = false;
-struct sigaction g_before = {};
+std::atomic<uint32_t>& presses(Of of) { return of == Of::kFit ? g_for_fits : g_for_others; }
 
-void on_interrupt(int) { g_requested.store(true, std::memory_order_relaxed); }
+void on_interrupt(int) {
+  const bool fits = g_fits.load(std::memory_order_relaxed) > 0;
+  presses(fits ? Of::kFit : Of::kOther).fetch_add(1, std::memory_order_relaxed);
+}
 
-}  // namespace
+constinit std::mutex g_mutex;  // guards the rest
+constinit bool g_installed = false;
+constinit struct sigaction g_before = {};
 
-InterruptGuard::InterruptGuard(Of of) : of_(of) {
-  const std::lock_guard lock(g_mutex);
-  if (of_ == Of::kFit) g_fits.fetch_add(1, std::memory_order_relaxed);
-  if (g_guards++ == 0) g_requested.store(false, std::memory_order_relaxed);
-  if (g_installed) return;
-  ::sigaction(SIGINT, nullptr, &g_before);
-  if (g_before.sa_handler == SIG_IGN) return;  // nohup, or a shell's background job
-  if (g_before.sa_handler != SIG_DFL && of_ != Of::kFit) return;
+// Never destroyed: threads may be in predict while the process exits.
+std::vector<const InterruptGuard*>& guards() {
+  static auto& all = *new std::vector<const InterruptGuard*>;
+  return all;
+}
+
+void install() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   // SA_RESETHAND: the second Ctrl-C has the default action, which ends the process.
@@ -42,21 +47,49 @@ InterruptGuard::InterruptGuard(Of of) : of_(of) {
   g_installed = ::sigaction(SIGINT, &action, nullptr) == 0;
 }
 
-InterruptGuard::~InterruptGuard() {
-  const std::lock_guard lock(g_mutex);
-  if (of_ == Of::kFit) g_fits.fetch_sub(1, std::memory_order_relaxed);
-  if (--g_guards > 0) return;
-  if (g_installed) ::sigaction(SIGINT, &g_before, nullptr);
-  g_installed = false;
-  g_requested.store(false, std::memory_order_relaxed);
+// Gives SIGINT the handler that the guards of now need.
+void settle() {
+  struct sigaction now = {};
+  ::sigaction(SIGINT, nullptr, &now);
+  if (!g_installed) g_before = now;
+  const bool wanted = g_before.sa_handler == SIG_DFL
+                          ? !guards().empty()
+                          // SIG_IGN: nohup, or a shell's background job
+                          : g_before.sa_handler != SIG_IGN && g_fits.load() > 0;
+  if (!wanted) {
+    if (g_installed) ::sigaction(SIGINT, &g_before, nullptr);
+    g_installed = false;
+    return;
+  }
+  const bool has_fired = g_installed && now.sa_handler == SIG_DFL;
+  const bool is_answered = std::none_of(guards().begin(), guards().end(),
+                                        [](const auto* guard) { return guard->requested(); });
+  if (!g_installed || (has_fired && is_answered)) install();
 }
 
-bool InterruptGuard::requested() { return g_requested.load(std::memory_order_relaxed); }
+}  // namespace
 
-void throw_if_interrupted(const char* operation) {
-  if (!InterruptGuard::requested() || g_fits.load(std::memory_order_relaxed) > 0) return;
-  throw keras::Interrupted(
-      str_cat("[", operation, "] interrupted by Ctrl-C after a step, before the end of the data"));
+InterruptGuard::InterruptGuard(Of of) : of_(of), before_(presses(of).load()) {
+  const std::lock_guard lock(g_mutex);
+  guards().push_back(this);
+  if (of_ == Of::kFit) ++g_fits;
+  settle();
+}
+
+InterruptGuard::~InterruptGuard() {
+  const std::lock_guard lock(g_mutex);
+  std::erase(guards(), this);
+  if (of_ == Of::kFit) --g_fits;
+  settle();
+}
+
+bool InterruptGuard::requested() const {
+  return presses(of_).load(std::memory_order_relaxed) != before_;
+}
+
+void InterruptGuard::check(const char* operation) const {
+  if (!requested()) return;
+  throw keras::Interrupted(str_cat("[", operation, "] interrupted by Ctrl-C before it was over"));
 }
 
 }  // namespace cohort::internal

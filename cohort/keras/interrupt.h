@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ctrl-C while fit, evaluate or predict runs: the first ends it after the step, a second one acts
-// as if it were not there. Internal.
+// Ctrl-C while fit, evaluate or predict runs: the first ends it after the step, a second one ends
+// the process. Internal.
 #pragma once
+
+#include <cstdint>
 
 namespace cohort::internal {
 
-/// Watches SIGINT for its lifetime, unless the process ignores it. Several guards (fits in several
-/// threads) share one handler; the last one puts back what was there before.
-/// Threads: thread-safe.
+/// Watches SIGINT for its lifetime, unless the process ignores it. All guards share one handler.
+/// A Ctrl-C is for all fits that are going on then; if there is none, for every evaluate and
+/// predict that is. Threads: thread-safe.
 class [[nodiscard]] InterruptGuard {
  public:
   enum class Of { kFit, kOther };
@@ -18,15 +20,14 @@ class [[nodiscard]] InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  /// True once SIGINT has come. Cost: one load.
-  static bool requested();
+  /// True once a Ctrl-C has come for this one. Cost: one load.
+  bool requested() const;
+  /// Errors: keras::Interrupted that names the operation, if one has.
+  void check(const char* operation) const;
 
  private:
   const Of of_;
+  const uint32_t before_;  // how many had come for its kind
 };
-
-/// For what is no fit. Errors: keras::Interrupted that names the operation, if SIGINT has come and
-/// no fit is going on, which it is for then.
-void throw_if_interrupted(const char* operation);
 
 }  // namespace cohort::internal

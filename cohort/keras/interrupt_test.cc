@@ -8,6 +8,8 @@
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <semaphore>
+#include <thread>
 
 #include "cohort/keras/keras.h"
 #include "cohort/keras/progress_bar.h"
@@ -98,7 +100,89 @@ TEST(Interrupts, EvaluateAndPredictEndAfterTheStep) {
   EXPECT_NO_THROW(net.model.evaluate(data_of(40, 4), {.verbose = kSilent}));
 }
 
+// Ctrl-C behind the last step.
+struct LatePresser : CallbackBase {
+  void on_train_end() override { ::raise(SIGINT); }
+  void on_test_end(Logs&) override { ::raise(SIGINT); }
+  void on_predict_end() override { ::raise(SIGINT); }
+};
+
+TEST(Interrupts, AfterTheLastStepAreToldAsWell) {
+  Net net;
+  const auto press = std::make_shared<LatePresser>();
+  const Dataset data = data_of(8, 4);
+  EXPECT_THROW(net.model.fit(data, {.callbacks = {press}, .verbose = kSilent}), Interrupted);
+  EXPECT_TRUE(
+      net.model
+          .fit(data,
+               {.callbacks = {press}, .verbose = kSilent, .on_interrupt = OnInterrupt::kReturn})
+          .interrupted);
+  EXPECT_THROW(net.model.evaluate(data, {.callbacks = {press}, .verbose = kSilent}), Interrupted);
+  EXPECT_THROW(net.model.predict(data, {.callbacks = {press}, .verbose = kSilent}), Interrupted);
+  EXPECT_FALSE(net.model.fit(data, {.verbose = kSilent}).interrupted);
+}
+
+struct Holder : CallbackBase {
+  std::binary_semaphore inside{0}, go_on{0};
+  void on_predict_batch_end(int64_t step) override {
+    if (step > 0) return;
+    inside.release();
+    go_on.acquire();
+  }
+};
+
+TEST(Interrupts, OfAFitAreNoneOfAPredictOnAnotherThread) {
+  Net net, served;
+  served.model.fit(data_of(8, 4), {.verbose = kSilent});
+  const auto holder = std::make_shared<Holder>();
+  std::jthread server([&] {
+    EXPECT_NO_THROW(
+        served.model.predict(data_of(40, 4), {.callbacks = {holder}, .verbose = kSilent}));
+  });
+  holder->inside.acquire();
+  const auto press = std::make_shared<Presser>();
+  const auto fit = [&](std::vector<Callback> callbacks) {
+    return net.model.fit(data_of(40, 4), {.callbacks = std::move(callbacks), .verbose = kSilent});
+  };
+  EXPECT_THROW(fit({press}), Interrupted);
+  EXPECT_EQ(fit({}).epoch.size(), 1U);
+  EXPECT_THROW(fit({press}), Interrupted) << "and not the end of the process";
+  holder->go_on.release();
+}
+
+TEST(Interrupts, OfAPredictComeAfterThoseOfAFit) {
+  Net net, served;
+  served.model.fit(data_of(8, 4), {.verbose = kSilent});
+  const auto holder = std::make_shared<Holder>();
+  std::jthread server([&] {
+    EXPECT_THROW(served.model.predict(data_of(40, 4), {.callbacks = {holder}, .verbose = kSilent}),
+                 Interrupted);
+  });
+  holder->inside.acquire();
+  const auto press = std::make_shared<Presser>();
+  EXPECT_THROW(net.model.fit(data_of(40, 4), {.callbacks = {press}, .verbose = kSilent}),
+               Interrupted);
+  ::raise(SIGINT);
+  holder->go_on.release();
+}
+
 volatile std::sig_atomic_t g_own_handler = 0;
+
+TEST(Interrupts, ThatNobodyHasAnsweredYetEndTheProcessTheSecondTime) {
+  struct Twice : CallbackBase {
+    void on_train_batch_end(int64_t, Logs&) override {
+      ::raise(SIGINT);
+      ::raise(SIGINT);
+    }
+  };
+  EXPECT_EXIT(
+      {
+        Net net;
+        net.model.fit(data_of(40, 4),
+                      {.callbacks = {std::make_shared<Twice>()}, .verbose = kSilent});
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
 
 TEST(Interrupts, AServersOwnHandlerIsCalledDuringPredict) {
   Net net;

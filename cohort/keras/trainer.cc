@@ -97,7 +97,7 @@ struct Trainer::Fit {
   const keras::FitOptions& options;
   CallbackList callbacks = {};
   ProgressLogger* progress = nullptr;
-  bool interrupted = false;
+  InterruptGuard guard{InterruptGuard::Of::kFit};
   bool warned = false;  // of a loss that is no number
 };
 
@@ -204,7 +204,6 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
   fit.progress = progress.get();
   fit.callbacks = with_progress(options.callbacks, model_, progress, history);
 
-  const InterruptGuard guard(InterruptGuard::Of::kFit);
   const OpenLine line(*progress);
   fit.callbacks.call(&keras::CallbackBase::on_train_begin);
   for (int epoch = options.initial_epoch; epoch < epochs; ++epoch) {
@@ -213,24 +212,29 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
     fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
     if (!train_epoch(fit, epoch)) {
       const bool was_whole = train.ran_out() && epoch > options.initial_epoch;
-      COHORT_CHECK_ARG(fit.interrupted || was_whole, "[fit] expected data, got an empty dataset");
+      COHORT_CHECK_ARG(fit.guard.requested() || was_whole,
+                       "[fit] expected data, got an empty dataset");
       break;
     }
-    if (!fit.interrupted) end_epoch(fit, epoch);
-    fit.interrupted = fit.interrupted || InterruptGuard::requested();  // while the epoch ended
-    if (fit.interrupted || model_.stop_training_) break;
+    if (!fit.guard.requested()) end_epoch(fit, epoch);
+    if (fit.guard.requested() || model_.stop_training_) break;
   }
   progress->close();
-  if (fit.interrupted && options.on_interrupt == keras::OnInterrupt::kThrow) {
-    throw keras::Interrupted(
-        "[fit] interrupted by Ctrl-C; the weights are those of the last whole step (with "
-        ".on_interrupt = keras::OnInterrupt::kReturn fit returns instead)");
-  }
+  throw_if_interrupted(fit);
   compiled_->options.optimizer.finalize_variable_values();
   fit.callbacks.call(&keras::CallbackBase::on_train_end);
-  history->history.interrupted = fit.interrupted;
-  if (fit.interrupted) COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");
+  throw_if_interrupted(fit);  // meanwhile
+  history->history.interrupted = fit.guard.requested();
+  if (history->history.interrupted)
+    COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");
   return history->history;
+}
+
+void Trainer::throw_if_interrupted(const Fit& fit) {
+  if (!fit.guard.requested() || fit.options.on_interrupt == keras::OnInterrupt::kReturn) return;
+  throw keras::Interrupted(
+      "[fit] interrupted by Ctrl-C; the weights are those of the last whole step (with "
+      ".on_interrupt = keras::OnInterrupt::kReturn fit returns instead)");
 }
 
 // False if there was no step.
@@ -246,8 +250,7 @@ bool Trainer::train_epoch(Fit& fit, int epoch) {
       warn_of_loss(fit, epoch, step);
     Logs logs = step_logs();
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
-    fit.interrupted = InterruptGuard::requested();
-    if (fit.interrupted || model_.stop_training_) break;
+    if (fit.guard.requested() || model_.stop_training_) break;
   }
   batches_.clear();
   return any;
@@ -265,18 +268,16 @@ void Trainer::warn_of_loss(Fit& fit, int epoch, int64_t step) const {
 void Trainer::end_epoch(Fit& fit, int epoch) {
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
-    const Logs tested = test_all(*fit.validation, fit.callbacks, true);
-    if (InterruptGuard::requested()) {
-      fit.interrupted = true;
-      return;
-    }
+    const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
+    if (fit.guard.requested()) return;
     for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
   }
   logs = logs.sorted();
   fit.callbacks.call(&keras::CallbackBase::on_epoch_end, epoch, logs);
 }
 
-Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks, bool in_fit) {
+Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
+                       const InterruptGuard& guard, bool in_fit) {
   compiled_->reset_metrics();
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_test_begin);
@@ -286,8 +287,8 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks, bool i
     step += static_cast<int64_t>(batches_.size());
     Logs logs = step_logs();
     callbacks.call(&keras::CallbackBase::on_test_batch_end, step - 1, logs);
-    if (!in_fit) throw_if_interrupted("evaluate");
-    if (in_fit && InterruptGuard::requested()) break;
+    if (!in_fit) guard.check("evaluate");
+    if (guard.requested()) break;
   }
   batches_.clear();
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
@@ -307,7 +308,9 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
   const InterruptGuard guard(InterruptGuard::Of::kOther);
   const OpenLine line(*progress);
-  return test_all(input, callbacks, false);
+  Logs logs = test_all(input, callbacks, guard, false);
+  guard.check("evaluate");  // in the callbacks of its end
+  return logs;
 }
 
 // Keeps its state in this call: several threads may be in here with one model.
@@ -336,10 +339,11 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
       (output.size(0) > 0 ? rows.emplace_back(output) : no_rows = output);
     }
     callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);
-    throw_if_interrupted("predict");
+    guard.check("predict");
   }
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
   callbacks.call(&keras::CallbackBase::on_predict_end);
+  guard.check("predict");  // in the callbacks of its end
   return rows.empty() ? no_rows : concat(rows);
 }
 

@@ -14,6 +14,8 @@
 namespace cohort::internal {
 
 /// One call of a model's method. Threads: bound to one thread.
+class InterruptGuard;
+
 class Trainer {
  public:
   /// Errors: FailedPrecondition where the model cannot be used, see keras::Model.
@@ -47,8 +49,10 @@ class Trainer {
   bool train_epoch(Fit& fit, int epoch);
   void warn_of_loss(Fit& fit, int epoch, int64_t step) const;
   void end_epoch(Fit& fit, int epoch);
+  static void throw_if_interrupted(const Fit& fit);
   /// Ctrl-C ends it: inside fit it returns, else it throws.
-  keras::Logs test_all(InputStream& input, const CallbackList& callbacks, bool in_fit);
+  keras::Logs test_all(InputStream& input, const CallbackList& callbacks,
+                       const InterruptGuard& guard, bool in_fit);
 
   keras::Model& model_;
   const char* const operation_;
