@@ -304,7 +304,9 @@ std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> va
   return leaves;
 }
 
-void step_once_per_copy(std::span<const Variable> variables, const std::function<void()>& step) {
+namespace {
+
+void step_on_own_copies(std::span<const Variable> variables, const std::function<void()>& step) {
   ReplicaGroup* group = current_replica_group();
   const bool shared =
       group != nullptr && group->size() > 1 &&
@@ -320,6 +322,14 @@ void step_once_per_copy(std::span<const Variable> variables, const std::function
   for (const Variable& v : variables) {
     v.impl().local_component().tensor.unsafeGetTensorImpl()->bump_version();
   }
+}
+
+}  // namespace
+
+void step_once_per_copy(std::span<const Variable> variables, const std::function<void()>& step) {
+  step_on_own_copies(variables, step);
+  // The weights are written: what the step has moved stays, even if a later one in this run fails.
+  if (StepUndo* undo = StepUndo::current()) undo->commit();
 }
 
 std::size_t local_replica(std::size_t count) {

@@ -245,6 +245,18 @@ TEST_P(TorchModules, KeepStatisticsPerReplicaAndAggregateThemWhenRead) {
   EXPECT_EQ(counts.back().item<int64_t>(), 1);
 }
 
+TEST_P(TorchModules, KeepTheStatisticsOfWholeStepsWhenALaterOneFails) {
+  const DistributedModule model(make_module<ConvNet>);
+  DistributedOptimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1));
+  const auto step = [&](bool fails) {
+    model(share(inputs({kRows, 1, 4, 4})), {.training = true}).sum().backward();
+    if (fails) throw InvalidArgument("on purpose");
+    optimizer.step();
+  };
+  EXPECT_THROW(strategy.run([&] { step(false), step(false), step(true); }), InvalidArgument);
+  model.for_each([](ConvNet& n) { EXPECT_EQ(n.norm->num_batches_tracked.item<int>(), 2); });
+}
+
 TEST_P(TorchModules, FitInsideASequentialAndMoveBetweenStrategiesByFile) {
   const auto build = [] {
     return std::make_shared<Sequential>(std::vector<Layer>{

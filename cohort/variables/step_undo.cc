@@ -33,9 +33,7 @@ void StepUndo::commit() {
 
 void StepUndo::roll_back() {
   const at::NoGradGuard no_grad;
-  for (auto entry = kept_.rbegin(); entry != kept_.rend(); ++entry) {
-    entry->first.copy_(entry->second);
-  }
+  for (const auto& [where, value] : kept_) where.copy_(value);
   for (const auto& [where, number] : numbers_) where.fill_(number);
   commit();
 }

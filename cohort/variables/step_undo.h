@@ -18,12 +18,12 @@ namespace cohort::internal {
 /// The old values of one replica. Threads: bound to its thread in a run.
 class StepUndo {
  public:
-  /// Remembers what `t` holds now, once between two commits. Cost: a copy; of one float64 number no
-  /// memory.
+  /// Remembers what `t` holds, at the first call for it since the last commit. Cost: a copy; of one
+  /// float64 number no memory.
   void keep(const Tensor& t);
   /// The step has written its weights: what it moved stays.
   void commit();
-  /// Puts everything back that was kept since the last commit, the oldest value last.
+  /// Puts everything back that was kept since the last commit.
   void roll_back();
 
   /// The calling thread's; nullptr outside of runs.
