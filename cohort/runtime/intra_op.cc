@@ -12,6 +12,7 @@
 #include <string_view>
 #include <thread>
 
+#include "cohort/runtime/internal/openmp_registration.h"
 #include "cohort/runtime/spin_advisor.h"
 #include "cohort/runtime/topology.h"
 
@@ -39,11 +40,17 @@ std::atomic<int> g_noted{0};
 // for them for ever: there it computes alone. Threads that the child starts get their own. LLVM's
 // runtime begins anew in the child by itself, and holds its locks until it has.
 thread_local bool t_alone = false;
-[[maybe_unused]] const int registered =
-    std::strcmp(openmp_runtime(), "llvm") == 0 ? 0 : pthread_atfork(nullptr, nullptr, [] {
+[[maybe_unused]] const int registered = [] {
+  if (std::strcmp(openmp_runtime(), "llvm") != 0) {
+    return pthread_atfork(nullptr, nullptr, [] {
       t_alone = true;
       omp_set_num_threads(1);
     });
+  }
+  // Handlers run in the order of their registration, and libomp's comes with its first use.
+  remove_dead_openmp_registration();
+  return pthread_atfork(nullptr, nullptr, remove_dead_openmp_registration);
+}();
 
 int current_threads() {
   at::get_num_threads();  // LibTorch's lazy set-up of this thread, which would overwrite ours

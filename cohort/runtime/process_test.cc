@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Threads after fork, and where the system refuses them.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <deque>
@@ -10,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "cohort/base/strings.h"
 #include "cohort/runtime/internal/test_group.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_group.h"
@@ -82,6 +87,26 @@ TEST(Fork, TheChildMakesItsOwn) {
               ReplicaGroup alone({.replicas = 1, .intra_op_threads = 2});
               alone.run([&](int) { replicas += parallel_work() ? 1 : 0; });
               return parallel_work() && replicas == 3 ? 0 : 1;
+            }),
+            0);
+}
+
+// What a killed process of the same id has left of libomp, where /proc is of other processes.
+TEST(Fork, IntoANewProcessNamespaceForgetsWhatAKilledProcessHasLeft) {
+  if (!kCanLimitChildren) GTEST_SKIP() << "needs threads after fork";
+  parallel_work();
+  EXPECT_EQ(status_of_child([] {
+              if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+                return 0;  // not allowed here
+              }
+              const std::string name = str_cat("/__KMP_REGISTERED_LIB_1_", ::getuid());
+              const int file = ::shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
+              constexpr char kText[1024] = "0x10-cafe1234-libomp.so.5";
+              const bool written = ::write(file, kText, sizeof(kText)) == sizeof(kText);
+              ::close(file);
+              const int status = status_of_child([] { return parallel_work() ? 0 : 1; });
+              ::shm_unlink(name.c_str());
+              return written ? status : 2;
             }),
             0);
 }
