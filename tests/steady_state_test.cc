@@ -13,6 +13,7 @@
 
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/runtime/memory.h"
+#include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/sanitizer.h"
 #include "tests/small_training.h"
@@ -136,6 +137,28 @@ TEST(SteadyStateWithPrefetch, MakesNoThreadPerStep) {
                               .steps_per_epoch = kWarmUp + kSteps});
   ASSERT_EQ(made.size(), static_cast<std::size_t>(kWarmUp + kSteps));
   EXPECT_EQ(made.back(), made[kWarmUp]);
+}
+
+// A second meeting is for programs that keep gradients.
+TEST(SteadyStateUnderPull, MeetsOnceForTheUpdate) {
+  ::setenv("COHORT_UPDATE_SCHEDULE", "pull", 1);
+  const MirroredStrategy strategy({"CPU:0", "CPU:1"});
+  ::unsetenv("COHORT_UPDATE_SCHEDULE");
+  const auto scope = strategy.scope();
+  keras::Sequential model(mlp());
+  std::vector<uint64_t> meetings;
+  model.compile({.optimizer = keras::Adam(), .loss = [&](const Tensor&, const Tensor& p) -> Tensor {
+                   if (current_replica() == 0) {
+                     meetings.push_back(internal::current_replica_group()->epoch(0));
+                   }
+                   return p.square().mean(-1);
+                 }});
+  const Dataset data = ten_classes({320, kFeatures}).dataset().batch(32);
+  model.fit(data, {.verbose = keras::Verbose::kSilent});
+  ASSERT_EQ(meetings.size(), 10U);
+  for (std::size_t i = 5; i < meetings.size(); ++i) {
+    EXPECT_EQ(meetings[i] - meetings[i - 1], 2U) << "the start of the run, and the update";
+  }
 }
 
 // Passes its input on when all replicas are in it.

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
@@ -338,7 +340,11 @@ Gradients clip_by_global_norm(Gradients gradients, double norm) {
   for (GradientAndVariable& pair : gradients) {
     if (pair.gradient.has_value()) scale(pair, norm / global, lease);
   }
-  return lease ? Gradients({gradients.begin(), gradients.end()}, lease) : gradients;
+  if (!lease) return gradients;
+  // Moved, for an argument lives on in the caller's expression.
+  return Gradients(
+      {std::make_move_iterator(gradients.begin()), std::make_move_iterator(gradients.end())},
+      std::move(lease));
 }
 
 }  // namespace cohort

@@ -34,6 +34,11 @@ ReplicaGroup* meeting_group() {
   return group != nullptr && group->size() > 1 ? group : nullptr;
 }
 
+// By more than `handles`, or by a view of it.
+bool is_held(const Tensor& gradient, std::size_t handles) {
+  return gradient.use_count() > handles || gradient.storage().use_count() > 1;
+}
+
 }  // namespace
 
 class FusedUpdate::State {
@@ -62,8 +67,8 @@ class FusedUpdate::State {
   bool fills_runs(const Post& post) const;
   static void check_posts(Posts posts, int replica);
   void bump_versions(Posts posts, int replica);
-  /// Under the sharded schedule: makes the copies whole.
-  void join_slices(int replica, ReplicaGroup* group);
+  /// Under the sharded schedule: makes the copies whole. True if nobody reads posts any more.
+  bool finish(Posts posts, int replica, ReplicaGroup* group);
   void push_own_slice(int replica);
   void split_slots();
 
@@ -89,6 +94,8 @@ void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pai
                   variable.arena()->gradient_data(*buffer, variable.range()->offset))) {
     buffer = nullptr;
   }
+  // Beside the component's view, the pair's and this one.
+  if (buffer != nullptr && is_held(gradient, 3)) post.held = true;
   if (buffer == nullptr) {
     const Tensor place = lease.free_place(variable);
     if (place.defined()) {
@@ -125,6 +132,7 @@ void FusedUpdate::State::fill_post(Post& post, const Gradients& gradients, uint6
   const uint64_t readable_until = shown ? stamp + (update_.shares_norm() ? 1 : 0) : 0;
   std::fill(post.gradients.begin(), post.gradients.end(), nullptr);
   post.copies.clear();
+  post.held = false;
   post.stamp = stamp;
   std::size_t found = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -162,12 +170,18 @@ void FusedUpdate::State::push_own_slice(int replica) {
   }
 }
 
-void FusedUpdate::State::join_slices(int replica, ReplicaGroup* group) {
-  if (group == nullptr || layout.schedule() != UpdateSchedule::kSharded) return;
+bool FusedUpdate::State::finish(Posts posts, int replica, ReplicaGroup* group) {
+  if (group == nullptr) return true;
+  const bool sharded = layout.schedule() == UpdateSchedule::kSharded;
   // Between the meetings nobody reads parameters but for its own slice: behind the second one
   // every copy is whole, and its replica may write it.
-  if (!layout.shares_parameters()) push_own_slice(replica);
+  if (sharded && !layout.shares_parameters()) push_own_slice(replica);
+  // A gradient that a program holds it may write from here on, but others may still be reading.
+  const bool held =
+      std::any_of(posts.begin(), posts.end(), [](const Post& post) { return post.held; });
+  if (!sharded && !held) return false;
   group->barrier();
+  return true;
 }
 
 void FusedUpdate::State::bump_versions(Posts posts, int replica) {
@@ -194,9 +208,7 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   check_posts(posts, replica);
   update_.run(posts, replica, group, rule, weight_decay);
   bump_versions(posts, replica);
-  join_slices(replica, group);
-  const bool all_done = group == nullptr || layout.schedule() == UpdateSchedule::kSharded;
-  if (all_done) first[replica].copies.clear();
+  if (finish(posts, replica, group)) first[replica].copies.clear();
 }
 
 void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& rule,
@@ -215,7 +227,7 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
   const Posts posts(&post, 1);
   update_.run(posts, replica, nullptr, rule, weight_decay);
   bump_versions(posts, replica);
-  join_slices(replica, meeting_group());
+  finish(posts, replica, meeting_group());
 }
 
 void FusedUpdate::State::split_slots() {

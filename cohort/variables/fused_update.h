@@ -8,7 +8,9 @@
 //
 // Between replicas it is one meeting before anything is written, and under the sharded schedule
 // (see UpdateSchedule) a second one when each replica has copied its slice to the others. Replicas
-// that share one copy of the parameters update a slice each, and nothing is to be copied.
+// that share one copy of the parameters update a slice each, and nothing is to be copied. Under the
+// pull schedule there is a second one only where somebody else holds a gradient that was applied,
+// and so may write it, while other replicas still read.
 #pragma once
 
 #include <memory>
@@ -41,6 +43,7 @@ class FusedUpdate {
 
   /// Applies the rule to every variable that has a gradient on some replica; a replica without
   /// one counts as zero. weight_decay: decay times learning rate, for the variables that decay.
+  /// What `gradients` alone holds must not be written before the next merge point.
   /// Order: a merge point with several replicas. Nothing is written before all have arrived.
   /// Errors: InvalidArgument for a variable it was not built with or a gradient of another shape;
   ///         FailedPrecondition cross-replica with several replicas, or if replicas differ.

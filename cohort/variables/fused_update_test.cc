@@ -90,6 +90,33 @@ TEST(FusedUpdate, AUsersReductionTakesTheFusedUpdatesPlace) {
   for (std::size_t i = 0; i < fused.size(); ++i) ASSERT_NEAR(with_ops[i], fused[i], 1e-6) << i;
 }
 
+// One meeting a step is enough, unless somebody may write a gradient that others still read.
+TEST(FusedUpdate, MeetsAgainOnlyWhereAGradientIsHeld) {
+  Rig s(2, UpdateSchedule::kPull);
+  FusedUpdate update(s.variables);
+  const auto meetings = [&](const auto& keep) {
+    uint64_t count = 0;
+    s.group.run([&](int r) {
+      const auto lease = std::make_shared<GradientLease>();
+      std::vector<GradientAndVariable> pairs;
+      for (const Variable& v : s.variables) {
+        pairs.push_back({lease->place(v.impl()).fill_(r + 1), v});
+      }
+      const Gradients gradients(std::move(pairs), lease);
+      // Whoever it is, all meet.
+      [[maybe_unused]] const auto kept = r == 1 ? keep(gradients) : decltype(keep(gradients)){};
+      const uint64_t before = s.group.epoch(r);
+      update.apply(gradients, SgdStep{.learning_rate = 1});
+      if (r == 0) count = s.group.epoch(r) - before;
+    });
+    return count;
+  };
+  EXPECT_EQ(meetings([](const Gradients&) { return 0; }), 1U);
+  EXPECT_EQ(meetings([](const Gradients& g) { return Tensor(g[2].gradient); }), 2U);
+  EXPECT_EQ(meetings([](const Gradients& g) { return g[0].gradient.dense().narrow(0, 1, 2); }), 2U);
+  EXPECT_EQ(meetings([](const Gradients& g) { return Gradients(g); }), 2U);
+}
+
 TEST(FusedUpdate, SumsOverReplicasAndSkipsWhatHasNoGradient) {
   Rig s(2, UpdateSchedule::kSharded);
   FusedUpdate update(s.variables);

@@ -23,8 +23,7 @@ struct GradientAndVariable {
 };
 
 /// In the order of the sources. The gradients are ordinary tensors: whoever keeps one keeps its
-/// numbers, whatever is computed next. Only what apply_gradients() has taken must not be written
-/// before the replicas' next merge point, for other replicas may still be reading it.
+/// numbers, whatever is computed next, and may write it, also once it was applied.
 class Gradients {
  public:
   Gradients() = default;

@@ -75,7 +75,7 @@ class OptimizerBase {
   /// replica's own. Recording is off.
   virtual void update(const Variable& variable, const Gradient& gradient) = 0;
 
-  /// As Optimizer's functions of the same names.
+  /// As Optimizer's functions of the same names; for what `gradients` alone holds see FusedUpdate.
   void build(std::span<const Variable> variables);
   bool built() const { return built_.load(std::memory_order_acquire); }
   void apply_gradients(const Gradients& gradients, const ApplyOptions& options);
@@ -175,7 +175,10 @@ class Optimizer {
   /// Nothing is written before all have come.
   /// Errors: InvalidArgument if all gradients are none, or for variables it was not built with;
   ///         FailedPrecondition cross-replica with several replicas.
-  void apply_gradients(const Gradients& gradients, ApplyOptions options = {}) const {
+  /// Cost: gradients that the caller keeps (a variable that is not moved in, a handle or a view of
+  ///       one) may cost a second meeting, behind which they may be written.
+  void apply_gradients(Gradients gradients, ApplyOptions options = {}) const {
+    // By value: what the caller keeps has another handle then, by which the update sees it.
     base().apply_gradients(gradients, options);
   }
 

@@ -20,6 +20,7 @@ struct alignas(64) Post {
   explicit Post(std::size_t variables) : gradients(variables) {}
   uint64_t stamp = 0;                       // the replica's epoch behind the meeting
   bool full = false;                        // all gradients, at their places in the layout's runs
+  bool held = false;                        // the program holds one, and may write it
   std::vector<const std::byte*> gradients;  // per variable; null: none
   std::vector<Tensor> copies = {};          // of gradients that lie nowhere in an arena
 };
