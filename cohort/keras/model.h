@@ -95,7 +95,7 @@ class Model : public LayerBase {
   Tensor predict(const DataSource& data, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
 
-  /// One step on one global batch. Returns the loss and the metrics since reset_metrics().
+  /// One step on one global batch. Returns its loss and metrics: all metrics are reset before it.
   Logs train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});
   /// The same without training.
   Logs test_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});

@@ -365,6 +365,7 @@ Logs Trainer::step_on(const Element& batch, Mode mode) {
     begin += count;
   }
   batches_.assign(1, PerReplica<Element>(std::move(parts)));
+  compiled_->reset_metrics();
   execute(mode);
   return step_logs().values();
 }
