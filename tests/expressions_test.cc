@@ -281,7 +281,7 @@ TEST(Expressions, PrintingOfLayersModelsAndWhatTrainsThem) {
   EXPECT_EQ(text_of(dense), "<Dense name=out, built=False>");
   keras::Sequential model({dense}, "mlp");
   EXPECT_EQ(text_of(model), "<Sequential name=mlp, built=False>");
-  model.build({kUnknownDim, 2});
+  model.ensure_built({kUnknownDim, 2});
   EXPECT_EQ(text_of(dense), "<Dense name=out, built=True>");
   EXPECT_EQ(text_of(model), "<Sequential name=mlp, built=True>");
   EXPECT_EQ(text_of(keras::Layer(dense)), text_of(dense));
