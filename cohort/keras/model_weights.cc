@@ -22,7 +22,8 @@ void check_built(const char* operation, const Model& model) {
   COHORT_CHECK_STATE(!model.variables().empty(), "[", operation, "] expected a built model, got \"",
                      model.name(),
                      "\" without variables: call it, fit it, or start it with an "
-                     "InputLayer first");
+                     "InputLayer first; a class of your own has the layers that it was given "
+                     "by add() and track()");
   const std::string waiting = model.waiting_sub_layer();
   COHORT_CHECK_STATE(waiting.empty(), "[", operation,
                      "] expected a model that has all its weights, "

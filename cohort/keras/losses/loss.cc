@@ -7,6 +7,7 @@
 #include "cohort/keras/internal/torch_errors.h"
 #include "cohort/keras/losses/internal/reduce.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/loss_shares.h"
 
 namespace cohort::keras {
 namespace {
@@ -60,7 +61,10 @@ Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
                    current_replica_count(),
                    " replicas, got a mean, which would be the local batch's: reduce with kNone or "
                    "kSum and divide by the global batch size (compute_average_loss does)");
-  return loss.reduced(y_true, y_pred, sample_weight, 1);
+  Tensor value = loss.reduced(y_true, y_pred, sample_weight, 1);
+  auto* shares = cohort::internal::LossShares::current();
+  if (shares != nullptr && loss.reduction() == Reduction::kSum) shares->add(value);
+  return value;
 }
 
 }  // namespace cohort::keras
