@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/gradients/leaf_gradients.h"
 #include "cohort/keras/layer.h"
 #include "cohort/keras/torch_layer.h"
@@ -103,6 +104,7 @@ TorchFactory factory_of(F make) {
       return replica_of(std::dynamic_pointer_cast<ModuleOf<F>>(cloned(*first->module)));
     };
   } else {
+    checked_function("[torch_module]", make);
     return [make = std::move(make)](const TorchReplica*) mutable {
       return replica_of(pointer_of(make()));
     };

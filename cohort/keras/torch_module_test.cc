@@ -455,6 +455,7 @@ TEST_F(TwoTorchModules, HaveToBeAlike) {
               "Give a function that builds the module instead");
   expect_text(error_of([&] { DistributedModule model(nn::Linear(nullptr)); }),
               "expected a module, got a null pointer");
+  EXPECT_THROW(TorchModule(std::function<std::shared_ptr<Mlp>()>()), InvalidArgument);
 }
 
 TEST_F(TwoTorchModules, BelongToTheScopeTheyWereMadeIn) {
