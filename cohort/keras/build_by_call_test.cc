@@ -104,5 +104,21 @@ TEST_F(BuildByCall, IsAskedForWhereItCannotBe) {
   expect_waiting(picky, ones({2, 4}), "/out\"");
 }
 
+// Its build makes its weights, and leaves alone what needs no building.
+struct BuildsItself : LayerBase {
+  Layer dense = add("dense", Dense(2));
+  Layer drop = add("drop", Dropout(0.5));
+  void build(const Shape& in) override { dense.base().ensure_built(in); }
+  Tensor call(const Tensor& x, const CallArgs& args) override { return drop(dense(x, args), args); }
+};
+
+TEST_F(BuildByCall, IsNotAskedForBecauseOfLayersWithoutWeights) {
+  Sequential model({InputLayer({kUnknownDim, 4}), std::make_shared<BuildsItself>()});
+  model.build({kUnknownDim, kUnknownDim, 4});
+  EXPECT_EQ(model.get_weights().size(), 2U);
+  model.save_weights(path("w.safetensors"));
+  EXPECT_EQ(load_tensors(path("w.safetensors")).tensors.size(), 2U);
+}
+
 }  // namespace
 }  // namespace cohort::keras

@@ -57,7 +57,9 @@ void settle() {
                           // SIG_IGN: nohup, or a shell's background job
                           : g_before.sa_handler != SIG_IGN && g_fits.load() > 0;
   if (!wanted) {
-    if (g_installed) ::sigaction(SIGINT, &g_before, nullptr);
+    // Not over what the program has installed meanwhile.
+    const bool is_ours = now.sa_handler == on_interrupt || now.sa_handler == SIG_DFL;
+    if (g_installed && is_ours) ::sigaction(SIGINT, &g_before, nullptr);
     g_installed = false;
     return;
   }

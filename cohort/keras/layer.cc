@@ -242,7 +242,8 @@ std::string LayerBase::waiting_sub_layer() const {
   for (const Layer& handle : sub_layers_) {
     const LayerBase& layer = handle.base();
     const bool has_none = layer.weights_.empty() && layer.sub_layers_.empty();
-    if (has_none && !layer.built()) return layer.name();  // else from its constructor
+    const bool waits = has_none && !layer.built() && layer.may_have_weights();
+    if (waits) return layer.name();  // weights without a build are its constructor's
     const std::string below = layer.waiting_sub_layer();
     if (!below.empty()) return layer.name() + "/" + below;
   }

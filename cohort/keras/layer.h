@@ -92,6 +92,8 @@ class LayerBase {
   virtual Shape compute_output_shape(const Shape& input_shape) const;
   /// What the layer declares by itself (InputLayer), so that a model can build before data comes.
   virtual std::optional<Shape> declared_input_shape() const { return {}; }
+  /// False: this class never has weights (Dropout), so that a model is whole without a call of it.
+  virtual bool may_have_weights() const { return true; }
   /// Heads the column of summary(), and names layers. Default: the class's own, without namespaces.
   virtual std::string class_name() const;
 

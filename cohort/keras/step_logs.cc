@@ -72,9 +72,14 @@ class Origin {
   int depth_ = 0;
 };
 
+/// NaN is NaN: whoever watches for it wants to see it.
+bool same(const Tensor& a, const Tensor& b) {
+  return a.sizes() == b.sizes() && a.isclose(b, 0, 0, /*equal_nan=*/true).all().item<bool>();
+}
+
 bool same_on_all(std::span<const Tensor> values) {
   return std::all_of(values.begin(), values.end(),
-                     [&](const Tensor& value) { return value.equal(values[0]); });
+                     [&](const Tensor& value) { return same(value, values[0]); });
 }
 
 double number_of(const Tensor& t) { return t.item<double>(); }

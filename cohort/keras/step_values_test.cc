@@ -38,7 +38,6 @@ struct Student : Model {
     const Tensor c = teacher->compute_loss(x, y + 1, y_pred);
     const Tensor each = (y - y_pred).abs().sum(-1);
     const Tensor own = compute_average_loss(each, {.global_batch_size = kRows});
-    const Tensor sum = MeanSquaredError({.reduction = Reduction::kSum})(y, y_pred);
     const Tensor total = a + 0.25 * (b - c) + own / 2;
     if (trains) optimizer().apply_gradients(tape.gradient(total, trainable_variables()));
     return {{"a", a},
@@ -48,7 +47,6 @@ struct Student : Model {
             {"sum", a + b + c},  // after the gradient, where nothing is recorded
             {"average", (a + c) / 2},
             {"total", total},
-            {"summed", sum},
             {"mean", y_pred.mean()},
             {"count", scalar(16777217, kInt64)}};
   }

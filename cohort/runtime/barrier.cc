@@ -5,7 +5,7 @@
 
 namespace cohort::internal {
 
-void Barrier::arrive(SpinBudget& budget, ParkingHelper* helper) {
+void Barrier::arrive(SpinBudget& budget, FunctionRef<void()> before_parking) {
   // In this order: a failure after the look at the state moves the generation on, and one before
   // the generation was read shows in the state. The other way round its wake-up could be missed.
   const uint32_t generation = generation_.load(std::memory_order_seq_cst);
@@ -24,7 +24,7 @@ void Barrier::arrive(SpinBudget& budget, ParkingHelper* helper) {
       generation_.load(std::memory_order_seq_cst) == generation) {
     fail(kDiverged);
   }
-  generation_.wait_while(generation, budget, helper);
+  generation_.wait_while(generation, budget, before_parking);
   // A meeting that took place counts, even if somebody has failed behind it since: what comes after
   // it happens on every member or on none. The next one cannot take place without this member.
   if (meetings_.load(std::memory_order_acquire) == meetings) throw_failure();

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cohort/base/error.h"
+#include "cohort/base/function_ref.h"
 #include "cohort/runtime/wait_word.h"
 
 namespace cohort::internal {
@@ -30,11 +31,13 @@ class Barrier {
  public:
   explicit Barrier(int members) : members_(members) {}
 
-  /// Returns when all members have arrived. `budget` and `helper` are this member's. Memory: what a
+  /// Returns when all members have arrived. `budget` is this member's; `before_parking`
+  /// is called where it parks. Memory: what a
   /// member wrote before arriving is visible to all after. Errors: PeerFailed if poisoned before
   /// all had arrived; MembersDiverged if a member has left. Either all members return, or all
   /// throw.
-  void arrive(SpinBudget& budget, ParkingHelper* helper = nullptr);
+  void arrive(
+      SpinBudget& budget, FunctionRef<void()> before_parking = [] {});
 
   /// This member will not arrive again; if others wait for it, they diverged.
   void leave();

@@ -201,7 +201,7 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
     run_replica(0, body);
   }
   for (uint32_t left = w.running.load(); left != 0; left = w.running.load()) {
-    w.running.wait_while(left, w.members[0].runs, &w.seats.helper(0));
+    w.running.wait_while(left, w.members[0].runs, [&w] { w.seats.part(0); });
   }
   w.seats.rest(0);
   w.runs.fetch_add(1, std::memory_order_relaxed);
@@ -229,7 +229,7 @@ void ReplicaGroup::barrier() {
   if (size() == 1) return;
   try {
     w.seats.sit(replica);
-    w.barrier.arrive(w.members[replica].meetings, &w.seats.helper(replica));
+    w.barrier.arrive(w.members[replica].meetings, [&] { w.seats.part(replica); });
   } catch (const MembersDiverged&) {
     // Kept, so that the caller of run() hears of it even if the replica's function swallows it.
     w.members[replica].error = std::make_exception_ptr(FailedPrecondition(diverged_text(replica)));

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cohort/base/function_ref.h"
+
 namespace cohort::internal {
 
 /// How often one thread looks before it parks. It learns from what its waits cost: looking that
@@ -42,20 +44,6 @@ class SpinBudget {
   unsigned waits_ = 0;
 };
 
-/// What a thread that parks does for those it waits for. Threads: all from the one that parks.
-class ParkingHelper {
- public:
-  /// Looking was in vain.
-  virtual void will_park() = 0;
-  /// Has parked in vain: for 50 us, then for twice as long, and so on.
-  virtual void still_waits() = 0;
-  /// The wait is over.
-  virtual void has_parked() = 0;
-
- protected:
-  ~ParkingHelper() = default;
-};
-
 /// A 32-bit number with threads that wait for it to change.
 ///
 /// Memory: every change is a release, every look an acquire: who sees the number sees what was
@@ -76,8 +64,9 @@ class WaitWord {
   uint32_t add(uint32_t n) { return value_.fetch_add(n, std::memory_order_seq_cst); }
   uint32_t subtract(uint32_t n) { return value_.fetch_sub(n, std::memory_order_seq_cst); }
 
-  /// Waits until the number differs from `old`.
-  void wait_while(uint32_t old, SpinBudget& budget, ParkingHelper* helper = nullptr);
+  /// Waits until the number differs from `old`; calls `before_parking` if looking was in vain.
+  void wait_while(
+      uint32_t old, SpinBudget& budget, FunctionRef<void()> before_parking = [] {});
   /// After a change. Cost: a system call only if somebody has parked.
   void wake_all();
 
@@ -85,8 +74,6 @@ class WaitWord {
   int parked() const { return parked_.load(std::memory_order_relaxed); }
 
  private:
-  void park_while(uint32_t old, ParkingHelper* helper);
-
   std::atomic<uint32_t> value_{0};
   std::atomic<int> parked_{0};
 };

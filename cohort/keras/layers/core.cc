@@ -26,6 +26,7 @@ class FlattenLayer final : public LayerBase {
  public:
   using LayerBase::LayerBase;
   std::string class_name() const override { return "Flatten"; }
+  bool may_have_weights() const override { return false; }
   Shape compute_output_shape(const Shape& in) const override {
     COHORT_CHECK_ARG(!in.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
     return {in[0], product(in, 1)};
@@ -48,6 +49,7 @@ class ReshapeLayer final : public LayerBase {
     COHORT_CHECK_ARG(unknown <= 1, "[reshape] expected at most one -1, got ", bracketed(target_));
   }
   std::string class_name() const override { return "Reshape"; }
+  bool may_have_weights() const override { return false; }
   Shape compute_output_shape(const Shape& in) const override;
   Tensor call(const Tensor& x, const CallArgs&) override {
     return x.reshape(compute_output_shape(shape_of(x)));
@@ -82,6 +84,7 @@ class ActivationLayer final : public LayerBase {
   ActivationLayer(ActivationFunction function, std::string name)
       : LayerBase(std::move(name)), function_(std::move(function)) {}
   std::string class_name() const override { return "Activation"; }
+  bool may_have_weights() const override { return false; }
   Tensor call(const Tensor& x, const CallArgs&) override { return function_(x); }
 
  private:
@@ -99,6 +102,7 @@ class ReluLayer final : public LayerBase {
     not_negative("threshold", options_.threshold);
   }
   std::string class_name() const override { return "ReLU"; }
+  bool may_have_weights() const override { return false; }
   Tensor call(const Tensor& x, const CallArgs&) override {
     return activations::relu(x, options_.negative_slope, options_.max_value.value_or(-1),
                              options_.threshold);
@@ -113,6 +117,7 @@ class SoftmaxLayer final : public LayerBase {
   explicit SoftmaxLayer(const SoftmaxOptions& options)
       : LayerBase(options.name), axis_(options.axis) {}
   std::string class_name() const override { return "Softmax"; }
+  bool may_have_weights() const override { return false; }
   Tensor call(const Tensor& x, const CallArgs&) override { return activations::softmax(x, axis_); }
 
  private:
@@ -131,6 +136,7 @@ class DropoutLayer final : public LayerBase {
     COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[dropout] expected 0 <= rate <= 1, got ", rate);
   }
   std::string class_name() const override { return "Dropout"; }
+  bool may_have_weights() const override { return false; }
   Tensor call(const Tensor& x, const CallArgs& args) override {
     if (!args.training || rate_ == 0) return x;
     return x.mul(mask(x));
@@ -231,6 +237,7 @@ class RescalingLayer final : public LayerBase {
         offset_(options.offset),
         dtype_(options.dtype.value_or(floatx())) {}
   std::string class_name() const override { return "Rescaling"; }
+  bool may_have_weights() const override { return false; }
   Tensor call(const Tensor& x, const CallArgs&) override {
     const Tensor scaled = x.to(dtype_) * scale_;
     return offset_ == 0 ? scaled : scaled + offset_;
@@ -249,6 +256,7 @@ class DeclaredInput final : public LayerBase {
     shape_.insert(shape_.end(), shape.begin(), shape.end());
   }
   std::string class_name() const override { return "InputLayer"; }
+  bool may_have_weights() const override { return false; }
   std::optional<Shape> declared_input_shape() const override { return shape_; }
   Tensor call(const Tensor& x, const CallArgs&) override {
     bool fits = x.dim() == static_cast<int64_t>(shape_.size());

@@ -132,6 +132,7 @@ class Pooling2DLayer : public LayerBase {
         window_(internal::make_window(who, size, o.strides.value_or(size), 1, o.padding)),
         channels_first_(internal::is_channels_first(who, o.data_format)) {}
 
+  bool may_have_weights() const override { return false; }
   void build(const Shape&) override { set_input_spec({.rank = 4}); }
 
   Shape compute_output_shape(const Shape& input_shape) const override {
@@ -200,6 +201,7 @@ class GlobalAveragePooling2DLayer final : public LayerBase {
         keepdims_(o.keepdims),
         channels_first_(internal::is_channels_first("global_average_pooling2d", o.data_format)) {}
   std::string class_name() const override { return "GlobalAveragePooling2D"; }
+  bool may_have_weights() const override { return false; }
   void build(const Shape&) override { set_input_spec({.rank = 4}); }
 
   Shape compute_output_shape(const Shape& in) const override {

@@ -7,7 +7,6 @@
 #include "cohort/keras/internal/torch_errors.h"
 #include "cohort/keras/losses/internal/reduce.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/loss_shares.h"
 
 namespace cohort::keras {
 namespace {
@@ -61,10 +60,7 @@ Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
                    current_replica_count(),
                    " replicas, got a mean, which would be the local batch's: reduce with kNone or "
                    "kSum and divide by the global batch size (compute_average_loss does)");
-  Tensor value = loss.reduced(y_true, y_pred, sample_weight, 1);
-  auto* shares = cohort::internal::LossShares::current();
-  if (shares != nullptr && loss.reduction() == Reduction::kSum) shares->add(value);
-  return value;
+  return loss.reduced(y_true, y_pred, sample_weight, 1);
 }
 
 }  // namespace cohort::keras
