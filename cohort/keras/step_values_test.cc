@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/keras.h"
@@ -139,6 +140,17 @@ TEST_P(StepValues, ThatAreNoSharesAreRefusedUnlessReplicasAgree) {
   }
   model.together = true;
   EXPECT_NEAR(step(), std::exp(1.0), 1e-5);
+}
+
+// Replicas agree on NaN, too, and TerminateOnNaN wants to see it.
+TEST_P(StepValues, MayBeNanWhereReplicasAgree) {
+  const auto scope = strategy_.scope();
+  Perplexity model;
+  model.together = true;
+  model.compile(options());
+  const Tensor x = ones({kRows, 2});
+  const Tensor y = ones({kRows, 1}) * std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(model.train_on_batch(x, y).number("perplexity")));
 }
 
 }  // namespace
