@@ -113,7 +113,7 @@ class Crew {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       guarded(i, [&](ContenderProcess& process) {
         process.receive(kPrepareLimit);
-        process.send("loss " + std::to_string(kProofSteps));
+        process.send("loss " + std::to_string(proof_steps(c)));
         losses[i] = std::stod(first_word(process.receive(kPrepareLimit)));
       });
     }

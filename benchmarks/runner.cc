@@ -134,10 +134,10 @@ void Runner::prepare(const Case& c, std::vector<Entry>& entries) {
 }
 
 // All start from the same weights and see the same batches, so all must come to the same loss.
-void Runner::prove_same_work(std::vector<Entry>& entries) {
+void Runner::prove_same_work(const Case& c, std::vector<Entry>& entries) {
   for (Entry& entry : entries) {
     guarded(entry, [&](ContenderProcess& process) {
-      process.send("loss " + std::to_string(kProofSteps));
+      process.send("loss " + std::to_string(proof_steps(c)));
       std::tie(entry.loss, entry.divergence) = two_numbers(process.receive(kPrepareLimit));
     });
   }
@@ -233,7 +233,7 @@ CaseResult Runner::run(const Case& c) {
   std::fprintf(stderr, "step_bench: %s: preparing %zu contenders\n", c.name().c_str(),
                result.entries.size());
   prepare(c, result.entries);
-  prove_same_work(result.entries);
+  prove_same_work(result.benchmark_case, result.entries);
   calibrate(result.entries);
   std::fprintf(stderr, "step_bench: %s: %d rounds\n", c.name().c_str(), options_.rounds);
   measure(result);
