@@ -36,7 +36,7 @@ class OldTemporaries : public testing::FolderTest {
   std::string left(const std::string& base, pid_t process, const Names& files) {
     const std::string folder = path(str_cat("run/", base, ".tmp-", process, "-0"));
     fs::create_directory(folder);
-    for (const std::string& file : files) write_bytes(folder + "/" + file, "part");
+    for (const std::string& file : files) write_bytes(str_cat(folder, "/", file), "part");
     return folder;
   }
   void make_all_older() {

@@ -83,7 +83,7 @@ bool is_id(std::string_view text) {
 struct Parts {
   std::string base;
   std::string id;
-  auto operator<=>(const Parts&) const = default;
+  auto operator<=>(const Parts&) const = default;  // NOLINT(modernize-use-nullptr): its own zero
 };
 
 std::optional<Parts> parts_of(std::string_view name) {

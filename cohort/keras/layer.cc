@@ -72,7 +72,10 @@ void clear_session() {
 
 LayerBase::LayerBase(std::string name)
     : place_(std::make_shared<LayerBase*>(this)), name_(std::move(name)) {}
+// What is moved may be in use, or be a part of this: an error.
+// NOLINTNEXTLINE(performance-noexcept-move-constructor)
 LayerBase::LayerBase(LayerBase&& other) { take(other); }
+// NOLINTNEXTLINE(performance-noexcept-move-constructor)
 LayerBase& LayerBase::operator=(LayerBase&& other) {
   if (this == &other) return *this;
   other.check_not_moved("move");

@@ -91,12 +91,15 @@ XYWeight unpack_x_y_sample_weight(const Element& batch) {
 Model::Model(std::string name) : LayerBase(std::move(name)), strategy_(get_strategy()) {}
 Model::~Model() = default;
 
+// NOLINTNEXTLINE(performance-noexcept-move-constructor)
 Model::Model(Model&& other)
     : LayerBase(std::move(other.resting())),
-      strategy_(other.strategy_),  // a copy: what was moved from can still be asked
+      // A copy: what was moved from can still be asked.
+      strategy_(other.strategy_),  // NOLINT(performance-move-constructor-init)
       compiled_(std::move(other.compiled_)),
       stop_training_(other.stop_training_.load()) {}
 
+// NOLINTNEXTLINE(performance-noexcept-move-constructor)
 Model& Model::operator=(Model&& other) {
   if (this == &other) return *this;
   resting();

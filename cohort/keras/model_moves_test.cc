@@ -131,6 +131,7 @@ TYPED_TEST(ModelMoves, LeaveAnErrorBehindAndNoCrash) {
   const auto refused = [&](const auto& f) {
     expect_error<FailedPrecondition>({"\"" + name + "\", which was moved to another variable"}, f);
   };
+  // NOLINTNEXTLINE(bugprone-use-after-move)
   refused([&] { model.fit(data(), quiet()); });
   refused([&] { model.fit(x, x, quiet()); });
   refused([&] { model.evaluate(data()); });

@@ -82,7 +82,7 @@ Shape ReshapeLayer::compute_output_shape(const Shape& in) const {
 class ActivationLayer final : public LayerBase {
  public:
   ActivationLayer(ActivationFunction function, std::string name)
-      : LayerBase(std::move(name)), function_(std::move(function)) {}
+      : LayerBase(std::move(name)), function_(function) {}
   std::string class_name() const override { return "Activation"; }
   bool may_have_weights() const override { return false; }
   Tensor call(const Tensor& x, const CallArgs&) override { return function_(x); }

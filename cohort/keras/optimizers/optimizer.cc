@@ -59,7 +59,8 @@ struct OptimizerBase::CountBeforeBuild {
   }
   Tensor read() const {
     if (calls) return calls.value().floor_divide(steps);
-    return full({}, static_cast<double>(first_calls() / steps), kInt64);
+    const int64_t whole = first_calls() / steps;
+    return full({}, static_cast<double>(whole), kInt64);
   }
   void write(const Tensor& updates) {
     if (calls) {
@@ -73,7 +74,7 @@ struct OptimizerBase::CountBeforeBuild {
 OptimizerBase::OptimizerBase(LearningRate learning_rate, std::string name,
                              const OptimizerOptions& options)
     : name_(std::move(name)),
-      rate_(std::move(learning_rate)),
+      rate_(learning_rate),
       constant_rate_(rate_.is_schedule() ? 0 : checked_rate(name_, rate_(0))),
       options_(options),
       tracked_(std::make_shared<TrackedObject>([this] { return tracked_parts(); })),
