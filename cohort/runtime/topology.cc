@@ -132,6 +132,8 @@ int cores_of_quota(double quota, int otherwise) {
 
 int usable_cores() { return cores_of_quota(quota(), cores()); }
 
+int cores_at_once() { return cores(); }
+
 double usable_cpu_time() { return std::min<double>(quota(), cores()); }
 
 }  // namespace cohort::internal

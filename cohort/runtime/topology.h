@@ -16,6 +16,10 @@ int usable_cores();
 /// The same with the quota as it is, 1.5 or 0.5 cores: how much of threads' time can be had.
 double usable_cpu_time();
 
+/// The cores that threads may run on at the same time, whatever a quota says of how long: the least
+/// of CPU affinity and physical cores.
+int cores_at_once();
+
 /// The CPU time that cgroups (v1 and v2, the least of ours and all above) allow per second, or
 /// kNoQuota. `root` is where proc and sys/fs/cgroup lie. Files that say nothing are no quota.
 double cgroup_quota(const std::string& root);

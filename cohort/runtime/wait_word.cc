@@ -37,7 +37,7 @@ void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
 
 }  // namespace
 
-int most_spins(int threads) { return threads <= usable_cpu_time() ? kMostSpins : 0; }
+int most_spins(int threads) { return threads <= cores_at_once() ? kMostSpins : 0; }
 
 void WaitWord::wait_while(uint32_t old, SpinBudget& budget, FunctionRef<void()> before_parking) {
   const int spins = budget.next();

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/runtime/topology.h"
 #include "cohort/testing/deadline.h"
 
 namespace cohort::internal {
@@ -65,6 +66,8 @@ TEST(SpinBudget, OfNothingStaysNothing) {
 
 TEST(MostSpins, AreNoneWithMoreThreadsThanCores) {
   EXPECT_GT(most_spins(1), 0);
+  EXPECT_GT(most_spins(cores_at_once()), 0);
+  EXPECT_EQ(most_spins(cores_at_once() + 1), 0);
   EXPECT_EQ(most_spins(1 << 20), 0);
 }
 
