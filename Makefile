@@ -12,6 +12,7 @@ AUTOTUNE_BENCH_ARGS ?=
 TORCH_MODULE_BENCH_ARGS ?=
 CONTENTION_BENCH_ARGS ?=
 LINT_ARGS ?=
+TEST_FAST_ARGS ?=
 
 # Configures a preset in silence, and builds its targets ($(2)).
 configure = cmake --preset $(1) --log-level=WARNING $(CONFIGURE_ARGS) >/dev/null
@@ -19,7 +20,7 @@ build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 say = @echo "==> $(1)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench bench-peers format lint install clean
+.PHONY: help setup demo test test-fast bench bench-peers format lint install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -40,6 +41,10 @@ test: setup ## build and run all tests, layer, size and formatting checks
 	@$(call build,dev)
 	$(call say,testing)
 	@ctest --preset dev
+
+test-fast: setup ## build and run the tests nearest to what differs from main (TEST_FAST_ARGS=--list)
+	@$(call configure,dev)
+	@tools/test_fast.py --build $(BUILD)/dev --jobs $(JOBS) $(TEST_FAST_ARGS)
 
 bench: setup ## measure the program and its step against the limit, LibTorch and peers that are set up
 	@tools/setup bench

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of check_layers.py and check_size.py on small made-up trees."""
+"""Tests of check_layers.py, check_size.py and test_fast.py on small made-up trees."""
 
 import unittest
 
 import check_layers
 import check_size
+import test_fast
 
 
 def long_body(lines):
@@ -132,6 +133,27 @@ class Sizes(unittest.TestCase):
         self.assertIn("a.cc:2: f has 61 lines",
                       check_size.check_file("a.cc", "\nvoid f() " + long_body(61))[0])
         self.assertIn("501 lines", check_size.check_file("a.cc", "\n" * 501)[0])
+
+
+class NearestTests(unittest.TestCase):
+    TESTS = [("base_test", "b", "cohort/base"), ("keras_fit_test", "f", "cohort/keras"),
+             ("keras_layers_test", "l", "cohort/keras"), ("resume_test", "r", "tests"),
+             ("api_test", "a", "tests"), ("docs_mapping", None, "tests/docs"),
+             ("check_size", None, "tools"), ("check_layers", None, "tools")]
+
+    def nearest(self, *changed):
+        return test_fast.nearest_tests(list(changed), self.TESTS) - test_fast.ALWAYS
+
+    def test_those_of_the_closest_folder_with_tests(self):
+        self.assertEqual({"base_test", "check_layers"}, self.nearest("cohort/base/error.h"))
+        self.assertEqual({"keras_fit_test", "keras_layers_test", "check_layers"},
+                         self.nearest("cohort/keras/layers/internal/kernels.inc"))
+
+    def test_a_program_of_its_own_is_that_program(self):
+        self.assertEqual({"resume_test", "check_layers"}, self.nearest("tests/resume_test.cc"))
+
+    def test_sizes_and_formatting_always(self):
+        self.assertEqual({"check_size"}, test_fast.nearest_tests(["README.md"], self.TESTS))
 
 
 if __name__ == "__main__":
