@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "cohort/base/check.h"
-#include "cohort/data/catalog.h"
+#include "cohort/data/catalog/catalog.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/example_parser.h"
-#include "cohort/data/image.h"
+#include "cohort/data/formats/example/example_parser.h"
+#include "cohort/data/image/image.h"
 #include "cohort/runtime/memory.h"
 #include "data_files.h"
 #include "data_limits.h"

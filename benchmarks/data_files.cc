@@ -7,9 +7,9 @@
 #include <random>
 
 #include "cohort/base/check.h"
-#include "cohort/data/example.h"
-#include "cohort/data/image.h"
-#include "cohort/data/tf_record.h"
+#include "cohort/data/formats/example/example.h"
+#include "cohort/data/formats/tf_record/tf_record.h"
+#include "cohort/data/image/image.h"
 #include "workload.h"
 
 namespace cohort::bench {

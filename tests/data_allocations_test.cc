@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/example.h"
-#include "cohort/data/example_parser.h"
+#include "cohort/data/formats/example/example.h"
+#include "cohort/data/formats/example/example_parser.h"
+#include "cohort/data/formats/tf_record/tf_record.h"
 #include "cohort/data/test_files.h"
-#include "cohort/data/tf_record.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/testing/allocation_hook.h"
 

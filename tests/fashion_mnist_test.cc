@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "cohort/data/catalog.h"
+#include "cohort/data/catalog/catalog.h"
 #include "tests/small_training.h"
 
 namespace cohort::proof {

@@ -22,11 +22,11 @@
 
 #include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
-#include "cohort/data/element.h"
-#include "cohort/data/internal/function_adapter.h"
-#include "cohort/data/internal/range_iterator.h"
-#include "cohort/data/options.h"
-#include "cohort/data/pipeline_report.h"
+#include "cohort/data/core/element.h"
+#include "cohort/data/core/internal/function_adapter.h"
+#include "cohort/data/core/internal/range_iterator.h"
+#include "cohort/data/core/options.h"
+#include "cohort/data/core/pipeline_report.h"
 
 namespace cohort {
 class Trackable;
@@ -254,10 +254,10 @@ class Dataset {
   Dataset concatenate(const Dataset& other) const;
   /// Keeps the elements of the first complete pass in memory, or in `file`, and reads them from
   /// there afterwards. A file serves later processes too, is there when the pass is complete and
-  /// not before, and has a checksum for every element (`internal/element_file.h` says the format).
-  /// Errors: next() throws Error kAlreadyExists while another pass fills the file, DataLoss with
-  /// file and byte if it is damaged; iterators of another pipeline over the file (other sizes,
-  /// files, seeds or shards, too): InvalidArgument.
+  /// not before, and has a checksum for every element (`store/internal/element_file.h` says the
+  /// format). Errors: next() throws Error kAlreadyExists while another pass fills the file,
+  /// DataLoss with file and byte if it is damaged; iterators of another pipeline over the file
+  /// (other sizes, files, seeds or shards, too): InvalidArgument.
   Dataset cache(const std::string& file = "") const;
   /// Writes the elements of the first complete pass to a folder in `path`, and reads them from
   /// there afterwards, in other processes too: without running what came before. Another pipeline
@@ -289,7 +289,7 @@ class Dataset {
   Dataset enumerate(int64_t start = 0) const;
   /// Replaces the options of everything before.
   Dataset with_options(DataOptions options) const;
-  /// What worker `index` of `num_workers` reads; `cohort/data/auto_shard.h` says more.
+  /// What worker `index` of `num_workers` reads; `cohort/data/pipeline/auto_shard.h` says more.
   Dataset auto_shard(int num_workers, int index,
                      AutoShardPolicy policy = AutoShardPolicy::kAuto) const;
   /// f(*this), for pipelines' own steps in a chain.

@@ -5,9 +5,9 @@
 #include "cohort/base/crc32c.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/data/core/internal/pass.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/dataset_node.h"
-#include "cohort/data/internal/pass.h"
 
 namespace cohort::data {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/internal/rows/split_plan.h"
+#include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/step_logs.h"

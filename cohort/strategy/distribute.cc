@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "cohort/base/check.h"
-#include "cohort/data/auto_shard.h"
-#include "cohort/data/internal/nodes/replica_nodes.h"
-#include "cohort/data/internal/rows/ragged.h"
+#include "cohort/data/core/internal/rows/ragged.h"
+#include "cohort/data/pipeline/auto_shard.h"
+#include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {

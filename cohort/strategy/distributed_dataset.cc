@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/data/internal/nodes/replica_nodes.h"
+#include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/internal/reduce.h"
 
 namespace cohort {

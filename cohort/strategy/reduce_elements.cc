@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reductions and joins of the batches that distributed datasets give.
-#include "cohort/data/element.h"
-#include "cohort/data/internal/rows/batching.h"
+#include "cohort/data/core/element.h"
+#include "cohort/data/core/internal/rows/batching.h"
 #include "cohort/strategy/internal/reduce.h"
 
 namespace cohort::internal {

@@ -17,7 +17,7 @@
 #include "cohort/base/callable.h"
 #include "cohort/base/function_ref.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
-#include "cohort/data/input_context.h"
+#include "cohort/data/core/input_context.h"
 #include "cohort/runtime/device.h"
 #include "cohort/strategy/internal/update.h"
 #include "cohort/strategy/options.h"

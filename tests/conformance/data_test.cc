@@ -2,8 +2,8 @@
 //
 // Batches split over replicas, and packs of gradients: D03 to D32.
 #include "cohort/cross_device_ops/packing.h"
+#include "cohort/data/core/input_context.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/input_context.h"
 #include "tests/conformance/trial.h"
 
 namespace cohort::conformance {

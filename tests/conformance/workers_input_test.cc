@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What several workers read, each its part: D01 to D26. The workers are strategies of one process.
-#include "cohort/data/auto_shard.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/pipeline/auto_shard.h"
 #include "cohort/data/test_files.h"
 #include "cohort/strategy/test_workers.h"
 #include "tests/conformance/trial.h"

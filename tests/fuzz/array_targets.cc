@@ -3,9 +3,9 @@
 // IDX, NPY and NPZ.
 #include <zlib.h>
 
-#include "cohort/data/idx.h"
-#include "cohort/data/npy.h"
-#include "cohort/data/test_gzip.h"
+#include "cohort/data/formats/idx/idx.h"
+#include "cohort/data/formats/npy/npy.h"
+#include "cohort/data/formats/test_gzip.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/targets.h"
 

@@ -3,8 +3,8 @@
 // PNG and JPEG.
 #include <zlib.h>
 
-#include "cohort/data/image.h"
-#include "cohort/data/test_images.h"
+#include "cohort/data/image/image.h"
+#include "cohort/data/image/test_images.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/targets.h"
 

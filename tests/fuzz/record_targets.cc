@@ -5,11 +5,11 @@
 
 #include "cohort/base/crc32c.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/example.h"
-#include "cohort/data/example_parser.h"
-#include "cohort/data/internal/files/tf_record_format.h"
-#include "cohort/data/internal/store/element_file.h"
-#include "cohort/data/tf_record.h"
+#include "cohort/data/formats/example/example.h"
+#include "cohort/data/formats/example/example_parser.h"
+#include "cohort/data/formats/tf_record/internal/tf_record_format.h"
+#include "cohort/data/formats/tf_record/tf_record.h"
+#include "cohort/data/store/internal/element_file.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/targets.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The positions of iterators.
-#include "cohort/data/internal/state.h"
+#include "cohort/data/core/internal/state.h"
 
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/targets.h"

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tuned steps of one iterator share.
+#pragma once
+
+#include <algorithm>
+#include <mutex>
+
+#include "cohort/data/core/options.h"
+
+namespace cohort::internal {
+
+/// Cores and threads. Threads: thread-safe.
+class CoreBudget {
+ public:
+  /// `threads`: the most background threads of all tuned steps; kAutotune: cores decide.
+  CoreBudget(int cores, int threads) : cores_(cores), threads_(threads) {}
+
+  struct Use {
+    double cores = 0;
+    int threads = 0;  ///< In the background.
+  };
+  /// Cores that others leave to a step that uses `own`.
+  double cores_for(const Use& own) const {
+    std::lock_guard lock(mutex_);
+    return cores_ - (used_.cores - own.cores);
+  }
+  /// Calls at once for a step that uses `own`, at most `most`.
+  int calls_for(const Use& own, int most) const {
+    std::lock_guard lock(mutex_);
+    if (threads_ == data::kAutotune) return most;
+    // One thread that hands elements over is worse than none.
+    const int left = threads_ - (used_.threads - own.threads);
+    return left < 2 ? 1 : std::min(most, left);
+  }
+  void change(Use& own, const Use& now) {
+    std::lock_guard lock(mutex_);
+    used_.cores += now.cores - own.cores;
+    used_.threads += now.threads - own.threads;
+    own = now;
+  }
+
+ private:
+  const int cores_;
+  const int threads_;
+  mutable std::mutex mutex_;
+  Use used_;  ///< Guarded by mutex_.
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/core/internal/dataset_node.h"
+
+#include "cohort/base/check.h"
+#include "cohort/data/core/internal/pass.h"
+
+namespace cohort::internal {
+namespace {
+
+class RowElementStream final : public ElementStream {
+ public:
+  RowElementStream(std::shared_ptr<const RowSource> source, std::unique_ptr<RowStream> order)
+      : source_(std::move(source)), order_(std::move(order)) {}
+
+  bool next(Element& out) override {
+    check_cancelled();
+    int64_t row = 0;
+    if (!order_->next(row)) return false;
+    source_->check(row);
+    out = source_->row(row);
+    return true;
+  }
+  void save(StateWriter& out) override { order_->save(out); }
+  void restore(StateReader& in) override { order_->restore(in); }
+
+ private:
+  const std::shared_ptr<const RowSource> source_;
+  const std::unique_ptr<RowStream> order_;
+};
+
+}  // namespace
+
+DatasetNode::DatasetNode(std::string operation, ElementSpec spec, std::vector<NodePtr> inputs)
+    : operation_(std::move(operation)), spec_(std::move(spec)), inputs_(std::move(inputs)) {}
+
+std::string DatasetNode::path() const {
+  return inputs_.empty() ? operation_ : inputs_.front()->path() + "." + operation_;
+}
+
+std::string DatasetNode::signature() const {
+  if (inputs_.empty()) return operation_;
+  if (inputs_.size() == 1) return inputs_.front()->signature() + "." + operation_;
+  std::string out = operation_ + "(";
+  for (const NodePtr& input : inputs_) out += input->signature() + ",";
+  out.back() = ')';
+  return out;
+}
+
+std::unique_ptr<RowStream> DatasetNode::make_row_stream() const {
+  throw Internal(str_cat(tag(), " expected rows in memory, got a pipeline without them"));
+}
+
+void DatasetNode::save_shared(StateWriter& out) const {
+  for (const NodePtr& input : inputs_) input->save_shared(out);
+}
+
+void DatasetNode::restore_shared(StateReader& in) const {
+  for (const NodePtr& input : inputs_) input->restore_shared(in);
+}
+
+NodePtr DatasetNode::with_inputs(std::vector<NodePtr> inputs) const {
+  COHORT_CHECK(inputs_.empty() && inputs.empty(), tag(), " does not take other inputs");
+  return shared_from_this();
+}
+
+int64_t DatasetNode::batch_rows() const { return spec_.rows(); }
+
+DataOptions DatasetNode::options() const {
+  return inputs_.empty() ? DataOptions{} : inputs_.front()->options();
+}
+
+std::unique_ptr<ElementStream> stream_rows(std::shared_ptr<const RowSource> source,
+                                           std::unique_ptr<RowStream> order) {
+  return std::make_unique<RowElementStream>(std::move(source), std::move(order));
+}
+
+}  // namespace cohort::internal

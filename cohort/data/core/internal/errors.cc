@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors on their way to the reader: with the place in the pipeline, or out of a saved state.
+#include <c10/util/Exception.h>
+
+#include <exception>
+
+#include "cohort/base/check.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+/// Calls `use` with an error of the class that stands for `code`.
+template <class Use>
+auto as_class(ErrorCode code, const std::string& text, const Use& use) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return use(InvalidArgument(text));
+    case ErrorCode::kFailedPrecondition:
+      return use(FailedPrecondition(text));
+    case ErrorCode::kDeadlineExceeded:
+      return use(DeadlineExceeded(text));
+    case ErrorCode::kCancelled:
+      return use(Cancelled(text));
+    case ErrorCode::kDataLoss:
+      return use(DataLoss(text));
+    case ErrorCode::kUnimplemented:
+      return use(Unimplemented(text));
+    case ErrorCode::kInternal:
+      return use(Internal(text));
+    default:
+      return use(Error(code, text));
+  }
+}
+
+[[noreturn]] void throw_as(ErrorCode code, const std::string& text) {
+  as_class(code, text, [](const auto& error) { std::throw_with_nested(error); });
+  std::abort();  // Not reached: every branch throws.
+}
+
+}  // namespace
+
+std::exception_ptr make_error(ErrorCode code, const std::string& text) {
+  return as_class(code, text, [](const auto& error) { return std::make_exception_ptr(error); });
+}
+
+void rethrow_with_context(const std::string& where) {
+  try {
+    throw;
+  } catch (const Unavailable& e) {
+    std::throw_with_nested(Unavailable(where + ": " + e.what(), e.peer()));
+  } catch (const Error& e) {
+    throw_as(e.code(), where + ": " + e.what());
+  } catch (const c10::Error& e) {
+    throw_as(ErrorCode::kUnknown, where + ": " + e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    throw_as(ErrorCode::kUnknown, where + ": " + e.what());
+  }
+  // Anything else is not ours to name, and goes on as it is.
+}
+
+}  // namespace cohort::internal

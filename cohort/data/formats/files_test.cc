@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lines, TFRecords and records of a fixed length out of files: whole, damaged and compressed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cohort/data/dataset.h"
+#include "cohort/data/formats/test_gzip.h"
+#include "cohort/data/formats/tf_record/tf_record.h"
+#include "cohort/data/test_files.h"
+
+namespace cohort {
+namespace {
+
+using testing::compressed;
+using testing::error_text;
+using testing::gzip;
+using Strings = std::vector<std::string>;
+
+Strings strings_of(Iterator it) {
+  Strings out;
+  while (auto e = it.next()) out.push_back(e->string());
+  return out;
+}
+Strings strings_of(const Dataset& dataset) { return strings_of(dataset.make_iterator()); }
+
+/// Also errors, by their text from the file's name on.
+Strings all_of(const Dataset& dataset) {
+  Strings out;
+  auto it = dataset.make_iterator();
+  while (true) {
+    try {
+      auto e = it.next();
+      if (!e) return out;
+      out.push_back(e->string());
+    } catch (const DataLoss& e) {
+      const std::string text = e.what();
+      out.push_back("!" + text.substr(text.rfind('/') + 1));
+    }
+  }
+}
+
+class Lines : public testing::FilesTest {};
+class TfRecords : public testing::FilesTest {
+ protected:
+  std::string write_records(const std::string& name, const Strings& records,
+                            TfRecordWriterOptions options = {}) const {
+    TfRecordWriter writer(path(name), options);
+    for (const std::string& r : records) writer.write(r);
+    return path(name);
+  }
+};
+class FixedLength : public testing::FilesTest {};
+class ListFiles : public testing::FilesTest {};
+
+TEST_F(Lines, EndsOfLinesAndOfFiles) {
+  const std::string a = write("a", "one\ntwo\r\n\nlast"), empty = write("empty", ""),
+                    b = write("b", "x\n");
+  EXPECT_EQ(strings_of(Dataset::text_lines({a, empty, b})),
+            (Strings{"one", "two", "", "last", "x"}));
+  const std::string lines = std::string(300, 'a') + "\r\n" + std::string(64, 'b') + "\nc";
+  EXPECT_EQ(strings_of(Dataset::text_lines({write("long", lines)}, {.buffer_bytes = 1})),
+            (Strings{std::string(300, 'a'), std::string(64, 'b'), "c"}));
+  EXPECT_EQ(Dataset::text_lines({a}).element_spec().to_string(), "string[]");
+  EXPECT_EQ(Dataset::text_lines({}).cardinality(), 0);
+}
+
+TEST_F(Lines, CompressedByNameOrByOption) {
+  const std::string text = "one\ntwo\n";
+  const std::string members = gzip(text) + gzip("three\n");
+  EXPECT_EQ(strings_of(Dataset::text_lines({write("a.gz", members)})),
+            (Strings{"one", "two", "three"}));
+  EXPECT_EQ(strings_of(Dataset::text_lines({write("b", compressed(text, 15))},
+                                           {.compression = Compression::kZlib})),
+            (Strings{"one", "two"}));
+  const std::string cut = members.substr(0, members.size() - 3);
+  EXPECT_NE(error_text<DataLoss>([&] { strings_of(Dataset::text_lines({write("c.gz", cut)})); })
+                .find("c.gz at byte " + std::to_string(cut.size()) +
+                      " of the file: damaged compressed data"),
+            std::string::npos);
+  const std::string more = compressed(text, 15) + "x";
+  EXPECT_THROW(strings_of(Dataset::text_lines({write("d.zz", more)})), DataLoss);
+  // Much more comes out than goes in: what found no room at the end of the file is not lost.
+  const std::string zeros(1'000'000, '0');
+  EXPECT_EQ(strings_of(Dataset::text_lines({write("e.gz", gzip(zeros))}, {.buffer_bytes = 100})),
+            Strings{zeros});
+}
+
+TEST_F(Lines, MissingFilesAreNamedAndPassedOver) {
+  const auto ds = Dataset::text_lines({path("none"), write("a", "x\n")});
+  auto it = ds.make_iterator();
+  try {
+    it.next();
+    FAIL() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+    EXPECT_NE(std::string(e.what()).find("[dataset.text_lines] cannot open " + path("none")),
+              std::string::npos);
+  }
+  EXPECT_EQ(it.next()->string(), "x");
+  EXPECT_FALSE(it.next());
+}
+
+TEST_F(TfRecords, BytesAreTensorFlows) {
+  // A version record and a scalar, as TensorBoard's reader took them.
+  std::string record("\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x1a\x0d", 11);
+  record += "brain.Event:2";
+  write_records("a", {record});
+  EXPECT_EQ(read("a"), std::string("\x18\x00\x00\x00\x00\x00\x00\x00\xa3\x7f\x4b\x22", 12) +
+                           record + "\x2a\x28\x64\x6c");
+}
+
+TEST_F(TfRecords, RoundTripsPlainZlibAndGzip) {
+  Strings records = {"", "a", std::string(100'000, 'z'), std::string("\0\n\xff", 3)};
+  for (int i = 0; i < 500; ++i) records.push_back("record " + std::to_string(i));
+  for (const char* name : {"a.tfrecord", "a.tfrecord.gz", "a.zlib"}) {
+    const std::string file = write_records(name, records);
+    EXPECT_EQ(strings_of(Dataset::tf_records({file})), records) << name;
+    EXPECT_EQ(strings_of(Dataset::tf_records({file}, {.buffer_bytes = 1})), records) << name;
+  }
+  EXPECT_LT(read("a.zlib").size(), read("a.tfrecord").size() / 5);
+  write_records("b.tfrecord.gz", {"one more"});
+  const std::string both = write("c.gz", read("a.tfrecord.gz") + read("b.tfrecord.gz"));
+  EXPECT_EQ(strings_of(Dataset::tf_records({both})).back(), "one more");
+}
+
+TEST_F(TfRecords, EveryTruncationIsDataLossOrAShorterFile) {
+  const std::string whole = read(write_records("a", {"first", "second"}).substr(path("").size()));
+  const std::size_t second = whole.size() - 6 - 16;
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const Strings got = all_of(Dataset::tf_records({write("cut", whole.substr(0, size))}));
+    const bool at_border = size == 0 || size == second;
+    Strings expected;
+    if (size >= second) expected.push_back("first");
+    ASSERT_EQ(got.size(), expected.size() + (at_border ? 0 : 1)) << size;
+    if (at_border) continue;
+    const std::string start =
+        str_cat("!cut at byte ", size > second ? second : 0, ": truncated record: expected ");
+    EXPECT_TRUE(got.back().starts_with(start)) << got.back();
+  }
+}
+
+TEST_F(TfRecords, EveryChangedBitIsFound) {
+  write_records("a", {"first", "second", "third"});
+  const std::string whole = read("a");
+  for (std::size_t byte = 0; byte < whole.size(); ++byte) {
+    std::string changed = whole;
+    changed[byte] = static_cast<char>(changed[byte] ^ (1 << (byte % 8)));
+    const Strings got = all_of(Dataset::tf_records({write("changed", changed)}));
+    int64_t errors = 0;
+    for (const std::string& g : got) errors += g.starts_with("!changed at byte ") ? 1 : 0;
+    EXPECT_EQ(errors, 1) << byte;
+  }
+}
+
+TEST_F(TfRecords, GoesOnAfterDamage) {
+  const std::string good = write_records("good", {"x", "y"});
+  write_records("a", {"first", "second", "third"});
+  std::string data = read("a");
+  data[12] = 'F';
+  EXPECT_EQ(all_of(Dataset::tf_records({write("data", data), good})),
+            (Strings{"!data at byte 0: corrupted record: the checksum of its data is wrong",
+                     "second", "third", "x", "y"}));
+  std::string length = read("a");
+  length[21] = 7;
+  EXPECT_EQ(all_of(Dataset::tf_records({write("length", length), good})),
+            (Strings{"first",
+                     "!length at byte 21: corrupted record: the checksum of its length is wrong "
+                     "(is this a TFRecord file, and is it compressed?)",
+                     "x", "y"}));
+}
+
+TEST_F(TfRecords, IgnoreErrorsSkipsAndCounts) {
+  write_records("a", {"first", "second", "third"});
+  std::string data = read("a");
+  data[12] = 'F';
+  data[21 + 12] = 'S';
+  const std::string file = write("bad", data);
+  auto skipped = std::make_shared<std::atomic<int64_t>>(0);
+  const auto ds = Dataset::tf_records({path("none"), file})
+                      .ignore_errors({.log_warning = false, .skipped = skipped});
+  EXPECT_EQ(strings_of(ds), Strings{"third"});
+  EXPECT_EQ(*skipped, 3);
+  EXPECT_EQ(strings_of(ds.prefetch(1)), Strings{"third"});
+  EXPECT_EQ(*skipped, 6);
+  EXPECT_EQ(Dataset::range(10)
+                .map([](int64_t x) {
+                  if (x % 2 == 0) throw std::runtime_error("even");
+                  return x;
+                })
+                .ignore_errors({.log_warning = false})
+                .batch(10)
+                .make_iterator()
+                .next()
+                ->rows(),
+            5);
+  EXPECT_THROW(strings_of(Dataset::tf_records({file}).ignore_errors(
+                   {.log_warning = false, .max_errors = 1})),
+               DataLoss);
+}
+
+TEST_F(TfRecords, WriterErrors) {
+  EXPECT_THROW(TfRecordWriter(path("no/such/folder")), Error);
+  EXPECT_THROW(TfRecordWriter(path("x.gz"), {.level = 77}), InvalidArgument);
+  TfRecordWriter writer(path("a"));
+  writer.write("x");
+  writer.flush();
+  EXPECT_EQ(strings_of(Dataset::tf_records({path("a")})), Strings{"x"});
+  writer.close();
+  writer.close();
+  EXPECT_THROW(writer.write("y"), FailedPrecondition);
+}
+
+TEST_F(TfRecords, NothingIsAppendedToAPartOfARecord) {
+  std::filesystem::create_symlink("/dev/full", path("full"));
+  for (const Compression compression : {Compression::kNone, Compression::kGzip}) {
+    TfRecordWriter writer(path("full"), {.compression = compression});
+    writer.write("record");
+    EXPECT_THROW(writer.flush(), Error);
+    EXPECT_THROW(writer.flush(), FailedPrecondition);
+    EXPECT_THROW(writer.close(), FailedPrecondition);
+  }
+}
+
+TEST_F(TfRecords, SeveralFilesAtOnceInTurns) {
+  const Strings files = {write_records("a", {"a1", "a2", "a3"}), write_records("b", {"b1"}),
+                         write_records("c", {"c1", "c2"}), write_records("d", {})};
+  // TensorFlow's order: c begins when the turn of b comes again, after that of a.
+  EXPECT_EQ(strings_of(Dataset::tf_records(files, {.parallel_reads = 2})),
+            (Strings{"a1", "b1", "a2", "a3", "c1", "c2"}));
+  EXPECT_EQ(strings_of(Dataset::tf_records(files, {.parallel_reads = 9})),
+            (Strings{"a1", "b1", "c1", "a2", "c2", "a3"}));
+  EXPECT_EQ(strings_of(Dataset::tf_records(files, {.parallel_reads = kAutotune})),
+            (Strings{"a1", "b1", "c1", "a2", "c2", "a3"}));
+  EXPECT_EQ(strings_of(Dataset::tf_records({files[0]}, {.parallel_reads = 4})),
+            (Strings{"a1", "a2", "a3"}));
+  EXPECT_TRUE(strings_of(Dataset::tf_records({}, {.parallel_reads = 4})).empty());
+  EXPECT_EQ(error_text<InvalidArgument>([&] { Dataset::tf_records(files, {.parallel_reads = 0}); }),
+            "[dataset.tf_records] expected at least 1 parallel read or kAutotune, got 0");
+  Strings any =
+      strings_of(Dataset::tf_records(files, {.parallel_reads = 3, .deterministic = false}));
+  std::sort(any.begin(), any.end());
+  EXPECT_EQ(any, (Strings{"a1", "a2", "a3", "b1", "c1", "c2"}));
+}
+
+TEST_F(TfRecords, DamageInOneOfSeveralFilesAtOnce) {
+  write_records("a", {"first", "second"});
+  std::string data = read("a");
+  data[12] = 'F';
+  const Strings files = {write("bad", data), path("none"), write_records("c", {"c1", "c2"})};
+  auto skipped = std::make_shared<std::atomic<int64_t>>(0);
+  const auto ds = Dataset::tf_records(files, {.parallel_reads = 3})
+                      .ignore_errors({.log_warning = false, .skipped = skipped});
+  Strings got = strings_of(ds);
+  std::sort(got.begin(), got.end());
+  EXPECT_EQ(got, (Strings{"c1", "c2", "second"}));
+  EXPECT_EQ(*skipped, 2);
+}
+
+TEST_F(TfRecords, PositionsAreSavedInSeveralFilesAtOnce) {
+  Strings files;
+  for (int f = 0; f < 5; ++f) {
+    Strings records;
+    for (int i = 0; i <= f; ++i) records.push_back(str_cat(f, ".", i));
+    files.push_back(write_records(str_cat("f", f), records));
+  }
+  const auto make = [&] { return Dataset::tf_records(files, {.parallel_reads = 3}).prefetch(2); };
+  const Strings all = strings_of(make());
+  ASSERT_EQ(all.size(), 15U);
+  for (std::size_t n = 0; n <= all.size(); ++n) {
+    auto it = make().make_iterator();
+    for (std::size_t i = 0; i < n; ++i) it.next();
+    const Strings rest(all.begin() + static_cast<int64_t>(n), all.end());
+    EXPECT_EQ(strings_of(make().make_iterator(it.save())), rest) << n;
+    EXPECT_EQ(strings_of(std::move(it)), rest) << n;
+  }
+}
+
+TEST_F(TfRecords, PositionsAreSavedInPlainAndCompressedFiles) {
+  for (const std::string end : {"", ".gz"}) {
+    const Strings files = {write_records("a" + end, {"1", "2", "", "4"}),
+                           write_records("b" + end, {}), write_records("c" + end, {"5", "6"})};
+    const auto ds = Dataset::tf_records(files);
+    const Strings all = strings_of(ds);
+    for (std::size_t n = 0; n <= all.size(); ++n) {
+      auto it = ds.make_iterator();
+      for (std::size_t i = 0; i < n; ++i) it.next();
+      EXPECT_EQ(strings_of(Dataset::tf_records(files).make_iterator(it.save())),
+                Strings(all.begin() + static_cast<int64_t>(n), all.end()));
+    }
+  }
+}
+
+TEST_F(FixedLength, HeadersFootersAndRemainders) {
+  const std::string a = write("a", "HHaabbccF"), b = write("b", "HHF"),
+                    c = write("c.gz", gzip("HHddF"));
+  const FixedLengthOptions options = {.header_bytes = 2, .footer_bytes = 1};
+  const auto ds = Dataset::fixed_length_records({a, b, c}, 2, options);
+  EXPECT_EQ(strings_of(ds), (Strings{"aa", "bb", "cc", "dd"}));
+  auto it = ds.make_iterator();
+  it.next();
+  auto resumed = ds.make_iterator(it.save());
+  EXPECT_EQ(resumed.next()->string(), "bb");
+  EXPECT_EQ(all_of(Dataset::fixed_length_records({write("d", "aabbc"), a}, 2)),
+            (Strings{"aa", "bb", "!d at byte 4: truncated record: expected 2 bytes, got 1", "HH",
+                     "aa", "bb", "cc", "!a at byte 8: truncated record: expected 2 bytes, got 1"}));
+  EXPECT_EQ(all_of(Dataset::fixed_length_records({write("e", "H")}, 2, options)),
+            Strings{"!e at byte 0: expected a header of 2 bytes, got 1"});
+  EXPECT_THROW(Dataset::fixed_length_records({a}, 0), InvalidArgument);
+  EXPECT_THROW(Dataset::fixed_length_records({a}, 1, {.footer_bytes = -1}), InvalidArgument);
+}
+
+TEST_F(ListFiles, SortedOrShuffledByASeed) {
+  Strings files;
+  for (int i = 10; i < 30; ++i) files.push_back(write("f" + std::to_string(i) + ".txt", ""));
+  write("other", "");
+  EXPECT_EQ(strings_of(Dataset::list_files(path("f*.txt"), {.shuffle = false})), files);
+  const auto shuffled = [&] { return Dataset::list_files(path("f*.txt"), {.seed = 3}); };
+  Strings order = strings_of(shuffled());
+  EXPECT_NE(order, files);
+  EXPECT_EQ(strings_of(shuffled()), order);
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(order, files);
+  EXPECT_EQ(error_text<InvalidArgument>([&] { Dataset::list_files(path("none*")); }),
+            "[dataset.list_files] expected files that match " + path("none*") + ", got none");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sources that read files one after the other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/data/formats/internal/file_reader.h"
+
+namespace cohort::internal {
+
+/// Records of files as rows of a batch, without an element for each.
+class RecordBatch {
+ public:
+  virtual ~RecordBatch() = default;
+  virtual int64_t rows() const = 0;
+  /// What batch() makes of these records. There are none afterwards.
+  virtual Element take() = 0;
+  /// Adds a row of what take gave.
+  virtual void put_back(const Element& row) = 0;
+};
+using MakeRecordBatch = std::function<std::unique_ptr<RecordBatch>()>;
+
+/// The elements of one file.
+class RecordReader {
+ public:
+  explicit RecordReader(FileReader file) : file_(std::move(file)) {}
+  virtual ~RecordReader() = default;
+  virtual bool next(Element& out) = 0;
+  /// The same as a row of `batch`, which is of the reader's kind. An error adds none.
+  virtual bool next(RecordBatch& batch) = 0;
+  /// After an error: whether the next record can be found.
+  virtual bool can_go_on() const { return false; }
+  virtual void save(StateWriter& out) { out.put_int(file_.offset()); }
+  virtual void restore(StateReader& in) { file_.start_at(in.get_int()); }
+
+ protected:
+  FileReader& file() { return file_; }
+
+ private:
+  FileReader file_;
+};
+
+/// What makes a reader of a file. `options` of the node are in it.
+using OpenRecords = std::function<std::unique_ptr<RecordReader>(const std::string& path)>;
+
+/// A node that reads files: shards of them are nodes of the same kind over some of the files.
+class FilesNode final : public DatasetNode {
+ public:
+  FilesNode(std::string operation, ElementSpec spec, std::vector<std::string> files,
+            OpenRecords open, MakeRecordBatch make_batch);
+  const std::vector<std::string>& files() const { return files_; }
+  std::shared_ptr<const FilesNode> with_files(std::vector<std::string> files) const;
+  const OpenRecords& open() const { return open_; }
+
+  int64_t cardinality() const override;
+  std::unique_ptr<ElementStream> make_stream() const override;
+  /// What batch() over this node gives, with the same state.
+  std::unique_ptr<ElementStream> make_batch_stream(int64_t size, bool drop_remainder) const;
+  std::string signature() const override;
+  std::string arguments() const override;
+
+ private:
+  const std::vector<std::string> files_;
+  const OpenRecords open_;
+  const MakeRecordBatch make_batch_;
+};
+
+/// The same files, several at once in turns if the options say so.
+/// Errors: InvalidArgument for options that cannot be.
+NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
+
+/// The records of one TFRecord file; `operation` begins the texts of errors.
+std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::string& path,
+                                              const FileOptions& options);
+
+NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& options);
+NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options);
+NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_bytes,
+                               const FixedLengthOptions& options);
+NodePtr make_csv_node(std::vector<std::string> files, const CsvOptions& options);
+NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions& options);
+
+}  // namespace cohort::internal

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CSV and NumPy files: what Python writes, and damage.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "cohort/data/dataset.h"
+#include "cohort/data/formats/npy/npy.h"
+#include "cohort/data/test_files.h"
+
+namespace cohort {
+namespace {
+
+using testing::error_text;
+using Strings = std::vector<std::string>;
+
+class Csv : public testing::FilesTest {
+ protected:
+  /// Elements as "a|b|c"; errors from the file's name on.
+  static Strings rows(const Dataset& dataset) {
+    Strings out;
+    auto it = dataset.make_iterator();
+    while (true) {
+      try {
+        const auto e = it.next();
+        if (!e) return out;
+        std::string row;
+        for (std::size_t i = 0; i < e->size(); ++i) {
+          const Element& part = (*e)[i];
+          if (i > 0) row += "|";
+          row += part.is_string() ? part.string() : str_cat(part.as<double>());
+        }
+        out.push_back(row);
+      } catch (const DataLoss& e) {
+        const std::string text = e.what();
+        out.push_back(text.substr(text.rfind('/') + 1));
+      }
+    }
+  }
+};
+
+TEST_F(Csv, TypesAndDefaults) {
+  const std::string file = write("a", "1,2.5,x\n-3,1e3,\n,+7, y \r\n");
+  const auto ds = Dataset::csv({file}, {.columns = {{.type = CsvType::kInt64, .default_value = "9"},
+                                                    {.type = CsvType::kFloat32},
+                                                    {.type = CsvType::kString}}});
+  EXPECT_EQ(ds.element_spec().to_string(), "(int64[], float32[], string[])");
+  EXPECT_EQ(rows(ds), (Strings{"1|2.5|x", "-3|1000|", "9|7| y "}));
+  EXPECT_EQ(ds.make_iterator().next()->spec().to_string(), "(int64[], float32[], string[])");
+  const Element batch = *ds.batch(3).make_iterator().next();
+  EXPECT_EQ(to_vector<int64_t>(batch[0].tensor()), (std::vector<int64_t>{1, -3, 9}));
+  EXPECT_EQ(batch[2].strings(), (Strings{"x", "", " y "}));
+}
+
+TEST_F(Csv, QuotesEmptyLinesAndDelimiters) {
+  const CsvOptions two = {.columns = {{.type = CsvType::kString}, {.type = CsvType::kString}}};
+  const std::string quoted = "\"a,b\",\"say \"\"x\"\"\"\n\n\"two\nlines\",\"\"\n\r\nc,d";
+  EXPECT_EQ(rows(Dataset::csv({write("a", quoted)}, two)),
+            (Strings{"a,b|say \"x\"", "two\nlines|", "c|d"}));
+  CsvOptions other = two;
+  other.delimiter = ';';
+  other.quotes = false;
+  EXPECT_EQ(rows(Dataset::csv({write("b", "\"x;y,z\n")}, other)), Strings{"\"x|y,z"});
+  other.file.buffer_bytes = 1;
+  EXPECT_EQ(rows(Dataset::csv({path("b")}, other)), Strings{"\"x|y,z"});
+}
+
+TEST_F(Csv, ColumnsByNameOrPlace) {
+  const std::string file = write("a", "id,name,age\n1,x,30\n2,y,40\n");
+  const std::string moved = write("b", "age,id,name\n50,3,z\n");
+  const auto by_name = Dataset::csv(
+      {file, moved},
+      {.columns = {{CsvType::kInt32, "age"}, {CsvType::kInt32, "id"}}, .header = true});
+  EXPECT_EQ(by_name.element_spec().to_string(), "(age int32[], id int32[])");
+  EXPECT_EQ(rows(by_name), (Strings{"30|1", "40|2", "50|3"}));
+  auto it = by_name.make_iterator();
+  for (int i = 0; i < 2; ++i) it.next();
+  auto resumed = by_name.make_iterator(it.save());
+  EXPECT_EQ((*resumed.next())["age"].as<int>(), 50);
+  auto in_file = by_name.make_iterator();
+  in_file.next();
+  auto same_file = by_name.make_iterator(in_file.save());
+  EXPECT_EQ((*same_file.next())["age"].as<int>(), 40);
+  const auto by_place =
+      Dataset::csv({file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {2}});
+  EXPECT_EQ(rows(by_place), (Strings{"30", "40"}));
+  EXPECT_EQ(rows(Dataset::csv({file}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
+            Strings{"a line 1: expected a header with x, got [id, name, age]"});
+  EXPECT_EQ(rows(Dataset::csv(
+                {file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {3}})),
+            Strings{"a line 1: expected a header of at least 4 fields for select_columns, got "
+                    "[id, name, age]"});
+}
+
+TEST_F(Csv, DamageNamesFileAndLineAndReadingGoesOn) {
+  const CsvOptions ints = {.columns = {{CsvType::kInt32}, {CsvType::kInt32}}};
+  const std::string no_default =
+      "a line 4: expected a value in field 1, which has no default, got none";
+  EXPECT_EQ(rows(Dataset::csv({write("a", "1,2\n3\n4,x\n5,\n6,7,8\n99999999999,1\n8,9\n")}, ints)),
+            (Strings{"1|2", "a line 2: expected 2 fields, got 1",
+                     "a line 3: expected int32[] in field 1, got \"x\"", no_default,
+                     "a line 5: expected 2 fields, got 3",
+                     "a line 6: expected int32[] in field 0, got \"99999999999\"", "8|9"}));
+  const CsvOptions strings = {.columns = {{CsvType::kString}}};
+  EXPECT_EQ(rows(Dataset::csv({write("b", "\"x\"y\nz\n\"open")}, strings)),
+            (Strings{"b line 1: expected the end of a field after its closing quote, got more", "z",
+                     "b line 3: expected the end of a quoted field, got the file's"}));
+}
+
+TEST_F(Csv, DamageNamesColumnsAndCountsEveryLine) {
+  const CsvOptions options = {.columns = {{CsvType::kString, "name"}, {CsvType::kInt64, "age"}},
+                              .header = true};
+  // Empty lines and line ends in quotes count, too: it is what an editor shows.
+  const std::string text = "name,age\r\n\"two\nlines\",1\n\n\"a\",old\nb,\nc,2\n";
+  EXPECT_EQ(rows(Dataset::csv({write("a", text)}, options)),
+            (Strings{"two\nlines|1", "a line 5: expected int64[] in column \"age\", got \"old\"",
+                     "a line 6: expected a value in column \"age\", which has no default, got none",
+                     "c|2"}));
+  // A position knows the line.
+  const Dataset ds = Dataset::csv({path("a")}, options);
+  auto before = ds.make_iterator();
+  before.next();
+  auto it = ds.make_iterator(before.save());
+  EXPECT_NE(error_text<DataLoss>([&] { it.next(); }).find("line 5"), std::string::npos);
+}
+
+TEST_F(Csv, AFirstLineOfNamesIsAHint) {
+  CsvOptions options = {.columns = {{CsvType::kInt64, "id"}, {CsvType::kInt64, "age"}}};
+  const std::string file = write("a", "id,age\n1,2\nx,3\n");
+  EXPECT_EQ(rows(Dataset::csv({file}, options)),
+            (Strings{"a line 1: expected int64[] in column \"id\", got \"id\"; if the first line "
+                     "holds names, set .header = true",
+                     "1|2", "a line 3: expected int64[] in column \"id\", got \"x\""}));
+  options.header = true;
+  EXPECT_EQ(rows(Dataset::csv({file}, options)),
+            (Strings{"1|2", "a line 3: expected int64[] in column \"id\", got \"x\""}));
+}
+
+TEST_F(Csv, ByteOrderMarksAreNoPartOfAField) {
+  const std::string mark = "\xef\xbb\xbf";
+  const std::string named = write("named", mark + "x,y\n1,2\n3,4\n");
+  EXPECT_EQ(rows(Dataset::csv({named}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
+            (Strings{"1", "3"}));
+  const std::string plain = write("plain", mark + "\"a,b\",2\r\nc,3");
+  const CsvOptions columns{.columns = {{CsvType::kString}, {CsvType::kInt32}}};
+  EXPECT_EQ(rows(Dataset::csv({plain, plain}, columns)), (Strings{"a,b|2", "c|3", "a,b|2", "c|3"}));
+  EXPECT_EQ(rows(Dataset::csv({write("short", "\xef\n")}, {.columns = {{CsvType::kString}}})),
+            (Strings{"\xef"}));
+}
+
+TEST_F(Csv, NumbersNextToZeroAreNumbers) {  // As in TensorFlow, which also reads 1e39 as infinity.
+  const std::string file = write("f", "1e-50\n-1e-60\n1e-45\n1e39\n1e400\ninf\n");
+  auto it = Dataset::csv({file}, {.columns = {{CsvType::kFloat32}}}).make_iterator();
+  for (const float expected : {0.F, -0.F, 1e-45F}) {
+    const auto e = it.next();
+    ASSERT_TRUE(e);
+    EXPECT_EQ((*e)[0].as<float>(), expected);
+  }
+  EXPECT_THROW(it.next(), DataLoss);
+  EXPECT_THROW(it.next(), DataLoss);
+  EXPECT_TRUE(it.next());
+}
+
+TEST_F(Csv, OptionsAreCheckedAtOnce) {
+  auto make = [&](CsvOptions options) { Dataset::csv({path("a")}, std::move(options)); };
+  EXPECT_THROW(make({}), InvalidArgument);
+  EXPECT_THROW(make({.columns = {{CsvType::kInt32, "a"}, {CsvType::kInt32}}}), InvalidArgument);
+  EXPECT_THROW(make({.columns = {{CsvType::kInt32, "", "x"}}}), InvalidArgument);
+  EXPECT_THROW(make({.columns = {{CsvType::kInt32}}, .select_columns = {1, 2}}), InvalidArgument);
+  EXPECT_THROW(make({.columns = {{CsvType::kInt32}}, .select_columns = {-1}}), InvalidArgument);
+  EXPECT_THROW(make({.columns = {{CsvType::kInt32}}, .delimiter = '\n'}), InvalidArgument);
+}
+
+std::string from_hex(const std::string& hex) {
+  std::string out;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    out += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  }
+  return out;
+}
+
+// NumPy's np.savez_compressed of a = int32[3] {0, 1, 2} and b = float64[1,2] {1.5, -2}.
+const char* const kNpz =
+    "504b03042d00000008000000210002ecbda9ffffffffffffffff05001400612e6e7079010010008c000000000000"
+    "004c000000000000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f"
+    "5f94920a12774bcc294e058a17672416a402f91ac63a9a3a0ab50a14002e062060046226200600504b03042d0000"
+    "0008000000210075d8b17effffffffffffffff05001400622e6e70790100100090000000000000004f0000000000"
+    "00009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9366a1aea3a09e965f54529498179f5f94920a12774b"
+    "cc294e058a17672416a402f91a863a0a469a3a0ab50a64032e0630f8610fa1190e0000504b01022d032d00000008"
+    "000000210002ecbda94c0000008c000000050000000000000000000000800100000000612e6e7079504b01022d03"
+    "2d00000008000000210075d8b17e4f00000090000000050000000000000000000000800183000000622e6e707950"
+    "4b0506000000000200020066000000090100000000";
+// np.save of {{1, 2, 3}, {4, 5, 6}}: big-endian int16 in Fortran order.
+const char* const kFortran =
+    "934e554d5059010076007b276465736372273a20273e6932272c2027666f727472616e5f6f72646572273a205472"
+    "75652c20277368617065273a2028322c2033292c207d202020202020202020202020202020202020202020202020"
+    "20202020202020202020202020202020202020202020202020202020202020202020200a00010004000200050003"
+    "0006";
+// np.save of int64 {1, 2}.
+const char* const kInts =
+    "934e554d5059010076007b276465736372273a20273c6938272c2027666f727472616e5f6f72646572273a204661"
+    "6c73652c20277368617065273a2028322c292c207d20202020202020202020202020202020202020202020202020"
+    "20202020202020202020202020202020202020202020202020202020202020202020200a01000000000000000200"
+    "000000000000";
+
+class Npy : public testing::FilesTest {};
+
+TEST_F(Npy, ReadsWhatNumPyWrites) {
+  const Tensor fortran = read_npy(write("f.npy", from_hex(kFortran)));
+  EXPECT_EQ(shape_of(fortran), (Shape{2, 3}));
+  EXPECT_EQ(fortran.scalar_type(), DType::Short);
+  EXPECT_EQ(to_vector<int64_t>(fortran), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  const auto arrays = read_npz(write("a.npz", from_hex(kNpz)));
+  ASSERT_EQ(arrays.size(), 2U);
+  EXPECT_EQ(to_vector<int32_t>(arrays.at("a")), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(arrays.at("b").scalar_type(), kFloat64);
+  EXPECT_EQ(shape_of(arrays.at("b")), (Shape{1, 2}));
+  EXPECT_EQ(to_vector<double>(arrays.at("b")), (std::vector<double>{1.5, -2}));
+}
+
+TEST_F(Npy, IntegersWithoutASign) {
+  using namespace std::string_literals;
+  for (const std::string descr : {"<u2", ">u2", "<u4", ">u8"}) {
+    const auto width = static_cast<std::size_t>(descr[2] - '0');
+    std::string head = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (2,), }";
+    head.resize(117, ' ');
+    std::string one(width, '\0'), most(width, '\xff');
+    (descr[0] == '<' ? one.front() : one.back()) = '\1';
+    if (width == 8) most = one;
+    std::string bytes = "\x93NUMPY\1\0\x76\0"s;
+    bytes.append(head).append("\n").append(one).append(most);
+    const Tensor t = read_npy(write("u.npy", bytes));
+    const int64_t greatest = width == 8 ? 1 : (int64_t{1} << (8 * width)) - 1;
+    EXPECT_EQ(to_vector<int64_t>(t.to(kInt64)), (std::vector<int64_t>{1, greatest})) << descr;
+    write_npy(path("back.npy"), t);
+    EXPECT_EQ(read_npy(path("back.npy")).scalar_type(), t.scalar_type());
+  }
+}
+
+TEST_F(Npy, WritesWhatNumPyWrites) {
+  write_npy(path("a"), from_vector<int64_t>({1, 2}, {2}));
+  EXPECT_EQ(read("a"), from_hex(kInts));
+  for (const Tensor& t : {scalar(3), zeros({0, 4}), full({2, 1, 3}, 7, kUint8), ones({2}, kBool)}) {
+    write_npy(path("b"), t);
+    const Tensor back = read_npy(path("b"));
+    EXPECT_EQ(shape_of(back), shape_of(t));
+    EXPECT_EQ(back.scalar_type(), t.scalar_type());
+    EXPECT_EQ(to_vector<double>(back), to_vector<double>(t));
+  }
+  EXPECT_THROW(write_npy(path("b"), zeros({1}, kBFloat16)), Unimplemented);
+  EXPECT_THROW(write_npy(path("no/folder"), zeros({1})), Error);
+}
+
+// What NumPy 2 says to each of these: it refuses all but a few, and of those it reads only the
+// other byte order as other values of the same number.
+TEST_F(Npy, NoFlippedBitOfAHeaderLoadsAsOtherValues) {
+  write_npy(path("floats"), (arange(12) + 1).reshape({3, 4}).to(kFloat32));
+  write_npy(path("ints"), from_vector<int64_t>({1, 2, 3}, {3}));
+  write_npy(path("bools"), from_vector<bool>({true, false, true}, {3}));
+  constexpr std::pair<std::size_t, int> kOtherByteOrder{21, 1};
+  for (const std::string& file :
+       {read("floats"), read("ints"), read("bools"), from_hex(kFortran)}) {
+    const Tensor expected = read_npy(write("whole", file));
+    const std::size_t header = file.size() - expected.nbytes();
+    for (std::size_t byte = 0; byte < header; ++byte) {
+      for (int bit = 0; bit < 8; ++bit) {
+        if (std::pair(byte, bit) == kOtherByteOrder) continue;
+        std::string changed = file;
+        changed[byte] = static_cast<char>(changed[byte] ^ (1 << bit));
+        try {
+          const Tensor got = read_npy(write("changed", changed));
+          EXPECT_TRUE(got.scalar_type() == expected.scalar_type() &&
+                      shape_of(got) == shape_of(expected) && got.equal(expected))
+              << "byte " << byte << ", bit " << bit;
+        } catch (const Error&) {  // NOLINT: as it should be.
+        }
+      }
+    }
+  }
+}
+
+/// A number of a zip file, which is little-endian.
+void put(std::string& file, std::size_t at, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i)
+    file[at + static_cast<std::size_t>(i)] = static_cast<char>(value >> (8 * i));
+}
+
+TEST_F(Npy, MembersThatOverlapAreRefused) {
+  const std::string npz = from_hex(kNpz);
+  const std::size_t directory = npz.find("PK\x01\x02");
+  const std::size_t second = npz.find("PK\x01\x02", directory + 1);
+  // Both entries of the directory name the first member.
+  std::string twice = npz;
+  twice.replace(second, 46, npz.substr(directory, 46));
+  const std::string text = error_text<DataLoss>([&] { read_npz(write("a", twice)); });
+  EXPECT_NE(text.find("members that overlap"), std::string::npos) << text;
+}
+
+TEST_F(Npy, ArchivesAreNoLargerThanAllowed) {
+  const std::string file = write("a", from_hex(kNpz));
+  EXPECT_EQ(read_npz(file, {.max_bytes = 284}).size(), 2U);
+  try {
+    read_npz(file, {.max_bytes = 283});
+    FAIL() << "expected an error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kResourceExhausted);
+    EXPECT_NE(std::string(e.what()).find("max_bytes"), std::string::npos);
+  }
+  // What a directory says is checked before anything is unpacked.
+  std::string bomb = from_hex(kNpz);
+  for (std::size_t at = bomb.find("PK\x01\x02"); at != std::string::npos;
+       at = bomb.find("PK\x01\x02", at + 1)) {
+    put(bomb, at + 24, 0xfffffff0, 4);
+  }
+  EXPECT_THROW(read_npz(write("b", bomb), {.max_bytes = int64_t{4} << 30}), Error);
+}
+
+TEST_F(Npy, DamageIsAnErrorNeverACrash) {
+  EXPECT_THROW(read_npy(path("none")), Error);
+  const std::string npy = from_hex(kInts), npz = from_hex(kNpz);
+  for (std::size_t size = 0; size < npy.size(); ++size) {
+    EXPECT_THROW(read_npy(write("cut", npy.substr(0, size))), DataLoss) << size;
+  }
+  for (std::size_t size = 0; size < npz.size(); ++size) {
+    EXPECT_THROW(read_npz(write("cut", npz.substr(0, size))), DataLoss) << size;
+  }
+  for (std::size_t bit = 0; bit < npz.size() * 8; bit += 11) {
+    std::string changed = npz;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << (bit % 8)));
+    try {
+      read_npz(write("changed", changed));
+    } catch (const Error&) {  // Some bits, as dates, mean nothing to a reader.
+    }
+  }
+  std::string objects = npy;
+  objects.replace(objects.find("<i8"), 3, "|O8");
+  EXPECT_THROW(read_npy(write("objects", objects)), Unimplemented);
+  std::string huge = npy;
+  huge.replace(huge.find("(2,), }   "), 10, "(9999999),");
+  EXPECT_THROW(read_npy(write("huge", huge)), DataLoss);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_by_window: windows of elements of one key, and the datasets a function makes of them.
+#include <map>
+
+#include "cohort/base/check.h"
+#include "cohort/data/core/internal/rows/padding.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+using WindowFunction = std::function<NodePtr(int64_t, const NodePtr&)>;
+
+class GroupNode final : public DatasetNode {
+ public:
+  GroupNode(const NodePtr& input, ElementKey key, WindowFunction reduce, WindowSize size)
+      : DatasetNode("group_by_window", ElementSpec(), {input}),
+        key_(std::move(key)),
+        reduce_(std::move(reduce)),
+        size_(std::move(size)) {}
+  int64_t cardinality() const override {
+    return input().cardinality() == 0 ? 0 : kUnknownCardinality;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override;
+  int64_t batch_rows() const override { return kUnknownDim; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<GroupNode>(inputs[0], key_, reduce_, size_);
+  }
+  std::string arguments() const override {
+    return size_.of_key == nullptr ? std::to_string(size_.of_all) : "";
+  }
+
+  int64_t key(const Element& element, int64_t index) const {
+    try {
+      return key_(element);
+    } catch (...) {
+      rethrow_with_context(str_cat(tag(), " element ", index, " of ", path()));
+    }
+  }
+  NodePtr reduce(int64_t key, const std::vector<Element>& window) const {
+    try {
+      return reduce_(key, make_elements_node(window));
+    } catch (...) {
+      rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
+    }
+  }
+  std::size_t window_size(int64_t key) const {
+    if (size_.of_key == nullptr) return static_cast<std::size_t>(size_.of_all);
+    try {
+      const int64_t size = size_.of_key(key);
+      COHORT_CHECK_ARG(size >= 1, "expected windows of at least 1 element, got ", size);
+      return static_cast<std::size_t>(size);
+    } catch (...) {
+      rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
+    }
+  }
+
+ private:
+  const ElementKey key_;
+  const WindowFunction reduce_;
+  const WindowSize size_;
+};
+
+class GroupStream final : public ElementStream {
+ public:
+  explicit GroupStream(std::shared_ptr<const GroupNode> node)
+      : node_(std::move(node)), input_(open_stream<Element>(*node_->inputs().front())) {}
+
+  bool next(Element& out) override {
+    while (true) {
+      if (reading_ != nullptr && reading_->next(out)) return true;
+      reading_.reset();
+      if (!fill()) return false;
+    }
+  }
+  void save(StateWriter& out) override {
+    out.put_int(index_);
+    out.put_int(input_ended_ ? 1 : 0);
+    out.put_int(static_cast<int64_t>(windows_.size()));
+    for (const auto& [key, window] : windows_) {
+      out.put_int(key);
+      put_elements(out, window.elements);
+    }
+    out.put_int(reading_ != nullptr ? 1 : 0);
+    if (reading_ != nullptr) {
+      out.put_int(key_);
+      put_elements(out, window_);
+      reading_->save(out);
+    }
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    index_ = in.get_int();
+    input_ended_ = in.get_flag();
+    for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
+      const int64_t key = in.get_int();
+      windows_[key] = {node_->window_size(key), get_elements(in)};
+    }
+    if (in.get_flag()) {
+      key_ = in.get_int();
+      window_ = get_elements(in);
+      reading_ = open_stream<Element>(*node_->reduce(key_, window_));
+      reading_->restore(in);
+    }
+    input_->restore(in);
+  }
+
+ private:
+  /// Opens the next window; false after the last one.
+  bool fill() {
+    Element element;
+    while (!input_ended_) {
+      if (!input_->next(element)) {
+        input_ended_ = true;
+        break;
+      }
+      const int64_t key = node_->key(element, index_++);
+      auto found = windows_.find(key);
+      if (found == windows_.end()) {
+        found = windows_.emplace(key, Window{node_->window_size(key), {}}).first;
+      }
+      Window& window = found->second;
+      window.elements.push_back(std::move(element));
+      if (window.elements.size() == window.size) return open(key);
+    }
+    return !windows_.empty() && open(windows_.begin()->first);
+  }
+  bool open(int64_t key) {
+    key_ = key;
+    window_ = std::move(windows_[key].elements);
+    windows_.erase(key);
+    reading_ = open_stream<Element>(*node_->reduce(key_, window_));
+    reading_->start();
+    return true;
+  }
+
+  struct Window {
+    std::size_t size = 0;
+    std::vector<Element> elements;  ///< Fewer.
+  };
+
+  const std::shared_ptr<const GroupNode> node_;
+  const std::unique_ptr<ElementStream> input_;
+  std::map<int64_t, Window> windows_;       ///< By their keys.
+  std::unique_ptr<ElementStream> reading_;  ///< Null: the next window is to be filled.
+  int64_t key_ = 0;                         ///< Of what is read.
+  std::vector<Element> window_;             ///< What that was made of.
+  int64_t index_ = 0;
+  bool input_ended_ = false;
+};
+
+std::unique_ptr<ElementStream> GroupNode::make_stream() const {
+  return std::make_unique<GroupStream>(
+      std::static_pointer_cast<const GroupNode>(shared_from_this()));
+}
+
+}  // namespace
+
+NodePtr make_group_node(NodePtr input, ElementKey key, WindowFunction reduce, WindowSize size) {
+  COHORT_CHECK_ARG(size.of_all >= 1,
+                   "[dataset.group_by_window] expected windows of at least 1 element, got ",
+                   size.of_all);
+  COHORT_CHECK_ARG(reduce != nullptr, "[dataset.group_by_window] expected a function, got none");
+  return std::make_shared<GroupNode>(input, std::move(key), std::move(reduce), std::move(size));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The base of nodes that hand on elements, or row numbers, in another number or order.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cohort/data/core/internal/dataset_node.h"
+
+namespace cohort::internal {
+
+/// A node whose stream `Derived::make<T>()` makes for T = Element and T = int64_t.
+template <class Derived>
+class OrderNode : public DatasetNode {
+ public:
+  OrderNode(std::string operation, const NodePtr& input)
+      : DatasetNode(std::move(operation), input->spec(), {input}) {}
+
+  std::shared_ptr<const RowSource> row_source() const final { return input().row_source(); }
+  std::unique_ptr<RowStream> make_row_stream() const final {
+    return derived().template make<int64_t>();
+  }
+  std::unique_ptr<ElementStream> make_stream() const final {
+    if (auto source = row_source()) return stream_rows(std::move(source), make_row_stream());
+    return derived().template make<Element>();
+  }
+  int64_t batch_rows() const final { return input().batch_rows(); }
+
+ private:
+  const Derived& derived() const { return static_cast<const Derived&>(*this); }
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sources of numbers without end: counter and random.
+#include "cohort/base/check.h"
+#include "cohort/data/core/internal/pass.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/pass_orders.h"
+#include "cohort/data/pipeline/internal/shuffle_seed.h"
+
+namespace cohort::internal {
+namespace {
+
+Element number(int64_t value) { return from_vector<int64_t>({value}, Shape{}); }
+
+class CounterStream final : public ElementStream {
+ public:
+  CounterStream(int64_t start, int64_t step)
+      : next_(static_cast<uint64_t>(start)), step_(static_cast<uint64_t>(step)) {}
+  bool next(Element& out) override {
+    check_cancelled();
+    out = number(static_cast<int64_t>(next_));
+    next_ += step_;
+    return true;
+  }
+  void save(StateWriter& out) override { out.put_int(static_cast<int64_t>(next_)); }
+  void restore(StateReader& in) override { next_ = static_cast<uint64_t>(in.get_int()); }
+
+ private:
+  uint64_t next_;  ///< Unsigned numbers wrap.
+  const uint64_t step_;
+};
+
+class CounterNode final : public DatasetNode {
+ public:
+  CounterNode(int64_t start, int64_t step)
+      : DatasetNode("counter", TensorSpec{{}, kInt64}, {}), start_(start), step_(step) {}
+  int64_t cardinality() const override { return kInfiniteCardinality; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<CounterStream>(start_, step_);
+  }
+  std::string arguments() const override { return str_cat(start_, " ", step_); }
+
+ private:
+  const int64_t start_;
+  const int64_t step_;
+};
+
+class RandomStream final : public ElementStream {
+ public:
+  explicit RandomStream(std::shared_ptr<PassOrders> orders) : random_(std::move(orders)) {}
+  bool next(Element& out) override {
+    check_cancelled();
+    out = number(static_cast<int64_t>(random_.below(uint64_t{1} << 32)));
+    return true;
+  }
+  void save(StateWriter& out) override { random_.save(out); }
+  void restore(StateReader& in) override { random_.restore(in); }
+
+ private:
+  PassRandom random_;
+};
+
+class RandomNode final : public WithPassOrders<DatasetNode> {
+ public:
+  explicit RandomNode(const RandomOptions& options)
+      : WithPassOrders(
+            std::make_shared<PassOrders>(options.seed ? *options.seed : default_shuffle_seed(),
+                                         options.rerandomize_each_iteration),
+            "random", TensorSpec{{}, kInt64}, std::vector<NodePtr>()),
+        options_(options) {}
+  int64_t cardinality() const override { return kInfiniteCardinality; }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<RandomStream>(orders());
+  }
+  /// A seed that nobody gave says nothing: it is another one in every process.
+  std::string arguments() const override {
+    return str_cat(options_.seed ? str_cat("seed ", *options_.seed) : "",
+                   options_.rerandomize_each_iteration ? " each" : "");
+  }
+
+ private:
+  const RandomOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_counter_node(int64_t start, int64_t step) {
+  return std::make_shared<CounterNode>(start, step);
+}
+
+NodePtr make_random_node(const RandomOptions& options) {
+  return std::make_shared<RandomNode>(options);
+}
+
+}  // namespace cohort::internal

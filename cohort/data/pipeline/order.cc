@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// take, skip, repeat and shard. Each stream is written once for elements and for row numbers: over
+// rows in memory only numbers move until a batch gathers them.
+#include "cohort/base/check.h"
+#include "cohort/data/pipeline/internal/counted_stream.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/order_node.h"
+
+namespace cohort::internal {
+namespace {
+
+/// Counts what is left; below 0: all.
+template <class T>
+class TakeStream final : public CountedStream<T> {
+ public:
+  using CountedStream<T>::CountedStream;
+  bool next(T& out) override {
+    if (this->count_ == 0 || !this->read(out)) return false;
+    if (this->count_ > 0) --this->count_;
+    return true;
+  }
+};
+
+/// Counts what is left to skip.
+template <class T>
+class SkipStream final : public CountedStream<T> {
+ public:
+  using CountedStream<T>::CountedStream;
+  bool next(T& out) override {
+    for (; this->count_ > 0; --this->count_) {
+      if (!this->read(out)) return false;
+    }
+    return this->read(out);
+  }
+};
+
+template <class T>
+class ShardStream final : public Stream<T> {
+ public:
+  ShardStream(std::unique_ptr<Stream<T>> input, int64_t num_shards, int64_t index)
+      : input_(std::move(input)), num_shards_(num_shards), skip_(index) {}
+  bool next(T& out) override {
+    while (true) {
+      try {
+        if (!input_->next(out)) return false;
+      } catch (const Cancelled&) {
+        throw;
+      } catch (...) {
+        // One that cannot be read has its place, too: other shards count it as well.
+        count_one();
+        throw;
+      }
+      if (count_one()) return true;
+    }
+  }
+  void save(StateWriter& out) override {
+    out.put_int(skip_);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    skip_ = in.get_count(num_shards_ - 1);
+    input_->restore(in);
+  }
+
+ private:
+  /// True if it is ours.
+  bool count_one() {
+    const bool ours = skip_ == 0;
+    skip_ = ours ? num_shards_ - 1 : skip_ - 1;
+    return ours;
+  }
+
+  const std::unique_ptr<Stream<T>> input_;
+  const int64_t num_shards_;
+  int64_t skip_;  ///< Elements of other shards before the next one of ours.
+};
+
+template <class T>
+class RepeatStream final : public Stream<T> {
+ public:
+  RepeatStream(NodePtr input, int64_t count) : input_(std::move(input)), left_(count) {}
+  bool next(T& out) override {
+    while (true) {
+      if (pass_ == nullptr) {
+        if (left_ == 0) return false;
+        if (left_ > 0) --left_;
+        pass_ = open_stream<T>(*input_);
+        fresh_ = true;
+      }
+      if (pass_->next(out)) {
+        fresh_ = false;
+        return true;
+      }
+      pass_.reset();
+      // An empty input repeated for ever is empty, not a loop without end.
+      if (fresh_) left_ = 0;
+    }
+  }
+  void save(StateWriter& out) override {
+    out.put_int(left_);
+    out.put_int(fresh_ ? 1 : 0);
+    out.put_int(pass_ != nullptr ? 1 : 0);
+    pass_ != nullptr ? pass_->save(out) : input_->save_shared(out);
+  }
+  void restore(StateReader& in) override {
+    left_ = in.get_int();
+    fresh_ = in.get_flag();
+    if (!in.get_flag()) return input_->restore_shared(in);
+    pass_ = open_stream<T>(*input_);
+    pass_->restore(in);
+  }
+
+ private:
+  const NodePtr input_;
+  int64_t left_;  ///< Passes to begin; below 0: no end.
+  std::unique_ptr<Stream<T>> pass_;
+  bool fresh_ = false;
+};
+
+class TakeNode final : public OrderNode<TakeNode> {
+ public:
+  TakeNode(const NodePtr& input, int64_t count) : OrderNode("take", input), count_(count) {}
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    if (count_ < 0 || n == kUnknownCardinality) return count_ == 0 ? 0 : n;
+    return n == kInfiniteCardinality ? count_ : std::min(n, count_);
+  }
+  template <class T>
+  std::unique_ptr<Stream<T>> make() const {
+    return std::make_unique<TakeStream<T>>(open_stream<T>(input()), count_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<TakeNode>(inputs[0], count_);
+  }
+  std::string arguments() const override { return std::to_string(count_); }
+
+ private:
+  const int64_t count_;
+};
+
+class SkipNode final : public OrderNode<SkipNode> {
+ public:
+  SkipNode(const NodePtr& input, int64_t count) : OrderNode("skip", input), count_(count) {}
+  int64_t cardinality() const override {
+    if (count_ < 0) return 0;
+    const int64_t n = input().cardinality();
+    return n < 0 ? n : std::max<int64_t>(0, n - count_);
+  }
+  template <class T>
+  std::unique_ptr<Stream<T>> make() const {
+    // Skipping everything of an input without end must not read it.
+    if (count_ < 0) return std::make_unique<TakeStream<T>>(open_stream<T>(input()), 0);
+    return std::make_unique<SkipStream<T>>(open_stream<T>(input()), count_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<SkipNode>(inputs[0], count_);
+  }
+  std::string arguments() const override { return std::to_string(count_); }
+
+ private:
+  const int64_t count_;
+};
+
+class RepeatNode final : public OrderNode<RepeatNode> {
+ public:
+  RepeatNode(const NodePtr& input, int64_t count) : OrderNode("repeat", input), count_(count) {}
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    if (count_ == 0 || n == 0) return 0;
+    if (count_ < 0) return n == kUnknownCardinality ? n : kInfiniteCardinality;
+    return n < 0 ? n : saturated_product(n, count_);
+  }
+  template <class T>
+  std::unique_ptr<Stream<T>> make() const {
+    return std::make_unique<RepeatStream<T>>(inputs().front(), count_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<RepeatNode>(inputs[0], count_);
+  }
+  std::string arguments() const override { return std::to_string(count_); }
+
+ private:
+  const int64_t count_;
+};
+
+class ShardNode final : public OrderNode<ShardNode> {
+ public:
+  ShardNode(const NodePtr& input, int64_t num_shards, int64_t index)
+      : OrderNode("shard", input), num_shards_(num_shards), index_(index) {}
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    return n < 0 ? n : n / num_shards_ + (index_ < n % num_shards_ ? 1 : 0);
+  }
+  template <class T>
+  std::unique_ptr<Stream<T>> make() const {
+    return std::make_unique<ShardStream<T>>(open_stream<T>(input()), num_shards_, index_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShardNode>(inputs[0], num_shards_, index_);
+  }
+  std::string arguments() const override { return str_cat(index_, " of ", num_shards_); }
+
+ private:
+  const int64_t num_shards_;
+  const int64_t index_;
+};
+
+/// Where an auto-shard policy of kHint puts its shard.
+class ShardHintNode final : public DatasetNode {
+ public:
+  explicit ShardHintNode(const NodePtr& input)
+      : DatasetNode(kShardHintOperation, input->spec(), {input}) {}
+  int64_t cardinality() const override { return input().cardinality(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    throw FailedPrecondition(
+        "[dataset.shard] expected the auto-shard policy kHint to replace kShardHint before "
+        "anything is read, got another policy");
+  }
+  int64_t batch_rows() const override { return input().batch_rows(); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShardHintNode>(inputs[0]);
+  }
+};
+
+}  // namespace
+
+NodePtr make_take_node(NodePtr input, int64_t count) {
+  return std::make_shared<TakeNode>(input, count);
+}
+
+NodePtr make_skip_node(NodePtr input, int64_t count) {
+  return std::make_shared<SkipNode>(input, count);
+}
+
+NodePtr make_repeat_node(NodePtr input, int64_t count) {
+  return std::make_shared<RepeatNode>(input, count);
+}
+
+NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index) {
+  if (num_shards == kShardHint) return std::make_shared<ShardHintNode>(input);
+  COHORT_CHECK_ARG(num_shards >= 1, "[dataset.shard] expected at least 1 shard, got ", num_shards);
+  COHORT_CHECK_ARG(index >= 0 && index < num_shards, "[dataset.shard] expected an index in [0, ",
+                   num_shards, "), got ", index);
+  return std::make_shared<ShardNode>(input, num_shards, index);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batches of elements of unlike shapes: padded_batch, ragged_batch, bucket_by_sequence_length.
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/data/core/internal/rows/batching.h"
+#include "cohort/data/core/internal/rows/deferred_element.h"
+#include "cohort/data/core/internal/rows/padding.h"
+#include "cohort/data/pipeline/internal/combine_node.h"
+
+namespace cohort::internal {
+namespace {
+
+class BucketStream final : public ElementStream {
+ public:
+  BucketStream(NodePtr node, const BucketPlan& plan, std::unique_ptr<ElementStream> input)
+      : node_(std::move(node)),
+        plan_(plan),
+        input_(std::move(input)),
+        buckets_(plan.batch_sizes.size()) {}
+
+  bool next(Element& out) override {
+    Element element;
+    while (!input_ended_) {
+      if (!input_->next(element)) {
+        input_ended_ = true;
+        break;
+      }
+      const std::size_t bucket = bucket_of(element);
+      buckets_[bucket].push_back(std::move(element));
+      if (static_cast<int64_t>(buckets_[bucket].size()) == plan_.batch_sizes[bucket]) {
+        return emit(bucket, out);
+      }
+    }
+    for (std::size_t b = 0; b < buckets_.size() && !plan_.drop_remainder; ++b) {
+      if (!buckets_[b].empty()) return emit(b, out);
+    }
+    return false;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(index_);
+    out.put_int(input_ended_ ? 1 : 0);
+    for (const auto& bucket : buckets_) put_elements(out, bucket);
+    input_->save(out);
+  }
+  void restore(StateReader& in) override {
+    index_ = in.get_int();
+    input_ended_ = in.get_flag();
+    for (auto& bucket : buckets_) bucket = get_elements(in);
+    input_->restore(in);
+  }
+
+ private:
+  std::size_t bucket_of(const Element& element) {
+    const int64_t index = index_++;
+    try {
+      const int64_t length = plan_.length(element);
+      const auto at = std::upper_bound(plan_.boundaries.begin(), plan_.boundaries.end(), length);
+      COHORT_CHECK_ARG(at != plan_.boundaries.end() || !plan_.bounded,
+                       "expected a length below the last boundary, to which buckets are padded, "
+                       "got ",
+                       length);
+      return static_cast<std::size_t>(at - plan_.boundaries.begin());
+    } catch (...) {
+      rethrow_with_context(str_cat(node_->tag(), " element ", index, " of ", node_->path()));
+    }
+  }
+  bool emit(std::size_t bucket, Element& out) {
+    const std::vector<Element> parts = std::exchange(buckets_[bucket], {});
+    out = plan_.combine[bucket](parts);
+    return true;
+  }
+
+  const NodePtr node_;
+  const BucketPlan& plan_;  ///< Owned by node_.
+  const std::unique_ptr<ElementStream> input_;
+  std::vector<std::vector<Element>> buckets_;
+  int64_t index_ = 0;
+  bool input_ended_ = false;
+};
+
+class BucketNode final : public DatasetNode {
+ public:
+  BucketNode(const NodePtr& input, ElementSpec spec, BucketPlan plan)
+      : DatasetNode("bucket_by_sequence_length", std::move(spec), {input}),
+        plan_(std::move(plan)) {}
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    return n > 0 ? kUnknownCardinality : n;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<BucketStream>(shared_from_this(), plan_, open_stream<Element>(input()));
+  }
+  int64_t batch_rows() const override { return kUnknownDim; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<BucketNode>(inputs[0], spec(), plan_);
+  }
+  std::string arguments() const override {
+    return str_cat(bracketed(plan_.boundaries), " ", bracketed(plan_.batch_sizes), " ",
+                   plan_.bounded, " ", plan_.drop_remainder, " ", bracketed(plan_.padding_values));
+  }
+
+ private:
+  const BucketPlan plan_;
+};
+
+}  // namespace
+
+NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> shapes,
+                               const PaddedBatchOptions& options) {
+  COHORT_CHECK_ARG(size >= 1, "[dataset.padded_batch] expected a size of at least 1, got ", size);
+  const std::string where = "[dataset.padded_batch]";
+  ElementSpec spec = padded_spec(where, input->spec(), shapes, options.padding_values,
+                                 options.drop_remainder ? size : kUnknownDim);
+  std::string more;
+  for (const Shape& shape : shapes) more += " " + bracketed(shape);
+  more += " " + bracketed(options.padding_values);
+  Padding padding{where, std::move(shapes), options.padding_values};
+  return std::make_shared<CombineNode>(
+      "padded_batch", std::move(spec), input, size, options.drop_remainder,
+      [padding](std::span<const Element> parts) { return pad_elements(parts, padding); },
+      std::move(more));
+}
+
+NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
+  COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
+  const ElementSpec row = input->spec();
+  return std::make_shared<CombineNode>(
+      "ragged_batch", ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim), input,
+      size, options.drop_remainder, [row](std::span<const Element> parts) {
+        return ragged_elements(parts, row, "[dataset.ragged_batch]");
+      });
+}
+
+NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options) {
+  const std::string where = "[dataset.bucket_by_sequence_length]";
+  const auto& boundaries = options.bucket_boundaries;
+  COHORT_CHECK_ARG(options.bucket_batch_sizes.size() == boundaries.size() + 1, where, " expected ",
+                   boundaries.size() + 1, " batch sizes, one more than boundaries, got ",
+                   options.bucket_batch_sizes.size());
+  for (std::size_t i = 0; i + 1 < boundaries.size(); ++i) {
+    COHORT_CHECK_ARG(boundaries[i] < boundaries[i + 1], where,
+                     " expected boundaries that ascend, got ", bracketed(boundaries));
+  }
+  for (int64_t size : options.bucket_batch_sizes) {
+    COHORT_CHECK_ARG(size >= 1, where, " expected batch sizes of at least 1, got ",
+                     bracketed(options.bucket_batch_sizes));
+  }
+  COHORT_CHECK_ARG(
+      !options.no_padding || (options.padded_shapes.empty() && options.padding_values.empty() &&
+                              !options.pad_to_bucket_boundary),
+      where,
+      " expected neither padded_shapes, padding_values nor pad_to_bucket_boundary "
+      "with no_padding");
+  BucketPlan plan{std::move(length),          boundaries,
+                  options.bucket_batch_sizes, {},
+                  options.drop_remainder,     options.pad_to_bucket_boundary,
+                  options.padding_values};
+  for (std::size_t b = 0; b <= boundaries.size(); ++b) {
+    Padding padding{where, options.padded_shapes, options.padding_values};
+    if (options.pad_to_bucket_boundary) {
+      padding.unknown_to = b < boundaries.size() ? boundaries[b] - 1 : kUnknownDim;
+    }
+    plan.combine.emplace_back(
+        [padding, pads = !options.no_padding](std::span<const Element> parts) {
+          return pads ? pad_elements(parts, padding) : stack_elements(parts, padding.where);
+        });
+  }
+  ElementSpec spec = options.no_padding ? batched_spec(input->spec(), kUnknownDim)
+                                        : padded_spec(where, input->spec(), options.padded_shapes,
+                                                      options.padding_values, kUnknownDim);
+  return std::make_shared<BucketNode>(input, std::move(spec), std::move(plan));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// zip, concatenate and enumerate.
+#include "cohort/base/check.h"
+#include "cohort/data/core/internal/rows/padding.h"
+#include "cohort/data/pipeline/internal/counted_stream.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+
+namespace cohort::internal {
+namespace {
+
+template <class T>
+std::vector<std::pair<std::string, T>> with_names(const std::vector<std::string>& names,
+                                                  std::vector<T> parts) {
+  std::vector<std::pair<std::string, T>> out;
+  for (std::size_t i = 0; i < parts.size(); ++i) out.emplace_back(names[i], std::move(parts[i]));
+  return out;
+}
+
+class ZipStream final : public ElementStream {
+ public:
+  ZipStream(std::vector<std::unique_ptr<ElementStream>> inputs, std::vector<std::string> names)
+      : inputs_(std::move(inputs)), names_(std::move(names)) {}
+
+  bool next(Element& out) override {
+    if (ended_) return false;
+    while (parts_.size() < inputs_.size() && !ended_) read_part();
+    std::vector<Element> parts = std::exchange(parts_, {});
+    if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (ended_) return false;
+    out = names_.empty() ? Element::tuple(std::move(parts))
+                         : Element::named(with_names<Element>(names_, std::move(parts)));
+    return true;
+  }
+  void save(StateWriter& out) override {
+    out.put_int(ended_ ? 1 : 0);
+    out.put_error(error_);
+    put_elements(out, parts_);
+    for (const auto& input : inputs_) input->save(out);
+  }
+  void restore(StateReader& in) override {
+    ended_ = in.get_flag();
+    error_ = in.get_error();
+    parts_ = get_elements(in);
+    for (const auto& input : inputs_) input->restore(in);
+  }
+
+ private:
+  void read_part() {
+    Element part;
+    try {
+      ended_ = !inputs_[parts_.size()]->next(part);
+    } catch (const Cancelled&) {
+      throw;  // Nothing was read: the parts so far stay.
+    } catch (...) {
+      // The other inputs go on, or elements would meet others' from here on.
+      if (error_ == nullptr) error_ = std::current_exception();
+    }
+    parts_.push_back(std::move(part));
+  }
+
+  const std::vector<std::unique_ptr<ElementStream>> inputs_;
+  const std::vector<std::string> names_;
+  std::vector<Element> parts_;  ///< Of the next element.
+  std::exception_ptr error_;    ///< What reading one of them threw.
+  bool ended_ = false;
+};
+
+ElementSpec zip_spec(const std::vector<NodePtr>& inputs, const std::vector<std::string>& names) {
+  std::vector<ElementSpec> parts;
+  for (const NodePtr& input : inputs) parts.push_back(input->spec());
+  return names.empty() ? ElementSpec::tuple(std::move(parts))
+                       : ElementSpec::named(with_names(names, std::move(parts)));
+}
+
+class ZipNode final : public DatasetNode {
+ public:
+  explicit ZipNode(const std::vector<NodePtr>& inputs, std::vector<std::string> names = {})
+      : DatasetNode("zip", zip_spec(inputs, names), inputs), names_(std::move(names)) {}
+
+  int64_t cardinality() const override {
+    int64_t least = kInfiniteCardinality;
+    for (const NodePtr& part : inputs()) {
+      const int64_t n = part->cardinality();
+      if (n == kUnknownCardinality) return n;
+      if (n != kInfiniteCardinality) least = least < 0 ? n : std::min(least, n);
+    }
+    return least;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    std::vector<std::unique_ptr<ElementStream>> streams;
+    for (const NodePtr& part : inputs()) streams.push_back(open_stream<Element>(*part));
+    return std::make_unique<ZipStream>(std::move(streams), names_);
+  }
+  int64_t batch_rows() const override {
+    const int64_t rows = inputs().front()->batch_rows();
+    for (const NodePtr& part : inputs()) {
+      if (part->batch_rows() != rows) return kUnknownDim;
+    }
+    return rows;
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ZipNode>(inputs, names_);
+  }
+
+ private:
+  const std::vector<std::string> names_;  ///< Of the components; empty without.
+};
+
+class ConcatenateStream final : public ElementStream {
+ public:
+  ConcatenateStream(std::unique_ptr<ElementStream> first, NodePtr second)
+      : current_(std::move(first)), second_(std::move(second)) {}
+
+  bool next(Element& out) override {
+    if (current_->next(out)) return true;
+    if (second_ == nullptr) return false;
+    current_ = open_stream<Element>(*std::exchange(second_, nullptr));
+    return current_->next(out);
+  }
+  void save(StateWriter& out) override {
+    out.put_int(second_ == nullptr ? 1 : 0);
+    current_->save(out);
+    if (second_ != nullptr) second_->save_shared(out);
+  }
+  void restore(StateReader& in) override {
+    if (in.get_flag()) current_ = open_stream<Element>(*std::exchange(second_, nullptr));
+    current_->restore(in);
+    if (second_ != nullptr) second_->restore_shared(in);
+  }
+
+ private:
+  std::unique_ptr<ElementStream> current_;
+  NodePtr second_;  ///< Null once it is current.
+};
+
+class ConcatenateNode final : public DatasetNode {
+ public:
+  ConcatenateNode(const NodePtr& first, const NodePtr& second)
+      : DatasetNode("concatenate",
+                    ElementSpec::common("[dataset.concatenate]", first->spec(), second->spec()),
+                    {first, second}) {}
+
+  int64_t cardinality() const override {
+    const int64_t a = inputs()[0]->cardinality();
+    const int64_t b = inputs()[1]->cardinality();
+    if (a == kInfiniteCardinality || b == kInfiniteCardinality) return kInfiniteCardinality;
+    return a < 0 || b < 0 ? kUnknownCardinality : saturated_sum(a, b);
+  }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<ConcatenateStream>(open_stream<Element>(*inputs()[0]), inputs()[1]);
+  }
+  int64_t batch_rows() const override {
+    const int64_t rows = inputs()[0]->batch_rows();
+    return rows == inputs()[1]->batch_rows() ? rows : kUnknownDim;
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ConcatenateNode>(inputs[0], inputs[1]);
+  }
+};
+
+class EnumerateStream final : public CountedStream<Element> {
+ public:
+  using CountedStream::CountedStream;
+
+  bool next(Element& out) override {
+    Element element;
+    if (!read(element)) return false;
+    out = Element::tuple({from_vector<int64_t>({count_}, Shape{}), std::move(element)});
+    // Wraps round, as in TensorFlow.
+    count_ = static_cast<int64_t>(static_cast<uint64_t>(count_) + 1);
+    return true;
+  }
+};
+
+class EnumerateNode final : public DatasetNode {
+ public:
+  EnumerateNode(const NodePtr& input, int64_t start)
+      : DatasetNode("enumerate", ElementSpec::tuple({TensorSpec{{}, kInt64}, input->spec()}),
+                    {input}),
+        start_(start) {}
+  int64_t cardinality() const override { return input().cardinality(); }
+  std::unique_ptr<ElementStream> make_stream() const override {
+    return std::make_unique<EnumerateStream>(open_stream<Element>(input()), start_);
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<EnumerateNode>(inputs[0], start_);
+  }
+  std::string arguments() const override { return std::to_string(start_); }
+
+ private:
+  const int64_t start_;
+};
+
+}  // namespace
+
+NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names) {
+  COHORT_CHECK_ARG(!inputs.empty(), "[dataset.zip] expected at least 1 dataset, got none");
+  return std::make_shared<ZipNode>(inputs, std::move(names));
+}
+
+NodePtr make_concatenate_node(NodePtr first, NodePtr second) {
+  return std::make_shared<ConcatenateNode>(first, second);
+}
+
+NodePtr make_enumerate_node(NodePtr input, int64_t start) {
+  return std::make_shared<EnumerateNode>(input, start);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// snapshot, save and load.
+#include <filesystem>
+
+#include "cohort/base/check.h"
+#include "cohort/data/core/internal/fingerprint.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/store/internal/element_folder.h"
+
+namespace cohort::internal {
+namespace {
+
+void check_folder(const ElementFolder& folder) {
+  constexpr int64_t kMostShards = 9999;
+  COHORT_CHECK_ARG(!folder.path.empty(), folder.where, " expected the path of a folder, got none");
+  COHORT_CHECK_ARG(folder.shards >= 1 && folder.shards <= kMostShards, folder.where,
+                   " expected 1 to ", kMostShards, " shards, got ", folder.shards);
+  COHORT_CHECK_ARG(
+      folder.compression == Compression::kNone || folder.compression == Compression::kGzip,
+      folder.where, " expected Compression::kNone or kGzip, got another one");
+}
+
+/// A folder for each pipeline that was snapshotted, named by its fingerprint.
+class SnapshotStore final : public ElementStore {
+ public:
+  SnapshotStore(ElementFolder folder, ShardsReader reader)
+      : folder_(std::move(folder)), reader_(std::move(reader)) {}
+  StoredElements find() const override {
+    return open_element_folder(folder_.where, folder_.path, folder_.pipeline, reader_);
+  }
+  std::unique_ptr<ElementSink> begin() const override { return begin_element_folder(folder_); }
+
+ private:
+  const ElementFolder folder_;
+  const ShardsReader reader_;
+};
+
+}  // namespace
+
+NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions options) {
+  const ElementFolder any{"[dataset.snapshot]",   path, {}, {}, options.compression, options.shards,
+                          options.shard_function, true};
+  check_folder(any);
+  std::string how = str_cat(" version ", options.version, ", ", options.shards, " shards",
+                            options.shard_function ? " by a function" : " in turns",
+                            options.compression == Compression::kGzip ? ", gzip" : "");
+  const auto make_store = [any, how, reader = std::move(options.reader)](const NodePtr& elements) {
+    ElementFolder folder = any;
+    folder.pipeline = pipeline_text(*elements) + how;
+    folder.spec = elements->spec();
+    folder.path += "/" + short_hash(folder.pipeline);
+    return std::make_unique<SnapshotStore>(std::move(folder), reader);
+  };
+  return make_stored_node("snapshot", std::move(input), make_store);
+}
+
+void save_elements(const Dataset& dataset, const std::string& path, const SaveOptions& options) {
+  const ElementFolder folder{
+      "[dataset.save]",    path,           dataset.node()->signature(), dataset.element_spec(),
+      options.compression, options.shards, options.shard_function};
+  check_folder(folder);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    throw Error(ErrorCode::kAlreadyExists,
+                str_cat("[dataset.save] expected a path of nothing yet, got ", path,
+                        "; remove it or name another"));
+  }
+  const auto sink = begin_element_folder(folder);
+  for (const Element& element : dataset) sink->write(element.materialize());
+  sink->commit();
+}
+
+NodePtr make_load_node(const std::string& path, const ShardsReader& reader) {
+  StoredElements stored = open_element_folder("[dataset.load]", path, "", reader);
+  if (stored.dataset == nullptr) {
+    throw Error(ErrorCode::kNotFound,
+                str_cat("[dataset.load] expected a folder that save wrote, got ", path));
+  }
+  return std::move(stored.dataset);
+}
+
+}  // namespace cohort::internal
