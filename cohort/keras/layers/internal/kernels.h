@@ -36,8 +36,25 @@ struct ConvImage {
   int64_t out_channels;
 };
 
+/// out = relu?(a . b + bias), [rows, columns]; accumulate adds to out. Element (i, j) of a matrix
+/// lies at [i * row + j * column]; one of a's two strides is 1, one of b's, and out's column is.
+/// No size is zero.
+struct Product {
+  const float* a;
+  int64_t a_row, a_column;
+  const float* b;
+  int64_t b_row, b_column;
+  float* out;
+  int64_t out_row;
+  int64_t rows, depth, columns;
+  const float* bias;  ///< [columns], or null.
+  bool relu, accumulate;
+};
+
 struct Kernels {
-  bool fast_products;  ///< Whether the products below beat a BLAS on this instruction set.
+  bool fast_products;  ///< Whether `product` beats a BLAS on this instruction set.
+  /// No bit of an element depends on which others are computed with it.
+  void (*product)(const Product& product);
   /// y = relu?(y + bias) over [rows, columns]. bias may be null.
   void (*bias_relu)(float* y, const float* bias, int64_t rows, int64_t columns, bool relu);
   /// out = y > 0 ? g : 0 (y null: out = g; out null: not written), and the column sums of that.

@@ -6,14 +6,12 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/runtime/intra_op.h"
 
 namespace cohort::keras::internal {
 
-using cohort::internal::FunctionRef;
 using cohort::internal::intra_op_threads;
 using cohort::internal::ProductThreads;
 using cohort::internal::run_pieces;
@@ -21,66 +19,71 @@ using cohort::internal::threads_worth;
 
 namespace {
 
-// Beyond, a block of 64 columns leaves the second-level cache.
-constexpr int64_t kMaxDepth = 4096;
-// The transposition of the kernel pays from here on.
-constexpr int64_t kMinTransposedRows = 128;
+// Below so many rows, copying the kernel in transposed form takes longer than LibTorch's product.
+constexpr int64_t kMinTransposedRows = 8;
 
 bool is_plain(const Tensor& t) {
   return t.scalar_type() == kFloat32 && t.device().is_cpu() && t.is_contiguous();
 }
 
-// The kernels work without blocking for caches.
-bool own_product(const Tensor& a, const Tensor& b, int64_t depth, int64_t columns) {
-  return kernels().fast_products && is_plain(a) && is_plain(b) && depth > 0 && depth <= kMaxDepth &&
-         columns % kChannelPack == 0;
-}
-
-// Calls body(begin, end) for ranges of the product's rows on as many threads as the work is worth.
-// An element's sum is the same whatever range it is in, so no bit depends on the threads.
-void for_rows(int64_t rows, double operations_per_row, FunctionRef<void(int64_t, int64_t)> body) {
-  constexpr int64_t kTile = 6;        // rows that a kernel works on at once
-  constexpr int kPiecesOfThread = 4;  // so that one that runs takes over from one that does not
-  const int threads =
-      threads_worth(operations_per_row * static_cast<double>(rows), intra_op_threads());
-  const int64_t tiles = (rows + kTile - 1) / kTile;
-  if (threads == 1 || tiles < 2) return body(0, rows);
-  const int64_t pieces = std::min<int64_t>(tiles, threads * kPiecesOfThread);
-  run_pieces(static_cast<int>(pieces), [&](int piece) {
-    body(tiles * piece / pieces * kTile, std::min(rows, tiles * (piece + 1) / pieces * kTile));
-  });
-}
-
-// Rows that far apart would share a few sets of the first-level cache.
-bool collides(int64_t row_size, int64_t rows) {
-  constexpr int64_t kPage = 4096 / sizeof(float);
-  return rows > 64 && row_size % kPage == 0;
-}
-
-std::vector<int64_t> multiples(int64_t count, int64_t step) {
-  std::vector<int64_t> out(static_cast<std::size_t>(count));
-  for (int64_t i = 0; i < count; ++i) out[static_cast<std::size_t>(i)] = i * step;
-  return out;
-}
-
-// A matrix as an image: its rows are the windows, of one run each.
-ConvImage rows_image(const Tensor& x, const int64_t* rows, int64_t columns) {
-  static constexpr int64_t kFirst = 0;
-  return {x.const_data_ptr<float>(), rows, &kFirst, x.size(0), x.size(1), x.size(1), columns};
+bool own_product(const Tensor& a, const Tensor& b) {
+  return kernels().fast_products && is_plain(a) && is_plain(b) && a.numel() > 0 && b.numel() > 0;
 }
 
 int threads_of(int64_t rows, int64_t depth, int64_t columns) {
   return threads_worth(2.0 * static_cast<double>(rows * depth * columns), intra_op_threads());
 }
 
-void forward(const ConvImage& image, const float* kernel, const float* bias, bool relu, float* y) {
-  const double row_operations = 2.0 * static_cast<double>(image.tap_count * image.out_channels);
-  for_rows(image.pixel_count, row_operations, [&](int64_t begin, int64_t end) {
-    ConvImage part = image;
-    part.pixels += begin;
-    part.pixel_count = end - begin;
-    kernels().conv_forward(part, kernel, bias, relu, y + begin * image.out_channels);
-  });
+// Where part `i` of so many of [0, size) begins, on a multiple of `unit`.
+int64_t border(int64_t size, int64_t unit, int64_t i, int64_t parts) {
+  const int64_t units = (size + unit - 1) / unit;
+  return std::min(size, units * i / parts * unit);
+}
+
+// Into how many parts the rows and the columns of a product are cut.
+struct Cut {
+  int64_t rows, columns;
+};
+
+// Multiples of what the kernels work on at once.
+constexpr int64_t kRowUnit = 48;
+constexpr int64_t kColumnUnit = 64;
+
+// A part copies the columns of the right matrix that it uses, so these are cut first; the gradient
+// of a kernel has few terms and many rows, each of which is best written as a whole.
+Cut cut_of(const Product& p, int64_t parts) {
+  const int64_t row_units = (p.rows + kRowUnit - 1) / kRowUnit;
+  const int64_t column_units = (p.columns + kColumnUnit - 1) / kColumnUnit;
+  if (p.a_row == 1) {
+    const int64_t rows = std::min(parts, row_units);
+    return {rows, std::min((parts + rows - 1) / rows, column_units)};
+  }
+  const int64_t columns = std::min(parts, column_units);
+  return {std::min((parts + columns - 1) / columns, row_units), columns};
+}
+
+Product part_of(const Product& p, const Cut& cut, int64_t piece) {
+  const int64_t i = piece / cut.columns, j = piece % cut.columns;
+  const int64_t row = border(p.rows, kRowUnit, i, cut.rows);
+  const int64_t column = border(p.columns, kColumnUnit, j, cut.columns);
+  Product part = p;
+  part.a += row * p.a_row;
+  part.b += column * p.b_column;
+  part.out += row * p.out_row + column;
+  if (p.bias != nullptr) part.bias += column;
+  part.rows = border(p.rows, kRowUnit, i + 1, cut.rows) - row;
+  part.columns = border(p.columns, kColumnUnit, j + 1, cut.columns) - column;
+  return part;
+}
+
+// An element's sum is the same whatever part it is in, so no bit depends on the threads.
+void compute(const Product& p) {
+  constexpr int kPiecesOfThread = 4;  // so that one that runs takes over from one that does not
+  const int threads = threads_of(p.rows, p.depth, p.columns);
+  if (threads == 1) return kernels().product(p);
+  const Cut cut = cut_of(p, threads * kPiecesOfThread);
+  run_pieces(static_cast<int>(cut.rows * cut.columns),
+             [&](int piece) { kernels().product(part_of(p, cut, piece)); });
 }
 
 }  // namespace
@@ -88,10 +91,21 @@ void forward(const ConvImage& image, const float* kernel, const float* bias, boo
 void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Tensor& bias,
                    bool relu) {
   const float* shift = bias.defined() && is_plain(out) ? bias.const_data_ptr<float>() : nullptr;
-  if (own_product(x, kernel, x.size(1), out.size(1))) {
-    const std::vector<int64_t> rows = multiples(x.size(0), x.size(1));
-    forward(rows_image(x, rows.data(), out.size(1)), kernel.const_data_ptr<float>(), shift, relu,
-            out.mutable_data_ptr<float>());
+  if (own_product(x, kernel)) {
+    compute({.a = x.const_data_ptr<float>(),
+             .a_row = x.size(1),
+             .a_column = 1,
+             .b = kernel.const_data_ptr<float>(),
+             .b_row = kernel.size(1),
+             .b_column = 1,
+             .out = out.mutable_data_ptr<float>(),
+             .out_row = out.size(1),
+             .rows = out.size(0),
+             .depth = x.size(1),
+             .columns = out.size(1),
+             .bias = shift,
+             .relu = relu,
+             .accumulate = false});
     return;
   }
   const ProductThreads threads(threads_of(x.size(0), x.size(1), out.size(1)));
@@ -106,20 +120,21 @@ void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Ten
 }
 
 void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate) {
-  if (own_product(x, g, x.size(0), g.size(1)) && !collides(x.size(1), x.size(0))) {
-    const std::vector<int64_t> rows = multiples(x.size(0), x.size(1));
-    const std::vector<int64_t> taps = multiples(x.size(1), 1);
-    ConvImage image = rows_image(x, rows.data(), g.size(1));
-    image.taps = taps.data();
-    const float* gradient = g.const_data_ptr<float>();
-    float* to = out.mutable_data_ptr<float>();
-    const double row_operations = 2.0 * static_cast<double>(g.size(0) * g.size(1));
-    for_rows(image.tap_count, row_operations, [&](int64_t begin, int64_t end) {
-      ConvImage part = image;
-      part.taps += begin;
-      part.tap_count = end - begin;
-      kernels().conv_kernel_gradient(part, gradient, accumulate, to + begin * image.out_channels);
-    });
+  if (own_product(x, g)) {
+    compute({.a = x.const_data_ptr<float>(),
+             .a_row = 1,
+             .a_column = x.size(1),
+             .b = g.const_data_ptr<float>(),
+             .b_row = g.size(1),
+             .b_column = 1,
+             .out = out.mutable_data_ptr<float>(),
+             .out_row = g.size(1),
+             .rows = x.size(1),
+             .depth = x.size(0),
+             .columns = g.size(1),
+             .bias = nullptr,
+             .relu = false,
+             .accumulate = accumulate});
     return;
   }
   const ProductThreads threads(threads_of(x.size(0), x.size(1), g.size(1)));
@@ -131,19 +146,25 @@ void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool a
 }
 
 void dense_input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel) {
-  const bool own = g.size(0) >= kMinTransposedRows && g.size(1) % kChannelPack == 0 &&
-                   own_product(g, kernel, g.size(1), kernel.size(0));
-  if (!own) {
+  if (g.size(0) < kMinTransposedRows || !own_product(g, kernel)) {
     const ProductThreads threads(threads_of(g.size(0), g.size(1), kernel.size(0)));
     at::mm_out(out, g, kernel.t());
     return;
   }
-  Tensor transposed = at::empty({kernel.size(1), kernel.size(0)}, kernel.options());
-  kernels().transpose_kernel(kernel.const_data_ptr<float>(), transposed.mutable_data_ptr<float>(),
-                             1, kernel.size(0), kernel.size(1));
-  const std::vector<int64_t> rows = multiples(g.size(0), g.size(1));
-  forward(rows_image(g, rows.data(), kernel.size(0)), transposed.const_data_ptr<float>(), nullptr,
-          false, out.mutable_data_ptr<float>());
+  compute({.a = g.const_data_ptr<float>(),
+           .a_row = g.size(1),
+           .a_column = 1,
+           .b = kernel.const_data_ptr<float>(),
+           .b_row = 1,
+           .b_column = kernel.size(1),
+           .out = out.mutable_data_ptr<float>(),
+           .out_row = kernel.size(0),
+           .rows = g.size(0),
+           .depth = g.size(1),
+           .columns = kernel.size(0),
+           .bias = nullptr,
+           .relu = false,
+           .accumulate = false});
 }
 
 }  // namespace cohort::keras::internal
