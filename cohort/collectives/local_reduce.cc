@@ -77,22 +77,26 @@ void reduce_range(const RangeReduction& range) {
   sum_range<double>(reduce_kernels().sum_double, range);
 }
 
-void check_reducible(const char* operation, ReduceOp op, const Tensor& value) {
-  COHORT_CHECK_ARG(value.defined(), operation, "expected a tensor, got an empty handle");
-  COHORT_CHECK_ARG(value.layout() == at::kStrided && value.device().is_cpu(), operation,
-                   "expected a dense tensor in the CPU's memory, got one on ", value.device().str(),
-                   value.layout() == at::kStrided ? "" : " of another layout");
-  const DType dtype = value.scalar_type();
+void check_reducible(const char* operation, ReduceOp op, DType dtype) {
   const bool is_mean = op == ReduceOp::kMean;
-  COHORT_CHECK_ARG(!is_mean || value.is_floating_point() || value.is_complex(), operation,
+  const bool is_complex = c10::isComplexType(dtype);
+  COHORT_CHECK_ARG(!is_mean || c10::isFloatingType(dtype) || is_complex, operation,
                    "expected a floating type for mean, got ", dtype_name(dtype),
                    "; reduce with sum, or convert the values first");
   const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
   COHORT_CHECK_ARG(dtype != kBool || extreme, operation, "expected numbers for ",
                    reduce_op_name(op),
                    ", got bool; reduce with max (any) or min (all), or convert the values first");
-  COHORT_CHECK_ARG(!value.is_complex() || !extreme, operation, "expected ordered numbers for ",
+  COHORT_CHECK_ARG(!is_complex || !extreme, operation, "expected ordered numbers for ",
                    reduce_op_name(op), ", got ", dtype_name(dtype));
+}
+
+void check_reducible(const char* operation, ReduceOp op, const Tensor& value) {
+  COHORT_CHECK_ARG(value.defined(), operation, "expected a tensor, got an empty handle");
+  COHORT_CHECK_ARG(value.layout() == at::kStrided && value.device().is_cpu(), operation,
+                   "expected a dense tensor in the CPU's memory, got one on ", value.device().str(),
+                   value.layout() == at::kStrided ? "" : " of another layout");
+  check_reducible(operation, op, value.scalar_type());
 }
 
 Tensor in_a_row(const Tensor& value) {

@@ -29,6 +29,9 @@ std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values
 IndexedSlices join_slices(const char* operation, ReduceOp op,
                           std::span<const IndexedSlices> values);
 
+/// Errors: InvalidArgument for a dtype that `op` does not take.
+void check_reducible(const char* operation, ReduceOp op, DType dtype);
+
 /// Errors: InvalidArgument unless this is a dense tensor in the CPU's memory of a dtype that `op`
 ///         takes.
 void check_reducible(const char* operation, ReduceOp op, const Tensor& value);

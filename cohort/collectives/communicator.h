@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the processes of a job talk: what strategies, variables and updates call, whatever carries
+// the bytes.
+//
+//   communicator.all_reduce(bytes_of(sums), kFloat32);
+//   auto pending = communicator.start_broadcast(bytes_of(weights), /*root=*/0);
+//   ...                                      // something else meanwhile
+//   pending.wait();
+//
+// Every rank calls the same operations in the same order, from one thread at a time; waiting for
+// one finishes those that were started before it. No operation ends on any rank before all ranks
+// have called it, and each compares its signature (operation, bytes, dtype, tag) with all others'.
+// Sums are in rank order, whatever the transport: the adding is done here.
+//
+// Whatever goes wrong on one rank ends the generation on all of them: everybody who waits or comes
+// later gets an error of the same class and text, which names the rank and the operation, and
+// nothing that was sent before is delivered any more. renew() begins the next generation. Wrong
+// arguments (InvalidArgument) are this rank's alone: whoever lets such an error end the work calls
+// abort() with it, as for any other error that keeps this rank from the next operation.
+//
+// One rank is the identity: no transport, no wait, no copy but from one given place to another.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cohort/collectives/transport.h"
+
+namespace cohort::internal {
+
+/// The bytes of numbers in a row.
+template <class Numbers>
+Bytes bytes_of(Numbers& numbers) {
+  return std::as_writable_bytes(std::span(numbers));
+}
+
+struct CommunicatorOptions {
+  /// The most that any operation waits for other ranks.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+/// Of one call.
+struct CallOptions {
+  uint64_t tag = 0;  ///< Tells calls of one kind apart in errors; compared as the rest.
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< Unset: the communicator's.
+};
+
+struct PendingOperation;
+
+/// Threads: one caller at a time, but for abort(), failed() and check(), from any thread.
+class Communicator {
+ public:
+  /// An operation that goes on. The memory it was given stays there and as it is until wait() has
+  /// returned or thrown. Threads: bound to the communicator's caller.
+  class [[nodiscard]] Pending {
+   public:
+    Pending() = default;  ///< One that is over.
+    /// Dropping one that was not waited for ends the generation: others would wait for ever.
+    ~Pending();
+    Pending(Pending&&) noexcept;
+    Pending& operator=(Pending&&) noexcept;
+    /// Errors: of the operation; FailedPrecondition if a renew() has come in between.
+    void wait();
+
+   private:
+    friend class Communicator;
+    explicit Pending(std::shared_ptr<PendingOperation> operation);
+    std::shared_ptr<PendingOperation> operation_;
+  };
+
+  /// One rank.
+  Communicator();
+  explicit Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options = {});
+  /// What still goes on ends by an error on every rank.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Waits for all ranks. Errors: DeadlineExceeded that names who is missing.
+  void barrier(CallOptions options = {});
+  /// A barrier that no rank passes unless all do, whoever fails meanwhile. What the caller does
+  /// after it must not fail.
+  void commit(CallOptions options = {});
+  /// The bytes of `root`, everywhere. Errors: InvalidArgument for a rank that is not there.
+  void broadcast(Bytes bytes, int root, CallOptions options = {});
+  /// Numbers of all ranks reduced in rank order, in their place, everywhere the same bits.
+  /// Errors: InvalidArgument for bytes that are no whole numbers, and for a dtype that `op` does
+  ///         not take (means of integers, sums of bool, minima of complex numbers).
+  void all_reduce(Bytes numbers, DType dtype, ReduceOp op = ReduceOp::kSum,
+                  CallOptions options = {});
+  /// `pieces`: one for each rank, as long everywhere. The reduction of all ranks' pieces for this
+  /// one, in rank order. `out` may be this rank's piece. Errors: as all_reduce(), and for lengths.
+  void reduce_scatter(std::span<const ConstBytes> pieces, Bytes out, DType dtype,
+                      ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+  /// `pieces`: one for each rank, of any lengths, which all ranks know; sends this rank's and
+  /// receives the others'.
+  void all_gather(std::span<const Bytes> pieces, CallOptions options = {});
+  /// Sends `to[r]` to each rank r and receives `from[r]`; this rank's own is copied unless both are
+  /// the same memory. to[r] here is as long as from[this rank] on r.
+  void all_to_all(std::span<const ConstBytes> to, std::span<const Bytes> from,
+                  CallOptions options = {});
+  /// Between two ranks alone; each direction of a pair has an order of its own, and they are waited
+  /// for in any. Blocks: send() perhaps until the peer receives, no longer.
+  /// Errors: InvalidArgument for itself as the peer.
+  void send(ConstBytes bytes, int to, CallOptions options = {});
+  void receive(Bytes bytes, int from, CallOptions options = {});
+
+  /// The same, begun here and waited for later.
+  Pending start_barrier(CallOptions options = {});
+  Pending start_broadcast(Bytes bytes, int root, CallOptions options = {});
+  Pending start_all_reduce(Bytes numbers, DType dtype, ReduceOp op = ReduceOp::kSum,
+                           CallOptions options = {});
+  Pending start_reduce_scatter(std::span<const ConstBytes> pieces, Bytes out, DType dtype,
+                               ReduceOp op = ReduceOp::kSum, CallOptions options = {});
+  Pending start_all_gather(std::span<const Bytes> pieces, CallOptions options = {});
+  Pending start_all_to_all(std::span<const ConstBytes> to, std::span<const Bytes> from,
+                           CallOptions options = {});
+  Pending start_send(ConstBytes bytes, int to, CallOptions options = {});
+  Pending start_receive(Bytes bytes, int from, CallOptions options = {});
+
+  /// Ends the generation on all ranks by `error`; the first one counts. `operation` is what this
+  /// rank was at. Blocks: never. Threads: any.
+  void abort(const std::exception_ptr& error, const char* operation) noexcept;
+  /// abort(), then throws what all ranks throw. Threads: the caller's.
+  [[noreturn]] void fail(const std::exception_ptr& error, const char* operation);
+  bool failed() const { return transport_ != nullptr && transport_->failed(); }
+  /// Throws the failure of this generation, if there is one.
+  void check() const;
+
+  /// Begins the next generation, together with all ranks: nothing that was sent before arrives
+  /// after it. Errors: DeadlineExceeded that names who is missing.
+  void renew(CallOptions options = {});
+  /// Counts renew().
+  uint64_t generation() const { return generation_; }
+
+  /// Memory from which operations send without a copy; 64-byte aligned. A transport may need it
+  /// no longer than the communicator lives. Errors: Error kResourceExhausted.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes);
+
+ private:
+  using Operation = std::shared_ptr<PendingOperation>;
+  Exchange exchange_with_all(const Signature& signature) const;
+  Operation prepare(const Signature& signature, const CallOptions& options);
+  Pending begin(Operation operation);
+  Pending begin_pair(const ExchangePart& part, uint64_t sequence, const CallOptions& options);
+  void finish(PendingOperation& operation);
+  void finish_until(PendingOperation& operation);
+  void withdraw_all() noexcept;
+  void check_rank(const char* operation, int rank, bool may_be_here) const;
+  std::chrono::milliseconds timeout(const CallOptions& options) const {
+    return options.timeout.value_or(options_.timeout);
+  }
+
+  const std::unique_ptr<Transport> transport_;  // null: one rank
+  const CommunicatorOptions options_;
+  const int rank_;
+  const int size_;
+  uint64_t generation_ = 0;
+  uint64_t sequence_ = 0;           // of operations of all ranks
+  std::vector<uint64_t> sent_;      // [peer]
+  std::vector<uint64_t> received_;  // [peer]
+  std::deque<Operation> pending_;   // in the order they were started
+};
+
+}  // namespace cohort::internal

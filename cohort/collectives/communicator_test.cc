@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collectives/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "cohort/base/error.h"
+#include "cohort/collectives/local_reduce.h"
+#include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal {
+namespace {
+
+using Sizes = ::testing::TestWithParam<int>;
+
+class CommunicatorSizes : public Sizes {
+ protected:
+  ThreadJob job_{GetParam()};
+  int size() const { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorSizes, ::testing::Values(1, 2, 3, 5, 8));
+
+// Another one for each rank, place and dtype; sums in another order have other bits.
+Tensor numbers_of(int rank, int64_t count, DType dtype) {
+  const Tensor x = (arange(count, kFloat64) * 0.37 + 1.7 * rank).sin() * 100;
+  return x.to(dtype);
+}
+Bytes bytes_in(const Tensor& t) {
+  return {static_cast<std::byte*>(t.data_ptr()), static_cast<std::size_t>(t.nbytes())};
+}
+
+TEST_P(CommunicatorSizes, BroadcastsEachRanksBytes) {
+  job_.run([&](Communicator& c) {
+    for (int root = 0; root < size(); ++root) {
+      std::vector<int> values(5, c.rank());
+      c.broadcast(bytes_of(values), root);
+      EXPECT_EQ(values, std::vector<int>(5, root));
+    }
+  });
+}
+
+TEST_P(CommunicatorSizes, AllReduceAddsEveryDtypeInRankOrder) {
+  // Nothing, less than one a rank, odd, and so much that every rank adds up a part.
+  for (const int64_t count : {0, 1, 3, 1001, 40007}) {
+    for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, DType::Char,
+                              DType::ComplexFloat}) {
+      std::vector<Tensor> values;
+      for (int r = 0; r < size(); ++r) values.push_back(numbers_of(r, count, dtype));
+      const Tensor expected = reduce_in_order(ReduceOp::kSum, values).clone();
+      std::vector<Tensor> results(values.size());
+      job_.run([&](Communicator& c) {
+        const Tensor mine = values[static_cast<std::size_t>(c.rank())].clone();
+        c.all_reduce(bytes_in(mine), dtype);
+        results[static_cast<std::size_t>(c.rank())] = mine;
+      });
+      for (const Tensor& result : results) {
+        ASSERT_TRUE(result.equal(expected)) << count << " of " << dtype_name(dtype);
+      }
+    }
+  }
+}
+
+TEST_P(CommunicatorSizes, AllReduceKnowsEveryOperation) {
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+    std::vector<Tensor> values;
+    for (int r = 0; r < size(); ++r) values.push_back(numbers_of(r, 7777, kFloat32));
+    const Tensor expected = reduce_in_order(op, values).clone();
+    job_.run([&](Communicator& c) {
+      const Tensor mine = values[static_cast<std::size_t>(c.rank())].clone();
+      c.all_reduce(bytes_in(mine), kFloat32, op);
+      EXPECT_TRUE(mine.equal(expected)) << reduce_op_name(op);
+    });
+  }
+}
+
+TEST_P(CommunicatorSizes, ReduceScatterGivesEachRankItsPieceOfTheSum) {
+  job_.run([&](Communicator& c) {
+    // Pieces of different lengths, the first one empty.
+    std::vector<std::vector<double>> rows;
+    std::vector<ConstBytes> pieces;
+    for (int r = 0; r < size(); ++r) {
+      rows.emplace_back(static_cast<std::size_t>(3 * r), c.rank() + 10.0 * r);
+    }
+    for (auto& row : rows) pieces.push_back(bytes_of(row));
+    std::vector<double> out(static_cast<std::size_t>(3 * c.rank()));
+    c.reduce_scatter(pieces, bytes_of(out), kFloat64);
+    const double ranks = size() * (size() - 1) / 2.0;
+    EXPECT_EQ(out, std::vector<double>(out.size(), ranks + 10.0 * c.rank() * size()));
+    // In place.
+    const auto here = static_cast<std::size_t>(c.rank());
+    c.reduce_scatter(pieces, bytes_of(rows[here]), kFloat64);
+    EXPECT_EQ(rows[here], out);
+  });
+}
+
+TEST_P(CommunicatorSizes, AllGatherJoinsPiecesOfAnyLength) {
+  job_.run([&](Communicator& c) {
+    std::vector<std::vector<int>> rows;
+    std::vector<Bytes> pieces;
+    for (int r = 0; r < size(); ++r) {
+      rows.emplace_back(static_cast<std::size_t>(r * 7 % 5), r == c.rank() ? r : -1);
+    }
+    for (auto& row : rows) pieces.push_back(bytes_of(row));
+    c.all_gather(pieces);
+    for (int r = 0; r < size(); ++r) {
+      const auto& row = rows[static_cast<std::size_t>(r)];
+      EXPECT_EQ(row, std::vector<int>(row.size(), r));
+    }
+  });
+}
+
+TEST_P(CommunicatorSizes, AllToAllSendsEachRankItsOwn) {
+  job_.run([&](Communicator& c) {
+    const auto ranks = static_cast<std::size_t>(size());
+    std::vector<std::vector<int>> out(ranks), in(ranks);
+    std::vector<ConstBytes> to;
+    std::vector<Bytes> from;
+    for (int r = 0; r < size(); ++r) {
+      // From s to r go s + 2r numbers.
+      out[static_cast<std::size_t>(r)].assign(static_cast<std::size_t>(c.rank() + 2 * r),
+                                              100 * c.rank() + r);
+      in[static_cast<std::size_t>(r)].resize(static_cast<std::size_t>(r + 2 * c.rank()));
+    }
+    for (auto& one : out) to.push_back(bytes_of(one));
+    for (auto& one : in) from.push_back(bytes_of(one));
+    c.all_to_all(to, from);
+    for (int r = 0; r < size(); ++r) {
+      const auto& got = in[static_cast<std::size_t>(r)];
+      EXPECT_EQ(got, std::vector<int>(got.size(), 100 * r + c.rank()));
+    }
+  });
+}
+
+TEST_P(CommunicatorSizes, SendsAroundARing) {
+  if (size() == 1) return;  // a rank sends itself nothing
+  job_.run([&](Communicator& c) {
+    std::vector<int> out(3, c.rank()), more(4, -c.rank()), in(3), in_more(4);
+    const int next = (c.rank() + 1) % size();
+    const int before = (c.rank() + size() - 1) % size();
+    auto first = c.start_send(bytes_of(out), next, {.tag = 5});
+    auto second = c.start_send(bytes_of(more), next);
+    c.receive(bytes_of(in), before, {.tag = 5});
+    c.receive(bytes_of(in_more), before);
+    second.wait();  // in any order
+    first.wait();
+    EXPECT_EQ(in, std::vector<int>(3, before));
+    EXPECT_EQ(in_more, std::vector<int>(4, -before));
+  });
+}
+
+TEST_P(CommunicatorSizes, StartedOperationsOverlap) {
+  job_.run([&](Communicator& c) {
+    std::vector<double> sums(40000, c.rank() + 1.0);
+    std::vector<float> small(3, 1.0F);
+    std::vector<int> root(10, c.rank());
+    auto big = c.start_all_reduce(bytes_of(sums), kFloat64);
+    auto small_one = c.start_all_reduce(bytes_of(small), kFloat32);
+    auto third = c.start_broadcast(bytes_of(root), size() - 1);
+    // Each rank waits in an order of its own: a wait finishes what was started before.
+    if (c.rank() % 2 == 0) {
+      third.wait();
+      big.wait();
+      small_one.wait();
+    } else {
+      small_one.wait();
+      c.barrier();
+      big.wait();
+      third.wait();
+    }
+    if (c.rank() % 2 == 0) c.barrier();
+    EXPECT_EQ(sums, std::vector<double>(sums.size(), size() * (size() + 1) / 2.0));
+    EXPECT_EQ(small, std::vector<float>(3, static_cast<float>(size())));
+    EXPECT_EQ(root, std::vector<int>(10, size() - 1));
+  });
+}
+
+TEST_P(CommunicatorSizes, NobodyPassesABarrierBeforeAllHaveCome) {
+  std::atomic<int> came{0};
+  job_.run([&](Communicator& c) {
+    for (int round = 1; round <= 20; ++round) {
+      ++came;
+      round % 2 == 0 ? c.barrier() : c.commit();
+      EXPECT_GE(came.load(), round * size());
+    }
+  });
+}
+
+TEST(Communicator, OneRankIsTheIdentity) {
+  Communicator alone;
+  EXPECT_EQ(alone.size(), 1);
+  std::vector<float> x = {1, 2}, y(2);
+  alone.all_reduce(bytes_of(x), kFloat32, ReduceOp::kMean);
+  alone.broadcast(bytes_of(x), 0);
+  const std::vector<ConstBytes> pieces = {bytes_of(x)};
+  alone.reduce_scatter(pieces, bytes_of(y), kFloat32);
+  EXPECT_EQ(y, (std::vector<float>{1, 2}));
+  alone.barrier();
+  alone.commit();
+  alone.renew();
+  EXPECT_EQ(alone.generation(), 1U);
+  EXPECT_FALSE(alone.failed());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(alone.allocate(100).get()) % 64, 0U);
+}
+
+TEST(Communicator, RefusesWhatNoRankCanDo) {
+  Communicator alone;
+  std::vector<std::byte> three(3);
+  using testing::expect_error;
+  expect_error<InvalidArgument>({"[communicator.all_reduce]", "float32", "3 bytes"},
+                                [&] { alone.all_reduce(three, kFloat32); });
+  expect_error<InvalidArgument>({"mean", "int8"},
+                                [&] { alone.all_reduce(three, DType::Char, ReduceOp::kMean); });
+  expect_error<InvalidArgument>({"[communicator.broadcast]", "got 1"},
+                                [&] { alone.broadcast(three, 1); });
+  expect_error<InvalidArgument>({"[communicator.send]", "another rank"},
+                                [&] { alone.send(three, 0); });
+  expect_error<InvalidArgument>({"1 pieces", "got 0"}, [&] { alone.all_gather({}); });
+}
+
+}  // namespace
+}  // namespace cohort::internal

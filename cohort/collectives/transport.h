@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a communicator needs of the way bytes travel: an exchange of messages between ranks, and
+// that all hear of a failure. Nothing here adds numbers. One folder of transports/ for each kind.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cohort/base/error.h"
+#include "cohort/collectives/options.h"
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::internal {
+
+using ConstBytes = std::span<const std::byte>;
+using Bytes = std::span<std::byte>;
+using Deadline = std::chrono::steady_clock::time_point;
+
+enum class Collective : uint8_t {
+  kBarrier,
+  kCommit,
+  kBroadcast,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kSend,
+};
+/// "all_reduce", ...
+const char* collective_name(Collective collective);
+
+/// What every rank has to call alike; it travels ahead of the bytes.
+struct Signature {
+  Collective collective = Collective::kBarrier;
+  int root = 0;                    ///< Of a broadcast.
+  uint64_t bytes = 0;              ///< All together, on one rank.
+  DType dtype = DType::Undefined;  ///< Where numbers are added.
+  ReduceOp op = ReduceOp::kSum;
+  uint64_t tag = 0;  ///< The caller's: which of his calls this is.
+  bool operator==(const Signature&) const = default;
+};
+/// "all_reduce(sum of float32, 40 bytes, tag 7)".
+std::string signature_text(const Signature& signature);
+/// Errors: FailedPrecondition that names both sides, the lower rank first, unless they are equal.
+void check_same_signature(const Signature& mine, int rank, const Signature& theirs, int peer);
+/// Errors: FailedPrecondition that names both sides, if a message is of another length than the
+///         memory for it.
+void check_same_length(const Signature& signature, int rank, std::size_t expected, int peer,
+                       std::size_t got);
+
+/// Which exchange a message belongs to: messages meet by it, whatever their order. Ranks count
+/// what they call together, and each pair what it sends each other.
+struct ExchangeKey {
+  enum class Channel : uint8_t { kCollective, kPair };
+  Channel channel = Channel::kCollective;
+  uint8_t phase = 0;
+  uint64_t sequence = 0;
+  auto operator<=>(const ExchangeKey&) const = default;
+};
+
+/// What travels between this rank and another one in an exchange.
+struct ExchangePart {
+  int peer = 0;
+  bool sends = true;  ///< A message goes there, also one without bytes.
+  bool receives = true;
+  ConstBytes to_peer = {};
+  Bytes from_peer = {};
+};
+
+/// Threads: bound to its communicator.
+struct Exchange {
+  ExchangeKey key = {};
+  Signature signature = {};
+  c10::SmallVector<ExchangePart, 8> parts = {};
+};
+
+/// Why a generation has ended: as every rank gets to know it, so plain data.
+struct Failure {
+  ErrorCode code = ErrorCode::kUnknown;
+  std::string text = {};
+  int rank = 0;  ///< Where it came from.
+};
+/// The failure behind an exception, as rank `rank` tells it the others.
+Failure failure_of(const std::exception_ptr& error, int rank, int size, const char* operation);
+/// Throws the class of cohort/base/error.h with the failure's code.
+[[noreturn]] void throw_failure(const Failure& failure);
+
+/// Threads: one caller at a time, but for abort() and failed(). Order: by keys, not by time.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Begins to send and to receive; the memory of its parts stays as it is until finish() or
+  /// withdraw() has returned. Blocks: never for another rank.
+  virtual void start(const Exchange& exchange) = 0;
+  /// Waits until everything has been received, and what was sent may be written again.
+  /// Errors: FailedPrecondition as check_same_signature, before a byte is delivered;
+  ///         DeadlineExceeded that names the ranks that have not come; the failure after abort().
+  ///         The exchange is withdrawn then.
+  virtual void finish(const Exchange& exchange, Deadline deadline) = 0;
+  /// Gives up an exchange that was started: afterwards nobody reads or writes its memory.
+  virtual void withdraw(const Exchange& exchange) noexcept = 0;
+
+  /// Returns when all ranks have called it with this sequence. If it returns on one rank, it does
+  /// on all: a transport on which somebody may pass and another not know of it, because a third one
+  /// dies meanwhile, asks others before it throws. Errors: as finish().
+  virtual void commit(uint64_t sequence, const Signature& signature, Deadline deadline) = 0;
+
+  /// Ends the generation on all ranks: who waits wakes, who comes later fails, and all get the
+  /// first failure. Blocks: never. Threads: any.
+  virtual void abort(const Failure& failure) noexcept = 0;
+  /// True from the first failure of this generation on. Threads: any.
+  virtual bool failed() const = 0;
+  /// Throws the first failure of this generation, if there is one. Threads: any.
+  virtual void check() const = 0;
+
+  /// Waits until all ranks have come, forgets the failure and all messages, and begins the next
+  /// generation. No exchange may be under way here. Errors: DeadlineExceeded that names who is
+  /// missing; the generation stays as it was.
+  virtual void renew(Deadline deadline) = 0;
+
+  /// Memory from which sending is cheapest; 64-byte aligned. Errors: Error kResourceExhausted.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
+};
+
+/// Memory that starts on 64 bytes. Errors: Error kResourceExhausted.
+std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes);
+
+}  // namespace cohort::internal
