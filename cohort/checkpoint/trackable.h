@@ -89,7 +89,7 @@ class TrackedObject final : public Trackable {
   /// The object ends; so does all waiting for its values.
   void release();
 
-  /// Machinery: the restore that the object's next values belong to; null: none.
+  /// Internal: the restore that the object's next values belong to; null: none.
   void wait_for(std::shared_ptr<internal::RestoreSession> session);
   std::shared_ptr<internal::RestoreSession> waiting_for() const;
 

@@ -124,7 +124,7 @@ class LayerBase {
   /// when the first handle to the layer is made.
   const std::string& name() const;
   void set_name(std::string name);
-  /// Machinery: whether the name is its class's, with a number of this process.
+  /// Internal: whether the name is its class's, with a number of this process.
   bool is_named_by_class() const;
   /// In the order they were added.
   const std::vector<Layer>& sub_layers() const { return sub_layers_; }

@@ -105,7 +105,7 @@ class DistributedIterator {
 /// Immutable; every iteration starts anew. TF: tf.distribute.DistributedDataset.
 class DistributedDataset {
  public:
-  /// Machinery; Strategy::distribute_dataset makes them.
+  /// Internal; Strategy::distribute_dataset makes them.
   explicit DistributedDataset(std::shared_ptr<const internal::DistributedInput> input)
       : input_(std::move(input)) {}
 

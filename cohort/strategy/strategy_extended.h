@@ -50,7 +50,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// "MirroredStrategy#2 over CPU:0, CPU:1", which tells two of a kind apart; the default one has
   /// no number.
   std::string description() const;
-  /// Machinery: worker_devices(), to go along with values.
+  /// Internal: worker_devices(), to go along with values.
   const internal::DeviceList& device_list() const;
   /// One per local replica. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> worker_devices() const;

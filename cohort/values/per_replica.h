@@ -32,7 +32,7 @@ class PerReplica {
   PerReplica() = default;
   /// Errors: at use, if the number is not that of the strategy's local replicas.
   explicit PerReplica(std::vector<T> values) : parts_(std::move(values)) {}
-  /// Machinery: with the devices where they are.
+  /// Internal: with the devices where they are.
   static PerReplica placed(std::vector<T> values, internal::DeviceList devices) {
     PerReplica out(std::move(values));
     out.devices_ = std::move(devices);
@@ -53,7 +53,7 @@ class PerReplica {
   Device device(std::size_t local_replica) const {
     return internal::device_of_component("per_replica", devices_, local_replica, size());
   }
-  /// Machinery.
+  /// Internal.
   const internal::DeviceList& device_list() const { return devices_; }
 
   /// True if all components are one object: the same tensor, equal numbers, strings or other
@@ -117,7 +117,7 @@ class Mirrored {
   Mirrored() = default;
   /// One for each local replica, or one for all of them.
   explicit Mirrored(std::vector<T> copies) : parts_(std::move(copies)) {}
-  /// Machinery: with the devices where they are.
+  /// Internal: with the devices where they are.
   static Mirrored placed(std::vector<T> copies, internal::DeviceList devices) {
     Mirrored out(std::move(copies));
     out.devices_ = std::move(devices);

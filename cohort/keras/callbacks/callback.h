@@ -56,10 +56,10 @@ class CallbackBase {
   virtual void on_predict_batch_begin(int64_t /*step*/) {}
   virtual void on_predict_batch_end(int64_t /*step*/) {}
 
-  /// Machinery: whose training this watches, wherever that model moves.
+  /// Internal: whose training this watches, wherever that model moves.
   void set_model(Model* model);
 
-  /// Machinery: false once the hooks of batches have shown that nobody overrides them. What they
+  /// Internal: false once the hooks of batches have shown that nobody overrides them. What they
   /// print must not run into the progress bar.
   bool may_print_in_batches() const { return !(no_batch_begin_ && no_batch_end_); }
 
