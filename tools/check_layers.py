@@ -47,6 +47,23 @@ KERAS_FLOORS = [
     ["keras"],  # keras.h, which includes them all
 ]
 
+# The floors inside cohort/data, in the same way; what is not named is on the floor of dataset.h. The
+# formats stand beside each other on what they share.
+DATA_FLOORS = [
+    ["core"],
+    ["dataset"],
+    ["pipeline"],
+    ["formats/internal"],
+    ["formats/csv", "formats/example", "formats/fixed_length", "formats/idx", "formats/npy",
+     "formats/text", "formats/tf_record"],
+    ["image", "store"],
+    ["catalog"],
+    ["verbs"],  # verbs.cc: Dataset's functions, which make the nodes of all of them
+]
+
+# By folder: its floors, and the one of what is not named.
+INNER_FLOORS = {"data": (DATA_FLOORS, "dataset"), "keras": (KERAS_FLOORS, "models")}
+
 # For the tests of every floor; itself above all of them.
 TESTING = "testing"
 
@@ -88,9 +105,10 @@ def floor_of(path, floors, default=None):
     return default
 
 
-def keras_floor(path):
-    models = next(i for i, names in enumerate(KERAS_FLOORS) if "models" in names)
-    return floor_of(path.removeprefix("cohort/keras/"), KERAS_FLOORS, (models, "models"))
+def inner_floor(folder, path):
+    floors, unnamed = INNER_FLOORS[folder]
+    default = next(i for i, names in enumerate(floors) if unnamed in names)
+    return floor_of(path.removeprefix(f"cohort/{folder}/"), floors, (default, unnamed))
 
 
 def is_test(path):
@@ -128,12 +146,12 @@ def may_include(source, target):
         if there[0] == here[0] and not is_test(source):
             return f"{from_folder} and {to_folder} are neighbours on floor {here[0]}"
         return None
-    if from_folder == "keras" and not is_test(source):
-        here, there = keras_floor(source), keras_floor(target)
+    if from_folder in INNER_FLOORS and not is_test(source):
+        here, there = inner_floor(from_folder, source), inner_floor(from_folder, target)
         if there[0] > here[0]:
-            return f"keras: {here[1]} is below {there[1]}"
+            return f"{from_folder}: {here[1]} is below {there[1]}"
         if there[0] == here[0] and there[1] != here[1]:
-            return f"keras: {here[1]} and {there[1]} are neighbours"
+            return f"{from_folder}: {here[1]} and {there[1]} are neighbours"
     return None
 
 

@@ -63,6 +63,20 @@ class Layers(unittest.TestCase):
                                        "keras__" + path: ""})
             self.assertEqual(1, len(found), (source, target))
 
+    def test_data_floors(self):
+        self.assertEqual([], self.complaints(
+            data__dataset_h='#include "cohort/data/core/element.h"\n', data__core__element_h="",
+            data__formats__idx__idx_cc='#include "cohort/data/formats/internal/reader.h"\n',
+            data__formats__internal__reader_h="",
+            data__core__element_test_cc='#include "cohort/data/dataset.h"\n'))
+        for source, target in [("core__a_h", "dataset.h"), ("pipeline__a_cc", "formats/idx/idx.h"),
+                               ("formats__csv__a_cc", "formats/idx/idx.h"),
+                               ("image__a_cc", "store/b.h")]:
+            path = target.replace("/", "__").replace(".", "_")
+            found = self.complaints(**{"data__" + source: f'#include "cohort/data/{target}"\n',
+                                       "data__" + path: ""})
+            self.assertEqual(1, len(found), (source, target))
+
     def test_only_tests_use_testing(self):
         text = '#include "cohort/testing/run.h"\n'
         self.assertEqual([], self.complaints(base__a_test_cc=text, testing__run_h=""))

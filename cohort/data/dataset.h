@@ -319,7 +319,7 @@ class Dataset {
   template <class... T>
   auto as() const;
 
-  /// Machinery.
+  /// Internal.
   explicit Dataset(std::shared_ptr<const internal::DatasetNode> node);
   const std::shared_ptr<const internal::DatasetNode>& node(
       const char* operation = __builtin_FUNCTION()) const {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/dataset.h"
-
+//
+// Dataset's verbs: each makes the node of that name.
 #include "cohort/base/check.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/formats/csv/internal/csv_node.h"
+#include "cohort/data/formats/fixed_length/internal/fixed_length_node.h"
 #include "cohort/data/formats/internal/file_nodes.h"
+#include "cohort/data/formats/text/internal/text_node.h"
+#include "cohort/data/formats/tf_record/internal/tf_record_reader.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/store/internal/store_nodes.h"
 
 namespace cohort::data {
-
-Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
 
 namespace {
 
@@ -95,8 +99,7 @@ Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, const Datas
 
 Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
                                       ChooseOptions options) {
-  return Dataset(internal::make_choose_node(nodes_of(datasets), choices.node(),
-                                            options.stop_on_empty_dataset));
+  return Dataset(internal::make_choose_node(nodes_of(datasets), choices.node(), options));
 }
 
 Dataset Dataset::zip(std::vector<Dataset> parts) {
@@ -217,13 +220,6 @@ void Dataset::save(const std::string& path, SaveOptions options) const {
 Dataset Dataset::load(const std::string& path, std::function<Dataset(const Dataset&)> reader) {
   return Dataset(internal::make_load_node(path, reader));
 }
-Element Dataset::get_single_element() const {
-  Iterator it = make_iterator();
-  std::optional<Element> element = it.next();
-  COHORT_CHECK_ARG(element, "[dataset.get_single_element] expected one element, got none");
-  COHORT_CHECK_ARG(!it.next(), "[dataset.get_single_element] expected one element, got more");
-  return std::move(*element);
-}
 Dataset Dataset::assert_cardinality(int64_t cardinality) const {
   return Dataset(internal::make_cardinality_node(node(), cardinality));
 }
@@ -238,29 +234,6 @@ Dataset Dataset::enumerate(int64_t start) const {
 }
 Dataset Dataset::with_options(DataOptions options) const {
   return Dataset(internal::make_options_node(node(), options));
-}
-
-const ElementSpec& Dataset::element_spec() const { return node()->spec(); }
-const ElementSpec& Dataset::spec_for(const char* operation) const {
-  return node(operation)->spec();
-}
-int64_t Dataset::cardinality() const { return node()->cardinality(); }
-int64_t Dataset::batch_rows() const { return node()->batch_rows(); }
-DataOptions Dataset::options() const { return node()->options(); }
-
-Iterator Dataset::make_iterator() const {
-  Iterator iterator(node());
-  iterator.start();
-  return iterator;
-}
-Iterator Dataset::make_iterator(std::string_view state) const {
-  Iterator iterator(node());
-  iterator.restore(state);
-  return iterator;
-}
-internal::RangeIterator<Element, Iterator> Dataset::begin() const {
-  node();
-  return internal::RangeIterator<Element, Iterator>(make_iterator());
 }
 
 }  // namespace cohort::data

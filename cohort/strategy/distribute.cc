@@ -59,7 +59,7 @@ InputContext checked_context(const StrategyExtended& extended) {
 }
 
 Dataset read_ahead(const Dataset& dataset, const InputOptions& options, int elements_of_a_step) {
-  if (!options.fetch_to_device.value_or(internal::gains_from_prefetch(*dataset.node()))) {
+  if (!options.fetch_to_device.value_or(dataset.node()->gains_from_prefetch())) {
     return dataset;
   }
   return dataset.prefetch(int64_t{options.per_replica_buffer_size} * elements_of_a_step);

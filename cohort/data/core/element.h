@@ -68,13 +68,13 @@ class Element {
   /// Shapes: values [row_splits[-1], ...], row_splits int64 or int32 [rows + 1], from 0 on.
   /// Errors: InvalidArgument otherwise. TF: tf.RaggedTensor.from_row_splits.
   static Element ragged(Element values, Tensor row_splits);
-  /// Machinery: as ragged, of parts that are known to fit.
+  /// Internal: as ragged, of parts that are known to fit.
   static Element ragged_parts(Element values, Element row_splits);
-  /// Machinery: strings that lie in one block. Errors: as above.
+  /// Internal: strings that lie in one block. Errors: as above.
   static Element packed(internal::PackedStrings values, Shape shape);
-  /// Machinery: an element that is computed when it is first read.
+  /// Internal: an element that is computed when it is first read.
   static Element deferred(std::shared_ptr<const internal::DeferredElement> source);
-  /// Machinery: null, unless this is an element that is still to be computed.
+  /// Internal: null, unless this is an element that is still to be computed.
   std::shared_ptr<const internal::DeferredElement> uncomputed() const;
 
   bool has_value() const { return value_.index() != 0; }
@@ -111,7 +111,7 @@ class Element {
   /// A tuple of datasets is one dataset of tuples, as zip makes it.
   /// Errors: InvalidArgument unless the element is a dataset or such a tuple.
   Dataset dataset() const;
-  /// Machinery: the description of that dataset.
+  /// Internal: the description of that dataset.
   std::shared_ptr<const internal::DatasetNode> dataset_node() const;
 
   /// One type: the whole element as a tensor, number, string, tuple or aggregate; several types: a

@@ -47,7 +47,7 @@ class ElementSpec {
   static ElementSpec dataset(ElementSpec element);
   /// What Element::ragged makes: `values` of all rows, and int64[rows + 1].
   static ElementSpec ragged(ElementSpec values, int64_t rows = kUnknownDim);
-  /// Machinery: the same with these row_splits.
+  /// Internal: the same with these row_splits.
   static ElementSpec ragged_parts(ElementSpec values, TensorSpec row_splits);
 
   bool is_unknown() const { return kind_ == Kind::kUnknown; }

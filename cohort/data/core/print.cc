@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements and datasets as text.
+// Elements as text.
 #include <algorithm>
 #include <ostream>
 
 #include "cohort/base/strings.h"
+#include "cohort/data/core/element.h"
 #include "cohort/data/core/internal/dataset_node.h"
-#include "cohort/data/dataset.h"
 #include "cohort/values/internal/print.h"
 
 namespace cohort::data {
@@ -56,16 +56,11 @@ std::ostream& operator<<(std::ostream& out, const Element& element) {
   } else if (element.is_string()) {
     print_strings(out, element);
   } else if (element.is_dataset()) {
-    out << element.dataset();
+    out << element.dataset_node()->to_string();
   } else {
     internal::print_tensor(out, element.tensor());
   }
   return out;
-}
-
-std::ostream& operator<<(std::ostream& out, const Dataset& dataset) {
-  return out << "<Dataset " << dataset.node("print")->signature() << " of "
-             << dataset.element_spec() << ">";
 }
 
 }  // namespace cohort::data

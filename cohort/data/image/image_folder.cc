@@ -187,8 +187,8 @@ class Loader {
 Dataset pipeline(const Files& files, const ImageFolderOptions& options, int64_t classes) {
   const Element rows = {files.paths,
                         from_vector(files.labels, {static_cast<int64_t>(files.labels.size())})};
-  Dataset names(
-      internal::make_rows_node(internal::kImageFilesOperation, internal::make_tensor_rows(rows)));
+  Dataset names(internal::make_rows_node("image_files", internal::make_tensor_rows(rows), {},
+                                         internal::ElementKind::kFiles));
   if (options.shuffle) {
     names = names.shuffle(names.cardinality(), {.seed = options.seed});
   }

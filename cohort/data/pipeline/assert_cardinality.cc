@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -35,22 +36,15 @@ class CardinalityStream final : public CountedStream<Element> {
   const NodePtr node_;
 };
 
-class CardinalityNode final : public DatasetNode {
+class CardinalityNode final : public StepNode<CardinalityNode, int64_t, KeepingNode> {
  public:
-  CardinalityNode(const NodePtr& input, int64_t cardinality)
-      : DatasetNode("assert_cardinality", input->spec(), {input}), cardinality_(cardinality) {}
-  int64_t cardinality() const override { return cardinality_; }
+  CardinalityNode(std::vector<NodePtr> inputs, int64_t cardinality)
+      : StepNode(cardinality, "assert_cardinality", inputs) {}
+  int64_t cardinality() const override { return params(); }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<CardinalityStream>(open_stream<Element>(input()), shared_from_this());
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<CardinalityNode>(inputs[0], cardinality_);
-  }
-  std::string arguments() const override { return std::to_string(cardinality_); }
-
- private:
-  const int64_t cardinality_;
+  std::string arguments() const override { return std::to_string(params()); }
 };
 
 }  // namespace
@@ -59,7 +53,7 @@ NodePtr make_cardinality_node(NodePtr input, int64_t cardinality) {
   COHORT_CHECK_ARG(cardinality >= 0 || cardinality == kInfiniteCardinality,
                    "[dataset.assert_cardinality] expected at least 0 or kInfiniteCardinality, got ",
                    cardinality);
-  return std::make_shared<CardinalityNode>(input, cardinality);
+  return std::make_shared<CardinalityNode>(std::vector{std::move(input)}, cardinality);
 }
 
 }  // namespace cohort::internal

@@ -5,7 +5,6 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/formats/internal/file_nodes.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 
 namespace cohort::internal {
@@ -24,11 +23,8 @@ class TooFewFiles : public InvalidArgument {
                                 workers, " workers to share by files, got ", files)) {}
 };
 
-/// Names of files that are elements each.
-bool names_files(const DatasetNode& node) { return node.operation() == kImageFilesOperation; }
-
 bool reads_files(const DatasetNode& node) {
-  if (dynamic_cast<const FilesNode*>(&node) != nullptr || names_files(node)) return true;
+  if (node.files() != nullptr || node.element_kind() == ElementKind::kFiles) return true;
   return std::any_of(node.inputs().begin(), node.inputs().end(),
                      [](const NodePtr& input) { return reads_files(*input); });
 }
@@ -46,29 +42,21 @@ bool function_reads_files(const DatasetNode& node) {
   return any && reads_files(*(*node.dataset_function())(first));
 }
 
-/// Whether a share of the node's elements is the node over a share of its input's: of a repeat, so
-/// that a worker reads the same files in every pass.
-bool keeps_elements(const DatasetNode& node) {
-  const std::string& op = node.operation();
-  return op == "shuffle" || op == "prefetch" || op == "with_options" || op == "cache" ||
-         op == "repeat";
-}
-
 /// The node without the shuffles below it, whose orders workers need not have in common; the last
 /// of them goes to `shuffle`.
 NodePtr without_shuffles(const NodePtr& node, NodePtr& shuffle) {
-  std::vector<NodePtr> inputs;
-  for (const NodePtr& input : node->inputs()) inputs.push_back(without_shuffles(input, shuffle));
-  if (node->operation() == "shuffle") {
-    shuffle = node;
-    return inputs.front();
-  }
-  return inputs == node->inputs() ? node : node->with_inputs(std::move(inputs));
+  const NodePtr rest = with_changed_inputs(
+      node, [&](const NodePtr& input) { return without_shuffles(input, shuffle); });
+  if (!node->only_shuffles()) return rest;
+  shuffle = node;
+  return rest->inputs().front();
 }
 
 /// The names of files, of which a worker gets its share before they are shuffled.
 NodePtr shard_names(const NodePtr& node, Worker worker) {
-  if (keeps_elements(*node)) return node->with_inputs({shard_names(node->inputs()[0], worker)});
+  if (node->share_of() != ShareOf::kOutput) {
+    return node->with_inputs({shard_names(node->inputs()[0], worker)});
+  }
   const int64_t names = node->cardinality();
   if (names >= 0 && names < worker.count) throw TooFewFiles(names, worker.count);
   NodePtr shuffle;
@@ -76,45 +64,46 @@ NodePtr shard_names(const NodePtr& node, Worker worker) {
   return shuffle == nullptr ? ours : shuffle->with_inputs({std::move(ours)});
 }
 
+/// Every n-th of the files that the node itself reads.
+NodePtr shard_files(const DatasetNode& node, Worker worker) {
+  const std::vector<std::string>& files = *node.files();
+  const auto count = static_cast<int64_t>(files.size());
+  if (count < worker.count) throw TooFewFiles(count, worker.count);
+  std::vector<std::string> ours;
+  for (int64_t i = worker.index; i < count; i += worker.count) {
+    ours.push_back(files[static_cast<std::size_t>(i)]);
+  }
+  return node.with_files(std::move(ours));
+}
+
 /// Null if an input does not read files.
 NodePtr shard_by_files(const NodePtr& node, Worker worker) {
-  if (const auto* files = dynamic_cast<const FilesNode*>(node.get())) {
-    const auto count = static_cast<int64_t>(files->files().size());
-    if (count < worker.count) throw TooFewFiles(count, worker.count);
-    std::vector<std::string> ours;
-    for (int64_t i = worker.index; i < count; i += worker.count) {
-      ours.push_back(files->files()[static_cast<std::size_t>(i)]);
-    }
-    return files->with_files(std::move(ours));
-  }
-  if (names_files(*node)) return shard_names(node, worker);
+  if (node->files() != nullptr) return shard_files(*node, worker);
+  if (node->element_kind() == ElementKind::kFiles) return shard_names(node, worker);
   if (node->dataset_function() != nullptr && function_reads_files(*node)) {
     return node->with_inputs({shard_names(node->inputs()[0], worker)});
   }
-  std::vector<NodePtr> inputs;
-  for (const NodePtr& input : node->inputs()) {
-    inputs.push_back(shard_by_files(input, worker));
-    if (inputs.back() == nullptr) return nullptr;
-  }
-  return inputs.empty() ? nullptr : node->with_inputs(std::move(inputs));
+  bool all = !node->inputs().empty();
+  NodePtr out = with_changed_inputs(node, [&](const NodePtr& input) {
+    NodePtr files = all ? shard_by_files(input, worker) : nullptr;
+    all = files != nullptr;
+    return all ? files : input;
+  });
+  return all ? out : nullptr;
 }
 
 NodePtr shard_by_elements(const NodePtr& node, Worker worker) {
-  const std::string& op = node->operation();
-  if (op == "prefetch" || op == "with_options") {
+  if (node->share_of() == ShareOf::kInput) {
     return node->with_inputs({shard_by_elements(node->inputs()[0], worker)});
   }
   return make_shard_node(node, worker.count, worker.index);
 }
 
 NodePtr fill_hints(const NodePtr& node, Worker worker) {
-  if (node->inputs().empty()) return node;
-  std::vector<NodePtr> inputs;
-  for (const NodePtr& input : node->inputs()) inputs.push_back(fill_hints(input, worker));
-  if (node->operation() == kShardHintOperation) {
-    return make_shard_node(inputs[0], worker.count, worker.index);
-  }
-  return inputs == node->inputs() ? node : node->with_inputs(std::move(inputs));
+  NodePtr filled =
+      with_changed_inputs(node, [&](const NodePtr& input) { return fill_hints(input, worker); });
+  if (!node->awaits_shard()) return filled;
+  return make_shard_node(filled->inputs()[0], worker.count, worker.index);
 }
 
 struct Sharded {

@@ -4,62 +4,61 @@
 #include <map>
 
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
 
 using WindowFunction = std::function<NodePtr(int64_t, const NodePtr&)>;
 
-class GroupNode final : public DatasetNode {
+struct GroupParams {
+  ElementKey key;
+  WindowFunction reduce;
+  WindowSize size;
+};
+
+class GroupNode final : public StepNode<GroupNode, GroupParams> {
  public:
-  GroupNode(const NodePtr& input, ElementKey key, WindowFunction reduce, WindowSize size)
-      : DatasetNode("group_by_window", ElementSpec(), {input}),
-        key_(std::move(key)),
-        reduce_(std::move(reduce)),
-        size_(std::move(size)) {}
+  GroupNode(std::vector<NodePtr> inputs, GroupParams params)
+      : StepNode(std::move(params), "group_by_window", ElementSpec(), inputs) {}
   int64_t cardinality() const override {
     return input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
   std::unique_ptr<ElementStream> make_stream() const override;
   int64_t batch_rows() const override { return kUnknownDim; }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<GroupNode>(inputs[0], key_, reduce_, size_);
-  }
   std::string arguments() const override {
-    return size_.of_key == nullptr ? std::to_string(size_.of_all) : "";
+    const WindowSize& size = params().size;
+    return size.of_key == nullptr ? std::to_string(size.of_all) : "";
   }
 
   int64_t key(const Element& element, int64_t index) const {
     try {
-      return key_(element);
+      return params().key(element);
     } catch (...) {
       rethrow_with_context(str_cat(tag(), " element ", index, " of ", path()));
     }
   }
   NodePtr reduce(int64_t key, const std::vector<Element>& window) const {
     try {
-      return reduce_(key, make_elements_node(window));
+      return params().reduce(key, make_elements_node(window));
     } catch (...) {
       rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
     }
   }
   std::size_t window_size(int64_t key) const {
-    if (size_.of_key == nullptr) return static_cast<std::size_t>(size_.of_all);
+    const WindowSize& window = params().size;
+    if (window.of_key == nullptr) return static_cast<std::size_t>(window.of_all);
     try {
-      const int64_t size = size_.of_key(key);
+      const int64_t size = window.of_key(key);
       COHORT_CHECK_ARG(size >= 1, "expected windows of at least 1 element, got ", size);
       return static_cast<std::size_t>(size);
     } catch (...) {
       rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
     }
   }
-
- private:
-  const ElementKey key_;
-  const WindowFunction reduce_;
-  const WindowSize size_;
 };
 
 class GroupStream final : public ElementStream {
@@ -151,8 +150,7 @@ class GroupStream final : public ElementStream {
 };
 
 std::unique_ptr<ElementStream> GroupNode::make_stream() const {
-  return std::make_unique<GroupStream>(
-      std::static_pointer_cast<const GroupNode>(shared_from_this()));
+  return std::make_unique<GroupStream>(self());
 }
 
 }  // namespace
@@ -162,7 +160,9 @@ NodePtr make_group_node(NodePtr input, ElementKey key, WindowFunction reduce, Wi
                    "[dataset.group_by_window] expected windows of at least 1 element, got ",
                    size.of_all);
   COHORT_CHECK_ARG(reduce != nullptr, "[dataset.group_by_window] expected a function, got none");
-  return std::make_shared<GroupNode>(input, std::move(key), std::move(reduce), std::move(size));
+  return std::make_shared<GroupNode>(
+      std::vector{std::move(input)},
+      GroupParams{std::move(key), std::move(reduce), std::move(size)});
 }
 
 }  // namespace cohort::internal

@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -66,31 +67,23 @@ class IgnoreErrorsStream final : public ElementStream {
   bool logged_ = false;
 };
 
-class IgnoreErrorsNode final : public DatasetNode {
+class IgnoreErrorsNode final : public StepNode<IgnoreErrorsNode, IgnoreErrorsOptions, KeepingNode> {
  public:
-  IgnoreErrorsNode(const NodePtr& input, IgnoreErrorsOptions options)
-      : DatasetNode("ignore_errors", input->spec(), {input}), options_(std::move(options)) {}
+  IgnoreErrorsNode(std::vector<NodePtr> inputs, IgnoreErrorsOptions options)
+      : StepNode(std::move(options), "ignore_errors", inputs) {}
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
     return n > 0 ? kUnknownCardinality : n;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<IgnoreErrorsStream>(shared_from_this(), options_);
+    return std::make_unique<IgnoreErrorsStream>(shared_from_this(), params());
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<IgnoreErrorsNode>(inputs[0], options_);
-  }
-
- private:
-  const IgnoreErrorsOptions options_;
 };
 
 }  // namespace
 
 NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options) {
-  return std::make_shared<IgnoreErrorsNode>(input, std::move(options));
+  return std::make_shared<IgnoreErrorsNode>(std::vector{std::move(input)}, std::move(options));
 }
 
 }  // namespace cohort::internal

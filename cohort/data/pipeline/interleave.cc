@@ -4,59 +4,64 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/interleave_stream.h"
 
 namespace cohort::internal {
 namespace {
 
-class InterleaveNode final : public DatasetNode {
+struct InterleaveParams {
+  std::string operation;  ///< flat_map or interleave.
+  DatasetFunction fn;
+  InterleaveOptions options;
+};
+
+class InterleaveNode final : public StepNode<InterleaveNode, InterleaveParams> {
  public:
-  InterleaveNode(std::string operation, const NodePtr& input, DatasetFunction fn,
-                 const InterleaveOptions& options)
-      : DatasetNode(std::move(operation), options.spec.value_or(ElementSpec()), {input}),
-        fn_(std::move(fn)),
-        options_(options) {}
+  InterleaveNode(std::vector<NodePtr> inputs, InterleaveParams params)
+      : StepNode(params, params.operation, params.options.spec.value_or(ElementSpec()), inputs) {}
 
   int64_t cardinality() const override {
     return input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    auto node = std::static_pointer_cast<const InterleaveNode>(shared_from_this());
-    OpenDataset open = [node](const Element& e, int64_t index) { return node->call(e, index); };
+    const InterleaveOptions& options = params().options;
+    OpenDataset open = [node = self()](const Element& e, int64_t index) {
+      return node->call(e, index);
+    };
     InterleaveSetting setting{
         .cycle_length = turns(),
-        .block_length = options_.block_length,
-        .threads = options_.parallel_calls,
-        .ordered = options_.deterministic.value_or(Pass::current()->options().deterministic)};
-    if (options_.parallel_calls == kAutotune) {
+        .block_length = options.block_length,
+        .threads = options.parallel_calls,
+        .ordered = options.deterministic.value_or(Pass::current()->options().deterministic)};
+    if (options.parallel_calls == kAutotune) {
       // More threads than datasets, the ones opened in advance among them, have nothing to do.
       setting.tuner = std::make_unique<StageTuner>(
           std::min(most_blocking_calls(), 2 * std::min(turns(), most_blocking_calls())));
     }
-    PressureScope pressure(setting.tuner ? setting.tuner->pressure() : current_pressure());
+    const ConsumerWaitScope reads_for(setting.tuner ? setting.tuner->consumer_wait()
+                                                    : current_consumer_wait());
     auto arguments = open_stream<Element>(input());
     return make_interleave_stream(std::move(open), std::move(arguments), std::move(setting));
   }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<InterleaveNode>(operation(), inputs[0], fn_, options_);
-  }
-  const DatasetFunction* dataset_function() const override { return &fn_; }
+  const DatasetFunction* dataset_function() const override { return &params().fn; }
   std::string arguments() const override {
-    return str_cat(options_.cycle_length, " ", options_.block_length);
+    return str_cat(params().options.cycle_length, " ", params().options.block_length);
   }
 
  private:
   /// A cycle may stand for "all": turns that no dataset can have are left out.
   int turns() const {
     const int64_t datasets = input().cardinality();
-    if (datasets < 0) return options_.cycle_length;
-    return static_cast<int>(std::clamp<int64_t>(datasets, 1, options_.cycle_length));
+    const int most = params().options.cycle_length;
+    return datasets < 0 ? most : static_cast<int>(std::clamp<int64_t>(datasets, 1, most));
   }
   NodePtr call(const Element& argument, int64_t index) const {
     try {
-      NodePtr out = fn_(argument);
+      NodePtr out = params().fn(argument);
       COHORT_CHECK_ARG(out != nullptr, "expected a dataset, got none");
       COHORT_CHECK_ARG(spec().compatible_with(out->spec()), "expected elements like ",
                        spec().to_string(), ", got ", out->spec().to_string());
@@ -65,8 +70,6 @@ class InterleaveNode final : public DatasetNode {
       rethrow_with_context(str_cat(tag(), " element ", index, " of ", path()));
     }
   }
-  const DatasetFunction fn_;
-  const InterleaveOptions options_;
 };
 
 }  // namespace
@@ -80,7 +83,9 @@ NodePtr make_interleave_node(std::string operation, NodePtr input, DatasetFuncti
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune, "[dataset.",
                    operation, "] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  return std::make_shared<InterleaveNode>(std::move(operation), input, std::move(fn), options);
+  return std::make_shared<InterleaveNode>(
+      std::vector{std::move(input)},
+      InterleaveParams{std::move(operation), std::move(fn), std::move(options)});
 }
 
 }  // namespace cohort::internal

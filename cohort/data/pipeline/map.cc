@@ -3,44 +3,49 @@
 // map and filter. What a function throws arrives at the reader with the number of the element and
 // the place in the pipeline before its text.
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/predicate_stream.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/map_stream.h"
 
 namespace cohort::internal {
 namespace {
 
-class MapNode final : public DatasetNode {
+struct MapParams {
+  ElementFunction fn;
+  ElementSpec spec;  ///< Of what fn returns.
+  MapOptions options;
+};
+
+class MapNode final : public StepNode<MapNode, MapParams> {
  public:
-  MapNode(const NodePtr& input, ElementFunction fn, ElementSpec result, MapOptions options)
-      : DatasetNode("map", std::move(result), {input}),
-        fn_(std::move(fn)),
-        options_(std::move(options)) {}
+  MapNode(std::vector<NodePtr> inputs, MapParams params)
+      : StepNode(params, "map", params.spec, inputs) {}
 
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    auto node = std::static_pointer_cast<const MapNode>(shared_from_this());
-    MapCall call = [node](const Element& e, int64_t index) { return node->call(e, index); };
-    const bool ordered = options_.deterministic.value_or(Pass::current()->options().deterministic);
-    MapSetting setting{.threads = options_.parallel_calls, .ordered = ordered};
-    if (options_.parallel_calls == kAutotune) {
+    const MapOptions& options = params().options;
+    MapCall call = [node = self()](const Element& e, int64_t index) {
+      return node->call(e, index);
+    };
+    const bool ordered = options.deterministic.value_or(Pass::current()->options().deterministic);
+    MapSetting setting{.threads = options.parallel_calls, .ordered = ordered};
+    if (options.parallel_calls == kAutotune) {
       setting.tuner = std::make_unique<StageTuner>(most_blocking_calls());
     }
-    PressureScope pressure(setting.tuner ? setting.tuner->pressure() : current_pressure());
+    const ConsumerWaitScope reads_for(setting.tuner ? setting.tuner->consumer_wait()
+                                                    : current_consumer_wait());
     auto elements = open_stream<Element>(input());
     return make_map_stream(std::move(call), std::move(elements), std::move(setting));
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<MapNode>(inputs[0], fn_, spec(), options_);
   }
 
  private:
   Element call(const Element& element, int64_t index) const {
     try {
-      Element out = fn_(element);
+      Element out = params().fn(element);
       COHORT_CHECK_ARG(out.has_value(), "expected a result, got an element without a value");
       COHORT_CHECK_ARG(spec().compatible_with(out), "expected a result like ", spec().to_string(),
                        ", got ", out.spec().to_string());
@@ -49,9 +54,6 @@ class MapNode final : public DatasetNode {
       rethrow_with_context(str_cat(tag(), " element ", index, " of ", path()));
     }
   }
-
-  const ElementFunction fn_;
-  const MapOptions options_;
 };
 
 class FilterStream final : public PredicateStream {
@@ -66,24 +68,16 @@ class FilterStream final : public PredicateStream {
   }
 };
 
-class FilterNode final : public DatasetNode {
+class FilterNode final : public StepNode<FilterNode, ElementPredicate, KeepingNode> {
  public:
-  FilterNode(const NodePtr& input, ElementPredicate predicate)
-      : DatasetNode("filter", input->spec(), {input}), predicate_(std::move(predicate)) {}
+  FilterNode(std::vector<NodePtr> inputs, ElementPredicate predicate)
+      : StepNode(std::move(predicate), "filter", inputs) {}
 
   int64_t cardinality() const override { return kUnknownCardinality; }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<FilterStream>(shared_from_this(), predicate_,
+    return std::make_unique<FilterStream>(shared_from_this(), params(),
                                           open_stream<Element>(input()));
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<FilterNode>(inputs[0], predicate_);
-  }
-
- private:
-  const ElementPredicate predicate_;
 };
 
 }  // namespace
@@ -93,11 +87,12 @@ NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result, Map
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
   ElementSpec spec = options.spec ? *options.spec : result;
-  return std::make_shared<MapNode>(input, std::move(fn), std::move(spec), std::move(options));
+  return std::make_shared<MapNode>(std::vector{std::move(input)},
+                                   MapParams{std::move(fn), std::move(spec), std::move(options)});
 }
 
 NodePtr make_filter_node(NodePtr input, ElementPredicate predicate) {
-  return std::make_shared<FilterNode>(input, std::move(predicate));
+  return std::make_shared<FilterNode>(std::vector{std::move(input)}, std::move(predicate));
 }
 
 }  // namespace cohort::internal

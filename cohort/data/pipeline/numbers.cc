@@ -3,8 +3,8 @@
 // Sources of numbers without end: counter and random.
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/pass.h"
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/pass_orders.h"
 #include "cohort/data/pipeline/internal/shuffle_seed.h"
 
 namespace cohort::internal {
@@ -47,7 +47,7 @@ class CounterNode final : public DatasetNode {
 
 class RandomStream final : public ElementStream {
  public:
-  explicit RandomStream(std::shared_ptr<PassOrders> orders) : random_(std::move(orders)) {}
+  explicit RandomStream(std::shared_ptr<IterationSeeds> seeds) : random_(std::move(seeds)) {}
   bool next(Element& out) override {
     check_cancelled();
     out = number(static_cast<int64_t>(random_.below(uint64_t{1} << 32)));
@@ -57,20 +57,19 @@ class RandomStream final : public ElementStream {
   void restore(StateReader& in) override { random_.restore(in); }
 
  private:
-  PassRandom random_;
+  IterationRandom random_;
 };
 
-class RandomNode final : public WithPassOrders<DatasetNode> {
+class RandomNode final : public WithIterationSeeds<DatasetNode> {
  public:
   explicit RandomNode(const RandomOptions& options)
-      : WithPassOrders(
-            std::make_shared<PassOrders>(options.seed ? *options.seed : default_shuffle_seed(),
-                                         options.rerandomize_each_iteration),
-            "random", TensorSpec{{}, kInt64}, std::vector<NodePtr>()),
+      : WithIterationSeeds(options.seed ? *options.seed : default_shuffle_seed(),
+                           options.rerandomize_each_iteration, "random", TensorSpec{{}, kInt64},
+                           std::vector<NodePtr>()),
         options_(options) {}
   int64_t cardinality() const override { return kInfiniteCardinality; }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<RandomStream>(orders());
+    return std::make_unique<RandomStream>(seeds());
   }
   /// A seed that nobody gave says nothing: it is another one in every process.
   std::string arguments() const override {

@@ -6,6 +6,7 @@
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/order_node.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -118,135 +119,115 @@ class RepeatStream final : public Stream<T> {
   bool fresh_ = false;
 };
 
-class TakeNode final : public OrderNode<TakeNode> {
+class TakeNode final : public StepNode<TakeNode, int64_t, OrderNode<TakeNode>> {
  public:
-  TakeNode(const NodePtr& input, int64_t count) : OrderNode("take", input), count_(count) {}
+  TakeNode(std::vector<NodePtr> inputs, int64_t count) : StepNode(count, "take", inputs) {}
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
-    if (count_ < 0 || n == kUnknownCardinality) return count_ == 0 ? 0 : n;
-    return n == kInfiniteCardinality ? count_ : std::min(n, count_);
+    const int64_t count = params();
+    if (count < 0 || n == kUnknownCardinality) return count == 0 ? 0 : n;
+    return n == kInfiniteCardinality ? count : std::min(n, count);
   }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
-    return std::make_unique<TakeStream<T>>(open_stream<T>(input()), count_);
+    return std::make_unique<TakeStream<T>>(open_stream<T>(input()), params());
   }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<TakeNode>(inputs[0], count_);
-  }
-  std::string arguments() const override { return std::to_string(count_); }
-
- private:
-  const int64_t count_;
+  std::string arguments() const override { return std::to_string(params()); }
 };
 
-class SkipNode final : public OrderNode<SkipNode> {
+class SkipNode final : public StepNode<SkipNode, int64_t, OrderNode<SkipNode>> {
  public:
-  SkipNode(const NodePtr& input, int64_t count) : OrderNode("skip", input), count_(count) {}
+  SkipNode(std::vector<NodePtr> inputs, int64_t count) : StepNode(count, "skip", inputs) {}
   int64_t cardinality() const override {
-    if (count_ < 0) return 0;
+    if (params() < 0) return 0;
     const int64_t n = input().cardinality();
-    return n < 0 ? n : std::max<int64_t>(0, n - count_);
+    return n < 0 ? n : std::max<int64_t>(0, n - params());
   }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
     // Skipping everything of an input without end must not read it.
-    if (count_ < 0) return std::make_unique<TakeStream<T>>(open_stream<T>(input()), 0);
-    return std::make_unique<SkipStream<T>>(open_stream<T>(input()), count_);
+    if (params() < 0) return std::make_unique<TakeStream<T>>(open_stream<T>(input()), 0);
+    return std::make_unique<SkipStream<T>>(open_stream<T>(input()), params());
   }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<SkipNode>(inputs[0], count_);
-  }
-  std::string arguments() const override { return std::to_string(count_); }
-
- private:
-  const int64_t count_;
+  std::string arguments() const override { return std::to_string(params()); }
 };
 
-class RepeatNode final : public OrderNode<RepeatNode> {
+class RepeatNode final : public StepNode<RepeatNode, int64_t, OrderNode<RepeatNode>> {
  public:
-  RepeatNode(const NodePtr& input, int64_t count) : OrderNode("repeat", input), count_(count) {}
+  RepeatNode(std::vector<NodePtr> inputs, int64_t count) : StepNode(count, "repeat", inputs) {}
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
-    if (count_ == 0 || n == 0) return 0;
-    if (count_ < 0) return n == kUnknownCardinality ? n : kInfiniteCardinality;
-    return n < 0 ? n : saturated_product(n, count_);
+    const int64_t count = params();
+    if (count == 0 || n == 0) return 0;
+    if (count < 0) return n == kUnknownCardinality ? n : kInfiniteCardinality;
+    return n < 0 ? n : saturated_product(n, count);
   }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
-    return std::make_unique<RepeatStream<T>>(inputs().front(), count_);
+    return std::make_unique<RepeatStream<T>>(inputs().front(), params());
   }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<RepeatNode>(inputs[0], count_);
-  }
-  std::string arguments() const override { return std::to_string(count_); }
-
- private:
-  const int64_t count_;
+  /// Of the input's, so that a worker reads the same files in every pass.
+  ShareOf share_of() const override { return ShareOf::kInputAnyOrder; }
+  std::string arguments() const override { return std::to_string(params()); }
 };
 
-class ShardNode final : public OrderNode<ShardNode> {
+struct ShardParams {
+  int64_t num_shards;
+  int64_t index;
+};
+
+class ShardNode final : public StepNode<ShardNode, ShardParams, OrderNode<ShardNode>> {
  public:
-  ShardNode(const NodePtr& input, int64_t num_shards, int64_t index)
-      : OrderNode("shard", input), num_shards_(num_shards), index_(index) {}
+  ShardNode(std::vector<NodePtr> inputs, ShardParams params) : StepNode(params, "shard", inputs) {}
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
-    return n < 0 ? n : n / num_shards_ + (index_ < n % num_shards_ ? 1 : 0);
+    const auto [num_shards, index] = params();
+    return n < 0 ? n : n / num_shards + (index < n % num_shards ? 1 : 0);
   }
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
-    return std::make_unique<ShardStream<T>>(open_stream<T>(input()), num_shards_, index_);
+    return std::make_unique<ShardStream<T>>(open_stream<T>(input()), params().num_shards,
+                                            params().index);
   }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShardNode>(inputs[0], num_shards_, index_);
+  std::string arguments() const override {
+    return str_cat(params().index, " of ", params().num_shards);
   }
-  std::string arguments() const override { return str_cat(index_, " of ", num_shards_); }
-
- private:
-  const int64_t num_shards_;
-  const int64_t index_;
 };
 
 /// Where an auto-shard policy of kHint puts its shard.
-class ShardHintNode final : public DatasetNode {
+class ShardHintNode final : public StepNode<ShardHintNode, NoParams, KeepingNode> {
  public:
-  explicit ShardHintNode(const NodePtr& input)
-      : DatasetNode(kShardHintOperation, input->spec(), {input}) {}
-  int64_t cardinality() const override { return input().cardinality(); }
+  explicit ShardHintNode(std::vector<NodePtr> inputs, NoParams params = {})
+      : StepNode(params, "shard_hint", inputs) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     throw FailedPrecondition(
         "[dataset.shard] expected the auto-shard policy kHint to replace kShardHint before "
         "anything is read, got another policy");
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShardHintNode>(inputs[0]);
-  }
+  bool awaits_shard() const override { return true; }
 };
 
 }  // namespace
 
 NodePtr make_take_node(NodePtr input, int64_t count) {
-  return std::make_shared<TakeNode>(input, count);
+  return std::make_shared<TakeNode>(std::vector{std::move(input)}, count);
 }
 
 NodePtr make_skip_node(NodePtr input, int64_t count) {
-  return std::make_shared<SkipNode>(input, count);
+  return std::make_shared<SkipNode>(std::vector{std::move(input)}, count);
 }
 
 NodePtr make_repeat_node(NodePtr input, int64_t count) {
-  return std::make_shared<RepeatNode>(input, count);
+  return std::make_shared<RepeatNode>(std::vector{std::move(input)}, count);
 }
 
 NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index) {
-  if (num_shards == kShardHint) return std::make_shared<ShardHintNode>(input);
+  if (num_shards == kShardHint)
+    return std::make_shared<ShardHintNode>(std::vector{std::move(input)});
   COHORT_CHECK_ARG(num_shards >= 1, "[dataset.shard] expected at least 1 shard, got ", num_shards);
   COHORT_CHECK_ARG(index >= 0 && index < num_shards, "[dataset.shard] expected an index in [0, ",
                    num_shards, "), got ", index);
-  return std::make_shared<ShardNode>(input, num_shards, index);
+  return std::make_shared<ShardNode>(std::vector{std::move(input)}, ShardParams{num_shards, index});
 }
 
 }  // namespace cohort::internal

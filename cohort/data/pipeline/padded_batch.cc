@@ -4,21 +4,52 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/rows/batching.h"
 #include "cohort/data/core/internal/rows/deferred_element.h"
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/pipeline/internal/combine_node.h"
+#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
 
+/// Where elements of a length go, and what becomes of them.
+struct BucketParams {
+  ElementSpec spec;  ///< Of the batches.
+  ElementLength length;
+  std::vector<int64_t> boundaries;
+  std::vector<int64_t> batch_sizes;
+  std::vector<CombineFunction> combine;
+  bool drop_remainder = false;
+  bool bounded = false;  ///< Nothing may be as long as the last boundary.
+  std::vector<double> padding_values;
+};
+
+class BucketNode final : public StepNode<BucketNode, BucketParams> {
+ public:
+  BucketNode(std::vector<NodePtr> inputs, BucketParams params)
+      : StepNode(params, "bucket_by_sequence_length", params.spec, inputs) {}
+  int64_t cardinality() const override {
+    const int64_t n = input().cardinality();
+    return n > 0 ? kUnknownCardinality : n;
+  }
+  std::unique_ptr<ElementStream> make_stream() const override;
+  int64_t batch_rows() const override { return kUnknownDim; }
+  std::string arguments() const override {
+    const BucketParams& p = params();
+    return str_cat(bracketed(p.boundaries), " ", bracketed(p.batch_sizes), " ", p.bounded, " ",
+                   p.drop_remainder, " ", bracketed(p.padding_values));
+  }
+};
+
 class BucketStream final : public ElementStream {
  public:
-  BucketStream(NodePtr node, const BucketPlan& plan, std::unique_ptr<ElementStream> input)
+  explicit BucketStream(std::shared_ptr<const BucketNode> node)
       : node_(std::move(node)),
-        plan_(plan),
-        input_(std::move(input)),
-        buckets_(plan.batch_sizes.size()) {}
+        input_(open_stream<Element>(*node_->inputs().front())),
+        buckets_(plan_.batch_sizes.size()) {}
 
   bool next(Element& out) override {
     Element element;
@@ -72,38 +103,17 @@ class BucketStream final : public ElementStream {
     return true;
   }
 
-  const NodePtr node_;
-  const BucketPlan& plan_;  ///< Owned by node_.
+  const std::shared_ptr<const BucketNode> node_;
+  const BucketParams& plan_ = node_->params();
   const std::unique_ptr<ElementStream> input_;
   std::vector<std::vector<Element>> buckets_;
   int64_t index_ = 0;
   bool input_ended_ = false;
 };
 
-class BucketNode final : public DatasetNode {
- public:
-  BucketNode(const NodePtr& input, ElementSpec spec, BucketPlan plan)
-      : DatasetNode("bucket_by_sequence_length", std::move(spec), {input}),
-        plan_(std::move(plan)) {}
-  int64_t cardinality() const override {
-    const int64_t n = input().cardinality();
-    return n > 0 ? kUnknownCardinality : n;
-  }
-  std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<BucketStream>(shared_from_this(), plan_, open_stream<Element>(input()));
-  }
-  int64_t batch_rows() const override { return kUnknownDim; }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<BucketNode>(inputs[0], spec(), plan_);
-  }
-  std::string arguments() const override {
-    return str_cat(bracketed(plan_.boundaries), " ", bracketed(plan_.batch_sizes), " ",
-                   plan_.bounded, " ", plan_.drop_remainder, " ", bracketed(plan_.padding_values));
-  }
-
- private:
-  const BucketPlan plan_;
-};
+std::unique_ptr<ElementStream> BucketNode::make_stream() const {
+  return std::make_unique<BucketStream>(self());
+}
 
 }  // namespace
 
@@ -117,20 +127,29 @@ NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> s
   for (const Shape& shape : shapes) more += " " + bracketed(shape);
   more += " " + bracketed(options.padding_values);
   Padding padding{where, std::move(shapes), options.padding_values};
-  return std::make_shared<CombineNode>(
-      "padded_batch", std::move(spec), input, size, options.drop_remainder,
-      [padding](std::span<const Element> parts) { return pad_elements(parts, padding); },
-      std::move(more));
+  return make_combine_node(std::move(input), {.operation = "padded_batch",
+                                              .spec = std::move(spec),
+                                              .size = size,
+                                              .drop_remainder = options.drop_remainder,
+                                              .combine =
+                                                  [padding](std::span<const Element> parts) {
+                                                    return pad_elements(parts, padding);
+                                                  },
+                                              .more_arguments = std::move(more)});
 }
 
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
   COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
   const ElementSpec row = input->spec();
-  return std::make_shared<CombineNode>(
-      "ragged_batch", ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim), input,
-      size, options.drop_remainder, [row](std::span<const Element> parts) {
-        return ragged_elements(parts, row, "[dataset.ragged_batch]");
-      });
+  return make_combine_node(
+      std::move(input),
+      {.operation = "ragged_batch",
+       .spec = ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim),
+       .size = size,
+       .drop_remainder = options.drop_remainder,
+       .combine = [row](std::span<const Element> parts) {
+         return ragged_elements(parts, row, "[dataset.ragged_batch]");
+       }});
 }
 
 NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options) {
@@ -153,10 +172,17 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
       where,
       " expected neither padded_shapes, padding_values nor pad_to_bucket_boundary "
       "with no_padding");
-  BucketPlan plan{std::move(length),          boundaries,
-                  options.bucket_batch_sizes, {},
-                  options.drop_remainder,     options.pad_to_bucket_boundary,
-                  options.padding_values};
+  BucketParams plan{.spec = options.no_padding
+                                ? batched_spec(input->spec(), kUnknownDim)
+                                : padded_spec(where, input->spec(), options.padded_shapes,
+                                              options.padding_values, kUnknownDim),
+                    .length = std::move(length),
+                    .boundaries = boundaries,
+                    .batch_sizes = options.bucket_batch_sizes,
+                    .combine = {},
+                    .drop_remainder = options.drop_remainder,
+                    .bounded = options.pad_to_bucket_boundary,
+                    .padding_values = options.padding_values};
   for (std::size_t b = 0; b <= boundaries.size(); ++b) {
     Padding padding{where, options.padded_shapes, options.padding_values};
     if (options.pad_to_bucket_boundary) {
@@ -167,10 +193,7 @@ NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOption
           return pads ? pad_elements(parts, padding) : stack_elements(parts, padding.where);
         });
   }
-  ElementSpec spec = options.no_padding ? batched_spec(input->spec(), kUnknownDim)
-                                        : padded_spec(where, input->spec(), options.padded_shapes,
-                                                      options.padding_values, kUnknownDim);
-  return std::make_shared<BucketNode>(input, std::move(spec), std::move(plan));
+  return std::make_shared<BucketNode>(std::vector{std::move(input)}, std::move(plan));
 }
 
 }  // namespace cohort::internal

@@ -6,46 +6,48 @@
 #include <numeric>
 
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/pass_orders.h"
 #include "cohort/data/pipeline/internal/shuffle_seed.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
 
 constexpr const char* kTag = "[dataset.rejection_resample]";
 
-class ResampleNode final : public WithPassOrders<DatasetNode> {
+struct ResampleParams {
+  ElementKey class_of;
+  std::vector<double> target;
+  ResampleOptions options;
+  uint64_t seed;  ///< Given or not.
+};
+
+class ResampleNode final
+    : public StepNode<ResampleNode, ResampleParams, WithIterationSeeds<DatasetNode>> {
  public:
-  ResampleNode(const NodePtr& input, ElementKey class_of, std::vector<double> target,
-               const ResampleOptions& options, uint64_t seed)
-      : WithPassOrders(std::make_shared<PassOrders>(seed, true), "rejection_resample",
-                       ElementSpec::tuple({TensorSpec{{}, kInt64}, input->spec()}),
-                       std::vector<NodePtr>{input}),
-        class_of_(std::move(class_of)),
-        target_(std::move(target)),
-        options_(options),
-        seed_(seed) {}
+  ResampleNode(std::vector<NodePtr> inputs, ResampleParams params)
+      : StepNode(params, params.seed, true, "rejection_resample",
+                 ElementSpec::tuple({TensorSpec{{}, kInt64}, inputs[0]->spec()}), inputs) {}
 
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
     return n > 0 ? kUnknownCardinality : n;
   }
   std::unique_ptr<ElementStream> make_stream() const override;
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ResampleNode>(inputs[0], class_of_, target_, options_, seed_);
-  }
   int64_t batch_rows() const override { return kUnknownDim; }
   std::string arguments() const override {
-    return str_cat(bracketed(target_), " of ", bracketed(options_.initial_dist),
-                   options_.seed ? str_cat(" seed ", *options_.seed) : "");
+    const ResampleOptions& options = params().options;
+    return str_cat(bracketed(params().target), " of ", bracketed(options.initial_dist),
+                   options.seed ? str_cat(" seed ", *options.seed) : "");
   }
 
   std::size_t class_of(const Element& element, int64_t index) const {
     try {
-      const int64_t of = class_of_(element);
-      COHORT_CHECK_ARG(of >= 0 && of < static_cast<int64_t>(target_.size()),
-                       "expected a class in [0, ", target_.size(), "), got ", of);
+      const int64_t of = params().class_of(element);
+      COHORT_CHECK_ARG(of >= 0 && of < static_cast<int64_t>(classes()), "expected a class in [0, ",
+                       classes(), "), got ", of);
       return static_cast<std::size_t>(of);
     } catch (...) {
       rethrow_with_context(str_cat(tag(), " element ", index, " of ", path()));
@@ -54,23 +56,17 @@ class ResampleNode final : public WithPassOrders<DatasetNode> {
   /// The part of a class's elements that is kept, where classes come as `initial` says. The class
   /// that is the rarest beside what is wanted of it is kept whole.
   double kept(std::size_t of, const std::vector<double>& initial) const {
+    const std::vector<double>& target = params().target;
     double greatest = 0;
-    for (std::size_t i = 0; i < target_.size(); ++i) {
-      if (initial[i] > 0) greatest = std::max(greatest, target_[i] / initial[i]);
+    for (std::size_t i = 0; i < target.size(); ++i) {
+      if (initial[i] > 0) greatest = std::max(greatest, target[i] / initial[i]);
     }
     // A class that was not to be expected came nevertheless: by the others' measure, too rarely.
-    if (initial[of] <= 0) return target_[of] > 0 ? 1 : 0;
-    return greatest > 0 ? target_[of] / initial[of] / greatest : 0;
+    if (initial[of] <= 0) return target[of] > 0 ? 1 : 0;
+    return greatest > 0 ? target[of] / initial[of] / greatest : 0;
   }
-  const std::vector<double>& initial() const { return options_.initial_dist; }
-  std::size_t classes() const { return target_.size(); }
-  using WithPassOrders::orders;
-
- private:
-  const ElementKey class_of_;
-  const std::vector<double> target_;
-  const ResampleOptions options_;
-  const uint64_t seed_;  ///< Given or not.
+  const std::vector<double>& initial() const { return params().options.initial_dist; }
+  std::size_t classes() const { return params().target.size(); }
 };
 
 class ResampleStream final : public ElementStream {
@@ -78,7 +74,7 @@ class ResampleStream final : public ElementStream {
   explicit ResampleStream(std::shared_ptr<const ResampleNode> node)
       : node_(std::move(node)),
         input_(open_stream<Element>(*node_->inputs().front())),
-        random_(node_->orders()),
+        random_(node_->seeds()),
         // So many of each, before there are any: TensorFlow's estimate begins there, too.
         seen_(node_->initial().empty() ? node_->classes() : 0, 10) {}
 
@@ -116,14 +112,13 @@ class ResampleStream final : public ElementStream {
 
   const std::shared_ptr<const ResampleNode> node_;
   const std::unique_ptr<ElementStream> input_;
-  PassRandom random_;
+  IterationRandom random_;
   std::vector<double> seen_;  ///< Elements of each class so far; empty where that is given.
   int64_t index_ = 0;
 };
 
 std::unique_ptr<ElementStream> ResampleNode::make_stream() const {
-  return std::make_unique<ResampleStream>(
-      std::static_pointer_cast<const ResampleNode>(shared_from_this()));
+  return std::make_unique<ResampleStream>(self());
 }
 
 void check_distribution(const char* name, const std::vector<double>& parts) {
@@ -151,8 +146,9 @@ NodePtr make_resample_node(NodePtr input, ElementKey class_of, std::vector<doubl
     }
   }
   const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<ResampleNode>(input, std::move(class_of), std::move(target), options,
-                                        seed);
+  return std::make_shared<ResampleNode>(
+      std::vector{std::move(input)},
+      ResampleParams{std::move(class_of), std::move(target), options, seed});
 }
 
 }  // namespace cohort::internal

@@ -6,9 +6,10 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/function_adapter.h"
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/pass_orders.h"
 #include "cohort/data/pipeline/internal/shuffle_seed.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -40,11 +41,11 @@ class RandomChooser final : public Chooser {
  public:
   /// `each_draw` has the weights of each draw; null: they are `weights`.
   RandomChooser(std::vector<double> weights, std::unique_ptr<ElementStream> each_draw,
-                std::size_t inputs, std::shared_ptr<PassOrders> orders)
+                std::size_t inputs, std::shared_ptr<IterationSeeds> seeds)
       : weights_(std::move(weights)),
         each_draw_(std::move(each_draw)),
         inputs_(inputs),
-        random_(std::move(orders)) {}
+        random_(std::move(seeds)) {}
 
   std::size_t choose(const std::vector<bool>& ended) override {
     if (std::find(ended.begin(), ended.end(), false) == ended.end()) return kEnd;
@@ -88,7 +89,7 @@ class RandomChooser final : public Chooser {
   std::vector<double> weights_;
   const std::unique_ptr<ElementStream> each_draw_;
   const std::size_t inputs_;
-  PassRandom random_;
+  IterationRandom random_;
 };
 
 class ReadChooser final : public Chooser {
@@ -182,82 +183,74 @@ std::vector<std::unique_ptr<ElementStream>> open_all(std::span<const NodePtr> in
   return out;
 }
 
-/// Either has weights, or they are the last input.
-class SampleNode final : public WithPassOrders<DatasetNode> {
+/// The datasets to draw from; without weights, those are the last input.
+std::span<const NodePtr> sampled(const std::vector<NodePtr>& inputs,
+                                 const std::vector<double>& weights) {
+  return std::span(inputs).first(inputs.size() - (weights.empty() ? 1 : 0));
+}
+
+struct SampleParams {
+  std::vector<double> weights;  ///< Empty: they are read.
+  SampleOptions options;
+  uint64_t seed;  ///< Given or not.
+};
+
+class SampleNode final
+    : public StepNode<SampleNode, SampleParams, WithIterationSeeds<DatasetNode>> {
  public:
-  SampleNode(std::vector<NodePtr> inputs, std::vector<double> weights, const SampleOptions& options,
-             uint64_t seed)
-      : WithPassOrders(std::make_shared<PassOrders>(seed, options.rerandomize_each_iteration),
-                       "sample_from_datasets", common_spec(kSample, parts_of(inputs, weights)),
-                       inputs),
-        weights_(std::move(weights)),
-        options_(options),
-        seed_(seed) {}
+  SampleNode(std::vector<NodePtr> inputs, SampleParams params)
+      : StepNode(params, params.seed, params.options.rerandomize_each_iteration,
+                 "sample_from_datasets", common_spec(kSample, sampled(inputs, params.weights)),
+                 inputs) {}
 
   int64_t cardinality() const override {
-    if (weights_.empty()) return kUnknownCardinality;
+    const bool to_first_end = params().options.stop_on_empty_dataset;
+    if (params().weights.empty()) return kUnknownCardinality;
     int64_t sum = 0;
     for (const NodePtr& input : inputs()) {
       const int64_t n = input->cardinality();
-      if (n == kInfiniteCardinality && !options_.stop_on_empty_dataset) return n;
-      if (n < 0 || options_.stop_on_empty_dataset) return kUnknownCardinality;
+      if (n == kInfiniteCardinality && !to_first_end) return n;
+      if (n < 0 || to_first_end) return kUnknownCardinality;
       sum = saturated_sum(sum, n);
     }
     return sum;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    const std::span<const NodePtr> parts = parts_of(inputs(), weights_);
-    auto each_draw = weights_.empty() ? open_stream<Element>(*inputs().back()) : nullptr;
+    const std::vector<double>& weights = params().weights;
+    const std::span<const NodePtr> parts = sampled(inputs(), weights);
+    auto each_draw = weights.empty() ? open_stream<Element>(*inputs().back()) : nullptr;
     auto chooser =
-        std::make_unique<RandomChooser>(weights_, std::move(each_draw), parts.size(), orders());
+        std::make_unique<RandomChooser>(weights, std::move(each_draw), parts.size(), seeds());
     return std::make_unique<MixStream>(std::move(chooser), open_all(parts),
-                                       options_.stop_on_empty_dataset);
-  }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<SampleNode>(std::move(inputs), weights_, options_, seed_);
+                                       params().options.stop_on_empty_dataset);
   }
   std::string arguments() const override {
-    return str_cat(bracketed(weights_), options_.seed ? str_cat(" seed ", *options_.seed) : "",
-                   options_.stop_on_empty_dataset ? " to the first end" : "",
-                   options_.rerandomize_each_iteration ? " each" : "");
+    const SampleOptions& options = params().options;
+    return str_cat(bracketed(params().weights),
+                   options.seed ? str_cat(" seed ", *options.seed) : "",
+                   options.stop_on_empty_dataset ? " to the first end" : "",
+                   options.rerandomize_each_iteration ? " each" : "");
   }
-
- private:
-  static std::span<const NodePtr> parts_of(const std::vector<NodePtr>& inputs,
-                                           const std::vector<double>& weights) {
-    return std::span(inputs).first(inputs.size() - (weights.empty() ? 1 : 0));
-  }
-
-  const std::vector<double> weights_;
-  const SampleOptions options_;
-  const uint64_t seed_;  ///< Given or not.
 };
 
-/// The choices are the last input.
-class ChooseNode final : public DatasetNode {
+/// All but the choices, which are the last input.
+std::span<const NodePtr> chosen_from(const std::vector<NodePtr>& inputs) {
+  return std::span(inputs).first(inputs.size() - 1);
+}
+
+class ChooseNode final : public StepNode<ChooseNode, ChooseOptions> {
  public:
-  ChooseNode(std::vector<NodePtr> inputs, bool stop_on_empty)
-      : DatasetNode("choose_from_datasets",
-                    common_spec("[dataset.choose_from_datasets]", parts_of(inputs)), inputs),
-        stop_on_empty_(stop_on_empty) {}
+  ChooseNode(std::vector<NodePtr> inputs, ChooseOptions options)
+      : StepNode(options, "choose_from_datasets",
+                 common_spec("[dataset.choose_from_datasets]", chosen_from(inputs)), inputs) {}
 
   int64_t cardinality() const override { return kUnknownCardinality; }
   std::unique_ptr<ElementStream> make_stream() const override {
-    const auto parts = parts_of(inputs());
+    const auto parts = chosen_from(inputs());
     return std::make_unique<MixStream>(
         std::make_unique<ReadChooser>(open_stream<Element>(*inputs().back()), parts.size()),
-        open_all(parts), stop_on_empty_);
+        open_all(parts), params().stop_on_empty_dataset);
   }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ChooseNode>(std::move(inputs), stop_on_empty_);
-  }
-
- private:
-  static std::span<const NodePtr> parts_of(const std::vector<NodePtr>& inputs) {
-    return std::span(inputs).first(inputs.size() - 1);
-  }
-
-  const bool stop_on_empty_;
 };
 
 }  // namespace
@@ -270,7 +263,8 @@ NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weight
   COHORT_CHECK_ARG(std::accumulate(weights.begin(), weights.end(), 0.0) > 0, kSample,
                    " expected a weight above 0, got ", bracketed(weights));
   const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<SampleNode>(std::move(inputs), std::move(weights), options, seed);
+  return std::make_shared<SampleNode>(std::move(inputs),
+                                      SampleParams{std::move(weights), options, seed});
 }
 
 NodePtr make_sample_node(std::vector<NodePtr> inputs, NodePtr weights,
@@ -281,12 +275,13 @@ NodePtr make_sample_node(std::vector<NodePtr> inputs, NodePtr weights,
                    weights->spec().to_string());
   inputs.push_back(std::move(weights));
   const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<SampleNode>(std::move(inputs), std::vector<double>{}, options, seed);
+  return std::make_shared<SampleNode>(std::move(inputs), SampleParams{{}, options, seed});
 }
 
-NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty) {
+NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices,
+                         const ChooseOptions& options) {
   inputs.push_back(std::move(choices));
-  return std::make_shared<ChooseNode>(std::move(inputs), stop_on_empty);
+  return std::make_shared<ChooseNode>(std::move(inputs), options);
 }
 
 }  // namespace cohort::internal

@@ -2,10 +2,11 @@
 //
 // shuffle: a buffer, and orders that follow from a seed and the number of the pass.
 #include "cohort/base/check.h"
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/order_node.h"
-#include "cohort/data/pipeline/internal/pass_orders.h"
 #include "cohort/data/pipeline/internal/shuffle_seed.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -15,10 +16,10 @@ template <class T>
 class ShuffleStream final : public Stream<T> {
  public:
   ShuffleStream(std::unique_ptr<Stream<T>> input, int64_t buffer_size,
-                std::shared_ptr<PassOrders> orders)
+                std::shared_ptr<IterationSeeds> seeds)
       : input_(std::move(input)),
         buffer_size_(static_cast<std::size_t>(buffer_size)),
-        random_(std::move(orders)) {}
+        random_(std::move(seeds)) {}
 
   bool next(T& out) override {
     T incoming{};
@@ -56,38 +57,35 @@ class ShuffleStream final : public Stream<T> {
 
   const std::unique_ptr<Stream<T>> input_;
   const std::size_t buffer_size_;
-  PassRandom random_;
+  IterationRandom random_;
   std::vector<T> buffer_;
   bool input_ended_ = false;
 };
 
-class ShuffleNode final : public WithPassOrders<OrderNode<ShuffleNode>> {
+struct ShuffleParams {
+  int64_t buffer_size;
+  ShuffleOptions options;
+  uint64_t seed;  ///< Given or not.
+};
+
+class ShuffleNode final
+    : public StepNode<ShuffleNode, ShuffleParams, WithIterationSeeds<OrderNode<ShuffleNode>>> {
  public:
-  ShuffleNode(const NodePtr& input, int64_t buffer_size, const ShuffleOptions& options,
-              uint64_t seed)
-      : WithPassOrders(std::make_shared<PassOrders>(seed, options.reshuffle_each_iteration),
-                       "shuffle", input),
-        buffer_size_(buffer_size),
-        options_(options),
-        seed_(seed) {}
-  int64_t cardinality() const override { return input().cardinality(); }
+  ShuffleNode(std::vector<NodePtr> inputs, ShuffleParams params)
+      : StepNode(params, params.seed, params.options.reshuffle_each_iteration, "shuffle", inputs) {}
   template <class T>
   std::unique_ptr<Stream<T>> make() const {
-    return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), buffer_size_, orders());
+    return std::make_unique<ShuffleStream<T>>(open_stream<T>(input()), params().buffer_size,
+                                              seeds());
   }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShuffleNode>(inputs[0], buffer_size_, options_, seed_);
-  }
+  ShareOf share_of() const override { return ShareOf::kInputAnyOrder; }
+  bool only_shuffles() const override { return true; }
   /// A seed that nobody gave says nothing: it is another one in every process.
   std::string arguments() const override {
-    return str_cat(buffer_size_, options_.seed ? str_cat(" seed ", *options_.seed) : "",
-                   options_.reshuffle_each_iteration ? "" : " once");
+    const ShuffleOptions& options = params().options;
+    return str_cat(params().buffer_size, options.seed ? str_cat(" seed ", *options.seed) : "",
+                   options.reshuffle_each_iteration ? "" : " once");
   }
-
- private:
-  const int64_t buffer_size_;
-  const ShuffleOptions options_;
-  const uint64_t seed_;  ///< Given or not.
 };
 
 }  // namespace
@@ -96,7 +94,8 @@ NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptio
   COHORT_CHECK_ARG(buffer_size >= 1,
                    "[dataset.shuffle] expected a buffer of at least 1 element, got ", buffer_size);
   const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<ShuffleNode>(input, buffer_size, options, seed);
+  return std::make_shared<ShuffleNode>(std::vector{std::move(input)},
+                                       ShuffleParams{buffer_size, options, seed});
 }
 
 }  // namespace cohort::internal

@@ -2,6 +2,7 @@
 //
 // Where elements come from: memory and generators.
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/fingerprint.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/nodes.h"
@@ -59,11 +60,14 @@ class CountingStream final : public RowStream {
 
 class RowsNode final : public DatasetNode {
  public:
-  RowsNode(std::string operation, std::shared_ptr<const RowSource> source, std::string arguments)
+  RowsNode(std::string operation, std::shared_ptr<const RowSource> source, std::string arguments,
+           ElementKind kind)
       : DatasetNode(std::move(operation), source->spec(), {}),
         source_(std::move(source)),
-        arguments_(std::move(arguments)) {}
+        arguments_(std::move(arguments)),
+        kind_(kind) {}
   int64_t cardinality() const override { return source_->size(); }
+  ElementKind element_kind() const override { return kind_; }
   std::shared_ptr<const RowSource> row_source() const override { return source_; }
   std::unique_ptr<RowStream> make_row_stream() const override {
     return std::make_unique<CountingStream>(source_->size());
@@ -82,6 +86,7 @@ class RowsNode final : public DatasetNode {
  private:
   const std::shared_ptr<const RowSource> source_;
   const std::string arguments_;
+  const ElementKind kind_;
 };
 
 using Generator = std::function<std::optional<Element>()>;
@@ -167,8 +172,9 @@ NodePtr make_tensors_node(Element element) {
 }
 
 NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source,
-                       std::string arguments) {
-  return std::make_shared<RowsNode>(std::move(operation), std::move(source), std::move(arguments));
+                       std::string arguments, ElementKind kind) {
+  return std::make_shared<RowsNode>(std::move(operation), std::move(source), std::move(arguments),
+                                    kind);
 }
 
 NodePtr make_generator_node(std::function<Generator()> make, ElementSpec spec,

@@ -6,6 +6,7 @@
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/predicate_stream.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -24,24 +25,17 @@ class TakeWhileStream final : public PredicateStream {
   }
 };
 
-class TakeWhileNode final : public DatasetNode {
+class TakeWhileNode final : public StepNode<TakeWhileNode, ElementPredicate, KeepingNode> {
  public:
-  TakeWhileNode(const NodePtr& input, ElementPredicate predicate)
-      : DatasetNode("take_while", input->spec(), {input}), predicate_(std::move(predicate)) {}
+  TakeWhileNode(std::vector<NodePtr> inputs, ElementPredicate predicate)
+      : StepNode(std::move(predicate), "take_while", inputs) {}
   int64_t cardinality() const override {
     return input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<TakeWhileStream>(shared_from_this(), predicate_,
+    return std::make_unique<TakeWhileStream>(shared_from_this(), params(),
                                              open_stream<Element>(input()));
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<TakeWhileNode>(inputs[0], predicate_);
-  }
-
- private:
-  const ElementPredicate predicate_;
 };
 
 class UniqueStream final : public ElementStream {
@@ -73,27 +67,26 @@ class UniqueStream final : public ElementStream {
   std::unordered_set<std::string> seen_;  ///< Elements as bytes.
 };
 
-class UniqueNode final : public DatasetNode {
+class UniqueNode final : public StepNode<UniqueNode, NoParams, KeepingNode> {
  public:
-  explicit UniqueNode(const NodePtr& input) : DatasetNode("unique", input->spec(), {input}) {}
+  explicit UniqueNode(std::vector<NodePtr> inputs, NoParams params = {})
+      : StepNode(params, "unique", inputs) {}
   int64_t cardinality() const override {
     return input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<UniqueStream>(open_stream<Element>(input()));
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<UniqueNode>(inputs[0]);
-  }
 };
 
 }  // namespace
 
 NodePtr make_take_while_node(NodePtr input, ElementPredicate predicate) {
-  return std::make_shared<TakeWhileNode>(input, std::move(predicate));
+  return std::make_shared<TakeWhileNode>(std::vector{std::move(input)}, std::move(predicate));
 }
 
-NodePtr make_unique_node(NodePtr input) { return std::make_shared<UniqueNode>(input); }
+NodePtr make_unique_node(NodePtr input) {
+  return std::make_shared<UniqueNode>(std::vector{std::move(input)});
+}
 
 }  // namespace cohort::internal

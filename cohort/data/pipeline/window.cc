@@ -11,6 +11,7 @@
 #include "cohort/data/core/internal/rows/row_views.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -37,11 +38,14 @@ class ElementsStream final : public ElementStream {
   std::size_t next_ = 0;
 };
 
+constexpr const char* kOperation = "window";
+
 class ElementsNode final : public DatasetNode {
  public:
   explicit ElementsNode(std::vector<Element> elements)
-      : DatasetNode(kWindowOperation, ElementSpec(), {}), elements_(std::move(elements)) {}
+      : DatasetNode(kOperation, ElementSpec(), {}), elements_(std::move(elements)) {}
   int64_t cardinality() const override { return static_cast<int64_t>(elements_.size()); }
+  ElementKind element_kind() const override { return ElementKind::kWindow; }
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<ElementsStream>(shared_from_this(), elements_);
   }
@@ -50,14 +54,14 @@ class ElementsNode final : public DatasetNode {
   const std::vector<Element> elements_;
 };
 
-Element dataset_of_rows(RowSourcePtr rows) {
-  return Dataset(make_rows_node(kWindowOperation, std::move(rows)));
+NodePtr make_window_rows(RowSourcePtr rows) {
+  return make_rows_node(kOperation, std::move(rows), {}, ElementKind::kWindow);
 }
 
 /// A nest of datasets, as the rows are nests of components.
 Element datasets_of_rows(const RowSourcePtr& rows) {
   const ElementSpec& spec = rows->spec();
-  if (!spec.is_tuple() || spec.is_ragged()) return dataset_of_rows(rows);
+  if (!spec.is_tuple() || spec.is_ragged()) return Dataset(make_window_rows(rows));
   std::vector<Element> parts;
   std::vector<std::pair<std::string, Element>> named;
   for (std::size_t i = 0; i < spec.size(); ++i) {
@@ -156,36 +160,30 @@ class WindowStream final : public ElementStream {
   bool ended_ = false;
 };
 
-class WindowNode final : public DatasetNode {
+class WindowNode final : public StepNode<WindowNode, WindowPlan> {
  public:
-  WindowNode(const NodePtr& input, const WindowPlan& plan)
-      : DatasetNode("window", datasets_spec(input->spec()), {input}), plan_(plan) {}
+  WindowNode(std::vector<NodePtr> inputs, WindowPlan plan)
+      : StepNode(plan, kOperation, datasets_spec(inputs[0]->spec()), inputs) {}
 
   int64_t cardinality() const override {
     const int64_t n = input().cardinality();
-    const auto shift = static_cast<int64_t>(plan_.shift);
+    const auto shift = static_cast<int64_t>(params().shift);
     if (n <= 0) return n;
-    if (!plan_.drop_remainder) return n / shift + (n % shift != 0 ? 1 : 0);
-    const auto reach = static_cast<int64_t>(plan_.reach());
+    if (!params().drop_remainder) return n / shift + (n % shift != 0 ? 1 : 0);
+    const auto reach = static_cast<int64_t>(params().reach());
     return n < reach ? 0 : (n - reach) / shift + 1;
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     if (input().row_source() != nullptr) {
-      return std::make_unique<WindowStream<int64_t>>(shared_from_this(), plan_);
+      return std::make_unique<WindowStream<int64_t>>(shared_from_this(), params());
     }
-    return std::make_unique<WindowStream<Element>>(shared_from_this(), plan_);
+    return std::make_unique<WindowStream<Element>>(shared_from_this(), params());
   }
   int64_t batch_rows() const override { return kUnknownDim; }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<WindowNode>(inputs[0], plan_);
-  }
   std::string arguments() const override {
-    return str_cat(plan_.size, " ", plan_.shift, " ", plan_.stride,
-                   plan_.drop_remainder ? " whole" : "");
+    return str_cat(params().size, " ", params().shift, " ", params().stride,
+                   params().drop_remainder ? " whole" : "");
   }
-
- private:
-  const WindowPlan plan_;
 };
 
 }  // namespace
@@ -201,7 +199,7 @@ NodePtr make_window_node(NodePtr input, int64_t size, const WindowOptions& optio
                    " times ", options.stride);
   const WindowPlan plan{static_cast<std::size_t>(size), static_cast<std::size_t>(shift),
                         static_cast<std::size_t>(options.stride), options.drop_remainder};
-  return std::make_shared<WindowNode>(input, plan);
+  return std::make_shared<WindowNode>(std::vector{std::move(input)}, plan);
 }
 
 NodePtr make_elements_node(std::vector<Element> elements) {
@@ -209,19 +207,19 @@ NodePtr make_elements_node(std::vector<Element> elements) {
   const bool alike = std::all_of(elements.begin(), elements.end(),
                                  [&](const Element& e) { return e.spec() == spec; });
   if (!alike || elements.empty()) return std::make_shared<ElementsNode>(std::move(elements));
-  return make_rows_node(kWindowOperation, make_element_rows(std::move(elements), spec));
+  return make_window_rows(make_element_rows(std::move(elements), spec));
 }
 
 NodePtr make_tuple_node(std::vector<NodePtr> parts, const std::vector<std::string>& names) {
   std::vector<RowSourcePtr> rows;
   for (const NodePtr& part : parts) {
-    if (part->operation() != kWindowOperation || part->row_source() == nullptr ||
+    if (part->element_kind() != ElementKind::kWindow || part->row_source() == nullptr ||
         part->cardinality() != parts.front()->cardinality()) {
       return make_zip_node(std::move(parts), names);
     }
     rows.push_back(part->row_source());
   }
-  return make_rows_node(kWindowOperation, make_tuple_rows(std::move(rows), names));
+  return make_window_rows(make_tuple_rows(std::move(rows), names));
 }
 
 }  // namespace cohort::internal

@@ -5,6 +5,7 @@
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -73,10 +74,12 @@ ElementSpec zip_spec(const std::vector<NodePtr>& inputs, const std::vector<std::
                        : ElementSpec::named(with_names(names, std::move(parts)));
 }
 
-class ZipNode final : public DatasetNode {
+using Names = std::vector<std::string>;  ///< Of the components; empty without.
+
+class ZipNode final : public StepNode<ZipNode, Names> {
  public:
-  explicit ZipNode(const std::vector<NodePtr>& inputs, std::vector<std::string> names = {})
-      : DatasetNode("zip", zip_spec(inputs, names), inputs), names_(std::move(names)) {}
+  ZipNode(std::vector<NodePtr> inputs, Names names)
+      : StepNode(names, "zip", zip_spec(inputs, names), inputs) {}
 
   int64_t cardinality() const override {
     int64_t least = kInfiniteCardinality;
@@ -90,7 +93,7 @@ class ZipNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     std::vector<std::unique_ptr<ElementStream>> streams;
     for (const NodePtr& part : inputs()) streams.push_back(open_stream<Element>(*part));
-    return std::make_unique<ZipStream>(std::move(streams), names_);
+    return std::make_unique<ZipStream>(std::move(streams), params());
   }
   int64_t batch_rows() const override {
     const int64_t rows = inputs().front()->batch_rows();
@@ -99,13 +102,6 @@ class ZipNode final : public DatasetNode {
     }
     return rows;
   }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ZipNode>(inputs, names_);
-  }
-
- private:
-  const std::vector<std::string> names_;  ///< Of the components; empty without.
 };
 
 class ConcatenateStream final : public ElementStream {
@@ -135,12 +131,12 @@ class ConcatenateStream final : public ElementStream {
   NodePtr second_;  ///< Null once it is current.
 };
 
-class ConcatenateNode final : public DatasetNode {
+class ConcatenateNode final : public StepNode<ConcatenateNode, NoParams> {
  public:
-  ConcatenateNode(const NodePtr& first, const NodePtr& second)
-      : DatasetNode("concatenate",
-                    ElementSpec::common("[dataset.concatenate]", first->spec(), second->spec()),
-                    {first, second}) {}
+  explicit ConcatenateNode(std::vector<NodePtr> inputs, NoParams params = {})
+      : StepNode(params, "concatenate",
+                 ElementSpec::common("[dataset.concatenate]", inputs[0]->spec(), inputs[1]->spec()),
+                 inputs) {}
 
   int64_t cardinality() const override {
     const int64_t a = inputs()[0]->cardinality();
@@ -154,10 +150,6 @@ class ConcatenateNode final : public DatasetNode {
   int64_t batch_rows() const override {
     const int64_t rows = inputs()[0]->batch_rows();
     return rows == inputs()[1]->batch_rows() ? rows : kUnknownDim;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ConcatenateNode>(inputs[0], inputs[1]);
   }
 };
 
@@ -175,39 +167,31 @@ class EnumerateStream final : public CountedStream<Element> {
   }
 };
 
-class EnumerateNode final : public DatasetNode {
+class EnumerateNode final : public StepNode<EnumerateNode, int64_t> {
  public:
-  EnumerateNode(const NodePtr& input, int64_t start)
-      : DatasetNode("enumerate", ElementSpec::tuple({TensorSpec{{}, kInt64}, input->spec()}),
-                    {input}),
-        start_(start) {}
+  EnumerateNode(std::vector<NodePtr> inputs, int64_t start)
+      : StepNode(start, "enumerate",
+                 ElementSpec::tuple({TensorSpec{{}, kInt64}, inputs[0]->spec()}), inputs) {}
   int64_t cardinality() const override { return input().cardinality(); }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<EnumerateStream>(open_stream<Element>(input()), start_);
+    return std::make_unique<EnumerateStream>(open_stream<Element>(input()), params());
   }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<EnumerateNode>(inputs[0], start_);
-  }
-  std::string arguments() const override { return std::to_string(start_); }
-
- private:
-  const int64_t start_;
+  std::string arguments() const override { return std::to_string(params()); }
 };
 
 }  // namespace
 
 NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names) {
   COHORT_CHECK_ARG(!inputs.empty(), "[dataset.zip] expected at least 1 dataset, got none");
-  return std::make_shared<ZipNode>(inputs, std::move(names));
+  return std::make_shared<ZipNode>(std::move(inputs), std::move(names));
 }
 
 NodePtr make_concatenate_node(NodePtr first, NodePtr second) {
-  return std::make_shared<ConcatenateNode>(first, second);
+  return std::make_shared<ConcatenateNode>(std::vector{std::move(first), std::move(second)});
 }
 
 NodePtr make_enumerate_node(NodePtr input, int64_t start) {
-  return std::make_shared<EnumerateNode>(input, start);
+  return std::make_shared<EnumerateNode>(std::vector{std::move(input)}, start);
 }
 
 }  // namespace cohort::internal

@@ -6,8 +6,8 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/fingerprint.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/store/internal/element_folder.h"
+#include "cohort/data/store/internal/store_nodes.h"
 
 namespace cohort::internal {
 namespace {
@@ -53,7 +53,7 @@ NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions opti
     folder.path += "/" + short_hash(folder.pipeline);
     return std::make_unique<SnapshotStore>(std::move(folder), reader);
   };
-  return make_stored_node("snapshot", std::move(input), make_store);
+  return make_stored_node(std::move(input), {.operation = "snapshot", .make_store = make_store});
 }
 
 void save_elements(const Dataset& dataset, const std::string& path, const SaveOptions& options) {

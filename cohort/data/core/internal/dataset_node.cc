@@ -46,6 +46,10 @@ std::string DatasetNode::signature() const {
   return out;
 }
 
+std::string DatasetNode::to_string() const {
+  return str_cat("<Dataset ", signature(), " of ", spec_.to_string(), ">");
+}
+
 std::unique_ptr<RowStream> DatasetNode::make_row_stream() const {
   throw Internal(str_cat(tag(), " expected rows in memory, got a pipeline without them"));
 }
@@ -56,6 +60,28 @@ void DatasetNode::save_shared(StateWriter& out) const {
 
 void DatasetNode::restore_shared(StateReader& in) const {
   for (const NodePtr& input : inputs_) input->restore_shared(in);
+}
+
+std::unique_ptr<ElementStream> DatasetNode::make_batch_stream(int64_t /*size*/,
+                                                              bool /*drop_remainder*/) const {
+  return nullptr;
+}
+
+void DatasetNode::save_as_element(StateWriter& out) const {
+  if (element_kind() != ElementKind::kWindow) {
+    throw Unimplemented(
+        str_cat("[iterator.save] expected elements without datasets, or with those of window, got ",
+                signature(), " in an element"));
+  }
+  out.put_int(0);
+  out.put_int(cardinality());
+  const PassScope no_pass(nullptr);  // One that was cancelled has a position, too.
+  const auto stream = make_stream();
+  for (Element part; stream->next(part);) out.put_element(part);
+}
+
+NodePtr DatasetNode::with_files(std::vector<std::string> /*files*/) const {
+  throw Internal(str_cat(tag(), " expected a step that reads files, got one that reads none"));
 }
 
 NodePtr DatasetNode::with_inputs(std::vector<NodePtr> inputs) const {

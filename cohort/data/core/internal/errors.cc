@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Errors on their way to the reader: with the place in the pipeline, or out of a saved state.
+#include "cohort/data/core/internal/errors.h"
+
 #include <c10/util/Exception.h>
 
-#include <exception>
-
-#include "cohort/base/check.h"
-#include "cohort/data/pipeline/internal/nodes.h"
+#include <cstdlib>
 
 namespace cohort::internal {
 namespace {

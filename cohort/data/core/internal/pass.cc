@@ -5,7 +5,6 @@
 
 #include "cohort/base/error.h"
 #include "cohort/data/core/internal/dataset_node.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
@@ -16,9 +15,9 @@ Pass*& pass_of_thread() {
   return pass;
 }
 
-std::shared_ptr<const Pressure>& pressure_of_thread() {
-  thread_local std::shared_ptr<const Pressure> pressure;
-  return pressure;
+std::shared_ptr<const ConsumerWait>& consumer_wait_of_thread() {
+  thread_local std::shared_ptr<const ConsumerWait> consumer_wait;
+  return consumer_wait;
 }
 
 class ObservedStream final : public ElementStream {
@@ -78,16 +77,16 @@ void check_cancelled() {
   if (const Pass* const pass = pass_of_thread()) pass->check();
 }
 
-std::shared_ptr<const Pressure> current_pressure() { return pressure_of_thread(); }
+std::shared_ptr<const ConsumerWait> current_consumer_wait() { return consumer_wait_of_thread(); }
 
-PressureScope::PressureScope(std::shared_ptr<const Pressure> pressure)
-    : before_(std::exchange(pressure_of_thread(), std::move(pressure))) {}
-PressureScope::~PressureScope() { pressure_of_thread() = std::move(before_); }
+ConsumerWaitScope::ConsumerWaitScope(std::shared_ptr<const ConsumerWait> consumer_wait)
+    : before_(std::exchange(consumer_wait_of_thread(), std::move(consumer_wait))) {}
+ConsumerWaitScope::~ConsumerWaitScope() { consumer_wait_of_thread() = std::move(before_); }
 
-PassScope::PassScope(Pass* pass, Stage* stage, std::shared_ptr<const Pressure> pressure)
+PassScope::PassScope(Pass* pass, Stage* stage, std::shared_ptr<const ConsumerWait> consumer_wait)
     : before_(std::exchange(pass_of_thread(), pass)),
       stage_before_(exchange_stage(stage)),
-      pressure_(std::move(pressure)) {}
+      consumer_wait_(std::move(consumer_wait)) {}
 PassScope::~PassScope() {
   pass_of_thread() = before_;
   exchange_stage(stage_before_);
@@ -96,7 +95,7 @@ PassScope::~PassScope() {
 std::unique_ptr<ElementStream> open_element_stream(const DatasetNode& node) {
   const Pass* const pass = pass_of_thread();
   StageBook* const stages = pass == nullptr ? nullptr : pass->stages();
-  if (stages == nullptr || node.operation() == kOptionsOperation) return node.make_stream();
+  if (stages == nullptr || !node.is_step()) return node.make_stream();
   Stage& stage = stages->stage_of(node, current_stage());
   Stage* const before = exchange_stage(&stage);
   std::unique_ptr<ElementStream> stream;

@@ -10,8 +10,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include "cohort/data/core/internal/consumer_wait.h"
 #include "cohort/data/core/internal/core_budget.h"
-#include "cohort/data/core/internal/pressure.h"
 #include "cohort/data/core/internal/stage.h"
 #include "cohort/data/core/options.h"
 
@@ -54,18 +54,18 @@ class Pass : public std::enable_shared_from_this<Pass> {
 void check_cancelled();
 
 /// The step that the calling thread reads for; null: the iterator's reader.
-std::shared_ptr<const Pressure> current_pressure();
+std::shared_ptr<const ConsumerWait> current_consumer_wait();
 
 /// The calling thread reads for this step until the destructor.
-class [[nodiscard]] PressureScope {
+class [[nodiscard]] ConsumerWaitScope {
  public:
-  explicit PressureScope(std::shared_ptr<const Pressure> pressure);
-  ~PressureScope();
-  PressureScope(const PressureScope&) = delete;
-  PressureScope& operator=(const PressureScope&) = delete;
+  explicit ConsumerWaitScope(std::shared_ptr<const ConsumerWait> consumer_wait);
+  ~ConsumerWaitScope();
+  ConsumerWaitScope(const ConsumerWaitScope&) = delete;
+  ConsumerWaitScope& operator=(const ConsumerWaitScope&) = delete;
 
  private:
-  std::shared_ptr<const Pressure> before_;
+  std::shared_ptr<const ConsumerWait> before_;
 };
 
 /// The calling thread works for `pass`, and there for a stage, until the destructor. It records no
@@ -73,7 +73,7 @@ class [[nodiscard]] PressureScope {
 class [[nodiscard]] PassScope {
  public:
   explicit PassScope(Pass* pass, Stage* stage = nullptr,
-                     std::shared_ptr<const Pressure> pressure = {});
+                     std::shared_ptr<const ConsumerWait> consumer_wait = {});
   ~PassScope();
   PassScope(const PassScope&) = delete;
   PassScope& operator=(const PassScope&) = delete;
@@ -81,7 +81,7 @@ class [[nodiscard]] PassScope {
  private:
   Pass* const before_;
   Stage* const stage_before_;
-  const PressureScope pressure_;
+  const ConsumerWaitScope consumer_wait_;
   const c10::AutoGradMode no_gradients_{false};
 };
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/core/internal/dataset_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -53,8 +53,7 @@ void add_stages(const Stage& parent, int depth, std::vector<NodeReport>& out) {
 /// Options are no step of their own.
 bool is_input(const DatasetNode& reader, const DatasetNode& node) {
   return std::any_of(reader.inputs().begin(), reader.inputs().end(), [&](const NodePtr& input) {
-    return input.get() == &node ||
-           (input->operation() == kOptionsOperation && is_input(*input, node));
+    return input.get() == &node || (!input->is_step() && is_input(*input, node));
   });
 }
 

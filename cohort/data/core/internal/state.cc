@@ -8,18 +8,16 @@
 #include <limits>
 
 #include "cohort/base/check.h"
-#include "cohort/data/core/internal/pass.h"
+#include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/rows/ragged.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/store/internal/element_file.h"
 
 namespace cohort::internal {
 namespace {
 
 /// Ragged rows are kNamed, as they were before they had a mark: what was saved then can be read. A
 /// tuple that only has their names is kPlain.
-enum ElementKind : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset, kPlain };
+enum Tag : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset, kPlain };
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 /// Elements hold elements, but not as deep as bytes that nobody saved can say: the stack has an
@@ -41,19 +39,19 @@ class Level {
 constinit thread_local int Level::t_depth = 0;
 
 template <class Tree>
-ElementKind kind_of_tuple(const Tree& tuple) {
+Tag kind_of_tuple(const Tree& tuple) {
   if (tuple.names().empty()) return kTuple;
   return has_ragged_names(tuple.names()) && !tuple.is_ragged() ? kPlain : kNamed;
 }
 
 /// Whether what was read may be ragged rows, if its parts fit.
 template <class T>
-bool named_as_ragged(ElementKind kind, const std::vector<std::pair<std::string, T>>& parts) {
+bool named_as_ragged(Tag kind, const std::vector<std::pair<std::string, T>>& parts) {
   return kind == kNamed && parts.size() == 2 && parts[0].first == kRaggedNames[0] &&
          parts[1].first == kRaggedNames[1];
 }
 
-Element named_element(ElementKind kind, std::vector<std::pair<std::string, Element>> parts) {
+Element named_element(Tag kind, std::vector<std::pair<std::string, Element>> parts) {
   if (!named_as_ragged(kind, parts) || !are_ragged_parts(parts[0].second, parts[1].second)) {
     return Element::named(std::move(parts));
   }
@@ -67,7 +65,7 @@ bool is_spec_of_splits(const ElementSpec& spec) {
          leaf.shape.size() == 1;
 }
 
-ElementSpec named_spec(ElementKind kind, std::vector<std::pair<std::string, ElementSpec>> parts) {
+ElementSpec named_spec(Tag kind, std::vector<std::pair<std::string, ElementSpec>> parts) {
   if (!named_as_ragged(kind, parts) || !is_spec_of_splits(parts[1].second)) {
     return ElementSpec::named(std::move(parts));
   }
@@ -149,18 +147,7 @@ void StateWriter::put_spec(const ElementSpec& spec) {
 }
 
 void StateWriter::put_dataset(const Element& element) {
-  const auto node = element.dataset_node();
-  if (put_element_file(*node, *this)) return;
-  if (node->operation() != kWindowOperation) {
-    throw Unimplemented(
-        str_cat("[iterator.save] expected elements without datasets, or with those of window, got ",
-                node->signature(), " in an element"));
-  }
-  put_int(0);
-  put_int(node->cardinality());
-  const PassScope no_pass(nullptr);  // One that was cancelled has a position, too.
-  const auto stream = node->make_stream();
-  for (Element part; stream->next(part);) put_element(part);
+  element.dataset_node()->save_as_element(*this);
 }
 
 void StateWriter::put_error(const std::exception_ptr& error) {
@@ -256,16 +243,9 @@ Element StateReader::get_strings() {
   return Element(std::move(out), std::move(shape));
 }
 
-Element StateReader::get_dataset() {
-  if (get_flag()) return Dataset(get_element_file(*this));
-  std::vector<Element> elements;
-  for (int64_t left = get_count(bytes_left()); left > 0; --left) elements.push_back(get_element());
-  return Dataset(make_elements_node(std::move(elements)));
-}
-
 Element StateReader::get_element() {
   const Level level;
-  const auto kind = static_cast<ElementKind>(get_count(kPlain));
+  const auto kind = static_cast<Tag>(get_count(kPlain));
   switch (kind) {
     case kNone:
       return {};
@@ -304,7 +284,7 @@ TensorSpec StateReader::get_leaf_spec(bool is_string) {
 
 ElementSpec StateReader::get_spec() {
   const Level level;
-  const auto kind = static_cast<ElementKind>(get_count(kPlain));
+  const auto kind = static_cast<Tag>(get_count(kPlain));
   if (kind == kNone) return {};
   if (kind == kTensor || kind == kString) return get_leaf_spec(kind == kString);
   if (kind == kDataset) return ElementSpec::dataset(get_spec());

@@ -76,6 +76,7 @@ class StateReader {
   Tensor get_tensor();
   Element get_strings();
   TensorSpec get_leaf_spec(bool is_string);
+  /// Of what DatasetNode::save_as_element wrote; store/internal/element_file.cc defines it.
   Element get_dataset();
 
   std::string_view bytes_;

@@ -7,6 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/formats/csv/internal/csv_columns.h"
+#include "cohort/data/formats/csv/internal/csv_node.h"
 #include "cohort/data/formats/internal/file_nodes.h"
 
 namespace cohort::internal {

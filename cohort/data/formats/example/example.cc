@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/formats/example/internal/example_wire.h"
-#include "cohort/data/formats/tf_record/internal/tf_record_format.h"
+#include "cohort/data/formats/internal/little_endian.h"
 
 namespace cohort::data {
 namespace {

@@ -25,9 +25,9 @@ class FileSequence {
   template <class Out>
   bool next(Out& out) {
     check_cancelled();
-    while (file_ < node_->files().size()) {
+    while (file_ < files().size()) {
       try {
-        if (reader_ == nullptr) reader_ = node_->open()(node_->files()[file_]);
+        if (reader_ == nullptr) reader_ = node_->open()(files()[file_]);
         if (reader_->next(out)) return true;
       } catch (...) {
         // Whoever goes on after an error gets what can still be read.
@@ -44,10 +44,10 @@ class FileSequence {
     if (reader_ != nullptr) reader_->save(out);
   }
   void restore(StateReader& in) {
-    file_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(node_->files().size())));
+    file_ = static_cast<std::size_t>(in.get_count(static_cast<int64_t>(files().size())));
     if (!in.get_flag()) return;
-    if (file_ == node_->files().size()) StateReader::fail();
-    reader_ = node_->open()(node_->files()[file_]);
+    if (file_ == files().size()) StateReader::fail();
+    reader_ = node_->open()(files()[file_]);
     reader_->restore(in);
   }
 
@@ -56,6 +56,8 @@ class FileSequence {
     reader_.reset();
     ++file_;
   }
+
+  const std::vector<std::string>& files() const { return *node_->files(); }
 
   const std::shared_ptr<const FilesNode> node_;
   std::size_t file_ = 0;
@@ -122,7 +124,7 @@ FilesNode::FilesNode(std::string operation, ElementSpec spec, std::vector<std::s
       open_(std::move(open)),
       make_batch_(std::move(make_batch)) {}
 
-std::shared_ptr<const FilesNode> FilesNode::with_files(std::vector<std::string> files) const {
+NodePtr FilesNode::with_files(std::vector<std::string> files) const {
   return std::make_shared<FilesNode>(operation(), spec(), std::move(files), open_, make_batch_);
 }
 
@@ -152,10 +154,10 @@ NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOption
   COHORT_CHECK_ARG(options.parallel_reads >= 1 || options.parallel_reads == kAutotune, node->tag(),
                    " expected at least 1 parallel read or kAutotune, got ", options.parallel_reads);
   const bool tuned = options.parallel_reads == kAutotune;
-  const auto files = static_cast<int64_t>(node->files().size());
+  const auto files = static_cast<int64_t>(node->files()->size());
   const int64_t turns = std::min<int64_t>(tuned ? kTurnsOfAutotune : options.parallel_reads, files);
   if (turns < 2) return node;
-  NodePtr names = make_rows_node(node->operation() + "_files", make_tensor_rows(node->files()));
+  NodePtr names = make_rows_node(node->operation() + "_files", make_tensor_rows(*node->files()));
   DatasetFunction open = [node](const Element& name) { return node->with_files({name.string()}); };
   return make_interleave_node("interleave", std::move(names), std::move(open),
                               {.cycle_length = static_cast<int>(turns),

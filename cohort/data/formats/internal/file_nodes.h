@@ -53,14 +53,14 @@ class FilesNode final : public DatasetNode {
  public:
   FilesNode(std::string operation, ElementSpec spec, std::vector<std::string> files,
             OpenRecords open, MakeRecordBatch make_batch);
-  const std::vector<std::string>& files() const { return files_; }
-  std::shared_ptr<const FilesNode> with_files(std::vector<std::string> files) const;
+  const std::vector<std::string>* files() const override { return &files_; }
+  NodePtr with_files(std::vector<std::string> files) const override;
   const OpenRecords& open() const { return open_; }
 
   int64_t cardinality() const override;
   std::unique_ptr<ElementStream> make_stream() const override;
-  /// What batch() over this node gives, with the same state.
-  std::unique_ptr<ElementStream> make_batch_stream(int64_t size, bool drop_remainder) const;
+  std::unique_ptr<ElementStream> make_batch_stream(int64_t size,
+                                                   bool drop_remainder) const override;
   std::string signature() const override;
   std::string arguments() const override;
 
@@ -74,15 +74,6 @@ class FilesNode final : public DatasetNode {
 /// Errors: InvalidArgument for options that cannot be.
 NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
 
-/// The records of one TFRecord file; `operation` begins the texts of errors.
-std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::string& path,
-                                              const FileOptions& options);
-
-NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& options);
-NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options);
-NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_bytes,
-                               const FixedLengthOptions& options);
-NodePtr make_csv_node(std::vector<std::string> files, const CsvOptions& options);
 NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions& options);
 
 }  // namespace cohort::internal

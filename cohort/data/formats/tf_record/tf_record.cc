@@ -13,6 +13,7 @@
 #include "cohort/base/crc32c.h"
 #include "cohort/base/logging.h"
 #include "cohort/data/formats/internal/file_reader.h"
+#include "cohort/data/formats/internal/little_endian.h"
 #include "cohort/data/formats/tf_record/internal/tf_record_format.h"
 
 namespace cohort::data {

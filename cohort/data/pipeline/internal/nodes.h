@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makers of the nodes behind Dataset's verbs; each checks its arguments when it is called.
+// Makers of the nodes behind Dataset's verbs, but for those that read or write files; each checks
+// its arguments when it is called.
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <optional>
 #include <utility>
 
-#include "cohort/base/error.h"
 #include "cohort/data/core/internal/dataset_node.h"
 
 namespace cohort::internal {
@@ -17,9 +16,7 @@ namespace cohort::internal {
 NodePtr make_tensors_node(Element element);
 /// `arguments`, as DatasetNode's; without: a checksum of the rows.
 NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source,
-                       std::string arguments = {});
-/// Rows that are files, each an element: workers share them by files.
-inline constexpr const char* kImageFilesOperation = "image_files";
+                       std::string arguments = {}, ElementKind kind = ElementKind::kValues);
 NodePtr make_counter_node(int64_t start, int64_t step);
 NodePtr make_random_node(const RandomOptions& options);
 NodePtr make_generator_node(std::function<std::function<std::optional<Element>()>()> make,
@@ -30,8 +27,6 @@ NodePtr make_take_node(NodePtr input, int64_t count);
 NodePtr make_skip_node(NodePtr input, int64_t count);
 NodePtr make_repeat_node(NodePtr input, int64_t count);
 NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index);
-/// What make_shard_node makes of kShardHint.
-inline constexpr const char* kShardHintOperation = "shard_hint";
 NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options);
 
 // Batches.
@@ -42,8 +37,7 @@ NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> s
                                const PaddedBatchOptions& options);
 NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options);
 NodePtr make_window_node(NodePtr input, int64_t size, const WindowOptions& options);
-/// The datasets of windows: elements in memory.
-inline constexpr const char* kWindowOperation = "window";
+/// The dataset of a window: elements in memory.
 NodePtr make_elements_node(std::vector<Element> elements);
 using ElementLength = std::function<int64_t(const Element&)>;
 NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options);
@@ -81,26 +75,14 @@ NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weight
                          const SampleOptions& options);
 NodePtr make_sample_node(std::vector<NodePtr> inputs, NodePtr weights,
                          const SampleOptions& options);
-NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices, bool stop_on_empty);
+NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices,
+                         const ChooseOptions& options);
 NodePtr make_enumerate_node(NodePtr input, int64_t start);
 
 // Between the pipeline and its reader.
-NodePtr make_cache_node(NodePtr input, std::string file);
-NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions options);
-void save_elements(const Dataset& dataset, const std::string& path, const SaveOptions& options);
-NodePtr make_load_node(const std::string& path,
-                       const std::function<Dataset(const Dataset&)>& reader);
 NodePtr make_cardinality_node(NodePtr input, int64_t cardinality);
 NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size);
 NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options);
-inline constexpr const char* kOptionsOperation = "with_options";
 NodePtr make_options_node(NodePtr input, DataOptions options);
-
-/// Throws the current exception again with `where` before its text, as the same class of Error
-/// (any other exception as Error kUnknown), the original nested in it.
-[[noreturn]] void rethrow_with_context(const std::string& where);
-
-/// An error of the class that stands for the code.
-std::exception_ptr make_error(ErrorCode code, const std::string& text);
 
 }  // namespace cohort::internal

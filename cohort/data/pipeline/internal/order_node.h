@@ -6,16 +6,15 @@
 #include <memory>
 #include <string>
 
-#include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 
 /// A node whose stream `Derived::make<T>()` makes for T = Element and T = int64_t.
 template <class Derived>
-class OrderNode : public DatasetNode {
+class OrderNode : public KeepingNode {
  public:
-  OrderNode(std::string operation, const NodePtr& input)
-      : DatasetNode(std::move(operation), input->spec(), {input}) {}
+  using KeepingNode::KeepingNode;
 
   std::shared_ptr<const RowSource> row_source() const final { return input().row_source(); }
   std::unique_ptr<RowStream> make_row_stream() const final {
@@ -25,7 +24,7 @@ class OrderNode : public DatasetNode {
     if (auto source = row_source()) return stream_rows(std::move(source), make_row_stream());
     return derived().template make<Element>();
   }
-  int64_t batch_rows() const final { return input().batch_rows(); }
+  bool gains_from_prefetch() const final { return input().gains_from_prefetch(); }
 
  private:
   const Derived& derived() const { return static_cast<const Derived&>(*this); }

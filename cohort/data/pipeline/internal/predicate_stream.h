@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/errors.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 

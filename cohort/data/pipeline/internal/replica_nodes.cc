@@ -6,6 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/rows/ragged.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -105,37 +106,36 @@ class SplitStream final : public ElementStream {
   std::size_t next_piece_ = 0;  ///< Of pieces_.
 };
 
-class SplitNode final : public DatasetNode {
+struct SplitParams {
+  SplitPlan plan;
+  std::string where;  ///< Begins the texts of errors.
+};
+
+class SplitNode final : public StepNode<SplitNode, SplitParams> {
  public:
-  SplitNode(const NodePtr& batches, SplitPlan plan, std::string where)
-      : DatasetNode("split", step_spec(piece_spec(batches->spec(), plan), plan.replicas),
-                    {batches}),
-        plan_(std::move(plan)),
-        where_(std::move(where)) {}
+  SplitNode(std::vector<NodePtr> inputs, SplitParams params)
+      : StepNode(params, "split",
+                 step_spec(piece_spec(inputs[0]->spec(), params.plan), params.plan.replicas),
+                 inputs) {}
 
   /// A position between batches says nothing of replicas: any number of them can go on there.
   std::string signature() const override {
-    if (plan_.batch_is_step()) return input().signature();
-    return str_cat(input().signature(), ".split(", plan_.index, " of ", plan_.pipelines, "x",
-                   plan_.replicas, ")");
+    const SplitPlan& plan = params().plan;
+    if (plan.batch_is_step()) return input().signature();
+    return str_cat(input().signature(), ".split(", plan.index, " of ", plan.pipelines, "x",
+                   plan.replicas, ")");
   }
   int64_t cardinality() const override {
     const int64_t batches = input().cardinality();
-    if (plan_.batch_is_step() || batches <= 0) return batches;
-    return input().spec().rows() == kUnknownDim ? kUnknownCardinality
-                                                : saturated_product(batches, plan_.pipelines);
+    if (params().plan.batch_is_step() || batches <= 0) return batches;
+    return input().spec().rows() == kUnknownDim
+               ? kUnknownCardinality
+               : saturated_product(batches, params().plan.pipelines);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<SplitStream>(plan_, shared_from_this(), where_);
+    return std::make_unique<SplitStream>(params().plan, shared_from_this(), params().where);
   }
   int64_t batch_rows() const override { return kUnknownDim; }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<SplitNode>(inputs[0], plan_, where_);
-  }
-
- private:
-  const SplitPlan plan_;
-  const std::string where_;
 };
 
 class RoundStream final : public ElementStream {
@@ -197,54 +197,53 @@ class RoundStream final : public ElementStream {
   std::vector<Element> round_;  ///< What came before an input threw; without value: it has ended.
 };
 
-class RoundNode final : public DatasetNode {
+struct RoundParams {
+  ElementSpec spec;  ///< Of a step.
+  int replicas;
+  bool fill;
+};
+
+class RoundNode final : public StepNode<RoundNode, RoundParams> {
  public:
-  RoundNode(std::vector<NodePtr> inputs, ElementSpec spec, int replicas, bool fill)
-      : DatasetNode("round", std::move(spec), std::move(inputs)),
-        replicas_(replicas),
-        fill_(fill) {}
+  RoundNode(std::vector<NodePtr> inputs, RoundParams params)
+      : StepNode(params, "round", params.spec, inputs) {}
 
   int64_t cardinality() const override {
+    const auto& [spec, replicas, fill] = params();
     std::vector<int64_t> counts;
     for (const NodePtr& one : inputs()) counts.push_back(one->cardinality());
     if (counts.size() == 1) {
       const int64_t n = counts[0];
-      return n < 0 ? n : n / replicas_ + (fill_ && n % replicas_ != 0 ? 1 : 0);
+      return n < 0 ? n : n / replicas + (fill && n % replicas != 0 ? 1 : 0);
     }
     const auto any = [&](int64_t x) {
       return std::find(counts.begin(), counts.end(), x) != counts.end();
     };
     if (any(kUnknownCardinality)) return kUnknownCardinality;
-    if (fill_ && any(kInfiniteCardinality)) return kInfiniteCardinality;
+    if (fill && any(kInfiniteCardinality)) return kInfiniteCardinality;
     std::erase(counts, kInfiniteCardinality);
     if (counts.empty()) return kInfiniteCardinality;
-    return fill_ ? *std::max_element(counts.begin(), counts.end())
-                 : *std::min_element(counts.begin(), counts.end());
+    return fill ? *std::max_element(counts.begin(), counts.end())
+                : *std::min_element(counts.begin(), counts.end());
   }
   std::unique_ptr<ElementStream> make_stream() const override {
     std::vector<std::unique_ptr<ElementStream>> streams;
     for (const NodePtr& one : inputs()) streams.push_back(open_stream<Element>(*one));
-    return std::make_unique<RoundStream>(std::move(streams), static_cast<std::size_t>(replicas_),
-                                         fill_);
+    return std::make_unique<RoundStream>(
+        std::move(streams), static_cast<std::size_t>(params().replicas), params().fill);
   }
   int64_t batch_rows() const override { return kUnknownDim; }
   std::string signature() const override {
     return inputs().size() == 1 ? input().signature() : DatasetNode::signature();
   }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<RoundNode>(std::move(inputs), spec(), replicas_, fill_);
-  }
-
- private:
-  const int replicas_;
-  const bool fill_;
 };
 
 }  // namespace
 
 NodePtr make_split_node(NodePtr batches, SplitPlan plan, const std::string& where) {
   check_has_rows(batches->spec(), where);
-  return std::make_shared<SplitNode>(batches, std::move(plan), where);
+  return std::make_shared<SplitNode>(std::vector{std::move(batches)},
+                                     SplitParams{std::move(plan), where});
 }
 
 ElementSpec piece_spec(const ElementSpec& batch, const SplitPlan& plan) {
@@ -256,7 +255,8 @@ ElementSpec piece_spec(const ElementSpec& batch, const SplitPlan& plan) {
 
 NodePtr make_round_node(std::vector<NodePtr> inputs, const ElementSpec& part, int replicas,
                         bool fill) {
-  return std::make_shared<RoundNode>(std::move(inputs), step_spec(part, replicas), replicas, fill);
+  return std::make_shared<RoundNode>(std::move(inputs),
+                                     RoundParams{step_spec(part, replicas), replicas, fill});
 }
 
 Element without_rows(const Element& element) {
@@ -283,15 +283,6 @@ Element without_rows(const ElementSpec& spec, const std::string& where) {
   std::replace(shape.begin(), shape.end(), kUnknownDim, int64_t{0});
   if (spec.leaf().is_string) return Element({}, std::move(shape));
   return zeros(shape, spec.leaf().dtype);
-}
-
-bool gains_from_prefetch(const DatasetNode& node) {
-  const std::string& op = node.operation();
-  if (op == "prefetch") return false;
-  if (op == "batch") return node.inputs()[0]->row_source() == nullptr;
-  const bool keeps = op == "with_options" || op == "take" || op == "skip" || op == "repeat" ||
-                     op == "shard" || op == "shuffle" || op == "rebatch";
-  return !keeps || gains_from_prefetch(*node.inputs()[0]);
 }
 
 }  // namespace cohort::internal

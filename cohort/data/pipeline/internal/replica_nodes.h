@@ -33,8 +33,4 @@ Element without_rows(const Element& element);
 /// Errors: FailedPrecondition that begins with `where` if a dtype or rank is not known.
 Element without_rows(const ElementSpec& spec, const std::string& where);
 
-/// False where reading ahead gains nothing: elements are rows in memory that their reader gathers,
-/// or another thread has read ahead already.
-bool gains_from_prefetch(const DatasetNode& node);
-
 }  // namespace cohort::internal

@@ -13,7 +13,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/pass.h"
-#include "cohort/data/formats/internal/file_nodes.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/formats/tf_record/internal/tf_record_reader.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 
 namespace cohort::internal {
@@ -124,7 +125,7 @@ class ElementFileNode final : public DatasetNode {
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<ElementFileStream>(where_, path_, compression_);
   }
-  void put(StateWriter& out) const {
+  void save_as_element(StateWriter& out) const override {
     out.put_int(1);
     out.put_text(where_);
     out.put_text(path_);
@@ -197,12 +198,9 @@ NodePtr make_element_file_node(std::string where, std::string path, ElementSpec 
                                            compression);
 }
 
-bool put_element_file(const DatasetNode& node, StateWriter& out) {
-  const auto* file = dynamic_cast<const ElementFileNode*>(&node);
-  if (file != nullptr) file->put(out);
-  return file != nullptr;
-}
+namespace {
 
+/// What ElementFileNode::save_as_element wrote behind the 1.
 NodePtr get_element_file(StateReader& in) {
   std::string where(in.get_text());
   std::string path(in.get_text());
@@ -210,6 +208,15 @@ NodePtr get_element_file(StateReader& in) {
   const auto compression =
       static_cast<Compression>(in.get_count(static_cast<int64_t>(Compression::kGzip)));
   return make_element_file_node(std::move(where), std::move(path), std::move(spec), compression);
+}
+
+}  // namespace
+
+Element StateReader::get_dataset() {
+  if (get_flag()) return Dataset(get_element_file(*this));
+  std::vector<Element> elements;
+  for (int64_t left = get_count(bytes_left()); left > 0; --left) elements.push_back(get_element());
+  return Dataset(make_elements_node(std::move(elements)));
 }
 
 void create_new_folder(const std::string& where, const std::string& path) {

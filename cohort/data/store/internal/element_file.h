@@ -51,12 +51,6 @@ ElementFileHeader read_element_file_header(const std::string& where, const std::
 NodePtr make_element_file_node(std::string where, std::string path, ElementSpec spec,
                                Compression compression = Compression::kNone);
 
-/// A node that make_element_file_node made, in the state of a pass: 1 and its arguments. False, and
-/// nothing written, for other nodes.
-bool put_element_file(const DatasetNode& node, StateWriter& out);
-/// What follows the 1.
-NodePtr get_element_file(StateReader& in);
-
 /// Errors: Error with the system's text, begun with `where`.
 void create_folders(const std::string& where, const std::string& path);
 /// The same for one that must not be there.

@@ -41,8 +41,13 @@ std::unique_ptr<const ElementStore> make_file_store(std::string path, NodePtr in
 /// The store of what `input` reads: another input has other elements.
 using MakeElementStore = std::function<std::unique_ptr<const ElementStore>(const NodePtr& input)>;
 
+struct StoredParams {
+  std::string operation;
+  MakeElementStore make_store;
+  ShareOf share_of = ShareOf::kOutput;
+};
 /// Reads what the store has, else hands on its input's elements and stores a pass that is complete.
 /// A pass that was restored in the middle stores nothing.
-NodePtr make_stored_node(std::string operation, NodePtr input, MakeElementStore make_store);
+NodePtr make_stored_node(NodePtr input, StoredParams params);
 
 }  // namespace cohort::internal

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/base/check.h"
-#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/store/internal/element_store.h"
 
 namespace cohort::internal {
@@ -89,30 +89,23 @@ class StoredStream final : public ElementStream {
   bool first_ = true;                      ///< Before the first element.
 };
 
-class StoredNode final : public DatasetNode {
+class StoredNode final : public StepNode<StoredNode, StoredParams, KeepingNode> {
  public:
-  StoredNode(std::string operation, const NodePtr& input, MakeElementStore make_store)
-      : DatasetNode(std::move(operation), input->spec(), {input}),
-        make_store_(std::move(make_store)),
-        store_(make_store_(input)) {}
-  int64_t cardinality() const override { return input().cardinality(); }
+  StoredNode(std::vector<NodePtr> inputs, StoredParams params)
+      : StepNode(params, params.operation, inputs), store_(params.make_store(inputs.front())) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<StoredStream>(shared_from_this(), *store_);
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<StoredNode>(operation(), inputs[0], make_store_);
-  }
+  ShareOf share_of() const override { return params().share_of; }
 
  private:
-  const MakeElementStore make_store_;
   const std::unique_ptr<const ElementStore> store_;
 };
 
 }  // namespace
 
-NodePtr make_stored_node(std::string operation, NodePtr input, MakeElementStore make_store) {
-  return std::make_shared<StoredNode>(std::move(operation), input, std::move(make_store));
+NodePtr make_stored_node(NodePtr input, StoredParams params) {
+  return std::make_shared<StoredNode>(std::vector{std::move(input)}, std::move(params));
 }
 
 }  // namespace cohort::internal

@@ -3,34 +3,20 @@
 // Batches of elements whose shapes differ.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cohort/data/core/element.h"
-#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/core/internal/state.h"
 
 namespace cohort::internal {
-
-using CombineFunction = std::function<Element(std::span<const Element>)>;
 
 struct Padding {
   std::string where;                 ///< Begins the texts of errors.
   std::vector<Shape> shapes;         ///< Of the leaves in order; empty: nothing is fixed.
   std::vector<double> values;        ///< Of the leaves, or one for all; empty: 0.
   int64_t unknown_to = kUnknownDim;  ///< Length of what no shape fixes; unknown: the longest.
-};
-
-/// Where elements of a length go, and what becomes of them.
-struct BucketPlan {
-  ElementLength length;
-  std::vector<int64_t> boundaries;
-  std::vector<int64_t> batch_sizes;
-  std::vector<CombineFunction> combine;
-  bool drop_remainder = false;
-  bool bounded = false;  ///< Nothing may be as long as the last boundary.
-  std::vector<double> padding_values;
 };
 
 /// Every leaf stacked, padded at the ends to one shape.

@@ -2,7 +2,7 @@
 #include "cohort/data/formats/example/internal/wire.h"
 
 #include "cohort/base/check.h"
-#include "cohort/data/formats/tf_record/internal/tf_record_format.h"
+#include "cohort/data/formats/internal/little_endian.h"
 
 namespace cohort::internal {
 

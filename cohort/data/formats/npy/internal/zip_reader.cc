@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
-#include "cohort/data/formats/tf_record/internal/tf_record_format.h"
+#include "cohort/data/formats/internal/little_endian.h"
 
 namespace cohort::internal {
 namespace {

@@ -45,7 +45,7 @@ class InterleaveStream final : public ElementStream {
         workers_(
             "interleave", [this](const std::stop_token& stop) { work(stop); },
             [this](std::exception_ptr error) { fail(std::move(error)); },
-            tuner_ ? tuner_->pressure() : current_pressure()) {}
+            tuner_ ? tuner_->consumer_wait() : current_consumer_wait()) {}
 
   ~InterleaveStream() override { workers_.resize(0); }
 
@@ -183,7 +183,7 @@ bool InterleaveStream::next_here(Element& out) {
 
 SourcePtr InterleaveStream::open_source() {
   auto source = std::make_unique<Source>();
-  PressureScope pressure(tuner_ ? tuner_->pressure() : current_pressure());
+  ConsumerWaitScope consumer_wait(tuner_ ? tuner_->consumer_wait() : current_consumer_wait());
   try {
     if (!input_->next(source->argument)) return nullptr;
     source->index = index_++;

@@ -33,7 +33,7 @@ class MapStream final : public ElementStream {
         workers_(
             "map", [this](const std::stop_token& stop) { work(stop); },
             [this](std::exception_ptr error) { fail(std::move(error)); },
-            tuner_ ? tuner_->pressure() : current_pressure()) {}
+            tuner_ ? tuner_->consumer_wait() : current_consumer_wait()) {}
 
   ~MapStream() override { workers_.resize(0); }
 

@@ -22,10 +22,10 @@ class PrefetchStream final : public ElementStream {
  public:
   PrefetchStream(std::unique_ptr<ElementStream> input, PrefetchSetting setting)
       : input_(std::move(input)),
-        pressure_(setting.pressure),
+        consumer_wait_(setting.consumer_wait),
         pass_(Pass::current()),
         stage_(current_stage()),
-        meter_(std::move(setting.pressure)),
+        meter_(std::move(setting.consumer_wait)),
         tuner_(setting.tuner),
         capacity_(tuner_ ? tuner_->capacity() : setting.capacity) {}
 
@@ -51,7 +51,7 @@ class PrefetchStream final : public ElementStream {
   void start() override {
     if (thread_) return;
     thread_ = std::make_unique<TaskThread>("prefetch", [this](const std::stop_token& stop) {
-      PassScope scope(pass_.get(), stage_, pressure_);
+      PassScope scope(pass_.get(), stage_, consumer_wait_);
       try {
         fill(stop);
       } catch (...) {
@@ -192,11 +192,11 @@ class PrefetchStream final : public ElementStream {
   }
 
   const std::unique_ptr<ElementStream> input_;  ///< The thread's while reading_.
-  const std::shared_ptr<const Pressure> pressure_;
+  const std::shared_ptr<const ConsumerWait> consumer_wait_;
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;  ///< Owned by pass_; null without a report.
   const bool one_core_ = usable_cores() == 1;
-  PressureMeter meter_;  ///< The reader's.
+  ConsumerWaitMeter meter_;  ///< The reader's.
 
   std::mutex mutex_;
   std::condition_variable_any filled_;

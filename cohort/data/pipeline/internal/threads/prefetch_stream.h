@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include "cohort/data/core/internal/consumer_wait.h"
 #include "cohort/data/core/internal/dataset_node.h"
-#include "cohort/data/core/internal/pressure.h"
 #include "cohort/data/pipeline/internal/threads/buffer_tuner.h"
 
 namespace cohort::internal {
@@ -16,7 +16,7 @@ struct PrefetchSetting {
   std::size_t capacity = 2;
   std::optional<BufferTuner> tuner = {};  ///< Instead of the capacity.
   /// How much the reader waits: told to the steps below.
-  std::shared_ptr<Pressure> pressure;
+  std::shared_ptr<ConsumerWait> consumer_wait;
 };
 
 /// Reads ahead. Order: errors take their place among the elements.

@@ -42,8 +42,8 @@ int most_blocking_calls() { return std::max(64, 4 * usable_cores()); }
 
 StageTuner::StageTuner(int most)
     : pass_(Pass::current()),
-      reader_(current_pressure()),
-      pressure_(std::make_shared<Pressure>(reader_)),
+      reader_(current_consumer_wait()),
+      consumer_wait_(std::make_shared<ConsumerWait>(reader_)),
       most_(most) {}
 
 StageTuner::~StageTuner() { pass_->cores().change(use_, {}); }
@@ -114,7 +114,7 @@ TuneWindow StageTuner::take_window(std::chrono::nanoseconds elapsed) {
 
 int StageTuner::decide(const TuneWindow& window) {
   // Where this step's own thread is the reader's, steps below are read by whoever reads this one.
-  pressure_->set(tuner_.setting() == 1 ? 1 : window.waited / window.seconds);
+  consumer_wait_->set(tuner_.setting() == 1 ? 1 : window.waited / window.seconds);
   TuneWindow wanted = window;
   if (reader_ != nullptr && reader_->value() < kCalm) wanted.waited = 0;
   const int before = tuner_.setting();

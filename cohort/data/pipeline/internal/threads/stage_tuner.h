@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "cohort/data/core/internal/consumer_wait.h"
 #include "cohort/data/core/internal/core_budget.h"
-#include "cohort/data/core/internal/pressure.h"
 #include "cohort/data/pipeline/internal/threads/parallelism_tuner.h"
 
 namespace cohort::internal {
@@ -50,7 +50,7 @@ class StageTuner {
   int reader_got_one(std::chrono::nanoseconds waited);
 
   /// What steps below this one go by.
-  const std::shared_ptr<Pressure>& pressure() const { return pressure_; }
+  const std::shared_ptr<ConsumerWait>& consumer_wait() const { return consumer_wait_; }
 
  private:
   bool samples();
@@ -58,8 +58,8 @@ class StageTuner {
   int decide(const TuneWindow& window);
 
   const std::shared_ptr<Pass> pass_;
-  const std::shared_ptr<const Pressure> reader_;
-  const std::shared_ptr<Pressure> pressure_;
+  const std::shared_ptr<const ConsumerWait> reader_;
+  const std::shared_ptr<ConsumerWait> consumer_wait_;
   const int most_;
   ParallelismTuner tuner_;
   CoreBudget::Use use_;

@@ -9,13 +9,13 @@
 namespace cohort::internal {
 
 WorkerSet::WorkerSet(std::string name, std::function<void(const std::stop_token&)> task,
-                     Failed failed, std::shared_ptr<const Pressure> pressure)
+                     Failed failed, std::shared_ptr<const ConsumerWait> consumer_wait)
     : name_(std::move(name)),
       task_(std::move(task)),
       failed_(std::move(failed)),
       pass_(Pass::current()),
       stage_(current_stage()),
-      pressure_(std::move(pressure)) {}
+      consumer_wait_(std::move(consumer_wait)) {}
 
 WorkerSet::~WorkerSet() {
   // All are asked before one is waited for.
@@ -24,7 +24,7 @@ WorkerSet::~WorkerSet() {
 
 std::unique_ptr<TaskThread> WorkerSet::start(Worker& worker) {
   return std::make_unique<TaskThread>(name_, [this, &worker](const auto& stop) {
-    PassScope scope(pass_.get(), stage_, pressure_);
+    PassScope scope(pass_.get(), stage_, consumer_wait_);
     try {
       task_(stop);
     } catch (...) {

@@ -25,7 +25,7 @@ class WorkerSet {
  public:
   using Failed = std::function<void(std::exception_ptr)>;
   WorkerSet(std::string name, std::function<void(const std::stop_token&)> task, Failed failed,
-            std::shared_ptr<const Pressure> pressure);
+            std::shared_ptr<const ConsumerWait> consumer_wait);
   ~WorkerSet();
   WorkerSet(const WorkerSet&) = delete;
   WorkerSet& operator=(const WorkerSet&) = delete;
@@ -50,7 +50,7 @@ class WorkerSet {
   const Failed failed_;
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;
-  const std::shared_ptr<const Pressure> pressure_;
+  const std::shared_ptr<const ConsumerWait> consumer_wait_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Worker>> leaving_;
 };

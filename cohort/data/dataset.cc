@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Iterator: one pass, which a handle moves and a checkpoint looks at.
+#include "cohort/data/dataset.h"
+
+#include <ostream>
+
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/core/internal/pass.h"
-#include "cohort/data/dataset.h"
 
 namespace cohort::data {
 namespace {
@@ -32,6 +33,7 @@ std::string_view checked_body(std::string_view state) {
 
 }  // namespace
 
+/// One pass, which a handle moves and a checkpoint looks at.
 class Iterator::State {
  public:
   explicit State(std::shared_ptr<const internal::DatasetNode> node)
@@ -159,6 +161,43 @@ void Iterator::cancel() { internal::held(state_, "Iterator")->cancel(); }
 PipelineReport Iterator::report() const { return internal::held(state_, "Iterator")->report(); }
 std::shared_ptr<Trackable> Iterator::trackable() const {
   return trackable_position<State>(internal::held(state_, "Iterator"));
+}
+
+Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
+
+const ElementSpec& Dataset::element_spec() const { return node()->spec(); }
+const ElementSpec& Dataset::spec_for(const char* operation) const {
+  return node(operation)->spec();
+}
+int64_t Dataset::cardinality() const { return node()->cardinality(); }
+int64_t Dataset::batch_rows() const { return node()->batch_rows(); }
+DataOptions Dataset::options() const { return node()->options(); }
+
+Iterator Dataset::make_iterator() const {
+  Iterator iterator(node());
+  iterator.start();
+  return iterator;
+}
+Iterator Dataset::make_iterator(std::string_view state) const {
+  Iterator iterator(node());
+  iterator.restore(state);
+  return iterator;
+}
+internal::RangeIterator<Element, Iterator> Dataset::begin() const {
+  node();
+  return internal::RangeIterator<Element, Iterator>(make_iterator());
+}
+
+Element Dataset::get_single_element() const {
+  Iterator it = make_iterator();
+  std::optional<Element> element = it.next();
+  COHORT_CHECK_ARG(element, "[dataset.get_single_element] expected one element, got none");
+  COHORT_CHECK_ARG(!it.next(), "[dataset.get_single_element] expected one element, got more");
+  return std::move(*element);
+}
+
+std::ostream& operator<<(std::ostream& out, const Dataset& dataset) {
+  return out << dataset.node("print")->to_string();
 }
 
 }  // namespace cohort::data

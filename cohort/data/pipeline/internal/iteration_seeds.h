@@ -13,7 +13,7 @@
 namespace cohort::internal {
 
 /// Of one pass.
-struct PassOrder {
+struct IterationSeed {
   uint64_t seed = 0;
   uint64_t pass = 0;
 
@@ -21,70 +21,69 @@ struct PassOrder {
     out.put_int(static_cast<int64_t>(seed));
     out.put_int(static_cast<int64_t>(pass));
   }
-  static PassOrder restored(StateReader& in) {
+  static IterationSeed restored(StateReader& in) {
     const int64_t seed = in.get_int();
     return {static_cast<uint64_t>(seed), static_cast<uint64_t>(in.get_int())};
   }
 };
 
-/// Hands them out. Restoring an iterator sets what is next, so that later passes have the orders
-/// they would have had. Threads: thread-safe.
-class PassOrders {
+/// Hands them out. Restoring an iterator sets what is next, so that later passes draw what they
+/// would have drawn. Threads: thread-safe.
+class IterationSeeds {
  public:
   /// Without `each_its_own`, all passes have the same.
-  PassOrders(uint64_t seed, bool each_its_own) : each_its_own_(each_its_own), next_{seed, 0} {}
+  IterationSeeds(uint64_t seed, bool each_its_own) : each_its_own_(each_its_own), next_{seed, 0} {}
 
-  PassOrder take() {
+  IterationSeed take() {
     std::lock_guard lock(mutex_);
-    const PassOrder order = next_;
+    const IterationSeed seed = next_;
     if (each_its_own_) ++next_.pass;
-    return order;
+    return seed;
   }
-  PassOrder next() const {
+  IterationSeed next() const {
     std::lock_guard lock(mutex_);
     return next_;
   }
-  void set_next(const PassOrder& order) {
+  void set_next(const IterationSeed& seed) {
     std::lock_guard lock(mutex_);
-    next_ = order;
+    next_ = seed;
   }
 
  private:
   const bool each_its_own_;
   mutable std::mutex mutex_;
-  PassOrder next_;  ///< Guarded by mutex_.
+  IterationSeed next_;  ///< Guarded by mutex_.
 };
 
-/// A node whose passes take their orders from one place: what is next there is a part of what they
-/// share.
+/// A node whose passes draw: the seed of the next one is a part of what they share. A copy of the
+/// node begins with the first seed again.
 template <class Base>
-class WithPassOrders : public Base {
+class WithIterationSeeds : public Base {
  public:
   template <class... Args>
-  explicit WithPassOrders(std::shared_ptr<PassOrders> orders, Args&&... base)
-      : Base(std::forward<Args>(base)...), orders_(std::move(orders)) {}
+  WithIterationSeeds(uint64_t seed, bool each_its_own, Args&&... base)
+      : Base(std::forward<Args>(base)...),
+        seeds_(std::make_shared<IterationSeeds>(seed, each_its_own)) {}
 
+  const std::shared_ptr<IterationSeeds>& seeds() const { return seeds_; }
   void save_shared(StateWriter& out) const final {
-    orders_->next().save(out);
+    seeds_->next().save(out);
     Base::save_shared(out);
   }
   void restore_shared(StateReader& in) const final {
-    orders_->set_next(PassOrder::restored(in));
+    seeds_->set_next(IterationSeed::restored(in));
     Base::restore_shared(in);
   }
 
- protected:
-  const std::shared_ptr<PassOrders>& orders() const { return orders_; }
-
  private:
-  const std::shared_ptr<PassOrders> orders_;
+  const std::shared_ptr<IterationSeeds> seeds_;
 };
 
 /// The random numbers of one pass. Threads: one caller at a time.
-class PassRandom {
+class IterationRandom {
  public:
-  explicit PassRandom(std::shared_ptr<PassOrders> orders)
-      : orders_(std::move(orders)), order_(orders_->take()), numbers_(order_.seed, order_.pass) {}
+  explicit IterationRandom(std::shared_ptr<IterationSeeds> seeds)
+      : seeds_(std::move(seeds)), seed_(seeds_->take()), numbers_(seed_.seed, seed_.pass) {}
 
   uint64_t below(uint64_t bound) { return numbers_.below(bound); }
   /// Uniform in [0, 1).
@@ -93,22 +92,22 @@ class PassRandom {
     return static_cast<double>(below(kSteps)) / kSteps;
   }
   void save(StateWriter& out) const {
-    order_.save(out);
-    orders_->next().save(out);
+    seed_.save(out);
+    seeds_->next().save(out);
     out.put_int(static_cast<int64_t>(numbers_.drawn()));
   }
   void restore(StateReader& in) {
-    order_ = PassOrder::restored(in);
-    const PassOrder next = PassOrder::restored(in);
-    numbers_ = ShuffleRandom(order_.seed, order_.pass);
+    seed_ = IterationSeed::restored(in);
+    const IterationSeed next = IterationSeed::restored(in);
+    numbers_ = ShuffleRandom(seed_.seed, seed_.pass);
     numbers_.skip_to(static_cast<uint64_t>(in.get_int()));
     // Not the pass after this one: others may have begun before the position was saved.
-    orders_->set_next(next);
+    seeds_->set_next(next);
   }
 
  private:
-  std::shared_ptr<PassOrders> orders_;
-  PassOrder order_;
+  std::shared_ptr<IterationSeeds> seeds_;
+  IterationSeed seed_;
   ShuffleRandom numbers_;
 };
 

@@ -14,9 +14,9 @@ namespace cohort::internal {
 
 /// How much of its time the reader of a step waits for it; what steps below go by.
 /// Threads: thread-safe.
-class Pressure {
+class ConsumerWait {
  public:
-  explicit Pressure(std::shared_ptr<const Pressure> reader) : reader_(std::move(reader)) {}
+  explicit ConsumerWait(std::shared_ptr<const ConsumerWait> reader) : reader_(std::move(reader)) {}
 
   void set(double share) { share_.store(share, std::memory_order_relaxed); }
   /// Of this step, or of the calmest one between it and the iterator's reader.
@@ -26,14 +26,15 @@ class Pressure {
   }
 
  private:
-  const std::shared_ptr<const Pressure> reader_;  ///< Null: the iterator's.
+  const std::shared_ptr<const ConsumerWait> reader_;  ///< Null: the iterator's.
   std::atomic<double> share_{1};
 };
 
-/// Measures a pressure where the reader gets its elements. Threads: bound to the reader.
-class PressureMeter {
+/// Measures a consumer_wait where the reader gets its elements. Threads: bound to the reader.
+class ConsumerWaitMeter {
  public:
-  explicit PressureMeter(std::shared_ptr<Pressure> pressure) : pressure_(std::move(pressure)) {}
+  explicit ConsumerWaitMeter(std::shared_ptr<ConsumerWait> consumer_wait)
+      : consumer_wait_(std::move(consumer_wait)) {}
 
   /// Cost: looks at the clock after a wait, and else seldom.
   void reader_got_one(std::chrono::nanoseconds waited) {
@@ -44,7 +45,7 @@ class PressureMeter {
     if (now - begin_ < kWindow) return;
     // What came before the first window is not known.
     if (begin_ != std::chrono::steady_clock::time_point{}) {
-      pressure_->set(std::chrono::duration<double>(waited_) / (now - begin_));
+      consumer_wait_->set(std::chrono::duration<double>(waited_) / (now - begin_));
     }
     begin_ = now;
     waited_ = {};
@@ -54,7 +55,7 @@ class PressureMeter {
   static constexpr int kSeldom = 16;
   static constexpr std::chrono::milliseconds kWindow{10};
 
-  const std::shared_ptr<Pressure> pressure_;
+  const std::shared_ptr<ConsumerWait> consumer_wait_;
   std::chrono::steady_clock::time_point begin_{};
   std::chrono::nanoseconds waited_{0};
   int since_look_ = 0;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cache, prefetch and with_options: the elements stay as they are.
+// cache: the elements of one complete pass, in memory or in a file, for all later ones.
 #include <algorithm>
 #include <mutex>
 
 #include "cohort/base/check.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/data/core/internal/pass.h"
-#include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/threads/prefetch_stream.h"
+#include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/store/internal/element_store.h"
+#include "cohort/data/store/internal/store_nodes.h"
 
 namespace cohort::internal {
 namespace {
@@ -117,95 +117,29 @@ class CacheStream final : public ElementStream {
   bool complete_ = true;
 };
 
-class CacheNode final : public DatasetNode {
+class CacheNode final : public StepNode<CacheNode, NoParams, KeepingNode> {
  public:
-  explicit CacheNode(const NodePtr& input) : DatasetNode("cache", input->spec(), {input}) {}
-  int64_t cardinality() const override { return input().cardinality(); }
+  explicit CacheNode(std::vector<NodePtr> inputs, NoParams params = {})
+      : StepNode(params, "cache", inputs) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<CacheStream>(shared_from_this(), memory_);
   }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<CacheNode>(inputs[0]);
-  }
+  ShareOf share_of() const override { return ShareOf::kInputAnyOrder; }
 
  private:
   const std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
 };
 
-class PrefetchNode final : public DatasetNode {
- public:
-  PrefetchNode(const NodePtr& input, int64_t buffer_size)
-      : DatasetNode("prefetch", input->spec(), {input}), buffer_size_(buffer_size) {}
-  int64_t cardinality() const override { return input().cardinality(); }
-  std::unique_ptr<ElementStream> make_stream() const override {
-    PrefetchSetting setting{.pressure = std::make_shared<Pressure>(current_pressure())};
-    if (buffer_size_ == kAutotune) {
-      setting.tuner.emplace(Pass::current()->options().autotune_memory_bytes);
-    } else {
-      setting.capacity = static_cast<std::size_t>(buffer_size_);
-    }
-    PressureScope pressure(setting.pressure);
-    auto elements = open_stream<Element>(input());
-    return make_prefetch_stream(std::move(elements), std::move(setting));
-  }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<PrefetchNode>(inputs[0], buffer_size_);
-  }
-
- private:
-  const int64_t buffer_size_;  ///< Or kAutotune.
-};
-
-class OptionsNode final : public DatasetNode {
- public:
-  OptionsNode(const NodePtr& input, DataOptions options)
-      : DatasetNode(kOptionsOperation, input->spec(), {input}), options_(options) {}
-  int64_t cardinality() const override { return input().cardinality(); }
-  std::unique_ptr<ElementStream> make_stream() const override {
-    return open_stream<Element>(input());
-  }
-  std::shared_ptr<const RowSource> row_source() const override { return input().row_source(); }
-  std::unique_ptr<RowStream> make_row_stream() const override { return input().make_row_stream(); }
-  int64_t batch_rows() const override { return input().batch_rows(); }
-  DataOptions options() const override { return options_; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<OptionsNode>(inputs[0], options_);
-  }
-
- private:
-  const DataOptions options_;
-};
-
 }  // namespace
 
 NodePtr make_cache_node(NodePtr input, std::string file) {
-  if (file.empty()) return std::make_shared<CacheNode>(input);
-  return make_stored_node("cache", std::move(input), [file = std::move(file)](NodePtr elements) {
-    return make_file_store(file, std::move(elements));
-  });
-}
-
-NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size) {
-  COHORT_CHECK_ARG(buffer_size >= 0 || buffer_size == kAutotune,
-                   "[dataset.prefetch] expected a size of at least 0 or kAutotune, got ",
-                   buffer_size);
-  if (buffer_size == 0) return input;
-  return std::make_shared<PrefetchNode>(input, buffer_size);
-}
-
-NodePtr make_options_node(NodePtr input, DataOptions options) {
-  COHORT_CHECK_ARG(options.threads >= 1 || options.threads == kAutotune,
-                   "[dataset.with_options] expected at least 1 thread or kAutotune, got ",
-                   options.threads);
-  COHORT_CHECK_ARG(options.autotune_memory_bytes >= 0,
-                   "[dataset.with_options] expected at least 0 bytes for kAutotune, got ",
-                   options.autotune_memory_bytes);
-  return std::make_shared<OptionsNode>(input, options);
+  if (file.empty()) return std::make_shared<CacheNode>(std::vector{std::move(input)});
+  return make_stored_node(
+      std::move(input),
+      {.operation = "cache",
+       .make_store = [file = std::move(file)](
+                         NodePtr elements) { return make_file_store(file, std::move(elements)); },
+       .share_of = ShareOf::kInputAnyOrder});
 }
 
 }  // namespace cohort::internal
