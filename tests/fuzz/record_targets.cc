@@ -7,6 +7,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/formats/example/example.h"
 #include "cohort/data/formats/example/example_parser.h"
+#include "cohort/data/formats/internal/little_endian.h"
 #include "cohort/data/formats/tf_record/internal/tf_record_format.h"
 #include "cohort/data/formats/tf_record/tf_record.h"
 #include "cohort/data/store/internal/element_file.h"
