@@ -14,6 +14,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/internal/clipped_update.h"
+#include "cohort/variables/internal/exchanged_update.h"
 #include "cohort/variables/internal/gradient_place.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
@@ -48,33 +49,45 @@ class FusedUpdate::State {
     const auto replicas = static_cast<std::size_t>(layout.replicas());
     posts_.assign(kPostSets * replicas, Post(layout.variables().size()));
     own_posts_.assign(replicas, Post(layout.variables().size()));
+    if (layout.communicator() == nullptr) return;
+    exchange_ = std::make_unique<ExchangedUpdate>(layout, update_.options(), layout.communicator());
   }
 
   void apply(const Gradients& gradients, const Rule& rule, double weight_decay);
+  /// The same, with other workers.
+  void apply_exchanged(const Gradients& gradients, const Rule& rule, double weight_decay);
   void apply_reduced(const Gradients& gradients, const Rule& rule, double weight_decay,
                      CrossDeviceOps& ops);
   void apply_own(const Gradients& gradients, const Rule& rule, double weight_decay);
 
   void check_context() const;
+  void check_exchangeable() const;
+
+  ExchangedUpdate* exchange() const { return exchange_.get(); }
 
   UpdateLayout layout;
 
  private:
+  /// This replica's post at its place and all replicas' at the meeting.
+  Posts meet(const Gradients& gradients, ReplicaGroup* group, int replica);
   /// `stamp` 0: no other replica reads the post.
   void fill_post(Post& post, const Gradients& gradients, uint64_t stamp);
   void put_gradient(Post& post, const GradientAndVariable& pair, std::size_t index,
                     GradientLease& lease, uint64_t readable_until);
   bool fills_runs(const Post& post) const;
   static void check_posts(Posts posts, int replica);
+  void bump_version(std::size_t variable, int replica);
   void bump_versions(Posts posts, int replica);
+  void forget_copies(Posts posts, int replica);
   /// Under the sharded schedule: makes the copies whole. True if nobody reads posts any more.
   bool finish(Posts posts, int replica, ReplicaGroup* group);
   void push_own_slice(int replica);
   void split_slots();
 
   ClippedUpdate update_;
-  std::vector<Post> posts_;      // [stamp % kPostSets][replica]
-  std::vector<Post> own_posts_;  // [replica]
+  std::unique_ptr<ExchangedUpdate> exchange_;  // null: one worker
+  std::vector<Post> posts_;                    // [stamp % kPostSets][replica]
+  std::vector<Post> own_posts_;                // [replica]
 };
 
 void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pair,
@@ -184,21 +197,27 @@ bool FusedUpdate::State::finish(Posts posts, int replica, ReplicaGroup* group) {
   return true;
 }
 
+// Written through raw pointers: a backward pass over changed weights must be LibTorch's error.
+void FusedUpdate::State::bump_version(std::size_t variable, int replica) {
+  Component& component = layout.variables()[variable].impl().component(replica);
+  component.tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+void FusedUpdate::State::forget_copies(Posts posts, int replica) {
+  const auto offset = static_cast<std::size_t>(posts.data() - posts_.data());
+  posts_[offset + static_cast<std::size_t>(replica)].copies.clear();
+}
+
 void FusedUpdate::State::bump_versions(Posts posts, int replica) {
-  // Written through raw pointers: a backward pass over changed weights must be LibTorch's error.
   const auto& variables = layout.variables();
   for (std::size_t v = 0; v < variables.size(); ++v) {
     const bool written = std::any_of(
         posts.begin(), posts.end(), [v](const Post& post) { return post.gradients[v] != nullptr; });
-    if (written)
-      variables[v].impl().component(replica).tensor.unsafeGetTensorImpl()->bump_version();
+    if (written) bump_version(v, replica);
   }
 }
 
-void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
-  const FlushDenormals flush;
-  ReplicaGroup* group = meeting_group();
-  const int replica = group != nullptr ? current_replica() : 0;
+Posts FusedUpdate::State::meet(const Gradients& gradients, ReplicaGroup* group, int replica) {
   const uint64_t stamp = group != nullptr ? group->epoch(replica) + 1 : 1;
   const auto replicas = static_cast<std::size_t>(layout.replicas());
   Post* first = posts_.data() + (stamp % kPostSets) * replicas;
@@ -206,9 +225,30 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   if (group != nullptr) group->barrier();
   const Posts posts(first, replicas);
   check_posts(posts, replica);
+  return posts;
+}
+
+void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
+  const FlushDenormals flush;
+  ReplicaGroup* group = meeting_group();
+  const int replica = group != nullptr ? current_replica() : 0;
+  const Posts posts = meet(gradients, group, replica);
   update_.run(posts, replica, group, rule, weight_decay);
   bump_versions(posts, replica);
-  if (finish(posts, replica, group)) first[replica].copies.clear();
+  if (finish(posts, replica, group)) forget_copies(posts, replica);
+}
+
+void FusedUpdate::State::apply_exchanged(const Gradients& gradients, const Rule& rule,
+                                         double weight_decay) {
+  const FlushDenormals flush;
+  ReplicaGroup* group = meeting_group();
+  const int replica = group != nullptr ? current_replica() : 0;
+  const Posts posts = meet(gradients, group, replica);
+  exchange_->run(posts, replica, group, rule, weight_decay);
+  for (std::size_t v = 0; v < layout.variables().size(); ++v) {
+    if (exchange_->has_changed(v)) bump_version(v, replica);
+  }
+  forget_copies(posts, replica);
 }
 
 void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& rule,
@@ -269,12 +309,27 @@ void FusedUpdate::State::check_context() const {
                      current_replica_count());
 }
 
+void FusedUpdate::State::check_exchangeable() const {
+  if (layout.cross_device_ops() == nullptr) return;
+  throw Unimplemented(
+      "[optimizer.apply_gradients] expected no cross_device_ops of the program's own under a "
+      "strategy with several workers, whose gradients travel as the update needs them; leave them "
+      "out");
+}
+
 FusedUpdate::FusedUpdate(std::vector<Variable> variables, FusedUpdateOptions options)
     : state_(std::make_unique<State>(std::move(variables), std::move(options))) {}
 FusedUpdate::~FusedUpdate() = default;
 
 void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;
+  if (ExchangedUpdate* exchange = state_->exchange()) {
+    return exchange->guard([&] {
+      state_->check_context();
+      state_->check_exchangeable();
+      state_->apply_exchanged(gradients, rule, weight_decay);
+    });
+  }
   state_->check_context();
   if (CrossDeviceOps* ops = state_->layout.cross_device_ops()) {
     state_->apply_reduced(gradients, rule, weight_decay, *ops);
@@ -286,6 +341,13 @@ void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double wei
 void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;
   state_->check_context();
+  if (state_->exchange() != nullptr) {
+    throw Unimplemented(
+        "[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
+        "skip_gradients_aggregation under a strategy with several workers, each of which has a "
+        "part "
+        "of the optimizer's slots; leave it out");
+  }
   if (state_->layout.shares_parameters() && state_->layout.replicas() > 1) {
     throw Unimplemented(
         "[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
@@ -298,9 +360,13 @@ void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double
 const std::vector<Variable>& FusedUpdate::variables() const { return state_->layout.variables(); }
 int FusedUpdate::slot_count() const { return state_->layout.slot_count(); }
 Tensor FusedUpdate::slot(std::size_t variable, int slot) const {
+  state_->layout.check_slot(variable, slot);
+  if (state_->exchange() != nullptr) return state_->exchange()->read_slot(variable, slot);
   return state_->layout.read_slot(variable, slot);
 }
 void FusedUpdate::set_slot(std::size_t variable, int slot, const Tensor& value) {
+  state_->layout.check_slot(variable, slot);
+  if (state_->exchange() != nullptr) return state_->exchange()->write_slot(variable, slot, value);
   state_->layout.write_slot(variable, slot, value);
 }
 

@@ -19,6 +19,7 @@ class CrossDeviceOps;
 
 namespace cohort::internal {
 
+class Communicator;
 class ReplicaGroup;
 
 /// How replicas share the work of an update; both give the same bits.
@@ -39,6 +40,8 @@ struct LocalVariablesOptions {
   const ReplicaGroup* group = nullptr;
   /// kCentral: where the one copy is. Unset: the first replica's device.
   std::optional<Device> parameter_device = {};
+  /// Between the workers of the job, each of which has these many replicas. Null: one worker.
+  std::shared_ptr<Communicator> communicator = {};
   std::string owner = "no strategy";  ///< For error texts.
 };
 

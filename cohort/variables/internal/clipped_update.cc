@@ -28,10 +28,10 @@ ClippedUpdate::Sources ClippedUpdate::sources(Posts posts, std::size_t variable)
   return out;
 }
 
-update_rules::UpdateOptions ClippedUpdate::update_options(const UpdateRun& run,
-                                                          double weight_decay) const {
+update_rules::UpdateOptions update_options(const FusedUpdateOptions& options, const UpdateRun& run,
+                                           double weight_decay) {
   update_rules::UpdateOptions how;
-  if (options_.clipvalue) how.clip_value = *options_.clipvalue;
+  if (options.clipvalue) how.clip_value = *options.clipvalue;
   how.weight_decay = run.decays ? weight_decay : 0;
   return how;
 }
@@ -106,7 +106,7 @@ void ClippedUpdate::run(Posts posts, int replica, ReplicaGroup* group,
       std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.full; });
   const double scale = global_scale(posts, full, replica, group);
   for (const UpdateRun& run : layout_.runs()) {
-    update_rules::UpdateOptions how = update_options(run, weight_decay);
+    update_rules::UpdateOptions how = update_options(options_, run, weight_decay);
     how.gradient_scale = scale;
     if (full && !options_.clipnorm) {
       run.update(rule, sources(posts, run.members.front()), replica, layout_.slice(run, replica), 0,

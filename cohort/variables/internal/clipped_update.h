@@ -26,11 +26,16 @@ struct alignas(64) Post {
 };
 using Posts = std::span<const Post>;
 
+/// What clipvalue and weight decay make of a run; scales by norms come on top.
+update_rules::UpdateOptions update_options(const FusedUpdateOptions& options, const UpdateRun& run,
+                                           double weight_decay);
+
 /// Threads: run() on all replicas' threads at once.
 class ClippedUpdate {
  public:
   ClippedUpdate(const UpdateLayout& layout, FusedUpdateOptions options);
 
+  const FusedUpdateOptions& options() const { return options_; }
   /// True if run() of several replicas meets once before it writes: each sums up the squares of
   /// its share of the gradients.
   bool shares_norm() const { return options_.global_clipnorm.has_value(); }
@@ -43,8 +48,6 @@ class ClippedUpdate {
  private:
   using Sources = UpdateRun::Sources;
   static Sources sources(Posts posts, std::size_t variable);
-  /// What clipvalue and weight decay make of a run; scales by norms come on top.
-  update_rules::UpdateOptions update_options(const UpdateRun& run, double weight_decay) const;
   /// clipnorm of one variable, as a factor.
   double norm_scale(const UpdateRun& run, const Sources& from, std::size_t variable) const;
   /// global_clipnorm, as a factor.

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/communicator.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -61,27 +62,30 @@ double squares(const UpdateRun::Sources& sources, std::size_t begin, std::size_t
 void UpdateRun::update(const update_rules::Rule& rule, const Sources& sources, int replica,
                        Range range, std::size_t sources_begin,
                        const update_rules::UpdateOptions& how) const {
-  if (range.empty()) return;
-  const auto update_part = [&](Range part) {
+  update_in_pieces(range, [&](Range part) {
     if (arena->dtype() == kFloat32) {
       update_run<float>(*this, rule, sources, replica, part, sources_begin, how);
     } else {
       update_run<double>(*this, rule, sources, replica, part, sources_begin, how);
     }
-  };
+  });
+}
+
+void update_in_pieces(Range range, FunctionRef<void(Range part)> update) {
+  if (range.empty()) return;
   // An element is read from and written to memory in the time of so many operations; its new value
   // is the same in any range.
   constexpr double kOperations = 50;
   const int threads =
       threads_worth(kOperations * static_cast<double>(range.size()), intra_op_threads());
-  if (threads == 1) return update_part(range);
+  if (threads == 1) return update(range);
   constexpr std::size_t kAlignment = 1024;
   const auto pieces = static_cast<std::size_t>(2 * threads);
   const std::size_t step = (range.size() / pieces / kAlignment + 1) * kAlignment;
   run_pieces(static_cast<int>(pieces), [&](int piece) {
     const std::size_t begin = range.begin + step * static_cast<std::size_t>(piece);
     const Range part = range.intersect({begin, begin + step});
-    if (!part.empty()) update_part(part);
+    if (!part.empty()) update(part);
   });
 }
 
@@ -108,10 +112,12 @@ UpdateLayout::UpdateLayout(std::vector<Variable> variables, const FusedUpdateOpt
     strategy_ = dynamic_cast<const LocalVariables*>(variables_[0].impl().creator());
     COHORT_CHECK(strategy_ != nullptr, "variables of an unknown kind");
     schedule_ = choose_schedule();
+    const auto& communicator = strategy_->options().communicator;
+    if (communicator != nullptr && communicator->size() > 1) communicator_ = communicator;
   }
   for (std::size_t v = 0; v < variables_.size(); ++v) index_[&variables_[v].impl()] = v;
   make_runs(decays);
-  make_slots(options.slot_initial);
+  if (communicator_ == nullptr) make_slots(options.slot_initial);
 }
 
 void UpdateLayout::check_variables() const {
@@ -223,15 +229,19 @@ std::size_t UpdateLayout::index_of(const Variable& variable, std::size_t hint) c
 
 Range UpdateLayout::slice(const UpdateRun& run, int replica) const {
   if (schedule_ == UpdateSchedule::kPull || replicas() == 1) return {0, run.size};
-  const auto border = [&](int r) {
-    const auto parts = static_cast<std::size_t>(replicas());
-    const auto at = static_cast<std::size_t>(r);
-    return at == parts ? total_ : total_ / kShareUnit * at / parts * kShareUnit;
+  return share(run, replica, replicas());
+}
+
+Range UpdateLayout::share(const UpdateRun& run, int part, int parts) const {
+  const auto border = [&](int p) {
+    const auto at = static_cast<std::size_t>(p);
+    const auto all = static_cast<std::size_t>(parts);
+    return at == all ? total_ : total_ / kShareUnit * at / all * kShareUnit;
   };
   const auto inside = [&](std::size_t x) {
     return std::clamp(x, run.start, run.start + run.size) - run.start;
   };
-  return {inside(border(replica)), inside(border(replica + 1))};
+  return {inside(border(part)), inside(border(part + 1))};
 }
 
 Tensor UpdateLayout::pad(std::size_t variable, const Tensor& gradient) const {
@@ -245,9 +255,12 @@ Tensor UpdateLayout::pad(std::size_t variable, const Tensor& gradient) const {
   return out;
 }
 
-Tensor UpdateLayout::slot_view(std::size_t variable, std::size_t copy, int slot) const {
+void UpdateLayout::check_slot(std::size_t variable, int slot) const {
   COHORT_CHECK_ARG(variable < variables_.size() && slot >= 0 && slot < slot_count_,
                    "[optimizer.slot] expected slot 0 to ", slot_count_ - 1, ", got ", slot);
+}
+
+Tensor UpdateLayout::slot_view(std::size_t variable, std::size_t copy, int slot) const {
   const UpdateRun& run = run_of(variable);
   std::byte* data = run.slots[copy][static_cast<std::size_t>(slot)]->data() +
                     places_[variable].begin * run.element_size;

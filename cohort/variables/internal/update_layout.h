@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/update_rules/update.h"
 #include "cohort/variables/fused_update.h"
@@ -54,6 +55,9 @@ struct UpdateRun {
   void block_square_sums(const Sources& sources, std::size_t first, std::span<double> out) const;
 };
 
+/// Calls update(part) for all of `range`, on as many threads as the arithmetic is worth.
+void update_in_pieces(Range range, FunctionRef<void(Range part)> update);
+
 /// Threads: immutable but for slots' contents and split_slots().
 class UpdateLayout {
  public:
@@ -71,6 +75,9 @@ class UpdateLayout {
   CrossDeviceOps* cross_device_ops() const {
     return strategy_ ? strategy_->options().cross_device_ops.get() : nullptr;
   }
+  /// Of the workers; null: this process is the only one. Slots are not the layout's then, but the
+  /// exchange's.
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
   int slot_count() const { return slot_count_; }
 
   /// Index of a variable; `hint` is looked at first.
@@ -78,11 +85,16 @@ class UpdateLayout {
   const UpdateRun& run_of(std::size_t variable) const { return runs_[places_[variable].run]; }
   std::size_t offset_in_run(std::size_t variable) const { return places_[variable].begin; }
   std::size_t padded_size(std::size_t variable) const { return places_[variable].size; }
+  std::size_t run_index_of(std::size_t variable) const { return places_[variable].run; }
+  /// The part of a run that one of `parts` takes where all runs together are shared out.
+  Range share(const UpdateRun& run, int part, int parts) const;
   /// What `replica` updates of a run: its share under the sharded schedule, else all.
   Range slice(const UpdateRun& run, int replica) const;
   /// A contiguous copy of a gradient, padded to the variable's place.
   Tensor pad(std::size_t variable, const Tensor& gradient) const;
 
+  /// Errors: InvalidArgument for a variable or slot that is not there.
+  void check_slot(std::size_t variable, int slot) const;
   Tensor read_slot(std::size_t variable, int slot) const;
   void write_slot(std::size_t variable, int slot, const Tensor& value);
 
@@ -101,6 +113,7 @@ class UpdateLayout {
 
   std::vector<Variable> variables_;
   const LocalVariables* strategy_ = nullptr;
+  std::shared_ptr<Communicator> communicator_;
   UpdateSchedule schedule_ = UpdateSchedule::kPull;
   int slot_count_ = 0;
   std::vector<UpdateRun> runs_;

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Updates of several workers, which are threads here: the bits, the failures, the slots.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+
+#include "cohort/base/error.h"
+#include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
+#include "cohort/variables/fused_update.h"
+#include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/local_variables.h"
+
+namespace cohort::internal {
+namespace {
+
+using testing::expect_error;
+using testing::run_with_deadline;
+using update_rules::adam_step;
+using update_rules::AdamConfig;
+using update_rules::SgdStep;
+
+constexpr std::chrono::seconds kLimit{120};
+// More than one block of norms in a variable, borders of slices and buckets anywhere.
+constexpr int64_t kSizes[] = {37, 1, 10000, 16, 5003};
+
+// Where numbers differ, and not all of them.
+void expect_same(const std::vector<double>& got, const std::vector<double>& expected,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  std::size_t differ = 0;
+  std::size_t first = 0;
+  for (std::size_t i = got.size(); i-- > 0;) {
+    if (std::memcmp(&got[i], &expected[i], sizeof(double)) == 0) continue;
+    ++differ;
+    first = i;
+  }
+  EXPECT_EQ(differ, 0U) << what << ": from element " << first << " on, " << got[first]
+                        << " instead of " << expected[first];
+}
+
+struct WorldOptions {
+  FusedUpdateOptions update = {};
+  ParameterPlacement placement = ParameterPlacement::kMirrored;
+  std::shared_ptr<CrossDeviceOps> ops = {};
+};
+
+// One process of a job: replicas, their variables and an update.
+class Worker {
+ public:
+  Worker(int replicas, std::shared_ptr<Communicator> communicator, const WorldOptions& options)
+      : group({.replicas = replicas}), first_(communicator ? communicator->rank() * replicas : 0) {
+    LocalVariablesOptions local{.devices = {},
+                                .cross_device_ops = options.ops,
+                                .placement = options.placement,
+                                .communicator = std::move(communicator)};
+    for (int r = 0; r < replicas; ++r) local.devices.emplace_back(str_cat("CPU:", r));
+    creator_ = std::make_shared<LocalVariables>(local);
+    const VariableCreatorScope scope(creator_);
+    for (const int64_t size : kSizes) {
+      const DType dtype = size == 16 ? kFloat64 : kFloat32;
+      variables.emplace_back((arange(size, kFloat64) * 0.01).sin().to(dtype),
+                             VariableOptions{.name = str_cat("v", size)});
+    }
+    update = std::make_unique<FusedUpdate>(variables, options.update);
+  }
+
+  // Of a local replica: another one for each replica of the job.
+  Gradient gradient(std::size_t v, int replica, int step) const {
+    const Tensor x = arange(kSizes[v], kFloat64) * 0.37 + 1.3 * (first_ + replica) + step;
+    return x.sin().to(variables[v].dtype());
+  }
+  // In the arena, as a tape leaves them.
+  Gradients gradients(int replica, int step) const {
+    const auto lease = std::make_shared<GradientLease>();
+    std::vector<GradientAndVariable> pairs;
+    for (std::size_t v = 0; v < variables.size(); ++v) {
+      const Tensor place = lease->place(variables[v].impl());
+      pairs.push_back({place.copy_(gradient(v, replica, step).dense()), variables[v]});
+    }
+    return Gradients(std::move(pairs), lease);
+  }
+  void apply(int step, double learning_rate = 0.01) {
+    group.run([&](int r) {
+      update->apply(gradients(r, step),
+                    adam_step(AdamConfig{.learning_rate = learning_rate}, step + 1), 0.001);
+    });
+  }
+  int first() const { return first_; }
+
+  // All replicas' parameters, which have to be equal.
+  std::vector<double> parameters() const {
+    std::vector<double> out;
+    for (const Variable& v : variables) {
+      const auto parts = v.components();
+      for (const Variable& part : parts) {
+        expect_same(to_vector<double>(part.value()), to_vector<double>(parts[0].value()),
+                    part.name());
+      }
+      for (const double x : to_vector<double>(v.value())) out.push_back(x);
+    }
+    return out;
+  }
+  std::vector<double> slots() const {
+    std::vector<double> out;
+    for (std::size_t v = 0; v < variables.size(); ++v) {
+      for (int s = 0; s < update->slot_count(); ++s) {
+        for (const double x : to_vector<double>(update->slot(v, s))) out.push_back(x);
+      }
+    }
+    return out;
+  }
+
+  ReplicaGroup group;
+  std::vector<Variable> variables;
+  std::unique_ptr<FusedUpdate> update;
+
+ private:
+  const int first_;
+  std::shared_ptr<LocalVariables> creator_;
+};
+
+class World {
+ public:
+  World(int workers, int replicas, WorldOptions options = {}) : job(workers) {
+    if (options.update.slot_initial.empty()) options.update.slot_initial = {0, 0.25};
+    for (int w = 0; w < workers; ++w) {
+      workers_.push_back(std::make_unique<Worker>(replicas, job.share(w), options));
+    }
+  }
+  Worker& operator[](int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
+  Worker& of(const Communicator& c) { return (*this)[c.rank()]; }
+  void run(FunctionRef<void(Worker& worker)> body) {
+    run_with_deadline(kLimit, [&] { job.run([&](Communicator& c) { body(of(c)); }); });
+  }
+  std::vector<std::exception_ptr> try_run(FunctionRef<void(Worker& worker)> body) {
+    return run_with_deadline(kLimit,
+                             [&] { return job.try_run([&](Communicator& c) { body(of(c)); }); });
+  }
+  // Of all workers, which have to be equal.
+  std::vector<double> parameters() {
+    const std::vector<double> first = workers_[0]->parameters();
+    for (const auto& worker : workers_) expect_same(worker->parameters(), first, "another worker");
+    return first;
+  }
+  std::vector<double> slots() {
+    std::vector<std::vector<double>> all(workers_.size());
+    run_with_deadline(kLimit, [&] {
+      job.run([&](Communicator& c) { all[static_cast<std::size_t>(c.rank())] = of(c).slots(); });
+    });
+    for (const auto& one : all) expect_same(one, all[0], "another worker's slots");
+    return all[0];
+  }
+
+  ThreadJob job;
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+std::string text_of(const std::exception_ptr& error) {
+  return testing::error_text([&] {
+    if (error) std::rethrow_exception(error);
+  });
+}
+
+std::vector<WorldOptions> clippings() {
+  return {{},
+          {.update = {.clipvalue = 0.5}},
+          {.update = {.clipnorm = 1.5}},
+          {.update = {.global_clipnorm = 2.0}},
+          {.update = {.decays = {true, false, true, true, false}}}};
+}
+
+struct Trained {
+  std::vector<double> parameters;
+  std::vector<double> slots;
+  bool operator==(const Trained&) const = default;
+};
+
+Trained train(int workers, int replicas, const WorldOptions& options, int steps = 4) {
+  World world(workers, replicas, options);
+  for (int step = 0; step < steps; ++step) world.run([&](Worker& w) { w.apply(step); });
+  return {world.parameters(), world.slots()};
+}
+
+TEST(ExchangedUpdate, WorkersOfOneReplicaHaveTheBitsOfOneProcess) {
+  for (const WorldOptions& options : clippings()) {
+    for (const int workers : {2, 3}) {
+      const Trained one_process = train(1, workers, options);
+      for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
+        WorldOptions cut = options;
+        cut.update.bytes_per_bucket = bytes;
+        const Trained got = train(workers, 1, cut);
+        expect_same(got.parameters, one_process.parameters, str_cat(workers, " workers, ", bytes));
+        expect_same(got.slots, one_process.slots, str_cat(workers, " workers, slots, ", bytes));
+      }
+    }
+  }
+}
+
+TEST(ExchangedUpdate, SeveralReplicasEachHaveBitsOfTheirOwn) {
+  for (const WorldOptions& options : clippings()) {
+    for (const int workers : {2, 3}) {
+      const Trained got = train(workers, 2, options);
+      WorldOptions cut = options;
+      cut.update.bytes_per_bucket = 3000;
+      EXPECT_EQ(got, train(workers, 2, cut)) << "buckets change no bit";
+      const Trained one_process = train(1, 2 * workers, options);
+      ASSERT_EQ(got.parameters.size(), one_process.parameters.size());
+      for (std::size_t i = 0; i < got.parameters.size(); ++i) {
+        ASSERT_NEAR(got.parameters[i], one_process.parameters[i], 2e-5) << i;
+      }
+    }
+  }
+}
+
+TEST(ExchangedUpdate, OneWorkerIsTheUpdateOfOneProcess) {
+  for (const int replicas : {1, 2}) {
+    World world(1, replicas);
+    Worker plain(replicas, nullptr, {.update = {.slot_initial = {0, 0.25}}});
+    for (int step = 0; step < 3; ++step) {
+      world[0].apply(step);
+      plain.apply(step);
+    }
+    EXPECT_EQ(world[0].parameters(), plain.parameters());
+    EXPECT_EQ(world[0].slots(), plain.slots());
+  }
+}
+
+TEST(ExchangedUpdate, ReplicasMayShareOneCopyOfTheParameters) {
+  const Trained mirrored = train(2, 2, {});
+  EXPECT_EQ(train(2, 2, {.placement = ParameterPlacement::kCentral}), mirrored);
+}
+
+// Variable v has a gradient on global replica r if has(v, r).
+template <class Has>
+Trained train_some(int workers, int replicas, const WorldOptions& options, const Has& has) {
+  World world(workers, replicas, options);
+  for (int step = 0; step < 3; ++step) {
+    world.run([&](Worker& w) {
+      w.group.run([&](int r) {
+        std::vector<GradientAndVariable> pairs;
+        for (std::size_t v = 0; v < w.variables.size(); ++v) {
+          if (has(v, w.first() + r)) pairs.push_back({w.gradient(v, r, step), w.variables[v]});
+        }
+        w.update->apply(Gradients(std::move(pairs)), adam_step({}, step + 1), 0.001);
+      });
+    });
+  }
+  return {world.parameters(), world.slots()};
+}
+
+TEST(ExchangedUpdate, MissingGradientsCountAsInOneProcess) {
+  const auto has = [](std::size_t v, int replica) {
+    if (v == 0) return replica == 1;  // on one worker only
+    if (v == 3) return false;         // on none
+    return v != 2 || replica != 0;
+  };
+  for (const WorldOptions& options : clippings()) {
+    const Trained one_process = train_some(1, 3, options, has);
+    EXPECT_EQ(train_some(3, 1, options, has), one_process);
+    const Trained two = train_some(2, 2, options, has);
+    // What nobody has a gradient of stays, and so do its slots.
+    World fresh(1, 1, options);
+    const std::vector<double> before = fresh[0].parameters();
+    constexpr std::size_t kBegin = 37 + 1 + 10000;
+    for (std::size_t i = kBegin; i < kBegin + 16; ++i) EXPECT_EQ(two.parameters[i], before[i]);
+  }
+}
+
+TEST(ExchangedUpdate, SlotsAreGatheredAndWritten) {
+  World world(3, 1);
+  world.run([&](Worker& w) { w.apply(0); });
+  const Tensor value = (arange(10000, kFloat32) * 0.001).cos();
+  world.run([&](Worker& w) {
+    w.update->set_slot(2, 1, value);
+    EXPECT_TRUE(w.update->slot(2, 1).equal(value));
+    EXPECT_THROW(w.update->slot(2, 2), InvalidArgument);
+  });
+  // The numbers of one process with the same slots.
+  Worker plain(3, nullptr, {.update = {.slot_initial = {0, 0.25}}});
+  plain.apply(0);
+  plain.update->set_slot(2, 1, value);
+  plain.apply(1);
+  world.run([&](Worker& w) { w.apply(1); });
+  expect_same(world.parameters(), plain.parameters(), "one process");
+}
+
+TEST(ExchangedUpdate, UpdatesBumpTheVersionOfWhatTheyWrite) {
+  World world(2, 1);
+  world.run([](Worker& w) {
+    const auto before = w.variables[0].value()._version();
+    const auto other = w.variables[1].value()._version();
+    w.update->apply(Gradients({{w.gradient(0, 0, 0), w.variables[0]}}), adam_step({}, 1));
+    EXPECT_GT(w.variables[0].value()._version(), before);
+    EXPECT_EQ(w.variables[1].value()._version(), other);
+  });
+}
+
+// Worker 1 fails before its n-th operation, for every n: a step is whole everywhere or was not.
+TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
+  for (const WorldOptions& each :
+       {WorldOptions{}, WorldOptions{.update = {.global_clipnorm = 2.0}}}) {
+    WorldOptions options = each;
+    options.update.bytes_per_bucket = 32768;
+    const Trained undisturbed = train(2, 2, options, 2);
+    World world(2, 2, options);
+    world.run([](Worker& w) { w.apply(0); });
+    const std::vector<double> before = world.parameters();
+    const std::vector<double> slots_before = world.slots();
+    int failures = 0;
+    for (bool failed = true; failed; ++failures) {
+      std::atomic<int> left{failures};
+      world.job.before_each(1, [&](const ExchangeKey&, const Signature&) {
+        if (left-- == 0) throw Unavailable("the network is gone", "worker 0");
+      });
+      const auto errors = world.try_run([](Worker& w) { w.apply(1); });
+      world.job.before_each(1, {});
+      failed = errors[0] != nullptr;
+      EXPECT_EQ(text_of(errors[0]), text_of(errors[1]));
+      if (!failed) break;
+      EXPECT_NE(text_of(errors[0]).find("the network is gone (rank 1 of 2, in "), std::string::npos)
+          << text_of(errors[0]);
+      EXPECT_EQ(world.parameters(), before);
+      run_with_deadline(kLimit, [&] { world.job.run([](Communicator& c) { c.renew(); }); });
+      EXPECT_EQ(world.slots(), slots_before);
+    }
+    EXPECT_GT(failures, 5);  // header, buckets, parameters, commit
+    EXPECT_EQ(world.parameters(), undisturbed.parameters);
+    EXPECT_EQ(world.slots(), undisturbed.slots);
+  }
+}
+
+TEST(ExchangedUpdate, AWrongGradientOfOneReplicaIsEverybodysError) {
+  World world(2, 2);
+  const std::vector<double> before = world.parameters();
+  const auto errors = world.try_run([](Worker& w) {
+    w.group.run([&](int r) {
+      std::vector<GradientAndVariable> pairs = {{w.gradient(0, r, 0), w.variables[0]}};
+      if (w.first() + r == 3) pairs[0].gradient = ones({38});
+      w.update->apply(Gradients(std::move(pairs)), adam_step({}, 1));
+    });
+  });
+  for (const auto& error : errors) {
+    EXPECT_NE(text_of(error).find("expected a gradient of shape [37]"), std::string::npos);
+    EXPECT_NE(text_of(error).find("(rank 1 of 2, in optimizer.apply_gradients)"), std::string::npos)
+        << text_of(error);
+  }
+  EXPECT_EQ(world.parameters(), before);
+}
+
+TEST(ExchangedUpdate, DifferingLearningRatesAreAnError) {
+  World world(2, 1);
+  const std::vector<double> before = world.parameters();
+  const auto errors =
+      world.try_run([](Worker& w) { w.apply(0, /*learning_rate=*/w.first() == 0 ? 0.01 : 0.02); });
+  for (const auto& error : errors) {
+    EXPECT_NE(text_of(error).find("expected every worker to apply the same rule"),
+              std::string::npos)
+        << text_of(error);
+  }
+  EXPECT_EQ(world.parameters(), before);
+}
+
+TEST(ExchangedUpdate, DifferingVariablesAreAnError) {
+  World world(2, 1);
+  const auto errors = world.try_run([](Worker& w) {
+    FusedUpdate other(w.first() == 0 ? std::vector{w.variables[0], w.variables[1]}
+                                     : std::vector{w.variables[0], w.variables[4]});
+    other.apply(Gradients({{w.gradient(0, 0, 0), w.variables[0]}}), SgdStep{.learning_rate = 1});
+  });
+  // By their bytes or by their names, whichever is seen first.
+  for (const auto& error : errors) {
+    EXPECT_NE(text_of(error).find("expected "), std::string::npos) << text_of(error);
+    EXPECT_NE(text_of(error), "nothing thrown");
+  }
+}
+
+TEST(ExchangedUpdate, SaysWhatWorkersCannotDo) {
+  World world(2, 1, {.ops = std::make_shared<ReductionToOneDevice>()});
+  world.try_run([](Worker& w) {
+    expect_error<Unimplemented>({"cross_device_ops", "several workers"}, [&] { w.apply(0); });
+  });
+  World other(2, 1);
+  other.run([](Worker& w) {
+    expect_error<Unimplemented>({"skip_gradients_aggregation", "several workers"}, [&] {
+      w.update->apply_own(w.gradients(0, 0), SgdStep{.learning_rate = 1});
+    });
+  });
+}
+
+}  // namespace
+}  // namespace cohort::internal

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/internal/exchanged_update.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/collectives/local_reduce.h"
+#include "cohort/runtime/barrier.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/update_rules/update.h"
+
+namespace cohort::internal {
+
+using update_rules::Rule;
+
+namespace {
+
+constexpr const char* kOperation = "optimizer.apply_gradients";
+
+std::size_t checked_bucket(std::size_t bytes, int workers) {
+  const std::size_t one = bytes / static_cast<std::size_t>(workers);
+  return std::max(one / SliceImage::kBorder, std::size_t{1}) * SliceImage::kBorder;
+}
+
+template <class T>
+void apply_rule(const Rule& rule, std::byte* parameters, std::span<std::byte* const> slots,
+                const UpdateRun::Sources& sources, Range range,
+                const update_rules::UpdateOptions& how) {
+  update_rules::Target<T> target;
+  target.param = reinterpret_cast<T*>(parameters);
+  for (std::size_t s = 0; s < slots.size(); ++s) target.slots[s] = reinterpret_cast<T*>(slots[s]);
+  c10::SmallVector<const T*, 8> from;
+  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
+  update_rules::fused_update<T>(rule, target, {from.data(), from.size()}, range.begin, range.end,
+                                how);
+}
+
+}  // namespace
+
+void ExchangedUpdate::Step::meet() const {
+  if (group != nullptr) group->barrier();
+}
+
+ExchangedUpdate::Memory ExchangedUpdate::zeros_of(Communicator& communicator, std::size_t bytes) {
+  Memory memory = communicator.allocate(bytes);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const FusedUpdateOptions& options,
+                                 std::shared_ptr<Communicator> communicator)
+    : layout_(layout),
+      options_(options),
+      communicator_(std::move(communicator)),
+      worker_(communicator_->rank()),
+      workers_(communicator_->size()),
+      bucket_bytes_(checked_bucket(options.bytes_per_bucket, workers_)),
+      agreement_(layout, worker_, workers_),
+      scales_(layout.variables().size(), 1) {
+  const bool norms = options.clipnorm || options.global_clipnorm;
+  std::size_t to_all = 0;
+  std::size_t of_all = 0;
+  for (int w = 0; w < workers_; ++w) {
+    sent_.emplace_back(layout, w, workers_, norms ? update_rules::kSquareSumBlock : 0);
+    kept_.emplace_back(layout, w, workers_, 0);
+    to_all += sent_.back().bytes();
+    of_all += kept_.back().bytes();
+  }
+  const auto here = static_cast<std::size_t>(worker_);
+  send_ = zeros_of(*communicator_, to_all);
+  receive_ = zeros_of(*communicator_, sent_[here].bytes() * static_cast<std::size_t>(workers_));
+  fresh_ = zeros_of(*communicator_, of_all);
+  std::byte* to = send_.get();
+  for (std::size_t w = 0; w < sent_.size(); ++w) {
+    to_.push_back(to);
+    from_.push_back(w == here ? to : receive_.get() + w * sent_[here].bytes());
+    to += sent_[w].bytes();
+  }
+  if (options.global_clipnorm) {
+    of_runs_ = std::make_unique<NormBlocks>(layout, NormBlocks::Of::kRuns, workers_);
+  }
+  if (norms) {
+    of_variables_ = std::make_unique<NormBlocks>(layout, NormBlocks::Of::kVariables, workers_);
+  }
+  for (auto& set : slots_) {
+    for (std::size_t s = 0; s < options.slot_initial.size(); ++s) {
+      set.push_back(zeros_of(*communicator_, kept_[here].bytes()));
+    }
+  }
+  for (std::size_t v = 0; v < layout.variables().size(); ++v) {
+    for (int s = 0; s < layout.slot_count(); ++s) {
+      const double initial = options.slot_initial[static_cast<std::size_t>(s)];
+      if (initial != 0) write_slot(v, s, scalar(initial));
+    }
+  }
+}
+
+void ExchangedUpdate::guard(FunctionRef<void()> body) {
+  try {
+    body();
+  } catch (const PeerFailed&) {
+    throw;
+  } catch (...) {
+    communicator_->abort(std::current_exception(), kOperation);
+    communicator_->check();  // throws the first failure of all
+    throw;
+  }
+}
+
+void ExchangedUpdate::run(Posts posts, int replica, ReplicaGroup* group, const Rule& rule,
+                          double weight_decay) {
+  const Step step{posts, replica, group, rule, weight_decay};
+  Flight flight;
+  try {
+    exchange_gradients(step, flight);
+    update_slices(step, flight);
+  } catch (const PeerFailed&) {
+    throw;
+  } catch (...) {
+    // Before the flight is dropped, which would be the others' reason.
+    communicator_->abort(std::current_exception(), kOperation);
+    throw;
+  }
+  step.meet();
+  adopt(step);
+}
+
+void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
+  if (step.leads()) {
+    agreement_.write(step.posts, step.rule, step.weight_decay);
+    flight.agreement = agreement_.exchange(*communicator_);
+  }
+  for (std::size_t b = 0; b < buckets(); ++b) {
+    pack(step, b);
+    step.meet();
+    if (step.leads()) flight.gradients.push_back(send(b));
+  }
+  if (!step.leads()) return;
+  flight.agreement.wait();
+  agreement_.conclude();
+}
+
+void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
+  const bool norms = of_variables_ != nullptr;
+  if (norms) {
+    // Nothing is written before all norms are known.
+    for (auto& one : flight.gradients) one.wait();
+    step.meet();
+    share_norms(step);
+  }
+  for (std::size_t b = 0; b < buckets(); ++b) {
+    if (step.leads() && !norms) flight.gradients[b].wait();
+    step.meet();
+    update(step, b);
+    step.meet();
+    if (step.leads()) flight.parameters.push_back(gather(b));
+  }
+  if (!step.leads()) return;
+  for (auto& one : flight.parameters) one.wait();
+  communicator_->commit();
+  live_ = 1 - live_;
+}
+
+std::size_t ExchangedUpdate::buckets() const {
+  std::size_t most = 0;
+  for (const SliceImage& image : sent_) most = std::max(most, image.bytes());
+  return (most + bucket_bytes_ - 1) / bucket_bytes_;
+}
+
+Range ExchangedUpdate::bucket_of(const SliceImage& image, std::size_t bucket) const {
+  return Range{bucket * bucket_bytes_, (bucket + 1) * bucket_bytes_}.intersect({0, image.bytes()});
+}
+
+// This replica's share of what a bucket takes to each worker.
+void ExchangedUpdate::pack(const Step& step, std::size_t bucket) {
+  for (std::size_t w = 0; w < sent_.size(); ++w) {
+    const Range bytes =
+        share_of_bytes(bucket_of(sent_[w], bucket), step.replica, layout_.replicas());
+    sent_[w].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
+      sum(step, layout_.runs()[run], elements, to_[w] + at);
+    });
+  }
+}
+
+// The local replicas' gradients of some elements of a run, in replica order. Zero where none of
+// them has one; whoever receives it knows.
+void ExchangedUpdate::sum(const Step& step, const UpdateRun& run, Range elements,
+                          std::byte* out) const {
+  const std::size_t width = run.element_size;
+  const auto add = [&](std::size_t variable, Range part, std::size_t begin) {
+    c10::SmallVector<const void*, 8> from;
+    for (const Post& post : step.posts) {
+      const std::byte* gradient = post.gradients[variable];
+      if (gradient != nullptr) from.push_back(gradient + (part.begin - begin) * width);
+    }
+    std::byte* const to = out + (part.begin - elements.begin) * width;
+    if (from.empty()) {
+      std::memset(to, 0, part.size() * width);
+    } else if (from.size() == 1) {
+      std::memcpy(to, from[0], part.size() * width);
+    } else {
+      void* const outs[] = {to};
+      reduce_range({.op = ReduceOp::kSum,
+                    .dtype = run.arena->dtype(),
+                    .sources = {from.data(), from.size()},
+                    .outs = outs,
+                    .begin = 0,
+                    .end = static_cast<int64_t>(part.size())});
+    }
+  };
+  if (std::all_of(step.posts.begin(), step.posts.end(), [](const Post& p) { return p.full; })) {
+    return add(run.members.front(), elements, 0);
+  }
+  for (const std::size_t v : run.members) {
+    const std::size_t begin = layout_.offset_in_run(v);
+    const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
+    if (!part.empty()) add(v, part, begin);
+  }
+}
+
+Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
+  std::vector<ConstBytes> to;
+  std::vector<Bytes> from;
+  const Range mine = bucket_of(sent_[static_cast<std::size_t>(worker_)], bucket);
+  for (std::size_t w = 0; w < sent_.size(); ++w) {
+    const Range theirs = bucket_of(sent_[w], bucket);
+    to.emplace_back(to_[w] + theirs.begin, theirs.size());
+    from.emplace_back(from_[w] + mine.begin, mine.size());
+  }
+  return communicator_->start_all_to_all(to, from, {.tag = bucket});
+}
+
+// Whose gradients of an element have arrived, in rank order.
+ExchangedUpdate::Sources ExchangedUpdate::sources(std::size_t run, std::size_t element,
+                                                  const std::size_t* variable) const {
+  const std::size_t place = sent_[static_cast<std::size_t>(worker_)].place_of(run, element);
+  Sources out;
+  for (int w = 0; w < workers_; ++w) {
+    if (variable != nullptr && !agreement_.has_gradient(w, *variable)) continue;
+    out.push_back(from_[static_cast<std::size_t>(w)] + place);
+  }
+  return out;
+}
+
+// The sums that one process would make: of runs where all gradients are at their places.
+NormBlocks* ExchangedUpdate::norm_blocks() {
+  return agreement_.full() && !options_.clipnorm ? of_runs_.get() : of_variables_.get();
+}
+
+void ExchangedUpdate::square_own_blocks(const Step& step, NormBlocks& blocks) {
+  const Range all = blocks.blocks_of(worker_);
+  const auto r = static_cast<std::size_t>(step.replica);
+  const auto replicas = static_cast<std::size_t>(layout_.replicas());
+  const Range mine{all.begin + all.size() * r / replicas,
+                   all.begin + all.size() * (r + 1) / replicas};
+  for (const NormBlocks::Segment& segment : blocks.segments()) {
+    const Range here =
+        mine.intersect({segment.first_block, segment.first_block + segment.blocks()});
+    for (std::size_t block = here.begin; block < here.end; ++block) {
+      const std::size_t inside = (block - segment.first_block) * update_rules::kSquareSumBlock;
+      const Sources from = sources(segment.run, segment.begin + inside,
+                                   segment.variable ? &*segment.variable : nullptr);
+      const std::size_t size = std::min(update_rules::kSquareSumBlock, segment.size - inside);
+      blocks.squares[block] =
+          from.empty() ? 0 : layout_.runs()[segment.run].sum_of_squares(from, 0, size);
+    }
+  }
+}
+
+void ExchangedUpdate::share_norms(const Step& step) {
+  NormBlocks& blocks = *norm_blocks();
+  square_own_blocks(step, blocks);
+  step.meet();
+  if (step.leads()) {
+    std::vector<Bytes> pieces;
+    for (int w = 0; w < workers_; ++w) {
+      const Range theirs = blocks.blocks_of(w);
+      pieces.push_back(bytes_of(blocks.squares)
+                           .subspan(theirs.begin * sizeof(double), theirs.size() * sizeof(double)));
+    }
+    communicator_->all_gather(pieces);
+    set_scales();
+  }
+  step.meet();
+}
+
+void ExchangedUpdate::set_scales() {
+  const NormBlocks& blocks = *norm_blocks();
+  if (options_.clipnorm) {
+    for (const NormBlocks::Segment& segment : blocks.segments()) {
+      scales_[*segment.variable] =
+          update_rules::norm_clip_scale(std::sqrt(blocks.sum_of(segment)), *options_.clipnorm);
+    }
+    return;
+  }
+  double squares = 0;
+  for (const NormBlocks::Segment& segment : blocks.segments()) squares += blocks.sum_of(segment);
+  scale_ = update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
+}
+
+std::byte* ExchangedUpdate::slot_data(int slot, int set) const {
+  return slots_[static_cast<std::size_t>(set)][static_cast<std::size_t>(slot)].get();
+}
+
+// New parameters of a worker's slice.
+std::byte* ExchangedUpdate::fresh(int worker) const {
+  std::byte* at = fresh_.get();
+  for (int w = 0; w < worker; ++w) at += kept_[static_cast<std::size_t>(w)].bytes();
+  return at;
+}
+
+// This replica's share of a bucket: the rule on copies of parameters and slots.
+void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
+  const SliceImage& mine = kept_[static_cast<std::size_t>(worker_)];
+  const Range bytes = share_of_bytes(bucket_of(mine, bucket), step.replica, layout_.replicas());
+  mine.for_each(bytes, [&](std::size_t r, Range elements, std::size_t at) {
+    const UpdateRun& run = layout_.runs()[r];
+    const std::size_t width = run.element_size;
+    std::memcpy(fresh(worker_) + at, run.parameters(step.replica) + elements.begin * width,
+                elements.size() * width);
+    for (int s = 0; s < layout_.slot_count(); ++s) {
+      std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
+    }
+    if (agreement_.full() && !options_.clipnorm) {
+      return update_part(step, r, elements, sources(r, elements.begin, nullptr), at, scale_);
+    }
+    for (const std::size_t v : run.members) {
+      const std::size_t begin = layout_.offset_in_run(v);
+      const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
+      if (part.empty() || !agreement_.is_present(v)) continue;
+      update_part(step, r, part, sources(r, part.begin, &v),
+                  at + (part.begin - elements.begin) * width, scale_ * scales_[v]);
+    }
+  });
+}
+
+void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range elements,
+                                  const Sources& sources, std::size_t at, double scale) {
+  const UpdateRun& run = layout_.runs()[r];
+  update_rules::UpdateOptions how = update_options(options_, run, step.weight_decay);
+  how.gradient_scale = scale;
+  std::array<std::byte*, update_rules::kMaxSlots> slots = {};
+  const auto count = static_cast<std::size_t>(layout_.slot_count());
+  for (std::size_t s = 0; s < count; ++s) {
+    slots[s] = slot_data(static_cast<int>(s), 1 - live_) + at;
+  }
+  update_in_pieces({0, elements.size()}, [&](Range part) {
+    const auto apply = run.arena->dtype() == kFloat32 ? &apply_rule<float> : &apply_rule<double>;
+    apply(step.rule, fresh(worker_) + at, {slots.data(), count}, sources, part, how);
+  });
+}
+
+Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
+  std::vector<Bytes> pieces;
+  for (int w = 0; w < workers_; ++w) {
+    const Range bytes = bucket_of(kept_[static_cast<std::size_t>(w)], bucket);
+    pieces.emplace_back(fresh(w) + bytes.begin, bytes.size());
+  }
+  return communicator_->start_all_gather(pieces, {.tag = bucket});
+}
+
+// The new parameters become this replica's own. Nothing here can fail.
+void ExchangedUpdate::adopt(const Step& step) {
+  const bool shared = layout_.shares_parameters();
+  const bool all = agreement_.all_present();
+  for (int w = 0; w < workers_; ++w) {
+    const SliceImage& image = kept_[static_cast<std::size_t>(w)];
+    const std::byte* const from = fresh(w);
+    const Range bytes{0, image.bytes()};
+    image.for_each(
+        shared ? share_of_bytes(bytes, step.replica, layout_.replicas()) : bytes,
+        [&](std::size_t r, Range elements, std::size_t at) {
+          const UpdateRun& run = layout_.runs()[r];
+          const auto copy = [&](Range part) {
+            std::memcpy(run.parameters(step.replica) + part.begin * run.element_size,
+                        from + at + (part.begin - elements.begin) * run.element_size,
+                        part.size() * run.element_size);
+          };
+          if (all) return copy(elements);
+          for (const std::size_t v : run.members) {
+            const std::size_t begin = layout_.offset_in_run(v);
+            const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
+            if (!part.empty() && agreement_.is_present(v)) copy(part);
+          }
+        });
+  }
+  if (shared) step.meet();
+}
+
+Tensor ExchangedUpdate::read_slot(std::size_t variable, int slot) {
+  const std::size_t run = layout_.run_index_of(variable);
+  const std::size_t width = layout_.runs()[run].element_size;
+  const std::size_t begin = layout_.offset_in_run(variable);
+  const Variable& v = layout_.variables()[variable];
+  Tensor out = zeros(v.shape(), v.dtype());
+  const Range all{begin, begin + static_cast<std::size_t>(out.numel())};
+  auto* const data = static_cast<std::byte*>(out.mutable_data_ptr());
+  std::vector<Bytes> pieces;
+  for (int w = 0; w < workers_; ++w) {
+    const SliceImage& image = kept_[static_cast<std::size_t>(w)];
+    const SlicePiece* piece = image.piece_of(run);
+    const Range part = piece != nullptr ? piece->range.intersect(all) : Range{};
+    if (part.empty()) {
+      pieces.emplace_back();
+      continue;
+    }
+    pieces.emplace_back(data + (part.begin - begin) * width, part.size() * width);
+    if (w != worker_) continue;
+    std::memcpy(pieces.back().data(), slot_data(slot, live_) + image.place_of(run, part.begin),
+                pieces.back().size());
+  }
+  communicator_->all_gather(pieces, {.tag = variable});
+  return out;
+}
+
+void ExchangedUpdate::write_slot(std::size_t variable, int slot, const Tensor& value) {
+  const std::size_t run = layout_.run_index_of(variable);
+  const std::size_t width = layout_.runs()[run].element_size;
+  const std::size_t begin = layout_.offset_in_run(variable);
+  const Variable& v = layout_.variables()[variable];
+  const Tensor whole = zeros(v.shape(), v.dtype()).copy_(value);
+  const SliceImage& image = kept_[static_cast<std::size_t>(worker_)];
+  const SlicePiece* piece = image.piece_of(run);
+  if (piece == nullptr) return;
+  const Range part =
+      piece->range.intersect({begin, begin + static_cast<std::size_t>(whole.numel())});
+  if (part.empty()) return;
+  std::memcpy(slot_data(slot, live_) + image.place_of(run, part.begin),
+              static_cast<const std::byte*>(whole.const_data_ptr()) + (part.begin - begin) * width,
+              part.size() * width);
+}
+
+}  // namespace cohort::internal

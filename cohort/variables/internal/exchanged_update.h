@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A fused update with several workers. Every worker updates a slice of every run:
+//
+//   local replicas sum their gradients | slices travel | the rule, on the own slice, beside the
+//   live one | new parameters travel | commit | they become live
+//
+// Workers add in rank order what each has added in the order of its replicas, so the bits depend on
+// their numbers alone; W workers of one replica have those of one process with W replicas. Slots
+// exist for the own slice only. Gradients travel in buckets of limited bytes, each as soon as the
+// local replicas have summed it. (Buckets could leave while the backward pass still runs, where a
+// step is declared as a whole: whoever knows that a bucket's gradients are final would call send()
+// for it then. Nobody does yet.)
+//
+// A step is whole or was not: the rule writes copies of parameters and slots, and these become live
+// behind Communicator::commit, by what cannot fail.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cohort/collectives/communicator.h"
+#include "cohort/variables/internal/clipped_update.h"
+#include "cohort/variables/internal/slice_image.h"
+#include "cohort/variables/internal/worker_agreement.h"
+
+namespace cohort::internal {
+
+/// Threads: run() on all local replicas' threads at once, on all workers.
+class ExchangedUpdate {
+ public:
+  ExchangedUpdate(const UpdateLayout& layout, const FusedUpdateOptions& options,
+                  std::shared_ptr<Communicator> communicator);
+
+  /// Order: an operation of the communicator; replica 0 calls it.
+  /// Errors: whatever fails on any worker, on all workers alike, with nothing written.
+  void run(Posts posts, int replica, ReplicaGroup* group, const update_rules::Rule& rule,
+           double weight_decay);
+  /// Whether the last run() changed a variable: some worker had a gradient of it.
+  bool has_changed(std::size_t variable) const { return agreement_.is_present(variable); }
+  /// Calls body, around run(): what it throws on one worker all workers throw, with where it came
+  /// from. What only follows another local replica's failure is thrown as it is.
+  void guard(FunctionRef<void()> body);
+
+  /// Order: an operation of the communicator. Cross-replica.
+  Tensor read_slot(std::size_t variable, int slot);
+  /// The same value on every worker. Cross-replica.
+  void write_slot(std::size_t variable, int slot, const Tensor& value);
+
+ private:
+  using Memory = std::shared_ptr<std::byte>;
+  using Sources = UpdateRun::Sources;
+  struct Step {
+    Posts posts;
+    int replica;
+    ReplicaGroup* group;
+    const update_rules::Rule& rule;
+    double weight_decay;
+    bool leads() const { return replica == 0; }
+    void meet() const;
+  };
+  // What replica 0 has under way.
+  struct Flight {
+    Communicator::Pending agreement = {};
+    std::vector<Communicator::Pending> gradients = {};   // [bucket]
+    std::vector<Communicator::Pending> parameters = {};  // [bucket]
+  };
+  static Memory zeros_of(Communicator& communicator, std::size_t bytes);
+
+  void exchange_gradients(const Step& step, Flight& flight);
+  void update_slices(const Step& step, Flight& flight);
+  void pack(const Step& step, std::size_t bucket);
+  void sum(const Step& step, const UpdateRun& run, Range elements, std::byte* out) const;
+  Communicator::Pending send(std::size_t bucket);
+  NormBlocks* norm_blocks();
+  void share_norms(const Step& step);
+  void square_own_blocks(const Step& step, NormBlocks& blocks);
+  double scale_of_all(const NormBlocks& blocks) const;
+  void set_scales();
+  void update(const Step& step, std::size_t bucket);
+  void update_part(const Step& step, std::size_t run, Range elements, const Sources& sources,
+                   std::size_t at, double scale);
+  Sources sources(std::size_t run, std::size_t element, const std::size_t* variable) const;
+  Communicator::Pending gather(std::size_t bucket);
+  void adopt(const Step& step);
+
+  std::size_t buckets() const;
+  Range bucket_of(const SliceImage& image, std::size_t bucket) const;
+  std::byte* slot_data(int slot, int set) const;
+  std::byte* fresh(int worker) const;
+
+  const UpdateLayout& layout_;
+  const FusedUpdateOptions options_;
+  const std::shared_ptr<Communicator> communicator_;
+  const int worker_;
+  const int workers_;
+  const std::size_t bucket_bytes_;  // to or from one worker
+  std::vector<SliceImage> sent_;    // [worker]: gradients, with what its blocks of norms need
+  std::vector<SliceImage> kept_;    // [worker]: parameters and slots
+
+  // Written by local replicas in parts, or by replica 0; meetings stand in between.
+  Memory send_;                               // sent_ of all workers, one behind the other
+  std::vector<std::byte*> to_;                // [worker], in send_
+  Memory receive_;                            // of each other worker what sent_ has of this one
+  std::vector<std::byte*> from_;              // [worker]; of this one what it packed
+  Memory fresh_;                              // new parameters: kept_ of all workers
+  std::array<std::vector<Memory>, 2> slots_;  // [set][slot], as kept_ of this worker
+  int live_ = 0;                              // the set of slots that counts
+  WorkerAgreement agreement_;
+  std::unique_ptr<NormBlocks> of_runs_;
+  std::unique_ptr<NormBlocks> of_variables_;
+  double scale_ = 1;            // global_clipnorm
+  std::vector<double> scales_;  // [variable]: clipnorm
+};
+
+}  // namespace cohort::internal

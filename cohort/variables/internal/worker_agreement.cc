@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/internal/worker_agreement.h"
+
+#include <cstring>
+#include <string_view>
+#include <variant>
+
+#include "cohort/base/check.h"
+
+namespace cohort::internal {
+
+using update_rules::Rule;
+
+namespace {
+
+uint64_t digest_of(const UpdateLayout& layout) {
+  uint64_t digest = 14695981039346656037ULL;  // FNV-1a
+  const auto add = [&](std::string_view text) {
+    for (const char c : text) {
+      digest = (digest ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    }
+  };
+  for (const Variable& v : layout.variables()) {
+    add(str_cat(v.name(), bracketed(v.shape()), dtype_name(v.dtype()), ";"));
+  }
+  add(str_cat(layout.slot_count()));
+  return digest;
+}
+
+// Every rule begins with its learning rate, or with what that made of it.
+double first_number(const Rule& rule) {
+  return std::visit(
+      [](const auto& step) {
+        double number = 0;
+        std::memcpy(&number, &step, sizeof number);
+        return number;
+      },
+      rule);
+}
+
+bool all_full(Posts posts) {
+  return std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.full; });
+}
+
+}  // namespace
+
+WorkerAgreement::WorkerAgreement(const UpdateLayout& layout, int worker, int workers)
+    : worker_(worker),
+      workers_(workers),
+      digest_(digest_of(layout)),
+      row_bytes_(sizeof(Header) + layout.variables().size()),
+      rows_(row_bytes_ * static_cast<std::size_t>(workers)),
+      present_(layout.variables().size()) {}
+
+void WorkerAgreement::write(Posts posts, const Rule& rule, double weight_decay) {
+  std::byte* const to = rows_.data() + row_bytes_ * static_cast<std::size_t>(worker_);
+  const Header mine{.variables = digest_,
+                    .rule = rule.index(),
+                    .number = first_number(rule),
+                    .weight_decay = weight_decay,
+                    .full = all_full(posts)};
+  std::memcpy(to, &mine, sizeof mine);
+  for (std::size_t v = 0; v < present_.size(); ++v) {
+    const bool has = std::any_of(posts.begin(), posts.end(),
+                                 [v](const Post& post) { return post.gradients[v] != nullptr; });
+    to[sizeof mine + v] = std::byte{has};
+  }
+}
+
+Communicator::Pending WorkerAgreement::exchange(Communicator& communicator) {
+  std::vector<Bytes> rows;
+  for (int w = 0; w < workers_; ++w) {
+    rows.push_back(Bytes(rows_).subspan(row_bytes_ * static_cast<std::size_t>(w), row_bytes_));
+  }
+  return communicator.start_all_gather(rows);
+}
+
+WorkerAgreement::Header WorkerAgreement::header(int worker) const {
+  Header out;
+  std::memcpy(&out, row(worker), sizeof out);
+  return out;
+}
+
+void WorkerAgreement::check_same(const Header& mine, int worker, const Header& theirs) const {
+  constexpr const char* kName = "[optimizer.apply_gradients] ";
+  COHORT_CHECK_STATE(theirs.variables == mine.variables, kName,
+                     "expected the same variables, by names, shapes and slots, on every worker, "
+                     "got other ones on worker ",
+                     worker, " than on worker ", worker_);
+  // NaN on all of them is the same.
+  COHORT_CHECK_STATE(
+      theirs.rule == mine.rule && std::memcmp(&theirs.number, &mine.number, sizeof(double)) == 0 &&
+          std::memcmp(&theirs.weight_decay, &mine.weight_decay, sizeof(double)) == 0,
+      kName, "expected every worker to apply the same rule, got rule ", mine.rule,
+      " with learning rate ", mine.number, " and weight decay ", mine.weight_decay, " on worker ",
+      worker_, ", and rule ", theirs.rule, " with ", theirs.number, " and ", theirs.weight_decay,
+      " on worker ", worker, "; give them the same optimizer, schedule and number of steps");
+}
+
+void WorkerAgreement::conclude() {
+  const Header mine = header(worker_);
+  full_ = true;
+  std::fill(present_.begin(), present_.end(), uint8_t{0});
+  for (int w = 0; w < workers_; ++w) {
+    const Header theirs = header(w);
+    check_same(mine, w, theirs);
+    full_ = full_ && theirs.full != 0;
+    for (std::size_t v = 0; v < present_.size(); ++v) {
+      if (has_gradient(w, v)) present_[v] = 1;
+    }
+  }
+}
+
+}  // namespace cohort::internal
