@@ -58,7 +58,6 @@ DATA_FLOORS = [
      "formats/text", "formats/tf_record"],
     ["image", "store"],
     ["catalog"],
-    ["verbs"],  # verbs.cc: Dataset's functions, which make the nodes of all of them
 ]
 
 # By folder: its floors, and the one of what is not named.

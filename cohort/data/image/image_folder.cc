@@ -10,9 +10,9 @@
 #include "cohort/base/logging.h"
 #include "cohort/data/core/internal/rows/row_source.h"
 #include "cohort/data/image/internal/load_image.h"
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/shuffle_random.h"
-#include "cohort/data/pipeline/internal/shuffle_seed.h"
 
 namespace cohort::data {
 namespace {

@@ -3,7 +3,6 @@
 // assert_cardinality: what nobody can know of a pipeline, said and checked.
 #include "cohort/base/check.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -48,12 +47,15 @@ class CardinalityNode final : public StepNode<CardinalityNode, int64_t, KeepingN
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_cardinality_node(NodePtr input, int64_t cardinality) {
+namespace cohort::data {
+
+Dataset Dataset::assert_cardinality(int64_t cardinality) const {
   COHORT_CHECK_ARG(cardinality >= 0 || cardinality == kInfiniteCardinality,
                    "[dataset.assert_cardinality] expected at least 0 or kInfiniteCardinality, got ",
                    cardinality);
-  return std::make_shared<CardinalityNode>(std::vector{std::move(input)}, cardinality);
+  return internal::with_step<internal::CardinalityNode>(node(), cardinality);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

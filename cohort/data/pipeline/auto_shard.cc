@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/pipeline/internal/nodes.h"
+#include "cohort/data/core/internal/dataset_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -22,6 +22,10 @@ class TooFewFiles : public InvalidArgument {
       : InvalidArgument(str_cat("[dataset.auto_shard] expected at least one file for each of ",
                                 workers, " workers to share by files, got ", files)) {}
 };
+
+NodePtr shard_elements(const NodePtr& node, Worker worker) {
+  return Dataset(node).shard(worker.count, worker.index).node();
+}
 
 bool reads_files(const DatasetNode& node) {
   if (node.files() != nullptr || node.element_kind() == ElementKind::kFiles) return true;
@@ -60,7 +64,7 @@ NodePtr shard_names(const NodePtr& node, Worker worker) {
   const int64_t names = node->cardinality();
   if (names >= 0 && names < worker.count) throw TooFewFiles(names, worker.count);
   NodePtr shuffle;
-  NodePtr ours = make_shard_node(without_shuffles(node, shuffle), worker.count, worker.index);
+  NodePtr ours = shard_elements(without_shuffles(node, shuffle), worker);
   return shuffle == nullptr ? ours : shuffle->with_inputs({std::move(ours)});
 }
 
@@ -96,14 +100,14 @@ NodePtr shard_by_elements(const NodePtr& node, Worker worker) {
   if (node->share_of() == ShareOf::kInput) {
     return node->with_inputs({shard_by_elements(node->inputs()[0], worker)});
   }
-  return make_shard_node(node, worker.count, worker.index);
+  return shard_elements(node, worker);
 }
 
 NodePtr fill_hints(const NodePtr& node, Worker worker) {
   NodePtr filled =
       with_changed_inputs(node, [&](const NodePtr& input) { return fill_hints(input, worker); });
   if (!node->awaits_shard()) return filled;
-  return make_shard_node(filled->inputs()[0], worker.count, worker.index);
+  return shard_elements(filled->inputs()[0], worker);
 }
 
 struct Sharded {

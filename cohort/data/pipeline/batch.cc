@@ -10,7 +10,6 @@
 #include "cohort/data/core/internal/rows/deferred_element.h"
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/pipeline/internal/combine_node.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -128,22 +127,28 @@ std::unique_ptr<ElementStream> CombineNode::make_stream() const {
 
 }  // namespace
 
-NodePtr make_combine_node(NodePtr input, CombineParams params) {
-  return std::make_shared<CombineNode>(std::vector{std::move(input)}, std::move(params));
-}
-
-NodePtr make_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
-  COHORT_CHECK_ARG(size >= 1, "[dataset.batch] expected a size of at least 1, got ", size);
-  ElementSpec spec = batched_spec(input->spec(), options.drop_remainder ? size : kUnknownDim);
-  return make_combine_node(std::move(input), {.operation = "batch",
-                                              .spec = std::move(spec),
-                                              .size = size,
-                                              .drop_remainder = options.drop_remainder,
-                                              .combine =
-                                                  [](std::span<const Element> parts) {
-                                                    return stack_elements(parts, "[dataset.batch]");
-                                                  },
-                                              .only_stacks = true});
+Dataset with_combined_batches(const NodePtr& input, CombineParams params) {
+  return with_step<CombineNode>(input, std::move(params));
 }
 
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::batch(int64_t size, BatchOptions options) const {
+  COHORT_CHECK_ARG(size >= 1, "[dataset.batch] expected a size of at least 1, got ", size);
+  const internal::NodePtr& input = node();
+  const int64_t rows = options.drop_remainder ? size : kUnknownDim;
+  return internal::with_combined_batches(
+      input, {.operation = "batch",
+              .spec = internal::batched_spec(input->spec(), rows),
+              .size = size,
+              .drop_remainder = options.drop_remainder,
+              .combine =
+                  [](std::span<const Element> parts) {
+                    return internal::stack_elements(parts, "[dataset.batch]");
+                  },
+              .only_stacks = true});
+}
+
+}  // namespace cohort::data

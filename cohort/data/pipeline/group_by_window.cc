@@ -12,10 +12,16 @@
 namespace cohort::internal {
 namespace {
 
-using WindowFunction = std::function<NodePtr(int64_t, const NodePtr&)>;
+using WindowFunction = std::function<Dataset(int64_t, const Dataset&)>;
+
+/// Of all windows, or what a function says of a key.
+struct WindowSize {
+  int64_t of_all = 1;
+  std::function<int64_t(int64_t)> of_key = {};
+};
 
 struct GroupParams {
-  ElementKey key;
+  std::function<int64_t(const Element&)> key;
   WindowFunction reduce;
   WindowSize size;
 };
@@ -43,7 +49,7 @@ class GroupNode final : public StepNode<GroupNode, GroupParams> {
   }
   NodePtr reduce(int64_t key, const std::vector<Element>& window) const {
     try {
-      return params().reduce(key, make_elements_node(window));
+      return params().reduce(key, Dataset(make_elements_node(window))).node("group_by_window");
     } catch (...) {
       rethrow_with_context(str_cat(tag(), " window of key ", key, " of ", path()));
     }
@@ -154,15 +160,21 @@ std::unique_ptr<ElementStream> GroupNode::make_stream() const {
 }
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_group_node(NodePtr input, ElementKey key, WindowFunction reduce, WindowSize size) {
-  COHORT_CHECK_ARG(size.of_all >= 1,
-                   "[dataset.group_by_window] expected windows of at least 1 element, got ",
-                   size.of_all);
-  COHORT_CHECK_ARG(reduce != nullptr, "[dataset.group_by_window] expected a function, got none");
-  return std::make_shared<GroupNode>(
-      std::vector{std::move(input)},
-      GroupParams{std::move(key), std::move(reduce), std::move(size)});
+namespace cohort::data {
+
+Dataset Dataset::do_group(std::function<int64_t(const Element&)> key,
+                          std::function<Dataset(int64_t, const Dataset&)> reduce,
+                          int64_t window_size,
+                          std::function<int64_t(int64_t)> window_size_of_key) const {
+  static constexpr const char* kOperation = "[dataset.group_by_window]";
+  COHORT_CHECK_ARG(reduce != nullptr, kOperation, " expected a function, got an empty one");
+  COHORT_CHECK_ARG(window_size >= 1, kOperation, " expected windows of at least 1 element, got ",
+                   window_size);
+  return internal::with_step<internal::GroupNode>(
+      node(), internal::GroupParams{
+                  std::move(key), std::move(reduce), {window_size, std::move(window_size_of_key)}});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

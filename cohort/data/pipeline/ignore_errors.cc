@@ -3,7 +3,6 @@
 // ignore_errors: what cannot be read is left out, counted and, at the end, said.
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -81,9 +80,12 @@ class IgnoreErrorsNode final : public StepNode<IgnoreErrorsNode, IgnoreErrorsOpt
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_ignore_errors_node(NodePtr input, IgnoreErrorsOptions options) {
-  return std::make_shared<IgnoreErrorsNode>(std::vector{std::move(input)}, std::move(options));
+namespace cohort::data {
+
+Dataset Dataset::ignore_errors(IgnoreErrorsOptions options) const {
+  return internal::with_step<internal::IgnoreErrorsNode>(node(), std::move(options));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -6,7 +6,6 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/pass.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/interleave_stream.h"
 
@@ -73,9 +72,15 @@ class InterleaveNode final : public StepNode<InterleaveNode, InterleaveParams> {
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_interleave_node(std::string operation, NodePtr input, DatasetFunction fn,
-                             InterleaveOptions options) {
+namespace cohort::data {
+
+Dataset Dataset::do_interleave(
+    std::string operation,
+    std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
+    InterleaveOptions options) const {
+  const internal::NodePtr& input = node();
   COHORT_CHECK_ARG(options.cycle_length >= 1, "[dataset.", operation,
                    "] expected a cycle of at least 1 dataset, got ", options.cycle_length);
   COHORT_CHECK_ARG(options.block_length >= 1, "[dataset.", operation,
@@ -83,9 +88,8 @@ NodePtr make_interleave_node(std::string operation, NodePtr input, DatasetFuncti
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune, "[dataset.",
                    operation, "] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  return std::make_shared<InterleaveNode>(
-      std::vector{std::move(input)},
-      InterleaveParams{std::move(operation), std::move(fn), std::move(options)});
+  return internal::with_step<internal::InterleaveNode>(
+      input, internal::InterleaveParams{std::move(operation), std::move(fn), std::move(options)});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -6,7 +6,6 @@
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/predicate_stream.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/map_stream.h"
@@ -15,7 +14,7 @@ namespace cohort::internal {
 namespace {
 
 struct MapParams {
-  ElementFunction fn;
+  std::function<Element(const Element&)> fn;
   ElementSpec spec;  ///< Of what fn returns.
   MapOptions options;
 };
@@ -81,18 +80,22 @@ class FilterNode final : public StepNode<FilterNode, ElementPredicate, KeepingNo
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_map_node(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {
+namespace cohort::data {
+
+Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec result,
+                        const MapOptions& options) const {
+  const internal::NodePtr& input = node();
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune,
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  ElementSpec spec = options.spec ? *options.spec : result;
-  return std::make_shared<MapNode>(std::vector{std::move(input)},
-                                   MapParams{std::move(fn), std::move(spec), std::move(options)});
+  return internal::with_step<internal::MapNode>(
+      input, internal::MapParams{std::move(fn), options.spec ? *options.spec : std::move(result),
+                                 options});
+}
+Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const {
+  return internal::with_step<internal::FilterNode>(node(), std::move(predicate));
 }
 
-NodePtr make_filter_node(NodePtr input, ElementPredicate predicate) {
-  return std::make_shared<FilterNode>(std::vector{std::move(input)}, std::move(predicate));
-}
-
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -2,10 +2,10 @@
 //
 // Sources of numbers without end: counter and random.
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/core/internal/pass.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
-#include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/shuffle_seed.h"
 
 namespace cohort::internal {
 namespace {
@@ -63,9 +63,8 @@ class RandomStream final : public ElementStream {
 class RandomNode final : public WithIterationSeeds<DatasetNode> {
  public:
   explicit RandomNode(const RandomOptions& options)
-      : WithIterationSeeds(options.seed ? *options.seed : default_shuffle_seed(),
-                           options.rerandomize_each_iteration, "random", TensorSpec{{}, kInt64},
-                           std::vector<NodePtr>()),
+      : WithIterationSeeds(seed_or_default(options.seed), options.rerandomize_each_iteration,
+                           "random", TensorSpec{{}, kInt64}, std::vector<NodePtr>()),
         options_(options) {}
   int64_t cardinality() const override { return kInfiniteCardinality; }
   std::unique_ptr<ElementStream> make_stream() const override {
@@ -82,13 +81,15 @@ class RandomNode final : public WithIterationSeeds<DatasetNode> {
 };
 
 }  // namespace
-
-NodePtr make_counter_node(int64_t start, int64_t step) {
-  return std::make_shared<CounterNode>(start, step);
-}
-
-NodePtr make_random_node(const RandomOptions& options) {
-  return std::make_shared<RandomNode>(options);
-}
-
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::counter(int64_t start, int64_t step) {
+  return Dataset(std::make_shared<internal::CounterNode>(start, step));
+}
+Dataset Dataset::random(RandomOptions options) {
+  return Dataset(std::make_shared<internal::RandomNode>(options));
+}
+
+}  // namespace cohort::data

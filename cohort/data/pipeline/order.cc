@@ -4,7 +4,6 @@
 // rows in memory only numbers move until a batch gathers them.
 #include "cohort/base/check.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/order_node.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
@@ -197,7 +196,7 @@ class ShardNode final : public StepNode<ShardNode, ShardParams, OrderNode<ShardN
 /// Where an auto-shard policy of kHint puts its shard.
 class ShardHintNode final : public StepNode<ShardHintNode, NoParams, KeepingNode> {
  public:
-  explicit ShardHintNode(std::vector<NodePtr> inputs, NoParams params = {})
+  ShardHintNode(std::vector<NodePtr> inputs, NoParams params)
       : StepNode(params, "shard_hint", inputs) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     throw FailedPrecondition(
@@ -208,26 +207,25 @@ class ShardHintNode final : public StepNode<ShardHintNode, NoParams, KeepingNode
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_take_node(NodePtr input, int64_t count) {
-  return std::make_shared<TakeNode>(std::vector{std::move(input)}, count);
+namespace cohort::data {
+
+Dataset Dataset::take(int64_t count) const {
+  return internal::with_step<internal::TakeNode>(node(), count);
 }
-
-NodePtr make_skip_node(NodePtr input, int64_t count) {
-  return std::make_shared<SkipNode>(std::vector{std::move(input)}, count);
+Dataset Dataset::skip(int64_t count) const {
+  return internal::with_step<internal::SkipNode>(node(), count);
 }
-
-NodePtr make_repeat_node(NodePtr input, int64_t count) {
-  return std::make_shared<RepeatNode>(std::vector{std::move(input)}, count);
+Dataset Dataset::repeat(int64_t count) const {
+  return internal::with_step<internal::RepeatNode>(node(), count);
 }
-
-NodePtr make_shard_node(NodePtr input, int64_t num_shards, int64_t index) {
-  if (num_shards == kShardHint)
-    return std::make_shared<ShardHintNode>(std::vector{std::move(input)});
+Dataset Dataset::shard(int64_t num_shards, int64_t index) const {
+  if (num_shards == kShardHint) return internal::with_step<internal::ShardHintNode>(node());
   COHORT_CHECK_ARG(num_shards >= 1, "[dataset.shard] expected at least 1 shard, got ", num_shards);
   COHORT_CHECK_ARG(index >= 0 && index < num_shards, "[dataset.shard] expected an index in [0, ",
                    num_shards, "), got ", index);
-  return std::make_shared<ShardNode>(std::vector{std::move(input)}, ShardParams{num_shards, index});
+  return internal::with_step<internal::ShardNode>(node(), internal::ShardParams{num_shards, index});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

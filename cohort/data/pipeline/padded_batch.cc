@@ -9,16 +9,17 @@
 #include "cohort/data/core/internal/rows/deferred_element.h"
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/pipeline/internal/combine_node.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
 
+constexpr const char* kBucket = "[dataset.bucket_by_sequence_length]";
+
 /// Where elements of a length go, and what becomes of them.
 struct BucketParams {
   ElementSpec spec;  ///< Of the batches.
-  ElementLength length;
+  std::function<int64_t(const Element&)> length;
   std::vector<int64_t> boundaries;
   std::vector<int64_t> batch_sizes;
   std::vector<CombineFunction> combine;
@@ -115,85 +116,100 @@ std::unique_ptr<ElementStream> BucketNode::make_stream() const {
   return std::make_unique<BucketStream>(self());
 }
 
-}  // namespace
-
-NodePtr make_padded_batch_node(NodePtr input, int64_t size, std::vector<Shape> shapes,
-                               const PaddedBatchOptions& options) {
-  COHORT_CHECK_ARG(size >= 1, "[dataset.padded_batch] expected a size of at least 1, got ", size);
-  const std::string where = "[dataset.padded_batch]";
-  ElementSpec spec = padded_spec(where, input->spec(), shapes, options.padding_values,
-                                 options.drop_remainder ? size : kUnknownDim);
-  std::string more;
-  for (const Shape& shape : shapes) more += " " + bracketed(shape);
-  more += " " + bracketed(options.padding_values);
-  Padding padding{where, std::move(shapes), options.padding_values};
-  return make_combine_node(std::move(input), {.operation = "padded_batch",
-                                              .spec = std::move(spec),
-                                              .size = size,
-                                              .drop_remainder = options.drop_remainder,
-                                              .combine =
-                                                  [padding](std::span<const Element> parts) {
-                                                    return pad_elements(parts, padding);
-                                                  },
-                                              .more_arguments = std::move(more)});
-}
-
-NodePtr make_ragged_batch_node(NodePtr input, int64_t size, const BatchOptions& options) {
-  COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
-  const ElementSpec row = input->spec();
-  return make_combine_node(
-      std::move(input),
-      {.operation = "ragged_batch",
-       .spec = ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim),
-       .size = size,
-       .drop_remainder = options.drop_remainder,
-       .combine = [row](std::span<const Element> parts) {
-         return ragged_elements(parts, row, "[dataset.ragged_batch]");
-       }});
-}
-
-NodePtr make_bucket_node(NodePtr input, ElementLength length, const BucketOptions& options) {
-  const std::string where = "[dataset.bucket_by_sequence_length]";
+void check_buckets(const BucketOptions& options) {
   const auto& boundaries = options.bucket_boundaries;
-  COHORT_CHECK_ARG(options.bucket_batch_sizes.size() == boundaries.size() + 1, where, " expected ",
-                   boundaries.size() + 1, " batch sizes, one more than boundaries, got ",
+  COHORT_CHECK_ARG(options.bucket_batch_sizes.size() == boundaries.size() + 1, kBucket,
+                   " expected ", boundaries.size() + 1,
+                   " batch sizes, one more than boundaries, got ",
                    options.bucket_batch_sizes.size());
   for (std::size_t i = 0; i + 1 < boundaries.size(); ++i) {
-    COHORT_CHECK_ARG(boundaries[i] < boundaries[i + 1], where,
+    COHORT_CHECK_ARG(boundaries[i] < boundaries[i + 1], kBucket,
                      " expected boundaries that ascend, got ", bracketed(boundaries));
   }
   for (int64_t size : options.bucket_batch_sizes) {
-    COHORT_CHECK_ARG(size >= 1, where, " expected batch sizes of at least 1, got ",
+    COHORT_CHECK_ARG(size >= 1, kBucket, " expected batch sizes of at least 1, got ",
                      bracketed(options.bucket_batch_sizes));
   }
   COHORT_CHECK_ARG(
       !options.no_padding || (options.padded_shapes.empty() && options.padding_values.empty() &&
                               !options.pad_to_bucket_boundary),
-      where,
+      kBucket,
       " expected neither padded_shapes, padding_values nor pad_to_bucket_boundary "
       "with no_padding");
-  BucketParams plan{.spec = options.no_padding
-                                ? batched_spec(input->spec(), kUnknownDim)
-                                : padded_spec(where, input->spec(), options.padded_shapes,
-                                              options.padding_values, kUnknownDim),
-                    .length = std::move(length),
-                    .boundaries = boundaries,
-                    .batch_sizes = options.bucket_batch_sizes,
-                    .combine = {},
-                    .drop_remainder = options.drop_remainder,
-                    .bounded = options.pad_to_bucket_boundary,
-                    .padding_values = options.padding_values};
+}
+
+}  // namespace
+}  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::padded_batch(int64_t size, std::vector<Shape> shapes,
+                              PaddedBatchOptions options) const {
+  const internal::NodePtr& input = node();
+  COHORT_CHECK_ARG(size >= 1, "[dataset.padded_batch] expected a size of at least 1, got ", size);
+  const std::string where = "[dataset.padded_batch]";
+  ElementSpec spec = internal::padded_spec(where, input->spec(), shapes, options.padding_values,
+                                           options.drop_remainder ? size : kUnknownDim);
+  std::string more;
+  for (const Shape& shape : shapes) more += " " + bracketed(shape);
+  more += " " + bracketed(options.padding_values);
+  internal::Padding padding{where, std::move(shapes), options.padding_values};
+  return internal::with_combined_batches(input, {.operation = "padded_batch",
+                                                 .spec = std::move(spec),
+                                                 .size = size,
+                                                 .drop_remainder = options.drop_remainder,
+                                                 .combine =
+                                                     [padding](std::span<const Element> parts) {
+                                                       return internal::pad_elements(parts,
+                                                                                     padding);
+                                                     },
+                                                 .more_arguments = std::move(more)});
+}
+
+Dataset Dataset::ragged_batch(int64_t size, BatchOptions options) const {
+  const internal::NodePtr& input = node();
+  COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
+  const ElementSpec row = input->spec();
+  return internal::with_combined_batches(
+      input, {.operation = "ragged_batch",
+              .spec = internal::ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim),
+              .size = size,
+              .drop_remainder = options.drop_remainder,
+              .combine = [row](std::span<const Element> parts) {
+                return internal::ragged_elements(parts, row, "[dataset.ragged_batch]");
+              }});
+}
+
+Dataset Dataset::do_bucket(std::function<int64_t(const Element&)> length,
+                           const BucketOptions& options) const {
+  const internal::NodePtr& input = node();
+  internal::check_buckets(options);
+  const std::string where = internal::kBucket;
+  const auto& boundaries = options.bucket_boundaries;
+  internal::BucketParams plan{
+      .spec = options.no_padding
+                  ? internal::batched_spec(input->spec(), kUnknownDim)
+                  : internal::padded_spec(where, input->spec(), options.padded_shapes,
+                                          options.padding_values, kUnknownDim),
+      .length = std::move(length),
+      .boundaries = boundaries,
+      .batch_sizes = options.bucket_batch_sizes,
+      .combine = {},
+      .drop_remainder = options.drop_remainder,
+      .bounded = options.pad_to_bucket_boundary,
+      .padding_values = options.padding_values};
   for (std::size_t b = 0; b <= boundaries.size(); ++b) {
-    Padding padding{where, options.padded_shapes, options.padding_values};
+    internal::Padding padding{where, options.padded_shapes, options.padding_values};
     if (options.pad_to_bucket_boundary) {
       padding.unknown_to = b < boundaries.size() ? boundaries[b] - 1 : kUnknownDim;
     }
     plan.combine.emplace_back(
         [padding, pads = !options.no_padding](std::span<const Element> parts) {
-          return pads ? pad_elements(parts, padding) : stack_elements(parts, padding.where);
+          return pads ? internal::pad_elements(parts, padding)
+                      : internal::stack_elements(parts, padding.where);
         });
   }
-  return std::make_shared<BucketNode>(std::vector{std::move(input)}, std::move(plan));
+  return internal::with_step<internal::BucketNode>(input, std::move(plan));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -3,7 +3,6 @@
 // prefetch and with_options: the elements stay as they are.
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/pass.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/prefetch_stream.h"
 
@@ -47,23 +46,25 @@ class OptionsNode final : public StepNode<OptionsNode, DataOptions, KeepingNode>
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_prefetch_node(NodePtr input, int64_t buffer_size) {
+namespace cohort::data {
+
+Dataset Dataset::prefetch(int64_t buffer_size) const {
   COHORT_CHECK_ARG(buffer_size >= 0 || buffer_size == kAutotune,
                    "[dataset.prefetch] expected a size of at least 0 or kAutotune, got ",
                    buffer_size);
-  if (buffer_size == 0) return input;
-  return std::make_shared<PrefetchNode>(std::vector{std::move(input)}, buffer_size);
+  if (buffer_size == 0) return Dataset(node());
+  return internal::with_step<internal::PrefetchNode>(node(), buffer_size);
 }
-
-NodePtr make_options_node(NodePtr input, DataOptions options) {
+Dataset Dataset::with_options(DataOptions options) const {
   COHORT_CHECK_ARG(options.threads >= 1 || options.threads == kAutotune,
                    "[dataset.with_options] expected at least 1 thread or kAutotune, got ",
                    options.threads);
   COHORT_CHECK_ARG(options.autotune_memory_bytes >= 0,
                    "[dataset.with_options] expected at least 0 bytes for kAutotune, got ",
                    options.autotune_memory_bytes);
-  return std::make_shared<OptionsNode>(std::vector{std::move(input)}, options);
+  return internal::with_step<internal::OptionsNode>(node(), options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -9,7 +9,6 @@
 #include "cohort/data/core/internal/rows/deferred_element.h"
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/core/internal/rows/ragged.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -84,7 +83,7 @@ class UnbatchStream final : public ElementStream {
 
 class UnbatchNode final : public StepNode<UnbatchNode, NoParams> {
  public:
-  explicit UnbatchNode(std::vector<NodePtr> inputs, NoParams params = {})
+  UnbatchNode(std::vector<NodePtr> inputs, NoParams params)
       : StepNode(params, "unbatch", row_spec("[dataset.unbatch]", inputs[0]->spec()), inputs) {}
 
   int64_t cardinality() const override {
@@ -220,19 +219,23 @@ class RebatchNode final : public StepNode<RebatchNode, RebatchParams> {
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_rebatch_node(NodePtr input, std::vector<int64_t> sizes, const BatchOptions& options) {
+namespace cohort::data {
+
+Dataset Dataset::unbatch() const { return internal::with_step<internal::UnbatchNode>(node()); }
+
+Dataset Dataset::rebatch(std::vector<int64_t> sizes, BatchOptions options) const {
   const bool valid = std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; }) &&
                      std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > 0; });
   COHORT_CHECK_ARG(valid,
                    "[dataset.rebatch] expected sizes of at least 0, one of them above 0, got ",
                    bracketed(sizes));
-  return std::make_shared<RebatchNode>(std::vector{std::move(input)},
-                                       RebatchParams{std::move(sizes), options.drop_remainder});
+  return internal::with_step<internal::RebatchNode>(
+      node(), internal::RebatchParams{std::move(sizes), options.drop_remainder});
+}
+Dataset Dataset::rebatch(int64_t size, BatchOptions options) const {
+  return rebatch(std::vector<int64_t>{size}, options);
 }
 
-NodePtr make_unbatch_node(NodePtr input) {
-  return std::make_shared<UnbatchNode>(std::vector{std::move(input)});
-}
-
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -8,8 +8,6 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
-#include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/shuffle_seed.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -18,7 +16,7 @@ namespace {
 constexpr const char* kTag = "[dataset.rejection_resample]";
 
 struct ResampleParams {
-  ElementKey class_of;
+  std::function<int64_t(const Element&)> class_of;
   std::vector<double> target;
   ResampleOptions options;
   uint64_t seed;  ///< Given or not.
@@ -129,26 +127,32 @@ void check_distribution(const char* name, const std::vector<double>& parts) {
                    bracketed(parts));
 }
 
-}  // namespace
-
-NodePtr make_resample_node(NodePtr input, ElementKey class_of, std::vector<double> target,
-                           const ResampleOptions& options) {
-  const std::vector<double>& initial = options.initial_dist;
+void check_distributions(const std::vector<double>& target, const std::vector<double>& initial) {
   check_distribution("target_dist", target);
-  if (!initial.empty()) {
-    check_distribution("initial_dist", initial);
-    COHORT_CHECK_ARG(initial.size() == target.size(), kTag, " expected an initial_dist of ",
-                     target.size(), " classes, as many as target_dist has, got ", initial.size());
-    for (std::size_t i = 0; i < initial.size(); ++i) {
-      COHORT_CHECK_ARG(initial[i] > 0 || target[i] == 0, kTag,
-                       " expected an initial_dist above 0 for every class that is wanted, got ",
-                       bracketed(initial), " for ", bracketed(target));
-    }
+  if (initial.empty()) return;
+  check_distribution("initial_dist", initial);
+  COHORT_CHECK_ARG(initial.size() == target.size(), kTag, " expected an initial_dist of ",
+                   target.size(), " classes, as many as target_dist has, got ", initial.size());
+  for (std::size_t i = 0; i < initial.size(); ++i) {
+    COHORT_CHECK_ARG(initial[i] > 0 || target[i] == 0, kTag,
+                     " expected an initial_dist above 0 for every class that is wanted, got ",
+                     bracketed(initial), " for ", bracketed(target));
   }
-  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<ResampleNode>(
-      std::vector{std::move(input)},
-      ResampleParams{std::move(class_of), std::move(target), options, seed});
 }
 
+}  // namespace
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::do_resample(std::function<int64_t(const Element&)> class_of,
+                             std::vector<double> target_dist,
+                             const ResampleOptions& options) const {
+  const internal::NodePtr& input = node();
+  internal::check_distributions(target_dist, options.initial_dist);
+  return internal::with_step<internal::ResampleNode>(
+      input, internal::ResampleParams{std::move(class_of), std::move(target_dist), options,
+                                      internal::seed_or_default(options.seed)});
+}
+
+}  // namespace cohort::data

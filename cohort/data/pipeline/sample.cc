@@ -7,8 +7,6 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/function_adapter.h"
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
-#include "cohort/data/pipeline/internal/nodes.h"
-#include "cohort/data/pipeline/internal/shuffle_seed.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -254,34 +252,52 @@ class ChooseNode final : public StepNode<ChooseNode, ChooseOptions> {
 };
 
 }  // namespace
-
-NodePtr make_sample_node(std::vector<NodePtr> inputs, std::vector<double> weights,
-                         const SampleOptions& options) {
-  COHORT_CHECK_ARG(!inputs.empty(), kSample, " expected at least 1 dataset, got none");
-  if (weights.empty()) weights.assign(inputs.size(), 1);
-  check_weights(weights, inputs.size());
-  COHORT_CHECK_ARG(std::accumulate(weights.begin(), weights.end(), 0.0) > 0, kSample,
-                   " expected a weight above 0, got ", bracketed(weights));
-  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<SampleNode>(std::move(inputs),
-                                      SampleParams{std::move(weights), options, seed});
-}
-
-NodePtr make_sample_node(std::vector<NodePtr> inputs, NodePtr weights,
-                         const SampleOptions& options) {
-  const ElementSpec row = TensorSpec{{static_cast<int64_t>(inputs.size())}, DType::Undefined};
-  COHORT_CHECK_ARG(row.compatible_with(weights->spec()), kSample, " expected weights [",
-                   inputs.size(), "], one for each dataset, got elements ",
-                   weights->spec().to_string());
-  inputs.push_back(std::move(weights));
-  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<SampleNode>(std::move(inputs), SampleParams{{}, options, seed});
-}
-
-NodePtr make_choose_node(std::vector<NodePtr> inputs, NodePtr choices,
-                         const ChooseOptions& options) {
-  inputs.push_back(std::move(choices));
-  return std::make_shared<ChooseNode>(std::move(inputs), options);
-}
-
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+namespace {
+
+std::vector<internal::NodePtr> nodes_of(const std::vector<Dataset>& datasets,
+                                        const char* operation = __builtin_FUNCTION()) {
+  std::vector<internal::NodePtr> nodes;
+  for (const Dataset& dataset : datasets) nodes.push_back(dataset.node(operation));
+  return nodes;
+}
+
+}  // namespace
+
+Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, std::vector<double> weights,
+                                      SampleOptions options) {
+  std::vector<internal::NodePtr> inputs = nodes_of(datasets);
+  COHORT_CHECK_ARG(!inputs.empty(), internal::kSample, " expected at least 1 dataset, got none");
+  if (weights.empty()) weights.assign(inputs.size(), 1);
+  internal::check_weights(weights, inputs.size());
+  COHORT_CHECK_ARG(std::accumulate(weights.begin(), weights.end(), 0.0) > 0, internal::kSample,
+                   " expected a weight above 0, got ", bracketed(weights));
+  return Dataset(std::make_shared<internal::SampleNode>(
+      std::move(inputs), internal::SampleParams{std::move(weights), options,
+                                                internal::seed_or_default(options.seed)}));
+}
+
+Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, const Dataset& weights,
+                                      SampleOptions options) {
+  std::vector<internal::NodePtr> inputs = nodes_of(datasets);
+  const ElementSpec row = TensorSpec{{static_cast<int64_t>(inputs.size())}, DType::Undefined};
+  COHORT_CHECK_ARG(row.compatible_with(weights.node()->spec()), internal::kSample,
+                   " expected weights [", inputs.size(), "], one for each dataset, got elements ",
+                   weights.node()->spec().to_string());
+  inputs.push_back(weights.node());
+  return Dataset(std::make_shared<internal::SampleNode>(
+      std::move(inputs),
+      internal::SampleParams{{}, options, internal::seed_or_default(options.seed)}));
+}
+
+Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
+                                      ChooseOptions options) {
+  std::vector<internal::NodePtr> inputs = nodes_of(datasets);
+  inputs.push_back(choices.node());
+  return Dataset(std::make_shared<internal::ChooseNode>(std::move(inputs), options));
+}
+
+}  // namespace cohort::data

@@ -4,11 +4,12 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/fingerprint.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
 namespace {
+
+using ScanFunction = std::function<std::pair<Element, Element>(const Element&, const Element&)>;
 
 struct ScanParams {
   Element initial;
@@ -69,12 +70,17 @@ std::unique_ptr<ElementStream> ScanNode::make_stream() const {
 }
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_scan_node(NodePtr input, Element initial_state, ScanFunction fn) {
+namespace cohort::data {
+
+Dataset Dataset::scan(
+    Element initial_state,
+    std::function<std::pair<Element, Element>(const Element&, const Element&)> fn) const {
+  COHORT_CHECK_ARG(fn != nullptr, "[dataset.scan] expected a function, got an empty one");
   COHORT_CHECK_ARG(initial_state.has_value(), "[dataset.scan] expected a first state, got none");
-  COHORT_CHECK_ARG(fn != nullptr, "[dataset.scan] expected a function, got none");
-  return std::make_shared<ScanNode>(std::vector{std::move(input)},
-                                    ScanParams{std::move(initial_state), std::move(fn)});
+  return internal::with_step<internal::ScanNode>(
+      node(), internal::ScanParams{std::move(initial_state), std::move(fn)});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

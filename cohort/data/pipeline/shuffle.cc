@@ -3,9 +3,7 @@
 // shuffle: a buffer, and orders that follow from a seed and the number of the pass.
 #include "cohort/base/check.h"
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/order_node.h"
-#include "cohort/data/pipeline/internal/shuffle_seed.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
 namespace cohort::internal {
@@ -89,13 +87,16 @@ class ShuffleNode final
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_shuffle_node(NodePtr input, int64_t buffer_size, const ShuffleOptions& options) {
+namespace cohort::data {
+
+Dataset Dataset::shuffle(int64_t buffer_size, ShuffleOptions options) const {
   COHORT_CHECK_ARG(buffer_size >= 1,
                    "[dataset.shuffle] expected a buffer of at least 1 element, got ", buffer_size);
-  const uint64_t seed = options.seed ? *options.seed : default_shuffle_seed();
-  return std::make_shared<ShuffleNode>(std::vector{std::move(input)},
-                                       ShuffleParams{buffer_size, options, seed});
+  return internal::with_step<internal::ShuffleNode>(
+      node(),
+      internal::ShuffleParams{buffer_size, options, internal::seed_or_default(options.seed)});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

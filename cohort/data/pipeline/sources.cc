@@ -5,6 +5,7 @@
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/fingerprint.h"
 #include "cohort/data/core/internal/pass.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 
 namespace cohort::internal {
@@ -166,21 +167,51 @@ class GeneratorNode final : public DatasetNode {
 
 }  // namespace
 
-NodePtr make_tensors_node(Element element) {
-  COHORT_CHECK_ARG(element.has_value(), "[dataset.from_tensors] expected an element, got none");
-  return std::make_shared<TensorsNode>(std::move(element));
-}
-
 NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source,
                        std::string arguments, ElementKind kind) {
   return std::make_shared<RowsNode>(std::move(operation), std::move(source), std::move(arguments),
                                     kind);
 }
 
-NodePtr make_generator_node(std::function<Generator()> make, ElementSpec spec,
-                            int64_t cardinality) {
-  COHORT_CHECK_ARG(make != nullptr, "[dataset.from_generator] expected a function, got none");
-  return std::make_shared<GeneratorNode>(std::move(make), std::move(spec), cardinality);
+}  // namespace cohort::internal
+
+namespace cohort::data {
+
+namespace {
+
+void check_tensors(const char* operation, const Element& element) {
+  if (element.uncomputed() != nullptr) return;
+  if (element.is_tensor()) internal::check_defined(operation, element.tensor());
+  if (!element.is_tuple()) return;
+  for (std::size_t i = 0; i < element.size(); ++i) check_tensors(operation, element[i]);
 }
 
-}  // namespace cohort::internal
+}  // namespace
+
+Dataset Dataset::from_tensors(Element element) {
+  check_tensors("[dataset.from_tensors] ", element);
+  COHORT_CHECK_ARG(element.has_value(), "[dataset.from_tensors] expected an element, got none");
+  return Dataset(std::make_shared<internal::TensorsNode>(std::move(element)));
+}
+
+Dataset Dataset::from_tensor_slices(Element element) {
+  check_tensors("[dataset.from_tensor_slices] ", element);
+  return Dataset(
+      internal::make_rows_node("from_tensor_slices", internal::make_tensor_rows(element)));
+}
+
+Dataset Dataset::range(int64_t end) { return range(0, end); }
+
+Dataset Dataset::range(int64_t begin, int64_t end, int64_t step) {
+  return Dataset(internal::make_rows_node("range", internal::make_range_rows(begin, end, step),
+                                          str_cat(begin, " to ", end, " by ", step)));
+}
+
+Dataset Dataset::do_generate(std::function<std::function<std::optional<Element>()>()> make,
+                             ElementSpec spec, int64_t cardinality) {
+  COHORT_CHECK_ARG(make != nullptr, "[dataset.from_generator] expected a function, got none");
+  return Dataset(
+      std::make_shared<internal::GeneratorNode>(std::move(make), std::move(spec), cardinality));
+}
+
+}  // namespace cohort::data

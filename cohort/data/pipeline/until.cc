@@ -4,7 +4,6 @@
 #include <unordered_set>
 
 #include "cohort/data/pipeline/internal/counted_stream.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/predicate_stream.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
@@ -69,8 +68,7 @@ class UniqueStream final : public ElementStream {
 
 class UniqueNode final : public StepNode<UniqueNode, NoParams, KeepingNode> {
  public:
-  explicit UniqueNode(std::vector<NodePtr> inputs, NoParams params = {})
-      : StepNode(params, "unique", inputs) {}
+  UniqueNode(std::vector<NodePtr> inputs, NoParams params) : StepNode(params, "unique", inputs) {}
   int64_t cardinality() const override {
     return input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
@@ -80,13 +78,13 @@ class UniqueNode final : public StepNode<UniqueNode, NoParams, KeepingNode> {
 };
 
 }  // namespace
-
-NodePtr make_take_while_node(NodePtr input, ElementPredicate predicate) {
-  return std::make_shared<TakeWhileNode>(std::vector{std::move(input)}, std::move(predicate));
-}
-
-NodePtr make_unique_node(NodePtr input) {
-  return std::make_shared<UniqueNode>(std::vector{std::move(input)});
-}
-
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::do_take_while(std::function<bool(const Element&)> predicate) const {
+  return internal::with_step<internal::TakeWhileNode>(node(), std::move(predicate));
+}
+Dataset Dataset::unique() const { return internal::with_step<internal::UniqueNode>(node()); }
+
+}  // namespace cohort::data

@@ -186,30 +186,7 @@ class WindowNode final : public StepNode<WindowNode, WindowPlan> {
   }
 };
 
-}  // namespace
-
-NodePtr make_window_node(NodePtr input, int64_t size, const WindowOptions& options) {
-  const int64_t shift = options.shift.value_or(size);
-  COHORT_CHECK_ARG(size >= 1, "[dataset.window] expected a size of at least 1, got ", size);
-  COHORT_CHECK_ARG(shift >= 1, "[dataset.window] expected a shift of at least 1, got ", shift);
-  COHORT_CHECK_ARG(options.stride >= 1, "[dataset.window] expected a stride of at least 1, got ",
-                   options.stride);
-  COHORT_CHECK_ARG(saturated_product(size, options.stride) < std::numeric_limits<int64_t>::max(),
-                   "[dataset.window] expected fewer elements from end to end, got ", size,
-                   " times ", options.stride);
-  const WindowPlan plan{static_cast<std::size_t>(size), static_cast<std::size_t>(shift),
-                        static_cast<std::size_t>(options.stride), options.drop_remainder};
-  return std::make_shared<WindowNode>(std::vector{std::move(input)}, plan);
-}
-
-NodePtr make_elements_node(std::vector<Element> elements) {
-  const ElementSpec spec = elements.empty() ? ElementSpec() : elements.front().spec();
-  const bool alike = std::all_of(elements.begin(), elements.end(),
-                                 [&](const Element& e) { return e.spec() == spec; });
-  if (!alike || elements.empty()) return std::make_shared<ElementsNode>(std::move(elements));
-  return make_window_rows(make_element_rows(std::move(elements), spec));
-}
-
+/// As zip; components of one window are the window again.
 NodePtr make_tuple_node(std::vector<NodePtr> parts, const std::vector<std::string>& names) {
   std::vector<RowSourcePtr> rows;
   for (const NodePtr& part : parts) {
@@ -222,4 +199,48 @@ NodePtr make_tuple_node(std::vector<NodePtr> parts, const std::vector<std::strin
   return make_window_rows(make_tuple_rows(std::move(rows), names));
 }
 
+}  // namespace
+
+NodePtr make_elements_node(std::vector<Element> elements) {
+  const ElementSpec spec = elements.empty() ? ElementSpec() : elements.front().spec();
+  const bool alike = std::all_of(elements.begin(), elements.end(),
+                                 [&](const Element& e) { return e.spec() == spec; });
+  if (!alike || elements.empty()) return std::make_shared<ElementsNode>(std::move(elements));
+  return make_window_rows(make_element_rows(std::move(elements), spec));
+}
+
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::window(int64_t size, WindowOptions options) const {
+  const int64_t shift = options.shift.value_or(size);
+  COHORT_CHECK_ARG(size >= 1, "[dataset.window] expected a size of at least 1, got ", size);
+  COHORT_CHECK_ARG(shift >= 1, "[dataset.window] expected a shift of at least 1, got ", shift);
+  COHORT_CHECK_ARG(options.stride >= 1, "[dataset.window] expected a stride of at least 1, got ",
+                   options.stride);
+  COHORT_CHECK_ARG(
+      internal::saturated_product(size, options.stride) < std::numeric_limits<int64_t>::max(),
+      "[dataset.window] expected fewer elements from end to end, got ", size, " times ",
+      options.stride);
+  return internal::with_step<internal::WindowNode>(
+      node(),
+      internal::WindowPlan{static_cast<std::size_t>(size), static_cast<std::size_t>(shift),
+                           static_cast<std::size_t>(options.stride), options.drop_remainder});
+}
+
+Element::Element(const Dataset& dataset) : value_(dataset.node()) {}
+
+std::shared_ptr<const internal::DatasetNode> Element::dataset_node() const {
+  const Element& self = resolved();
+  if (const auto* node = std::get_if<internal::NodePtr>(&self.value_)) return *node;
+  const Tuple* tuple = tuple_part();
+  if (tuple == nullptr || tuple->parts.empty()) refuse("a dataset");
+  std::vector<internal::NodePtr> parts;
+  for (const Element& part : tuple->parts) parts.push_back(part.dataset_node());
+  return internal::make_tuple_node(std::move(parts), tuple->names);
+}
+
+Dataset Element::dataset() const { return Dataset(dataset_node()); }
+
+}  // namespace cohort::data

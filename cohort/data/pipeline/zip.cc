@@ -133,7 +133,7 @@ class ConcatenateStream final : public ElementStream {
 
 class ConcatenateNode final : public StepNode<ConcatenateNode, NoParams> {
  public:
-  explicit ConcatenateNode(std::vector<NodePtr> inputs, NoParams params = {})
+  ConcatenateNode(std::vector<NodePtr> inputs, NoParams params)
       : StepNode(params, "concatenate",
                  ElementSpec::common("[dataset.concatenate]", inputs[0]->spec(), inputs[1]->spec()),
                  inputs) {}
@@ -186,12 +186,30 @@ NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> name
   return std::make_shared<ZipNode>(std::move(inputs), std::move(names));
 }
 
-NodePtr make_concatenate_node(NodePtr first, NodePtr second) {
-  return std::make_shared<ConcatenateNode>(std::vector{std::move(first), std::move(second)});
-}
-
-NodePtr make_enumerate_node(NodePtr input, int64_t start) {
-  return std::make_shared<EnumerateNode>(std::vector{std::move(input)}, start);
-}
-
 }  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::zip(std::vector<Dataset> parts) {
+  std::vector<internal::NodePtr> nodes;
+  for (const Dataset& part : parts) nodes.push_back(part.node());
+  return Dataset(internal::make_zip_node(std::move(nodes)));
+}
+Dataset Dataset::zip(std::vector<std::pair<std::string, Dataset>> parts) {
+  std::vector<internal::NodePtr> nodes;
+  std::vector<std::string> names;
+  for (auto& [name, part] : parts) {
+    nodes.push_back(part.node());
+    names.push_back(std::move(name));
+  }
+  return Dataset(internal::make_zip_node(std::move(nodes), std::move(names)));
+}
+Dataset Dataset::concatenate(const Dataset& other) const {
+  return Dataset(std::make_shared<internal::ConcatenateNode>(std::vector{node(), other.node()},
+                                                             internal::NoParams()));
+}
+Dataset Dataset::enumerate(int64_t start) const {
+  return internal::with_step<internal::EnumerateNode>(node(), start);
+}
+
+}  // namespace cohort::data

@@ -9,7 +9,6 @@
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/store/internal/element_store.h"
-#include "cohort/data/store/internal/store_nodes.h"
 
 namespace cohort::internal {
 namespace {
@@ -119,8 +118,7 @@ class CacheStream final : public ElementStream {
 
 class CacheNode final : public StepNode<CacheNode, NoParams, KeepingNode> {
  public:
-  explicit CacheNode(std::vector<NodePtr> inputs, NoParams params = {})
-      : StepNode(params, "cache", inputs) {}
+  CacheNode(std::vector<NodePtr> inputs, NoParams params) : StepNode(params, "cache", inputs) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     return std::make_unique<CacheStream>(shared_from_this(), memory_);
   }
@@ -131,15 +129,19 @@ class CacheNode final : public StepNode<CacheNode, NoParams, KeepingNode> {
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_cache_node(NodePtr input, std::string file) {
-  if (file.empty()) return std::make_shared<CacheNode>(std::vector{std::move(input)});
-  return make_stored_node(
-      std::move(input),
-      {.operation = "cache",
-       .make_store = [file = std::move(file)](
-                         NodePtr elements) { return make_file_store(file, std::move(elements)); },
-       .share_of = ShareOf::kInputAnyOrder});
+namespace cohort::data {
+
+Dataset Dataset::cache(const std::string& file) const {
+  if (file.empty()) return internal::with_step<internal::CacheNode>(node());
+  return internal::with_store(node(), {.operation = "cache",
+                                       .make_store =
+                                           [file](internal::NodePtr elements) {
+                                             return internal::make_file_store(file,
+                                                                              std::move(elements));
+                                           },
+                                       .share_of = internal::ShareOf::kInputAnyOrder});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

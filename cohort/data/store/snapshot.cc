@@ -7,7 +7,6 @@
 #include "cohort/data/core/internal/fingerprint.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/store/internal/element_folder.h"
-#include "cohort/data/store/internal/store_nodes.h"
 
 namespace cohort::internal {
 namespace {
@@ -38,47 +37,53 @@ class SnapshotStore final : public ElementStore {
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_snapshot_node(NodePtr input, std::string path, SnapshotOptions options) {
-  const ElementFolder any{"[dataset.snapshot]",   path, {}, {}, options.compression, options.shards,
-                          options.shard_function, true};
-  check_folder(any);
+namespace cohort::data {
+
+Dataset Dataset::snapshot(const std::string& path, SnapshotOptions options) const {
+  const internal::ElementFolder any{
+      "[dataset.snapshot]",   path, {}, {}, options.compression, options.shards,
+      options.shard_function, true};
+  internal::check_folder(any);
   std::string how = str_cat(" version ", options.version, ", ", options.shards, " shards",
                             options.shard_function ? " by a function" : " in turns",
                             options.compression == Compression::kGzip ? ", gzip" : "");
-  const auto make_store = [any, how, reader = std::move(options.reader)](const NodePtr& elements) {
-    ElementFolder folder = any;
-    folder.pipeline = pipeline_text(*elements) + how;
+  const auto make_store = [any, how,
+                           reader = std::move(options.reader)](const internal::NodePtr& elements) {
+    internal::ElementFolder folder = any;
+    folder.pipeline = internal::pipeline_text(*elements) + how;
     folder.spec = elements->spec();
-    folder.path += "/" + short_hash(folder.pipeline);
-    return std::make_unique<SnapshotStore>(std::move(folder), reader);
+    folder.path += "/" + internal::short_hash(folder.pipeline);
+    return std::make_unique<internal::SnapshotStore>(std::move(folder), reader);
   };
-  return make_stored_node(std::move(input), {.operation = "snapshot", .make_store = make_store});
+  return internal::with_store(node(), {.operation = "snapshot", .make_store = make_store});
 }
 
-void save_elements(const Dataset& dataset, const std::string& path, const SaveOptions& options) {
-  const ElementFolder folder{
-      "[dataset.save]",    path,           dataset.node()->signature(), dataset.element_spec(),
+void Dataset::save(const std::string& path, SaveOptions options) const {
+  const internal::ElementFolder folder{
+      "[dataset.save]",    path,           node()->signature(),   element_spec(),
       options.compression, options.shards, options.shard_function};
-  check_folder(folder);
+  internal::check_folder(folder);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
     throw Error(ErrorCode::kAlreadyExists,
                 str_cat("[dataset.save] expected a path of nothing yet, got ", path,
                         "; remove it or name another"));
   }
-  const auto sink = begin_element_folder(folder);
-  for (const Element& element : dataset) sink->write(element.materialize());
+  const auto sink = internal::begin_element_folder(folder);
+  for (const Element& element : *this) sink->write(element.materialize());
   sink->commit();
 }
 
-NodePtr make_load_node(const std::string& path, const ShardsReader& reader) {
-  StoredElements stored = open_element_folder("[dataset.load]", path, "", reader);
+Dataset Dataset::load(const std::string& path, std::function<Dataset(const Dataset&)> reader) {
+  internal::StoredElements stored =
+      internal::open_element_folder("[dataset.load]", path, "", reader);
   if (stored.dataset == nullptr) {
     throw Error(ErrorCode::kNotFound,
                 str_cat("[dataset.load] expected a folder that save wrote, got ", path));
   }
-  return std::move(stored.dataset);
+  return Dataset(std::move(stored.dataset));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

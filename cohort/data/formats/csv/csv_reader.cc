@@ -7,7 +7,6 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/formats/csv/internal/csv_columns.h"
-#include "cohort/data/formats/csv/internal/csv_node.h"
 #include "cohort/data/formats/internal/file_nodes.h"
 
 namespace cohort::internal {
@@ -282,17 +281,22 @@ void check_options(const CsvOptions& options) {
 }
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_csv_node(std::vector<std::string> files, const CsvOptions& options) {
-  check_options(options);
+namespace cohort::data {
+
+Dataset Dataset::csv(std::vector<std::string> files, CsvOptions options) {
+  internal::check_options(options);
   auto shared = std::make_shared<const CsvOptions>(options);
-  OpenRecords open = [shared](const std::string& path) {
-    return std::make_unique<CsvReader>(FileReader("[dataset.csv]", path, shared->file), shared);
+  internal::OpenRecords open = [shared](const std::string& path) {
+    return std::make_unique<internal::CsvReader>(
+        internal::FileReader("[dataset.csv]", path, shared->file), shared);
   };
-  return read_in_parallel(
-      std::make_shared<FilesNode>("csv", csv_spec(options), std::move(files), std::move(open),
-                                  [shared] { return std::make_unique<CsvBatch>(shared); }),
+  return internal::read_in_parallel(
+      std::make_shared<internal::FilesNode>(
+          "csv", internal::csv_spec(options), std::move(files), std::move(open),
+          [shared] { return std::make_unique<internal::CsvBatch>(shared); }),
       options.file);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // fixed_length_records.
-#include "cohort/data/formats/fixed_length/internal/fixed_length_node.h"
-
 #include <algorithm>
 
 #include "cohort/data/formats/internal/string_records.h"
@@ -63,9 +61,12 @@ class FixedLengthReader final : public StringReader {
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_bytes,
-                               const FixedLengthOptions& options) {
+namespace cohort::data {
+
+Dataset Dataset::fixed_length_records(std::vector<std::string> files, int64_t record_bytes,
+                                      FixedLengthOptions options) {
   COHORT_CHECK_ARG(record_bytes >= 1,
                    "[dataset.fixed_length_records] expected records of at least 1 byte, got ",
                    record_bytes);
@@ -73,8 +74,8 @@ NodePtr make_fixed_length_node(std::vector<std::string> files, int64_t record_by
                    "[dataset.fixed_length_records] expected a header and a footer of at least 0 "
                    "bytes, got ",
                    options.header_bytes, " and ", options.footer_bytes);
-  return make_strings_node<FixedLengthReader>("fixed_length_records", std::move(files),
-                                              options.file, record_bytes, options);
+  return internal::read_strings<internal::FixedLengthReader>(
+      "fixed_length_records", std::move(files), options.file, record_bytes, options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -148,7 +148,7 @@ std::string FilesNode::signature() const {
   return str_cat(DatasetNode::signature(), "[", files_.size(), " files]");
 }
 
-NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options) {
+Dataset read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options) {
   // Not the number of cores: the order of the records must not depend on the machine.
   constexpr int kTurnsOfAutotune = 16;
   COHORT_CHECK_ARG(options.parallel_reads >= 1 || options.parallel_reads == kAutotune, node->tag(),
@@ -156,17 +156,23 @@ NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOption
   const bool tuned = options.parallel_reads == kAutotune;
   const auto files = static_cast<int64_t>(node->files()->size());
   const int64_t turns = std::min<int64_t>(tuned ? kTurnsOfAutotune : options.parallel_reads, files);
-  if (turns < 2) return node;
+  if (turns < 2) return Dataset(node);
   NodePtr names = make_rows_node(node->operation() + "_files", make_tensor_rows(*node->files()));
-  DatasetFunction open = [node](const Element& name) { return node->with_files({name.string()}); };
-  return make_interleave_node("interleave", std::move(names), std::move(open),
-                              {.cycle_length = static_cast<int>(turns),
-                               .parallel_calls = tuned ? kAutotune : static_cast<int>(turns),
-                               .deterministic = options.deterministic,
-                               .spec = node->spec()});
+  const auto open = [node](const Element& name) {
+    return Dataset(node->with_files({name.string()}));
+  };
+  return Dataset(std::move(names))
+      .interleave(open, {.cycle_length = static_cast<int>(turns),
+                         .parallel_calls = tuned ? kAutotune : static_cast<int>(turns),
+                         .deterministic = options.deterministic,
+                         .spec = node->spec()});
 }
 
-NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions& options) {
+}  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::list_files(const std::string& pattern, ListFilesOptions options) {
   glob_t found{};
   const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
   std::vector<std::string> files;
@@ -175,11 +181,11 @@ NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions&
   COHORT_CHECK_ARG(code == 0 && !files.empty(), "[dataset.list_files] expected files that match ",
                    pattern, ", got none");
   const auto count = static_cast<int64_t>(files.size());
-  NodePtr node = make_rows_node("list_files", make_tensor_rows(std::move(files)));
-  if (!options.shuffle) return node;
-  return make_shuffle_node(
-      node, count,
-      {.seed = options.seed, .reshuffle_each_iteration = options.reshuffle_each_iteration});
+  const Dataset names(
+      internal::make_rows_node("list_files", internal::make_tensor_rows(std::move(files))));
+  if (!options.shuffle) return names;
+  return names.shuffle(
+      count, {.seed = options.seed, .reshuffle_each_iteration = options.reshuffle_each_iteration});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/formats/internal/file_reader.h"
 
 namespace cohort::internal {
@@ -72,8 +73,6 @@ class FilesNode final : public DatasetNode {
 
 /// The same files, several at once in turns if the options say so.
 /// Errors: InvalidArgument for options that cannot be.
-NodePtr read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
-
-NodePtr make_list_files_node(const std::string& pattern, const ListFilesOptions& options);
+Dataset read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
 
 }  // namespace cohort::internal

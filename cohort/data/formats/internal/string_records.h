@@ -54,11 +54,11 @@ class StringReader : public RecordReader {
   virtual bool append(std::string& out) = 0;
 };
 
-/// A node whose files `Reader` reads: it is made of a FileReader and `args`.
+/// The records of files that `Reader` reads: it is made of a FileReader and `args`.
 /// Errors: InvalidArgument for options that cannot be.
 template <class Reader, class... Args>
-NodePtr make_strings_node(const std::string& operation, std::vector<std::string> files,
-                          const FileOptions& options, Args... args) {
+Dataset read_strings(const std::string& operation, std::vector<std::string> files,
+                     const FileOptions& options, Args... args) {
   COHORT_CHECK_ARG(options.buffer_bytes >= 1, "[dataset.", operation,
                    "] expected a buffer of at least 1 byte, got ", options.buffer_bytes);
   OpenRecords open = [operation, options, args...](const std::string& path) {

@@ -2,7 +2,6 @@
 //
 // text_lines.
 #include "cohort/data/formats/internal/string_records.h"
-#include "cohort/data/formats/text/internal/text_node.h"
 
 namespace cohort::internal {
 namespace {
@@ -30,9 +29,12 @@ class LineReader final : public StringReader {
 };
 
 }  // namespace
+}  // namespace cohort::internal
 
-NodePtr make_text_lines_node(std::vector<std::string> files, const FileOptions& options) {
-  return make_strings_node<LineReader>("text_lines", std::move(files), options);
+namespace cohort::data {
+
+Dataset Dataset::text_lines(std::vector<std::string> files, FileOptions options) {
+  return internal::read_strings<internal::LineReader>("text_lines", std::move(files), options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

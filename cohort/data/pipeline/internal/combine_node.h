@@ -24,6 +24,6 @@ struct CombineParams {
   bool only_stacks = false;
 };
 
-NodePtr make_combine_node(NodePtr input, CombineParams params);
+Dataset with_combined_batches(const NodePtr& input, CombineParams params);
 
 }  // namespace cohort::internal

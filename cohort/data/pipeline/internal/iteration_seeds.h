@@ -5,12 +5,17 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "cohort/data/core/internal/state.h"
 #include "cohort/data/pipeline/internal/shuffle_random.h"
 
 namespace cohort::internal {
+
+/// Without one that is given: one that follows from set_seed and the number of seeds drawn since,
+/// if set_seed was called, and else another one every time.
+uint64_t seed_or_default(std::optional<uint64_t> given);
 
 /// Of one pass.
 struct IterationSeed {

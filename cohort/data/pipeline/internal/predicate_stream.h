@@ -3,15 +3,17 @@
 // What filter and take_while share: a predicate over counted elements.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
-#include "cohort/data/pipeline/internal/nodes.h"
 
 namespace cohort::internal {
+
+using ElementPredicate = std::function<bool(const Element&)>;
 
 class PredicateStream : public CountedStream<Element> {
  public:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/data/dataset.h"
 
 namespace cohort::internal {
 
@@ -45,5 +46,11 @@ class StepNode : public Base {
 };
 
 struct NoParams {};
+
+/// `input` with a step behind it.
+template <class Node, class Params = NoParams>
+Dataset with_step(const NodePtr& input, Params params = {}) {
+  return Dataset(std::make_shared<Node>(std::vector{input}, std::move(params)));
+}
 
 }  // namespace cohort::internal

@@ -112,7 +112,7 @@ StoredElements open_element_folder(const std::string& where, const std::string& 
       reader
           ? reader(all.map(shard, {.spec = ElementSpec::dataset(header.spec)}))
           : all.interleave(shard, {.cycle_length = static_cast<int>(shards), .spec = header.spec});
-  return {make_cardinality_node(elements.node(), counts.at(1)), header.id};
+  return {elements.assert_cardinality(counts.at(1)).node(), header.id};
 }
 
 }  // namespace cohort::internal

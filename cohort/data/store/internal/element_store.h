@@ -48,6 +48,6 @@ struct StoredParams {
 };
 /// Reads what the store has, else hands on its input's elements and stores a pass that is complete.
 /// A pass that was restored in the middle stores nothing.
-NodePtr make_stored_node(NodePtr input, StoredParams params);
+Dataset with_store(const NodePtr& input, StoredParams params);
 
 }  // namespace cohort::internal

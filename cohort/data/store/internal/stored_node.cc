@@ -104,8 +104,8 @@ class StoredNode final : public StepNode<StoredNode, StoredParams, KeepingNode> 
 
 }  // namespace
 
-NodePtr make_stored_node(NodePtr input, StoredParams params) {
-  return std::make_shared<StoredNode>(std::vector{std::move(input)}, std::move(params));
+Dataset with_store(const NodePtr& input, StoredParams params) {
+  return with_step<StoredNode>(input, std::move(params));
 }
 
 }  // namespace cohort::internal

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The members of a zip archive in memory, stored or deflated.
+//
+// Written here, not with libzip: even its check for consistency takes members that lie inside each
+// other, by which a small archive stands for any amount of memory, and it copies stored members.
 #pragma once
 
 #include <cstdint>

@@ -71,8 +71,12 @@ std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::
   return std::make_unique<TfRecordReader>(FileReader(std::move(operation), path, options));
 }
 
-NodePtr make_tf_records_node(std::vector<std::string> files, const FileOptions& options) {
-  return make_strings_node<TfRecordReader>("tf_records", std::move(files), options);
+}  // namespace cohort::internal
+
+namespace cohort::data {
+
+Dataset Dataset::tf_records(std::vector<std::string> files, FileOptions options) {
+  return internal::read_strings<internal::TfRecordReader>("tf_records", std::move(files), options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::data

@@ -44,7 +44,6 @@ class InterleaveTurns {
 
   /// The next dataset, behind those that were opened before; null: there are no more.
   void add(SourcePtr source);
-  bool input_ended() const { return input_ended_; }
 
   struct Job {
     Source* source = nullptr;  ///< To read from.

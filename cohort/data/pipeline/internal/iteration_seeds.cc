@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
+
+#include "cohort/runtime/random.h"
+
+namespace cohort::internal {
+
+uint64_t seed_or_default(std::optional<uint64_t> given) {
+  return given ? *given : mix_bits(mix_bits(current_seed()) + next_operation_number());
+}
+
+}  // namespace cohort::internal
