@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/topology.h"
@@ -94,6 +95,23 @@ Device::Device(const std::string& name) {
 }
 
 std::string Device::short_name() const { return str_cat(kind_name(kind_), ':', index_); }
+
+c10::Device Device::at_device() const {
+  if (kind_ == DeviceKind::kCpu) return {c10::kCPU};
+  constexpr int kMostIndex = std::numeric_limits<c10::DeviceIndex>::max();
+  COHORT_CHECK_ARG(index_ <= kMostIndex, "[device] expected an index of at most ", kMostIndex,
+                   ", got ", short_name());
+  const auto index = static_cast<c10::DeviceIndex>(index_);
+  switch (kind_) {
+    case DeviceKind::kCpu:
+      break;
+    case DeviceKind::kGpu:
+      return {c10::kCUDA, index};
+    case DeviceKind::kTpu:
+      return {c10::kXLA, index};
+  }
+  return {c10::kCPU};
+}
 
 std::string Device::name() const {
   return str_cat("/job:", job_, "/replica:", replica_, "/task:", task_, "/device:", short_name());

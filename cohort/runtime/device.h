@@ -4,6 +4,8 @@
 // replica's share of the cores, however many cores there are.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -27,6 +29,10 @@ class Device {
   std::string name() const;
   /// "CPU:0".
   std::string short_name() const;
+  /// What LibTorch calls it: at::kCPU for every logical CPU, GPU:1 is at::Device(at::kCUDA, 1). The
+  /// name alone says it: the device need not be there. Errors: InvalidArgument for an index that
+  ///         LibTorch has no number for (above 127).
+  c10::Device at_device() const;
   bool operator==(const Device&) const = default;
 
  private:

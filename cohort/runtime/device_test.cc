@@ -58,6 +58,16 @@ TEST(Device, KnowsItsParts) {
   EXPECT_NE(Device("CPU:0"), Device("GPU:0"));
 }
 
+TEST(Device, IsADeviceOfLibTorch) {
+  EXPECT_EQ(Device("CPU:3").at_device(), c10::Device(c10::kCPU));
+  EXPECT_EQ(Device("GPU:1").at_device(), c10::Device(c10::kCUDA, 1));
+  EXPECT_EQ(Device("/job:worker/replica:0/task:1/device:GPU:0").at_device(),
+            c10::Device(c10::kCUDA, 0));
+  EXPECT_EQ(Device("TPU:2").at_device(), c10::Device(c10::kXLA, 2));
+  EXPECT_THROW(Device("GPU:128").at_device(), InvalidArgument);
+  EXPECT_EQ(Device("CPU:1000").at_device(), c10::Device(c10::kCPU)) << "logical CPUs have no end";
+}
+
 TEST(Device, RefusesOtherSpellings) {
   for (const char* name :
        {"", "/", "cpu0", "XPU:0", "CPU:", "CPU:x", "CPU:-1", "CPU:1x", "CPU: 1", "CPU:0:1",

@@ -1,135 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/arena.h"
 
-#include <ATen/ops/from_blob.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "cohort/base/check.h"
-#include "cohort/runtime/memory.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define COHORT_POISON(data, bytes) ASAN_POISON_MEMORY_REGION(data, bytes)
-#define COHORT_UNPOISON(data, bytes) ASAN_UNPOISON_MEMORY_REGION(data, bytes)
-#else
-#define COHORT_POISON(data, bytes) static_cast<void>(0)
-#define COHORT_UNPOISON(data, bytes) static_cast<void>(0)
-#endif
 
 namespace cohort::internal {
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Of one replica: a pass, what others still read of the last one, sums over steps, and one that the
 // program keeps. Who keeps more of them gets memory as large as each gradient.
 constexpr std::size_t kMostBuffers = 4;
 
-std::size_t page_size() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
-std::size_t whole_pages(std::size_t bytes) {
-  return (std::max<std::size_t>(bytes, 1) + page_size() - 1) / page_size() * page_size();
-}
-
 std::atomic<uint64_t> g_arenas_made{0};
 
 // Not narrow() of one tensor: all views of one tensor would share its version counter.
-Tensor view(std::byte* data, const std::shared_ptr<ArenaRange>& range, const Shape& shape) {
-  COHORT_UNPOISON(data, static_cast<std::size_t>(range->numel) * range->arena->element_size());
-  return at::from_blob(
-      data, shape, [range](void*) {}, at::TensorOptions().dtype(range->arena->dtype()));
+Tensor view(const Device& device, Region& region, const std::shared_ptr<ArenaRange>& range,
+            const Shape& shape) {
+  const std::size_t item = range->arena->element_size();
+  const std::size_t offset = static_cast<std::size_t>(range->offset) * item;
+  region.use(offset, static_cast<std::size_t>(range->numel) * item);
+  return device_backend(device).view(device, region.data() + offset, shape, range->arena->dtype(),
+                                     [range](void*) {});
 }
 
 }  // namespace
 
-Region::Region(std::size_t wanted) : bytes_(whole_pages(wanted)) {
-  const std::size_t bytes = bytes_;
-  const auto map = [bytes] {
-    return mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  };
-  void* data = map();
-  if (data == MAP_FAILED) {
-    release_all_cached_memory();
-    data = map();
-  }
-  if (data == MAP_FAILED) {
-    throw Error(ErrorCode::kResourceExhausted,
-                str_cat("[variable] expected address space for ", bytes,
-                        " bytes of parameters, gradients or slots, got: ", std::strerror(errno),
-                        "; raise the limit (ulimit -v, vm.overcommit_memory)"));
-  }
-  // Cut to a huge-page border, so that the parameters of a model need few TLB entries.
-  auto* begin = static_cast<std::byte*>(data);
-  const std::size_t head =
-      (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
-  if (head > 0) munmap(begin, head);
-  if (head < kHugePage) munmap(begin + head + bytes, kHugePage - head);
-  data_ = begin + head;
-  madvise(data_, bytes_, MADV_HUGEPAGE);
-  COHORT_POISON(data_, bytes_);
+std::shared_ptr<Arena> Arena::create(ArenaDevices devices, DType dtype, ArenaSize size) {
+  return std::shared_ptr<Arena>(new Arena(std::move(devices), dtype, size));
 }
 
-Region::~Region() {
-  COHORT_UNPOISON(data_, bytes_);
-  munmap(data_, bytes_);
-}
-
-void Region::make_usable() { COHORT_UNPOISON(data_, bytes_); }
-
-void Region::clear(std::size_t offset, std::size_t bytes) {
-  COHORT_UNPOISON(data_ + offset, bytes);
-  // The ends lie on pages that neighbours share. The system refuses to take locked pages.
-  const std::size_t page = page_size();
-  const std::size_t begin = std::min((offset + page - 1) / page * page, offset + bytes);
-  const std::size_t end = std::max(begin, (offset + bytes) / page * page);
-  const bool given = madvise(data_ + begin, end - begin, MADV_DONTNEED) == 0;
-  std::memset(data_ + offset, 0, (given ? begin : end) - offset);
-  std::memset(data_ + end, 0, offset + bytes - end);
-  COHORT_POISON(data_ + offset, bytes);
-}
-
-std::shared_ptr<Arena> Arena::create(int replicas, DType dtype, ParameterPlacement placement,
-                                     ArenaSize size) {
-  return std::shared_ptr<Arena>(new Arena(replicas, dtype, placement, size));
-}
-
-Arena::Arena(int replicas, DType dtype, ParameterPlacement placement, ArenaSize size)
+Arena::Arena(ArenaDevices devices, DType dtype, ArenaSize size)
     : number_(g_arenas_made.fetch_add(1, std::memory_order_relaxed)),
+      devices_(std::move(devices)),
       dtype_(dtype),
       element_size_(c10::elementSize(dtype)),
-      shares_parameters_(placement == ParameterPlacement::kCentral && replicas > 1),
-      buffers_(static_cast<std::size_t>(replicas)) {
-  const std::size_t least = whole_pages(size.least);
+      shares_parameters_(devices_.central && devices_.replicas.size() > 1),
+      buffers_(devices_.replicas.size()) {
   // Parameters that leave no room for their gradients could not be trained.
-  for (std::size_t bytes = whole_pages(size.wanted); bytes > least;
-       bytes = whole_pages(bytes / 2)) {
+  for (std::size_t bytes = size.wanted; bytes > size.least; bytes /= 2) {
     try {
       reserve(bytes, true);
       return;
-    } catch (const Error&) {
-      continue;  // Less, then.
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kResourceExhausted) throw;  // Less, then.
     }
   }
-  reserve(least, false);
+  reserve(size.least, false);
 }
 
 void Arena::reserve(std::size_t bytes, bool with_gradients) {
   parameters_.clear();
   for (auto& pool : buffers_) pool.clear();
-  while (parameters_.size() < (shares_parameters_ ? 1 : buffers_.size())) {
-    parameters_.push_back(std::make_unique<Region>(bytes));
+  for (int r = 0; r < (shares_parameters_ ? 1 : replicas()); ++r) {
+    const Device& device = parameter_device(r);
+    parameters_.push_back(device_backend(device).reserve(device, bytes));
   }
-  for (std::size_t r = 0; with_gradients && r < buffers_.size(); ++r) {
-    buffers_[r].push_back(std::make_unique<GradientBuffer>(static_cast<int>(r), bytes));
+  for (int r = 0; with_gradients && r < replicas(); ++r) {
+    buffers_[static_cast<std::size_t>(r)].push_back(make_buffer(r, bytes));
   }
-  region_bytes_ = bytes;
+  region_bytes_ = parameters_.front()->bytes();
+  for (const auto& region : parameters_) region_bytes_ = std::min(region_bytes_, region->bytes());
+}
+
+std::unique_ptr<GradientBuffer> Arena::make_buffer(int replica, std::size_t bytes) const {
+  return std::make_unique<GradientBuffer>(
+      replica, device_backend(device(replica)).reserve(device(replica), bytes));
 }
 
 bool Arena::empty() const {
@@ -167,7 +103,7 @@ void Arena::release(int64_t offset, int64_t numel) {
   // The next owner's padding must be zero, in its gradients as well: norms are taken over it.
   for (auto& region : parameters_) region->clear(begin, bytes);
   for (auto& pool : buffers_) {
-    for (auto& buffer : pool) buffer->region.clear(begin, bytes);
+    for (auto& buffer : pool) buffer->region->clear(begin, bytes);
   }
   holes_[offset] = size;
   while (!holes_.empty()) {
@@ -181,22 +117,21 @@ void Arena::release(int64_t offset, int64_t numel) {
 ArenaRange::~ArenaRange() { arena->release(offset, numel); }
 
 std::byte* Arena::parameter_data(int replica, int64_t offset) const {
-  const auto copy = shares_parameters() ? std::size_t{0} : static_cast<std::size_t>(replica);
-  return parameters_[copy]->data() + static_cast<std::size_t>(offset) * element_size_;
+  return parameters_[copy_of(replica)]->data() + static_cast<std::size_t>(offset) * element_size_;
 }
 
 std::byte* Arena::gradient_data(const GradientBuffer& buffer, int64_t offset) const {
-  return buffer.region.data() + static_cast<std::size_t>(offset) * element_size_;
+  return buffer.region->data() + static_cast<std::size_t>(offset) * element_size_;
 }
 
 Tensor Arena::parameter_view(int replica, const std::shared_ptr<ArenaRange>& range,
                              const Shape& shape) {
-  return view(parameter_data(replica, range->offset), range, shape);
+  return view(parameter_device(replica), *parameters_[copy_of(replica)], range, shape);
 }
 
 Tensor Arena::gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaRange>& range,
                             const Shape& shape) {
-  return view(gradient_data(buffer, range->offset), range, shape);
+  return view(device(buffer.replica), *buffer.region, range, shape);
 }
 
 GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
@@ -210,8 +145,9 @@ GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
   }
   if (pool.size() >= kMostBuffers) return nullptr;
   try {
-    pool.push_back(std::make_unique<GradientBuffer>(replica, region_bytes_));
-  } catch (const Error&) {
+    pool.push_back(make_buffer(replica, region_bytes_));
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kResourceExhausted) throw;
     return nullptr;  // No address space for a whole one.
   }
   pool.back()->leases.store(1, std::memory_order_relaxed);

@@ -3,9 +3,10 @@
 // One contiguous, 64-byte aligned region per replica for the trainable parameters of one dtype,
 // and gradient regions of the same layout. A variable is a view at its offset in each of them.
 //
-// Regions are reserved address space that the system backs with memory at first touch. So the
-// layout never moves, and what no replica writes costs nothing. A model that grows beyond an arena
-// goes on in another, larger one (ArenaChain); no variable lies in two.
+// Regions are reserved address space of the replica's device (runtime/device_backend.h), which gets
+// memory where it is used. So the layout never moves, and what no replica writes costs nothing. A
+// model that grows beyond an arena goes on in another, larger one (ArenaChain); no variable lies in
+// two.
 #pragma once
 
 #include <atomic>
@@ -18,29 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal {
-
-/// Reserved address space; zeros until written. Threads: immutable.
-class Region {
- public:
-  /// Errors: Error kResourceExhausted, once the memory cache has given back what it keeps.
-  explicit Region(std::size_t bytes);
-  ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-  std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
-  /// Ends the poisoning that AddressSanitizer builds start with; views do it for their own bytes.
-  void make_usable();
-  /// Makes zeros of it, and not usable; gives whole pages back to the system.
-  void clear(std::size_t offset, std::size_t bytes);
-
- private:
-  const std::size_t bytes_;
-  std::byte* data_;
-};
 
 class Arena;
 
@@ -50,12 +32,19 @@ enum class ParameterPlacement {
   kCentral,   ///< One copy, which all replicas read.
 };
 
+/// Where an arena has its memory.
+struct ArenaDevices {
+  std::vector<Device> replicas;        ///< Gradients, and a copy of the parameters each,
+  std::optional<Device> central = {};  ///< or the one copy, which several replicas read.
+};
+
 /// One replica's gradients, in the layout of its parameters. Threads: bound to its replica; other
 /// replicas read it at merge points.
 struct GradientBuffer {
-  GradientBuffer(int replica_index, std::size_t bytes) : replica(replica_index), region(bytes) {}
+  GradientBuffer(int replica_index, std::unique_ptr<Region> memory)
+      : replica(replica_index), region(std::move(memory)) {}
   const int replica;
-  Region region;
+  const std::unique_ptr<Region> region;
   std::atomic<int> leases{0};
   /// Others may read until the replica's epoch (ReplicaGroup::epoch) is above this.
   std::atomic<uint64_t> readable_until{0};
@@ -86,9 +75,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
   /// Of every variable, in bytes.
   static constexpr std::size_t kAlignment = 64;
 
-  /// Errors: Error kResourceExhausted if there is no address space for the least size.
-  static std::shared_ptr<Arena> create(int replicas, DType dtype, ParameterPlacement placement,
-                                       ArenaSize size);
+  /// Errors: Error kResourceExhausted if there is no address space for the least size;
+  ///         Unimplemented for a device that this version does not support.
+  static std::shared_ptr<Arena> create(ArenaDevices devices, DType dtype, ArenaSize size);
 
   /// Arenas in the order in which they were made: the order of variables in an update.
   uint64_t number() const { return number_; }
@@ -100,6 +89,13 @@ class Arena : public std::enable_shared_from_this<Arena> {
   int replicas() const { return static_cast<int>(buffers_.size()); }
   /// True if parameter_data() is the same memory for every replica; gradients never are.
   bool shares_parameters() const { return shares_parameters_; }
+  /// Where a replica's gradients lie, and where the parameters that it reads.
+  const Device& device(int replica) const {
+    return devices_.replicas[static_cast<std::size_t>(replica)];
+  }
+  const Device& parameter_device(int replica) const {
+    return shares_parameters_ ? *devices_.central : device(replica);
+  }
 
   /// Place for `numel` elements, in elements; nullopt if the arena is full. Always a multiple of
   /// 64 bytes, and so is the distance to the next one: ranges made one after the other touch.
@@ -123,10 +119,15 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::byte* gradient_data(const GradientBuffer& buffer, int64_t offset) const;
 
  private:
-  Arena(int replicas, DType dtype, ParameterPlacement placement, ArenaSize size);
+  Arena(ArenaDevices devices, DType dtype, ArenaSize size);
   void reserve(std::size_t bytes, bool with_gradients);
+  std::unique_ptr<GradientBuffer> make_buffer(int replica, std::size_t bytes) const;
+  std::size_t copy_of(int replica) const {
+    return shares_parameters_ ? 0 : static_cast<std::size_t>(replica);
+  }
 
   const uint64_t number_;
+  const ArenaDevices devices_;
   const DType dtype_;
   const std::size_t element_size_;
   const bool shares_parameters_;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arenas that grow with what is placed in them, within the address space that the process may have.
+// Arenas that grow with what is placed in them, within the address space that their devices have
+// left.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cohort/variables/arena.h"
@@ -15,8 +17,7 @@ namespace cohort::internal {
 /// The arenas of one dtype, as many as its variables need. Threads: one caller at a time.
 class ArenaChain {
  public:
-  ArenaChain(int replicas, DType dtype, ParameterPlacement placement)
-      : replicas_(replicas), dtype_(dtype), placement_(placement) {}
+  ArenaChain(ArenaDevices devices, DType dtype) : devices_(std::move(devices)), dtype_(dtype) {}
 
   /// A place in the first arena that has one, else in a new arena.
   /// Errors: Error kResourceExhausted if there is no address space.
@@ -25,9 +26,8 @@ class ArenaChain {
  private:
   ArenaSize next_size(std::size_t least) const;
 
-  const int replicas_;
+  const ArenaDevices devices_;
   const DType dtype_;
-  const ParameterPlacement placement_;
   std::vector<std::shared_ptr<Arena>> arenas_;
 };
 

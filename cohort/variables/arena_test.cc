@@ -18,7 +18,10 @@ using testing::status_of_child;
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 
-ArenaChain chain_of(int replicas) { return {replicas, kFloat32, ParameterPlacement::kMirrored}; }
+ArenaChain chain_of(int replicas) {
+  return {{.replicas = std::vector<Device>(static_cast<std::size_t>(replicas), host_device())},
+          kFloat32};
+}
 
 TEST(ArenaChain, NeighboursTouch) {
   ArenaChain chain = chain_of(2);

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "cohort/base/check.h"
@@ -177,8 +176,8 @@ void FusedUpdate::State::push_own_slice(int replica) {
     const std::size_t begin = range.begin * run.element_size;
     for (int other = 0; other < layout.replicas(); ++other) {
       if (other == replica) continue;
-      std::memcpy(run.parameters(other) + begin, run.parameters(replica) + begin,
-                  range.size() * run.element_size);
+      copy_memory(run.device(other), run.parameters(other) + begin, run.device(replica),
+                  run.parameters(replica) + begin, range.size() * run.element_size);
     }
   }
 }

@@ -134,7 +134,7 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
                     d.synchronization == Synchronization::kOnWrite;
   if (options_.placement == ParameterPlacement::kCentral &&
       d.synchronization == Synchronization::kOnWrite) {
-    d.devices = {options_.parameter_device.value_or(options_.devices.front())};
+    d.devices = {central_device()};
   }
   if (d.trainable && fits) range = place(d.dtype, value.numel());
   const auto made =
@@ -167,8 +167,9 @@ void LocalVariables::check_copies() const {
 
 std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
   std::scoped_lock lock(mutex_);
-  return arenas_.try_emplace(dtype, replicas(), dtype, options_.placement)
-      .first->second.place(numel);
+  ArenaDevices devices{.replicas = options_.devices};
+  if (options_.placement == ParameterPlacement::kCentral) devices.central = central_device();
+  return arenas_.try_emplace(dtype, std::move(devices), dtype).first->second.place(numel);
 }
 
 const std::shared_ptr<LocalVariables>& LocalVariables::default_instance() {

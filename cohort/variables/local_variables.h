@@ -29,7 +29,7 @@ enum class UpdateSchedule {
 };
 
 struct LocalVariablesOptions {
-  std::vector<Device> devices = {Device("CPU:0")};  ///< One per replica.
+  std::vector<Device> devices = {host_device()};  ///< One per replica.
   UpdateSchedule schedule = UpdateSchedule::kSharded;
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};  ///< A user's own: no fused update.
   /// kCentral: kOnWrite variables have one copy and so one of components(), but a leaf and a
@@ -62,13 +62,16 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
   /// Cost: a pass over all copies; steps pay nothing for it.
   void check_copies() const;
 
-  /// One replica on CPU:0; what is made outside of every scope. Lives as long as the process.
+  /// One replica on the host; what is made outside of every scope. Lives as long as the process.
   static const std::shared_ptr<LocalVariables>& default_instance();
 
  private:
   std::shared_ptr<VariableImpl> create_now(const InitialValue& initial,
                                            const VariableOptions& options);
   std::shared_ptr<ArenaRange> place(DType dtype, int64_t numel);
+  const Device& central_device() const {
+    return options_.parameter_device ? *options_.parameter_device : options_.devices.front();
+  }
   void remember(const std::shared_ptr<VariableImpl>& variable);
 
   LocalVariablesOptions options_;  // constant after construction

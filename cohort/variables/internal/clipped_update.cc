@@ -36,26 +36,27 @@ update_rules::UpdateOptions update_options(const FusedUpdateOptions& options, co
   return how;
 }
 
-double ClippedUpdate::norm_scale(const UpdateRun& run, const Sources& from,
+double ClippedUpdate::norm_scale(const UpdateRun& run, const Sources& from, int replica,
                                  std::size_t variable) const {
-  const double norm = std::sqrt(run.sum_of_squares(from, 0, layout_.padded_size(variable)));
+  const double norm =
+      std::sqrt(run.sum_of_squares(from, replica, 0, layout_.padded_size(variable)));
   return update_rules::norm_clip_scale(norm, *options_.clipnorm);
 }
 
-double ClippedUpdate::squares_of_runs(Posts posts) const {
+double ClippedUpdate::squares_of_runs(Posts posts, int replica) const {
   double squares = 0;
   for (const UpdateRun& run : layout_.runs()) {
-    squares += run.sum_of_squares(sources(posts, run.members.front()), 0, run.size);
+    squares += run.sum_of_squares(sources(posts, run.members.front()), replica, 0, run.size);
   }
   return squares;
 }
 
-double ClippedUpdate::squares_of_variables(Posts posts) const {
+double ClippedUpdate::squares_of_variables(Posts posts, int replica) const {
   double squares = 0;
   for (const UpdateRun& run : layout_.runs()) {
     for (const std::size_t v : run.members) {
       const Sources from = sources(posts, v);
-      if (!from.empty()) squares += run.sum_of_squares(from, 0, layout_.padded_size(v));
+      if (!from.empty()) squares += run.sum_of_squares(from, replica, 0, layout_.padded_size(v));
     }
   }
   return squares;
@@ -70,7 +71,7 @@ double ClippedUpdate::shared_squares(Posts posts, int replica, ReplicaGroup& gro
     const std::size_t blocks = square_sum_blocks(run.size);
     const Range mine = share.intersect({first, first + blocks});
     if (!mine.empty()) {
-      run.block_square_sums(sources(posts, run.members.front()), mine.begin - first,
+      run.block_square_sums(sources(posts, run.members.front()), replica, mine.begin - first,
                             {block_squares_.data() + mine.begin, mine.size()});
     }
     first += blocks;
@@ -91,9 +92,9 @@ double ClippedUpdate::global_scale(Posts posts, bool full, int replica, ReplicaG
   if (!options_.global_clipnorm) return 1;
   double squares = 0;
   if (!full) {
-    squares = squares_of_variables(posts);
+    squares = squares_of_variables(posts, replica);
   } else if (group == nullptr) {
-    squares = squares_of_runs(posts);
+    squares = squares_of_runs(posts, replica);
   } else {
     squares = shared_squares(posts, replica, *group);
   }
@@ -117,7 +118,7 @@ void ClippedUpdate::run(Posts posts, int replica, ReplicaGroup* group,
       const Sources from = sources(posts, v);
       if (from.empty()) continue;
       const std::size_t begin = layout_.offset_in_run(v);
-      if (options_.clipnorm) how.gradient_scale = norm_scale(run, from, v);
+      if (options_.clipnorm) how.gradient_scale = norm_scale(run, from, replica, v);
       const Range mine =
           layout_.slice(run, replica).intersect({begin, begin + layout_.padded_size(v)});
       run.update(rule, from, replica, mine, begin, how);

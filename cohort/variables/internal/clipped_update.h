@@ -49,11 +49,12 @@ class ClippedUpdate {
   using Sources = UpdateRun::Sources;
   static Sources sources(Posts posts, std::size_t variable);
   /// clipnorm of one variable, as a factor.
-  double norm_scale(const UpdateRun& run, const Sources& from, std::size_t variable) const;
+  double norm_scale(const UpdateRun& run, const Sources& from, int replica,
+                    std::size_t variable) const;
   /// global_clipnorm, as a factor.
   double global_scale(Posts posts, bool full, int replica, ReplicaGroup* group);
-  double squares_of_runs(Posts posts) const;
-  double squares_of_variables(Posts posts) const;
+  double squares_of_runs(Posts posts, int replica) const;
+  double squares_of_variables(Posts posts, int replica) const;
   double shared_squares(Posts posts, int replica, ReplicaGroup& group);
 
   const UpdateLayout& layout_;

@@ -25,19 +25,6 @@ std::size_t checked_bucket(std::size_t bytes, int workers) {
   return std::max(one / SliceImage::kBorder, std::size_t{1}) * SliceImage::kBorder;
 }
 
-template <class T>
-void apply_rule(const Rule& rule, std::byte* parameters, std::span<std::byte* const> slots,
-                const UpdateRun::Sources& sources, Range range,
-                const update_rules::UpdateOptions& how) {
-  update_rules::Target<T> target;
-  target.param = reinterpret_cast<T*>(parameters);
-  for (std::size_t s = 0; s < slots.size(); ++s) target.slots[s] = reinterpret_cast<T*>(slots[s]);
-  c10::SmallVector<const T*, 8> from;
-  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
-  update_rules::fused_update<T>(rule, target, {from.data(), from.size()}, range.begin, range.end,
-                                how);
-}
-
 }  // namespace
 
 void ExchangedUpdate::Step::meet() const {
@@ -265,7 +252,8 @@ void ExchangedUpdate::square_own_blocks(const Step& step, NormBlocks& blocks) {
                                    segment.variable ? &*segment.variable : nullptr);
       const std::size_t size = std::min(update_rules::kSquareSumBlock, segment.size - inside);
       blocks.squares[block] =
-          from.empty() ? 0 : layout_.runs()[segment.run].sum_of_squares(from, 0, size);
+          from.empty() ? 0
+                       : layout_.runs()[segment.run].sum_of_squares(from, step.replica, 0, size);
     }
   }
 }
@@ -319,8 +307,8 @@ void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
   mine.for_each(bytes, [&](std::size_t r, Range elements, std::size_t at) {
     const UpdateRun& run = layout_.runs()[r];
     const std::size_t width = run.element_size;
-    std::memcpy(fresh(worker_) + at, run.parameters(step.replica) + elements.begin * width,
-                elements.size() * width);
+    copy_memory(host_device(), fresh(worker_) + at, run.device(step.replica),
+                run.parameters(step.replica) + elements.begin * width, elements.size() * width);
     for (int s = 0; s < layout_.slot_count(); ++s) {
       std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
     }
@@ -342,15 +330,16 @@ void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range element
   const UpdateRun& run = layout_.runs()[r];
   update_rules::UpdateOptions how = update_options(options_, run, step.weight_decay);
   how.gradient_scale = scale;
-  std::array<std::byte*, update_rules::kMaxSlots> slots = {};
-  const auto count = static_cast<std::size_t>(layout_.slot_count());
-  for (std::size_t s = 0; s < count; ++s) {
-    slots[s] = slot_data(static_cast<int>(s), 1 - live_) + at;
+  // The copies are in the communicator's memory, which is the host's.
+  RangeUpdate call{.dtype = run.arena->dtype(),
+                   .parameters = fresh(worker_) + at,
+                   .sources = {sources.data(), sources.size()},
+                   .begin = 0,
+                   .end = elements.size()};
+  for (int s = 0; s < layout_.slot_count(); ++s) {
+    call.slots[static_cast<std::size_t>(s)] = slot_data(s, 1 - live_) + at;
   }
-  update_in_pieces({0, elements.size()}, [&](Range part) {
-    const auto apply = run.arena->dtype() == kFloat32 ? &apply_rule<float> : &apply_rule<double>;
-    apply(step.rule, fresh(worker_) + at, {slots.data(), count}, sources, part, how);
-  });
+  update_kernels(host_device()).update(call, step.rule, how);
 }
 
 Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
@@ -375,7 +364,8 @@ void ExchangedUpdate::adopt(const Step& step) {
         [&](std::size_t r, Range elements, std::size_t at) {
           const UpdateRun& run = layout_.runs()[r];
           const auto copy = [&](Range part) {
-            std::memcpy(run.parameters(step.replica) + part.begin * run.element_size,
+            copy_memory(run.device(step.replica),
+                        run.parameters(step.replica) + part.begin * run.element_size, host_device(),
                         from + at + (part.begin - elements.begin) * run.element_size,
                         part.size() * run.element_size);
           };

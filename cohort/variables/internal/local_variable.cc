@@ -48,7 +48,9 @@ void LocalVariable::make_component(int replica, const Tensor& initial) {
     c.tensor = arena()->parameter_view(replica, range_, description_.shape);
     if (!is_written) c.tensor.copy_(initial);
   } else {
-    c.tensor = is_written ? component(0).tensor : initial.clone();
+    const auto& devices = description_.devices;
+    const auto own = std::min(static_cast<std::size_t>(replica), devices.size() - 1);
+    c.tensor = is_written ? component(0).tensor : copy_on(devices[own], initial);
   }
   if (!description_.trainable) return;
   c.tensor.set_requires_grad(true);

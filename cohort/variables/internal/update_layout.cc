@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/update_layout.h"
 
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
-#include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -26,81 +22,46 @@ constexpr bool kExactRuns = true;
 constexpr bool kExactRuns = false;
 #endif
 
-template <class T>
-void update_run(const UpdateRun& run, const update_rules::Rule& rule,
-                const UpdateRun::Sources& sources, int replica, Range range,
-                std::size_t sources_begin, const update_rules::UpdateOptions& how) {
-  const std::size_t copy = run.slots.size() > 1 ? static_cast<std::size_t>(replica) : 0;
-  update_rules::Target<T> target;
-  target.param = reinterpret_cast<T*>(run.parameters(replica)) + sources_begin;
-  for (std::size_t s = 0; s < run.slots[copy].size(); ++s) {
-    target.slots[s] = reinterpret_cast<T*>(run.slots[copy][s]->data()) + sources_begin;
-  }
-  c10::SmallVector<const T*, 8> from;
-  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
-  update_rules::fused_update<T>(rule, target, {from.data(), from.size()},
-                                range.begin - sources_begin, range.end - sources_begin, how);
-}
-
-template <class T>
-void block_squares(const UpdateRun& run, const UpdateRun::Sources& sources, std::size_t first,
-                   std::span<double> out) {
-  c10::SmallVector<const T*, 8> from;
-  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
-  update_rules::block_square_sums<T>({from.data(), from.size()}, run.size, first, out);
-}
-
-template <class T>
-double squares(const UpdateRun::Sources& sources, std::size_t begin, std::size_t end) {
-  c10::SmallVector<const T*, 8> from;
-  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
-  return update_rules::sum_of_squares<T>({from.data(), from.size()}, begin, end);
-}
-
 }  // namespace
 
 void UpdateRun::update(const update_rules::Rule& rule, const Sources& sources, int replica,
                        Range range, std::size_t sources_begin,
                        const update_rules::UpdateOptions& how) const {
-  update_in_pieces(range, [&](Range part) {
-    if (arena->dtype() == kFloat32) {
-      update_run<float>(*this, rule, sources, replica, part, sources_begin, how);
-    } else {
-      update_run<double>(*this, rule, sources, replica, part, sources_begin, how);
-    }
-  });
-}
-
-void update_in_pieces(Range range, FunctionRef<void(Range part)> update) {
   if (range.empty()) return;
-  // An element is read from and written to memory in the time of so many operations; its new value
-  // is the same in any range.
-  constexpr double kOperations = 50;
-  const int threads =
-      threads_worth(kOperations * static_cast<double>(range.size()), intra_op_threads());
-  if (threads == 1) return update(range);
-  constexpr std::size_t kAlignment = 1024;
-  const auto pieces = static_cast<std::size_t>(2 * threads);
-  const std::size_t step = (range.size() / pieces / kAlignment + 1) * kAlignment;
-  run_pieces(static_cast<int>(pieces), [&](int piece) {
-    const std::size_t begin = range.begin + step * static_cast<std::size_t>(piece);
-    const Range part = range.intersect({begin, begin + step});
-    if (!part.empty()) update(part);
-  });
+  const std::size_t skipped = sources_begin * element_size;
+  RangeUpdate call{.dtype = arena->dtype(),
+                   .parameters = parameters(replica) + skipped,
+                   .sources = {sources.data(), sources.size()},
+                   .begin = range.begin - sources_begin,
+                   .end = range.end - sources_begin};
+  const auto& own = slots[slots.size() > 1 ? static_cast<std::size_t>(replica) : 0];
+  for (std::size_t s = 0; s < own.size(); ++s) call.slots[s] = own[s]->data() + skipped;
+  update_kernels(device(replica)).update(call, rule, how);
 }
 
-double UpdateRun::sum_of_squares(const Sources& sources, std::size_t begin, std::size_t end) const {
-  return arena->dtype() == kFloat32 ? squares<float>(sources, begin, end)
-                                    : squares<double>(sources, begin, end);
+double UpdateRun::sum_of_squares(const Sources& sources, int replica, std::size_t begin,
+                                 std::size_t end) const {
+  return update_kernels(device(replica))
+      .sum_of_squares(arena->dtype(), {sources.data(), sources.size()}, begin, end);
 }
 
-void UpdateRun::block_square_sums(const Sources& sources, std::size_t first,
+void UpdateRun::block_square_sums(const Sources& sources, int replica, std::size_t first,
                                   std::span<double> out) const {
-  if (arena->dtype() == kFloat32) {
-    block_squares<float>(*this, sources, first, out);
-  } else {
-    block_squares<double>(*this, sources, first, out);
-  }
+  update_kernels(device(replica))
+      .block_square_sums(arena->dtype(), {sources.data(), sources.size()}, size, first, out);
+}
+
+std::unique_ptr<Region> UpdateRun::make_slot(int replica) const {
+  auto made = device_backend(device(replica)).reserve(device(replica), size * element_size);
+  made->use(0, size * element_size);
+  return made;
+}
+
+Tensor UpdateRun::slot_view(std::size_t copy, std::size_t slot, std::size_t begin,
+                            const Shape& shape) const {
+  const Device& where = device(static_cast<int>(copy));
+  return device_backend(where).view(where, slots[copy][slot]->data() + begin * element_size, shape,
+                                    arena->dtype(), [](void*) {});
 }
 
 UpdateLayout::UpdateLayout(std::vector<Variable> variables, const FusedUpdateOptions& options)
@@ -117,7 +78,22 @@ UpdateLayout::UpdateLayout(std::vector<Variable> variables, const FusedUpdateOpt
   }
   for (std::size_t v = 0; v < variables_.size(); ++v) index_[&variables_[v].impl()] = v;
   make_runs(decays);
+  check_devices();
   if (communicator_ == nullptr) make_slots(options.slot_initial);
+}
+
+void UpdateLayout::check_devices() const {
+  for (const UpdateRun& run : runs_) {
+    for (int r = 0; r < replicas(); ++r) {
+      const Device& device = run.device(r);
+      update_kernels(device);  // throws where there are none
+      if (communicator_ == nullptr || device.kind() == DeviceKind::kCpu) continue;
+      throw Unimplemented(
+          str_cat("[optimizer] expected variables on CPUs where there are several "
+                  "workers, got ",
+                  device.short_name()));
+    }
+  }
 }
 
 void UpdateLayout::check_variables() const {
@@ -190,14 +166,13 @@ void UpdateLayout::make_slots(const std::vector<double>& initial) {
   const int copies = schedule_ == UpdateSchedule::kSharded ? 1 : replicas();
   for (UpdateRun& run : runs_) {
     run.slots.resize(static_cast<std::size_t>(copies));
-    for (auto& copy : run.slots) {
-      for (const double value : initial) {
-        copy.push_back(std::make_unique<Region>(run.size * run.element_size));
-        copy.back()->make_usable();
-        if (value == 0) continue;  // fresh memory is zero, and costs nothing until touched
-        at::from_blob(copy.back()->data(), {static_cast<int64_t>(run.size)},
-                      at::TensorOptions().dtype(run.arena->dtype()))
-            .fill_(value);
+    for (int copy = 0; copy < copies; ++copy) {
+      const auto c = static_cast<std::size_t>(copy);
+      for (std::size_t s = 0; s < initial.size(); ++s) {
+        run.slots[c].push_back(run.make_slot(copy));
+        // Fresh memory is zero, and costs nothing until touched.
+        if (initial[s] == 0) continue;
+        run.slot_view(c, s, 0, {static_cast<int64_t>(run.size)}).fill_(initial[s]);
       }
     }
   }
@@ -206,11 +181,12 @@ void UpdateLayout::make_slots(const std::vector<double>& initial) {
 void UpdateLayout::split_slots() {
   for (UpdateRun& run : runs_) {
     while (static_cast<int>(run.slots.size()) < replicas()) {
+      const auto replica = static_cast<int>(run.slots.size());
       auto& copy = run.slots.emplace_back();
       for (const auto& slot : run.slots.front()) {
-        copy.push_back(std::make_unique<Region>(run.size * run.element_size));
-        copy.back()->make_usable();
-        std::memcpy(copy.back()->data(), slot->data(), run.size * run.element_size);
+        copy.push_back(run.make_slot(replica));
+        copy_memory(run.device(replica), copy.back()->data(), run.device(0), slot->data(),
+                    run.size * run.element_size);
       }
     }
   }
@@ -261,11 +237,8 @@ void UpdateLayout::check_slot(std::size_t variable, int slot) const {
 }
 
 Tensor UpdateLayout::slot_view(std::size_t variable, std::size_t copy, int slot) const {
-  const UpdateRun& run = run_of(variable);
-  std::byte* data = run.slots[copy][static_cast<std::size_t>(slot)]->data() +
-                    places_[variable].begin * run.element_size;
-  return at::from_blob(data, variables_[variable].shape(),
-                       at::TensorOptions().dtype(run.arena->dtype()));
+  return run_of(variable).slot_view(copy, static_cast<std::size_t>(slot), places_[variable].begin,
+                                    variables_[variable].shape());
 }
 
 Tensor UpdateLayout::read_slot(std::size_t variable, int slot) const {

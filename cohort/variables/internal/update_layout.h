@@ -18,6 +18,7 @@
 #include "cohort/update_rules/update.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/local_variables.h"
+#include "cohort/variables/update_kernels.h"
 
 namespace cohort::internal {
 
@@ -47,16 +48,21 @@ struct UpdateRun {
   std::vector<std::vector<std::unique_ptr<Region>>> slots;  ///< [copy][slot]
 
   std::byte* parameters(int replica) const { return arena->parameter_data(replica, offset); }
+  /// Of a replica's parameters, and of its slots where it has its own.
+  const Device& device(int replica) const { return arena->parameter_device(replica); }
   /// Updates `range` of a replica's copy; sources point at element `sources_begin` of the run.
   void update(const update_rules::Rule& rule, const Sources& sources, int replica, Range range,
               std::size_t sources_begin, const update_rules::UpdateOptions& how) const;
-  double sum_of_squares(const Sources& sources, std::size_t begin, std::size_t end) const;
+  double sum_of_squares(const Sources& sources, int replica, std::size_t begin,
+                        std::size_t end) const;
   /// Sums of squares of the blocks from `first` on; sources point at the run's first element.
-  void block_square_sums(const Sources& sources, std::size_t first, std::span<double> out) const;
+  void block_square_sums(const Sources& sources, int replica, std::size_t first,
+                         std::span<double> out) const;
+  /// Memory for one slot of all members, all zero.
+  std::unique_ptr<Region> make_slot(int replica) const;
+  /// Of a slot's elements from `begin` on.
+  Tensor slot_view(std::size_t copy, std::size_t slot, std::size_t begin, const Shape& shape) const;
 };
-
-/// Calls update(part) for all of `range`, on as many threads as the arithmetic is worth.
-void update_in_pieces(Range range, FunctionRef<void(Range part)> update);
 
 /// Threads: immutable but for slots' contents and split_slots().
 class UpdateLayout {
@@ -105,6 +111,7 @@ class UpdateLayout {
     std::size_t size = 0;
   };
   void check_variables() const;
+  void check_devices() const;
   std::vector<std::size_t> arena_order() const;
   void make_runs(const std::vector<bool>& decays);
   UpdateSchedule choose_schedule() const;

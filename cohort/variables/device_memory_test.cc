@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Variables of devices that are no CPUs: their memory, copies and kernels are the devices' own.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "cohort/runtime/internal/test_backend.h"
+#include "cohort/variables/fused_update.h"
+#include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/internal/test_replicas.h"
+#include "cohort/variables/update_kernels.h"
+
+namespace cohort::internal {
+namespace {
+
+/// The CPU's, for the GPUs of TestBackend.
+class TestKernels final : public UpdateKernels {
+ public:
+  TestKernels() : before_(exchange_update_kernels(c10::kCUDA, this)) {}
+  ~TestKernels() override { exchange_update_kernels(c10::kCUDA, before_); }
+  void update(const RangeUpdate& range, const update_rules::Rule& rule,
+              const update_rules::UpdateOptions& how) override {
+    ++updates;
+    cpu_.update(range, rule, how);
+  }
+  double sum_of_squares(DType dtype, std::span<const std::byte* const> sources, std::size_t begin,
+                        std::size_t end) override {
+    ++norms;
+    return cpu_.sum_of_squares(dtype, sources, begin, end);
+  }
+  void block_square_sums(DType dtype, std::span<const std::byte* const> sources, std::size_t size,
+                         std::size_t first, std::span<double> out) override {
+    ++norms;
+    cpu_.block_square_sums(dtype, sources, size, first, out);
+  }
+  std::atomic<int> updates{0};
+  std::atomic<int> norms{0};
+
+ private:
+  UpdateKernels& cpu_ = update_kernels(host_device());
+  UpdateKernels* const before_;
+};
+
+/// Two replicas, three steps of Adam; every component afterwards.
+std::vector<std::vector<double>> train(const std::vector<Device>& devices,
+                                       LocalVariablesOptions options = {}) {
+  ReplicaGroup group({.replicas = static_cast<int>(devices.size())});
+  options.devices = devices;
+  options.group = &group;
+  const auto creator = std::make_shared<LocalVariables>(options);
+  const VariableCreatorScope scope(creator);
+  const std::vector<Variable> variables = {Variable(ones({3, 5})), Variable(zeros({7}))};
+  FusedUpdate update(variables, {.slot_initial = {0, 0.5}, .global_clipnorm = 1.0});
+  for (int step = 1; step <= 3; ++step) {
+    group.run([&](int replica) {
+      const auto lease = std::make_shared<GradientLease>();
+      std::vector<GradientAndVariable> gradients;
+      for (const Variable& v : variables) {
+        gradients.push_back({lease->place(v.impl()).fill_(0.1 * (replica + step)), v});
+      }
+      update.apply(Gradients(gradients, lease), update_rules::adam_step({}, step));
+    });
+  }
+  std::vector<std::vector<double>> out;
+  for (const Variable& v : variables) {
+    for (const Variable& one : v.components()) out.push_back(to_vector<double>(one.value()));
+  }
+  return out;
+}
+
+TEST(DeviceMemory, ParametersGradientsAndSlotsAreTheReplicasDevices) {
+  const auto expected = train({"CPU:0", "CPU:1"}, {.schedule = UpdateSchedule::kPull});
+  TestBackend gpus;
+  const TestKernels kernels;
+  EXPECT_EQ(train({"GPU:0", "GPU:1"}, {.schedule = UpdateSchedule::kPull}), expected);
+  for (const char* device : {"GPU:0", "GPU:1"}) {
+    // Parameters, gradients, two slots.
+    EXPECT_EQ(gpus.log().count(str_cat("reserve ", device)), 4) << device;
+    EXPECT_GE(gpus.log().count(str_cat("use ", device)), 6) << device;
+    EXPECT_GE(gpus.log().count(str_cat("view ", device)), 5) << device;
+    EXPECT_GT(gpus.log().count(str_cat("clear ", device)), 0) << device;
+  }
+  EXPECT_EQ(kernels.updates, 2 * 3);
+  EXPECT_GT(kernels.norms, 0);
+}
+
+TEST(DeviceMemory, SlicesAreCopiedByTheDevices) {
+  const auto expected = train({"CPU:0", "CPU:1"}, {.schedule = UpdateSchedule::kSharded});
+  TestBackend gpus;
+  const TestKernels kernels;
+  EXPECT_EQ(train({"GPU:0", "GPU:1"}, {.schedule = UpdateSchedule::kSharded}), expected);
+  EXPECT_EQ(gpus.log().count("copy GPU:0 to GPU:1"), 3);
+  EXPECT_EQ(gpus.log().count("copy GPU:1 to GPU:0"), 3);
+}
+
+TEST(DeviceMemory, EachReplicaHasItsOwnKindOfMemory) {
+  const auto expected = train({"CPU:0", "CPU:1"}, {.schedule = UpdateSchedule::kSharded});
+  TestBackend gpus;
+  const TestKernels kernels;
+  EXPECT_EQ(train({"CPU:0", "GPU:1"}, {.schedule = UpdateSchedule::kSharded}), expected);
+  EXPECT_EQ(gpus.log().count("reserve GPU:1"), 2);
+  EXPECT_EQ(gpus.log().count("reserve"), 2) << "the CPU's comes from the CPU's";
+  EXPECT_EQ(gpus.log().count("copy CPU:0 to GPU:1"), 3);
+  EXPECT_EQ(gpus.log().count("copy GPU:1 to CPU:0"), 3);
+  EXPECT_EQ(kernels.updates, 3);
+}
+
+TEST(DeviceMemory, CentralParametersAreWhereTheyAreWanted) {
+  const LocalVariablesOptions central{.placement = ParameterPlacement::kCentral,
+                                      .parameter_device = "GPU:7"};
+  const auto expected = train({"CPU:0", "CPU:1"}, {.placement = ParameterPlacement::kCentral});
+  TestBackend gpus;
+  const TestKernels kernels;
+  EXPECT_EQ(train({"CPU:0", "CPU:1"}, central), expected);
+  EXPECT_EQ(gpus.log().count("reserve GPU:7"), 3) << "parameters and two slots";
+  EXPECT_EQ(gpus.log().count("reserve"), 3);
+}
+
+TEST(DeviceMemory, AnOptimizerNeedsKernelsOfTheDevice) {
+  TestBackend gpus;
+  expect_error<Unimplemented>([] { train({"GPU:0"}); },
+                              {"[optimizer] expected variables on CPUs, got GPU:0"});
+}
+
+TEST(DeviceMemory, VariablesNeedADeviceThatIsSupported) {
+  expect_error<Unimplemented>(
+      [] {
+        train({"CPU:0", "GPU:0"});
+      },
+      {"got GPU:0", "only CPUs are supported in this version"});
+}
+
+}  // namespace
+}  // namespace cohort::internal

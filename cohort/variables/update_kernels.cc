@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/update_kernels.h"
+
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/intra_op.h"
+
+namespace cohort::internal {
+namespace {
+
+template <class T>
+c10::SmallVector<const T*, 8> typed(std::span<const std::byte* const> sources) {
+  c10::SmallVector<const T*, 8> from;
+  for (const std::byte* source : sources) from.push_back(reinterpret_cast<const T*>(source));
+  return from;
+}
+
+template <class T>
+void update_part(const RangeUpdate& range, const update_rules::Rule& rule, std::size_t begin,
+                 std::size_t end, const update_rules::UpdateOptions& how) {
+  update_rules::Target<T> target;
+  target.param = reinterpret_cast<T*>(range.parameters);
+  for (std::size_t s = 0; s < range.slots.size(); ++s) {
+    target.slots[s] = reinterpret_cast<T*>(range.slots[s]);
+  }
+  const auto from = typed<T>(range.sources);
+  update_rules::fused_update<T>(rule, target, {from.data(), from.size()}, begin, end, how);
+}
+
+template <class T>
+double squares(std::span<const std::byte* const> sources, std::size_t begin, std::size_t end) {
+  const auto from = typed<T>(sources);
+  return update_rules::sum_of_squares<T>({from.data(), from.size()}, begin, end);
+}
+
+template <class T>
+void block_squares(std::span<const std::byte* const> sources, std::size_t size, std::size_t first,
+                   std::span<double> out) {
+  const auto from = typed<T>(sources);
+  update_rules::block_square_sums<T>({from.data(), from.size()}, size, first, out);
+}
+
+class CpuUpdateKernels final : public UpdateKernels {
+ public:
+  void update(const RangeUpdate& range, const update_rules::Rule& rule,
+              const update_rules::UpdateOptions& how) override {
+    const auto part = [&](std::size_t begin, std::size_t end) {
+      range.dtype == kFloat32 ? update_part<float>(range, rule, begin, end, how)
+                              : update_part<double>(range, rule, begin, end, how);
+    };
+    // An element is read from and written to memory in the time of so many operations; its new
+    // value is the same in any range.
+    constexpr double kOperations = 50;
+    const std::size_t size = range.end - range.begin;
+    const int threads = threads_worth(kOperations * static_cast<double>(size), intra_op_threads());
+    if (threads == 1) return part(range.begin, range.end);
+    constexpr std::size_t kAlignment = 1024;
+    const auto pieces = static_cast<std::size_t>(2 * threads);
+    const std::size_t step = (size / pieces / kAlignment + 1) * kAlignment;
+    run_pieces(static_cast<int>(pieces), [&](int piece) {
+      const std::size_t begin = range.begin + step * static_cast<std::size_t>(piece);
+      if (begin < range.end) part(begin, std::min(begin + step, range.end));
+    });
+  }
+
+  double sum_of_squares(DType dtype, std::span<const std::byte* const> sources, std::size_t begin,
+                        std::size_t end) override {
+    return dtype == kFloat32 ? squares<float>(sources, begin, end)
+                             : squares<double>(sources, begin, end);
+  }
+
+  void block_square_sums(DType dtype, std::span<const std::byte* const> sources, std::size_t size,
+                         std::size_t first, std::span<double> out) override {
+    dtype == kFloat32 ? block_squares<float>(sources, size, first, out)
+                      : block_squares<double>(sources, size, first, out);
+  }
+};
+
+ByDeviceType<UpdateKernels>& table() {
+  static CpuUpdateKernels for_cpus;
+  static ByDeviceType<UpdateKernels> kernels(&for_cpus);
+  return kernels;
+}
+
+}  // namespace
+
+UpdateKernels& update_kernels(const Device& device) {
+  UpdateKernels* const found = table().find(device.at_device().type());
+  if (found != nullptr) return *found;
+  throw Unimplemented(str_cat("[optimizer] expected variables on CPUs, got ", device.short_name(),
+                              ": only CPUs are supported in this version"));
+}
+
+UpdateKernels* exchange_update_kernels(c10::DeviceType type, UpdateKernels* kernels) {
+  return table().exchange(type, kernels);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Internal: the arithmetic of an update on the memory of one kind of device. CPUs have theirs: the
+// functions of update_rules, by the threads that an operation of that size is worth. A kind of
+// device that comes later brings its own, to the same formulas (update_rules/rules.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "cohort/runtime/device_backend.h"
+#include "cohort/update_rules/update.h"
+
+namespace cohort::internal {
+
+/// Elements [begin, end) of parameters, slots and every replica's gradients; addresses are the
+/// device's, of element 0. The slots that the rule does not use are null.
+struct RangeUpdate {
+  DType dtype = kFloat32;  ///< Or kFloat64.
+  std::byte* parameters = nullptr;
+  std::array<std::byte*, update_rules::kMaxSlots> slots = {};
+  std::span<const std::byte* const> sources = {};
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// Threads: thread-safe, on disjoint ranges.
+class UpdateKernels {
+ public:
+  virtual ~UpdateKernels() = default;
+  /// As update_rules::fused_update: the same bits for any split into ranges. In the order of what
+  /// the calling thread has started on its device.
+  virtual void update(const RangeUpdate& range, const update_rules::Rule& rule,
+                      const update_rules::UpdateOptions& how) = 0;
+  /// As in update_rules. Blocks: until the sums are known.
+  virtual double sum_of_squares(DType dtype, std::span<const std::byte* const> sources,
+                                std::size_t begin, std::size_t end) = 0;
+  virtual void block_square_sums(DType dtype, std::span<const std::byte* const> sources,
+                                 std::size_t size, std::size_t first, std::span<double> out) = 0;
+};
+
+/// Errors: Unimplemented for a kind of device that has none.
+UpdateKernels& update_kernels(const Device& device);
+/// Returns the ones before; see exchange_device_backend.
+UpdateKernels* exchange_update_kernels(c10::DeviceType type, UpdateKernels* kernels);
+
+}  // namespace cohort::internal
