@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/group_collectives.h"
 #include "cohort/collectives/local_reduce.h"
 
 namespace cohort {
@@ -54,6 +55,36 @@ TEST(LocalReduce, MakesCopiesInOnePass) {
   for (const Tensor& copy : copies) EXPECT_EQ(to_vector<float>(copy), (std::vector<float>{4, 10}));
   EXPECT_NE(copies[0].data_ptr(), copies[1].data_ptr());
   EXPECT_EQ(internal::reduce_to_copies(ReduceOp::kMax, values, 2)[1].data_ptr<float>()[1], 8);
+}
+
+// Where another kind of device brings its own kernels.
+TEST(LocalReduce, GoesThroughTheReducerOfTheValuesMemory) {
+  struct Counting final : internal::RangeReducer {
+    Counting() : before(internal::exchange_range_reducer(c10::kCPU, this)) {}
+    ~Counting() override { internal::exchange_range_reducer(c10::kCPU, before); }
+    void reduce(const internal::RangeReduction& range) override {
+      ++calls;
+      before->reduce(range);
+    }
+    int calls = 0;
+    internal::RangeReducer* const before;
+  };
+  const std::vector<Tensor> floats = {tensor({1, 8}), tensor({3, 2})};
+  const std::vector<Tensor> integers = {tensor({1}, kInt64), tensor({2}, kInt64)};
+  Counting counting;
+  EXPECT_EQ(to_vector<float>(internal::reduce_in_order(ReduceOp::kSum, floats)),
+            (std::vector<float>{4, 10}));
+  EXPECT_EQ(counting.calls, 1);
+  EXPECT_EQ(to_vector<int64_t>(internal::reduce_in_order(ReduceOp::kMax, integers)),
+            (std::vector<int64_t>{2}));
+  EXPECT_EQ(counting.calls, 2);
+  internal::all_reduce(nullptr, ReduceOp::kSum, floats[0]);
+  EXPECT_EQ(counting.calls, 3);
+}
+
+TEST(LocalReduce, RefusesMemoryThatNobodyReduces) {
+  const std::vector<Tensor> values = {ones({2}).to(at::kMeta), ones({2}).to(at::kMeta)};
+  EXPECT_THROW(internal::reduce_in_order(ReduceOp::kSum, values), InvalidArgument);
 }
 
 TEST(LocalReduce, RecordsGradients) {

@@ -155,7 +155,8 @@ void reduce_tensors(Batches all, std::size_t replica) {
                   .begin = begin / width,
                   .end = end / width,
                   .divisor = static_cast<double>(count),
-                  .stream = 2 * count * item.bytes >= kStreamBytes});
+                  .stream = 2 * count * item.bytes >= kStreamBytes,
+                  .memory = item.result.device().type()});
   }
 }
 

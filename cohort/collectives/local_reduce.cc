@@ -12,6 +12,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/internal/reduce_kernels.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal {
 namespace {
@@ -70,11 +71,34 @@ bool has_kernel(ReduceOp op, DType dtype) {
   return sums && (dtype == kFloat32 || dtype == kFloat64);
 }
 
+namespace {
+
+class CpuRangeReducer final : public RangeReducer {
+ public:
+  void reduce(const RangeReduction& range) override {
+    if (!has_kernel(range.op, range.dtype)) return reduce_views(range);
+    if (range.dtype == kFloat32) return sum_range<float>(reduce_kernels().sum_float, range);
+    sum_range<double>(reduce_kernels().sum_double, range);
+  }
+};
+
+ByDeviceType<RangeReducer>& reducers() {
+  static CpuRangeReducer for_cpus;
+  static ByDeviceType<RangeReducer> table(&for_cpus);
+  return table;
+}
+
+}  // namespace
+
 void reduce_range(const RangeReduction& range) {
   if (range.begin >= range.end) return;
-  if (!has_kernel(range.op, range.dtype)) return reduce_views(range);
-  if (range.dtype == kFloat32) return sum_range<float>(reduce_kernels().sum_float, range);
-  sum_range<double>(reduce_kernels().sum_double, range);
+  RangeReducer* const reducer = reducers().find(range.memory);
+  COHORT_CHECK(reducer != nullptr, "values in memory that nobody reduces");
+  reducer->reduce(range);
+}
+
+RangeReducer* exchange_range_reducer(c10::DeviceType type, RangeReducer* reducer) {
+  return reducers().exchange(type, reducer);
 }
 
 void check_reducible(const char* operation, ReduceOp op, DType dtype) {
@@ -93,7 +117,8 @@ void check_reducible(const char* operation, ReduceOp op, DType dtype) {
 
 void check_reducible(const char* operation, ReduceOp op, const Tensor& value) {
   COHORT_CHECK_ARG(value.defined(), operation, "expected a tensor, got an empty handle");
-  COHORT_CHECK_ARG(value.layout() == at::kStrided && value.device().is_cpu(), operation,
+  const bool is_reachable = reducers().find(value.device().type()) != nullptr;
+  COHORT_CHECK_ARG(value.layout() == at::kStrided && is_reachable, operation,
                    "expected a dense tensor in the CPU's memory, got one on ", value.device().str(),
                    value.layout() == at::kStrided ? "" : " of another layout");
   check_reducible(operation, op, value.scalar_type());
@@ -181,7 +206,8 @@ std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values
                 .begin = 0,
                 .end = values[0].numel(),
                 .divisor = static_cast<double>(values.size()),
-                .stream = static_cast<int64_t>(values[0].nbytes()) * arrays >= kStreamBytes});
+                .stream = static_cast<int64_t>(values[0].nbytes()) * arrays >= kStreamBytes,
+                .memory = values[0].device().type()});
   return results;
 }
 

@@ -32,8 +32,8 @@ IndexedSlices join_slices(const char* operation, ReduceOp op,
 /// Errors: InvalidArgument for a dtype that `op` does not take.
 void check_reducible(const char* operation, ReduceOp op, DType dtype);
 
-/// Errors: InvalidArgument unless this is a dense tensor in the CPU's memory of a dtype that `op`
-///         takes.
+/// Errors: InvalidArgument unless this is a dense tensor in memory that there are kernels for (the
+///         CPU's) of a dtype that `op` takes.
 void check_reducible(const char* operation, ReduceOp op, const Tensor& value);
 
 /// Errors: InvalidArgument that names both shapes or dtypes, and the replica of `other`.
@@ -60,8 +60,20 @@ struct RangeReduction {
   int64_t end;
   double divisor = 1;
   bool stream = false;  ///< Past the caches, for results that would not fit in there.
+  c10::DeviceType memory = c10::kCPU;  ///< Whose addresses these are.
 };
 void reduce_range(const RangeReduction& range);
+
+/// reduce_range of one kind of device. CPUs have theirs; another kind brings its own, in the same
+/// order of additions, and in the order of what the calling thread has started on its device.
+/// Threads: thread-safe, on disjoint ranges.
+class RangeReducer {
+ public:
+  virtual ~RangeReducer() = default;
+  virtual void reduce(const RangeReduction& range) = 0;
+};
+/// Returns the one before; see exchange_device_backend.
+RangeReducer* exchange_range_reducer(c10::DeviceType type, RangeReducer* reducer);
 
 /// True where reduce_range does not go through LibTorch: it then takes no memory.
 bool has_kernel(ReduceOp op, DType dtype);

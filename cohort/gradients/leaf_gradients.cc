@@ -86,7 +86,8 @@ void reduce_in_place(const std::vector<Tensor>& all, int64_t begin, int64_t end,
                           .outs = places,
                           .begin = begin,
                           .end = end,
-                          .divisor = static_cast<double>(all.size())});
+                          .divisor = static_cast<double>(all.size()),
+                          .memory = all[0].device().type()});
 }
 
 }  // namespace
