@@ -59,7 +59,8 @@ void reduce_segment(ReduceOp op, const Item& item, const PackSegment& segment, H
                                  .sources = sources.subspan(halves.split),
                                  .outs = std::span(&item.outs[halves.second_main], 1),
                                  .begin = segment.begin,
-                                 .end = segment.end};
+                                 .end = segment.end,
+                                 .memory = item.rows[0].device().type()};
   internal::reduce_range(range);
   std::vector<const void*> mains = {item.outs[halves.second_main]};
   if (halves.split > 0) {

@@ -12,6 +12,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/local_reduce.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort {
 namespace {
@@ -20,9 +21,7 @@ void check_destinations(const char* operation, const Destinations& to) {
   COHORT_CHECK_ARG(!to.devices().empty(), operation,
                    "expected at least 1 destination device, got none");
   for (const Device& device : to.devices()) {
-    if (device.kind() == DeviceKind::kCpu) continue;
-    throw Unimplemented(str_cat(operation, "expected CPU destinations, got ", device.short_name(),
-                                ": only CPUs are supported in this version"));
+    internal::check_supported(operation, "destinations", device);
   }
 }
 
@@ -99,26 +98,32 @@ void check_tensors(const char* operation, const CrossDeviceOps& ops, const Desti
   }
 }
 
-// One value that is already where it should be.
-bool is_there(const PerReplica<Gradient>& value, const Destinations& to) {
+// Nothing to reduce: the value itself, if it is where it should be.
+bool is_one(const PerReplica<Gradient>& value, const Destinations& to) {
   return value.size() == 1 && to.devices().size() == 1;
 }
 
-template <class T>
-Mirrored<T> copies_of(const T& value, std::size_t count, T (*copy)(const T&)) {
-  std::vector<T> copies = {value};
-  while (copies.size() < count) copies.push_back(copy(value));
-  return Mirrored<T>(std::move(copies));
+using OnDevice = Tensor (*)(const Device& device, const Tensor& tensor);
+
+Tensor on_device(OnDevice move, const Device& device, const Tensor& t) { return move(device, t); }
+
+Gradient on_device(OnDevice move, const Device& device, const Gradient& g) {
+  if (!g.is_sparse()) return move(device, g.dense());
+  IndexedSlices rows = g.slices();
+  rows.values = move(device, rows.values);
+  rows.indices = move(device, rows.indices);
+  return rows;
 }
 
-Tensor clone_tensor(const Tensor& t) { return t.clone(); }
-
-Gradient clone_gradient(const Gradient& g) {
-  if (!g.is_sparse()) return g.dense().clone();
-  IndexedSlices rows = g.slices();
-  rows.values = rows.values.clone();
-  rows.indices = rows.indices.clone();
-  return rows;
+// The first one may be the value itself.
+template <class T>
+Mirrored<T> copies_of(const T& value, const Destinations& to) {
+  std::vector<T> copies;
+  for (const Device& device : to.devices()) {
+    const OnDevice move = copies.empty() ? internal::tensor_on : internal::copy_on;
+    copies.push_back(on_device(move, device, value));
+  }
+  return Mirrored<T>(std::move(copies));
 }
 
 }  // namespace
@@ -130,7 +135,7 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOpArg op, const PerReplica<Gradi
   check_destinations(kOperation, to);
   check_options(kOperation, options);
   check_values(kOperation, op, value);
-  if (is_there(value, to)) return Mirrored<Gradient>({value[0]});
+  if (is_one(value, to)) return copies_of(value[0], to);
   const at::NoGradGuard no_grad;
   Mirrored<Gradient> result = do_reduce(op, value, to, options);
   check_result(kOperation, *this, value, to, result);
@@ -143,16 +148,18 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
                                                              std::span<const std::string> names) {
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";
   check_options(kOperation, options);
-  bool all_there = true;
+  bool all_one = true;
   for (const ReduceItem& item : items) {
     check_destinations(kOperation, item.destinations);
     check_values(kOperation, op, item.value);
-    all_there = all_there && is_there(item.value, item.destinations);
+    all_one = all_one && is_one(item.value, item.destinations);
   }
-  if (all_there) {
-    std::vector<Mirrored<Gradient>> same;
-    for (const ReduceItem& item : items) same.push_back(Mirrored<Gradient>({item.value[0]}));
-    return same;
+  if (all_one) {
+    std::vector<Mirrored<Gradient>> one_each;
+    for (const ReduceItem& item : items) {
+      one_each.push_back(copies_of(item.value[0], item.destinations));
+    }
+    return one_each;
   }
   const at::NoGradGuard no_grad;
   std::vector<Mirrored<Gradient>> results = do_batch_reduce(op, items, options);
@@ -204,7 +211,7 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::do_batch_reduce(
 }
 
 Mirrored<Tensor> CrossDeviceOps::do_broadcast(const Tensor& value, const Destinations& to) {
-  return copies_of<Tensor>(value, to.devices().size(), clone_tensor);
+  return copies_of(value, to);
 }
 
 Mirrored<Tensor> CrossDeviceOps::do_gather(const PerReplica<Tensor>& value, const Destinations& to,
@@ -214,32 +221,29 @@ Mirrored<Tensor> CrossDeviceOps::do_gather(const PerReplica<Tensor>& value, cons
 
 ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_device,
                                            AccumulationFn accumulate)
-    : accumulate_(std::move(accumulate)) {
-  if (reduce_to_device && reduce_to_device->kind() != DeviceKind::kCpu) {
-    throw Unimplemented(str_cat("[reduction_to_one_device] expected a CPU, got ",
-                                reduce_to_device->short_name(),
-                                ": only CPUs are supported in this version"));
-  }
+    : device_(std::move(reduce_to_device)), accumulate_(std::move(accumulate)) {
+  if (device_) internal::check_supported("[reduction_to_one_device] ", "devices", *device_);
 }
 
 Mirrored<Gradient> ReductionToOneDevice::do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
                                                    const Destinations& to,
                                                    const CommunicationOptions&) {
-  const std::size_t copies = to.devices().size();
+  const Device& here = device_ ? *device_ : to.devices().front();
+  std::vector<Gradient> values;
+  for (const Gradient& g : value) values.push_back(on_device(internal::tensor_on, here, g));
   if (value[0].is_sparse()) {
     std::vector<IndexedSlices> rows;
-    for (const Gradient& g : value) rows.push_back(g.slices());
-    return copies_of<Gradient>(internal::join_slices("[cross_device_ops.reduce] ", op, rows),
-                               copies, clone_gradient);
+    for (const Gradient& g : values) rows.push_back(g.slices());
+    return copies_of<Gradient>(internal::join_slices("[cross_device_ops.reduce] ", op, rows), to);
   }
   std::vector<Tensor> dense;
-  for (const Gradient& g : value) dense.push_back(g.dense());
+  for (const Gradient& g : values) dense.push_back(g.dense());
   if (accumulate_ && (op == ReduceOp::kSum || op == ReduceOp::kMean)) {
-    return copies_of<Gradient>(accumulated(op, dense), copies, clone_gradient);
+    return copies_of<Gradient>(accumulated(op, dense), to);
   }
   std::vector<Gradient> results;
-  for (Tensor& copy : internal::reduce_to_copies(op, dense, copies)) {
-    results.push_back(std::move(copy));
+  for (const Tensor& copy : internal::reduce_to_copies(op, dense, to.devices().size())) {
+    results.push_back(internal::tensor_on(to.devices()[results.size()], copy));
   }
   return Mirrored<Gradient>(std::move(results));
 }

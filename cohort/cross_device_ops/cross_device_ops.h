@@ -93,7 +93,9 @@ class CrossDeviceOps {
 /// Adds up tensors of one shape in their order.
 using AccumulationFn = std::function<Tensor(std::span<const Tensor>)>;
 
-/// Brings the values to one device, reduces there in replica order, and copies the result out.
+/// Brings the values to one device (the first destination, if none is named), reduces there in
+/// replica order, and copies the result out. Devices that share a memory, as all CPUs do, bring and
+/// copy nothing: one pass reads every value and writes every result.
 /// TF: tf.distribute.ReductionToOneDevice.
 class ReductionToOneDevice : public CrossDeviceOps {
  public:
@@ -108,6 +110,7 @@ class ReductionToOneDevice : public CrossDeviceOps {
  private:
   Tensor accumulated(ReduceOp op, std::span<const Tensor> values) const;
 
+  const std::optional<Device> device_;
   AccumulationFn accumulate_;
 };
 
@@ -115,6 +118,9 @@ class ReductionToOneDevice : public CrossDeviceOps {
 /// devices, and copies them out within the halves; packs take turns in which devices are the main
 /// ones. For n values and n destinations; everything else, and sparse values, go through
 /// ReductionToOneDevice.
+/// Cost: TensorFlow has it for eight GPUs in two groups of four, whose links inside a group are
+/// fast and between them slow. CPUs have one memory: there it makes three passes for
+/// ReductionToOneDevice's one and never wins; packs only bound how much of a batch is under way.
 /// Order: (first half in replica order) + (second half in replica order).
 /// TF: tf.distribute.HierarchicalCopyAllReduce.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
@@ -136,8 +142,9 @@ class HierarchicalCopyAllReduce : public CrossDeviceOps {
   ReductionToOneDevice others_;
 };
 
-/// All-reduce by NVIDIA's NCCL, of values on as many CUDA devices. This version has no CUDA: dense
-/// values are refused; sparse ones, gather and broadcast work as with ReductionToOneDevice.
+/// All-reduce by NVIDIA's NCCL, of values on as many CUDA devices, and what TensorFlow takes there
+/// by itself. This version has no CUDA: dense values are refused, for on CPUs there is nothing that
+/// NCCL could do; sparse ones, gather and broadcast work as with ReductionToOneDevice.
 /// Errors: Unimplemented when it is to reduce dense values. TF: tf.distribute.NcclAllReduce.
 class NcclAllReduce : public CrossDeviceOps {
  public:
