@@ -26,7 +26,7 @@ using update_rules::adam_step;
 using update_rules::AdamConfig;
 using update_rules::SgdStep;
 
-constexpr std::chrono::seconds kLimit{120};
+constexpr std::chrono::seconds kLimit{60};
 // More than one block of norms in a variable, borders of slices and buckets anywhere.
 constexpr int64_t kSizes[] = {37, 1, 10000, 16, 5003};
 
@@ -130,9 +130,15 @@ class World {
  public:
   World(int workers, int replicas, WorldOptions options = {}) : job(workers) {
     if (options.update.slot_initial.empty()) options.update.slot_initial = {0, 0.25};
-    for (int w = 0; w < workers; ++w) {
-      workers_.push_back(std::make_unique<Worker>(replicas, job.share(w), options));
-    }
+    workers_.resize(static_cast<std::size_t>(workers));
+    // All at once: making variables is something that workers do together.
+    run_with_deadline(kLimit, [&] {
+      job.run([&](Communicator& c) {
+        const int w = c.rank();
+        workers_[static_cast<std::size_t>(w)] =
+            std::make_unique<Worker>(replicas, job.share(w), options);
+      });
+    });
   }
   Worker& operator[](int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
   Worker& of(const Communicator& c) { return (*this)[c.rank()]; }

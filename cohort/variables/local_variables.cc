@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/internal/equal_copies.h"
@@ -115,7 +116,7 @@ std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial
 std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& initial,
                                                          const VariableOptions& options) {
   const at::NoGradGuard no_grad;
-  const Tensor value = initial.make(options.shape, options.dtype);
+  const Tensor value = first_value(initial.make(options.shape, options.dtype), options);
   check_options(options, value.scalar_type());
   VariableImpl::Description d;
   d.name = name_of(options);
@@ -143,6 +144,13 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
       made->copies() > 1 && made->description().synchronization == Synchronization::kOnWrite;
   if (is_mirrored) remember(made);
   return made;
+}
+
+// All workers begin with worker 0's.
+Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& options) const {
+  if (options_.communicator == nullptr) return made;
+  return broadcast_across(*options_.communicator, "[variable] ",
+                          str_cat("first value of \"", name_of(options), "\","), made);
 }
 
 void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {

@@ -45,11 +45,15 @@ struct LocalVariablesOptions {
   std::string owner = "no strategy";  ///< For error texts.
 };
 
-/// Threads: thread-safe; inside a run, creating is a merge point.
+/// Threads: thread-safe; inside a run, creating is a merge point. With several workers all of them
+/// create the same variables in the same order, and each begins with worker 0's value: see
+/// create().
 class LocalVariables : public VariableCreator, public std::enable_shared_from_this<LocalVariables> {
  public:
   explicit LocalVariables(LocalVariablesOptions options = {});
 
+  /// Errors: InvalidArgument for options that do not go together; FailedPrecondition if replicas or
+  ///         workers create different ones; it names both.
   std::shared_ptr<VariableImpl> create(const InitialValue& initial,
                                        const VariableOptions& options) override;
   std::string owner() const override { return options_.owner; }
@@ -68,6 +72,7 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
  private:
   std::shared_ptr<VariableImpl> create_now(const InitialValue& initial,
                                            const VariableOptions& options);
+  Tensor first_value(const Tensor& made, const VariableOptions& options) const;
   std::shared_ptr<ArenaRange> place(DType dtype, int64_t numel);
   const Device& central_device() const {
     return options_.parameter_device ? *options_.parameter_device : options_.devices.front();
