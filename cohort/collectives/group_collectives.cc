@@ -18,8 +18,6 @@ namespace {
 
 using Kind = CollectiveLeaf::Kind;
 
-// Of all collectives: which of them replicas are at is for check_structure.
-constexpr char kTag = 0;
 constexpr const char* kReduce = "[replica_context.all_reduce] ";
 constexpr const char* kGather = "[replica_context.all_gather] ";
 
@@ -44,9 +42,8 @@ struct Batch {
   c10::SmallVector<Item, 2> items = {};  // of the leaves that are tensors, in their order
   int64_t bytes = 0;
 };
-using Batches = std::span<const void* const>;
+using Batches = Brought<Batch>;
 
-const Batch& batch_of(const void* argument) { return *static_cast<const Batch*>(argument); }
 const Tensor& tensor_of(const CollectiveLeaf& leaf) { return *static_cast<const Tensor*>(leaf.in); }
 
 const char* kind_name(const CollectiveLeaf& leaf) {
@@ -99,14 +96,13 @@ bool is_same_pass(const CollectiveOrigin& a, const CollectiveOrigin& b) {
 
 // The same question on every replica, so that all find the same error.
 void check_structure(Batches all) {
-  const CollectiveCall& first = batch_of(all[0]).call;
-  for (std::size_t r = 1; r < all.size(); ++r) check_same_call(first, batch_of(all[r]).call, r);
+  for (std::size_t r = 1; r < all.size(); ++r) check_same_call(all[0].call, all[r].call, r);
 }
 
 void check_items(Batches all) {
-  const Batch& first = batch_of(all[0]);
+  const Batch& first = all[0];
   for (std::size_t r = 1; r < all.size(); ++r) {
-    const Batch& other = batch_of(all[r]);
+    const Batch& other = all[r];
     for (std::size_t i = 0; i < first.items.size(); ++i) {
       check_same(kReduce, first.items[i].value, other.items[i].value, r);
     }
@@ -124,7 +120,7 @@ struct Share {
 };
 
 void reduce_tensors(Batches all, std::size_t replica) {
-  const Batch& mine = batch_of(all[replica]);
+  const Batch& mine = all[replica];
   const auto count = static_cast<int64_t>(all.size());
   const bool alone = mine.bytes <= kSmallBytes;
   const auto r = static_cast<int64_t>(replica);
@@ -141,8 +137,8 @@ void reduce_tensors(Batches all, std::size_t replica) {
     if (begin >= end) continue;
     sources.clear();
     outs.clear();
-    for (const void* argument : all) {
-      const Item& theirs = batch_of(argument).items[i];
+    for (const Batch& batch : all) {
+      const Item& theirs = batch.items[i];
       sources.push_back(theirs.data);
       if (!alone) outs.push_back(theirs.result_data);
     }
@@ -162,7 +158,7 @@ void reduce_tensors(Batches all, std::size_t replica) {
 
 std::vector<const void*> inputs_of(Batches all, std::size_t leaf) {
   std::vector<const void*> inputs;
-  for (const void* argument : all) inputs.push_back(batch_of(argument).call.leaves[leaf].in);
+  for (const Batch& batch : all) inputs.push_back(batch.call.leaves[leaf].in);
   return inputs;
 }
 
@@ -203,9 +199,10 @@ void gather(Batches all, const Batch& mine, std::span<std::vector<int64_t>> size
 // Without a group the calling thread is the only replica.
 template <class Body>
 void meet(ReplicaGroup* group, const Batch& mine, const Body& body) {
-  if (group != nullptr) return group->meet(&kTag, &mine, body);
+  // One name for all: which of them replicas are at is for check_structure.
+  if (group != nullptr) return group->meet("a collective", mine, body);
   const void* const argument = &mine;
-  body(Batches(&argument, 1));
+  body(Batches(std::span(&argument, 1)));
 }
 
 }  // namespace

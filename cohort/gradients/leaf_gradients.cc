@@ -61,16 +61,16 @@ Tensor flat_grad(const Variable& v, int replica) {
   return grad.view({-1});
 }
 
-std::shared_ptr<Flats> collect(Span variables, int replicas) {
+Flats collect(Span variables, int replicas) {
   const at::NoGradGuard no_grad;
-  auto flats = std::make_shared<Flats>();
+  Flats flats;
   for (const Variable& v : variables) {
     bool any = false;
     for (int r = 0; r < replicas; ++r) any = any || grad_of(v, r).defined();
     std::vector<Tensor> all;
     for (int r = 0; any && r < replicas; ++r) all.push_back(flat_grad(v, r));
-    if (any) flats->total += v.impl().numel();
-    flats->of.push_back(std::move(all));
+    if (any) flats.total += v.impl().numel();
+    flats.of.push_back(std::move(all));
   }
   return flats;
 }
@@ -125,18 +125,17 @@ void all_reduce_grad(Span variables, ReduceOpArg name) {
   check_replica("all_reduce_grad", variables);
   COHORT_CHECK_ARG(op == ReduceOp::kSum || op == ReduceOp::kMean,
                    "[all_reduce_grad] expected sum or mean, got ", reduce_op_name(op));
+  internal::check_one_worker("[all_reduce_grad] ", internal::current_layout());
   internal::ReplicaGroup* group = internal::current_replica_group();
   if (group == nullptr || group->size() == 1) return;
-  static const char tag = 0;
-  const auto flats = std::static_pointer_cast<Flats>(
-      group->merge(&tag, &variables, [&](std::span<const void* const> all) {
-        for (const void* other : all) {
-          COHORT_CHECK_STATE(std::ranges::equal(*static_cast<const Span*>(other), variables),
-                             "[all_reduce_grad] expected the same variables on every replica, got "
-                             "others");
-        }
-        return std::shared_ptr<void>(collect(variables, group->size()));
-      }));
+  const auto flats = group->merge("all_reduce_grad", variables, [&](internal::Brought<Span> all) {
+    for (const Span& other : all) {
+      COHORT_CHECK_STATE(std::ranges::equal(other, variables),
+                         "[all_reduce_grad] expected the same variables on every replica, got "
+                         "others");
+    }
+    return collect(variables, group->size());
+  });
   // Each replica reduces its share of all elements, for everybody.
   const at::NoGradGuard no_grad;
   const int64_t replica = current_replica();

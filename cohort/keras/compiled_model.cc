@@ -15,8 +15,6 @@ namespace cohort::internal {
 
 namespace {
 
-thread_local const ReplicaStep* t_running = nullptr;
-
 Variable make_state(const char* name) {
   return Variable(0.0, {.name = name,
                         .trainable = false,
@@ -36,10 +34,10 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
 
 }  // namespace
 
-const ReplicaStep* ReplicaStep::running() { return t_running; }
-RunningStep::RunningStep(ReplicaStep& step)
-    : before_(std::exchange(t_running, &step)), shares_(&step.shares) {}
-RunningStep::~RunningStep() { t_running = before_; }
+RunningStep::RunningStep(ReplicaStep& step) : frame_(current_context()) {
+  frame_.context().step = &step;
+  frame_.context().shares = &step.shares;
+}
 
 LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state("loss/count")) {}
 
@@ -72,7 +70,7 @@ void LossTracker::reset() const {
 
 CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy)
     : options(std::move(compile_options)),
-      steps(static_cast<std::size_t>(strategy.num_replicas_in_sync())),
+      steps(static_cast<std::size_t>(strategy.extended().num_local_replicas())),
       strategy_(strategy) {
   COHORT_CHECK_ARG(options.steps_per_execution > 0,
                    "[compile] expected steps_per_execution > 0, got ", options.steps_per_execution);

@@ -9,6 +9,7 @@
 
 #include "cohort/keras/callbacks/logs.h"
 #include "cohort/keras/compile_options.h"
+#include "cohort/runtime/thread_context.h"
 #include "cohort/strategy/loss_shares.h"
 #include "cohort/strategy/strategy.h"
 
@@ -48,20 +49,16 @@ struct alignas(64) ReplicaStep {
   std::vector<FromShares> from_shares;  ///< [i] What logs' i-th value is; see settle().
 
   /// The calling thread's; nullptr outside of fit and its like.
-  static const ReplicaStep* running();
+  static const ReplicaStep* running() { return t_slots.top->context.step; }
 };
 
 /// Makes `step` the calling thread's for its lifetime.
 class [[nodiscard]] RunningStep {
  public:
   explicit RunningStep(ReplicaStep& step);
-  ~RunningStep();
-  RunningStep(const RunningStep&) = delete;
-  RunningStep& operator=(const RunningStep&) = delete;
 
  private:
-  const ReplicaStep* const before_;
-  const LossSharesScope shares_;
+  ContextFrame frame_;
 };
 
 class CompiledModel {
@@ -78,7 +75,7 @@ class CompiledModel {
 
   keras::CompileOptions options;
   LossTracker loss;
-  std::vector<ReplicaStep> steps;  ///< One per replica.
+  std::vector<ReplicaStep> steps;  ///< One per local replica.
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
   keras::Logs live;
   std::atomic<bool> warned_untrained{false};

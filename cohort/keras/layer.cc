@@ -233,9 +233,14 @@ void LayerBase::build_in_context(const Shape& input_shape, bool call_follows) {
     return;
   }
   // Every replica saw built() false: it becomes true only after all have come here.
-  group->merge(this, nullptr, [&](std::span<const void* const>) -> std::shared_ptr<void> {
+  group->merge("layer.build", *this, [&](cohort::internal::Brought<LayerBase> all) {
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      COHORT_CHECK_STATE(&all[r] == this,
+                         "[layer.build] expected every replica to call the same layer first, got "
+                         "\"",
+                         name(), "\" on replica 0 and \"", all[r].name(), "\" on replica ", r);
+    }
     build_all();
-    return nullptr;
   });
 }
 

@@ -9,6 +9,7 @@
 #include "cohort/base/error.h"
 #include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/layers.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
 
@@ -72,6 +73,50 @@ TEST(Layer, OfAUserBuildsOnTheFirstCall) {
   GradientTape tape;
   const Tensor g = tape.gradient(layer(x).sum(), scale->gain);
   EXPECT_EQ(to_vector<float>(g), (std::vector<float>{3, 4}));
+}
+
+// Reads where it is while it makes its weights, as layers that scale or count by replicas do.
+struct Curious : LayerBase {
+  bool cross_replica = false;
+  bool has_replica_context = true;
+  float reduced = 0;
+  std::string refused;
+  void build(const Shape& in) override {
+    cross_replica = in_cross_replica_context();
+    has_replica_context = static_cast<bool>(get_replica_context());
+    reduced = get_strategy().reduce(ReduceOp::kMean, scalar(3)).item<float>();
+    try {
+      get_replica_context().all_reduce(ReduceOp::kSum, scalar(3));
+    } catch (const FailedPrecondition& e) {
+      refused = e.what();
+    }
+    add_weight({.name = "w", .shape = {in.back()}, .initializer = "ones"});
+  }
+  Tensor call(const Tensor& x, const CallArgs&) override { return x; }
+  std::string class_name() const override { return "Curious"; }
+};
+
+TEST(Layer, BuildsCrossReplicaAlsoInsideRun) {
+  for (const int replicas : {1, 2}) {
+    SCOPED_TRACE(replicas);
+    const MirroredStrategy strategy(replicas == 1 ? std::vector<Device>{"CPU:0"}
+                                                  : std::vector<Device>{"CPU:0", "CPU:1"});
+    const auto scope = strategy.scope();
+    const auto curious = std::make_shared<Curious>();
+    const Layer layer = curious;
+    testing::run_with_deadline(std::chrono::seconds(60), [&] {
+      const auto ids = strategy.run([&] {
+        layer(ones({1, 2}));
+        return get_replica_context().replica_id_in_sync_group();
+      });
+      EXPECT_EQ(ids[static_cast<std::size_t>(replicas) - 1], replicas - 1);
+    });
+    EXPECT_TRUE(curious->cross_replica);
+    EXPECT_FALSE(curious->has_replica_context);
+    EXPECT_EQ(curious->reduced, 3);
+    EXPECT_NE(curious->refused.find("cross-replica context"), std::string::npos)
+        << curious->refused;
+  }
 }
 
 TEST(Layer, RefusesWeightsOfUnknownSize) {

@@ -95,7 +95,7 @@ void TorchLayer::build(const Shape&) {
   replicas_.clear();
   std::vector<Replica> replicas = {make_replica(nullptr)};
   check_members(replicas[0]);
-  const int count = get_strategy().num_replicas_in_sync();
+  const int count = get_strategy().extended().num_local_replicas();
   while (static_cast<int>(replicas.size()) < count) {
     replicas.push_back(make_replica(&replicas[0].made));
     check_alike(replicas);

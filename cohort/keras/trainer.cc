@@ -129,10 +129,12 @@ void Trainer::prepare_training(const ElementSpec& spec) {
 
 bool Trainer::read(InputStream& input, int most) {
   batches_.clear();
+  global_rows_.clear();
   while (static_cast<int>(batches_.size()) < most) {
     std::optional<PerReplica<Element>> batch = input.next();
     if (!batch) break;
     batches_.push_back(std::move(*batch));
+    global_rows_.push_back(strategy_.extended().sum_of_workers(rows_of(batches_.back())));
   }
   return !batches_.empty();
 }
@@ -155,9 +157,9 @@ void Trainer::execute(Mode mode) {
     const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
     ReplicaStep& step = compiled_->steps[replica];
     const RunningStep running(step);
-    for (const PerReplica<Element>& batch : batches_) {
-      const Element& part = batch[replica];
-      step.global_rows = rows_of(batch);
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      const Element& part = batches_[i][replica];
+      step.global_rows = global_rows_[i];
       step.rows = part.rows();
       step.shares.clear();
       if (mode == Mode::kTest) {
@@ -178,7 +180,11 @@ Logs Trainer::step_logs() const {
   const bool ours = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
     return step.logs.same_as(compiled_->live);
   });
-  return ours ? compiled_->live : over_replicas(operation_, steps);
+  if (ours) return compiled_->live;
+  if (!steps[0].logs.empty()) {
+    check_one_worker("[train_step's logs] ", strategy_.extended().layout());
+  }
+  return over_replicas(operation_, steps);
 }
 
 keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
@@ -315,6 +321,7 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
 
 // Keeps its state in this call: several threads may be in here with one model.
 Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options) {
+  check_one_worker("[predict] ", strategy_.extended().layout());
   InputStream input(strategy_, data, {"predict", options.steps});
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
@@ -349,7 +356,7 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
 
 Logs Trainer::step_on(const Element& batch, Mode mode) {
   compiled_ = &model_.checked(operation_);
-  const int64_t replicas = strategy_.num_replicas_in_sync();
+  const ReplicaLayout layout = strategy_.extended().layout();
   const int64_t rows = batch.rows();
   COHORT_CHECK_ARG(rows > 0, "[", operation_, "] expected a batch of at least 1 row, got ",
                    batch.spec().to_string());
@@ -358,13 +365,17 @@ Logs Trainer::step_on(const Element& batch, Mode mode) {
   } else {
     build(batch.spec());
   }
+  // Every worker is given the whole batch and takes its replicas' parts of it.
   std::vector<Element> parts;
   int64_t begin = 0;
-  for (const int64_t count : even_sizes(rows, static_cast<std::size_t>(replicas))) {
-    parts.push_back(batch.slice(begin, count));
+  int replica = 0;
+  for (const int64_t count : even_sizes(rows, static_cast<std::size_t>(layout.total()))) {
+    const int local = replica++ - layout.first();
+    if (local >= 0 && local < layout.local()) parts.push_back(batch.slice(begin, count));
     begin += count;
   }
   batches_.assign(1, PerReplica<Element>(std::move(parts)));
+  global_rows_.assign(1, rows);
   compiled_->reset_metrics();
   execute(mode);
   return step_logs().values();

@@ -60,6 +60,7 @@ class Trainer {
   const Strategy& strategy_;
   CompiledModel* compiled_ = nullptr;
   std::vector<PerReplica<Element>> batches_;
+  std::vector<int64_t> global_rows_;  // [i] of batches_[i], over all workers
   Tensor class_weights_;
 };
 

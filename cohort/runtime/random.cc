@@ -297,6 +297,7 @@ constexpr int kMaxReplicas = 1024;
 constinit std::atomic<bool> g_seed_set{false};
 constinit std::atomic<uint64_t> g_seed{0};
 constinit std::atomic<uint64_t> g_operations{0};
+constinit std::atomic<uint64_t> g_seeds_set{0};  // calls of set_seed
 constinit std::atomic<uint64_t> g_steps[kMaxReplicas + 1] = {};
 
 uint64_t seed_of_process() {
@@ -307,12 +308,15 @@ uint64_t seed_of_process() {
   return seed;
 }
 
-RandomStream unnumbered_stream() {
-  const int replica = current_replica();
+uint64_t next_step(int replica) {
+  if (RandomSeeds* seeds = current_context().seeds) return seeds->next_step(replica);
   COHORT_CHECK_ARG(replica < kMaxReplicas, "[random] expected at most ", kMaxReplicas,
                    " replicas, got replica ", replica);
-  const uint64_t step = g_steps[replica + 1].fetch_add(1, std::memory_order_relaxed);
-  return RandomStream(kUnnumbered, step, replica);
+  return g_steps[replica + 1].fetch_add(1, std::memory_order_relaxed);
+}
+
+RandomStream unnumbered_stream() {
+  return RandomStream(kUnnumbered, next_step(current_replica()), current_global_replica());
 }
 
 template <class Fill>
@@ -336,7 +340,30 @@ uint64_t current_seed() {
   return g_seed.load(std::memory_order_relaxed);
 }
 
-uint64_t next_operation_number() { return g_operations.fetch_add(1, std::memory_order_relaxed); }
+uint64_t next_operation_number() {
+  if (RandomSeeds* seeds = current_context().seeds) return seeds->next_operation();
+  return g_operations.fetch_add(1, std::memory_order_relaxed);
+}
+
+void RandomSeeds::begin_anew_after_set_seed() {
+  const uint64_t set = g_seeds_set.load(std::memory_order_acquire);
+  if (seen_ == set) return;
+  seen_ = set;
+  operations_ = 0;
+  std::fill(steps_.begin(), steps_.end(), 0);
+}
+
+uint64_t RandomSeeds::next_operation() {
+  const std::scoped_lock lock(mutex_);
+  begin_anew_after_set_seed();
+  return operations_++;
+}
+
+uint64_t RandomSeeds::next_step(int replica) {
+  const std::scoped_lock lock(mutex_);
+  begin_anew_after_set_seed();
+  return steps_.at(static_cast<std::size_t>(replica) + 1)++;
+}
 
 }  // namespace internal
 
@@ -345,6 +372,7 @@ void set_seed(uint64_t seed) {
   internal::g_seed_set.store(true, std::memory_order_release);
   internal::g_operations.store(0, std::memory_order_relaxed);
   for (auto& step : internal::g_steps) step.store(0, std::memory_order_relaxed);
+  internal::g_seeds_set.fetch_add(1, std::memory_order_release);
 }
 
 Tensor random_normal(const Shape& shape, DType dtype) {

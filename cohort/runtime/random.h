@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -38,16 +39,40 @@ namespace internal {
 
 /// The seed in force.
 uint64_t current_seed();
-/// A number that no other operation has since set_seed: 0, 1, ... in order of calls.
+/// A number that no other operation of the process, or of the strategy here if it counts its own
+/// (RandomSeeds), has since set_seed: 0, 1, ... in order of calls.
 /// Order: call it where the program is sequential (cross-replica), or runs differ.
 uint64_t next_operation_number();
+
+/// Numbers of operations and draws that belong to one strategy: what other strategies of the
+/// process draw does not shift them, so that workers as threads of one process draw what workers
+/// as processes draw. The seed is set_seed's; with each call of it they begin anew.
+/// Threads: thread-safe.
+class RandomSeeds {
+ public:
+  explicit RandomSeeds(int replicas) : steps_(static_cast<std::size_t>(replicas) + 1) {}
+
+  uint64_t next_operation();
+  /// Draws so far without an operation of their own, of a local replica or, -1, of none.
+  uint64_t next_step(int replica);
+
+ private:
+  void begin_anew_after_set_seed();
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  uint64_t seen_ = 0;  // calls of set_seed
+  uint64_t operations_ = 0;
+  std::vector<uint64_t> steps_;  // [replica + 1]
+};
 
 /// Whose draws: all of it enters the generator's key and counter.
 class RandomStream {
  public:
-  /// With the seed in force.
+  /// With the seed in force. replica: as below.
   RandomStream(uint64_t operation, uint64_t step, int replica);
-  /// replica: -1 outside of replicas, at most 32,766.
+  /// replica: among those of all workers (current_global_replica()), -1 outside of replicas, at
+  /// most 32,766.
   RandomStream(uint64_t seed, uint64_t operation, uint64_t step, int replica);
 
   /// Words [64 group, 64 group + 64) of the stream. `attempt` (0-255) selects a further,

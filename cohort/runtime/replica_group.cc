@@ -25,13 +25,19 @@
 
 namespace cohort::internal {
 
+// What a run's replicas do.
+struct ReplicaGroup::Work {
+  const ThreadContext& context;
+  FunctionRef<void(ThreadContext& here)> body;
+};
+
 struct ReplicaGroup::Workers {
   // What one replica shows to the others; a line of its own.
   struct alignas(64) Member {
     // What it brings to a meeting, and to which (its epoch before). Two in turns: the one before is
     // not overwritten until everybody has come to the one after.
     struct Post {
-      const void* tag = nullptr;
+      MeetingKind kind;
       const void* argument = nullptr;
       uint64_t epoch = 0;
     };
@@ -62,7 +68,7 @@ struct ReplicaGroup::Workers {
   std::atomic<bool> meeting_failed{false};  // a body of this run's last meeting has thrown
 
   // Hand-over to the worker threads.
-  const FunctionRef<void(int)>* body = nullptr;
+  const Work* work = nullptr;
   std::atomic<uint64_t> runs{0};  // odd while one goes on
   alignas(64) WaitWord started;
   alignas(64) WaitWord running;
@@ -123,19 +129,21 @@ void ReplicaGroup::work(int replica) {
   for (uint32_t seen = 0; !w.stop.load(std::memory_order_acquire); ++seen) {
     w.started.wait_while(seen, w.members[static_cast<std::size_t>(replica)].runs);
     if (w.stop.load(std::memory_order_acquire)) return;
-    run_replica(replica, *w.body);
+    run_replica(replica, *w.work);
     if (w.running.subtract(1) == 1) w.running.wake_all();
   }
 }
 
-void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
+void ReplicaGroup::run_replica(int replica, const Work& work) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
   w.seats.sit(replica);
   const ScopeExit rests([&] { w.seats.rest(replica); });
-  ReplicaScope scope(this, replica, size());
+  ContextFrame frame(work.context);
+  frame.context().group = this;
+  frame.context().replica = replica;
   try {
-    body(replica);
+    work.body(frame.context());
     self.returned.store(true, std::memory_order_release);
     w.barrier.leave();
   } catch (const PeerFailed&) {
@@ -149,11 +157,20 @@ void ReplicaGroup::run_replica(int replica, FunctionRef<void(int)> body) {
   }
 }
 
-void ReplicaGroup::run(FunctionRef<void(int)> body, FunctionRef<void(bool)> ended) {
+void ReplicaGroup::run(FunctionRef<void(int)> body) {
+  ThreadContext context = current_context();
+  context.layout = ReplicaLayout::one_worker(size());
+  run(
+      context, [&](ThreadContext& here) { body(here.replica); }, [](bool) {});
+}
+
+void ReplicaGroup::run(const ThreadContext& context, FunctionRef<void(ThreadContext&)> body,
+                       FunctionRef<void(bool)> ended) {
+  const Work work{context, body};
   std::unique_lock lock(run_mutex_, std::defer_lock);
   if (size() > 1) lock_for_run(lock);
   try {
-    size() == 1 ? run_alone(body) : run_together(body);
+    size() == 1 ? run_alone(work) : run_together(work);
   } catch (...) {
     ended(true);
     throw;
@@ -169,14 +186,16 @@ void ReplicaGroup::lock_for_run(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-void ReplicaGroup::run_alone(FunctionRef<void(int)> body) {
-  ReplicaScope scope(this, 0, 1);
+void ReplicaGroup::run_alone(const Work& work) {
+  ContextFrame frame(work.context);
+  frame.context().group = this;
+  frame.context().replica = 0;
   IntraOpThreads threads(options_.intra_op_threads);
   FlushDenormals flush;
-  body(0);
+  work.body(frame.context());
 }
 
-void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
+void ReplicaGroup::run_together(const Work& work) {
   Workers& w = *workers_;
   start_workers();
   w.barrier.reset();
@@ -190,7 +209,7 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   }
   w.meeting_failed.store(false, std::memory_order_relaxed);
 
-  w.body = &body;
+  w.work = &work;
   w.runs.fetch_add(1, std::memory_order_relaxed);
   w.running.store(static_cast<uint32_t>(size() - 1));
   w.started.add(1);
@@ -198,7 +217,7 @@ void ReplicaGroup::run_together(FunctionRef<void(int)> body) {
   {
     IntraOpThreads threads(options_.intra_op_threads);
     FlushDenormals flush;
-    run_replica(0, body);
+    run_replica(0, work);
   }
   for (uint32_t left = w.running.load(); left != 0; left = w.running.load()) {
     w.running.wait_while(left, w.members[0].runs, [&w] { w.seats.part(0); });
@@ -269,22 +288,25 @@ int ReplicaGroup::checked_replica() const {
   return current_replica();
 }
 
-void ReplicaGroup::post(int replica, const void* tag, const void* argument) {
+void ReplicaGroup::post(int replica, const MeetingKind& kind, const void* argument) {
   Workers::Member& self = workers_->members[replica];
-  self.posts[self.epoch % 2] = {tag, argument, self.epoch};
+  self.posts[self.epoch % 2] = {kind, argument, self.epoch};
   barrier();
 }
 
-std::span<const void* const> ReplicaGroup::posted(int replica, const void* tag) {
+std::span<const void* const> ReplicaGroup::posted(int replica, const MeetingKind& kind) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
   const uint64_t meeting = self.epoch - 1;
   for (int other = 0; other < size(); ++other) {
     const auto& post = w.members[other].posts[meeting % 2];
-    COHORT_CHECK_STATE(post.tag == tag && post.epoch == meeting,
+    const bool has_post = post.epoch == meeting;
+    COHORT_CHECK_STATE(has_post && post.kind == kind,
                        "[replica_context.merge_call] expected the same merge call or collective on "
                        "every replica, got different ones on replica ",
-                       std::min(replica, other), " and replica ", std::max(replica, other));
+                       std::min(replica, other), " and replica ", std::max(replica, other), ": ",
+                       kind.name, " on replica ", replica, ", ",
+                       has_post ? post.kind.name : "a barrier", " on replica ", other);
     self.arguments[other] = post.argument;
   }
   return self.arguments;
@@ -300,20 +322,19 @@ void ReplicaGroup::fail(int replica, const std::exception_ptr& error) {
   std::rethrow_exception(error);
 }
 
-std::shared_ptr<void> ReplicaGroup::merge(
-    const void* tag, const void* argument,
-    FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body) {
+std::shared_ptr<void> ReplicaGroup::merge_untyped(const MeetingKind& kind, const void* argument,
+                                                  MergeBody body) {
   Workers& w = *workers_;
   const int replica = checked_replica();
   if (size() == 1) {
-    ReplicaScope cross_replica(this, -1, 1);
+    const ContextFrame frame(merged_context());
     return body(std::span<const void* const>(&argument, 1));
   }
-  post(replica, tag, argument);
+  post(replica, kind, argument);
   if (replica == 0) {
     try {
-      const std::span<const void* const> arguments = posted(replica, tag);
-      ReplicaScope cross_replica(this, -1, size());
+      const std::span<const void* const> arguments = posted(replica, kind);
+      const ContextFrame frame(merged_context());
       w.merged = body(arguments);
     } catch (...) {
       fail(replica, std::current_exception());
@@ -323,17 +344,17 @@ std::shared_ptr<void> ReplicaGroup::merge(
   return w.merged;
 }
 
-void ReplicaGroup::meet(const void* tag, const void* argument,
-                        FunctionRef<void(std::span<const void* const>)> body) {
+void ReplicaGroup::meet_untyped(const MeetingKind& kind, const void* argument,
+                                FunctionRef<void(std::span<const void* const>)> body) {
   Workers& w = *workers_;
   const int replica = checked_replica();
   if (size() == 1) return body(std::span<const void* const>(&argument, 1));
-  post(replica, tag, argument);
+  post(replica, kind, argument);
   std::span<const void* const> arguments;
   try {
-    arguments = posted(replica, tag);
+    arguments = posted(replica, kind);
   } catch (...) {
-    // Whoever brought this tag finds the same, and reads nobody's argument.
+    // Whoever brought this kind finds the same, and reads nobody's argument.
     fail(replica, std::current_exception());
   }
   std::exception_ptr error;

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/runtime/meeting.h"
+#include "cohort/runtime/thread_context.h"
 
 namespace cohort::internal {
 
@@ -43,35 +45,46 @@ class ReplicaGroup {
   ///         their next barrier. FailedPrecondition inside a run of the same group, and with more
   ///         than one replica in a child of the process that made the group. Error
   ///         kResourceExhausted if the system refuses threads; a later run tries again.
-  void run(FunctionRef<void(int replica)> body) {
-    run(body, [](bool) {});
-  }
-  /// The same; calls `ended` when all replicas are at rest again, before it returns or throws and
-  /// before the next run may begin.
-  void run(FunctionRef<void(int replica)> body, FunctionRef<void(bool failed)> ended);
+  void run(FunctionRef<void(int replica)> body);
+  /// The same. On every replica's thread `context` is current meanwhile, with its replica and this
+  /// group; the body may fill in more. Calls `ended` when all replicas are at rest again, before it
+  /// returns or throws and before the next run may begin. Order: the context's layout has as many
+  /// local replicas as the group.
+  void run(const ThreadContext& context, FunctionRef<void(ThreadContext& here)> body,
+           FunctionRef<void(bool failed)> ended);
 
   /// Waits for all replicas.
   /// Errors: PeerFailed if another replica failed; FailedPrecondition that names the replicas if
   ///         some have returned (divergence), or outside of a replica of this group.
   void barrier();
 
-  /// A merge point: when all replicas have come, `body` of replica 0 runs once, in cross-replica
-  /// context, with every replica's `argument`; all get its result. Arguments stay valid meanwhile.
-  /// Errors: FailedPrecondition if the tags differ. This and what `body` throws is thrown on
-  ///         replica 0, unwinds the others, and reaches the caller of run() even if replica 0's
-  ///         function swallows it.
-  std::shared_ptr<void> merge(
-      const void* tag, const void* argument,
-      FunctionRef<std::shared_ptr<void>(std::span<const void* const> arguments)> body);
+  /// A merge point: when all replicas have come, fn(Brought<A>) of replica 0 runs once, in
+  /// cross-replica context, with every replica's `argument`; all get its result, as a
+  /// std::shared_ptr<const R>, or void. Arguments stay valid meanwhile.
+  /// Errors: FailedPrecondition if names (literals) or types differ. This and what `fn` throws is
+  ///         thrown on replica 0, unwinds the others, and reaches the caller of run() even if
+  ///         replica 0's function swallows it.
+  template <class A, class Fn>
+  auto merge(const char* name, const A& argument, const Fn& fn) {
+    return typed_merge(name, argument, fn,
+                       [this](const MeetingKind& kind, const void* own, MergeBody body) {
+                         return merge_untyped(kind, own, body);
+                       });
+  }
+  std::shared_ptr<void> merge_untyped(const MeetingKind& kind, const void* argument,
+                                      MergeBody body);
 
-  /// A meeting in which all work: when all replicas have come, each runs its own `body` at the same
-  /// time, with every replica's `argument`; nobody goes on before all are done. Arguments stay
-  /// valid meanwhile. Allocates nothing. Errors: FailedPrecondition if the tags differ (those of
-  /// merge() count, too). What a body throws
+  /// A meeting in which all work: when all replicas have come, each runs its own fn(Brought<A>) at
+  /// the same time, with every replica's `argument`; nobody goes on before all are done. Arguments
+  /// stay valid meanwhile. Allocates nothing. Errors: FailedPrecondition if names or types differ
+  /// (those of merge() count, too). What a function throws
   ///         is thrown on its replica, unwinds the others, and reaches the caller of run() even if
   ///         the replica's function swallows it.
-  void meet(const void* tag, const void* argument,
-            FunctionRef<void(std::span<const void* const> arguments)> body);
+  template <class A, class Fn>
+  void meet(const char* name, const A& argument, const Fn& fn) {
+    meet_untyped({name, &type_tag<A>}, std::addressof(argument),
+                 [&](std::span<const void* const> all) { fn(Brought<A>(all)); });
+  }
 
   /// Counts the meetings of all replicas that this one has passed (barriers and starts of runs):
   /// what others read before their next meeting is free again when it has grown. From 1 in a run.
@@ -94,15 +107,18 @@ class ReplicaGroup {
   struct Workers;
   void start_workers();
   void work(int replica);
-  void run_alone(FunctionRef<void(int)> body);
-  void run_together(FunctionRef<void(int)> body);
+  struct Work;
+  void run_alone(const Work& work);
+  void run_together(const Work& work);
   void lock_for_run(std::unique_lock<std::mutex>& lock);
-  void run_replica(int replica, FunctionRef<void(int)> body);
+  void run_replica(int replica, const Work& work);
+  void meet_untyped(const MeetingKind& kind, const void* argument,
+                    FunctionRef<void(std::span<const void* const> arguments)> body);
   void rethrow_first_error();
   std::string diverged_text(int waiting) const;
   int checked_replica() const;
-  void post(int replica, const void* tag, const void* argument);
-  std::span<const void* const> posted(int replica, const void* tag);
+  void post(int replica, const MeetingKind& kind, const void* argument);
+  std::span<const void* const> posted(int replica, const MeetingKind& kind);
   [[noreturn]] void fail(int replica, const std::exception_ptr& error);
 
   const ReplicaGroupOptions options_;

@@ -24,16 +24,13 @@ TEST(ReplicaGroupMerge, GivesArgumentsInReplicaOrderAndTheResultToAll) {
   std::atomic<int> calls{0};
   run(group, [&](int replica) {
     const int mine = 10 * replica;
-    const auto collect = [&](std::span<const void* const> arguments) -> std::shared_ptr<void> {
+    const auto collect = [&](Brought<int> all) {
       ++calls;
       EXPECT_EQ(current_replica(), -1);
       EXPECT_EQ(current_replica_count(), 4);
-      auto out = std::make_shared<std::vector<int>>();
-      for (const void* argument : arguments) out->push_back(*static_cast<const int*>(argument));
-      return out;
+      return std::vector<int>(all.begin(), all.end());
     };
-    results[replica] =
-        *std::static_pointer_cast<std::vector<int>>(group.merge(&kTag, &mine, collect));
+    results[replica] = *group.merge("collect", mine, collect);
     EXPECT_EQ(current_replica(), replica);
   });
   EXPECT_EQ(calls, 1);
@@ -51,12 +48,10 @@ TEST(ReplicaGroupMerge, MayFollowOneAnotherClosely) {
 
 TEST(ReplicaGroupMerge, ReleasesItsResultAfterTheRun) {
   ReplicaGroup group({.replicas = 2});
-  std::weak_ptr<void> result;
+  std::weak_ptr<const int> result;
   run(group, [&](int replica) {
-    const auto make = [](std::span<const void* const>) -> std::shared_ptr<void> {
-      return std::make_shared<int>(1);
-    };
-    const std::shared_ptr<void> mine = group.merge(&kTag, nullptr, make);
+    const auto make = [](Brought<int>) { return 1; };
+    const std::shared_ptr<const int> mine = group.merge("make", kNone, make);
     if (replica == 0) result = mine;
   });
   EXPECT_TRUE(result.expired());
@@ -65,12 +60,34 @@ TEST(ReplicaGroupMerge, ReleasesItsResultAfterTheRun) {
 TEST(ReplicaGroupMerge, DifferentMergeCallsAreAnError) {
   ReplicaGroup group({.replicas = 3});
   try {
-    run(group,
-        [&](int replica) { group.merge(replica == 2 ? &kOtherTag : &kTag, nullptr, nothing); });
+    run(group, [&](int replica) { group.merge(replica == 2 ? "other" : "one", kNone, nothing); });
     FAIL();
   } catch (const FailedPrecondition& e) {
-    EXPECT_NE(std::string(e.what()).find("replica 2"), std::string::npos) << e.what();
+    const std::string text = e.what();
+    EXPECT_NE(text.find("one on replica 0, other on replica 2"), std::string::npos) << text;
   }
+  expect_usable(group);
+}
+
+// What replicas bring to a meeting is read by its type.
+TEST(ReplicaGroupMerge, DifferentTypesAreAnError) {
+  ReplicaGroup group({.replicas = 2});
+  const auto merge = [&](int replica) {
+    if (replica == 0) {
+      group.merge("one", 1, nothing);
+    } else {
+      group.merge("one", 1.0, [](Brought<double>) {});
+    }
+  };
+  EXPECT_EQ(code_of_run(group, merge), ErrorCode::kFailedPrecondition);
+  const auto results = [&](int replica) {
+    if (replica == 0) {
+      group.merge("one", 1, [](Brought<int>) { return 1; });
+    } else {
+      group.merge("one", 1, [](Brought<int>) { return 1.0; });
+    }
+  };
+  EXPECT_EQ(code_of_run(group, results), ErrorCode::kFailedPrecondition);
   expect_usable(group);
 }
 
@@ -81,7 +98,7 @@ TEST(ReplicaGroupMerge, DivergenceNamesTheReplicasEvenIfItIsSwallowed) {
       run(group, [&](int replica) {
         if (replica > 0) return;
         try {
-          group.merge(&kTag, nullptr, nothing);
+          group.merge("one", kNone, nothing);
         } catch (const FailedPrecondition&) {
           if (!swallow) throw;
         }
@@ -102,14 +119,12 @@ TEST(ReplicaGroupMerge, DivergenceNamesTheReplicasEvenIfItIsSwallowed) {
 
 TEST(ReplicaGroupMerge, AnExceptionReachesTheCallerEvenIfReplica0SwallowsIt) {
   ReplicaGroup group({.replicas = 3});
-  const auto fail = [](std::span<const void* const>) -> std::shared_ptr<void> {
-    throw Failure(17);
-  };
+  const auto fail = [](Brought<int>) { throw Failure(17); };
   for (bool swallow : {false, true}) {
     std::atomic<int> passed{0};
     const auto body = [&](int) {
       try {
-        group.merge(&kTag, nullptr, fail);
+        group.merge("one", kNone, fail);
         ++passed;
       } catch (const std::exception&) {
         if (!swallow) throw;
@@ -166,8 +181,8 @@ TEST(ReplicaGroupMeet, AllWorkWithAllArgumentsAndNobodyLeavesEarly) {
       for (int round = 0; round < 200; ++round) {
         int mine = replica + round;  // others read it while they work
         int sum = 0;
-        group.meet(&kTag, &mine, [&](std::span<const void* const> all) {
-          for (const void* one : all) sum += *static_cast<const int*>(one);
+        group.meet("add", mine, [&](Brought<int> all) {
+          for (const int one : all) sum += one;
         });
         mine = -1000;
         ASSERT_EQ(sum, replicas * round + replicas * (replicas - 1) / 2);
@@ -184,7 +199,7 @@ TEST(ReplicaGroupMeet, OneReplicasExceptionUnwindsAllEvenIfSwallowed) {
       try {
         run(group, [&](int replica) {
           try {
-            group.meet(&kTag, nullptr, [&](std::span<const void* const>) {
+            group.meet("one", kNone, [&](Brought<int>) {
               if (replica == failing) throw Failure(replica);
             });
             ++passed;
@@ -204,20 +219,20 @@ TEST(ReplicaGroupMeet, OneReplicasExceptionUnwindsAllEvenIfSwallowed) {
   }
 }
 
-TEST(ReplicaGroupMeet, DifferentTagsAndMergesAreAnErrorOnAll) {
+TEST(ReplicaGroupMeet, DifferentNamesAndMergesAreAnErrorOnAll) {
   ReplicaGroup group({.replicas = 3});
-  const auto work = [](std::span<const void* const>) {};
-  EXPECT_EQ(code_of_run(
-                group,
-                [&](int replica) { group.meet(replica == 1 ? &kOtherTag : &kTag, nullptr, work); }),
-            ErrorCode::kFailedPrecondition);
+  const auto work = [](Brought<int>) {};
+  EXPECT_EQ(
+      code_of_run(group,
+                  [&](int replica) { group.meet(replica == 1 ? "other" : "one", kNone, work); }),
+      ErrorCode::kFailedPrecondition);
   for (const int merging : {0, 1}) {
     EXPECT_EQ(code_of_run(group,
                           [&](int replica) {
                             if (replica == merging) {
-                              group.merge(&kOtherTag, nullptr, nothing);
+                              group.merge("other", kNone, nothing);
                             } else {
-                              group.meet(&kTag, nullptr, work);
+                              group.meet("one", kNone, work);
                             }
                           }),
               ErrorCode::kFailedPrecondition);
@@ -226,7 +241,7 @@ TEST(ReplicaGroupMeet, DifferentTagsAndMergesAreAnErrorOnAll) {
                             if (replica == merging) {
                               group.barrier();
                             } else {
-                              group.meet(&kTag, nullptr, work);
+                              group.meet("one", kNone, work);
                             }
                           }),
               ErrorCode::kFailedPrecondition);
@@ -239,7 +254,7 @@ TEST(ReplicaGroupMeet, AReplicaThatHasLeftIsDivergence) {
   EXPECT_EQ(code_of_run(group,
                         [&](int replica) {
                           if (replica == 0) {
-                            group.meet(&kTag, nullptr, [](std::span<const void* const>) {});
+                            group.meet("one", kNone, [](Brought<int>) {});
                           }
                         }),
             ErrorCode::kFailedPrecondition);

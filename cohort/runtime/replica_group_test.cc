@@ -227,10 +227,7 @@ TEST(ReplicaGroupFailure, RunInsideRunIsRefused) {
   EXPECT_EQ(code_of_run(group, [&](int) { group.run([](int) {}); }),
             ErrorCode::kFailedPrecondition);
   const auto inside_merge = [&](int) {
-    group.merge(&kTag, nullptr, [&](std::span<const void* const>) -> std::shared_ptr<void> {
-      group.run([](int) {});
-      return nullptr;
-    });
+    group.merge("run", kNone, [&](Brought<int>) { group.run([](int) {}); });
   };
   EXPECT_EQ(code_of_run(group, inside_merge), ErrorCode::kFailedPrecondition);
   expect_usable(group);
@@ -240,11 +237,10 @@ TEST(ReplicaGroupFailure, MeetingOutsideOfAReplicaIsRefused) {
   ReplicaGroup group({.replicas = 2});
   ReplicaGroup other({.replicas = 1});
   EXPECT_THROW(group.barrier(), FailedPrecondition);
-  EXPECT_THROW(group.merge(&kTag, nullptr, nothing), FailedPrecondition);
+  EXPECT_THROW(group.merge("one", kNone, nothing), FailedPrecondition);
   EXPECT_EQ(code_of_run(other, [&](int) { group.barrier(); }), ErrorCode::kFailedPrecondition);
   const auto nested_merge = [&](int) {
-    group.merge(&kTag, nullptr,
-                [&](std::span<const void* const>) { return group.merge(&kTag, nullptr, nothing); });
+    group.merge("outer", kNone, [&](Brought<int>) { group.merge("inner", kNone, nothing); });
   };
   EXPECT_EQ(code_of_run(group, nested_merge), ErrorCode::kFailedPrecondition);
   expect_usable(group);

@@ -32,4 +32,10 @@ std::ostream& operator<<(std::ostream& out, const ReplicaLayout& layout) {
   return out << layout.to_string();
 }
 
+void internal::check_one_worker(const char* operation, const ReplicaLayout& layout) {
+  if (layout.workers() == 1) return;
+  throw Unimplemented(str_cat(operation, "expected one worker, got ", layout,
+                              ": there is no communicator yet to reach the other workers by"));
+}
+
 }  // namespace cohort

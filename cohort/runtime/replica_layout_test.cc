@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <string>
 
 #include "cohort/base/error.h"
 
@@ -53,6 +54,18 @@ TEST(ReplicaLayout, RefusesWhatIsNotOne) {
   EXPECT_THROW(ReplicaLayout(2, 2, 1), InvalidArgument);
   EXPECT_THROW(ReplicaLayout(0, 0x4000, 2), InvalidArgument);
   EXPECT_NO_THROW(ReplicaLayout(0, 0x7FFF, 1));
+}
+
+TEST(ReplicaLayout, SaysWhichOperationNeedsTheOtherWorkers) {
+  EXPECT_NO_THROW(internal::check_one_worker("[reduce] ", ReplicaLayout::one_worker(2)));
+  try {
+    internal::check_one_worker("[reduce] ", ReplicaLayout(1, 2, 1));
+    FAIL();
+  } catch (const Unimplemented& e) {
+    EXPECT_NE(std::string(e.what()).find("[reduce] expected one worker, got worker 1 of 2"),
+              std::string::npos)
+        << e.what();
+  }
 }
 
 }  // namespace

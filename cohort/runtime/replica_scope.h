@@ -3,57 +3,49 @@
 // "Which replica am I" is an integer of the thread, not a strategy pointer.
 #pragma once
 
+#include "cohort/runtime/thread_context.h"
+
 namespace cohort {
 
-namespace internal {
-class ReplicaGroup;
-}
-
 /// The local replica that this thread runs, or -1 in cross-replica and in default context.
-int current_replica();
+inline int current_replica() { return internal::t_slots.top->context.replica; }
 /// Number of local replicas of the run this thread is in; 1 outside.
-int current_replica_count();
+inline int current_replica_count() { return internal::t_slots.top->context.layout.local(); }
 
 namespace internal {
+
+/// Which replicas of the job the run that this thread is in has; outside one replica of one.
+inline const ReplicaLayout& current_layout() { return t_slots.top->context.layout; }
+/// This thread's replica among those of all workers, or -1 as current_replica().
+inline int current_global_replica() { return current_layout().global_id(current_replica()); }
 
 /// Gradient tapes that are open around what this thread does: its own, and in a replica those of
 /// the caller of run.
-int open_tapes();
-void set_open_tapes(int count);
+inline int open_tapes() { return t_slots.open_tapes; }
+inline void set_open_tapes(int count) { t_slots.open_tapes = count; }
 
 /// The component that a function given to StrategyExtended::update writes now, or -1.
-int current_update_replica();
+inline int current_update_replica() { return t_slots.top->context.update; }
 
 /// The group that this thread runs a replica of; nullptr in cross-replica and default context.
-ReplicaGroup* current_replica_group();
+inline ReplicaGroup* current_replica_group() {
+  const ThreadContext& here = t_slots.top->context;
+  return here.replica >= 0 ? here.group : nullptr;
+}
 /// The same, and inside a merge function the group that waits for it.
-ReplicaGroup* enclosing_replica_group();
+inline ReplicaGroup* enclosing_replica_group() { return t_slots.top->context.group; }
+
+/// What the calling thread's context is in a merge: that of all its replicas.
+ThreadContext merged_context();
 
 /// Makes the calling thread replica `replica` of `group` for its lifetime; with replica -1 the
 /// thread is in cross-replica context, as a merge function is.
 class [[nodiscard]] ReplicaScope {
  public:
   ReplicaScope(ReplicaGroup* group, int replica, int count);
-  ~ReplicaScope();
-  ReplicaScope(const ReplicaScope&) = delete;
-  ReplicaScope& operator=(const ReplicaScope&) = delete;
 
  private:
-  ReplicaGroup* const group_before_;
-  const int replica_before_;
-  const int count_before_;
-};
-
-/// Says for its lifetime which component is being updated, cross-replica.
-class [[nodiscard]] UpdateScope {
- public:
-  explicit UpdateScope(int component);
-  ~UpdateScope();
-  UpdateScope(const UpdateScope&) = delete;
-  UpdateScope& operator=(const UpdateScope&) = delete;
-
- private:
-  const int before_;
+  ContextFrame frame_;
 };
 
 }  // namespace internal

@@ -13,7 +13,6 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/internal/local_strategy.h"
-#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
@@ -46,28 +45,24 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
   ReplicaGroup* group = current_replica_group();
   const bool is_default = &strategy == LocalStrategy::default_instance().get();
   COHORT_CHECK_STATE(
-      group == nullptr || current_mode().strategy == (is_default ? nullptr : &strategy),
+      group == nullptr || current_context().strategy == (is_default ? nullptr : &strategy),
       "[replica_context] expected the replica context of the strategy that runs here, got one of ",
       strategy.name());
   COHORT_CHECK_STATE(group != nullptr || is_default,
                      "[replica_context] expected to be inside strategy.run, got cross-replica "
                      "context: use the strategy's reduce or gather; the gradient of a collective "
                      "is a collective, too, so take it inside run");
+  check_one_worker("[replica_context] ", current_layout());
   return group;
 }
 
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
 
-const CollectiveCall& call_of(const void* argument) {
-  return *static_cast<const CollectiveCall*>(argument);
-}
+using Calls = Brought<CollectiveCall>;
 
-void check_calls(std::span<const void* const> all) {
-  for (std::size_t r = 1; r < all.size(); ++r) check_same_call(call_of(all[0]), call_of(all[r]), r);
+void check_calls(Calls all) {
+  for (std::size_t r = 1; r < all.size(); ++r) check_same_call(all[0], all[r], r);
 }
-
-// Of all collectives through a user's ops: which of them it is, is for check_calls.
-constexpr char kOpsTag = 0;
 
 Gradient gradient_of(const CollectiveLeaf& leaf) {
   switch (leaf.kind) {
@@ -82,24 +77,32 @@ Gradient gradient_of(const CollectiveLeaf& leaf) {
   return {};
 }
 
+using Sizes = std::vector<std::vector<int64_t>>;
+
+// Of all collectives through a user's ops: which of them it is, is for check_calls.
+constexpr const char* kByOps = "a collective";
+struct Merged {
+  std::vector<Mirrored<Gradient>> reduced = {};
+  std::vector<Mirrored<Tensor>> joined = {};
+  Sizes sizes = {};
+};
+
 // Through the user's own cross-device ops: replica 0 calls them for all.
 void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const CollectiveCall& call,
                    const CommunicationOptions& options) {
-  using Results = std::vector<Mirrored<Gradient>>;
   const at::NoGradGuard no_grad;
   const Leaves leaves = call.leaves;
-  const auto merged = strategy.merge(&kOpsTag, &call, [&](std::span<const void* const> all) {
+  const auto merged = strategy.merge(kByOps, call, [&](Calls all) {
     check_calls(all);
     std::vector<ReduceItem> items;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       std::vector<Gradient> parts;
-      for (const void* argument : all) parts.push_back(gradient_of(call_of(argument).leaves[i]));
+      for (const CollectiveCall& one : all) parts.push_back(gradient_of(one.leaves[i]));
       items.push_back({PerReplica<Gradient>(std::move(parts)), strategy.worker_devices()});
     }
-    return std::static_pointer_cast<void>(
-        std::make_shared<Results>(ops.batch_reduce(call.op, items, options)));
+    return Merged{.reduced = ops.batch_reduce(call.op, items, options)};
   });
-  const auto& results = *static_cast<const Results*>(merged.get());
+  const std::vector<Mirrored<Gradient>>& results = merged->reduced;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Gradient& mine = results[i][results[i].size() > 1 ? this_replica() : 0];
     // Each replica owns what it gets, whatever the ops share.
@@ -127,37 +130,28 @@ void reduce_now(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
   if (!numbers.empty()) all_reduce_leaves(group, op, numbers, origin);
 }
 
-using Sizes = std::vector<std::vector<int64_t>>;
-
 void gather_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const CollectiveCall& call,
                    Sizes& sizes) {
-  struct Gathered {
-    std::vector<Mirrored<Tensor>> joined;
-    Sizes sizes;
-  };
   const Leaves leaves = call.leaves;
   const int64_t axis = call.axis;
   check_gatherable(leaves);
   const at::NoGradGuard no_grad;
-  const auto merged = strategy.merge(&kOpsTag, &call, [&](std::span<const void* const> all) {
+  const auto merged = strategy.merge(kByOps, call, [&](Calls all) {
     check_calls(all);
-    auto gathered = std::make_shared<Gathered>();
+    Merged gathered;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       std::vector<Tensor> parts;
-      for (const void* argument : all) {
-        parts.push_back(input_of(call_of(argument).leaves[i]).detach());
-      }
-      gathered->joined.push_back(
+      for (const CollectiveCall& one : all) parts.push_back(input_of(one.leaves[i]).detach());
+      gathered.joined.push_back(
           ops.gather(PerReplica<Tensor>(parts), strategy.worker_devices(), axis));
-      std::vector<int64_t>& along = gathered->sizes.emplace_back();
+      std::vector<int64_t>& along = gathered.sizes.emplace_back();
       for (const Tensor& part : parts) along.push_back(part.size(axis));
     }
-    return std::static_pointer_cast<void>(gathered);
+    return gathered;
   });
-  const auto& gathered = *static_cast<const Gathered*>(merged.get());
-  sizes = gathered.sizes;
+  sizes = merged->sizes;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const Mirrored<Tensor>& joined = gathered.joined[i];
+    const Mirrored<Tensor>& joined = merged->joined[i];
     output_of(leaves[i]) = joined[joined.size() > 1 ? this_replica() : 0].clone();
   }
 }

@@ -9,31 +9,36 @@
 #include "cohort/base/handle.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/strategy_extended.h"
 
 namespace cohort {
 
+namespace {
+
+// What belongs to the replica's step stays with its thread: the step may be over by then.
+internal::ThreadContext context_here() {
+  internal::ThreadContext context = internal::current_context();
+  context.undo = nullptr;
+  context.step = nullptr;
+  context.shares = nullptr;
+  return context;
+}
+
+}  // namespace
+
 struct Context::Captured {
-  const internal::Mode mode = internal::current_mode();
+  const internal::ThreadContext context = context_here();
   const std::shared_ptr<StrategyExtended> owner = internal::current_strategy();
-  internal::ReplicaGroup* const group = internal::enclosing_replica_group();
-  const int replica = current_replica();
-  const int replicas = current_replica_count();
-  const uint64_t run = group != nullptr ? group->run_number() : 0;
+  const uint64_t run = context.group != nullptr ? context.group->run_number() : 0;
   const at::ThreadLocalState libtorch;
 };
 
 struct Context::Guard::State {
   explicit State(std::shared_ptr<const Captured> from)
-      : captured(std::move(from)),
-        libtorch(captured->libtorch),
-        replica(captured->group, captured->replica, captured->replicas),
-        mode(captured->mode) {}
+      : captured(std::move(from)), libtorch(captured->libtorch), frame(captured->context) {}
   const std::shared_ptr<const Captured> captured;
   const at::ThreadLocalStateGuard libtorch;
-  const internal::ReplicaScope replica;
-  const internal::ModeGuard mode;
+  const internal::ContextFrame frame;
 };
 
 Context Context::capture() { return Context(std::make_shared<const Captured>()); }
@@ -44,15 +49,16 @@ Context::Guard::~Guard() = default;
 Context::Guard Context::enter() const {
   static constexpr const char* kOperation = "[context.enter] ";
   internal::held(captured_, "Context");
-  const StrategyExtended* here = internal::current_mode().strategy;
-  COHORT_CHECK_STATE(here == nullptr || here == captured_->mode.strategy, kOperation,
+  const StrategyExtended* here = internal::current_context().strategy;
+  COHORT_CHECK_STATE(here == nullptr || here == captured_->context.strategy, kOperation,
                      "expected no other strategy around a context, got ",
                      here != nullptr ? here->description() : "", "; leave its scope first");
   const internal::ReplicaGroup* around = internal::enclosing_replica_group();
-  COHORT_CHECK_STATE(around == nullptr || around == captured_->group, kOperation,
+  COHORT_CHECK_STATE(around == nullptr || around == captured_->context.group, kOperation,
                      "expected to be outside of strategy.run, got a replica of another strategy");
+  const internal::ReplicaGroup* group = captured_->context.group;
   COHORT_CHECK_STATE(
-      captured_->group == nullptr || captured_->group->run_number() == captured_->run, kOperation,
+      group == nullptr || group->run_number() == captured_->run, kOperation,
       "expected the run where the context was captured to go on, got it finished; join the thread "
       "before the function returns");
   return Guard(std::make_unique<Guard::State>(captured_));

@@ -51,9 +51,9 @@ void check_weights(const std::vector<double>& weights, int replicas) {
 InputContext checked_context(const StrategyExtended& extended) {
   const InputContext context = extended.input_context();
   COHORT_CHECK_ARG(
-      context.num_replicas_in_sync == context.num_input_pipelines * extended.num_replicas(),
+      context.num_replicas_in_sync == context.num_input_pipelines * extended.num_local_replicas(),
       "[strategy] expected every worker to have the same number of replicas, got ",
-      extended.num_replicas(), " here and ", context.num_replicas_in_sync, " on ",
+      extended.num_local_replicas(), " here and ", context.num_replicas_in_sync, " on ",
       context.num_input_pipelines, " workers");
   return context;
 }
@@ -144,7 +144,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
   const InputContext context = checked_context(extended);
   check_weights(options.replica_weights, context.num_replicas_in_sync);
   const Share share = share_of(global_batches,
-                               {.replicas = extended.num_replicas(),
+                               {.replicas = extended.num_local_replicas(),
                                 .pipelines = context.num_input_pipelines,
                                 .index = context.input_pipeline_id,
                                 .weights = options.replica_weights},
@@ -172,7 +172,7 @@ DistributedDataset Strategy::distribute_datasets_from_function(
                    " expected neither replica_weights nor contiguous_shards: the function decides "
                    "what every replica gets");
   const InputContext context = checked_context(extended);
-  const int replicas = extended.num_replicas();
+  const int replicas = extended.num_local_replicas();
   const bool per_replica = options.replication_mode == InputReplicationMode::kPerReplica;
   const bool several_workers = context.num_input_pipelines > 1;
   const std::vector<Dataset> datasets = made_by(fn, context, replicas, per_replica);

@@ -483,13 +483,5 @@ TEST(SeveralWorkers, D26_ToldToTheFunction) {
             (std::vector<Numbers>{{6, 2, 6}, {6, 3, 6}}));
 }
 
-TEST(SeveralWorkers, NeedEqualNumbersOfReplicas) {
-  const Strategy lopsided(std::make_shared<testing::WorkerStrategy>(
-      InputContext{.num_input_pipelines = 2, .input_pipeline_id = 0, .num_replicas_in_sync = 3},
-      std::vector<Device>{"CPU:0"}, std::make_shared<testing::Vote>(2)));
-  expect_error<InvalidArgument>({"the same number of replicas"},
-                                [&] { lopsided.distribute_dataset(Dataset::range(4).batch(2)); });
-}
-
 }  // namespace
 }  // namespace cohort

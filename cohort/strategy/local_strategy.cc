@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/worker_layout.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/internal/thread_state.h"
 
 namespace cohort::internal {
@@ -47,6 +47,12 @@ ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
   return {.replicas = replicas, .intra_op_threads = threads};
 }
 
+ReplicaLayout layout_of(const LocalStrategyOptions& options) {
+  const int local = static_cast<int>(options.devices.size());
+  return options.communicator != nullptr ? layout_of(*options.communicator, local)
+                                         : ReplicaLayout(options.worker, options.workers, local);
+}
+
 UpdateSchedule choose_schedule(ReplicaGroup& group) {
   if (const char* text = std::getenv("COHORT_UPDATE_SCHEDULE"); text != nullptr && *text != '\0') {
     const std::string name = text;
@@ -72,6 +78,7 @@ bool wants_checked_copies(const LocalStrategyOptions& options) {
 LocalStrategy::LocalStrategy(LocalStrategyOptions options)
     : StrategyExtended(/*is_numbered=*/!options.is_default),
       options_(checked(std::move(options))),
+      layout_(layout_of(options_)),
       group_(group_options(options_)),
       undo_(static_cast<std::size_t>(group_.size())),
       ops_(options_.cross_device_ops ? options_.cross_device_ops
@@ -80,13 +87,17 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
     variables_ = LocalVariables::default_instance();
     return;
   }
+  if (layout_.workers() > 1) seeds_.emplace(layout_.local());
   install_caching_allocator();
   note_replica_threads(group_.intra_op_threads());
   LocalVariablesOptions variables{.devices = options_.devices,
                                   .schedule = UpdateSchedule::kPull,
                                   .cross_device_ops = options_.cross_device_ops,
                                   .group = &group_,
+                                  .worker = layout_.worker(),
+                                  .workers = layout_.workers(),
                                   .parameter_device = options_.parameter_device,
+                                  .communicator = options_.communicator,
                                   .owner = description()};
   if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
@@ -107,24 +118,25 @@ std::vector<Device> LocalStrategy::do_parameter_devices() const {
   return options_.devices;
 }
 
+int64_t LocalStrategy::do_sum_of_workers(int64_t here) {
+  if (layout_.workers() == 1) return here;
+  if (options_.communicator == nullptr) return StrategyExtended::do_sum_of_workers(here);
+  return sum_of_ranks(*options_.communicator, here);
+}
+
 void LocalStrategy::do_run(FunctionRef<void(int)> body) {
   // The function may let go of the last handle.
   const std::shared_ptr<StrategyExtended> alive = shared_from_this();
   // The default strategy's run stays in default context: has_strategy() is false inside.
-  Mode mode = current_mode();
-  mode.kind = options_.is_default ? ModeKind::kDefault : ModeKind::kReplica;
-  if (!options_.is_default && mode.strategy == nullptr) {
-    mode.strategy = this;
-    mode.creator = variables_.get();
-  }
+  ThreadContext context = current_context();
+  context.kind = options_.is_default ? ContextKind::kDefault : ContextKind::kReplica;
+  context.layout = layout_;
+  make_current(context);
   if (group_.size() == 1) {
     StepUndo undo;  // several threads may be in here
+    context.undo = &undo;
     group_.run(
-        [&](int replica) {
-          const ModeGuard guard(mode);
-          const StepUndoScope step(&undo);
-          body(replica);
-        },
+        context, [&](ThreadContext&) { body(0); },
         [&](bool failed) {
           if (failed) undo.roll_back();
         });
@@ -132,12 +144,12 @@ void LocalStrategy::do_run(FunctionRef<void(int)> body) {
   }
   const ThreadState state;
   group_.run(
-      [&](int replica) {
+      context,
+      [&](ThreadContext& here) {
         std::optional<AdoptedThreadState> adopted;
-        if (replica > 0) adopted.emplace(state);
-        const ModeGuard guard(mode);
-        const StepUndoScope step(&undo_[static_cast<std::size_t>(replica)]);
-        body(replica);
+        if (here.replica > 0) adopted.emplace(state);
+        here.undo = &undo_[static_cast<std::size_t>(here.replica)];
+        body(here.replica);
       },
       [&](bool failed) {
         for (StepUndo& undo : undo_) failed ? undo.roll_back() : undo.commit();

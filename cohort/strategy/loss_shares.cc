@@ -4,13 +4,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace cohort::internal {
-
-namespace {
-thread_local LossShares* t_current = nullptr;
-}  // namespace
 
 Tensor LossShares::add(const Tensor& share) {
   if (const auto& node = share.grad_fn()) nodes_.push_back(node->sequence_nr());
@@ -25,10 +20,5 @@ void LossShares::clear() {
 bool LossShares::made_by(const torch::autograd::Node& node) const {
   return std::find(nodes_.begin(), nodes_.end(), node.sequence_nr()) != nodes_.end();
 }
-
-LossShares* LossShares::current() { return t_current; }
-
-LossSharesScope::LossSharesScope(LossShares* shares) : before_(std::exchange(t_current, shares)) {}
-LossSharesScope::~LossSharesScope() { t_current = before_; }
 
 }  // namespace cohort::internal

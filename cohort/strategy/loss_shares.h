@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/runtime/tensor.h"
+#include "cohort/runtime/thread_context.h"
 
 namespace torch::autograd {
 struct Node;
@@ -29,23 +30,11 @@ class LossShares {
   bool made_by(const torch::autograd::Node& node) const;
 
   /// The calling thread's; nullptr where nobody asks.
-  static LossShares* current();
+  static LossShares* current() { return t_slots.top->context.shares; }
 
  private:
   std::vector<Tensor> values_;
   std::vector<uint64_t> nodes_;  // their numbers, which are unique on a thread
-};
-
-/// Makes `shares` the calling thread's for its lifetime.
-class [[nodiscard]] LossSharesScope {
- public:
-  explicit LossSharesScope(LossShares* shares);
-  ~LossSharesScope();
-  LossSharesScope(const LossSharesScope&) = delete;
-  LossSharesScope& operator=(const LossSharesScope&) = delete;
-
- private:
-  LossShares* const before_;
 };
 
 }  // namespace cohort::internal

@@ -11,7 +11,6 @@
 #include "cohort/collectives/local_reduce.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/internal/mode.h"
 
 namespace cohort::internal {
 namespace {
@@ -79,7 +78,7 @@ Tensor apart(const Tensor& result, const std::vector<Tensor>& values) {
 }  // namespace
 
 void check_cross_replica(const char* operation) {
-  COHORT_CHECK_STATE(current_mode().kind != ModeKind::kReplica, operation,
+  COHORT_CHECK_STATE(current_context().kind != ContextKind::kReplica, operation,
                      "expected cross-replica context, got a replica: inside strategy.run use "
                      "the replica context's all_reduce or all_gather");
 }

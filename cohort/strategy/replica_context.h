@@ -33,12 +33,15 @@ using Collected = std::conditional_t<is_read_as_tensor_v<T>, Tensor, T>;
 class ReplicaContext {
  public:
   ReplicaContext() = default;  ///< Empty.
+  /// Of the strategy's local replica `replica`.
   ReplicaContext(std::shared_ptr<StrategyExtended> strategy, int replica)
       : strategy_(std::move(strategy)), replica_(replica) {}
   explicit operator bool() const { return strategy_ != nullptr; }
 
+  /// Among the replicas of all workers.
   int replica_id_in_sync_group() const;
-  int num_replicas_in_sync() const { return checked().num_replicas(); }
+  /// Of all workers.
+  int num_replicas_in_sync() const { return checked().num_replicas_in_sync(); }
   Strategy strategy() const;
   /// This replica's device only.
   std::vector<Device> devices() const;
@@ -73,41 +76,45 @@ class ReplicaContext {
   /// replica's thread than this context's.
   StrategyExtended& here() const;
   std::shared_ptr<StrategyExtended> strategy_;
-  int replica_ = 0;
+  int replica_ = 0;  // local
 };
 
 namespace internal {
 
+/// What a replica brings to a merge_call of fn.
+template <class Fn, class... A>
+struct MergeCall {
+  std::tuple<const A*...> arguments;
+};
+
+/// All replicas' I-th argument.
+template <std::size_t I, class Fn, class... A>
+auto regrouped(Brought<MergeCall<Fn, A...>> all) {
+  using T = std::tuple_element_t<I, std::tuple<A...>>;
+  std::vector<T> values;
+  for (const auto& one : all) values.push_back(*std::get<I>(one.arguments));
+  return PerReplica<T>(std::move(values));
+}
+
 /// merge_call, of a function that takes what it will get.
 template <class Fn, class... A>
 auto call_merged(StrategyExtended& strategy, const Fn& fn, const A&... args) {
-  using Pack = std::tuple<const A*...>;
+  using Call = MergeCall<Fn, A...>;
   using R = std::invoke_result_t<const Fn&, Strategy&, const PerReplica<A>&...>;
-  const Pack mine{&args...};
-  const auto body = [&](std::span<const void* const> all) -> std::shared_ptr<void> {
-    const auto regroup = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-      using T = std::tuple_element_t<I, std::tuple<A...>>;
-      std::vector<T> values;
-      for (const void* pack : all) values.push_back(*std::get<I>(*static_cast<const Pack*>(pack)));
-      return PerReplica<T>(std::move(values));
-    };
+  const Call mine{{&args...}};
+  const auto call = [&](Brought<Call> all) -> R {
     Strategy handle(strategy.shared_from_this());
-    return [&]<std::size_t... I>(std::index_sequence<I...>)->std::shared_ptr<void> {
-      if constexpr (std::is_void_v<R>) {
-        fn(handle, regroup(std::integral_constant<std::size_t, I>())...);
-        return nullptr;
-      } else {
-        return std::make_shared<R>(
-            fn(handle, regroup(std::integral_constant<std::size_t, I>())...));
-      }
+    return [&]<std::size_t... I>(std::index_sequence<I...>)->R {
+      return fn(handle, regrouped<I>(all)...);
     }
     (std::index_sequence_for<A...>());
   };
-  const std::shared_ptr<void> result = strategy.merge(&type_tag<std::tuple<Fn, Pack>>, &mine, body);
-  if constexpr (!std::is_void_v<R>) {
-    const R& whole = *static_cast<const R*>(result.get());
-    using Part = std::remove_cvref_t<decltype(unwrap(whole, 0))>;
-    return Part(unwrap(whole, std::max(0, current_replica()), "merge_call"));
+  if constexpr (std::is_void_v<R>) {
+    strategy.merge("merge_call", mine, call);
+  } else {
+    const auto whole = strategy.merge("merge_call", mine, call);
+    using Part = std::remove_cvref_t<decltype(unwrap(*whole, 0))>;
+    return Part(unwrap(*whole, std::max(0, current_replica()), "merge_call"));
   }
 }
 

@@ -8,16 +8,16 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/local_strategy.h"
-#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variables/variable_impl.h"
 
 namespace cohort {
 
-using internal::current_mode;
-using internal::Mode;
-using internal::ModeKind;
+using internal::ContextKind;
+using internal::current_context;
 using internal::ScopeFrame;
+using internal::ThreadContext;
 
 namespace {
 
@@ -30,7 +30,7 @@ class MixedCreator : public internal::VariableCreator {
  public:
   std::shared_ptr<internal::VariableImpl> create(const InitialValue&,
                                                  const VariableOptions& options) override {
-    const StrategyExtended* strategy = current_mode().strategy;
+    const StrategyExtended* strategy = current_context().strategy;
     throw FailedPrecondition(
         str_cat("[variable] expected one strategy around variable \"", options.name, "\", got ",
                 strategy != nullptr ? strategy->description() : "another one",
@@ -44,38 +44,38 @@ internal::VariableCreator* mixed_creator() {
   return &creator;
 }
 
-// The mode that set_strategy installed for the whole thread.
-struct GlobalMode {
+// The scope that set_strategy entered for the whole thread.
+struct GlobalScope {
   std::unique_ptr<ScopeFrame> frame;
-  const internal::ModeFrame* top = nullptr;  // what top_frame() is right behind it
-  ~GlobalMode() { ScopeFrame::end(std::move(frame)); }
+  const void* innermost = nullptr;  // what ScopeFrame::innermost() is right behind it
+  ~GlobalScope() { ScopeFrame::end(std::move(frame)); }
 };
-thread_local GlobalMode t_global;
+thread_local GlobalScope t_global;
 
 std::unique_ptr<ScopeFrame> enter(const std::shared_ptr<StrategyExtended>& strategy) {
-  const Mode& mode = current_mode();
+  ThreadContext context = current_context();
   if (strategy == default_strategy()) {
-    return std::make_unique<ScopeFrame>(Mode{.kind = mode.kind, .default_scope = true}, strategy);
+    context.default_scope = true;
+    context.creator = nullptr;
+  } else {
+    strategy->make_current(context);
+    context.kind = ContextKind::kCrossReplica;
+    if (context.default_scope) context.creator = mixed_creator();
   }
-  Mode inside{.kind = ModeKind::kCrossReplica,
-              .strategy = strategy.get(),
-              .creator = strategy->variable_creator().get(),
-              .default_scope = mode.default_scope};
-  if (mode.default_scope) inside.creator = mixed_creator();
-  return std::make_unique<ScopeFrame>(inside, strategy);
+  return std::make_unique<ScopeFrame>(context, strategy);
 }
 
 }  // namespace
 
 Scope::Scope(const std::shared_ptr<StrategyExtended>& strategy) {
   static constexpr const char* kOperation = "[strategy.scope] ";
-  const Mode& mode = current_mode();
-  COHORT_CHECK_STATE(strategy != default_strategy() || mode.strategy == nullptr, kOperation,
+  const ThreadContext& here = current_context();
+  COHORT_CHECK_STATE(strategy != default_strategy() || here.strategy == nullptr, kOperation,
                      "expected no other strategy's scope around the default strategy's, got ",
-                     mode.strategy != nullptr ? mode.strategy->description() : "",
+                     here.strategy != nullptr ? here.strategy->description() : "",
                      "; leave that scope first");
   strategy->check_not_mixed(kOperation);
-  COHORT_CHECK_STATE(mode.kind != ModeKind::kReplica, kOperation,
+  COHORT_CHECK_STATE(here.kind != ContextKind::kReplica, kOperation,
                      "expected cross-replica context, got a replica: inside strategy.run use "
                      "merge_call");
   frame_ = enter(strategy);
@@ -96,31 +96,31 @@ Strategy get_strategy() {
   return Strategy(strategy ? std::move(strategy) : default_strategy());
 }
 
-bool has_strategy() { return current_mode().strategy != nullptr; }
+bool has_strategy() { return current_context().strategy != nullptr; }
 
-bool in_cross_replica_context() { return current_mode().kind == ModeKind::kCrossReplica; }
+bool in_cross_replica_context() { return current_context().kind == ContextKind::kCrossReplica; }
 
 ReplicaContext get_replica_context() {
-  switch (current_mode().kind) {
-    case ModeKind::kCrossReplica:
+  switch (current_context().kind) {
+    case ContextKind::kCrossReplica:
       return ReplicaContext();
-    case ModeKind::kReplica:
+    case ContextKind::kReplica:
       return ReplicaContext(internal::current_strategy(), current_replica());
-    case ModeKind::kDefault:
+    case ContextKind::kDefault:
       break;
   }
   return ReplicaContext(default_strategy(), 0);
 }
 
 void set_strategy(const std::optional<Strategy>& strategy) {
-  const bool outside = internal::top_frame() == (t_global.frame ? t_global.top : nullptr);
+  const bool outside = ScopeFrame::innermost() == (t_global.frame ? t_global.innermost : nullptr);
   COHORT_CHECK_STATE(outside && internal::enclosing_replica_group() == nullptr,
                      "[set_strategy] expected to be outside of every scope, got a call inside one; "
                      "move it out of the scope's block");
   ScopeFrame::end(std::move(t_global.frame));
   if (!strategy || *strategy == Strategy(default_strategy())) return;
   t_global.frame = enter(strategy->extended().shared_from_this());
-  t_global.top = internal::top_frame();
+  t_global.innermost = ScopeFrame::innermost();
 }
 
 }  // namespace cohort

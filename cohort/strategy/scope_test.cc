@@ -88,6 +88,33 @@ TEST(Scope, NotInAReplicaButInAMergeFunction) {
   });
 }
 
+// What one replica does for all is done in none: there reduce works, and all_reduce names it.
+TEST(Scope, AVariableMadeInARunTakesItsFirstValueCrossReplica) {
+  const auto a = two();
+  const auto scope = a.scope();
+  int asked = 0;
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    a.run([&] {
+      const Variable v(
+          [&](const Shape& shape, DType dtype, const PartitionInfo&) {
+            ++asked;
+            EXPECT_TRUE(in_cross_replica_context());
+            EXPECT_FALSE(get_replica_context());
+            EXPECT_TRUE(get_strategy() == a);
+            expect_error<FailedPrecondition>({"cross-replica context"}, [] {
+              get_replica_context().all_reduce(ReduceOp::kSum, scalar(1));
+            });
+            const PerReplica<Tensor> values(std::vector<Tensor>{scalar(1), scalar(2)});
+            return zeros(shape, dtype) + a.reduce(ReduceOp::kSum, values);
+          },
+          {.shape = Shape{2}});
+      EXPECT_EQ(to_vector<float>(v.value()), (std::vector<float>{3, 3}));
+      EXPECT_TRUE(get_replica_context());
+    });
+  });
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(Scope, OfTheDefaultStrategyHoldsNoOtherStrategysVariables) {
   const auto a = two();
   {

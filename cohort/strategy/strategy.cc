@@ -30,6 +30,7 @@ Tensor Strategy::reduce(ReduceOpArg op, const Variable& value, const Axes& axes)
   if (value.synchronization() == Synchronization::kOnWrite) {
     return reduce(op, value.value().clone(), axes);
   }
+  internal::check_one_worker("[strategy.reduce] ", use().layout());
   return internal::reduce_tensors(op, values_of(value.components()), axes,
                                   use().custom_cross_device_ops());
 }
@@ -43,13 +44,13 @@ Tensor Strategy::gather(const Tensor& value, int64_t) const {
 Tensor Strategy::gather(const Variable& value, int64_t axis) const {
   StrategyExtended& extended = use();
   internal::check_cross_replica("[strategy.gather] ");
+  internal::check_one_worker("[strategy.gather] ", extended.layout());
   return internal::gather_tensors(values_of(value.components()), axis,
                                   extended.custom_cross_device_ops());
 }
 
 int ReplicaContext::replica_id_in_sync_group() const {
-  checked();
-  return replica_;
+  return checked().layout().global_id(replica_);
 }
 
 Strategy ReplicaContext::strategy() const { return Strategy(checked().shared_from_this()); }
@@ -62,7 +63,8 @@ std::vector<Device> ReplicaContext::devices() const {
 
 std::string ReplicaContext::to_string() const {
   if (strategy_ == nullptr) return "ReplicaContext(none)";
-  return str_cat("ReplicaContext(", strategy_->name(), ", replica id ", replica_, ")");
+  return str_cat("ReplicaContext(", strategy_->name(), ", replica id ", replica_id_in_sync_group(),
+                 ")");
 }
 
 StrategyExtended& ReplicaContext::checked() const {
@@ -75,10 +77,10 @@ StrategyExtended& ReplicaContext::checked() const {
 StrategyExtended& ReplicaContext::here() const {
   StrategyExtended& strategy = checked();
   const int replica = current_replica();
-  COHORT_CHECK_STATE(replica < 0 || replica == replica_,
-                     "[replica_context] expected the context of replica ", replica,
-                     ", which runs here, got replica ", replica_,
-                     "'s; call get_replica_context() inside the function");
+  COHORT_CHECK_STATE(
+      replica < 0 || replica == replica_, "[replica_context] expected the context of replica ",
+      internal::current_global_replica(), ", which runs here, got replica ",
+      replica_id_in_sync_group(), "'s; call get_replica_context() inside the function");
   return strategy;
 }
 

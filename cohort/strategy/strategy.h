@@ -35,7 +35,7 @@ namespace cohort {
 
 class ReplicaContext;
 
-/// Which replica of how many a value is made for.
+/// Which replica of how many, over all workers, a value is made for.
 struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
@@ -52,14 +52,15 @@ class Strategy {
 
   /// Errors: FailedPrecondition in replica context, or if another strategy is current.
   Scope scope() const { return Scope(internal::held(extended_, "Strategy")); }
-  int num_replicas_in_sync() const { return use().num_replicas(); }
+  /// Of all workers.
+  int num_replicas_in_sync() const { return use().num_replicas_in_sync(); }
   StrategyExtended& extended() const { return use(); }
 
   /// Waits for all workers; in one process there is nobody to wait for.
   /// Errors: FailedPrecondition in a replica.
   void barrier() const {
-    use();
     internal::check_cross_replica("[strategy.barrier] ");
+    internal::check_one_worker("[strategy.barrier] ", use().layout());
   }
 
   /// Calls fn on every local replica at once and waits. Returns internal::RunResult: PerReplica of
@@ -86,7 +87,8 @@ class Strategy {
   T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axes& axes = {}) const {
     StrategyExtended& extended = use();
     internal::check_cross_replica("[strategy.reduce] ");
-    internal::check_value_count("[strategy.reduce] ", value.size(), extended.num_replicas());
+    internal::check_one_worker("[strategy.reduce] ", extended.layout());
+    internal::check_value_count("[strategy.reduce] ", value.size(), extended.num_local_replicas());
     return internal::reduce_nest(op, value, axes, extended.custom_cross_device_ops());
   }
   /// The same on every replica: the value itself, reduced over its axes. kSum and kProduct of
@@ -117,7 +119,8 @@ class Strategy {
   T gather(const PerReplica<T>& value, int64_t axis) const {
     StrategyExtended& extended = use();
     internal::check_cross_replica("[strategy.gather] ");
-    internal::check_value_count("[strategy.gather] ", value.size(), extended.num_replicas());
+    internal::check_one_worker("[strategy.gather] ", extended.layout());
+    internal::check_value_count("[strategy.gather] ", value.size(), extended.num_local_replicas());
     return internal::gather_nest(value, axis, extended.custom_cross_device_ops());
   }
   /// Not distributed: itself.
@@ -174,9 +177,11 @@ class Strategy {
       StrategyExtended& extended = use();
       internal::check_cross_replica("[strategy.distribute_values_from_function] ");
       internal::checked_function("[strategy.distribute_values_from_function]", fn);
-      const int replicas = extended.num_replicas();
+      const ReplicaLayout layout = extended.layout();
       std::vector<T> values;
-      for (int r = 0; r < replicas; ++r) values.push_back(fn(ValueContext{r, replicas}));
+      for (int r = 0; r < layout.local(); ++r) {
+        values.push_back(fn(ValueContext{layout.global_id(r), layout.total()}));
+      }
       return PerReplica<T>::placed(std::move(values), extended.device_list());
     }
   }
@@ -189,7 +194,7 @@ class Strategy {
   template <class T>
   T reduce_plain(ReduceOp op, const T& value, const Axes& axes) const {
     internal::check_cross_replica("[strategy.reduce] ");
-    return internal::reduce_same_nest(op, value, axes, use("reduce").num_replicas());
+    return internal::reduce_same_nest(op, value, axes, use("reduce").num_replicas_in_sync());
   }
   StrategyExtended& use(const char* operation = __builtin_FUNCTION()) const {
     return *internal::held(extended_, "Strategy", operation);
@@ -222,7 +227,8 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
     if constexpr (std::is_void_v<R>) {
       extended.call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
     } else {
-      std::vector<std::optional<R>> results(static_cast<std::size_t>(extended.num_replicas()));
+      std::vector<std::optional<R>> results(
+          static_cast<std::size_t>(extended.num_local_replicas()));
       extended.call_for_each_replica([&](int r) {
         results[static_cast<std::size_t>(r)].emplace(internal::call_in_replica(fn, r, args...));
       });
@@ -290,8 +296,9 @@ std::vector<internal::PartType<T>> Strategy::local_results(const T& nest_or_plai
     return {nest_or_plain};
   } else {
     std::vector<internal::PartType<T>> out;
-    for (int r = 0; r < num_replicas_in_sync(); ++r) {
-      const internal::PartOf part{"strategy.local_results", r, num_replicas_in_sync()};
+    const int replicas = use().num_local_replicas();
+    for (int r = 0; r < replicas; ++r) {
+      const internal::PartOf part{"strategy.local_results", r, replicas};
       out.push_back(internal::map_distributed(part, nest_or_plain));
     }
     return out;

@@ -7,27 +7,16 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/strategy/internal/mode.h"
 #include "cohort/strategy/internal/reduce.h"
 
 namespace cohort {
 
-using internal::current_mode;
-using internal::Mode;
-using internal::ModeGuard;
-using internal::ModeKind;
+using internal::ContextFrame;
+using internal::ContextKind;
+using internal::current_context;
+using internal::ThreadContext;
 
 namespace {
-
-// Cross-replica context of a strategy, on a thread that may be in its scope already.
-Mode cross_replica(StrategyExtended* strategy, internal::VariableCreator* own) {
-  const Mode& here = current_mode();
-  const bool inside = here.strategy == strategy;
-  return {.kind = ModeKind::kCrossReplica,
-          .strategy = strategy,
-          .creator = inside ? here.creator : own,
-          .default_scope = here.default_scope};
-}
 
 PerReplica<Gradient> as_gradients(const PerReplica<Tensor>& value) {
   return value.map([](const Tensor& t) { return Gradient(t); });
@@ -55,6 +44,40 @@ Mirrored<Tensor> placed(const Mirrored<Tensor>& value, const Destinations& to) {
 }  // namespace
 
 StrategyExtended::StrategyExtended(bool is_numbered) : number_(is_numbered ? next_number() : 0) {}
+
+data::InputContext StrategyExtended::do_input_context() const {
+  const ReplicaLayout replicas = layout();
+  return {.num_input_pipelines = replicas.workers(),
+          .input_pipeline_id = replicas.worker(),
+          .num_replicas_in_sync = replicas.total()};
+}
+
+bool StrategyExtended::do_any_worker(bool here) {
+  internal::check_one_worker("[strategy.any_worker] ", layout());
+  return here;
+}
+
+int64_t StrategyExtended::do_sum_of_workers(int64_t here) {
+  internal::check_one_worker("[strategy.sum_of_workers] ", layout());
+  return here;
+}
+
+namespace internal {
+std::shared_ptr<StrategyExtended> current_strategy() {
+  StrategyExtended* strategy = current_context().strategy;
+  return strategy != nullptr ? strategy->shared_from_this() : nullptr;
+}
+}  // namespace internal
+
+void StrategyExtended::make_current(ThreadContext& context) {
+  if (do_is_default()) {
+    context.strategy = nullptr;
+  } else if (context.strategy != this) {
+    context.strategy = this;
+    context.creator = variable_creator().get();
+    context.seeds = do_seeds();
+  }
+}
 
 std::string StrategyExtended::description() const {
   if (do_is_default()) return "the default strategy";
@@ -90,7 +113,8 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
                                              const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
-  internal::check_value_count(kOperation, value.size(), num_replicas());
+  internal::check_one_worker(kOperation, layout());
+  internal::check_value_count(kOperation, value.size(), num_local_replicas());
   for (const Tensor& one : value) internal::check_defined(kOperation, one);
   if (do_is_default()) return Mirrored<Tensor>({value[0].clone()});
   const Mirrored<Gradient> reduced =
@@ -104,7 +128,7 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Tensor& value
                                              const Destinations& to) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
-  const Tensor one = internal::reduce_same(kOperation, op, value, num_replicas());
+  const Tensor one = internal::reduce_same(kOperation, op, value, num_replicas_in_sync());
   if (do_is_default()) return Mirrored<Tensor>({one.clone()});
   return placed(cross_device_ops().broadcast(one, to), to);
 }
@@ -118,8 +142,9 @@ std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
     ReduceOpArg op, std::span<const ReduceItem> items, const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.batch_reduce_to] ";
   internal::check_cross_replica(kOperation);
+  internal::check_one_worker(kOperation, layout());
   for (const ReduceItem& item : items) {
-    internal::check_value_count(kOperation, item.value.size(), num_replicas());
+    internal::check_value_count(kOperation, item.value.size(), num_local_replicas());
   }
   if (!do_is_default()) return cross_device_ops().batch_reduce(op, items, options);
   std::vector<Mirrored<Gradient>> results;
@@ -151,7 +176,7 @@ std::vector<Variable> StrategyExtended::update_parts(const Variable& v) const {
   COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under ",
                    description(), ", got ", internal::label(v.impl()), " of ",
                    internal::owner_of(v.impl()));
-  COHORT_CHECK_ARG(v.impl().component_count() == num_replicas(), kOperation,
+  COHORT_CHECK_ARG(v.impl().component_count() == num_local_replicas(), kOperation,
                    "expected a whole variable, got component ", internal::label(v.impl()),
                    "; use value_container");
   return v.components();
@@ -174,11 +199,10 @@ std::vector<int> StrategyExtended::update_places(const Destinations& where) cons
 }
 
 void StrategyExtended::update_each(int count, internal::FunctionRef<void(int)> body) {
-  StrategyExtended* strategy = do_is_default() ? nullptr : this;
-  internal::VariableCreator* own = strategy != nullptr ? variable_creator().get() : nullptr;
-  const ModeGuard mode(cross_replica(strategy, own));
+  ContextFrame frame(internal::merged_context());
+  make_current(frame.context());
   for (int i = 0; i < count; ++i) {
-    const internal::UpdateScope component(i);
+    frame.context().update = i;
     body(i);
   }
 }
@@ -198,7 +222,7 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
                    description(), ", got ", internal::label(v.impl()), " of ",
                    internal::owner_of(v.impl()));
   check_not_mixed(kOperation);
-  COHORT_CHECK_STATE(do_is_default() || current_mode().strategy == this, kOperation,
+  COHORT_CHECK_STATE(do_is_default() || current_context().strategy == this, kOperation,
                      "expected to be inside the scope of ", description(),
                      ", got no strategy; enter strategy.scope() first");
   // All variables of a creator live on its devices.
@@ -215,45 +239,42 @@ bool StrategyExtended::variable_created_in_scope(const Variable& v) const {
 
 Tensor StrategyExtended::read_var(const Variable& v) const {
   static constexpr const char* kOperation = "[strategy.read_var] ";
-  COHORT_CHECK_STATE(current_mode().kind != ModeKind::kReplica, kOperation,
+  COHORT_CHECK_STATE(current_context().kind != ContextKind::kReplica, kOperation,
                      "expected cross-replica context, got a replica; use the variable's value()");
   check_not_mixed(kOperation);
   return v.value();
 }
 
 void StrategyExtended::check_not_mixed(const char* operation) const {
-  const Mode& mode = current_mode();
-  COHORT_CHECK_STATE(mode.strategy == nullptr || mode.strategy == this, operation, "expected ",
-                     mode.strategy->description(), ", which is current, got another strategy (",
+  const ThreadContext& here = current_context();
+  COHORT_CHECK_STATE(here.strategy == nullptr || here.strategy == this, operation, "expected ",
+                     here.strategy->description(), ", which is current, got another strategy (",
                      description(), "): strategies cannot be mixed; leave the scope first");
 }
 
 void StrategyExtended::call_for_each_replica(internal::FunctionRef<void(int)> body) {
   static constexpr const char* kOperation = "[strategy.run] ";
   check_not_mixed(kOperation);
-  COHORT_CHECK_STATE(current_mode().kind != ModeKind::kReplica, kOperation,
+  COHORT_CHECK_STATE(current_context().kind != ContextKind::kReplica, kOperation,
                      "expected cross-replica context, got a replica: run cannot be nested; call "
                      "the function itself");
   do_run(body);
 }
 
-std::shared_ptr<void> StrategyExtended::merge(
-    const void* tag, const void* argument,
-    internal::FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body) {
+std::shared_ptr<void> StrategyExtended::merge_untyped(const internal::MeetingKind& kind,
+                                                      const void* argument,
+                                                      internal::MergeBody body) {
   static constexpr const char* kOperation = "[replica_context.merge_call] ";
-  StrategyExtended* strategy = do_is_default() ? nullptr : this;
-  const auto cross = [&](std::span<const void* const> all) {
-    const ModeGuard mode(cross_replica(strategy, nullptr));
-    return body(all);
-  };
   internal::ReplicaGroup* group = internal::current_replica_group();
-  COHORT_CHECK_STATE(group == nullptr || current_mode().strategy == strategy, kOperation,
+  const StrategyExtended* own = do_is_default() ? nullptr : this;
+  COHORT_CHECK_STATE(group == nullptr || current_context().strategy == own, kOperation,
                      "expected the replica context of the strategy that runs here, got one of ",
                      description(), "; call get_replica_context() inside the function");
-  if (group != nullptr) return group->merge(tag, argument, cross);
+  if (group != nullptr) return group->merge_untyped(kind, argument, body);
   COHORT_CHECK_STATE(do_is_default(), kOperation,
                      "expected to be inside strategy.run, got cross-replica context");
-  return cross(std::span<const void* const>(&argument, 1));
+  const ContextFrame frame(internal::merged_context());
+  return body(std::span<const void* const>(&argument, 1));
 }
 
 }  // namespace cohort

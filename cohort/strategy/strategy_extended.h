@@ -19,11 +19,19 @@
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/data/core/input_context.h"
 #include "cohort/runtime/device.h"
+#include "cohort/runtime/meeting.h"
+#include "cohort/runtime/replica_layout.h"
+#include "cohort/runtime/thread_context.h"
 #include "cohort/strategy/internal/update.h"
 #include "cohort/strategy/options.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort {
+
+namespace internal {
+/// The calling thread's strategy with its ownership; null for the default one.
+std::shared_ptr<StrategyExtended> current_strategy();
+}  // namespace internal
 
 /// The devices where a variable's components live.
 Destinations destinations_of(const Variable& v);
@@ -44,7 +52,12 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   StrategyExtended(const StrategyExtended&) = delete;
   StrategyExtended& operator=(const StrategyExtended&) = delete;
 
-  int num_replicas() const { return do_num_replicas(); }
+  /// Which replicas of the job are this process's.
+  ReplicaLayout layout() const { return do_layout(); }
+  /// Replicas of all workers: what losses and batches are divided by.
+  int num_replicas_in_sync() const { return layout().total(); }
+  /// Replicas of this process: as many as run has results and variables have components.
+  int num_local_replicas() const { return layout().local(); }
   /// "MirroredStrategy", for error texts.
   const char* name() const { return do_name(); }
   /// "MirroredStrategy#2 over CPU:0, CPU:1", which tells two of a kind apart; the default one has
@@ -57,10 +70,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> parameter_devices() const;
 
-  // Reductions to places of one's own choice. Cross-replica. Tensors come in memory of their own,
-  // gradients as CrossDeviceOps says; the default strategy copies its only value. Errors, of all:
-  // FailedPrecondition in a replica; InvalidArgument for another number of values than replicas,
-  // and as CrossDeviceOps.
+  // Reductions to places of one's own choice. Cross-replica, of one worker. Tensors come in memory
+  // of their own, gradients as CrossDeviceOps says; the default strategy copies its only value.
+  // Errors, of all: FailedPrecondition in a replica; InvalidArgument for another number of values
+  // than replicas, and as CrossDeviceOps.
 
   Mirrored<Tensor> reduce_to(ReduceOpArg op, const PerReplica<Tensor>& value,
                              const Destinations& to, const CommunicationOptions& options = {});
@@ -131,6 +144,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   data::InputContext input_context() const { return do_input_context(); }
   /// True on every worker if `here` is true on one. Collective: each worker calls it as often.
   bool any_worker(bool here) { return do_any_worker(here); }
+  /// The sum of what all workers say. Collective, as any_worker.
+  int64_t sum_of_workers(int64_t here) {
+    return layout().workers() == 1 ? here : do_sum_of_workers(here);
+  }
 
   /// True where checkpoints and summaries are written: on the chief. Always, in one process.
   bool should_checkpoint() const { return true; }
@@ -142,10 +159,19 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   const std::shared_ptr<VariableCreator>& variable_creator() { return do_variable_creator(); }
   /// Calls body(r) on every local replica's thread, in replica context, and waits.
   void call_for_each_replica(ReplicaBody body);
-  /// Meets all replicas; replica 0 runs body in cross-replica context. In replica context only.
-  std::shared_ptr<void> merge(
-      const void* tag, const void* argument,
-      internal::FunctionRef<std::shared_ptr<void>(std::span<const void* const>)> body);
+  /// Meets all local replicas; replica 0 runs fn(Brought<A>) in cross-replica context, with every
+  /// replica's `argument`, and all get a std::shared_ptr<const R> of what it returns, or void. The
+  /// name, a literal, and the types tell merges apart. In replica context only.
+  template <class A, class Fn>
+  auto merge(const char* name, const A& argument, const Fn& fn) {
+    return internal::typed_merge(
+        name, argument, fn,
+        [this](const internal::MeetingKind& kind, const void* own, internal::MergeBody body) {
+          return merge_untyped(kind, own, body);
+        });
+  }
+  /// Internal: makes this strategy the context's: its variables and random numbers.
+  void make_current(internal::ThreadContext& context);
   /// Errors: FailedPrecondition if another strategy is current on this thread.
   void check_not_mixed(const char* operation) const;
 
@@ -154,26 +180,29 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   explicit StrategyExtended(bool is_numbered);
 
   virtual const char* do_name() const = 0;
-  virtual int do_num_replicas() const = 0;
+  virtual ReplicaLayout do_layout() const = 0;
   virtual std::vector<Device> do_devices() const = 0;
   /// Default: where the replicas are.
   virtual std::vector<Device> do_parameter_devices() const { return do_devices(); }
   virtual bool do_is_default() const { return false; }
-  /// Default: one worker.
-  virtual data::InputContext do_input_context() const {
-    return {.num_input_pipelines = 1,
-            .input_pipeline_id = 0,
-            .num_replicas_in_sync = do_num_replicas()};
-  }
-  virtual bool do_any_worker(bool here) { return here; }
+  /// Default: one pipeline for each worker.
+  virtual data::InputContext do_input_context() const;
+  /// Default: of one worker its own answer. Errors: Unimplemented with more.
+  virtual bool do_any_worker(bool here);
+  /// With more than one worker. Errors: Unimplemented by default.
+  virtual int64_t do_sum_of_workers(int64_t here);
   /// Runs the body once per replica at the same time; replica scope, grad mode and errors as
   /// ReplicaGroup::run promises.
   virtual void do_run(ReplicaBody body) = 0;
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
   virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
   virtual const std::shared_ptr<VariableCreator>& do_variable_creator() = 0;
+  /// Where random operations inside draw from. Default, null: the process's stream.
+  virtual internal::RandomSeeds* do_seeds() { return nullptr; }
 
  private:
+  std::shared_ptr<void> merge_untyped(const internal::MeetingKind& kind, const void* argument,
+                                      internal::MergeBody body);
   /// Checks; v's components.
   std::vector<Variable> update_parts(const Variable& v) const;
   /// Checks; for each device the replica it belongs to.
@@ -209,7 +238,7 @@ internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update_here(
   const std::vector<Variable> parts = update_parts(v);
   return collect_updates<internal::UpdateReturn<const Variable&, Fn, A...>>(
       parts.size(), [&](int i) {
-        [[maybe_unused]] const internal::PartOf part{"strategy.update", i, num_replicas()};
+        [[maybe_unused]] const internal::PartOf part{"strategy.update", i, num_local_replicas()};
         return fn(parts[static_cast<std::size_t>(i)], internal::map_distributed(part, args)...);
       });
 }
@@ -221,20 +250,17 @@ internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update(const
   internal::checked_function("[strategy.update]", fn);
   if (current_replica() < 0) return update_here(v, fn, args...);
   using Result = internal::UpdateResult<const Variable&, Fn, A...>;
-  using Arrived = internal::UpdateArguments<internal::PartType<A>...>;
+  using Arrived = internal::UpdateArguments<Fn, internal::PartType<A>...>;
   const Arrived mine(v, internal::unwrap(args, current_replica(), "strategy.update")...);
-  const auto body = [&](std::span<const void* const> all) -> std::shared_ptr<void> {
-    return Arrived::regroup(all, [&](const auto&... regrouped) -> std::shared_ptr<void> {
-      if constexpr (std::is_void_v<Result>) {
-        update_here(v, fn, regrouped...);
-        return nullptr;
-      } else {
-        return std::make_shared<Result>(update_here(v, fn, regrouped...));
-      }
-    });
+  const auto update_all = [&](internal::Brought<Arrived> all) -> Result {
+    return Arrived::regroup(
+        all, [&](const auto&... regrouped) { return update_here(v, fn, regrouped...); });
   };
-  const auto result = merge(&internal::type_tag<std::tuple<Fn, Arrived>>, &mine, body);
-  if constexpr (!std::is_void_v<Result>) return *static_cast<const Result*>(result.get());
+  if constexpr (std::is_void_v<Result>) {
+    merge("update", mine, update_all);
+  } else {
+    return *merge("update", mine, update_all);
+  }
 }
 
 template <class Fn, class... A>
@@ -245,7 +271,7 @@ internal::UpdateResult<void, Fn, A...> StrategyExtended::update_non_slot(const D
   const std::vector<int> places = update_places(where);
   return collect_updates<internal::UpdateReturn<void, Fn, A...>>(places.size(), [&](int i) {
     [[maybe_unused]] const internal::PartOf part{
-        "strategy.update_non_slot", places[static_cast<std::size_t>(i)], num_replicas()};
+        "strategy.update_non_slot", places[static_cast<std::size_t>(i)], num_local_replicas()};
     return fn(internal::map_distributed(part, args)...);
   });
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests: the input of several workers in one process. Each worker is a strategy with its own
-// replicas that says it has one of the pipelines; nothing but the end of the data is agreed on.
+// For tests: several workers in one process. Each worker is a strategy of its own that is told its
+// layout, on a thread of its own; they agree on the end of the data and on rows, and nothing else.
 //
 //   Workers workers(2, 2);   // two workers of two replicas
 //   auto rows = workers.run([](const Strategy& s) { ... s.distribute_dataset(batches) ... });
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -22,64 +23,63 @@
 
 namespace cohort::testing {
 
-/// Asks so many threads; each waits for the answer of all.
-class Vote {
+/// Where so many threads meet; each gets the sum of what all bring.
+class WorkersMeeting {
  public:
-  explicit Vote(int voters) : voters_(voters) {}
+  explicit WorkersMeeting(int workers) : workers_(workers) {}
 
-  bool any(bool here) {
+  int64_t sum(int64_t here) {
     std::unique_lock lock(mutex_);
-    yes_ = yes_ || here;
-    if (++asked_ == voters_) {
-      result_ = std::exchange(yes_, false);
-      asked_ = 0;
+    sum_ += here;
+    if (++arrived_ == workers_) {
+      result_ = std::exchange(sum_, 0);
+      arrived_ = 0;
       ++round_;
       lock.unlock();
-      all_asked_.notify_all();
+      all_arrived_.notify_all();
       return result_;
     }
-    all_asked_.wait(lock, [&, round = round_] { return round_ != round; });
-    return result_;  // Nobody begins the next round before this one is asked again.
+    all_arrived_.wait(lock, [&, round = round_] { return round_ != round; });
+    return result_;  // Nobody ends the next round before this one is here again.
   }
 
  private:
-  const int voters_;
+  const int workers_;
   std::mutex mutex_;
-  std::condition_variable all_asked_;
+  std::condition_variable all_arrived_;
   // Guarded by mutex_.
-  int asked_ = 0;
+  int arrived_ = 0;
   int round_ = 0;
-  bool yes_ = false;
-  bool result_ = false;
+  int64_t sum_ = 0;
+  int64_t result_ = 0;
 };
 
+/// The strategy of one of several workers, as it is told by its layout. What is agreed on goes
+/// through a meeting of this process.
 class WorkerStrategy final : public internal::LocalStrategy {
  public:
-  WorkerStrategy(const InputContext& input, std::vector<Device> devices, std::shared_ptr<Vote> vote)
-      : LocalStrategy({.name = "WorkerStrategy", .devices = std::move(devices)}),
-        input_(input),
-        vote_(std::move(vote)) {}
+  WorkerStrategy(internal::LocalStrategyOptions options, std::shared_ptr<WorkersMeeting> meeting)
+      : LocalStrategy(std::move(options)), meeting_(std::move(meeting)) {}
 
  protected:
-  InputContext do_input_context() const override { return input_; }
-  bool do_any_worker(bool here) override { return vote_->any(here); }
+  bool do_any_worker(bool here) override { return meeting_->sum(here ? 1 : 0) > 0; }
+  int64_t do_sum_of_workers(int64_t here) override { return meeting_->sum(here); }
 
  private:
-  const InputContext input_;
-  const std::shared_ptr<Vote> vote_;
+  const std::shared_ptr<WorkersMeeting> meeting_;
 };
 
 class Workers {
  public:
   Workers(int workers, int replicas) {
-    const auto vote = std::make_shared<Vote>(workers);
+    const auto meeting = std::make_shared<WorkersMeeting>(workers);
     std::vector<Device> devices;
     for (int r = 0; r < replicas; ++r) devices.emplace_back("CPU:" + std::to_string(r));
     for (int w = 0; w < workers; ++w) {
-      const InputContext input{.num_input_pipelines = workers,
-                               .input_pipeline_id = w,
-                               .num_replicas_in_sync = workers * replicas};
-      strategies_.emplace_back(std::make_shared<WorkerStrategy>(input, devices, vote));
+      strategies_.emplace_back(std::make_shared<WorkerStrategy>(
+          internal::LocalStrategyOptions{
+              .name = "WorkerStrategy", .devices = devices, .worker = w, .workers = workers},
+          meeting));
     }
   }
 

@@ -272,15 +272,13 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
 void FusedUpdate::State::split_slots() {
   ReplicaGroup* group = meeting_group();
   if (group == nullptr || layout.schedule() == UpdateSchedule::kPull) return;
-  static const char tag = 0;
-  group->merge(&tag, this, [&](std::span<const void* const> updates) {
-    for (const void* other : updates) {
-      COHORT_CHECK_STATE(other == this,
+  group->merge("optimizer.split_slots", *this, [&](Brought<State> updates) {
+    for (const State& other : updates) {
+      COHORT_CHECK_STATE(&other == this,
                          "[optimizer.apply_gradients] expected every replica to apply the same "
                          "optimizer here, got another one");
     }
     layout.split_slots();
-    return std::shared_ptr<void>();
   });
 }
 

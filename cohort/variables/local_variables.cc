@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/worker_collectives.h"
+#include "cohort/collectives/worker_layout.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/internal/equal_copies.h"
@@ -82,9 +83,16 @@ struct Request {
   }
 };
 
+ReplicaLayout layout_of(const LocalVariablesOptions& options) {
+  const int local = static_cast<int>(options.devices.size());
+  return options.communicator != nullptr ? layout_of(*options.communicator, local)
+                                         : ReplicaLayout(options.worker, options.workers, local);
+}
+
 }  // namespace
 
-LocalVariables::LocalVariables(LocalVariablesOptions options) : options_(std::move(options)) {
+LocalVariables::LocalVariables(LocalVariablesOptions options)
+    : options_(std::move(options)), layout_(layout_of(options_)) {
   // One copy is written once: every replica has its slice.
   if (options_.placement == ParameterPlacement::kCentral) {
     options_.schedule = UpdateSchedule::kSharded;
@@ -99,18 +107,16 @@ std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial
                      "\" under the strategy whose run this is, got another one's scope");
   if (group == nullptr || group->size() == 1) return create_now(initial, options);
   // Replica 0 creates for all, so that creation order and initial values agree.
-  static const char tag = 0;
   const Request own{&initial, &options};
-  return std::static_pointer_cast<VariableImpl>(
-      group->merge(&tag, &own, [&](std::span<const void* const> arguments) {
-        const std::string expected = own.describe();
-        for (std::size_t r = 1; r < arguments.size(); ++r) {
-          const std::string got = static_cast<const Request*>(arguments[r])->describe();
-          COHORT_CHECK_STATE(got == expected, "[variable] expected every replica to create ",
-                             expected, " here, as replica 0 does, got ", got, " on replica ", r);
-        }
-        return std::shared_ptr<void>(create_now(initial, options));
-      }));
+  return *group->merge("variable.create", own, [&](Brought<Request> all) {
+    const std::string expected = own.describe();
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      const std::string got = all[r].describe();
+      COHORT_CHECK_STATE(got == expected, "[variable] expected every replica to create ", expected,
+                         " here, as replica 0 does, got ", got, " on replica ", r);
+    }
+    return create_now(initial, options);
+  });
 }
 
 std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& initial,

@@ -38,6 +38,10 @@ struct LocalVariablesOptions {
   /// Whose replicas use the variables: using them in another group's is an error. Null: those of
   /// any group of as many replicas. With one replica the variables are plain: all may read them.
   const ReplicaGroup* group = nullptr;
+  /// Which of the workers this process is; each has as many replicas. The communicator's, if there
+  /// is one.
+  int worker = 0;
+  int workers = 1;
   /// kCentral: where the one copy is. Unset: the first replica's device.
   std::optional<Device> parameter_device = {};
   /// Between the workers of the job, each of which has these many replicas. Null: one worker.
@@ -58,7 +62,11 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
                                        const VariableOptions& options) override;
   std::string owner() const override { return options_.owner; }
   const LocalVariablesOptions& options() const { return options_; }
-  int replicas() const { return static_cast<int>(options_.devices.size()); }
+  ReplicaLayout layout() const override { return layout_; }
+  bool reaches_workers() const override {
+    return layout_.workers() == 1 || options_.communicator != nullptr;
+  }
+  int replicas() const { return layout_.local(); }
 
   /// Compares the copies of every living kOnWrite variable, bit by bit. Replicas must be at rest.
   /// Errors: FailedPrecondition that names the variable, the replica, and the first element that
@@ -80,6 +88,7 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
   void remember(const std::shared_ptr<VariableImpl>& variable);
 
   LocalVariablesOptions options_;  // constant after construction
+  const ReplicaLayout layout_;
   mutable std::mutex mutex_;
   std::map<DType, ArenaChain> arenas_;                 // guarded by mutex_
   std::vector<std::weak_ptr<VariableImpl>> mirrored_;  // guarded by mutex_; in order of creation

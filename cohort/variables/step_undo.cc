@@ -8,8 +8,6 @@
 namespace cohort::internal {
 
 namespace {
-thread_local StepUndo* t_current = nullptr;
-
 // The oldest value is the one to go back to.
 template <class List>
 bool has(const List& list, const Tensor& t) {
@@ -37,10 +35,5 @@ void StepUndo::roll_back() {
   for (const auto& [where, number] : numbers_) where.fill_(number);
   commit();
 }
-
-StepUndo* StepUndo::current() { return t_current; }
-
-StepUndoScope::StepUndoScope(StepUndo* undo) : before_(std::exchange(t_current, undo)) {}
-StepUndoScope::~StepUndoScope() { t_current = before_; }
 
 }  // namespace cohort::internal

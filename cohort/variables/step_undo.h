@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/runtime/tensor.h"
+#include "cohort/runtime/thread_context.h"
 
 namespace cohort::internal {
 
@@ -27,23 +28,11 @@ class StepUndo {
   void roll_back();
 
   /// The calling thread's; nullptr outside of runs.
-  static StepUndo* current();
+  static StepUndo* current() { return t_slots.top->context.undo; }
 
  private:
   std::vector<std::pair<Tensor, Tensor>> kept_;  // where, and what it held
   c10::SmallVector<std::pair<Tensor, double>, 4> numbers_;
-};
-
-/// Makes `undo` the calling thread's for its lifetime.
-class [[nodiscard]] StepUndoScope {
- public:
-  explicit StepUndoScope(StepUndo* undo);
-  ~StepUndoScope();
-  StepUndoScope(const StepUndoScope&) = delete;
-  StepUndoScope& operator=(const StepUndoScope&) = delete;
-
- private:
-  StepUndo* const before_;
 };
 
 }  // namespace cohort::internal

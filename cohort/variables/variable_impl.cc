@@ -11,11 +11,6 @@
 namespace cohort::internal {
 namespace {
 
-// A plain pointer: it can be read and written while a thread's other objects die.
-constinit thread_local VariableCreator* t_creator = nullptr;
-
-constinit std::atomic<void (*)()> g_settle = nullptr;
-
 int64_t next_number() {
   static std::atomic<int64_t> made = 0;
   return ++made;
@@ -103,19 +98,14 @@ GradientBuffer* Component::buffer_of(const Tensor& gradient) const {
   return nullptr;
 }
 
-void set_creator_settler(void (*settle)()) { g_settle.store(settle, std::memory_order_release); }
-
-void settle_creators() {
-  if (void (*const settle)() = g_settle.load(std::memory_order_acquire)) settle();
-}
-
 VariableCreator& current_variable_creator() {
-  settle_creators();
-  return t_creator != nullptr ? *t_creator : *LocalVariables::default_instance();
+  VariableCreator* const creator = current_context().creator;
+  return creator != nullptr ? *creator : *LocalVariables::default_instance();
 }
 
-VariableCreator* exchange_variable_creator(VariableCreator* creator) {
-  return std::exchange(t_creator, creator);
+VariableCreatorScope::VariableCreatorScope(std::shared_ptr<VariableCreator> creator)
+    : creator_(std::move(creator)), frame_(current_context()) {
+  frame_.context().creator = creator_.get();
 }
 
 }  // namespace cohort::internal

@@ -130,33 +130,23 @@ class VariableCreator {
                                                const VariableOptions& options) = 0;
   /// The strategy's name, for error texts.
   virtual std::string owner() const { return "another strategy"; }
+  /// Whose components the variables have. Default: of one replica.
+  virtual ReplicaLayout layout() const { return {}; }
+  /// False where updates would have to go to other workers that cannot be reached.
+  virtual bool reaches_workers() const { return true; }
 };
 
 /// The creator of the innermost scope of this thread, else the default one.
 VariableCreator& current_variable_creator();
 
-/// `settle` is called from now on before a thread looks at its creator: it takes out those whose
-/// scopes have ended on other threads. Null: nothing is called. Threads: thread-safe.
-void set_creator_settler(void (*settle)());
-/// Calls it, if there is one. Cost: one load where no scope ever ended on another thread.
-void settle_creators();
-
-/// Installs a creator on this thread, which the caller keeps alive; null: the default one. Returns
-/// what was installed before.
-VariableCreator* exchange_variable_creator(VariableCreator* creator);
-
 /// Installs a creator on this thread for its lifetime, and keeps it alive.
 class [[nodiscard]] VariableCreatorScope {
  public:
-  explicit VariableCreatorScope(std::shared_ptr<VariableCreator> creator)
-      : creator_(std::move(creator)), before_(exchange_variable_creator(creator_.get())) {}
-  ~VariableCreatorScope() { exchange_variable_creator(before_); }
-  VariableCreatorScope(const VariableCreatorScope&) = delete;
-  VariableCreatorScope& operator=(const VariableCreatorScope&) = delete;
+  explicit VariableCreatorScope(std::shared_ptr<VariableCreator> creator);
 
  private:
   const std::shared_ptr<VariableCreator> creator_;
-  VariableCreator* const before_;
+  ContextFrame frame_;
 };
 
 }  // namespace cohort::internal

@@ -214,10 +214,10 @@ Shape DropoutLayer::mask_shape(const Tensor& x) const {
 }
 
 Tensor DropoutLayer::mask(const Tensor& x) {
-  const int replica = current_replica();
-  const uint64_t step = next_step(replica);
+  const uint64_t step = next_step(current_replica());
   const cohort::internal::RandomStream stream(seed_.value_or(cohort::internal::current_seed()),
-                                              operation_, step, replica);
+                                              operation_, step,
+                                              cohort::internal::current_global_replica());
   const DType dtype = x.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
   Tensor out = empty(mask_shape(x), dtype);
   const auto size = static_cast<std::size_t>(out.numel());

@@ -55,9 +55,9 @@ Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
   LossBase& loss = base();
   cohort::internal::check_defined("[loss] ", y_true);
   cohort::internal::check_defined("[loss] ", y_pred);
-  COHORT_CHECK_ARG(current_replica_count() == 1 || !is_mean(loss.reduction()), "[", loss.name(),
-                   "] expected reduction kNone or kSum in a custom loop over ",
-                   current_replica_count(),
+  const int replicas = cohort::internal::current_layout().total();
+  COHORT_CHECK_ARG(replicas == 1 || !is_mean(loss.reduction()), "[", loss.name(),
+                   "] expected reduction kNone or kSum in a custom loop over ", replicas,
                    " replicas, got a mean, which would be the local batch's: reduce with kNone or "
                    "kSum and divide by the global batch size (compute_average_loss does)");
   return loss.reduced(y_true, y_pred, sample_weight, 1);

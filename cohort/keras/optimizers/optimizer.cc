@@ -20,6 +20,7 @@
 
 namespace cohort::keras {
 
+using cohort::internal::Brought;
 using cohort::internal::ReplicaGroup;
 using cohort::internal::VariableImpl;
 
@@ -40,6 +41,13 @@ double checked_rate(const std::string& optimizer, double rate) {
   COHORT_CHECK_ARG(!(rate < 0) && std::isfinite(rate), "[", optimizer,
                    "] expected a finite learning rate of 0 or more, got ", rate);
   return rate;
+}
+
+// Their gradients would have to be summed, too.
+void check_workers(const Variable& variable) {
+  const cohort::internal::VariableCreator* creator = variable.impl().creator();
+  if (creator == nullptr || creator->reaches_workers()) return;
+  cohort::internal::check_one_worker("[optimizer.apply_gradients] ", creator->layout());
 }
 
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
@@ -172,15 +180,13 @@ void OptimizerBase::ensure_built(const Gradients& gradients) {
   for (const GradientAndVariable& pair : gradients) variables.push_back(pair.variable);
   ReplicaGroup* group = cohort::internal::current_replica_group();
   if (group == nullptr || group->size() == 1) return build(variables);
-  static const char tag = 0;
-  group->merge(&tag, this, [&](std::span<const void* const> optimizers) {
-    for (const void* other : optimizers) {
-      COHORT_CHECK_STATE(other == this,
+  group->merge("optimizer.build", *this, [&](Brought<OptimizerBase> optimizers) {
+    for (const OptimizerBase& other : optimizers) {
+      COHORT_CHECK_STATE(&other == this,
                          "[optimizer.apply_gradients] expected every replica to "
                          "apply the same optimizer here, got another one");
     }
     build(variables);
-    return std::shared_ptr<void>();
   });
 }
 
@@ -225,6 +231,7 @@ bool OptimizerBase::accumulate(const Gradients& gradients) {
 
 void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptions& options) {
   check_gradients(gradients);
+  if (!options.skip_gradients_aggregation) check_workers(gradients[0].variable);
   ensure_built(gradients);
   if (options.skip_gradients_aggregation && shares_parameters_) {
     throw Unimplemented(
@@ -250,10 +257,10 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   if (updates && !constrained_.empty()) constrain();
 }
 
-std::vector<Tensor> OptimizerBase::sum_over_replicas(std::span<const void* const> arguments) const {
+std::vector<Tensor> OptimizerBase::sum_over_replicas(Brought<Gradients> all) const {
   std::vector<std::vector<Tensor>> parts(trained_.size());
-  for (const void* argument : arguments) {
-    for (const GradientAndVariable& pair : *static_cast<const Gradients*>(argument)) {
+  for (const Gradients& gradients : all) {
+    for (const GradientAndVariable& pair : gradients) {
       if (!pair.gradient.has_value()) continue;
       parts[index_of(pair.variable)].push_back(pair.gradient.as_tensor());
     }
@@ -283,29 +290,24 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
     }
     return;
   }
-  static const char tag = 0;
-  const auto result = cohort::internal::current_replica_group()->merge(
-      &tag, &gradients, [&](std::span<const void* const> arguments) -> std::shared_ptr<void> {
-        std::vector<Tensor> sums = sum_over_replicas(arguments);
-        if (!shares_parameters_) return std::make_shared<std::vector<Tensor>>(std::move(sums));
-        apply_to_shared(sums);
-        return nullptr;
+  cohort::internal::check_one_worker("[optimizer.apply_gradients] ",
+                                     cohort::internal::current_layout());
+  const auto sums = cohort::internal::current_replica_group()->merge(
+      "optimizer.sum_gradients", gradients, [&](Brought<Gradients> all) {
+        std::vector<Tensor> own = sum_over_replicas(all);
+        if (shares_parameters_) apply_to_shared(std::exchange(own, {}));
+        return own;
       });
-  if (result == nullptr) return;
-  const auto& sums = *static_cast<const std::vector<Tensor>*>(result.get());
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].defined()) update(components_[i][replica], sums[i].clone());
+  for (std::size_t i = 0; i < sums->size(); ++i) {
+    if ((*sums)[i].defined()) update(components_[i][replica], (*sums)[i].clone());
   }
 }
 
 template <class Work>
 void OptimizerBase::on_own_copies(const Work& work) {
   if (!shares_parameters_) return work(static_cast<int>(this_replica()));
-  static const char tag = 0;
-  cohort::internal::current_replica_group()->merge(&tag, this, [&](std::span<const void* const>) {
-    work(0);
-    return std::shared_ptr<void>();
-  });
+  cohort::internal::current_replica_group()->merge("optimizer.on_own_copies", *this,
+                                                   [&](Brought<OptimizerBase>) { work(0); });
 }
 
 void OptimizerBase::average() {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cohort/keras/optimizers/learning_rate.h"
+#include "cohort/runtime/meeting.h"
 #include "cohort/variables/gradients.h"
 #include "cohort/variables/variable.h"
 
@@ -116,7 +117,7 @@ class OptimizerBase {
   int64_t& calls() const;
   bool accumulate(const Gradients& gradients);
   void apply_to_shared(const std::vector<Tensor>& sums);
-  std::vector<Tensor> sum_over_replicas(std::span<const void* const> arguments) const;
+  std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
   void average();
   void constrain();
   TrackedParts tracked_parts() const;

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <span>
 #include <stdexcept>
 
 #include "cohort/base/error.h"
@@ -51,18 +50,18 @@ inline void expect_usable(ReplicaGroup& group) {
   EXPECT_EQ(met, group.size());
 }
 
-inline constexpr int kTag = 0;
-inline constexpr int kOtherTag = 0;
+/// For meetings whose arguments do not matter.
+inline constexpr int kNone = 0;
+inline constexpr auto nothing = [](Brought<int>) {};
 
 /// The sum of one int per replica, by a merge.
 inline int merged_sum(ReplicaGroup& group, int mine) {
-  const auto sum = [](std::span<const void* const> arguments) -> std::shared_ptr<void> {
+  const auto sum = [](Brought<int> all) {
     int total = 0;
-    for (const void* argument : arguments) total += *static_cast<const int*>(argument);
-    return std::make_shared<int>(total);
+    for (const int one : all) total += one;
+    return total;
   };
-  return *std::static_pointer_cast<int>(group.merge(&kTag, &mine, sum));
+  return *group.merge("sum", mine, sum);
 }
 
-inline std::shared_ptr<void> nothing(std::span<const void* const>) { return nullptr; }
 }  // namespace cohort::internal

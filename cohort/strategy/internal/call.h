@@ -114,8 +114,4 @@ struct RunResultOf<void> {
 template <class Fn, class... A>
 using RunResult = typename RunResultOf<CallResult<Fn, A...>>::type;
 
-/// One address per type: tells apart the merge calls that replicas arrive with.
-template <class T>
-inline constexpr char type_tag = 0;
-
 }  // namespace cohort::internal

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/runtime/random.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variables/local_variables.h"
@@ -23,6 +24,12 @@ struct LocalStrategyOptions {
   bool check_copies = false;
   int intra_op_threads = 0;
   std::optional<Device> parameter_device = {};  ///< Variables are there, not with the replicas.
+  /// Which of the workers this process is; each has as many replicas. The communicator's, if there
+  /// is one.
+  int worker = 0;
+  int workers = 1;
+  /// Reaches the other workers. Null: what needs them is refused.
+  std::shared_ptr<Communicator> communicator = {};
 };
 
 class LocalStrategy : public StrategyExtended {
@@ -34,7 +41,7 @@ class LocalStrategy : public StrategyExtended {
 
  protected:
   const char* do_name() const override { return options_.name; }
-  int do_num_replicas() const override { return group_.size(); }
+  ReplicaLayout do_layout() const override { return layout_; }
   std::vector<Device> do_devices() const override { return options_.devices; }
   std::vector<Device> do_parameter_devices() const override;
   bool do_is_default() const override { return options_.is_default; }
@@ -42,9 +49,15 @@ class LocalStrategy : public StrategyExtended {
   CrossDeviceOps& do_cross_device_ops() override { return *ops_; }
   CrossDeviceOps* do_custom_cross_device_ops() override { return options_.cross_device_ops.get(); }
   const std::shared_ptr<VariableCreator>& do_variable_creator() override { return variables_; }
+  bool do_any_worker(bool here) override { return do_sum_of_workers(here ? 1 : 0) > 0; }
+  int64_t do_sum_of_workers(int64_t here) override;
+  RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
 
  private:
   const LocalStrategyOptions options_;
+  const ReplicaLayout layout_;
+  // Where there are several workers: none may shift what another draws in the same process.
+  std::optional<RandomSeeds> seeds_;
   ReplicaGroup group_;
   std::vector<StepUndo> undo_;  // of each replica, where there are several
   std::shared_ptr<CrossDeviceOps> ops_;

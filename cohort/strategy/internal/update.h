@@ -4,13 +4,13 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/meeting.h"
 #include "cohort/strategy/internal/call.h"
 #include "cohort/values/regroup.h"
 #include "cohort/variables/variable_impl.h"
@@ -46,8 +46,8 @@ using UpdateResultOf = typename UpdateResultFor<R>::type;
 template <class First, class Fn, class... A>
 using UpdateResult = UpdateResultOf<UpdateReturn<First, Fn, A...>>;
 
-/// One replica's arguments of an update.
-template <class... A>
+/// One replica's arguments of an update by fn.
+template <class Fn, class... A>
 class UpdateArguments {
  public:
   template <class... B>
@@ -57,22 +57,19 @@ class UpdateArguments {
   /// f(const PerReplica<A>&...) with the arguments of all replicas.
   /// Errors: FailedPrecondition if the replicas update different variables.
   template <class F>
-  static auto regroup(std::span<const void* const> all, const F& f) {
-    const auto at = [&](std::size_t i) -> const UpdateArguments& {
-      return *static_cast<const UpdateArguments*>(all[i]);
-    };
+  static auto regroup(Brought<UpdateArguments> all, const F& f) {
     for (std::size_t i = 1; i < all.size(); ++i) {
-      COHORT_CHECK_STATE(at(i).variable_ == at(0).variable_,
+      COHORT_CHECK_STATE(all[i].variable_ == all[0].variable_,
                          "[strategy.update] expected every replica to update the same variable, "
                          "got ",
-                         label(at(0).variable_.impl()), " on replica 0 and ",
-                         label(at(i).variable_.impl()), " on replica ", i);
+                         label(all[0].variable_.impl()), " on replica 0 and ",
+                         label(all[i].variable_.impl()), " on replica ", i);
     }
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       [[maybe_unused]] const auto values =
           [&]<std::size_t J>(std::integral_constant<std::size_t, J>) {
             std::vector<std::tuple_element_t<J, std::tuple<A...>>> out;
-            for (std::size_t i = 0; i < all.size(); ++i) out.push_back(std::get<J>(at(i).values_));
+            for (std::size_t i = 0; i < all.size(); ++i) out.push_back(std::get<J>(all[i].values_));
             return PerReplica<std::tuple_element_t<J, std::tuple<A...>>>(std::move(out));
           };
       return f(values(std::integral_constant<std::size_t, I>())...);

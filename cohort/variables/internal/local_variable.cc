@@ -90,9 +90,12 @@ void LocalVariable::check_writable(const char* operation) const {
   local_index();
 }
 
+bool LocalVariable::is_alone() const {
+  return component_count() == 1 && strategy_->layout().workers() == 1;
+}
+
 Tensor LocalVariable::value() const {
-  if (description_.synchronization == Synchronization::kOnWrite || component_count() == 1 ||
-      in_replica()) {
+  if (description_.synchronization == Synchronization::kOnWrite || is_alone() || in_replica()) {
     return components_[static_cast<std::size_t>(local_index())].tensor;
   }
   return reduced_value();
@@ -106,14 +109,14 @@ bool LocalVariable::writes_own_component() const {
 Tensor LocalVariable::write(Write kind, const Tensor& x) {
   check_writable(operation_name(kind));
   check_value(operation_name(kind), x);
-  if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
+  if (!in_replica() || is_alone()) return write_everywhere(kind, x);
   return write_merged(kind, x, /*is_literal=*/false);
 }
 
 Tensor LocalVariable::write(Write kind, double literal) {
   check_writable(operation_name(kind));
   const Tensor x = number_of(operation_name(kind), literal, description_.dtype);
-  if (!in_replica() || component_count() == 1) return write_everywhere(kind, x);
+  if (!in_replica() || is_alone()) return write_everywhere(kind, x);
   return write_merged(kind, x, /*is_literal=*/true);
 }
 
@@ -173,19 +176,23 @@ IndexedSlices LocalVariable::apart(const IndexedSlices& slices) const {
 Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) {
   const Tensor x = apart(value_or_view);
   const bool summed_on_read = description_.synchronization == Synchronization::kOnRead &&
-                              description_.aggregation == Aggregation::kSum &&
-                              component_count() > 1;
+                              description_.aggregation == Aggregation::kSum && !is_alone();
   COHORT_CHECK_ARG(!summed_on_read || kind == Write::kAssign, operation_name(kind),
                    "expected a replica: variable \"", description_.name,
                    "\" is summed on read, so adding to it cross-replica is not defined; add inside "
                    "strategy.run, or assign");
-  std::vector<Tensor> shares(components_.size(), x);
-  if (summed_on_read) shares = shares_of(x.to(description_.dtype), component_count());
+  // Each replica of each worker has its share; every worker is here and takes its own.
+  const ReplicaLayout layout = strategy_->layout();
+  std::vector<Tensor> shares(static_cast<std::size_t>(layout.total()), x);
+  if (summed_on_read) shares = shares_of(x.to(description_.dtype), layout.total());
   write_copies([&](Tensor& to, int replica) {
-    write_tensor(to, kind, shares[static_cast<std::size_t>(replica)]);
+    write_tensor(to, kind, shares[static_cast<std::size_t>(layout.global_id(replica))]);
   });
-  // Not value(): writing works where several components have no one value.
-  return description_.aggregation == Aggregation::kNone ? component(0).tensor : value();
+  // Not value(): nobody has to ask the other workers for what is known, and writing works where
+  // several components have no one value.
+  if (summed_on_read && layout.workers() > 1) return x;
+  const bool is_known = description_.aggregation == Aggregation::kNone || layout.workers() > 1;
+  return is_known ? component(0).tensor : value();
 }
 
 Tensor LocalVariable::reduced_value() const {
@@ -194,6 +201,7 @@ Tensor LocalVariable::reduced_value() const {
                    description_.name,
                    "\" (synchronized on read) cross-replica, got none; make it with .aggregation = "
                    "kSum, kMean or kOnlyFirstReplica, or read its components()");
+  check_one_worker("[variable.value] ", strategy_->layout());
   if (description_.aggregation == Aggregation::kOnlyFirstReplica) return components_[0].tensor;
   const at::NoGradGuard no_grad;
   std::vector<Tensor> values;
@@ -227,19 +235,16 @@ Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal)
 }
 
 void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contributions)> body) {
-  static const char tag = 0;
-  current_replica_group()->merge(&tag, &own, [&](std::span<const void* const> arguments) {
+  check_one_worker(own.operation, strategy_->layout());
+  current_replica_group()->merge("variable.write", own, [&](Contributions all) {
     const at::NoGradGuard no_grad;
-    std::vector<const Contribution*> all;
-    for (const void* argument : arguments) {
-      all.push_back(static_cast<const Contribution*>(argument));
-      COHORT_CHECK_STATE(all.back()->variable == this && all.back()->operation == own.operation,
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      COHORT_CHECK_STATE(all[r].variable == this && all[r].operation == own.operation,
                          own.operation, "expected every replica to write variable \"",
-                         description_.name, "\" here, got ", all.back()->operation, "of \"",
-                         all.back()->variable->description_.name, "\" on replica ", all.size() - 1);
+                         description_.name, "\" here, got ", all[r].operation, "of \"",
+                         all[r].variable->description_.name, "\" on replica ", r);
     }
     body(all);
-    return std::shared_ptr<void>();
   });
 }
 
@@ -253,18 +258,18 @@ void LocalVariable::check_summable(const Contribution& first, bool is_same,
 }
 
 Tensor LocalVariable::aggregated(Contributions all) const {
-  const Contribution& first = *all[0];
-  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution* one) {
-    return one->value->is_same(*first.value) ||
-           (one->is_literal && first.is_literal && one->value->equal(*first.value));
+  const Contribution& first = all[0];
+  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
+    return one.value->is_same(*first.value) ||
+           (one.is_literal && first.is_literal && one.value->equal(*first.value));
   });
   check_summable(first, same, first.is_literal ? "number" : "tensor");
   if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) {
     return apart(first.value->detach());
   }
   std::vector<Tensor> values;
-  for (const Contribution* one : all) {
-    const Tensor x = one->value->detach().to(description_.dtype);
+  for (const Contribution& one : all) {
+    const Tensor x = one.value->detach().to(description_.dtype);
     values.push_back(x.dim() == 0 ? x.expand(description_.shape) : x);
   }
   const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
@@ -280,7 +285,7 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
   }
   check_writable(operation);
   check_slices(operation, *this, slices);
-  if (!in_replica() || component_count() == 1) {
+  if (!in_replica() || is_alone()) {
     const IndexedSlices x = apart(slices);
     return write_copies([&](Tensor& to, int) { scatter_rows(to, kind, x); });
   }
@@ -304,17 +309,17 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
 }
 
 IndexedSlices LocalVariable::joined(Contributions all) const {
-  const IndexedSlices& first = *all[0]->slices;
-  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution* one) {
-    return one->slices->values.is_same(first.values) && one->slices->indices.is_same(first.indices);
+  const IndexedSlices& first = *all[0].slices;
+  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
+    return one.slices->values.is_same(first.values) && one.slices->indices.is_same(first.indices);
   });
-  check_summable(*all[0], same, "slices");
+  check_summable(all[0], same, "slices");
   if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) return apart(first);
   std::vector<Tensor> values;
   std::vector<Tensor> indices;
-  for (const Contribution* one : all) {
-    values.push_back(one->slices->values.detach());
-    indices.push_back(one->slices->indices.to(kInt64));
+  for (const Contribution& one : all) {
+    values.push_back(one.slices->values.detach());
+    indices.push_back(one.slices->indices.to(kInt64));
   }
   Tensor rows = cohort::concat(values);
   if (description_.aggregation == Aggregation::kMean) rows.div_(component_count());

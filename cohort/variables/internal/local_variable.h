@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
 #include "cohort/collectives/options.h"
+#include "cohort/runtime/meeting.h"
 #include "cohort/variables/local_variables.h"
 
 namespace cohort::internal {
@@ -44,13 +44,15 @@ class LocalVariable final : public VariableImpl {
     bool is_literal = false;  ///< `value` was given as a number.
     const IndexedSlices* slices = nullptr;
   };
-  using Contributions = std::span<const Contribution* const>;
+  using Contributions = Brought<Contribution>;
 
   int local_index() const;
   void check_replica(const char* operation) const;
   void check_writable(const char* operation) const;
   void make_component(int replica, const Tensor& initial);
   bool writes_own_component() const;
+  /// True where one component is the whole variable, in this process and in all.
+  bool is_alone() const;
   void check_aggregation(const char* operation) const;
   ReduceOp reduce_op() const;
   /// Calls write(tensor, replica) once per copy.

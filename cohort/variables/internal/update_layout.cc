@@ -253,12 +253,11 @@ void UpdateLayout::write_slot(std::size_t variable, int slot, const Tensor& valu
 
 namespace {
 
-ReducedGradients batch_reduce(const UpdateLayout& layout, std::span<const void* const> arguments,
+ReducedGradients batch_reduce(const UpdateLayout& layout, Brought<Gradients> all,
                               CrossDeviceOps& ops) {
   const std::size_t count = layout.variables().size();
   std::vector<std::vector<Gradient>> values(count);
-  for (const void* argument : arguments) {
-    const auto& gradients = *static_cast<const Gradients*>(argument);
+  for (const Gradients& gradients : all) {
     std::vector<Gradient> own(count);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       own[layout.index_of(gradients[i].variable, i)] = gradients[i].gradient;
@@ -291,16 +290,12 @@ ReducedGradients batch_reduce(const UpdateLayout& layout, std::span<const void* 
 std::shared_ptr<const ReducedGradients> reduce_gradients(const UpdateLayout& layout,
                                                          const Gradients& gradients,
                                                          CrossDeviceOps& ops) {
-  static const char tag = 0;
-  const auto body = [&](std::span<const void* const> arguments) -> std::shared_ptr<void> {
-    return std::make_shared<ReducedGradients>(batch_reduce(layout, arguments, ops));
-  };
-  ReplicaGroup* group = current_replica_group();
-  const void* own = &gradients;
-  const std::shared_ptr<void> result = group != nullptr
-                                           ? group->merge(&tag, own, body)
-                                           : body(std::span<const void* const>(&own, 1));
-  return std::static_pointer_cast<const ReducedGradients>(result);
+  const auto reduce = [&](Brought<Gradients> all) { return batch_reduce(layout, all, ops); };
+  if (ReplicaGroup* group = current_replica_group()) {
+    return group->merge("optimizer.reduce_gradients", gradients, reduce);
+  }
+  const void* const own = &gradients;
+  return std::make_shared<const ReducedGradients>(reduce(Brought<Gradients>(std::span(&own, 1))));
 }
 
 }  // namespace cohort::internal
