@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSave = "checkpoint.save";
+constexpr const char* kFolderSave = "checkpoint.save";
 constexpr int kMostReplacements = 1000;  // by others, while this one is at it
 
 std::string shard_name(int writer, int writers) {
@@ -39,7 +39,7 @@ std::map<std::string, std::string> sharding_info(const std::map<std::string, Ten
   try {
     return {{"DCP_SHARDING_INFO", info.dump()}, {"DCP_VERSION", "1.0"}, {"format", "pt"}};
   } catch (const nlohmann::json::exception& e) {
-    throw InvalidArgument(str_cat("[", kSave, "] expected names in UTF-8: ", e.what()));
+    throw InvalidArgument(str_cat("[", kFolderSave, "] expected names in UTF-8: ", e.what()));
   }
 }
 
@@ -91,14 +91,14 @@ bool is_taken(int error) {
 }
 
 std::string with_folder(const std::string& path) {
-  make_folders(kSave, folder_of(path));
+  make_folders(kFolderSave, folder_of(path));
   return path;
 }
 
 }  // namespace
 
 NewCheckpoint::NewCheckpoint(const std::string& path)
-    : path_(with_folder(path)), folder_(kSave, path) {}
+    : path_(with_folder(path)), folder_(kFolderSave, path) {}
 
 void NewCheckpoint::write(const SavedValues& values) {
   failpoint("checkpoint.made");
@@ -107,7 +107,7 @@ void NewCheckpoint::write(const SavedValues& values) {
   shard_.name = shard_name(0, 1);
   WrittenTensors written;
   {
-    OutputFile file(kSave, folder_.path() + "/" + shard_.name, path_ + "/" + shard_.name);
+    OutputFile file(kFolderSave, folder_.path() + "/" + shard_.name, path_ + "/" + shard_.name);
     written = write_tensors(file, stored, sharding_info(stored));
     failpoint("checkpoint.shard_written");
     file.flush();
@@ -117,14 +117,14 @@ void NewCheckpoint::write(const SavedValues& values) {
   shard_.header_crc32c = written.header_crc32c;
   // Last, so that a folder with it is whole.
   const std::string text = manifest_text(manifest_of(values, written, shard_));
-  COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kSave, "] ", path_, ": expected at most ",
+  COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kFolderSave, "] ", path_, ": expected at most ",
                    kLargestManifest, " bytes of names and shapes, got ", text.size());
-  OutputFile file(kSave, folder_.path() + "/" + kManifestName, path_ + "/" + kManifestName);
+  OutputFile file(kFolderSave, folder_.path() + "/" + kManifestName, path_ + "/" + kManifestName);
   file.write(text.data(), text.size());
   file.flush();
   manifest_bytes_ = text.size();
   failpoint("checkpoint.manifest_written");
-  flush_folder(kSave, folder_.path());
+  flush_folder(kFolderSave, folder_.path());
   failpoint("checkpoint.flushed");
 }
 
@@ -139,7 +139,7 @@ void NewCheckpoint::check_whole() const {
     return;
   }
   throw Error(ErrorCode::kAborted,
-              str_cat("[", kSave, "] ", path_, ": expected what was written to ", folder_.path(),
+              str_cat("[", kFolderSave, "] ", path_, ": expected what was written to ", folder_.path(),
                       " to be there still, got less: another program has removed it. Save again"));
 }
 
@@ -150,7 +150,7 @@ bool NewCheckpoint::rename_to_free(const std::string& path) {
     error = ::rename(folder_.path().c_str(), path.c_str()) == 0 ? 0 : errno;
   }
   if (is_taken(error)) return false;
-  if (error != 0) throw_system(kSave, path, error);
+  if (error != 0) throw_system(kFolderSave, path, error);
   return true;
 }
 
@@ -158,18 +158,18 @@ bool NewCheckpoint::replace(const std::string& path) {
   if (!is_checkpoint(path)) {
     if (!exists(path)) return false;  // gone in between
     throw Error(ErrorCode::kAlreadyExists,
-                str_cat("[", kSave, "] expected a path that is free or a checkpoint's, got ", path,
+                str_cat("[", kFolderSave, "] expected a path that is free or a checkpoint's, got ", path,
                         ", which is something else"));
   }
   int error = rename_with(RENAME_EXCHANGE, folder_.path(), path);
   if (error == 0) return true;  // the destructor removes the old one
   if (error == ENOENT) return false;
-  if (!knows_plain_renames_only(error)) throw_system(kSave, path, error);
+  if (!knows_plain_renames_only(error)) throw_system(kFolderSave, path, error);
   // Between these two nothing has the name; what clears up after a crash gives it back.
   const std::string aside = folder_.aside(path);
   error = ::rename(path.c_str(), aside.c_str()) == 0 ? 0 : errno;
   if (error == ENOENT) return false;
-  if (error != 0) throw_system(kSave, path, error);
+  if (error != 0) throw_system(kFolderSave, path, error);
   failpoint("checkpoint.set_aside");
   bool done = false;
   try {
@@ -188,10 +188,10 @@ bool NewCheckpoint::publish(const std::string& path, IfTaken if_taken) {
   for (int i = 0; !rename_to_free(path); ++i) {
     if (if_taken == IfTaken::kRefuse) return false;
     if (replace(path)) break;
-    if (i == kMostReplacements) throw_system(kSave, path, EBUSY);
+    if (i == kMostReplacements) throw_system(kFolderSave, path, EBUSY);
   }
   failpoint("checkpoint.renamed");
-  flush_folder(kSave, folder_of(path));
+  flush_folder(kFolderSave, folder_of(path));
   return true;
 }
 

@@ -25,7 +25,7 @@ using internal::CheckpointState;
 using internal::KeptCheckpoint;
 using internal::SavedValues;
 
-constexpr const char* kSave = "checkpoint_manager.save";
+constexpr const char* kManagerSave = "checkpoint_manager.save";
 constexpr int kMostReads = 10;
 
 double now() {
@@ -81,7 +81,7 @@ class CheckpointManager::Impl {
   }
 
   std::string save(std::optional<int64_t> number) {
-    COHORT_CHECK_ARG(number.value_or(0) >= 0, "[", kSave, "] expected a number >= 0, got ",
+    COHORT_CHECK_ARG(number.value_or(0) >= 0, "[", kManagerSave, "] expected a number >= 0, got ",
                      number.value_or(0));
     wait();
     internal::remove_temporaries(directory_, [&](std::string_view base) {
@@ -89,7 +89,7 @@ class CheckpointManager::Impl {
     });
     const auto memory =
         options_.background ? Checkpoint::Memory::kOwn : Checkpoint::Memory::kShared;
-    SavedValues values = checkpoint_.values(kSave, memory);
+    SavedValues values = checkpoint_.values(kManagerSave, memory);
     std::shared_ptr<Saving> saving = begin(number);
     if (!options_.background) {
       write(*saving, values);
@@ -158,7 +158,7 @@ class CheckpointManager::Impl {
   std::string name_of(int64_t number) const {
     return str_cat(options_.checkpoint_name, "-", number);
   }
-  internal::FolderLock lock() const { return {kSave, path_of(internal::kStateName) + ".lock"}; }
+  internal::FolderLock lock() const { return {kManagerSave, path_of(internal::kStateName) + ".lock"}; }
   std::vector<KeptCheckpoint> kept_now() const {
     return internal::kept_of(internal::read_state(directory_, options_.checkpoint_name),
                              options_.checkpoint_name);
@@ -166,7 +166,7 @@ class CheckpointManager::Impl {
 
   // Nobody else takes a number for which there is a temporary folder.
   std::shared_ptr<Saving> begin(std::optional<int64_t> number) const {
-    internal::make_folders(kSave, directory_);
+    internal::make_folders(kManagerSave, directory_);
     const internal::FolderLock locked = lock();
     return std::make_shared<Saving>(directory_, name_of(number ? *number : next_number()),
                                     number.has_value());
@@ -183,7 +183,7 @@ class CheckpointManager::Impl {
   int64_t after(int64_t number) const {
     if (number == std::numeric_limits<int64_t>::max()) {
       throw Error(ErrorCode::kOutOfRange,
-                  str_cat("[", kSave, "] expected a number after that of ", name_of(number),
+                  str_cat("[", kManagerSave, "] expected a number after that of ", name_of(number),
                           ", the greatest there is, got none: give save() a number, or the "
                           "manager another checkpoint_name"));
     }
@@ -218,7 +218,7 @@ class CheckpointManager::Impl {
       if (may_have_it && saving.checkpoint.publish(path, if_taken)) break;
       if (saving.is_numbered_by_caller) {
         throw Error(ErrorCode::kAlreadyExists,
-                    str_cat("[", kSave, "] expected ", path,
+                    str_cat("[", kManagerSave, "] expected ", path,
                             " to be free, or a checkpoint that was there before this manager or "
                             "that it saved itself, got ",
                             there ? "one that somebody else has saved meanwhile" : "something else",
@@ -226,7 +226,7 @@ class CheckpointManager::Impl {
       }
       saving.name = name_of(after(*internal::number_of(saving.name)));
       if (options_.background) {
-        COHORT_LOG(kWarning, "[", kSave, "] ", path, " is taken: saving as ", saving.name);
+        COHORT_LOG(kWarning, "[", kManagerSave, "] ", path, " is taken: saving as ", saving.name);
       }
     }
     if (const auto id = internal::checkpoint_id(path_of(saving.name))) known_[saving.name] = *id;
@@ -303,7 +303,7 @@ class CheckpointManager::Impl {
     if (name == newest) return true;
     const std::string why = internal::damage_of(path_of(name), read_[name]);
     if (why.empty()) return true;
-    COHORT_LOG(kWarning, "[", kSave, "] ", name,
+    COHORT_LOG(kWarning, "[", kManagerSave, "] ", name,
                " does not count among those to keep, since it cannot be restored: ", why);
     return false;
   }

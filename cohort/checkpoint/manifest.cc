@@ -23,7 +23,7 @@ constexpr std::string_view kHead = "{\"crc32c\": \"";
 constexpr std::string_view kMiddle = "\", \"manifest\": ";
 constexpr std::string_view kTail = "}\n";
 constexpr std::size_t kDigits = 8;  // of digits_of
-constexpr std::size_t kDeepest = 10;
+constexpr std::size_t kDeepestManifest = 10;
 
 std::string shown(const json& value) { return value.dump().substr(0, 100); }
 
@@ -140,7 +140,7 @@ class Parser {
 
   json parse_body(std::string_view body) const {
     try {
-      return parse_json(body, kDeepest);
+      return parse_json(body, kDeepestManifest);
     } catch (const BadJson& e) {
       fail(kHead.size() + kDigits + kMiddle.size() + e.byte, e.text);
     }

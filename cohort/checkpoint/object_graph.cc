@@ -9,15 +9,15 @@
 namespace cohort::internal {
 namespace {
 
-constexpr int kDeepest = 100;
+constexpr int kDeepestPath = 100;
 
 class Walk {
  public:
   explicit Walk(const char* operation) : operation_(operation) {}
 
   void visit(const std::string& path, const std::shared_ptr<Trackable>& object, int depth) {
-    COHORT_CHECK_ARG(depth <= kDeepest, "[", operation_, "] expected objects nested at most ",
-                     kDeepest, " deep, got \"", path, "\"");
+    COHORT_CHECK_ARG(depth <= kDeepestPath, "[", operation_, "] expected objects nested at most ",
+                     kDeepestPath, " deep, got \"", path, "\"");
     const TrackedParts parts = object->parts();
     if (parts.gone) graph_.gone.push_back(path);
     if (parts.growing) {

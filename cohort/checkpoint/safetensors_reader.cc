@@ -21,7 +21,7 @@ using internal::kLengthBytes;
 using nlohmann::json;
 
 // The header, a tensor in it, its shape.
-constexpr std::size_t kDeepest = 3;
+constexpr std::size_t kDeepestHeader = 3;
 
 constexpr const char* kOtherTool =
     ". A tool that changes tensors has to leave out the metadata \"cohort.crc32c\" and "
@@ -81,7 +81,7 @@ class Reader {
 
   json parse(const std::string& text) const {
     try {
-      return internal::parse_json(text, kDeepest);
+      return internal::parse_json(text, kDeepestHeader);
     } catch (const internal::BadJson& e) {
       fail(kLengthBytes + e.byte, e.text);
     }

@@ -131,7 +131,7 @@ Tensor in_a_row(const Tensor& value) {
 
 namespace {
 
-constexpr const char* kReduce = "[reduce] ";
+constexpr const char* kReducePrefix = "[reduce] ";
 
 // The same shape and dtype on every replica.
 void check_alike(const char* operation, std::span<const Tensor> values) {
@@ -184,9 +184,9 @@ void check_same(const char* operation, const Tensor& first, const Tensor& other,
 
 std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values,
                                      std::size_t copies) {
-  COHORT_CHECK_ARG(!values.empty(), kReduce, "expected at least 1 value, got none");
-  check_alike(kReduce, values);
-  check_reducible(kReduce, op, values[0]);
+  COHORT_CHECK_ARG(!values.empty(), kReducePrefix, "expected at least 1 value, got none");
+  check_alike(kReducePrefix, values);
+  check_reducible(kReducePrefix, op, values[0]);
   std::vector<Tensor> rows, results;
   std::vector<const void*> sources;
   std::vector<void*> outs;
@@ -214,12 +214,12 @@ std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values
 Tensor reduce_in_order(ReduceOp op, std::span<const Tensor> values) {
   if (!records(values)) {
     if (values.size() != 1) return std::move(reduce_to_copies(op, values, 1)[0]);
-    check_alike(kReduce, values);
-    check_reducible(kReduce, op, values[0]);
+    check_alike(kReducePrefix, values);
+    check_reducible(kReducePrefix, op, values[0]);
     return values[0];
   }
-  check_alike(kReduce, values);
-  check_reducible(kReduce, op, values[0]);
+  check_alike(kReducePrefix, values);
+  check_reducible(kReducePrefix, op, values[0]);
   return recorded(op, values);
 }
 

@@ -58,7 +58,7 @@ bool needs_node(std::initializer_list<const Tensor*> inputs,
   return false;
 }
 
-void attach(Tensor& output, NodePtr<LayerNode> node) {
+void attach(Tensor& output, GraphNodePtr<LayerNode> node) {
   torch::autograd::set_history(output, std::move(node));
 }
 

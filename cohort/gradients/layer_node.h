@@ -95,7 +95,7 @@ bool needs_node(std::initializer_list<const Tensor*> inputs,
                 std::initializer_list<const Variable*> weights);
 
 /// Makes `node` the history of `output`, which must be fresh (computed below autograd).
-void attach(Tensor& output, NodePtr<LayerNode> node);
+void attach(Tensor& output, GraphNodePtr<LayerNode> node);
 
 /// True if nobody else can see `gradient`, so that a node may reuse its memory.
 bool owns(const Tensor& gradient);

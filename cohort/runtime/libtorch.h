@@ -17,25 +17,25 @@ namespace cohort::internal {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 12)
 /// How LibTorch owns an autograd node: intrusive in newer versions, std::shared_ptr in older.
 template <class T>
-using NodePtr = c10::intrusive_ptr<T>;
+using GraphNodePtr = c10::intrusive_ptr<T>;
 template <class T, class... A>
-NodePtr<T> make_node(A&&... args) {
+GraphNodePtr<T> make_node(A&&... args) {
   return c10::make_intrusive<T>(std::forward<A>(args)...);
 }
 /// Another owner of a node that is owned already.
 template <class T>
-NodePtr<T> owner_of(T* node) {
-  return NodePtr<T>::reclaim_copy(node);
+GraphNodePtr<T> owner_of(T* node) {
+  return GraphNodePtr<T>::reclaim_copy(node);
 }
 #else
 template <class T>
-using NodePtr = std::shared_ptr<T>;
+using GraphNodePtr = std::shared_ptr<T>;
 template <class T, class... A>
-NodePtr<T> make_node(A&&... args) {
+GraphNodePtr<T> make_node(A&&... args) {
   return std::shared_ptr<T>(new T(std::forward<A>(args)...), torch::autograd::deleteNode);
 }
 template <class T>
-NodePtr<T> owner_of(T* node) {
+GraphNodePtr<T> owner_of(T* node) {
   return std::static_pointer_cast<T>(node->shared_from_this());
 }
 #endif

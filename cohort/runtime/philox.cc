@@ -16,7 +16,6 @@ constexpr uint32_t kMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kWeyl0 = 0x9E3779B9;
 constexpr uint32_t kWeyl1 = 0xBB67AE85;
 constexpr uint32_t kLanes = 16;
-constexpr uint64_t kGroup = kPhiloxGroup;
 
 // One body for most instruction sets: inlined into a function per set.
 #define COHORT_INLINE [[gnu::always_inline]] inline
@@ -58,7 +57,7 @@ COHORT_INLINE void one_group(const uint32_t* counter, const uint32_t* key,
 COHORT_INLINE void some_groups(const uint32_t* counter, const uint32_t* key, uint64_t groups,
                                uint32_t* out) {
   uint32_t at[4] = {counter[0], counter[1], counter[2], counter[3]};
-  for (uint64_t g = 0; g < groups; ++g, out += kGroup) {
+  for (uint64_t g = 0; g < groups; ++g, out += kPhiloxGroup) {
     one_group(at, key, out);
     at[0] += kLanes;
     if (at[0] == 0) ++at[1];  // The block's upper bits are the lowest of the next word.
@@ -106,7 +105,7 @@ __attribute__((target("avx512f"))) void groups_avx512(const uint32_t* counter, c
   const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
   uint32_t c0 = counter[0];
   uint32_t c1 = counter[1];
-  for (uint64_t g = 0; g < groups; ++g, out += kGroup) {
+  for (uint64_t g = 0; g < groups; ++g, out += kPhiloxGroup) {
     EightBlocks a = {_mm512_add_epi64(lane, _mm512_set1_epi64(c0)), _mm512_set1_epi64(c1),
                      _mm512_set1_epi64(counter[2]), _mm512_set1_epi64(counter[3])};
     EightBlocks b = {_mm512_add_epi64(a.x0, _mm512_set1_epi64(8)), a.x1, a.x2, a.x3};

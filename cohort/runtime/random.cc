@@ -22,7 +22,6 @@ namespace cohort {
 namespace internal {
 namespace {
 
-constexpr uint64_t kGroup = kPhiloxGroup;
 constexpr uint64_t kRun = 16;  // Groups computed at a time.
 constexpr uint32_t kMaxAttempt = 255;
 
@@ -42,13 +41,13 @@ uint64_t mix(uint64_t x) {
 template <class Body>
 void for_words(const RandomStream& stream, uint64_t first, uint64_t count, uint32_t attempt,
                Body body) {
-  alignas(64) uint32_t buffer[kRun * kGroup];
-  uint64_t group = first / kGroup;
-  uint64_t skip = first % kGroup;
+  alignas(64) uint32_t buffer[kRun * kPhiloxGroup];
+  uint64_t group = first / kPhiloxGroup;
+  uint64_t skip = first % kPhiloxGroup;
   for (uint64_t done = 0; done < count; skip = 0) {
-    const uint64_t groups = std::min(kRun, (skip + count - done + kGroup - 1) / kGroup);
+    const uint64_t groups = std::min(kRun, (skip + count - done + kPhiloxGroup - 1) / kPhiloxGroup);
     stream.many_words(group, groups, attempt, buffer);
-    const uint64_t n = std::min(groups * kGroup - skip, count - done);
+    const uint64_t n = std::min(groups * kPhiloxGroup - skip, count - done);
     body(buffer + skip, n, done);
     done += n;
     group += groups;
@@ -183,8 +182,8 @@ void RandomStream::words(uint64_t group, uint32_t attempt, std::span<uint32_t, 6
 }
 
 uint32_t RandomStream::word(uint64_t index, uint32_t attempt) const {
-  const uint64_t place = index % kGroup;
-  const uint64_t block = index / kGroup * kPhiloxLanes + place % kPhiloxLanes;
+  const uint64_t place = index % kPhiloxGroup;
+  const uint64_t block = index / kPhiloxGroup * kPhiloxLanes + place % kPhiloxLanes;
   return philox(counter(block, attempt), key_)[place / kPhiloxLanes];
 }
 

@@ -250,7 +250,7 @@ void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves
     node->size = sizes[i][this_replica()];
     node->origin = {.forward = epoch_here(), .leaf = i};
     node->set_next_edges(torch::autograd::collect_next_edges(value));
-    torch::autograd::set_history(output_of(leaves[i]), NodePtr<torch::autograd::Node>(node));
+    torch::autograd::set_history(output_of(leaves[i]), GraphNodePtr<torch::autograd::Node>(node));
   }
 }
 

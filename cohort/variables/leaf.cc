@@ -41,13 +41,13 @@ struct SlotHook final : torch::autograd::FunctionPreHook {
 
 /// Keeps the leaf's node for the variable, and the hook from a variable that is gone.
 struct AdoptedLeaf {
-  AdoptedLeaf(Component* component, NodePtr<torch::autograd::Node> of)
+  AdoptedLeaf(Component* component, GraphNodePtr<torch::autograd::Node> of)
       : back(std::make_shared<Component*>(component)), node(std::move(of)) {}
   ~AdoptedLeaf() { *back = nullptr; }
   AdoptedLeaf(const AdoptedLeaf&) = delete;
   AdoptedLeaf& operator=(const AdoptedLeaf&) = delete;
   const std::shared_ptr<Component*> back;
-  const NodePtr<torch::autograd::Node> node;
+  const GraphNodePtr<torch::autograd::Node> node;
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ void LocalVariable::make_component(int replica, const Tensor& initial) {
   }
   if (!description_.trainable) return;
   c.tensor.set_requires_grad(true);
-  c.accumulator = std::make_shared<NodePtr<torch::autograd::Node>>(
+  c.accumulator = std::make_shared<GraphNodePtr<torch::autograd::Node>>(
       torch::autograd::impl::grad_accumulator(c.tensor));
 }
 

@@ -92,7 +92,7 @@ void mix_rows(const float* low, const float* high, float part, std::size_t value
   for (; i < values; ++i) out[i] = mix(low[i], high[i], part);
 }
 
-struct Scratch {
+struct PixelScratch {
   std::vector<Tap> columns;
   std::vector<Tap> rows;
   std::vector<float> low;   ///< Row `low_row` of the image, as wide as the result.
@@ -133,7 +133,7 @@ void mix_columns(const PixelView<T>& image, int64_t y, const std::vector<Tap>& t
 
 template <class T>
 void resize_bilinear(const PixelView<T>& image, int64_t height, int64_t width, float* out) {
-  static thread_local Scratch scratch;  // Serves one image after the other.
+  static thread_local PixelScratch scratch;  // Serves one image after the other.
   const auto values = static_cast<std::size_t>(width * image.channels);
   find_taps(image.width, width, image.channels, scratch.columns);
   find_taps(image.height, height, 1, scratch.rows);

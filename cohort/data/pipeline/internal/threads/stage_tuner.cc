@@ -21,7 +21,7 @@ constexpr int64_t kLeastOutputs = 4;
 /// About so many calls of a window are timed: timing one takes two microseconds.
 constexpr double kTimedCalls = 32;
 /// Below this the reader of the reader does not wait.
-constexpr double kCalm = 0.05;
+constexpr double kCalmReader = 0.05;
 
 int64_t processor_time_ns() {
   timespec now{};
@@ -116,7 +116,7 @@ int StageTuner::decide(const TuneWindow& window) {
   // Where this step's own thread is the reader's, steps below are read by whoever reads this one.
   consumer_wait_->set(tuner_.setting() == 1 ? 1 : window.waited / window.seconds);
   TuneWindow wanted = window;
-  if (reader_ != nullptr && reader_->value() < kCalm) wanted.waited = 0;
+  if (reader_ != nullptr && reader_->value() < kCalmReader) wanted.waited = 0;
   const int before = tuner_.setting();
   CoreBudget& cores = pass_->cores();
   const int most = cores.calls_for(use_, most_);
