@@ -18,7 +18,7 @@ namespace {
 /// A byte of deflate cannot stand for more bytes than this.
 constexpr int64_t kMostCompression = 1032;
 constexpr int kSignatureBytes = 8;
-constexpr png_uint_32 kOpaque = 255;
+constexpr png_uint_32 kOpaqueSample = 255;
 
 /// One image. Threads: one caller at a time.
 class PngReader {
@@ -116,7 +116,7 @@ class PngReader {
     if (has_transparency()) png_set_tRNS_to_alpha(png_);
     const bool has_alpha = (type & PNG_COLOR_MASK_ALPHA) != 0 || has_transparency();
     if (has_alpha && !wants_alpha) png_set_strip_alpha(png_);
-    if (!has_alpha && wants_alpha) png_set_add_alpha(png_, kOpaque, PNG_FILLER_AFTER);
+    if (!has_alpha && wants_alpha) png_set_add_alpha(png_, kOpaqueSample, PNG_FILLER_AFTER);
     if (is_color && !wants_color) {
       constexpr int kSilently = 1;
       constexpr double kRed = 0.299;
