@@ -168,10 +168,10 @@ class Model : public LayerBase {
 
  private:
   friend class CallbackBase;
-  friend class internal::Trainer;
+  friend class cohort::internal::Trainer;
   History fit_arrays(const Element& x, const Element& y, const FitOptions& options);
   Logs evaluate_arrays(const Element& x, const Element& y, const EvaluateOptions& options);
-  internal::CompiledModel& checked(const char* operation) const;
+  cohort::internal::CompiledModel& checked(const char* operation) const;
   /// The strategy's scope. Errors: FailedPrecondition, see the class.
   Scope enter(const char* operation) const;
   /// Unless all weights are in the strategy's replicas.
@@ -180,7 +180,7 @@ class Model : public LayerBase {
   Model& resting();
 
   Strategy strategy_;
-  std::unique_ptr<internal::CompiledModel> compiled_;
+  std::unique_ptr<cohort::internal::CompiledModel> compiled_;
   std::atomic<bool> stop_training_{false};
   std::atomic<int> running_{0};  // fit, evaluate and predict
 };

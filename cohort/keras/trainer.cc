@@ -351,7 +351,7 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
   callbacks.call(&keras::CallbackBase::on_predict_end);
   guard.check("predict");  // in the callbacks of its end
-  return rows.empty() ? no_rows : concat(rows);
+  return rows.empty() ? no_rows : cohort::concat(rows);
 }
 
 Logs Trainer::step_on(const Element& batch, Mode mode) {

@@ -41,7 +41,7 @@ Tensor to_categorical(const Tensor& x, std::optional<int64_t> num_classes) {
     COHORT_CHECK_ARG(low >= -classes && high < classes, "[to_categorical] expected labels in [0, ",
                      classes, "), got ", high < classes ? low : high);
   }
-  return one_hot(at::where(labels.lt(0), labels + classes, labels), classes);
+  return cohort::one_hot(at::where(labels.lt(0), labels + classes, labels), classes);
 }
 
 Tensor normalize(const Tensor& x, int64_t axis, double order) {
