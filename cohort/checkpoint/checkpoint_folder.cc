@@ -117,8 +117,9 @@ void NewCheckpoint::write(const SavedValues& values) {
   shard_.header_crc32c = written.header_crc32c;
   // Last, so that a folder with it is whole.
   const std::string text = manifest_text(manifest_of(values, written, shard_));
-  COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kFolderSave, "] ", path_, ": expected at most ",
-                   kLargestManifest, " bytes of names and shapes, got ", text.size());
+  COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kFolderSave, "] ", path_,
+                   ": expected at most ", kLargestManifest, " bytes of names and shapes, got ",
+                   text.size());
   OutputFile file(kFolderSave, folder_.path() + "/" + kManifestName, path_ + "/" + kManifestName);
   file.write(text.data(), text.size());
   file.flush();
@@ -138,9 +139,10 @@ void NewCheckpoint::check_whole() const {
   if (folder_.is_there() && has(kManifestName, manifest_bytes_) && has(shard_.name, shard_.bytes)) {
     return;
   }
-  throw Error(ErrorCode::kAborted,
-              str_cat("[", kFolderSave, "] ", path_, ": expected what was written to ", folder_.path(),
-                      " to be there still, got less: another program has removed it. Save again"));
+  throw Error(
+      ErrorCode::kAborted,
+      str_cat("[", kFolderSave, "] ", path_, ": expected what was written to ", folder_.path(),
+              " to be there still, got less: another program has removed it. Save again"));
 }
 
 bool NewCheckpoint::rename_to_free(const std::string& path) {
@@ -158,8 +160,8 @@ bool NewCheckpoint::replace(const std::string& path) {
   if (!is_checkpoint(path)) {
     if (!exists(path)) return false;  // gone in between
     throw Error(ErrorCode::kAlreadyExists,
-                str_cat("[", kFolderSave, "] expected a path that is free or a checkpoint's, got ", path,
-                        ", which is something else"));
+                str_cat("[", kFolderSave, "] expected a path that is free or a checkpoint's, got ",
+                        path, ", which is something else"));
   }
   int error = rename_with(RENAME_EXCHANGE, folder_.path(), path);
   if (error == 0) return true;  // the destructor removes the old one

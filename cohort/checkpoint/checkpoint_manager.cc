@@ -158,7 +158,9 @@ class CheckpointManager::Impl {
   std::string name_of(int64_t number) const {
     return str_cat(options_.checkpoint_name, "-", number);
   }
-  internal::FolderLock lock() const { return {kManagerSave, path_of(internal::kStateName) + ".lock"}; }
+  internal::FolderLock lock() const {
+    return {kManagerSave, path_of(internal::kStateName) + ".lock"};
+  }
   std::vector<KeptCheckpoint> kept_now() const {
     return internal::kept_of(internal::read_state(directory_, options_.checkpoint_name),
                              options_.checkpoint_name);
