@@ -121,16 +121,17 @@ variable_list DenseNode::backward(variable_list&& gradients) {
   const Tensor x = x_.unpack();
   const Tensor kernel = kernel_.unpack();
   const Tensor g = masked(std::move(gradients[0]), out[2]);
+  const bool wants_x = wants_input(0);
+  if (wants_x) out[0] = at::empty(x.sizes(), g.options());
+  Tensor dx = wants_x ? rows_of(out[0], kernel.size(0)) : Tensor();
   if (wants_weight(0)) {
     const Tensor rows = rows_of(x, kernel.size(0));
     out[1] = weight_gradient(0, [&](Tensor& dw, bool accumulate) {
+      if (wants_x) return internal::dense_gradients(dw, dx, rows, g, kernel, accumulate);
       internal::dense_kernel_gradient(dw, rows, g, accumulate);
     });
-  }
-  if (wants_input(0)) {
-    out[0] = at::empty(x.sizes(), g.options());
-    Tensor matrix = rows_of(out[0], kernel.size(0));
-    internal::dense_input_gradient(matrix, g, kernel);
+  } else if (wants_x) {
+    internal::dense_input_gradient(dx, g, kernel);
   }
   return out;
 }

@@ -30,8 +30,12 @@ bool own_product(const Tensor& a, const Tensor& b) {
   return kernels().fast_products && is_plain(a) && is_plain(b) && a.numel() > 0 && b.numel() > 0;
 }
 
+double operations(int64_t rows, int64_t depth, int64_t columns) {
+  return 2.0 * static_cast<double>(rows * depth * columns);
+}
+
 int threads_of(int64_t rows, int64_t depth, int64_t columns) {
-  return threads_worth(2.0 * static_cast<double>(rows * depth * columns), intra_op_threads());
+  return threads_worth(operations(rows, depth, columns), intra_op_threads());
 }
 
 // Where part `i` of so many of [0, size) begins, on a multiple of `unit`.
@@ -76,14 +80,63 @@ Product part_of(const Product& p, const Cut& cut, int64_t piece) {
   return part;
 }
 
-// An element's sum is the same whatever part it is in, so no bit depends on the threads.
-void compute(const Product& p) {
+// One or two products, the parts of which threads take in turn: one meeting at the end for both. An
+// element's sum is the same whatever part it is in, so no bit depends on the threads.
+void compute(const Product& p, const Product* second = nullptr) {
   constexpr int kPiecesOfThread = 4;  // so that one that runs takes over from one that does not
-  const int threads = threads_of(p.rows, p.depth, p.columns);
-  if (threads == 1) return kernels().product(p);
+  const double all = operations(p.rows, p.depth, p.columns) +
+                     (second ? operations(second->rows, second->depth, second->columns) : 0);
+  const int threads = threads_worth(all, intra_op_threads());
+  if (threads == 1) {
+    kernels().product(p);
+    if (second) kernels().product(*second);
+    return;
+  }
   const Cut cut = cut_of(p, threads * kPiecesOfThread);
-  run_pieces(static_cast<int>(cut.rows * cut.columns),
-             [&](int piece) { kernels().product(part_of(p, cut, piece)); });
+  const Cut second_cut = second ? cut_of(*second, threads * kPiecesOfThread) : Cut{0, 0};
+  const auto first = static_cast<int>(cut.rows * cut.columns);
+  run_pieces(first + static_cast<int>(second_cut.rows * second_cut.columns), [&](int piece) {
+    kernels().product(piece < first ? part_of(p, cut, piece)
+                                    : part_of(*second, second_cut, piece - first));
+  });
+}
+
+bool owns_input_gradient(const Tensor& g, const Tensor& kernel) {
+  return g.size(0) >= kMinTransposedRows && own_product(g, kernel);
+}
+
+Product kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate) {
+  return {.a = x.const_data_ptr<float>(),
+          .a_row = 1,
+          .a_column = x.size(1),
+          .b = g.const_data_ptr<float>(),
+          .b_row = g.size(1),
+          .b_column = 1,
+          .out = out.mutable_data_ptr<float>(),
+          .out_row = g.size(1),
+          .rows = x.size(1),
+          .depth = x.size(0),
+          .columns = g.size(1),
+          .bias = nullptr,
+          .relu = false,
+          .accumulate = accumulate};
+}
+
+Product input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel) {
+  return {.a = g.const_data_ptr<float>(),
+          .a_row = g.size(1),
+          .a_column = 1,
+          .b = kernel.const_data_ptr<float>(),
+          .b_row = 1,
+          .b_column = kernel.size(1),
+          .out = out.mutable_data_ptr<float>(),
+          .out_row = kernel.size(0),
+          .rows = g.size(0),
+          .depth = g.size(1),
+          .columns = kernel.size(0),
+          .bias = nullptr,
+          .relu = false,
+          .accumulate = false};
 }
 
 }  // namespace
@@ -120,23 +173,7 @@ void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Ten
 }
 
 void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate) {
-  if (own_product(x, g)) {
-    compute({.a = x.const_data_ptr<float>(),
-             .a_row = 1,
-             .a_column = x.size(1),
-             .b = g.const_data_ptr<float>(),
-             .b_row = g.size(1),
-             .b_column = 1,
-             .out = out.mutable_data_ptr<float>(),
-             .out_row = g.size(1),
-             .rows = x.size(1),
-             .depth = x.size(0),
-             .columns = g.size(1),
-             .bias = nullptr,
-             .relu = false,
-             .accumulate = accumulate});
-    return;
-  }
+  if (own_product(x, g)) return compute(kernel_gradient(out, x, g, accumulate));
   const ProductThreads threads(threads_of(x.size(0), x.size(1), g.size(1)));
   if (accumulate) {
     at::addmm_out(out, out, x.t(), g);
@@ -146,25 +183,19 @@ void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool a
 }
 
 void dense_input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel) {
-  if (g.size(0) < kMinTransposedRows || !own_product(g, kernel)) {
-    const ProductThreads threads(threads_of(g.size(0), g.size(1), kernel.size(0)));
-    at::mm_out(out, g, kernel.t());
-    return;
+  if (owns_input_gradient(g, kernel)) return compute(input_gradient(out, g, kernel));
+  const ProductThreads threads(threads_of(g.size(0), g.size(1), kernel.size(0)));
+  at::mm_out(out, g, kernel.t());
+}
+
+void dense_gradients(Tensor& dw, Tensor& dx, const Tensor& x, const Tensor& g, const Tensor& kernel,
+                     bool accumulate) {
+  if (own_product(x, g) && owns_input_gradient(g, kernel)) {
+    const Product second = input_gradient(dx, g, kernel);
+    return compute(kernel_gradient(dw, x, g, accumulate), &second);
   }
-  compute({.a = g.const_data_ptr<float>(),
-           .a_row = g.size(1),
-           .a_column = 1,
-           .b = kernel.const_data_ptr<float>(),
-           .b_row = 1,
-           .b_column = kernel.size(1),
-           .out = out.mutable_data_ptr<float>(),
-           .out_row = kernel.size(0),
-           .rows = g.size(0),
-           .depth = g.size(1),
-           .columns = kernel.size(0),
-           .bias = nullptr,
-           .relu = false,
-           .accumulate = false});
+  dense_kernel_gradient(dw, x, g, accumulate);
+  dense_input_gradient(dx, g, kernel);
 }
 
 }  // namespace cohort::keras::internal

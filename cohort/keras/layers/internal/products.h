@@ -15,5 +15,8 @@ void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Ten
 void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate);
 /// out = g . kernel^T. Shapes: g [rows, columns], kernel [in, columns], out contiguous.
 void dense_input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel);
+/// Both, which threads then share without a meeting in between; the same bits. dx may not be g.
+void dense_gradients(Tensor& dw, Tensor& dx, const Tensor& x, const Tensor& g, const Tensor& kernel,
+                     bool accumulate);
 
 }  // namespace cohort::keras::internal

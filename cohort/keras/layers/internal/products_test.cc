@@ -177,18 +177,37 @@ Results results(const Tensor& x, const Tensor& kernel, const Tensor& bias, const
   return out;
 }
 
+void expect_same_together(const Results& apart, const Tensor& x, const Tensor& kernel,
+                          const Tensor& g) {
+  Tensor dw = at::full(kernel.sizes(), 1, kernel.options());
+  Tensor dx = at::empty(x.sizes(), x.options());
+  dense_gradients(dw, dx, x, g, kernel, true);
+  EXPECT_TRUE(dw.equal(apart.kernel_gradient));
+  EXPECT_TRUE(dx.equal(apart.input_gradient));
+}
+
 void expect_near_libtorch(const Tensor& x, const Tensor& kernel, const Tensor& g) {
   const Tensor bias = at::randn({kernel.size(1)});
   const Results own = results(x, kernel, bias, g);
   EXPECT_TRUE(own.y.allclose(at::addmm(bias, x, kernel).relu(), 1e-4, 1e-4));
   EXPECT_TRUE(own.kernel_gradient.allclose(at::mm(x.t(), g) + 1, 1e-4, 1e-4));
   EXPECT_TRUE(own.input_gradient.allclose(at::mm(g, kernel.t()), 1e-4, 1e-4));
+  expect_same_together(own, x, kernel, g);
 }
 
 TEST(Products, TakeMatricesThatAreNotContiguous) {
   expect_near_libtorch(at::randn({33, 20}).t(), at::randn({33, 10}), at::randn({10, 20}).t());
   expect_near_libtorch(at::randn({20, 40}).narrow(1, 3, 33), at::randn({10, 33}).t(),
                        at::randn({20, 10}));
+}
+
+TEST(Products, TakeFewRowsOrColumns) {
+  for (const int64_t rows : {1, 3, 7, 8, 40}) {
+    for (const int64_t columns : {1, 10, 17, 64, 100}) {
+      expect_near_libtorch(at::randn({rows, 33}), at::randn({33, columns}),
+                           at::randn({rows, columns}));
+    }
+  }
 }
 
 TEST(Products, TakeNoRows) {
@@ -210,6 +229,7 @@ TEST(Products, AreTheSameBitsWithAnyNumberOfThreads) {
       EXPECT_TRUE(one.y.equal(more.y)) << count;
       EXPECT_TRUE(one.kernel_gradient.equal(more.kernel_gradient)) << count;
       EXPECT_TRUE(one.input_gradient.equal(more.input_gradient)) << count;
+      expect_same_together(one, x, kernel, g);
     }
   }
 }
