@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -91,21 +92,26 @@ TEST(Fork, TheChildMakesItsOwn) {
             0);
 }
 
+// Processes with ids, and a /dev/shm, that nobody else sees. False where that is not allowed.
+bool enter_own_namespaces() {
+  constexpr int kOwn = CLONE_NEWPID | CLONE_NEWNS;
+  if (::unshare(kOwn) != 0 && ::unshare(CLONE_NEWUSER | kOwn) != 0) return false;
+  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("tmpfs", "/dev/shm", "tmpfs", 0, nullptr) == 0;
+}
+
 // What a killed process of the same id has left of libomp, where /proc is of other processes.
 TEST(Fork, IntoANewProcessNamespaceForgetsWhatAKilledProcessHasLeft) {
   if (!kCanLimitChildren) GTEST_SKIP() << "needs threads after fork";
   parallel_work();
   EXPECT_EQ(status_of_child([] {
-              if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
-                return 0;  // not allowed here
-              }
+              if (!enter_own_namespaces()) return 0;
               const std::string name = str_cat("/__KMP_REGISTERED_LIB_1_", ::getuid());
               const int file = ::shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
               constexpr char kText[1024] = "0x10-cafe1234-libomp.so.5";
               const bool written = ::write(file, kText, sizeof(kText)) == sizeof(kText);
               ::close(file);
               const int status = status_of_child([] { return parallel_work() ? 0 : 1; });
-              ::shm_unlink(name.c_str());
               return written ? status : 2;
             }),
             0);
