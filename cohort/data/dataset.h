@@ -106,17 +106,17 @@ class Dataset {
   static Dataset counter(int64_t start = 0, int64_t step = 1);
   /// int64 scalars without end, each number in [0, 2^32) as likely as the others.
   static Dataset random(RandomOptions options = {});
-  /// Elements that a function makes. It returns, what map's functions return becoming an element,
-  ///   a range:                    called for every pass;
-  ///   a function of optional<T>:  called for every pass, and what it returned until nullopt;
-  ///   std::optional<T>:           a copy of the function is called in every pass until nullopt.
+  /// Elements that a function makes, converted as map's results are. The function returns
+  ///   a range:                    it is called once a pass, for all elements;
+  ///   a function of optional<T>:  it is called once a pass, the result for each until nullopt;
+  ///   std::optional<T>:           a copy of it is called for each element of a pass until nullopt.
   /// Errors: next() throws InvalidArgument for an element that does not match `spec` (without: what
   /// the type says).
   template <class F>
   static Dataset from_generator(F fn, std::optional<ElementSpec> spec = {});
   /// The elements of any std::ranges::input_range, converted as map's results are.
-  /// Owns: a copy; views see what they view. Errors: FailedPrecondition for a second pass over a
-  /// range that can be read once.
+  /// Owns: a copy of the range; a view must not outlive what it views. Errors: FailedPrecondition
+  /// for a second pass over a range that can be read only once.
   template <std::ranges::input_range R>
   static Dataset from_range(R range, std::optional<ElementSpec> spec = {});
   /// The lines of the files, without their ends (LF or CR LF).
@@ -277,17 +277,17 @@ class Dataset {
   /// The only element. Errors: InvalidArgument if there is none, or another one; what a pass
   /// throws.
   Element get_single_element() const;
-  /// For a pipeline whose number of elements nobody can know: cardinality() says `cardinality`.
-  /// Errors: next() throws FailedPrecondition when it turns out to be wrong.
+  /// Says how many elements there are where cardinality() cannot know: it gives this number then.
+  /// Errors: next() throws FailedPrecondition if a pass has more elements, or fewer.
   Dataset assert_cardinality(int64_t cardinality) const;
   /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune:
   /// from 2 on as many as bridge the gaps of an uneven pipeline.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;
-  /// Leaves out elements whose computation throws, whatever it is but Cancelled and Internal.
+  /// Leaves out elements that cannot be read or computed, but passes on Cancelled and Internal.
   Dataset ignore_errors(IgnoreErrorsOptions options = {}) const;
   /// (start, e0), (start + 1, e1), ...
   Dataset enumerate(int64_t start = 0) const;
-  /// Replaces the options of everything before.
+  /// Replaces the options of the whole pipeline up to here.
   Dataset with_options(DataOptions options) const;
   /// What worker `index` of `num_workers` reads; `cohort/data/pipeline/auto_shard.h` says more.
   Dataset auto_shard(int num_workers, int index,

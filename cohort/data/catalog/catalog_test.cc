@@ -12,6 +12,7 @@
 #include "cohort/data/core/input_context.h"
 #include "cohort/data/core/internal/rows/convert_rows.h"
 #include "cohort/data/formats/idx/idx.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A folder that goes with the test.
-class IdxFiles : public testing::Test {
+class IdxFiles : public ::testing::Test {
  protected:
   IdxFiles() {
     std::string name = (fs::temp_directory_path() / "cohort_idx_XXXXXX").string();
@@ -92,14 +93,8 @@ TEST_F(IdxFiles, TruncatedAnywhereIsDataLossThatNamesTheFile) {
   for (const std::string& whole : {bytes, packed}) {
     for (std::size_t n = 0; n < whole.size(); ++n) {
       const std::string path = write("cut", whole.substr(0, n));
-      try {
-        read_idx(path);
-        ADD_FAILURE() << "no error at " << n << " of " << whole.size() << " bytes";
-      } catch (const DataLoss& e) {
-        EXPECT_NE(std::string(e.what()).find("[read_idx] " + path + " at offset "),
-                  std::string::npos)
-            << e.what();
-      }
+      testing::expect_error<DataLoss>({"[read_idx] " + path + " at offset "},
+                                      [&] { read_idx(path); });
     }
   }
 }

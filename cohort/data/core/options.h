@@ -18,7 +18,7 @@ namespace cohort::data {
 class Dataset;
 class Element;
 
-/// How the workers of a cluster share a dataset. TF: tf.data.experimental.AutoShardPolicy.
+/// How workers share a dataset: `pipeline/auto_shard.h`. TF: tf.data.experimental.AutoShardPolicy.
 enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
 
 inline constexpr int kAutotune = -1;
@@ -37,8 +37,8 @@ struct DataOptions {
   /// Iterators count and time every step; `cohort/data/core/pipeline_report.h`. Costs about 0.1 us
   /// for every element of every step.
   bool report = false;
-  /// Most background threads of all steps with kAutotune; kAutotune: as many as keep the usable
-  /// cores computing, so more than cores only where functions wait.
+  /// At most so many background threads for all steps with kAutotune together. kAutotune: as many
+  /// as keep the usable cores computing, and more than cores only where functions wait.
   int threads = kAutotune;
   int64_t autotune_memory_bytes = int64_t{256} << 20;  ///< Most for a prefetch with kAutotune.
 };
@@ -53,9 +53,9 @@ enum class Compression {
 struct FileOptions {
   Compression compression = Compression::kAuto;
   int64_t buffer_bytes = 256 * 1024;
-  /// So many files are read at once, on threads of their own, and their records come in turns, one
-  /// of each file; 1: one file after the other. kAutotune: 16 in turns, on one thread per usable
-  /// core at most. TF: num_parallel_reads.
+  /// Files that are read at once, on a thread each; their records come in turns, one of each file.
+  /// 1: one file after the other. kAutotune: 16 in turns, on one thread per usable core at most.
+  /// TF: num_parallel_reads.
   int parallel_reads = 1;
   bool deterministic = true;  ///< False permits another order of parallel reads.
 };
@@ -98,7 +98,7 @@ struct IgnoreErrorsOptions {
   bool log_warning = true;  ///< One line at the end of a pass that left something out.
   /// Goes up with every element left out, in all passes; may be read at any time.
   std::shared_ptr<std::atomic<int64_t>> skipped = {};
-  int64_t max_errors = -1;  ///< The next one in a pass is thrown; below 0: no limit.
+  int64_t max_errors = -1;  ///< Errors that a pass leaves out before it throws; below 0: no limit.
 };
 
 struct ShuffleOptions {
@@ -115,7 +115,7 @@ struct RandomOptions {
 };
 
 struct ResampleOptions {
-  /// How often each class comes; without: estimated from the elements that have come.
+  /// The part of each class among the input's elements; without: estimated from those read so far.
   std::vector<double> initial_dist = {};
   std::optional<uint64_t> seed = {};  ///< Without: as ShuffleOptions::seed.
 };
@@ -145,7 +145,7 @@ struct BucketOptions {
   /// Pads unknown dimensions to the bucket's boundary - 1; nothing may reach the last boundary.
   bool pad_to_bucket_boundary = false;
   bool drop_remainder = false;
-  /// Stacks what comes, which has to be of one shape in a batch.
+  /// Batches are stacked without padding: the elements of one must have equal shapes.
   bool no_padding = false;
 };
 
@@ -163,7 +163,7 @@ struct SnapshotOptions {
   std::function<int64_t(const Element&)> shard_function = {};
   /// Gets a dataset of datasets, one for each file, and says in which order they are read.
   std::function<Dataset(const Dataset&)> reader = {};
-  /// Part of what a snapshot is known by: change it with what functions of the pipeline compute.
+  /// Change it when a function of the pipeline changes: another version is another snapshot.
   std::string version = {};
 };
 

@@ -12,6 +12,7 @@
 #include "cohort/data/image/test_images.h"
 #include "cohort/data/pipeline/auto_shard.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -257,12 +258,8 @@ TEST_F(ImageFolders, OptionsThatDoNotFit) {
   EXPECT_NE(refusal("pets", {.batch_size = -1}), "nothing thrown");
   EXPECT_NE(refusal("pets", {.validation_split = 1, .subset = Subset::kTraining}),
             "nothing thrown");
-  try {
-    image_dataset_from_directory(path("nowhere"));
-    FAIL() << "expected an error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
-  }
+  testing::expect_error(ErrorCode::kNotFound, {},
+                        [&] { image_dataset_from_directory(path("nowhere")); });
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/image/test_images.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -415,13 +416,7 @@ TEST_F(ImageFiles, ErrorsNameTheFile) {
       "[read_image] " + path("a.gif") + ": GIF images are not read: convert them to PNG or JPEG");
   EXPECT_EQ(error_text<DataLoss>([&] { read_image(write("empty", "")); }),
             "[read_image] " + path("empty") + ": expected a PNG or JPEG image, got no bytes");
-  try {
-    read_image(path("none"));
-    FAIL() << "expected an error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
-    EXPECT_NE(std::string(e.what()).find(path("none")), std::string::npos);
-  }
+  testing::expect_error(ErrorCode::kNotFound, {path("none")}, [&] { read_image(path("none")); });
   const std::string large(1'000'000, 'x');
   EXPECT_EQ(read_file(write("large", large)), large);
 }

@@ -11,6 +11,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/data/core/input_context.h"
 #include "cohort/data/test_files.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -182,12 +183,8 @@ TEST_F(AutoShard, D22_FewerFilesThanWorkers) {
 }
 
 TEST(AutoShardFile, NothingReadsFiles) {
-  try {
-    Dataset::range(4).auto_shard(2, 0, AutoShardPolicy::kFile);
-    FAIL() << "expected an error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
-  }
+  testing::expect_error(ErrorCode::kNotFound, {},
+                        [&] { Dataset::range(4).auto_shard(2, 0, AutoShardPolicy::kFile); });
   EXPECT_THROW(Dataset::range(4).auto_shard(2, 2), InvalidArgument);
   EXPECT_THROW(Dataset::range(4).auto_shard(0, 0), InvalidArgument);
 }

@@ -200,8 +200,8 @@ class ShardHintNode final : public StepNode<ShardHintNode, NoParams, KeepingNode
       : StepNode(params, "shard_hint", inputs) {}
   std::unique_ptr<ElementStream> make_stream() const override {
     throw FailedPrecondition(
-        "[dataset.shard] expected the auto-shard policy kHint to replace kShardHint before "
-        "anything is read, got another policy");
+        "[dataset.shard] cannot read behind shard(kShardHint, 0): auto_shard with "
+        "AutoShardPolicy::kHint has to put a worker's shard there first");
   }
   bool awaits_shard() const override { return true; }
 };

@@ -134,8 +134,8 @@ void check_buckets(const BucketOptions& options) {
       !options.no_padding || (options.padded_shapes.empty() && options.padding_values.empty() &&
                               !options.pad_to_bucket_boundary),
       kBucket,
-      " expected neither padded_shapes, padding_values nor pad_to_bucket_boundary "
-      "with no_padding");
+      " no_padding cannot be combined with padded_shapes, padding_values or "
+      "pad_to_bucket_boundary, got both");
 }
 
 }  // namespace

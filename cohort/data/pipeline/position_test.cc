@@ -7,6 +7,7 @@
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_elements.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -66,7 +67,7 @@ TEST_F(Position, OfAnotherPipelineIsAnErrorBeforeAnythingIsSet) {
   step = 0;
   const Checkpoint checkpoint({{"data", other}, {"a_step", &step}, {"z_step", &step}});
   const std::string text =
-      testing::error_of<InvalidArgument>([&] { checkpoint.restore(path("x")); });
+      testing::error_text<InvalidArgument>([&] { checkpoint.restore(path("x")); });
   EXPECT_NE(
       text.find("expected a state of the pipeline range[5].shuffle, got one of range[5].batch"),
       std::string::npos)

@@ -134,9 +134,10 @@ void check_distributions(const std::vector<double>& target, const std::vector<do
   COHORT_CHECK_ARG(initial.size() == target.size(), kTag, " expected an initial_dist of ",
                    target.size(), " classes, as many as target_dist has, got ", initial.size());
   for (std::size_t i = 0; i < initial.size(); ++i) {
-    COHORT_CHECK_ARG(initial[i] > 0 || target[i] == 0, kTag,
-                     " expected an initial_dist above 0 for every class that is wanted, got ",
-                     bracketed(initial), " for ", bracketed(target));
+    COHORT_CHECK_ARG(
+        initial[i] > 0 || target[i] == 0, kTag,
+        " expected an initial_dist above 0 for every class with a target_dist above 0, got ",
+        bracketed(initial), " for ", bracketed(target));
   }
 }
 

@@ -39,7 +39,8 @@ class ScanStream final : public ElementStream {
     try {
       auto [state, result] = node_->params().fn(state_, element);
       COHORT_CHECK_ARG(state.has_value() && result.has_value(),
-                       "expected a state and an element, got less");
+                       "expected a function that returns a state and an element, got an "
+                       "Element() without a value");
       state_ = std::move(state);
       out = std::move(result);
       return true;

@@ -221,7 +221,7 @@ Dataset Dataset::window(int64_t size, WindowOptions options) const {
                    options.stride);
   COHORT_CHECK_ARG(
       internal::saturated_product(size, options.stride) < std::numeric_limits<int64_t>::max(),
-      "[dataset.window] expected fewer elements from end to end, got ", size, " times ",
+      "[dataset.window] expected a size times a stride below 2^63 - 1, got ", size, " times ",
       options.stride);
   return internal::with_step<internal::WindowNode>(
       node(),

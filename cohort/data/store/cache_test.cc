@@ -14,6 +14,7 @@
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -103,7 +104,7 @@ TEST_F(FileCache, TwoPassesCannotFillAtOnce) {
     EXPECT_EQ(e.code(), ErrorCode::kAlreadyExists);
     text = e.what();
   }
-  EXPECT_NE(text.find("[dataset.cache] expected nobody else who writes, got process "),
+  EXPECT_NE(text.find("[dataset.cache] expected no other pass that writes the file, got process "),
             std::string::npos);
   EXPECT_NE(text.find(path("c.lockfile")), std::string::npos);
   EXPECT_EQ(testing::rest_of(first).size(), 3U);
@@ -251,13 +252,10 @@ TEST_F(FileCache, AFullDiskLosesNoElement) {
                          .map([](int64_t x) { return full({300'000}, static_cast<double>(x)); })
                          .cache(path("c"));
   auto it = ds.make_iterator();
-  try {
+  testing::expect_error(ErrorCode::kResourceExhausted, {}, [&] {
     const FileSizeLimit full_disk(100'000);
     it.next();
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kResourceExhausted);
-  }
+  });
   auto resumed = ds.make_iterator(it.save());
   for (float expected = 0; expected < 3; ++expected) {
     for (Iterator* one : {&it, &resumed}) {

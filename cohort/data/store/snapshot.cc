@@ -68,7 +68,7 @@ void Dataset::save(const std::string& path, SaveOptions options) const {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
     throw Error(ErrorCode::kAlreadyExists,
-                str_cat("[dataset.save] expected a path of nothing yet, got ", path,
+                str_cat("[dataset.save] expected a path that does not exist yet, got ", path,
                         "; remove it or name another"));
   }
   const auto sink = internal::begin_element_folder(folder);

@@ -13,6 +13,7 @@
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -221,7 +222,7 @@ TEST_F(Snapshot, SaveAndLoad) {
   EXPECT_EQ(loaded.cardinality(), 4);
   EXPECT_EQ(loaded.element_spec(), ds.element_spec());
   EXPECT_EQ(error_text<Error>([&] { ds.save(path("d")); }),
-            "[dataset.save] expected a path of nothing yet, got " + path("d") +
+            "[dataset.save] expected a path that does not exist yet, got " + path("d") +
                 "; remove it or name another");
   EXPECT_EQ(error_text<Error>([&] { Dataset::load(path("e")); }),
             "[dataset.load] expected a folder that save wrote, got " + path("e"));
@@ -237,12 +238,7 @@ TEST_F(Snapshot, SaveDoesNotTakeAnotherOnesFolderForItsOwn) {
     if (x == 2) Dataset::range(7).save(path("s"));
     return x;
   });
-  try {
-    late.save(path("s"));
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kAlreadyExists);
-  }
+  testing::expect_error(ErrorCode::kAlreadyExists, {}, [&] { late.save(path("s")); });
   EXPECT_EQ(texts_of(Dataset::load(path("s"))), texts_of(Dataset::range(7)));
   EXPECT_EQ(names_in(path("")), Texts{"s"});
 }

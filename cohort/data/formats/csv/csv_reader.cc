@@ -267,10 +267,10 @@ void check_options(const CsvOptions& options) {
                    "[dataset.csv] expected a delimiter that is no line end and no quote");
   const auto& places = options.select_columns;
   COHORT_CHECK_ARG(places.empty() || places.size() == options.columns.size(),
-                   "[dataset.csv] expected a place for each of ", options.columns.size(),
+                   "[dataset.csv] expected select_columns for each of ", options.columns.size(),
                    " columns, got ", bracketed(places));
   for (int64_t place : places) {
-    COHORT_CHECK_ARG(place >= 0, "[dataset.csv] expected places of at least 0, got ",
+    COHORT_CHECK_ARG(place >= 0, "[dataset.csv] expected select_columns of at least 0, got ",
                      bracketed(places));
   }
   for (const CsvColumn& column : options.columns) {

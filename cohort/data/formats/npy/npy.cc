@@ -67,7 +67,8 @@ class HeaderParser {
         fail(str_cat("expected descr, fortran_order or shape, got ", key));
       }
     }
-    if (!descr || !order || !shape) fail("expected descr, fortran_order and shape, got less");
+    if (!descr || !order || !shape)
+      fail("expected descr, fortran_order and shape, got fewer of them");
     skip_space();
     if (!text_.empty()) fail(str_cat("expected its end, got ", text_.substr(0, 20)));
     return out;

@@ -69,8 +69,8 @@ class TfRecordWriter::File {
 
  private:
   void write_pending(int zlib_flush) {
-    COHORT_CHECK_STATE(!failed_, "[tf_record_writer] expected no more of ", path_,
-                       ", because a part of it could not be written, got a call");
+    COHORT_CHECK_STATE(!failed_, "[tf_record_writer] cannot go on with ", path_,
+                       ", of which an earlier call could not write a part: write the file anew");
     if (!compressed_) {
       write_all(pending_);
     } else {

@@ -69,8 +69,8 @@ FileLock::FileLock(const std::string& where, std::string path) : path_(std::move
                     str_cat(where, " cannot lock ", path_, ": ", std::strerror(error)));
       }
       throw Error(ErrorCode::kAlreadyExists,
-                  str_cat(where, " expected nobody else who writes, got ", holder, ", which holds ",
-                          path_, "; wait for its end, or name another file"));
+                  str_cat(where, " expected no other pass that writes the file, got ", holder,
+                          ", which holds ", path_, "; wait for its end, or name another file"));
     }
     if (is_at(file_, path_)) break;
     ::close(file_);
