@@ -143,7 +143,7 @@ Communicator::~Communicator() {
   withdraw_all();
 }
 
-Exchange Communicator::exchange_with_all(const Signature& signature) const {
+Exchange Communicator::exchange_with_all(const CallSignature& signature) const {
   Exchange exchange{.key = {.sequence = sequence_}, .signature = signature};
   for (int peer = 0; peer < size_; ++peer) {
     if (peer != rank_) exchange.parts.push_back({.peer = peer});
@@ -151,7 +151,7 @@ Exchange Communicator::exchange_with_all(const Signature& signature) const {
   return exchange;
 }
 
-Communicator::Operation Communicator::prepare(const Signature& signature,
+Communicator::Operation Communicator::prepare(const CallSignature& signature,
                                               const CallOptions& options) {
   auto operation = std::make_shared<PendingOperation>();
   operation->exchange = exchange_with_all(signature);
@@ -261,7 +261,7 @@ void Communicator::commit(CallOptions options) {
         finish_until(*pending_[i]);
       }
     }
-    const Signature signature{.collective = Collective::kCommit, .tag = options.tag};
+    const CallSignature signature{.collective = Collective::kCommit, .tag = options.tag};
     transport_->commit(sequence_++, signature, std::chrono::steady_clock::now() + timeout(options));
   } catch (...) {
     fail(std::current_exception(), collective_name(Collective::kCommit));
@@ -351,7 +351,7 @@ Communicator::Pending Communicator::start_all_gather(std::span<const Bytes> piec
                    "[communicator.all_gather] expected ", size_, " pieces, one for each rank, got ",
                    pieces.size());
   if (size_ == 1) return {};
-  Signature signature{.collective = Collective::kAllGather};
+  CallSignature signature{.collective = Collective::kAllGather};
   for (const Bytes piece : pieces) signature.bytes += piece.size();
   Operation operation = prepare(signature, options);
   for (ExchangePart& part : operation->exchange.parts) {

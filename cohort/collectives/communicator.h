@@ -150,8 +150,8 @@ class Communicator {
 
  private:
   using Operation = std::shared_ptr<PendingOperation>;
-  Exchange exchange_with_all(const Signature& signature) const;
-  Operation prepare(const Signature& signature, const CallOptions& options);
+  Exchange exchange_with_all(const CallSignature& signature) const;
+  Operation prepare(const CallSignature& signature, const CallOptions& options);
   Pending begin(Operation operation);
   Pending begin_pair(const ExchangePart& part, uint64_t sequence, const CallOptions& options);
   void finish(PendingOperation& operation);

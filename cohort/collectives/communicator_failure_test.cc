@@ -6,6 +6,7 @@
 #include <array>
 #include <condition_variable>
 #include <future>
+#include <latch>
 #include <mutex>
 #include <thread>
 
@@ -90,7 +91,7 @@ std::vector<Operation> operations() {
 TEST(CommunicatorFailure, AFailingRankWakesAllInEveryOperation) {
   for (const Operation& operation : operations()) {
     ThreadJob job(3);
-    job.before_each(1, [](const ExchangeKey&, const Signature&) {
+    job.before_each(1, [](const ExchangeKey&, const CallSignature&) {
       throw InvalidArgument("[model] rank 1's data are bad");
     });
     const auto errors = run_with_deadline(
@@ -110,7 +111,7 @@ TEST(CommunicatorFailure, AnAbortFromAnotherThreadWakesWhoWaits) {
     std::mutex mutex;
     std::condition_variable begun_changed;
     bool begun = false;
-    job.before_each(0, [&](const ExchangeKey&, const Signature&) {
+    job.before_each(0, [&](const ExchangeKey&, const CallSignature&) {
       const std::scoped_lock lock(mutex);
       begun = true;
       begun_changed.notify_all();
@@ -147,9 +148,17 @@ TEST(CommunicatorFailure, DeadlinesNameWhoIsMissing) {
 
 TEST(CommunicatorFailure, ABarriersOwnDeadlineNamesTheMissingRank) {
   ThreadJob job(3);
+  std::latch started(1);
   const auto errors = run_with_deadline(kLimit, [&] {
-    return job.try_run([](Communicator& c) {
-      if (c.rank() != 1) c.barrier({.tag = 9, .timeout = std::chrono::milliseconds(10)});
+    return job.try_run([&](Communicator& c) {
+      if (c.rank() == 2) {
+        auto pending = c.start_barrier({.tag = 9});
+        started.count_down();
+        pending.wait();
+      } else if (c.rank() == 0) {
+        started.wait();  // so that rank 1 alone is missing, however busy the machine is
+        c.barrier({.tag = 9, .timeout = std::chrono::milliseconds(10)});
+      }
     });
   });
   EXPECT_TRUE(is_a<DeadlineExceeded>(errors[0]));
@@ -306,7 +315,7 @@ TEST(CommunicatorFailure, DestroyingWithOperationsUnderWayWakesTheOthers) {
   run_with_deadline(kLimit, [&] {
     // Rank 1 waits for rank 0's second operation, which never comes.
     std::promise<void> waits;
-    job.before_each(1, [&](const ExchangeKey& key, const Signature&) {
+    job.before_each(1, [&](const ExchangeKey& key, const CallSignature&) {
       if (key.sequence == 1) waits.set_value();
     });
     std::jthread other([&] {
@@ -357,14 +366,14 @@ TEST(CommunicatorFailure, ASlowRankIsWaitedFor) {
   std::condition_variable changed;
   int begun = 0;
   for (const int rank : {0, 2}) {
-    job.before_each(rank, [&](const ExchangeKey&, const Signature&) {
+    job.before_each(rank, [&](const ExchangeKey&, const CallSignature&) {
       const std::scoped_lock lock(mutex);
       ++begun;
       changed.notify_all();
     });
   }
   // Rank 1 begins only when the two others have.
-  job.before_each(1, [&](const ExchangeKey&, const Signature&) {
+  job.before_each(1, [&](const ExchangeKey&, const CallSignature&) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return begun >= 2; });
   });

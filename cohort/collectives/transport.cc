@@ -31,7 +31,7 @@ const char* collective_name(Collective collective) {
   return "";
 }
 
-std::string signature_text(const Signature& s) {
+std::string signature_text(const CallSignature& s) {
   std::string out = str_cat(collective_name(s.collective), "(");
   if (s.dtype != DType::Undefined) {
     out += str_cat(reduce_op_name(s.op), " of ", dtype_name(s.dtype), ", ");
@@ -43,10 +43,11 @@ std::string signature_text(const Signature& s) {
   return out + ")";
 }
 
-void check_same_signature(const Signature& mine, int rank, const Signature& theirs, int peer) {
+void check_same_signature(const CallSignature& mine, int rank, const CallSignature& theirs,
+                          int peer) {
   if (mine == theirs) return;
-  const Signature& low = rank < peer ? mine : theirs;
-  const Signature& high = rank < peer ? theirs : mine;
+  const CallSignature& low = rank < peer ? mine : theirs;
+  const CallSignature& high = rank < peer ? theirs : mine;
   throw FailedPrecondition(
       str_cat("[communicator] expected every rank to call the same operations in the same order, "
               "got ",
@@ -54,7 +55,7 @@ void check_same_signature(const Signature& mine, int rank, const Signature& thei
               " on rank ", std::max(rank, peer)));
 }
 
-void check_same_length(const Signature& signature, int rank, std::size_t expected, int peer,
+void check_same_length(const CallSignature& signature, int rank, std::size_t expected, int peer,
                        std::size_t got) {
   COHORT_CHECK_STATE(expected == got, "[communicator] expected ranks to agree on lengths, got ",
                      signature_text(signature), " with ", expected, " bytes for rank ", peer,

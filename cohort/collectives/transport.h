@@ -39,22 +39,23 @@ enum class Collective : uint8_t {
 const char* collective_name(Collective collective);
 
 /// What every rank has to call alike; it travels ahead of the bytes.
-struct Signature {
+struct CallSignature {
   Collective collective = Collective::kBarrier;
   int root = 0;                    ///< Of a broadcast.
   uint64_t bytes = 0;              ///< All together, on one rank.
   DType dtype = DType::Undefined;  ///< Where numbers are added.
   ReduceOp op = ReduceOp::kSum;
   uint64_t tag = 0;  ///< The caller's: which of his calls this is.
-  bool operator==(const Signature&) const = default;
+  bool operator==(const CallSignature&) const = default;
 };
 /// "all_reduce(sum of float32, 40 bytes, tag 7)".
-std::string signature_text(const Signature& signature);
+std::string signature_text(const CallSignature& signature);
 /// Errors: FailedPrecondition that names both sides, the lower rank first, unless they are equal.
-void check_same_signature(const Signature& mine, int rank, const Signature& theirs, int peer);
+void check_same_signature(const CallSignature& mine, int rank, const CallSignature& theirs,
+                          int peer);
 /// Errors: FailedPrecondition that names both sides, if a message is of another length than the
 ///         memory for it.
-void check_same_length(const Signature& signature, int rank, std::size_t expected, int peer,
+void check_same_length(const CallSignature& signature, int rank, std::size_t expected, int peer,
                        std::size_t got);
 
 /// Which exchange a message belongs to: messages meet by it, whatever their order. Ranks count
@@ -79,7 +80,7 @@ struct ExchangePart {
 /// Threads: bound to its communicator.
 struct Exchange {
   ExchangeKey key = {};
-  Signature signature = {};
+  CallSignature signature = {};
   c10::SmallVector<ExchangePart, 8> parts = {};
 };
 
@@ -119,7 +120,7 @@ class Transport {
   /// Returns when all ranks have called it with this sequence. If it returns on one rank, it does
   /// on all: a transport on which somebody may pass and another not know of it, because a third one
   /// dies meanwhile, asks others before it throws. Errors: as finish().
-  virtual void commit(uint64_t sequence, const Signature& signature, Deadline deadline) = 0;
+  virtual void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) = 0;
 
   /// Ends the generation on all ranks: who waits wakes, who comes later fails, and all get the
   /// first failure. Blocks: never. Threads: any.

@@ -324,7 +324,7 @@ TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
     int failures = 0;
     for (bool failed = true; failed; ++failures) {
       std::atomic<int> left{failures};
-      world.job.before_each(1, [&](const ExchangeKey&, const Signature&) {
+      world.job.before_each(1, [&](const ExchangeKey&, const CallSignature&) {
         if (left-- == 0) throw Unavailable("the network is gone", "worker 0");
       });
       const auto errors = world.try_run([](Worker& w) { w.apply(1); });

@@ -32,7 +32,7 @@ class ThreadMeeting {
   void start(int rank, const Exchange& exchange);
   void finish(int rank, const Exchange& exchange, Deadline deadline);
   void withdraw(int rank, const Exchange& exchange) noexcept;
-  void commit(int rank, uint64_t sequence, const Signature& signature, Deadline deadline);
+  void commit(int rank, uint64_t sequence, const CallSignature& signature, Deadline deadline);
   void abort(const Failure& failure) noexcept;
   bool failed() const;
   void check() const;
@@ -46,7 +46,7 @@ class ThreadMeeting {
  private:
   struct Message {
     enum class State { kPosted, kCopying };
-    Signature signature;
+    CallSignature signature;
     ConstBytes bytes;
     State state = State::kPosted;
     std::vector<std::byte> kept = {};  // the bytes, once the sender's memory is its own again
@@ -56,20 +56,20 @@ class ThreadMeeting {
     bool silent = false;
     bool left = false;
     bool renews = false;
-    std::optional<std::pair<uint64_t, Signature>> commits = {};  // in the round that goes on
+    std::optional<std::pair<uint64_t, CallSignature>> commits = {};  // in the round that goes on
   };
   using Box = std::map<ExchangeKey, Message>;
   using Lock = std::unique_lock<std::mutex>;
 
   Box& box(int from, int to) { return boxes_[static_cast<std::size_t>(from * size_ + to)]; }
   Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  void call_hook(int rank, const ExchangeKey& key, const Signature& signature);
+  void call_hook(int rank, const ExchangeKey& key, const CallSignature& signature);
   void check_failure() const;
   // Waits until `here(peer)` of each of the peers. Errors: the failure, Unavailable, the deadline.
   void wait_for(Lock& lock, const std::vector<int>& peers, FunctionRef<bool(int peer)> here,
                 const std::string& what, Deadline deadline, bool heed_failure = true);
   // What a rank begins has to fit what its peer is at: whoever comes second finds it.
-  void check_peer(int rank, const ExchangeKey& key, const Signature& signature, int peer);
+  void check_peer(int rank, const ExchangeKey& key, const CallSignature& signature, int peer);
   void take(Lock& lock, int rank, const Exchange& exchange, const ExchangePart& part);
   // The sender's memory is its own again: what was not taken is kept for the receiver, or lost.
   void let_go(Lock& lock, int rank, const Exchange& exchange, bool keep);
@@ -87,7 +87,7 @@ class ThreadMeeting {
   uint64_t commits_ = 0;  // rounds that all ranks have passed
 };
 
-void ThreadMeeting::call_hook(int rank, const ExchangeKey& key, const Signature& signature) {
+void ThreadMeeting::call_hook(int rank, const ExchangeKey& key, const CallSignature& signature) {
   ThreadJob::Hook hook;
   {
     const std::scoped_lock lock(mutex_);
@@ -116,7 +116,7 @@ void ThreadMeeting::start(int rank, const Exchange& exchange) {
   }
 }
 
-void ThreadMeeting::check_peer(int rank, const ExchangeKey& key, const Signature& signature,
+void ThreadMeeting::check_peer(int rank, const ExchangeKey& key, const CallSignature& signature,
                                int peer) {
   const auto& commits = of(peer).commits;
   if (commits && commits->first == key.sequence) {
@@ -228,7 +228,7 @@ void ThreadMeeting::withdraw(int rank, const Exchange& exchange) noexcept {
 }
 
 // Under one lock all have passed or none has.
-void ThreadMeeting::commit(int rank, uint64_t sequence, const Signature& signature,
+void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& signature,
                            Deadline deadline) {
   const ExchangeKey key{.sequence = sequence};
   call_hook(rank, key, signature);
@@ -333,7 +333,7 @@ class ThreadTransport final : public Transport {
     meeting_->finish(rank_, exchange, deadline);
   }
   void withdraw(const Exchange& exchange) noexcept override { meeting_->withdraw(rank_, exchange); }
-  void commit(uint64_t sequence, const Signature& signature, Deadline deadline) override {
+  void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     meeting_->commit(rank_, sequence, signature, deadline);
   }
   void abort(const Failure& failure) noexcept override { meeting_->abort(failure); }

@@ -40,7 +40,7 @@ class ThreadJob {
 
   /// Calls `hook` on the rank's thread before each exchange that it starts, and before a commit. It
   /// may wait (a slow rank) or throw (one that fails here).
-  using Hook = std::function<void(const ExchangeKey& key, const Signature& signature)>;
+  using Hook = std::function<void(const ExchangeKey& key, const CallSignature& signature)>;
   void before_each(int rank, Hook hook);
   /// From now on the rank and the others do not hear of each other, as behind a cut line; until the
   /// next generation.
