@@ -116,8 +116,9 @@ TEST(WaitWord, MissesNoWakeUp) {
         players.emplace_back([&word, &plain, player, spins] {
           SpinBudget budget(spins);
           for (uint32_t turn = player; turn < 4000; turn += 2) {
-            while (word.load() != turn)
-              word.wait_while(word.load() == turn ? ~0U : word.load(), budget);
+            // One look for both: by a second one it could be this player's turn.
+            for (uint32_t now = word.load(); now != turn; now = word.load())
+              word.wait_while(now, budget);
             ++plain;
             word.add(1);
             word.wake_all();
