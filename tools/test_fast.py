@@ -50,14 +50,14 @@ def registered_tests(build):
     files = listed["backtraceGraph"]["files"]
 
     def folder_of(test):
-        """Where CMakeLists.txt called what added the test: the outermost file but the helpers."""
-        node, found = nodes[test["backtrace"]], None
+        """Of the CMakeLists.txt that called what added the test; helpers in cmake/ are passed by."""
+        node = nodes[test["backtrace"]]
         while node is not None:
             path = os.path.relpath(files[node["file"]])
-            if os.path.basename(path) == "CMakeLists.txt" and found is None:
-                found = os.path.dirname(path)
+            if os.path.basename(path) == "CMakeLists.txt":
+                return os.path.dirname(path)
             node = nodes[node["parent"]] if "parent" in node else None
-        return found or ""
+        return ""
 
     tests = []
     for test in listed["tests"]:
@@ -68,8 +68,8 @@ def registered_tests(build):
 
 
 def nearest_tests(changed, tests):
-    """Names of the tests that are nearest to the changed files. Names a folder's own test first:
-    a file x_test.cc that is a whole test program called x_test is that program alone."""
+    """Names of the tests that are nearest to the changed files. A file tests/x_test.cc that is a
+    whole test program called x_test is that program alone."""
     names = {name for name, _, _ in tests}
     folders = {folder for _, _, folder in tests}
     wanted = set(ALWAYS & names)

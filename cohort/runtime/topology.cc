@@ -90,11 +90,6 @@ int count_cores() {
   return std::max(1, std::min(logical, physical_cores(cpus, logical)));
 }
 
-int cores() {
-  static const int count = count_cores();
-  return count;
-}
-
 double quota() {
   static const double read = cgroup_quota("/");
   return read;
@@ -130,10 +125,13 @@ int cores_of_quota(double quota, int otherwise) {
   return std::max(1, static_cast<int>(std::ceil(quota - kRounding)));
 }
 
-int usable_cores() { return cores_of_quota(quota(), cores()); }
+int usable_cores() { return cores_of_quota(quota(), cores_at_once()); }
 
-int cores_at_once() { return cores(); }
+int cores_at_once() {
+  static const int count = count_cores();
+  return count;
+}
 
-double usable_cpu_time() { return std::min<double>(quota(), cores()); }
+double usable_cpu_time() { return std::min<double>(quota(), cores_at_once()); }
 
 }  // namespace cohort::internal
