@@ -104,6 +104,42 @@ TEST_F(BuildByCall, IsAskedForWhereItCannotBe) {
   expect_waiting(picky, ones({2, 4}), "/out\"");
 }
 
+// Multiplies by a matrix that does not fit.
+struct Wrong : LayerBase {
+  Dense out = add("out", Dense(4));
+  Tensor call(const Tensor& x, const CallArgs& args) override {
+    return out(x.matmul(ones({5, 3})), args);
+  }
+  Shape compute_output_shape(const Shape& in) const override { return {in[0], 4}; }
+};
+
+TEST_F(BuildByCall, SaysWhyItCouldNotBe) {
+  Sequential wrong({InputLayer({4}), std::make_shared<Wrong>()});
+  expect_error<FailedPrecondition>(
+      {"call the model on data first",
+       "building it by a call with zeros failed, of float32: ", "2x4 and 5x3"},
+      [&] { wrong.save_weights(path("w.safetensors")); });
+  Sequential picky({InputLayer({4}), std::make_shared<Picky>()});
+  expect_error<FailedPrecondition>({"a call with zeros failed, of float32: ", "zeros"},
+                                   [&] { picky.get_weights(); });
+  picky(ones({2, 4}));
+  EXPECT_EQ(picky.zeros_error(), "") << "mended by the call";
+  EXPECT_EQ(picky.get_weights().size(), 2U);
+}
+
+TEST_F(BuildByCall, ASequentialThatTheProgramBuildsIsBuilt) {
+  Sequential model({Dense(3), Dense(2)});
+  EXPECT_FALSE(model.built());
+  model.build({kUnknownDim, 4});
+  EXPECT_TRUE(model.built());
+  EXPECT_EQ(model.count_params(), (4 * 3 + 3) + (3 * 2 + 2));
+  model.build({kUnknownDim, 4});  // changes nothing
+  EXPECT_EQ(model.count_params(), (4 * 3 + 3) + (3 * 2 + 2));
+  Sequential block({std::make_shared<Block>()});
+  block.build({kUnknownDim, 4});
+  EXPECT_EQ(block.get_weights().size(), 4U) << "also by a call, where only call() knows";
+}
+
 // Its build makes its weights, and leaves alone what needs no building.
 struct BuildsItself : LayerBase {
   Layer dense = add("dense", Dense(2));

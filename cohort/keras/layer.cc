@@ -116,6 +116,7 @@ void LayerBase::take(LayerBase& other) {
   weights_state_ = std::exchange(other.weights_state_, Weights::kNone);
   weights_ = std::exchange(other.weights_, {});
   sub_layers_ = std::exchange(other.sub_layers_, {});
+  zeros_error_ = std::move(other.zeros_error_);
   input_spec_ = other.input_spec_;
   stage_.store(other.stage_.exchange(Stage::kNew));
   lists_ = std::exchange(other.lists_, {});  // spans of them stay valid
@@ -266,13 +267,26 @@ void LayerBase::build_by_a_call(const Shape& input_shape) {
   const bool known = std::ranges::count(shape, kUnknownDim) == 0;
   if (shape.empty() || !known || waiting_sub_layer().empty()) return;
   const c10::AutoGradMode no_grad(false);
+  std::string error;
   for (const DType dtype : {floatx(), kInt64}) {
     try {
       (*this)(zeros(shape, dtype));
       return;
-    } catch (const std::exception&) {
+    } catch (const std::exception& e) {
+      const std::string text = str_cat("of ", dtype_name(dtype), ": ", e.what());
+      error += (error.empty() ? "" : "; ") + text;
     }
   }
+  zeros_error_ = error;  // for those who ask for the weights before data has come
+}
+
+std::string LayerBase::zeros_error() const {
+  if (!zeros_error_.empty() && !waiting_sub_layer().empty()) return zeros_error_;
+  for (const Layer& layer : sub_layers_) {
+    const std::string below = layer.base().zeros_error();
+    if (!below.empty()) return below;
+  }
+  return {};
 }
 
 void LayerBase::build_once(const Shape& input_shape) {

@@ -131,6 +131,9 @@ class LayerBase {
   /// The path ("block/dense") of one that has no weights yet, for only a call of the layer it is in
   /// says which, and there was none; empty: there is none.
   std::string waiting_sub_layer() const;
+  /// What the call with zeros (see ensure_built) threw, of this layer or one below; empty: none
+  /// was made, or it went well.
+  std::string zeros_error() const;
 
   /// The weights and what else changes, for a Checkpoint, which does not keep the layer alive. A
   /// layer that is restored before it is built gets its weights when it is.
@@ -152,6 +155,8 @@ class LayerBase {
   LayerBase& operator=(LayerBase&& other) noexcept(false);
   /// After steps that call sub-layers instead of a built layer: what these use is there.
   void set_called();
+  /// Inside build(), as ensure_built() and calls run it: not in a direct call of build().
+  bool is_being_built() const { return weights_state_ == Weights::kBeingMade; }
   /// Errors: FailedPrecondition for a layer that was moved from.
   void check_not_moved(const char* operation) const;
   const Place& place() const { return place_; }
@@ -203,6 +208,7 @@ class LayerBase {
   Place place_;  // null: moved from
   bool trainable_ = true;
   Weights weights_state_ = Weights::kNone;
+  std::string zeros_error_;
   std::vector<OwnWeight> weights_;
   std::vector<Layer> sub_layers_;
   std::vector<Layer> replaced_;  // had the layer that was moved here

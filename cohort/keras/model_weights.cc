@@ -25,12 +25,13 @@ void check_built(const char* operation, const Model& model) {
                      "InputLayer first; a class of your own has the layers that it was given "
                      "by add() and track()");
   const std::string waiting = model.waiting_sub_layer();
-  COHORT_CHECK_STATE(waiting.empty(), "[", operation,
-                     "] expected a model that has all its weights, "
-                     "got \"",
-                     model.name(), "\" with \"", waiting,
-                     "\", which gets its weights when it is first called: call the model on data "
-                     "first");
+  if (waiting.empty()) return;
+  const std::string error = model.zeros_error();
+  throw FailedPrecondition(
+      str_cat("[", operation, "] expected a model that has all its weights, got \"", model.name(),
+              "\" with \"", waiting,
+              "\", which gets its weights when it is first called: call the model on data first",
+              error.empty() ? "" : "; building it by a call with zeros failed, ", error));
 }
 
 std::string described(const Tensor& tensor) {

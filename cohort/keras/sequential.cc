@@ -48,6 +48,8 @@ std::optional<Shape> Sequential::declared_input_shape() const {
 void Sequential::build(const Shape& input_shape) {
   COHORT_CHECK_STATE(!layers().empty(), "[sequential.build] expected layers, got \"", name(),
                      "\" without any: call add() first");
+  // The program's own first call: as in Keras, the model is built() behind it.
+  if (!is_being_built() && !built()) return ensure_built(input_shape);
   shapes_.clear();
   Shape shape = input_shape;
   for (const Layer& layer : layers()) {
