@@ -78,13 +78,13 @@ class DeviceBackend {
   virtual void copy(const Device& to, std::byte* destination, const Device& from,
                     const std::byte* source, std::size_t bytes) = 0;
 
-  /// Makes the calling thread work on `device` (with its stream, where there are such). Null where
-  /// there is nothing to set. Once for each run and replica.
-  virtual std::unique_ptr<DeviceGuard> guard(const Device& device) = 0;
-
-  /// True if work goes on when the call that started it has returned: then a start of a run, a
-  /// meeting and an end are publish(), all threads come, await().
+  /// True if work goes on when the call that started it has returned: then each replica's thread
+  /// has a guard in each run, and a run's start, a meeting and the end are publish(), all threads
+  /// come, await() (see GroupDevices).
   virtual bool is_asynchronous() const = 0;
+  /// Makes the calling thread work on `device` (with its stream, where there are such). Null where
+  /// there is nothing to set.
+  virtual std::unique_ptr<DeviceGuard> guard(const Device& device) = 0;
   /// What the calling thread has started on `device` so far is what others await there.
   virtual void publish(const Device& device) = 0;
   /// What the calling thread starts from here on, anywhere, comes after what was last published of

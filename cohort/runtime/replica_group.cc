@@ -82,13 +82,19 @@ namespace {
 ReplicaGroupOptions checked(const ReplicaGroupOptions& options) {
   COHORT_CHECK_ARG(options.replicas >= 1, "[replica_group] expected at least 1 replica, got ",
                    options.replicas);
+  COHORT_CHECK_ARG(
+      options.devices.empty() || static_cast<int>(options.devices.size()) == options.replicas,
+      "[replica_group] expected a device for each of ", options.replicas, " replicas, got ",
+      options.devices.size());
   return options;
 }
 
 }  // namespace
 
 ReplicaGroup::ReplicaGroup(ReplicaGroupOptions options)
-    : options_(checked(options)), workers_(std::make_unique<Workers>(options.replicas)) {}
+    : options_(checked(options)),
+      devices_(options_.devices),
+      workers_(std::make_unique<Workers>(options.replicas)) {}
 
 ReplicaGroup::~ReplicaGroup() {
   if (!workers_->process.is_ours()) {
@@ -142,6 +148,9 @@ void ReplicaGroup::run_replica(int replica, const Work& work) {
   ContextFrame frame(work.context);
   frame.context().group = this;
   frame.context().replica = replica;
+  const auto guard = devices_.enter(replica);
+  devices_.await_all();
+  const ScopeExit published([&] { devices_.publish(replica); });
   try {
     work.body(frame.context());
     self.returned.store(true, std::memory_order_release);
@@ -192,12 +201,20 @@ void ReplicaGroup::run_alone(const Work& work) {
   frame.context().replica = 0;
   IntraOpThreads threads(options_.intra_op_threads);
   FlushDenormals flush;
-  work.body(frame.context());
+  devices_.publish_all();
+  {
+    const auto guard = devices_.enter(0);
+    devices_.await_all();
+    const ScopeExit published([&] { devices_.publish(0); });
+    work.body(frame.context());
+  }
+  devices_.await_all();
 }
 
 void ReplicaGroup::run_together(const Work& work) {
   Workers& w = *workers_;
   start_workers();
+  devices_.publish_all();
   w.barrier.reset();
   // The end of the run before was a meeting of all, also of those that failed before others did.
   uint64_t epoch = 0;
@@ -223,6 +240,7 @@ void ReplicaGroup::run_together(const Work& work) {
     w.running.wait_while(left, w.members[0].runs, [&w] { w.seats.part(0); });
   }
   w.seats.rest(0);
+  devices_.await_all();
   w.runs.fetch_add(1, std::memory_order_relaxed);
   w.merged.reset();
   rethrow_first_error();
@@ -248,6 +266,7 @@ void ReplicaGroup::barrier() {
   if (size() == 1) return;
   try {
     w.seats.sit(replica);
+    devices_.publish(replica);
     w.barrier.arrive(w.members[replica].meetings, [&] { w.seats.part(replica); });
   } catch (const MembersDiverged&) {
     // Kept, so that the caller of run() hears of it even if the replica's function swallows it.
@@ -255,6 +274,7 @@ void ReplicaGroup::barrier() {
     w.members[replica].follower = false;
     std::rethrow_exception(w.members[replica].error);
   }
+  devices_.await_all();
   ++w.members[replica].epoch;
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/runtime/group_devices.h"
 #include "cohort/runtime/meeting.h"
 #include "cohort/runtime/thread_context.h"
 
@@ -27,6 +28,7 @@ namespace cohort::internal {
 struct ReplicaGroupOptions {
   int replicas = 1;
   int intra_op_threads = 0;  ///< LibTorch's threads inside each replica; 0 leaves them alone.
+  std::vector<Device> devices = {};  ///< What each replica works on; none: CPUs.
 };
 
 /// Threads: run() from any thread, one run at a time (others wait); the rest inside a run.
@@ -122,6 +124,7 @@ class ReplicaGroup {
   [[noreturn]] void fail(int replica, const std::exception_ptr& error);
 
   const ReplicaGroupOptions options_;
+  const GroupDevices devices_;
   std::mutex run_mutex_;      // one run at a time
   uint64_t failed_runs_ = 0;  // written between runs
   std::unique_ptr<Workers> workers_;

@@ -7,6 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/worker_layout.h"
+#include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/replica_scope.h"
@@ -15,17 +16,14 @@
 namespace cohort::internal {
 namespace {
 
-void check_is_cpu(const char* strategy, const Device& device) {
-  if (device.kind() == DeviceKind::kCpu) return;
-  throw Unimplemented(str_cat("[", strategy, "] expected CPU devices, got ", device.short_name(),
-                              ": only CPUs are supported in this version"));
-}
-
 LocalStrategyOptions checked(LocalStrategyOptions options) {
-  if (options.parameter_device) check_is_cpu(options.name, *options.parameter_device);
+  const std::string name = str_cat("[", options.name, "] ");
+  if (options.parameter_device) {
+    check_supported(name.c_str(), "devices", *options.parameter_device);
+  }
   for (std::size_t i = 0; i < options.devices.size(); ++i) {
     const Device& device = options.devices[i];
-    check_is_cpu(options.name, device);
+    check_supported(name.c_str(), "devices", device);
     const auto first = std::find(options.devices.begin(), options.devices.end(), device);
     COHORT_CHECK_ARG(static_cast<std::size_t>(first - options.devices.begin()) == i, "[",
                      options.name, "] expected each device once, got ", device.short_name(),
@@ -44,7 +42,7 @@ ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
   // The default strategy leaves LibTorch's threads as the program set them.
   const int threads =
       options.is_default ? 0 : intra_op_threads_of_replica(options.intra_op_threads, replicas);
-  return {.replicas = replicas, .intra_op_threads = threads};
+  return {.replicas = replicas, .intra_op_threads = threads, .devices = options.devices};
 }
 
 ReplicaLayout layout_of(const LocalStrategyOptions& options) {
@@ -108,8 +106,9 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
 
 const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
   // Never destroyed: programs may call get_strategy() while statics die.
-  static const auto& instance = *new std::shared_ptr<LocalStrategy>(std::make_shared<LocalStrategy>(
-      LocalStrategyOptions{.name = "DefaultStrategy", .devices = {"CPU:0"}, .is_default = true}));
+  static const auto& instance =
+      *new std::shared_ptr<LocalStrategy>(std::make_shared<LocalStrategy>(LocalStrategyOptions{
+          .name = "DefaultStrategy", .devices = {host_device()}, .is_default = true}));
   return instance;
 }
 

@@ -10,6 +10,7 @@
 
 #include "cohort/collectives/local_reduce.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::internal {
@@ -49,7 +50,7 @@ Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
 Tensor reduce_across(ReduceOp op, const std::vector<Tensor>& values, CrossDeviceOps* ops) {
   if (ops == nullptr) return reduce_in_order(op, values);
   std::vector<Gradient> gradients(values.begin(), values.end());
-  return ops->reduce(op, PerReplica<Gradient>(std::move(gradients)), Device("CPU:0"))[0].dense();
+  return ops->reduce(op, PerReplica<Gradient>(std::move(gradients)), host_device())[0].dense();
 }
 
 // The number of reduced elements counts what is really there, also with uneven batches.
@@ -139,7 +140,7 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, CrossDeviceOps* ops) {
   ReductionToOneDevice in_place;
   CrossDeviceOps& chosen = ops != nullptr ? *ops : in_place;
-  return chosen.gather(PerReplica<Tensor>(values), Device("CPU:0"), axis)[0];
+  return chosen.gather(PerReplica<Tensor>(values), host_device(), axis)[0];
 }
 
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
@@ -147,7 +148,7 @@ IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& value
   ReductionToOneDevice in_place;
   CrossDeviceOps& chosen = ops != nullptr ? *ops : in_place;
   std::vector<Gradient> gradients(values.begin(), values.end());
-  return chosen.reduce(op, PerReplica<Gradient>(std::move(gradients)), Device("CPU:0"))[0].slices();
+  return chosen.reduce(op, PerReplica<Gradient>(std::move(gradients)), host_device())[0].slices();
 }
 
 }  // namespace cohort::internal

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/device_backend.h"
 #include "cohort/strategy/internal/local_strategy.h"
 
 namespace cohort {
@@ -21,8 +22,8 @@ MirroredStrategy::MirroredStrategy(MirroredOptions options) {
 CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options) {
   std::vector<Device>& devices = options.compute_devices;
   if (devices.empty()) devices = list_devices(DeviceKind::kCpu);
-  const Device central =
-      options.parameter_device.value_or(devices.size() > 1 ? Device("CPU:0") : devices.front());
+  const Device central = options.parameter_device.value_or(
+      devices.size() > 1 ? internal::host_device() : devices.front());
   extended_ = std::make_shared<internal::LocalStrategy>(
       internal::LocalStrategyOptions{.name = "CentralStorageStrategy",
                                      .devices = devices,

@@ -56,9 +56,7 @@ int ReplicaContext::replica_id_in_sync_group() const {
 Strategy ReplicaContext::strategy() const { return Strategy(checked().shared_from_this()); }
 
 std::vector<Device> ReplicaContext::devices() const {
-  StrategyExtended& strategy = checked();
-  if (strategy_ == internal::LocalStrategy::default_instance()) return {Device("CPU:0")};
-  return {strategy.worker_devices()[static_cast<std::size_t>(replica_)]};
+  return {(*checked().device_list())[static_cast<std::size_t>(replica_)]};
 }
 
 std::string ReplicaContext::to_string() const {
