@@ -75,12 +75,12 @@ void check_same_on_workers(Communicator& communicator, const char* operation, co
 }
 
 Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp op,
-                     std::span<const Tensor> values) {
+                     std::span<const Tensor> values, const std::string& what) {
   if (communicator.size() == 1) return reduce_in_order(op, values);
   const at::NoGradGuard no_grad;
   COHORT_CHECK_ARG(!values.empty(), operation, "expected at least 1 value, got none");
   check_reducible(operation, op, values[0]);
-  check_same_on_workers(communicator, operation, "value", text_of(values[0]));
+  check_same_on_workers(communicator, operation, "value", str_cat(what, text_of(values[0])));
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const Tensor local = reduce_in_order(step, values);
   const Tensor total = values.size() == 1 ? copy_in_a_row(local) : local;
@@ -101,7 +101,7 @@ Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp
 }
 
 Tensor gather_across(Communicator& communicator, const char* operation, const Tensor& value,
-                     int64_t axis, std::vector<int64_t>* sizes) {
+                     int64_t axis, std::vector<int64_t>* sizes, const std::string& what) {
   const int64_t along = check_joinable(operation, std::span(&value, 1), axis);
   if (communicator.size() == 1) {
     if (sizes != nullptr) *sizes = {value.size(along)};
@@ -112,7 +112,7 @@ Tensor gather_across(Communicator& communicator, const char* operation, const Te
   others.erase(others.begin() + along);
   check_same_on_workers(
       communicator, operation, "value but for the axis to join",
-      str_cat(dtype_name(value.scalar_type()), bracketed(others), " along axis ", along));
+      str_cat(what, dtype_name(value.scalar_type()), bracketed(others), " along axis ", along));
   const std::vector<int64_t> lengths = all_of(communicator, value.size(along));
   std::vector<Tensor> parts;
   std::vector<Bytes> pieces;

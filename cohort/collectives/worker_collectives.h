@@ -32,14 +32,16 @@ class Communicator;
 void check_same_on_workers(Communicator& communicator, const char* operation, const char* what,
                            const std::string& text);
 
-/// Shapes: equal. Errors: as check_same_on_workers() and reduce_in_order().
+/// Shapes: equal. `what`: what they are of, which workers have to agree on, too.
+/// Errors: as check_same_on_workers() and reduce_in_order().
 Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp op,
-                     std::span<const Tensor> values);
+                     std::span<const Tensor> values, const std::string& what = {});
 
 /// Joins tensors along an axis. Shapes: equal but for `axis`. `sizes`, if given, gets those along
 /// it, one for each worker. Errors: as check_same_on_workers() and check_joinable().
 Tensor gather_across(Communicator& communicator, const char* operation, const Tensor& value,
-                     int64_t axis, std::vector<int64_t>* sizes = nullptr);
+                     int64_t axis, std::vector<int64_t>* sizes = nullptr,
+                     const std::string& what = {});
 
 /// Errors: as check_same_on_workers() and join_slices().
 IndexedSlices join_across(Communicator& communicator, const char* operation, ReduceOp op,

@@ -44,7 +44,8 @@ struct LocalVariablesOptions {
   int workers = 1;
   /// kCentral: where the one copy is. Unset: the first replica's device.
   std::optional<Device> parameter_device = {};
-  /// Between the workers of the job, each of which has these many replicas. Null: one worker.
+  /// Between the workers of the job; says which of them this is. Null: there is one, or they cannot
+  /// reach each other, and what they have to do together is Unimplemented.
   std::shared_ptr<Communicator> communicator = {};
   std::string owner = "no strategy";  ///< For error texts.
 };
@@ -65,6 +66,10 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
   ReplicaLayout layout() const override { return layout_; }
   bool reaches_workers() const override {
     return layout_.workers() == 1 || options_.communicator != nullptr;
+  }
+  /// Null where there is nobody to talk to.
+  Communicator* others() const {
+    return layout_.workers() > 1 ? options_.communicator.get() : nullptr;
   }
   int replicas() const { return layout_.local(); }
 

@@ -84,5 +84,107 @@ TEST(WorkerVariables, DifferentOnesAreAnErrorThatNamesThem) {
   });
 }
 
+// A number for each replica of the job.
+Tensor own_value(const Worker& w, int replica) {
+  const int id = w.rank * w.group.size() + replica;
+  return (arange(7, kFloat32) * 0.37 + id).sin() * 100;
+}
+
+TEST(WorkerVariables, SyncOnReadReadsCountAllReplicas) {
+  for (const int replicas : {1, 2}) {
+    play(2, replicas, [&](Worker& w) {
+      const auto made = [&](Aggregation aggregation) {
+        return w.make(zeros({}),
+                      {.synchronization = Synchronization::kOnRead, .aggregation = aggregation});
+      };
+      const Variable sum = made(Aggregation::kSum);
+      const Variable mean = made(Aggregation::kMean);
+      const Variable first = made(Aggregation::kOnlyFirstReplica);
+      w.group.run([&](int r) {
+        const double id = w.rank * replicas + r + 1.0;
+        for (const Variable& v : {sum, mean, first}) v.assign_add(scalar(id));
+        EXPECT_EQ(sum.value().item<double>(), id);  // in a replica its own
+      });
+      const int all = 2 * replicas;
+      EXPECT_EQ(sum.value().item<double>(), all * (all + 1) / 2.0);
+      EXPECT_EQ(mean.value().item<double>(), (all + 1) / 2.0);
+      EXPECT_EQ(first.value().item<double>(), 1);
+    });
+  }
+}
+
+// What `write` makes of a variable, on all workers the same.
+template <class Write>
+std::vector<float> written(int workers, int replicas, Aggregation aggregation, const Write& write) {
+  std::vector<std::vector<float>> got(static_cast<std::size_t>(workers));
+  play(workers, replicas, [&](Worker& w) {
+    const Variable v = w.make(ones({7}), {.trainable = false, .aggregation = aggregation});
+    w.group.run([&](int r) { write(w, v, r); });
+    for (const Variable& one : v.components()) {
+      EXPECT_TRUE(one.value().equal(v.value()));
+    }
+    got[static_cast<std::size_t>(w.rank)] = to_vector<float>(v.value());
+  });
+  for (const auto& one : got) EXPECT_EQ(one, got[0]);
+  return got[0];
+}
+
+TEST(WorkerVariables, WritesInARunAreAggregatedOverAllReplicas) {
+  const auto add = [](const Worker& w, const Variable& v, int r) { v.assign_add(own_value(w, r)); };
+  for (const Aggregation aggregation :
+       {Aggregation::kSum, Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
+    const auto one_process = written(1, 3, aggregation, add);
+    EXPECT_EQ(written(3, 1, aggregation, add), one_process);
+    const auto four = written(1, 4, aggregation, add);
+    const auto two_of_two = written(2, 2, aggregation, add);
+    for (std::size_t i = 0; i < four.size(); ++i) EXPECT_NEAR(two_of_two[i], four[i], 1e-4);
+  }
+}
+
+TEST(WorkerVariables, OneNumberForAllIsNoSum) {
+  const auto number = [](const Worker&, const Variable& v, int) { v.assign(3.0); };
+  EXPECT_EQ(written(2, 1, Aggregation::kMean, number), std::vector<float>(7, 3));
+  play(2, 1, [](Worker& w) {
+    const Variable v = w.make(ones({7}), {.trainable = false, .aggregation = Aggregation::kSum});
+    EXPECT_THROW(w.group.run([&](int) { v.assign(3.0); }), InvalidArgument);
+  });
+}
+
+TEST(WorkerVariables, ScattersInARunJoinTheRowsOfAll) {
+  const auto scatter = [](const Worker& w, const Variable& v, int r) {
+    const int id = w.rank * w.group.size() + r;
+    // Another number of rows for each.
+    v.scatter_add({.values = full({id + 1}, 10.0 * (id + 1)),
+                   .indices = arange(id + 1, kInt64),
+                   .dense_shape = {7}});
+  };
+  for (const Aggregation aggregation :
+       {Aggregation::kSum, Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
+    const auto one_process = written(1, 4, aggregation, scatter);
+    EXPECT_EQ(written(4, 1, aggregation, scatter), one_process);
+    EXPECT_EQ(written(2, 2, aggregation, scatter), one_process);
+  }
+}
+
+TEST(WorkerVariables, WritesOfDifferentVariablesAreAnError) {
+  play(2, 1, [](Worker& w) {
+    const VariableOptions options{.trainable = false, .aggregation = Aggregation::kMean};
+    const Variable a = w.make(ones({2}), [&] {
+      auto o = options;
+      o.name = "a";
+      return o;
+    }());
+    const Variable b = w.make(ones({2}), [&] {
+      auto o = options;
+      o.name = "b";
+      return o;
+    }());
+    expect_error<FailedPrecondition>({"\"a\", float32[2] on worker 0", "\"b\""}, [&] {
+      w.group.run([&](int) { (w.rank == 0 ? a : b).assign(full({2}, w.rank)); });
+    });
+    EXPECT_EQ(to_vector<float>(a.value()), (std::vector<float>{1, 1}));
+  });
+}
+
 }  // namespace
 }  // namespace cohort::internal

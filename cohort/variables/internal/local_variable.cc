@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/communicator.h"
 #include "cohort/collectives/local_reduce.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/runtime/libtorch.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -201,13 +203,29 @@ Tensor LocalVariable::reduced_value() const {
                    description_.name,
                    "\" (synchronized on read) cross-replica, got none; make it with .aggregation = "
                    "kSum, kMean or kOnlyFirstReplica, or read its components()");
-  check_one_worker("[variable.value] ", strategy_->layout());
-  if (description_.aggregation == Aggregation::kOnlyFirstReplica) return components_[0].tensor;
+  Communicator* others = strategy_->others();
+  if (others == nullptr) check_one_worker("[variable.value] ", strategy_->layout());
   const at::NoGradGuard no_grad;
+  if (description_.aggregation == Aggregation::kOnlyFirstReplica) {
+    const Tensor& first = components_[0].tensor;
+    return others != nullptr ? broadcast_across(*others, "[variable.value] ", text(), first)
+                             : first;
+  }
   std::vector<Tensor> values;
   for (const Component& c : components_) values.push_back(c.tensor);
-  const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
-  return reduce_in_order(op, values);
+  return reduced("[variable.value] ", values);
+}
+
+// Of all replicas of all workers.
+Tensor LocalVariable::reduced(const char* operation, std::span<const Tensor> values) const {
+  Communicator* others = strategy_->others();
+  if (others == nullptr) return reduce_in_order(reduce_op(), values);
+  return reduce_across(*others, operation, reduce_op(), values, text());
+}
+
+// What workers have to agree on.
+std::string LocalVariable::text() const {
+  return str_cat("variable \"", description_.name, "\", ");
 }
 
 void LocalVariable::check_aggregation(const char* operation) const {
@@ -235,7 +253,7 @@ Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal)
 }
 
 void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contributions)> body) {
-  check_one_worker(own.operation, strategy_->layout());
+  if (strategy_->others() == nullptr) check_one_worker(own.operation, strategy_->layout());
   current_replica_group()->merge("variable.write", own, [&](Contributions all) {
     const at::NoGradGuard no_grad;
     for (std::size_t r = 0; r < all.size(); ++r) {
@@ -257,23 +275,32 @@ void LocalVariable::check_summable(const Contribution& first, bool is_same,
                    " replicas, which cannot be summed; pass a tensor made in the replica");
 }
 
+// Of the only replica of a worker nobody can tell by looking whether others brought the same.
+bool LocalVariable::is_one_object(Contributions all, bool is_same) const {
+  return is_same && (strategy_->others() == nullptr || all.size() > 1 || all[0].is_literal);
+}
+
 Tensor LocalVariable::aggregated(Contributions all) const {
   const Contribution& first = all[0];
-  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
-    return one.value->is_same(*first.value) ||
-           (one.is_literal && first.is_literal && one.value->equal(*first.value));
-  });
+  Communicator* others = strategy_->others();
+  const bool same =
+      is_one_object(all, std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
+                      return one.value->is_same(*first.value) ||
+                             (one.is_literal && first.is_literal && one.value->equal(*first.value));
+                    }));
   check_summable(first, same, first.is_literal ? "number" : "tensor");
-  if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) {
-    return apart(first.value->detach());
-  }
+  const bool only_first = description_.aggregation == Aggregation::kOnlyFirstReplica;
+  if (others == nullptr && (same || only_first)) return apart(first.value->detach());
+  const auto shaped = [&](const Contribution& one) {
+    const Tensor x = one.value->detach().to(description_.dtype);
+    return x.dim() == 0 ? x.expand(description_.shape) : x;
+  };
+  if (only_first) return broadcast_across(*others, first.operation, text(), shaped(first));
   std::vector<Tensor> values;
   for (const Contribution& one : all) {
-    const Tensor x = one.value->detach().to(description_.dtype);
-    values.push_back(x.dim() == 0 ? x.expand(description_.shape) : x);
+    if (values.empty() || !same) values.push_back(shaped(one));
   }
-  const auto op = description_.aggregation == Aggregation::kMean ? ReduceOp::kMean : ReduceOp::kSum;
-  return reduce_in_order(op, values);
+  return reduced(first.operation, values);
 }
 
 void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
@@ -310,20 +337,42 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
 
 IndexedSlices LocalVariable::joined(Contributions all) const {
   const IndexedSlices& first = *all[0].slices;
-  const bool same = std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
-    return one.slices->values.is_same(first.values) && one.slices->indices.is_same(first.indices);
-  });
+  Communicator* others = strategy_->others();
+  const bool same =
+      is_one_object(all, std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
+                      return one.slices->values.is_same(first.values) &&
+                             one.slices->indices.is_same(first.indices);
+                    }));
   check_summable(all[0], same, "slices");
-  if (same || description_.aggregation == Aggregation::kOnlyFirstReplica) return apart(first);
+  const bool only_first = description_.aggregation == Aggregation::kOnlyFirstReplica;
+  if (others == nullptr && (same || only_first)) return apart(first);
   std::vector<Tensor> values;
   std::vector<Tensor> indices;
   for (const Contribution& one : all) {
+    if (!values.empty() && (same || only_first)) break;
     values.push_back(one.slices->values.detach());
     indices.push_back(one.slices->indices.to(kInt64));
   }
-  Tensor rows = cohort::concat(values);
-  if (description_.aggregation == Aggregation::kMean) rows.div_(component_count());
-  return {rows, cohort::concat(indices), description_.shape};
+  IndexedSlices rows{cohort::concat(values), cohort::concat(indices), description_.shape};
+  const auto count = static_cast<int64_t>(values.size());
+  if (others != nullptr) rows = joined_across(*others, all[0].operation, rows, only_first);
+  if (description_.aggregation == Aggregation::kMean) {
+    rows.values.div_(count * strategy_->layout().workers());
+  }
+  return rows;
+}
+
+// The rows of all workers in their order, or those of the first one.
+IndexedSlices LocalVariable::joined_across(Communicator& others, const char* operation,
+                                           const IndexedSlices& rows, bool only_first) const {
+  std::vector<int64_t> sizes;
+  Tensor values = gather_across(others, operation, rows.values, 0, &sizes, text());
+  Tensor indices = gather_across(others, operation, rows.indices, 0);
+  if (only_first) {
+    values = values.narrow(0, 0, sizes[0]);
+    indices = indices.narrow(0, 0, sizes[0]);
+  }
+  return {values, indices, rows.dense_shape};
 }
 
 }  // namespace cohort::internal

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
@@ -55,6 +57,9 @@ class LocalVariable final : public VariableImpl {
   bool is_alone() const;
   void check_aggregation(const char* operation) const;
   ReduceOp reduce_op() const;
+  std::string text() const;
+  bool is_one_object(Contributions all, bool is_same) const;
+  Tensor reduced(const char* operation, std::span<const Tensor> values) const;
   /// Calls write(tensor, replica) once per copy.
   void write_copies(FunctionRef<void(Tensor& to, int replica)> write);
   Tensor apart(const Tensor& x) const;
@@ -67,6 +72,8 @@ class LocalVariable final : public VariableImpl {
   Tensor write_merged(Write kind, const Tensor& x, bool is_literal);
   Tensor aggregated(Contributions all) const;
   IndexedSlices joined(Contributions all) const;
+  IndexedSlices joined_across(Communicator& others, const char* operation,
+                              const IndexedSlices& rows, bool only_first) const;
   void check_summable(const Contribution& first, bool is_same, const char* what) const;
 
   const std::shared_ptr<const LocalVariables> strategy_;
