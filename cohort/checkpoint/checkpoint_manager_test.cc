@@ -7,6 +7,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/test_objects.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::bytes_of;
 using testing::damage;
-using testing::error_of;
+using testing::error_text;
 using testing::shard_of;
 using testing::write_bytes;
 
@@ -108,7 +109,7 @@ TEST_F(Manager, PassesOverWhatIsDamaged) {
   fs::resize_file(path("run/ckpt-1/cohort.json"), 100);
   n_ = 9;
   ::testing::internal::CaptureStderr();
-  const std::string text = error_of<DataLoss>([&] { manager.restore_latest(); });
+  const std::string text = error_text<DataLoss>([&] { manager.restore_latest(); });
   ::testing::internal::GetCapturedStderr();
   EXPECT_NE(text.find("expected one of 3 checkpoints to be whole"), std::string::npos) << text;
   EXPECT_EQ(n_, 9);
@@ -257,7 +258,7 @@ TEST_F(Manager, AnErrorAnywhereLeavesAWholeOneAndNothingElse) {
     const int64_t attempt = ++n_;
     g_calls_left = places + 1;
     internal::g_failpoint_hook = fail;
-    failed = !error_of<Error>([&] { manager.save(); }).empty();
+    failed = error_text<Error>([&] { manager.save(); }) != "nothing thrown";
     internal::g_failpoint_hook = nullptr;
     EXPECT_TRUE(make(options).restore_latest());
     EXPECT_TRUE(n_ == before || n_ == attempt || (places == 0 && n_ == 2)) << places << ": " << n_;

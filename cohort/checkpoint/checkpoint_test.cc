@@ -6,6 +6,7 @@
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Box;
 using testing::bytes_of;
-using testing::error_of;
+using testing::error_text;
 using testing::shard_of;
 using testing::write_bytes;
 
@@ -69,7 +70,7 @@ TEST_F(CheckpointTest, ListsWhatDoesNotMatchAndSetsNothing) {
                   {"type", zeros({2}, kFloat64)},
                   {"new", zeros({1})}});
   const Checkpoint checkpoint({{"box", live}});
-  const std::string text = error_of<InvalidArgument>([&] { checkpoint.restore(path("x")); });
+  const std::string text = error_text<InvalidArgument>([&] { checkpoint.restore(path("x")); });
   for (const char* part : {"box/shape: expected float32[3, 2], got float32[2, 3] in the checkpoint",
                            "box/type: expected float64[2], got float32[2] in the checkpoint",
                            "box/new: float32[1] in the program, not in the checkpoint",
@@ -137,7 +138,7 @@ TEST_F(CheckpointTest, NestsObjectsAndGroups) {
   EXPECT_NO_THROW(Checkpoint({{"t", twice}}).save(path("y")));
   Box clash({{"n", ones({2})}});
   clash.add("n", TrackableRef(&n).trackable());
-  EXPECT_NE(error_of<InvalidArgument>([&] {
+  EXPECT_NE(error_text<InvalidArgument>([&] {
               Checkpoint({{"c", clash}}).save(path("z"));
             }).find("two of \"c/n\""),
             std::string::npos);
@@ -266,12 +267,7 @@ TEST_F(CheckpointTest, ReplacesACheckpointAndNothingElse) {
   write_bytes(path("folder/precious"), "data");
   write_bytes(path("file"), "data");
   for (const char* name : {"folder", "file"}) {
-    try {
-      checkpoint.save(path(name));
-      FAIL() << name;
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kAlreadyExists) << e.what();
-    }
+    testing::expect_error(ErrorCode::kAlreadyExists, {}, [&] { checkpoint.save(path(name)); });
   }
   EXPECT_EQ(bytes_of(path("folder/precious")), "data");
   EXPECT_EQ(names(), (std::vector<std::string>{"file", "folder", "x"}));
@@ -280,13 +276,8 @@ TEST_F(CheckpointTest, ReplacesACheckpointAndNothingElse) {
 TEST_F(CheckpointTest, SaysWhatCannotBeOpened) {
   int64_t n = 1;
   const Checkpoint checkpoint({{"n", &n}});
-  try {
-    checkpoint.restore(path("absent"));
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
-    EXPECT_NE(std::string(e.what()).find("absent"), std::string::npos);
-  }
+  testing::expect_error(ErrorCode::kNotFound, {"absent"},
+                        [&] { checkpoint.restore(path("absent")); });
   write_bytes(path("file"), "");
   EXPECT_THROW(checkpoint.save(path("file/x")), Error);
 }
@@ -302,14 +293,14 @@ TEST_F(CheckpointTest, FindsEveryChangedBitAndEveryCut) {
       bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
       write_bytes(file, bad);
       box["w"].fill_(7);
-      const std::string text = error_of<DataLoss>([&] { checkpoint.restore(path("x")); });
+      const std::string text = error_text<DataLoss>([&] { checkpoint.restore(path("x")); });
       EXPECT_NE(text.find(file + ": at byte "), std::string::npos) << i << ": " << text;
       EXPECT_TRUE(box["w"].equal(full({2}, 7)));
     }
     for (std::size_t size = 0; size <= good.size() + 1; ++size) {
       if (size == good.size()) continue;
       write_bytes(file, size < good.size() ? good.substr(0, size) : good + "x");
-      const std::string text = error_of<DataLoss>([&] { checkpoint.restore(path("x")); });
+      const std::string text = error_text<DataLoss>([&] { checkpoint.restore(path("x")); });
       EXPECT_NE(text.find(file + ": at byte "), std::string::npos) << size << ": " << text;
     }
     write_bytes(file, good);

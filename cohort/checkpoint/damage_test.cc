@@ -15,13 +15,14 @@
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::damage;
-using testing::error_of;
+using testing::error_text;
 using testing::run_with_deadline;
 using testing::shard_of;
 using testing::write_bytes;
@@ -225,7 +226,7 @@ TEST_F(Durability, SaysThatAFolderCannotBeFlushed) {
                                           [&] {
                                             save_tensors(path("run/w"), {{"w", ones({2})}});
                                           }}) {
-    const std::string text = error_of<Error>(save);
+    const std::string text = error_text<Error>(save);
     EXPECT_NE(text.find("failed to flush the folder"), std::string::npos) << text;
   }
   let_flushes_fail(EINVAL);  // A file system that knows no such thing.

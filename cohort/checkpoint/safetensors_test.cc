@@ -11,6 +11,7 @@
 #include <random>
 
 #include "cohort/base/check.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -44,12 +45,7 @@ class Safetensors : public ::testing::Test {
     return path("raw");
   }
   static std::string error_of(const std::string& path) {
-    try {
-      load_tensors(path);
-    } catch (const DataLoss& e) {
-      return e.what();
-    }
-    return "no error";
+    return testing::error_text<DataLoss>([&] { load_tensors(path); });
   }
 
   fs::path folder_;
@@ -231,13 +227,7 @@ TEST_F(Safetensors, KeepsTheOldFileIfTheNewOneCannotBeWritten) {
 }
 
 TEST_F(Safetensors, SaysWhyAFileCannotBeOpened) {
-  try {
-    load_tensors(path("absent"));
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
-    EXPECT_NE(std::string(e.what()).find("absent"), std::string::npos);
-  }
+  testing::expect_error(ErrorCode::kNotFound, {"absent"}, [&] { load_tensors(path("absent")); });
   EXPECT_THROW(load_tensors(folder_.string()), InvalidArgument);
   EXPECT_THROW(save_tensors(path("no/such/folder"), {}), Error);
 }
@@ -259,7 +249,7 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
   };
   const auto one = [&](const std::string& text) { return "{\"a\":{" + text + "}}"; };
   const std::string data(4, '\0');
-  EXPECT_EQ(error_of(write(one(entry("F32", "[1]", "[0,4]")), data)), "no error");
+  EXPECT_EQ(error_of(write(one(entry("F32", "[1]", "[0,4]")), data)), "nothing thrown");
   const std::vector<std::string> bad = {
       one(entry("F32", "[2]", "[0,4]")),                      // more than there is
       one(entry("F64", "[1]", "[0,4]")),                      // another type

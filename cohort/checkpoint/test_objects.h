@@ -62,17 +62,6 @@ inline std::string shard_of(const std::string& checkpoint) {
   return checkpoint + "/shard-00001-model-00001-of-00001.safetensors";
 }
 
-/// The text of the E that fn throws; empty: it does not.
-template <class E, class Fn>
-std::string error_of(const Fn& fn) {
-  try {
-    fn();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return {};
-}
-
 /// An object with tensors by name, which it may make later.
 class Box {
  public:

@@ -20,6 +20,7 @@
 #include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -373,13 +374,7 @@ TEST_F(Writers, SkipNumbersThatAreTaken) {
   EXPECT_EQ(make().save(), path("run/ckpt-2"));
   CheckpointManager manager = make();
   act_at("checkpoint.flushed", [&] { take("ckpt-9"); });
-  try {
-    manager.save(9);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kAlreadyExists);
-    EXPECT_NE(std::string(e.what()).find("run/ckpt-9"), std::string::npos) << e.what();
-  }
+  testing::expect_error(ErrorCode::kAlreadyExists, {"run/ckpt-9"}, [&] { manager.save(9); });
   EXPECT_EQ(names_in("run"), (Names{"checkpoint", "ckpt-1", "ckpt-2", "ckpt-9"}));
   EXPECT_EQ(bytes_of(path("run/ckpt-1/data")), "precious");
   EXPECT_EQ(bytes_of(path("run/ckpt-9/data")), "precious");
@@ -404,12 +399,7 @@ TEST_F(Writers, DoNotReplaceWhatAnotherHasSavedMeanwhile) {
 TEST_F(Writers, EndAtTheGreatestNumber) {
   CheckpointManager manager = make();
   manager.save(INT64_MAX);
-  try {
-    manager.save();
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kOutOfRange);
-  }
+  testing::expect_error(ErrorCode::kOutOfRange, {}, [&] { manager.save(); });
   EXPECT_EQ(names_in("run"), (Names{"checkpoint", "ckpt-9223372036854775807"}));
   EXPECT_EQ(manager.save(3), path("run/ckpt-3"));
 }
@@ -423,12 +413,7 @@ TEST_F(Writers, PublishNothingThatIsNotWhole) {
         fs::remove_all(path("run/" + name + (all ? "" : "/cohort.json")));
       }
     });
-    try {
-      make().save();
-      FAIL();
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kAborted) << e.what();
-    }
+    testing::expect_error(ErrorCode::kAborted, {}, [&] { make().save(); });
     EXPECT_EQ(names_in("run"), (Names{"checkpoint", "ckpt-1"}));
   }
   make().save();

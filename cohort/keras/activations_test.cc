@@ -7,6 +7,7 @@
 #include <map>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -62,12 +63,8 @@ TEST(ActivationFunction, TakesACallable) {
 }
 
 TEST(ActivationFunction, NamesTheKnownOnesInItsError) {
-  try {
-    ActivationFunction("rellu");
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_NE(std::string(e.what()).find("relu, relu6, selu"), std::string::npos) << e.what();
-  }
+  testing::expect_error<InvalidArgument>({"relu, relu6, selu"},
+                                         [&] { ActivationFunction("rellu"); });
 }
 
 }  // namespace

@@ -8,27 +8,10 @@
 #include "cohort/base/strings.h"
 #include "cohort/keras/keras.h"
 #include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
-
-// What is thrown has to be an E.
-template <class E, class F>
-std::string text_of(F&& action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return str_cat("another type: ", error.what());
-  }
-  return "nothing was thrown";
-}
-
-void expect_in(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-}
 
 struct Mixer : LayerBase {
   using LayerBase::LayerBase;
@@ -45,9 +28,10 @@ struct Block : LayerBase {
 TEST(LayerErrors, OfLibTorchNameLayerPathClassAndInputWithoutStackTrace) {
   Sequential model({Layer(std::make_shared<Block>())}, "net");
   model.layers()[0].base().set_name("block");
-  const std::string text = text_of<InvalidArgument>([&] { model(zeros({3, 4})); });
-  expect_in(text, {"[mix] ", "mat1 and mat2 shapes cannot be multiplied (3x4 and 7x2)",
-                   "when calling Mixer.call() of layer net/block/mix with float32 [3, 4]"});
+  const std::string text = testing::error_text<InvalidArgument>([&] { model(zeros({3, 4})); });
+  testing::expect_words(text,
+                        {"[mix] ", "mat1 and mat2 shapes cannot be multiplied (3x4 and 7x2)",
+                         "when calling Mixer.call() of layer net/block/mix with float32 [3, 4]"});
   EXPECT_EQ(text.find("Block.call"), std::string::npos) << text;  // once, where it happened
   EXPECT_EQ(text.find(".cpp"), std::string::npos) << text;
   EXPECT_EQ(text.find("frame #"), std::string::npos) << text;
@@ -62,8 +46,8 @@ TEST(LayerErrors, KeepTheirCategory) {
   };
   const Layer late = std::make_shared<Late>();
   late.base().set_name("late");
-  expect_in(text_of<FailedPrecondition>([&] { late(zeros({2})); }),
-            {"[late] expected another day", "when calling Late.call() of layer late"});
+  testing::expect_words(testing::error_text<FailedPrecondition>([&] { late(zeros({2})); }),
+                        {"[late] expected another day", "when calling Late.call() of layer late"});
   struct Own : std::runtime_error {
     using std::runtime_error::runtime_error;
   };
@@ -71,22 +55,23 @@ TEST(LayerErrors, KeepTheirCategory) {
     std::string class_name() const override { return "Foreign"; }
     Tensor call(const Tensor&, const CallArgs&) override { throw Own("mine"); }
   };
-  EXPECT_EQ(text_of<Own>([&] { Layer(std::make_shared<Foreign>())(zeros({2})); }), "mine");
+  EXPECT_EQ(testing::error_text<Own>([&] { Layer(std::make_shared<Foreign>())(zeros({2})); }),
+            "mine");
 }
 
 TEST(LayerErrors, OfWrongInputsAndOfBuildNameThePath) {
   Sequential model({Dense(3, {.name = "first"}), Dense(2, {.name = "second"})}, "net");
   model(zeros({2, 4}));
-  expect_in(
-      text_of<InvalidArgument>([&] {
+  testing::expect_words(
+      testing::error_text<InvalidArgument>([&] {
         model(zeros({2, 5}));
       }),
       {"last axis 4, got shape [2, 5]", "Dense.call() of layer net/first with float32 [2, 5]"});
   Sequential flat({Conv2D(2, 3, {.name = "conv"})}, "flat");
-  expect_in(text_of<InvalidArgument>([&] {
-              flat(zeros({2, 5}));
-            }),
-            {"when calling Conv2D.build() of layer flat/conv with [None, 5]"});
+  testing::expect_words(testing::error_text<InvalidArgument>([&] {
+                          flat(zeros({2, 5}));
+                        }),
+                        {"when calling Conv2D.build() of layer flat/conv with [None, 5]"});
 }
 
 TEST(LayerErrors, InFitOnSeveralReplicasArriveOnce) {
@@ -96,8 +81,9 @@ TEST(LayerErrors, InFitOnSeveralReplicasArriveOnce) {
   model.compile({.loss = "mse"});
   const Dataset data = Dataset::from_tensor_slices({zeros({8, 4}), zeros({8, 1})}).batch(4);
   const std::string text =
-      text_of<InvalidArgument>([&] { model.fit(data, {.verbose = Verbose::kSilent}); });
-  expect_in(text, {"mat1 and mat2", "Mixer.call() of layer net/mix with float32 [2, 4]"});
+      testing::error_text<InvalidArgument>([&] { model.fit(data, {.verbose = Verbose::kSilent}); });
+  testing::expect_words(text,
+                        {"mat1 and mat2", "Mixer.call() of layer net/mix with float32 [2, 4]"});
 }
 
 struct Widen : LayerBase {  // and does not say so
@@ -108,14 +94,18 @@ struct Widen : LayerBase {  // and does not say so
 
 TEST(OutputShapes, WrongPromisesAreFoundAtTheLayerThatMadeThem) {
   Sequential model({Dense(3), Layer(std::make_shared<Widen>("widen")), Dense(2)}, "net");
-  expect_in(text_of<InvalidArgument>([&] {
-              model(zeros({5, 4}));
-            }),
-            {"[widen] expected outputs of shape [None, 3], as Widen.compute_output_shape promises",
-             "got [5, 6] from Widen.call() of layer net/widen for inputs of shape [5, 3]",
-             "override compute_output_shape"});
+  testing::expect_words(
+      testing::error_text<InvalidArgument>([&] {
+        model(zeros({5, 4}));
+      }),
+      {"[widen] expected outputs of shape [None, 3], as Widen.compute_output_shape promises",
+       "got [5, 6] from Widen.call() of layer net/widen for inputs of shape [5, 3]",
+       "override compute_output_shape"});
   Sequential built({InputLayer({4}), Layer(std::make_shared<Widen>("widen")), Dense(2)}, "net");
-  expect_in(text_of<InvalidArgument>([&] { built(zeros({5, 4})); }), {"[widen] expected outputs"});
+  testing::expect_words(testing::error_text<InvalidArgument>([&] {
+                          built(zeros({5, 4}));
+                        }),
+                        {"[widen] expected outputs"});
 }
 
 TEST(OutputShapes, RightPromisesHoldForOtherBatchesAndInputs) {

@@ -21,6 +21,7 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/gradient_lease.h"
 
 namespace cohort::keras {
@@ -134,14 +135,6 @@ std::string names_of(const LayerBase& layer) {
   return names;
 }
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 void expect_text(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
 }
@@ -420,14 +413,15 @@ TEST_P(TorchModules, RunInTheModeOfTheCall) {
 TEST_P(TorchModules, NoticeParametersThatWereGivenOtherMemory) {
   const DistributedModule model(make_module<Mlp>, "net");
   model.local().to(kFloat64);
-  const std::string text = error_of([&] { strategy.run([&] { model->forward(inputs()); }); });
+  const std::string text =
+      testing::error_text([&] { strategy.run([&] { model->forward(inputs()); }); });
   expect_text(text, "[net] expected parameter \"a.weight\"");
   expect_text(text, "do that before the layer is built, or assign to its variables");
 }
 
 TEST_P(TorchModules, HaveToHaveForwardWhereTheyAreCalledAsLayers) {
   const DistributedModule model(make_module<NoForward>);
-  const std::string text = error_of([&] { strategy.run([&] { model(inputs()); }); });
+  const std::string text = testing::error_text([&] { strategy.run([&] { model(inputs()); }); });
   expect_text(text,
               "expected a module with forward(Tensor) that returns a Tensor, got one without");
   strategy.run([&] { EXPECT_EQ(model->forward(inputs(), targets()).size(0), kRows); });
@@ -442,18 +436,18 @@ TEST_F(TwoTorchModules, HaveToBeAlike) {
   const Scope scope = strategy.scope();
   int64_t width = 3;
   const auto growing = [&width] { return nn::Linear(6, width++); };
-  expect_text(error_of([&] { DistributedModule model(growing, "net"); }),
+  expect_text(testing::error_text([&] { DistributedModule model(growing, "net"); }),
               "[net] expected modules with the same parameters and buffers on every replica, got "
               "parameter \"weight\" float32[3, 6] on replica 0 and parameter \"weight\" "
               "float32[4, 6] on replica 1");
   const auto one = make_module<Mlp>();
-  expect_text(error_of([&] { DistributedModule model([&] { return one; }); }),
+  expect_text(testing::error_text([&] { DistributedModule model([&] { return one; }); }),
               "build a new module in the function");
-  expect_text(error_of([&] { DistributedModule model(one); }),
+  expect_text(testing::error_text([&] { DistributedModule model(one); }),
               "expected a module that can be cloned for each replica");
-  expect_text(error_of([&] { DistributedModule model(one); }),
+  expect_text(testing::error_text([&] { DistributedModule model(one); }),
               "Give a function that builds the module instead");
-  expect_text(error_of([&] { DistributedModule model(nn::Linear(nullptr)); }),
+  expect_text(testing::error_text([&] { DistributedModule model(nn::Linear(nullptr)); }),
               "expected a module, got a null pointer");
   EXPECT_THROW(TorchModule(std::function<std::shared_ptr<Mlp>()>()), InvalidArgument);
 }
@@ -461,7 +455,7 @@ TEST_F(TwoTorchModules, HaveToBeAlike) {
 TEST_F(TwoTorchModules, BelongToTheScopeTheyWereMadeIn) {
   const DistributedModule outside(make_module<Mlp>);
   expect_text(
-      error_of([&] { strategy.run([&] { outside->forward(inputs()); }); }),
+      testing::error_text([&] { strategy.run([&] { outside->forward(inputs()); }); }),
       "expected a module made under the scope of this strategy (2 replicas), got one for 1");
 }
 
@@ -469,13 +463,13 @@ TEST_F(TwoTorchModules, WithBuffersRunInReplicas) {
   const Scope scope = strategy.scope();
   const DistributedModule net(make_module<ConvNet>);
   const DistributedModule mlp(make_module<Mlp>);
-  expect_text(error_of([&] {
+  expect_text(testing::error_text([&] {
                 net(inputs({kRows, 1, 4, 4}));
               }),
               "expected to be inside strategy.run");
   EXPECT_EQ(mlp(inputs()).size(0), kRows);
-  expect_text(error_of([&] { mlp(inputs(), {.training = true}); }), "that trains");
-  expect_text(error_of([&] {
+  expect_text(testing::error_text([&] { mlp(inputs(), {.training = true}); }), "that trains");
+  expect_text(testing::error_text([&] {
                 strategy.run([&] {
                   DistributedOptimizer<torch::optim::SGD> o(mlp, torch::optim::SGDOptions(0.1));
                 });
@@ -490,7 +484,7 @@ TEST_F(TwoTorchModules, TellTheShapeOfTheirOutput) {
   EXPECT_TRUE(net.local().is_training());
   const DistributedModule table([] { return nn::Embedding(5, 3); });
   EXPECT_EQ(table.base().compute_output_shape({kUnknownDim, 4}), (Shape{kUnknownDim, 4, 3}));
-  expect_text(error_of([&] {
+  expect_text(testing::error_text([&] {
                 net.base().compute_output_shape({kUnknownDim, 1, 5, 5});
               }),
               "expected inputs that the module can take, got [-1, 1, 5, 5]");

@@ -240,12 +240,7 @@ TEST(DistributedIterator, GetsTheEndInTwoWays) {
   EXPECT_EQ(numbers_of(it.get_next()), (Step{{0, 1}, {2, 3}}));
   EXPECT_FALSE(it.get_next_as_optional());
   EXPECT_FALSE(it.next());
-  try {
-    it.get_next();
-    FAIL() << "expected the end";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kOutOfRange);
-  }
+  testing::expect_error(ErrorCode::kOutOfRange, {}, [&] { it.get_next(); });
 }
 
 TEST(DistributedIterator, IsForCrossReplicaContext) {

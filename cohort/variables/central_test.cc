@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/internal/test_replicas.h"
 
@@ -73,9 +74,9 @@ TEST_P(Central, ReplicaWritesAreAggregatedAndApplyOnce) {
 
 TEST_P(Central, AReplicaCannotWriteWithoutAggregation) {
   const Variable none = make(1, Aggregation::kNone);
-  internal::expect_error<InvalidArgument>(
-      [&] { group_.run([&](int) { none.assign(scalar(2)); }); },
-      {"[variable.assign]", "expected an aggregation", "\"v\"", "write it cross-replica"});
+  testing::expect_error<InvalidArgument>(
+      {"[variable.assign]", "expected an aggregation", "\"v\"", "write it cross-replica"},
+      [&] { group_.run([&](int) { none.assign(scalar(2)); }); });
   EXPECT_THROW(group_.run([&](int) { none.assign_add(2.0); }), InvalidArgument);
   EXPECT_EQ(none.value().item<float>(), 1);
   const Variable sum = make(1, Aggregation::kSum);

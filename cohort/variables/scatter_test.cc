@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort {
@@ -74,8 +75,8 @@ TEST(ScatterKinds, WriteWholeRows) {
 
 TEST(ScatterKinds, IntegersHaveNoInfinity) {
   const Variable v(tensor({7, -7}, kInt32));
-  internal::expect_error<InvalidArgument>([&] { v.scatter_div(slices({0}, {1}, kInt32)); },
-                                          {"[variable.scatter_div]", "other than 0"});
+  testing::expect_error<InvalidArgument>({"[variable.scatter_div]", "other than 0"},
+                                         [&] { v.scatter_div(slices({0}, {1}, kInt32)); });
   v.scatter_div(slices({-2, 2}, {0, 1}, kInt32));
   EXPECT_EQ(to_vector<double>(v.value()), (Rows{-3, -3}));
   const int64_t lowest = std::numeric_limits<int64_t>::min();
@@ -144,10 +145,10 @@ TEST_F(Scatter, MinimaOfReplicasHaveNoSum) {
   for (const Op op : {&Variable::scatter_min, &Variable::scatter_max, &Variable::scatter_update}) {
     for (const Aggregation aggregation : {Aggregation::kSum, Aggregation::kMean}) {
       const Variable v = table(aggregation);
-      internal::expect_error<Unimplemented>(
-          [&] { group_.run([&](int) { (v.*op)(slices({1}, {0})); }); },
+      testing::expect_error<Unimplemented>(
           {"[variable.scatter_", "\"t\"", "expected aggregation none or only_first_replica",
-           aggregation == Aggregation::kSum ? "got sum" : "got mean", "cross-replica"});
+           aggregation == Aggregation::kSum ? "got sum" : "got mean", "cross-replica"},
+          [&] { group_.run([&](int) { (v.*op)(slices({1}, {0})); }); });
     }
     const Variable first = table(Aggregation::kOnlyFirstReplica);
     group_.run([&](int r) { (first.*op)(slices({r - 1.0}, {1})); });
@@ -160,8 +161,8 @@ TEST_F(Scatter, WhatIsReadTogetherHasNoRowsToWrite) {
   const Variable v = make(
       zeros({3}),
       {.name = "t", .synchronization = Synchronization::kOnRead, .aggregation = Aggregation::kSum});
-  internal::expect_error<Unimplemented>([&] { v.scatter_add(slices({1}, {0})); },
-                                        {"[variable.scatter_add]", "\"t\"", "on read"});
+  testing::expect_error<Unimplemented>({"[variable.scatter_add]", "\"t\"", "on read"},
+                                       [&] { v.scatter_add(slices({1}, {0})); });
   EXPECT_THROW(group_.run([&](int) { v.scatter_update(slices({1}, {0})); }), Unimplemented);
   v.components()[1].scatter_add(slices({1}, {0}));
   EXPECT_EQ(components(v), (Components{{0, 0, 0}, {1, 0, 0}}));
@@ -170,9 +171,9 @@ TEST_F(Scatter, WhatIsReadTogetherHasNoRowsToWrite) {
 TEST_F(Scatter, TheSameSlicesOnEveryReplicaCannotBeSummed) {
   const IndexedSlices captured = slices({2}, {1});
   const Variable sum = table(Aggregation::kSum);
-  internal::expect_error<InvalidArgument>(
-      [&] { group_.run([&](int) { sum.scatter_add(captured); }); },
-      {"[variable.scatter_add]", "\"t\"", "the same slices on each of 2 replicas"});
+  testing::expect_error<InvalidArgument>(
+      {"[variable.scatter_add]", "\"t\"", "the same slices on each of 2 replicas"},
+      [&] { group_.run([&](int) { sum.scatter_add(captured); }); });
   const Variable mean = table(Aggregation::kMean);
   group_.run([&](int) { mean.scatter_add(captured); });
   EXPECT_EQ(components(mean), (Components{{0, 2, 0}, {0, 2, 0}}));
@@ -182,15 +183,13 @@ TEST_F(Scatter, RefusesWhatDoesNotFitAndWritesNothing) {
   const Variable v = make(zeros({3, 2}), {.name = "t", .aggregation = Aggregation::kSum});
   const Tensor row = ones({1, 2});
   const auto index = [](double i) { return tensor({i}, kInt64); };
-  const auto refused = [&](const IndexedSlices& x, std::initializer_list<const char*> parts) {
-    internal::expect_error<InvalidArgument>([&] { v.scatter_add(x); }, parts);
-    internal::expect_error<InvalidArgument>(
-        [&] {
-          group_.run([&](int r) {
-            v.scatter_add(r == 0 ? IndexedSlices{ones({1, 2}), tensor({0}, kInt64), {}} : x);
-          });
-        },
-        parts);
+  const auto refused = [&](const IndexedSlices& x, testing::Words words) {
+    testing::expect_error<InvalidArgument>(words, [&] { v.scatter_add(x); });
+    testing::expect_error<InvalidArgument>(words, [&] {
+      group_.run([&](int r) {
+        v.scatter_add(r == 0 ? IndexedSlices{ones({1, 2}), tensor({0}, kInt64), {}} : x);
+      });
+    });
   };
   refused({row, index(3), {}}, {"[variable.scatter_add]", "[0, 3)", "\"t\"", "got 3"});
   refused({row, index(-1), {}}, {"[0, 3)", "\"t\"", "got -1"});
@@ -204,23 +203,22 @@ TEST_F(Scatter, RefusesWhatDoesNotFitAndWritesNothing) {
   refused({row, Tensor(), {}}, {"expected indices", "\"t\""});
   EXPECT_EQ(components(v), (Components{Rows(6, 0), Rows(6, 0)}));
   const Variable number = make(1.0, {.name = "n"});
-  internal::expect_error<InvalidArgument>([&] { number.scatter_add(slices({1}, {0})); },
-                                          {"a variable with rows", "\"n\""});
+  testing::expect_error<InvalidArgument>({"a variable with rows", "\"n\""},
+                                         [&] { number.scatter_add(slices({1}, {0})); });
 }
 
 TEST_F(Scatter, ReplicasWriteTheSameVariableInTheSameWay) {
   const Variable a = make(zeros({3}), {.name = "a", .aggregation = Aggregation::kSum});
   const Variable b = make(zeros({3}), {.name = "b", .aggregation = Aggregation::kSum});
-  internal::expect_error<FailedPrecondition>(
-      [&] { group_.run([&](int r) { (r == 0 ? a : b).scatter_add(slices({1}, {0})); }); },
-      {"expected every replica to write variable \"a\" here", "of \"b\" on replica 1"});
-  internal::expect_error<FailedPrecondition>(
-      [&] {
+  testing::expect_error<FailedPrecondition>(
+      {"expected every replica to write variable \"a\" here", "of \"b\" on replica 1"},
+      [&] { group_.run([&](int r) { (r == 0 ? a : b).scatter_add(slices({1}, {0})); }); });
+  testing::expect_error<FailedPrecondition>(
+      {"got [variable.scatter_sub] of \"a\" on replica 1"}, [&] {
         group_.run([&](int r) {
           r == 0 ? a.scatter_add(slices({1}, {0})) : a.scatter_sub(slices({1}, {0}));
         });
-      },
-      {"got [variable.scatter_sub] of \"a\" on replica 1"});
+      });
 }
 
 TEST_F(Scatter, CentralStorageIsWrittenOnce) {
@@ -234,9 +232,9 @@ TEST_F(Scatter, CentralStorageIsWrittenOnce) {
   sum.scatter_add(slices({1}, {2}));
   EXPECT_EQ(to_vector<double>(sum.value()), (Rows{0, 3, 1}));
   const Variable none(zeros({3}), {.name = "none"});
-  internal::expect_error<InvalidArgument>(
-      [&] { group_.run([&](int) { none.scatter_min(slices({1}, {1})); }); },
-      {"[variable.scatter_min]", "expected an aggregation", "\"none\""});
+  testing::expect_error<InvalidArgument>(
+      {"[variable.scatter_min]", "expected an aggregation", "\"none\""},
+      [&] { group_.run([&](int) { none.scatter_min(slices({1}, {1})); }); });
 }
 
 TEST_F(Scatter, SparseReadsTakeRowsOfWhatAReadGives) {
@@ -250,8 +248,8 @@ TEST_F(Scatter, SparseReadsTakeRowsOfWhatAReadGives) {
               (Rows{2 + 10.0 * r, 3 + 10.0 * r}));
   });
   EXPECT_EQ(shape_of(v.sparse_read(empty({0}, kInt64))), (Shape{0, 2}));
-  internal::expect_error<InvalidArgument>([&] { v.sparse_read(tensor({3}, kInt64)); },
-                                          {"[variable.sparse_read]", "[0, 3)", "\"t\"", "got 3"});
+  testing::expect_error<InvalidArgument>({"[variable.sparse_read]", "[0, 3)", "\"t\"", "got 3"},
+                                         [&] { v.sparse_read(tensor({3}, kInt64)); });
 }
 
 }  // namespace

@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort {
 namespace {
 
-using internal::expect_error;
 using internal::VariableCreatorScope;
+using testing::expect_error;
 
 /// Two replicas on threads, and the creator of their variables.
 class TwoReplicas : public internal::ReplicasTest {
@@ -151,18 +152,18 @@ TEST(Variable, ChecksItsOptions) {
 }
 
 TEST(Variable, ChecksItsEnumerators) {
-  expect_error<InvalidArgument>(
-      [] { Variable(0.0, {.name = "w", .synchronization = static_cast<Synchronization>(9)}); },
-      {"[variable]", "value of Synchronization for \"w\"", "got 9"});
-  expect_error<InvalidArgument>(
-      [] { Variable(0.0, {.name = "w", .aggregation = static_cast<Aggregation>(-1)}); },
-      {"[variable]", "value of Aggregation for \"w\"", "got -1"});
-  expect_error<InvalidArgument>(
-      [] { Variable(0.0, {.name = "w", .synchronization = Synchronization::kNone}); },
-      {"\"w\"", "got none, which no strategy supports"});
-  expect_error<InvalidArgument>(
-      [] { Variable(scalar(1, kInt32), {.name = "w", .aggregation = Aggregation::kMean}); },
-      {"floating type for \"w\"", "mean", "got int32"});
+  expect_error<InvalidArgument>({"[variable]", "value of Synchronization for \"w\"", "got 9"}, [] {
+    Variable(0.0, {.name = "w", .synchronization = static_cast<Synchronization>(9)});
+  });
+  expect_error<InvalidArgument>({"[variable]", "value of Aggregation for \"w\"", "got -1"}, [] {
+    Variable(0.0, {.name = "w", .aggregation = static_cast<Aggregation>(-1)});
+  });
+  expect_error<InvalidArgument>({"\"w\"", "got none, which no strategy supports"}, [] {
+    Variable(0.0, {.name = "w", .synchronization = Synchronization::kNone});
+  });
+  expect_error<InvalidArgument>({"floating type for \"w\"", "mean", "got int32"}, [] {
+    Variable(scalar(1, kInt32), {.name = "w", .aggregation = Aggregation::kMean});
+  });
   EXPECT_EQ(Variable(0.0).synchronization(), Synchronization::kOnWrite);
 }
 
@@ -217,8 +218,8 @@ TEST_F(TwoReplicas, ComponentsKnowTheirWhole) {
 TEST_F(TwoReplicas, TheStorageItselfOnlyInsideAReplica) {
   const Variable w = make(1.0, {.name = "w", .trainable = false});
   expect_error<InvalidArgument>(
-      [&] { w.local_tensor(); },
-      {"[variable.local_tensor]", "inside strategy.run", "\"w\"", "value() or components()"});
+      {"[variable.local_tensor]", "inside strategy.run", "\"w\"", "value() or components()"},
+      [&] { w.local_tensor(); });
   group_.run([&](int r) { w.local_tensor().fill_(r); });
   EXPECT_EQ(components(w), (std::vector<std::vector<double>>{{0}, {1}}));
   EXPECT_EQ(w.components()[1].local_tensor().item<float>(), 1);

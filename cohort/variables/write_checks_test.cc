@@ -6,10 +6,13 @@
 #include <limits>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort::internal {
 namespace {
+
+using testing::expect_error;
 
 struct WriteChecks : ReplicasTest {};
 
@@ -18,10 +21,10 @@ TEST_F(WriteChecks, AnIntegerVariableHasWholeNumbersOnly) {
   v.assign(3);
   for (const double bad : {2.7, 1e10, -3e9, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
-    expect_error<InvalidArgument>([&] { v.assign(bad); }, {"[variable.assign]", "int32"});
-    expect_error<InvalidArgument>([&] { v.assign_add(bad); }, {"[variable.assign_add]", "int32"});
+    expect_error<InvalidArgument>({"[variable.assign]", "int32"}, [&] { v.assign(bad); });
+    expect_error<InvalidArgument>({"[variable.assign_add]", "int32"}, [&] { v.assign_add(bad); });
   }
-  expect_error<InvalidArgument>([&] { v.assign(scalar(2.7)); }, {"int32", "\"steps\"", "float32"});
+  expect_error<InvalidArgument>({"int32", "\"steps\"", "float32"}, [&] { v.assign(scalar(2.7)); });
   EXPECT_THROW(v.assign_sub(tensor({2.5, 3.5})), InvalidArgument);
   EXPECT_THROW(v.assign(PerReplica<Tensor>({scalar(1.5), scalar(1)})), InvalidArgument);
   EXPECT_EQ(to_vector<int32_t>(v.value()), (std::vector<int32_t>{3, 3}));
@@ -62,7 +65,7 @@ TEST_F(WriteChecks, AnotherStrategysScopeIsRefused) {
   const Variable plain(1.0);
   {
     const VariableCreatorScope scope(other);
-    expect_error<FailedPrecondition>([&] { v.assign(9); }, {"strategies cannot be mixed"});
+    expect_error<FailedPrecondition>({"strategies cannot be mixed"}, [&] { v.assign(9); });
     EXPECT_THROW(v.assign_add(ones({2})), FailedPrecondition);
     EXPECT_THROW(v.assign(PerReplica<Tensor>({ones({2}), ones({2})})), FailedPrecondition);
     EXPECT_THROW(v.scatter_add({ones({1}), tensor({0}, kInt64), {2}}), FailedPrecondition);

@@ -7,12 +7,13 @@
 #include <limits>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort {
 namespace {
 
-using internal::expect_error;
+using testing::expect_error;
 using Components = std::vector<std::vector<double>>;
 constexpr auto kOnRead = Synchronization::kOnRead;
 
@@ -93,9 +94,10 @@ TEST_P(WriteTable, OneObjectOnEveryReplica) {
     const auto same_tensor = [&] { group_.run([&](int) { v.assign(captured); }); };
     if (aggregation == Aggregation::kSum && replicas() > 1) {
       expect_error<InvalidArgument>(
-          number, {"[variable.assign]", "\"v\" (aggregation sum)", "the same number on each of"});
-      expect_error<InvalidArgument>(same_tensor, {"\"v\"", "the same tensor on each of",
-                                                  "pass a tensor made in the replica"});
+          {"[variable.assign]", "\"v\" (aggregation sum)", "the same number on each of"}, number);
+      expect_error<InvalidArgument>(
+          {"\"v\"", "the same tensor on each of", "pass a tensor made in the replica"},
+          same_tensor);
       EXPECT_EQ(components(v), all(0));
       continue;
     }
@@ -146,7 +148,7 @@ TEST_P(WriteTable, OnReadCrossReplica) {
     const auto add = [&] { v.assign_add(scalar(1)); };
     if (sum && replicas() > 1) {
       expect_error<InvalidArgument>(
-          add, {"[variable.assign_add]", "\"v\"", "summed on read", "add inside strategy.run"});
+          {"[variable.assign_add]", "\"v\"", "summed on read", "add inside strategy.run"}, add);
       EXPECT_THROW(v.assign_sub(1.0), InvalidArgument);
     } else {
       add();
@@ -157,9 +159,9 @@ TEST_P(WriteTable, OnReadCrossReplica) {
     v.assign(PerReplica<Tensor>(values));
     EXPECT_EQ(components(v), each([](int r) { return r + 2; }));
     if (aggregation == Aggregation::kNone && replicas() > 1) {
-      expect_error<InvalidArgument>([&] { v.value(); },
-                                    {"[variable.value]", "expected an aggregation to read", "\"v\"",
-                                     "got none", ".aggregation =", "components()"});
+      expect_error<InvalidArgument>({"[variable.value]", "expected an aggregation to read", "\"v\"",
+                                     "got none", ".aggregation =", "components()"},
+                                    [&] { v.value(); });
     } else {
       EXPECT_EQ(v.value().item<double>(), aggregated(aggregation));
     }
@@ -187,12 +189,12 @@ TEST_P(WriteTable, NothingIsWrittenOnAnError) {
   const Variable v = make(tensor({1, 2}), {.name = "v", .aggregation = Aggregation::kSum});
   std::vector<Tensor> values(static_cast<std::size_t>(replicas()), tensor({5, 5}));
   values.back() = tensor({1, 2, 3});
-  expect_error<InvalidArgument>([&] { v.assign(PerReplica<Tensor>(values)); },
-                                {"[variable.assign]", "expected shape [2]", "\"v\"", "got [3]"});
+  expect_error<InvalidArgument>({"[variable.assign]", "expected shape [2]", "\"v\"", "got [3]"},
+                                [&] { v.assign(PerReplica<Tensor>(values)); });
   values.push_back(tensor({5, 5}));
-  expect_error<InvalidArgument>([&] { v.assign(PerReplica<Tensor>(values)); },
-                                {"values for variable \"v\""});
-  expect_error<InvalidArgument>([&] { v.assign(Tensor()); }, {"\"v\"", "an undefined tensor"});
+  expect_error<InvalidArgument>({"values for variable \"v\""},
+                                [&] { v.assign(PerReplica<Tensor>(values)); });
+  expect_error<InvalidArgument>({"\"v\"", "an undefined tensor"}, [&] { v.assign(Tensor()); });
   EXPECT_THROW(group_.run([&](int r) {
     v.assign_add(r == replicas() - 1 ? tensor({1, 2, 3}) : tensor({1, 1}));
   }),
@@ -209,11 +211,11 @@ TEST_F(Strangers, ReplicasOfAnotherStrategyNeitherReadNorWrite) {
   internal::ReplicaGroup others{{.replicas = 2}};
   internal::ReplicaGroup one{{.replicas = 1}};
   for (internal::ReplicaGroup* group : {&others, &one}) {
-    expect_error<FailedPrecondition>([&] { group->run([&](int) { v.value(); }); },
-                                     {"[variable]", "\"v\"", "the strategy that it was made under",
-                                      "another strategy", "pass its value()"});
-    expect_error<FailedPrecondition>([&] { group->run([&](int) { v.assign(scalar(1)); }); },
-                                     {"[variable]", "\"v\"", "another strategy"});
+    expect_error<FailedPrecondition>({"[variable]", "\"v\"", "the strategy that it was made under",
+                                      "another strategy", "pass its value()"},
+                                     [&] { group->run([&](int) { v.value(); }); });
+    expect_error<FailedPrecondition>({"[variable]", "\"v\"", "another strategy"},
+                                     [&] { group->run([&](int) { v.assign(scalar(1)); }); });
     EXPECT_THROW(group->run([&](int) { v.local_tensor(); }), FailedPrecondition);
     EXPECT_THROW(group->run([&](int) { statistics.assign_add(1.0); }), FailedPrecondition);
     EXPECT_THROW(group->run([&](int) {
@@ -221,14 +223,12 @@ TEST_F(Strangers, ReplicasOfAnotherStrategyNeitherReadNorWrite) {
     }),
                  FailedPrecondition);
   }
-  expect_error<FailedPrecondition>(
-      [&] {
-        others.run([&](int) {
-          const internal::VariableCreatorScope scope(creator_);
-          const Variable w(0.0, {.name = "w"});
-        });
-      },
-      {"[variable]", "\"w\"", "got another one's scope"});
+  expect_error<FailedPrecondition>({"[variable]", "\"w\"", "got another one's scope"}, [&] {
+    others.run([&](int) {
+      const internal::VariableCreatorScope scope(creator_);
+      const Variable w(0.0, {.name = "w"});
+    });
+  });
   EXPECT_EQ(components(v), (Components{{1}, {1}}));
 }
 
@@ -236,9 +236,9 @@ TEST_F(Strangers, PlainVariablesAreReadAnywhereAndWrittenAlone) {
   const Variable plain(2.0, {.name = "plain"});
   group_.run([&](int) { EXPECT_EQ((plain * 3).item<float>(), 6); });
   expect_error<FailedPrecondition>(
-      [&] { group_.run([&](int) { plain.assign_add(1.0); }); },
       {"[variable.assign_add]", "\"plain\"", "made outside of every strategy",
-       "2 replicas would write it at once", "inside strategy.scope()"});
+       "2 replicas would write it at once", "inside strategy.scope()"},
+      [&] { group_.run([&](int) { plain.assign_add(1.0); }); });
   EXPECT_THROW(group_.run([&](int) {
     plain.scatter_add({scalar(1), tensor({0}, kInt64), {}});
   }),
@@ -253,9 +253,9 @@ TEST_F(Strangers, ReplicasWriteTheSameVariable) {
   const Variable a = make(1.0, {.name = "a", .aggregation = Aggregation::kSum});
   const Variable b = make(1.0, {.name = "b", .aggregation = Aggregation::kSum});
   expect_error<FailedPrecondition>(
-      [&] { group_.run([&](int r) { (r == 0 ? a : b).assign(scalar(1)); }); },
       {"[variable.assign]", "expected every replica to write variable \"a\" here",
-       "\"b\" on replica 1"});
+       "\"b\" on replica 1"},
+      [&] { group_.run([&](int r) { (r == 0 ? a : b).assign(scalar(1)); }); });
 }
 
 }  // namespace

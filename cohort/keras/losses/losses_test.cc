@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -78,12 +79,7 @@ TEST(Losses, NamesFunctionsAndOwnClasses) {
   EXPECT_EQ(Loss("MAE").name(), "mean_absolute_error");
   EXPECT_EQ(Loss(std::string("huber")).name(), "huber_loss");
   EXPECT_EQ(Loss("sparse_categorical_crossentropy").name(), "sparse_categorical_crossentropy");
-  try {
-    Loss unknown("msee");
-    FAIL() << "nothing was thrown";
-  } catch (const InvalidArgument& e) {
-    EXPECT_NE(std::string(e.what()).find("mean_squared_error"), std::string::npos);
-  }
+  testing::expect_error<InvalidArgument>({"mean_squared_error"}, [&] { Loss unknown("msee"); });
   EXPECT_THROW(Loss()(truth(), predicted()), FailedPrecondition);
 
   const Loss function([](const Tensor& y, const Tensor& p) { return (p - y).square().sum(-1); });

@@ -44,20 +44,4 @@ class ReplicasTest : public ::testing::Test {
   const std::shared_ptr<LocalVariables> creator_;
 };
 
-/// The call throws exactly an E whose text has all the parts.
-template <class E, class F>
-void expect_error(F&& call, std::initializer_list<const char*> parts) {
-  try {
-    call();
-  } catch (const E& e) {
-    const std::string text = e.what();
-    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
-    return;
-  } catch (const std::exception& e) {
-    ADD_FAILURE() << "another error: " << e.what();
-    return;
-  }
-  ADD_FAILURE() << "no error";
-}
-
 }  // namespace cohort::internal
