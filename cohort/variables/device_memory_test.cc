@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/runtime/internal/test_backend.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/internal/test_replicas.h"
@@ -128,16 +129,15 @@ TEST(DeviceMemory, CentralParametersAreWhereTheyAreWanted) {
 
 TEST(DeviceMemory, AnOptimizerNeedsKernelsOfTheDevice) {
   TestBackend gpus;
-  expect_error<Unimplemented>([] { train({"GPU:0"}); },
-                              {"[optimizer] expected variables on CPUs, got GPU:0"});
+  testing::expect_error<Unimplemented>({"[optimizer] expected variables on CPUs, got GPU:0"},
+                                       [] { train({"GPU:0"}); });
 }
 
 TEST(DeviceMemory, VariablesNeedADeviceThatIsSupported) {
-  expect_error<Unimplemented>(
-      [] {
-        train({"CPU:0", "GPU:0"});
-      },
-      {"got GPU:0", "only CPUs are supported in this version"});
+  testing::expect_error<Unimplemented>({"got GPU:0", "only CPUs are supported in this version"},
+                                       [] {
+                                         train({"CPU:0", "GPU:0"});
+                                       });
 }
 
 }  // namespace

@@ -100,16 +100,14 @@ TEST_F(TwoReplicas, CreatingInReplicasMakesOneVariable) {
 
 TEST_F(TwoReplicas, ReplicasCreateAlike) {
   const auto differs = [&](std::vector<InitialValue> initial, std::vector<VariableOptions> options,
-                           std::initializer_list<const char*> parts) {
-    expect_error<FailedPrecondition>(
-        [&] {
-          group_.run([&](int r) {
-            const auto i = static_cast<std::size_t>(r);
-            const VariableCreatorScope in_thread(creator_);
-            const Variable v(initial[i], options[i]);
-          });
-        },
-        parts);
+                           testing::Words parts) {
+    expect_error<FailedPrecondition>(parts, [&] {
+      group_.run([&](int r) {
+        const auto i = static_cast<std::size_t>(r);
+        const VariableCreatorScope in_thread(creator_);
+        const Variable v(initial[i], options[i]);
+      });
+    });
   };
   differs({0.0, 0.0}, {{.name = "a"}, {.name = "b"}},
           {"[variable] expected every replica to create \"a\" (float32 []", "as replica 0 does",
