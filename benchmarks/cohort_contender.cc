@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/keras/callbacks/callback.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"

@@ -3,6 +3,9 @@
 // All of Cohort but the bridge to torch::nn modules.
 #pragma once
 
+#include "cohort/autograd/embedding.h"
+#include "cohort/autograd/gradient_tape.h"
+#include "cohort/autograd/leaf_gradients.h"
 #include "cohort/base/error.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
@@ -16,15 +19,12 @@
 #include "cohort/data/image/image.h"
 #include "cohort/data/image/image_folder.h"
 #include "cohort/data/pipeline/auto_shard.h"
-#include "cohort/gradients/embedding.h"
-#include "cohort/gradients/gradient_tape.h"
-#include "cohort/gradients/leaf_gradients.h"
 #include "cohort/keras/keras.h"
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/tensor.h"
-#include "cohort/strategy/context.h"
+#include "cohort/strategy/captured_context.h"
 #include "cohort/strategy/local_strategy_extended.h"
 #include "cohort/strategy/loss_scaling.h"
 #include "cohort/strategy/replica_context.h"

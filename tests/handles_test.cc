@@ -53,8 +53,9 @@ void add_strategies(std::vector<Case>& cases) {
       [s] { s->distribute_values_from_function([](const ValueContext&) { return 1; }); });
   const auto null = std::make_shared<Strategy>(std::shared_ptr<StrategyExtended>());
   add("scope", [null] { auto scope = null->scope(); });
-  const auto here = gone(Context::capture());
-  cases.push_back({"Context.enter", "[context.enter]", [here] { auto guard = here->enter(); }});
+  const auto here = gone(CapturedContext::capture());
+  cases.push_back({"CapturedContext.enter", "[captured_context.enter]",
+                   [here] { auto guard = here->enter(); }});
 }
 
 void add_variables(std::vector<Case>& cases) {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/data/dataset.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/optimizers/optimizers.h"

@@ -28,7 +28,7 @@ FLOORS = [
     ["collectives"],
     ["cross_device_ops"],
     ["variables"],
-    ["strategy", "gradients"],
+    ["strategy", "autograd"],
     ["coordinator"],
     ["keras"],
 ]

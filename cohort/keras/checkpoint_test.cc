@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/metrics/metrics.h"

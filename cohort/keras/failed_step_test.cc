@@ -7,8 +7,8 @@
 #include <atomic>
 #include <map>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/keras.h"
 #include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/replica_scope.h"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <thread>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/check.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/losses/losses.h"

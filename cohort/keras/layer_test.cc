@@ -6,8 +6,8 @@
 #include <chrono>
 #include <optional>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/trainer.h"
 #include "cohort/strategy/replica_context.h"

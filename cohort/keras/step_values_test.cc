@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/keras/keras.h"
 #include "cohort/keras/test_strategies.h"
 #include "cohort/strategy/loss_scaling.h"

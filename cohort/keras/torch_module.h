@@ -35,8 +35,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/autograd/leaf_gradients.h"
 #include "cohort/base/callable.h"
-#include "cohort/gradients/leaf_gradients.h"
 #include "cohort/keras/layer.h"
 #include "cohort/keras/torch_layer.h"
 

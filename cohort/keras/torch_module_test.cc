@@ -10,9 +10,9 @@
 
 #include <filesystem>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/optimizers/optimizers.h"

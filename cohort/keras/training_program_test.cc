@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"

@@ -5,8 +5,8 @@
 
 #include <map>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/checkpoint/test_objects.h"
-#include "cohort/strategy/context.h"
+#include "cohort/strategy/captured_context.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/update_rules/rules.h"

@@ -8,8 +8,8 @@
 #include <semaphore>
 #include <thread>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"

@@ -3,8 +3,8 @@
 // What reductions and joins give, and what they refuse instead of cutting it.
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/update_rules/rules.h"

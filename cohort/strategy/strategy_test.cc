@@ -7,8 +7,8 @@
 #include <latch>
 #include <thread>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/strategy/loss_scaling.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"

@@ -3,8 +3,8 @@
 // A gradient tape outside of run: it differentiates what all replicas have computed.
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 

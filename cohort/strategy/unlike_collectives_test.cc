@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 

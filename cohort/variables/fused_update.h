@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "cohort/update_rules/rules.h"
-#include "cohort/variables/gradients.h"
+#include "cohort/variables/gradients_and_variables.h"
 
 namespace cohort::internal {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Losses, optimizers, metrics and fit: T01 to T31.
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/losses/losses.h"

@@ -5,8 +5,8 @@
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 
+#include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
-#include "cohort/gradients/layer_node.h"
 #include "cohort/keras/layers/internal/convolution_kernels.h"
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/windows.h"

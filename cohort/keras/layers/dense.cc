@@ -2,8 +2,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
+#include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
-#include "cohort/gradients/layer_node.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/products.h"

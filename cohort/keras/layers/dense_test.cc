@@ -2,8 +2,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
 

@@ -4,8 +4,8 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 
+#include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
-#include "cohort/gradients/layer_node.h"
 #include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {

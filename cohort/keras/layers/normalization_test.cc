@@ -6,8 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/strategies.h"

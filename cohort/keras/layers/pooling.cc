@@ -10,8 +10,8 @@
 
 #include <limits>
 
+#include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
-#include "cohort/gradients/layer_node.h"
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/windows.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
 #include "cohort/keras/layers/pooling.h"
 #include "cohort/runtime/intra_op.h"

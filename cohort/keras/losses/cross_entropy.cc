@@ -8,8 +8,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
-#include "cohort/gradients/layer_node.h"
 #include "cohort/keras/losses/internal/cross_entropy_kernels.h"
 #include "cohort/keras/losses/internal/labels.h"
 #include "cohort/keras/losses/internal/reduce.h"

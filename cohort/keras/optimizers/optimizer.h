@@ -23,7 +23,7 @@
 
 #include "cohort/keras/optimizers/learning_rate.h"
 #include "cohort/runtime/meeting.h"
-#include "cohort/variables/gradients.h"
+#include "cohort/variables/gradients_and_variables.h"
 #include "cohort/variables/variable.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/random.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/variables/gradient_lease.h"
-#include "cohort/variables/gradients.h"
+#include "cohort/variables/gradients_and_variables.h"
 
 namespace cohort::internal {
 

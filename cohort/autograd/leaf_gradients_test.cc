@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/gradients/leaf_gradients.h"
+#include "cohort/autograd/leaf_gradients.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding.h>
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/expect_error.h"
 #include "cohort/variables/gradient_lease.h"

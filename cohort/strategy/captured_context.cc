@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/context.h"
+#include "cohort/strategy/captured_context.h"
 
 #include <ATen/ThreadLocalState.h>
 
@@ -26,14 +26,14 @@ internal::ThreadContext context_here() {
 
 }  // namespace
 
-struct Context::Captured {
+struct CapturedContext::Captured {
   const internal::ThreadContext context = context_here();
   const std::shared_ptr<StrategyExtended> owner = internal::current_strategy();
   const uint64_t run = context.group != nullptr ? context.group->run_number() : 0;
   const at::ThreadLocalState libtorch;
 };
 
-struct Context::Guard::State {
+struct CapturedContext::Guard::State {
   explicit State(std::shared_ptr<const Captured> from)
       : captured(std::move(from)), libtorch(captured->libtorch), frame(captured->context) {}
   const std::shared_ptr<const Captured> captured;
@@ -41,14 +41,16 @@ struct Context::Guard::State {
   const internal::ContextFrame frame;
 };
 
-Context Context::capture() { return Context(std::make_shared<const Captured>()); }
+CapturedContext CapturedContext::capture() {
+  return CapturedContext(std::make_shared<const Captured>());
+}
 
-Context::Guard::Guard(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Context::Guard::~Guard() = default;
+CapturedContext::Guard::Guard(std::unique_ptr<State> state) : state_(std::move(state)) {}
+CapturedContext::Guard::~Guard() = default;
 
-Context::Guard Context::enter() const {
-  static constexpr const char* kOperation = "[context.enter] ";
-  internal::held(captured_, "Context");
+CapturedContext::Guard CapturedContext::enter() const {
+  static constexpr const char* kOperation = "[captured_context.enter] ";
+  internal::held(captured_, "CapturedContext");
   const StrategyExtended* here = internal::current_context().strategy;
   COHORT_CHECK_STATE(here == nullptr || here == captured_->context.strategy, kOperation,
                      "expected no other strategy around a context, got ",

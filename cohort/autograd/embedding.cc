@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/gradients/embedding.h"
+#include "cohort/autograd/embedding.h"
 
 #include <ATen/ops/zeros.h>
 
-#include "cohort/gradients/layer_node.h"
+#include "cohort/autograd/layer_node.h"
 
 namespace cohort {
 namespace {

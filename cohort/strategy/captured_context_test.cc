@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/context.h"
+#include "cohort/strategy/captured_context.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
@@ -22,11 +22,11 @@ using testing::run_with_deadline;
 
 MirroredStrategy two() { return MirroredStrategy({"CPU:0", "CPU:1"}); }
 
-TEST(Context, TakesScopeAndGradModeToAnotherThread) {
+TEST(CapturedContext, TakesScopeAndGradModeToAnotherThread) {
   const auto strategy = two();
   const auto scope = strategy.scope();
   const at::NoGradGuard off;
-  const Context here = Context::capture();
+  const CapturedContext here = CapturedContext::capture();
   std::thread([&] {
     EXPECT_FALSE(has_strategy());
     EXPECT_TRUE(at::GradMode::is_enabled());
@@ -44,11 +44,11 @@ TEST(Context, TakesScopeAndGradModeToAnotherThread) {
   }).join();
 }
 
-TEST(Context, ActsForAReplicaWhichWaits) {
+TEST(CapturedContext, ActsForAReplicaWhichWaits) {
   const auto strategy = two();
   run_with_deadline(std::chrono::seconds(60), [&] {
     const auto sums = strategy.run([] {
-      const Context here = Context::capture();
+      const CapturedContext here = CapturedContext::capture();
       Tensor sum;
       std::thread([&] {
         const auto guard = here.enter();
@@ -62,18 +62,19 @@ TEST(Context, ActsForAReplicaWhichWaits) {
   });
 }
 
-TEST(Context, EndsWithItsRunAndDoesNotMix) {
+TEST(CapturedContext, EndsWithItsRunAndDoesNotMix) {
   const auto strategy = two();
   const auto other = two();
-  std::optional<Context> stale;
+  std::optional<CapturedContext> stale;
   strategy.run([&] {
-    if (get_replica_context().replica_id_in_sync_group() == 1) stale = Context::capture();
+    if (get_replica_context().replica_id_in_sync_group() == 1) stale = CapturedContext::capture();
   });
-  expect_error<FailedPrecondition>({"[context.enter]", "got it finished", "join the thread"},
-                                   [&] { const auto guard = stale->enter(); });
+  expect_error<FailedPrecondition>(
+      {"[captured_context.enter]", "got it finished", "join the thread"},
+      [&] { const auto guard = stale->enter(); });
   const auto scope = other.scope();
-  const Context here = Context::capture();
-  expect_error<FailedPrecondition>({"[context.enter]", "got a replica of another"}, [&] {
+  const CapturedContext here = CapturedContext::capture();
+  expect_error<FailedPrecondition>({"[captured_context.enter]", "got a replica of another"}, [&] {
     std::thread([] {}).join();
     strategy.extended();
     std::exception_ptr error;
@@ -82,8 +83,8 @@ TEST(Context, EndsWithItsRunAndDoesNotMix) {
         strategy.run([&] { const auto guard = here.enter(); });
       } catch (const FailedPrecondition& e) {
         EXPECT_NE(std::string(e.what()).find("leave its scope"), std::string::npos);
-        error =
-            std::make_exception_ptr(FailedPrecondition("[context.enter] got a replica of another"));
+        error = std::make_exception_ptr(
+            FailedPrecondition("[captured_context.enter] got a replica of another"));
       }
     }).join();
     if (error) std::rethrow_exception(error);
@@ -92,11 +93,11 @@ TEST(Context, EndsWithItsRunAndDoesNotMix) {
   EXPECT_TRUE(get_strategy() == other);
 }
 
-TEST(Context, KeepsTheStrategyAlive) {
-  std::optional<Context> context;
+TEST(CapturedContext, KeepsTheStrategyAlive) {
+  std::optional<CapturedContext> context;
   {
     const auto scope = two().scope();
-    context = Context::capture();
+    context = CapturedContext::capture();
   }
   EXPECT_FALSE(has_strategy());
   const auto guard = context->enter();

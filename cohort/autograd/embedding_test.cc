@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lookups against LibTorch's index_select, whose gradient is dense.
-#include "cohort/gradients/embedding.h"
+#include "cohort/autograd/embedding.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
-#include "cohort/gradients/gradient_tape.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/local_variables.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/gradients/leaf_gradients.h"
+#include "cohort/autograd/leaf_gradients.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>

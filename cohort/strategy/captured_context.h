@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Context: takes where a thread is (strategy, replica, LibTorch's modes) to a thread of one's own.
+// CapturedContext: takes where a thread is (strategy, replica, LibTorch's modes) to a thread of
+// one's own.
 //
 //   strategy.run([&] {
-//     const Context here = Context::capture();
+//     const CapturedContext here = CapturedContext::capture();
 //     std::thread helper([&] { const auto guard = here.enter(); get_strategy(); ... });
 //     helper.join();
 //   });
@@ -16,9 +17,9 @@ namespace cohort {
 /// The calling thread's strategy and context, replica id, and LibTorch's thread-local state (grad
 /// mode, autocast). A new thread has none of them. The seed is the process's, and needs no
 /// carrying. Copies share what was captured. Threads: immutable.
-class Context {
+class CapturedContext {
  public:
-  static Context capture();
+  static CapturedContext capture();
 
   class [[nodiscard]] Guard {
    public:
@@ -27,7 +28,7 @@ class Context {
     Guard& operator=(const Guard&) = delete;
 
    private:
-    friend class Context;
+    friend class CapturedContext;
     struct State;
     explicit Guard(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
@@ -41,7 +42,8 @@ class Context {
 
  private:
   struct Captured;
-  explicit Context(std::shared_ptr<const Captured> captured) : captured_(std::move(captured)) {}
+  explicit CapturedContext(std::shared_ptr<const Captured> captured)
+      : captured_(std::move(captured)) {}
   std::shared_ptr<const Captured> captured_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/gradients/layer_node.h"
+#include "cohort/autograd/layer_node.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/functions/utils.h>

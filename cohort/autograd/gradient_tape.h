@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cohort/runtime/tensor.h"
-#include "cohort/variables/gradients.h"
+#include "cohort/variables/gradients_and_variables.h"
 #include "cohort/variables/variable.h"
 
 namespace cohort {

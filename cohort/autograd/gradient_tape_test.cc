@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/gradients/gradient_tape.h"
+#include "cohort/autograd/gradient_tape.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
