@@ -32,6 +32,11 @@ struct Convolution {
   }
 };
 
+std::string text_of(Size2D size) {
+  return size.height == size.width ? str_cat(size.height)
+                                   : str_cat("(", size.height, ", ", size.width, ")");
+}
+
 // Keras's [kh, kw, in, out] as LibTorch's [out, in, kh, kw], the same memory; and back.
 Tensor kernel_view(const Tensor& kernel) { return kernel.permute({3, 2, 0, 1}); }
 Tensor kernel_shape(const Tensor& gradient) { return gradient.permute({2, 3, 1, 0}); }
@@ -184,7 +189,8 @@ class Conv2DLayer final : public LayerBase {
                      "[conv2d] expected groups that divide the ", filters, " filters, got ",
                      o.groups);
     COHORT_CHECK_ARG(o.strides == Size2D(1) || o.dilation_rate == Size2D(1),
-                     "[conv2d] expected strides or a dilation rate of 1, got neither");
+                     "[conv2d] strides > 1 and dilation_rate > 1 cannot be combined, got ",
+                     text_of(o.strides), " and ", text_of(o.dilation_rate));
     channels_first_ = internal::is_channels_first("conv2d", o.data_format);
     convolution_ = {
         internal::make_window("conv2d", kernel_size, o.strides, o.dilation_rate, o.padding),

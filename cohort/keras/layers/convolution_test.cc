@@ -8,6 +8,7 @@
 #include "cohort/keras/layers/internal/convolution_kernels.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
 #include "cohort/runtime/intra_op.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -107,7 +108,10 @@ TEST(Conv2D, RefusesWhatCannotBe) {
   EXPECT_THROW(Conv2D(0, 3), InvalidArgument);
   EXPECT_THROW(Conv2D(4, 0), InvalidArgument);
   EXPECT_THROW(Conv2D(4, 3, {.padding = "causal"}), InvalidArgument);
-  EXPECT_THROW(Conv2D(4, 3, {.strides = 2, .dilation_rate = 2}), InvalidArgument);
+  cohort::testing::expect_error<InvalidArgument>(
+      {"strides > 1 and dilation_rate > 1", "got 2 and (1, 3)"}, [] {
+        Conv2D(4, 3, {.strides = 2, .dilation_rate = {1, 3}});
+      });
   EXPECT_THROW(Conv2D(4, 3, {.groups = 3}), InvalidArgument);
   Conv2D layer(4, 3);
   EXPECT_THROW(layer(zeros({1, 2, 2, 1})), InvalidArgument);
