@@ -100,9 +100,9 @@ TEST_P(CentralStorage, LoopsAsMirrored) { expect_equal(loop); }
 
 INSTANTIATE_TEST_SUITE_P(All, CentralStorage,
                          ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Range(0, 3)),
-                         [](const auto& info) {
-                           return std::string(kRules[std::get<1>(info.param)].name) + "_" +
-                                  std::to_string(std::get<0>(info.param));
+                         [](const auto& test) {
+                           return std::string(kRules[std::get<1>(test.param)].name) + "_" +
+                                  std::to_string(std::get<0>(test.param));
                          });
 
 }  // namespace

@@ -66,7 +66,7 @@ class CustomLoop : public ::testing::TestWithParam<Kind> {
   const Strategy strategy_ = GetParam().make();
 };
 INSTANTIATE_TEST_SUITE_P(Every, CustomLoop, ::testing::ValuesIn(kKinds),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 Numbers numbers(const Gradient& gradient) { return to_vector<double>(gradient.as_tensor()); }
 

@@ -165,9 +165,9 @@ class Equivalence : public ::testing::TestWithParam<std::tuple<int, int>> {
 
 INSTANTIATE_TEST_SUITE_P(All, Equivalence,
                          ::testing::Combine(::testing::Range(0, 2), ::testing::Range(0, 13)),
-                         [](const auto& info) {
-                           return std::string(kNetworks[std::get<0>(info.param)].name) + "_" +
-                                  kRules[std::get<1>(info.param)].name;
+                         [](const auto& test) {
+                           return std::string(kNetworks[std::get<0>(test.param)].name) + "_" +
+                                  kRules[std::get<1>(test.param)].name;
                          });
 
 TEST_P(Equivalence, HoldsInFloat32) { expect_equal(kFloat32, rule().tolerance); }

@@ -154,7 +154,7 @@ void add_keras(std::vector<Case>& cases) {
   cases.push_back({"Layer.variables", "[layer.variables]", [layer] { layer->variables(); }});
   cases.push_back({"Layer.trackable", "[layer.trackable]", [layer] { layer->trackable(); }});
   cases.push_back({"Layer(null)", "[layer] expected a Layer",
-                   [] { keras::Layer layer = std::shared_ptr<Doubled>(); }});
+                   [] { keras::Layer null = std::shared_ptr<Doubled>(); }});
   const auto loss = gone(keras::Loss("mse"));
   cases.push_back({"Loss", "[loss] expected a Loss", [loss] { (*loss)(ones({1}), ones({1})); }});
   cases.push_back({"Loss()", "[loss] expected a Loss", [] { keras::Loss().name(); }});

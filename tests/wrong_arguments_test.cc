@@ -60,7 +60,7 @@ TEST(WrongArguments, UndefinedTensors) {
       {"", [=] { strategy->run([] { get_replica_context().all_gather(kNone, 0); }); }},
       {"compute_average_loss", [] { compute_average_loss(Tensor(), {.global_batch_size = 1}); }},
       {"scale_regularization_loss", [] { scale_regularization_loss(Tensor()); }},
-      {"variable", [] { Variable v{Tensor()}; }},
+      {"variable", [] { Variable none{Tensor()}; }},
       {"variable.assign", [=] { v->assign(kNone); }},
       {"variable.assign_add", [=] { v->assign_add(kNone); }},
       {"variable.sparse_read", [=] { v->sparse_read(kNone); }},

@@ -155,10 +155,10 @@ struct Values {
         rows{numbers(r + 1, kFloat32, r), arange(r + 1), {10}},
         number(r + 1) {}
   std::vector<CollectiveLeaf> leaves() {
-    const auto sum = [](ReduceOp, std::span<const void* const> all, void* out) {
-      int total = 0;
-      for (const void* one : all) total += *static_cast<const int*>(one);
-      *static_cast<int*>(out) = total;
+    const auto sum = [](ReduceOp, std::span<const void* const> all, void* result) {
+      int added = 0;
+      for (const void* one : all) added += *static_cast<const int*>(one);
+      *static_cast<int*>(result) = added;
     };
     return {{.kind = Kind::kTensor, .in = &small, .out = &out[0]},
             {.kind = Kind::kNumber, .in = &number, .out = &total, .reduce = sum},

@@ -148,7 +148,7 @@ class TorchModules : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Strategies, TorchModules,
                          ::testing::Values("Default", "OneDevice", "Mirrored2", "Mirrored3",
                                            "Central2"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST_P(TorchModules, TrainByTapeAsPlainLibTorchOnTheWholeBatch) {
   const DistributedModule model(make_module<Mlp>);

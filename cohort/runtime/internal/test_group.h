@@ -22,7 +22,7 @@ using testing::run_with_deadline;
 
 // A failure with a number, to see that an exception arrives as it was thrown.
 struct Failure : std::runtime_error {
-  explicit Failure(int replica) : std::runtime_error("failure"), replica(replica) {}
+  explicit Failure(int of) : std::runtime_error("failure"), replica(of) {}
   int replica;
 };
 
