@@ -9,12 +9,11 @@
 // kAutotune (medians over the rounds), and the median over rounds of kAutotune's share of that
 // best setting.
 //
-//   autotune_bench [rounds] [milliseconds a turn]
+//   autotune_bench [--rounds 9] [--milliseconds 100]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +23,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/strategy/distributed_dataset.h"
 #include "cohort/strategy/strategies.h"
+#include "flags.h"
 #include "statistics.h"
 
 namespace {
@@ -165,13 +165,28 @@ void measure(Pipeline pipeline, int rounds, Clock::duration turn) {
   std::fflush(stdout);
 }
 
+struct Options {
+  int rounds = 9;
+  int milliseconds = 100;
+};
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--rounds", options.rounds, "Turns of every setting")
+      ->check(examples::at_least(1));
+  app.add_option("--milliseconds", options.milliseconds, "A turn")->check(examples::at_least(1));
+}
+
+int run(const Options& options) {
+  const std::chrono::milliseconds turn(options.milliseconds);
+  for (const auto& make : {computing, fetching, interleaving, light_work, beside_replicas}) {
+    measure(make(), options.rounds, turn);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 9;
-  const auto turn = std::chrono::milliseconds(argc > 2 ? std::max(1, std::atoi(argv[2])) : 100);
-  for (const auto& make : {computing, fetching, interleaving, light_work, beside_replicas}) {
-    measure(make(), rounds, turn);
-  }
-  return 0;
+  return examples::run_main<Options>(argc, argv, "Measures kAutotune against fixed settings.",
+                                     declare, run);
 }

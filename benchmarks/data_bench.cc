@@ -3,8 +3,10 @@
 // Measures input pipelines beside tf.data and beside what bounds them. Everyone is a process behind
 // a pipe, confined to one core, and reads the same files. docs/benchmarks.md says how samples
 // are taken.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -27,13 +29,6 @@ using std::chrono::seconds;
 constexpr seconds kStartLimit{120};
 constexpr seconds kOpenLimit{120};  // a pass is read to compare its sum
 constexpr seconds kRunLimit{60};
-
-constexpr const char* kUsage = R"(  --no-peers     only Cohort and its limits
-  --data FOLDER  Fashion-MNIST's four files (Debian's dataset-fashion-mnist)
-  --contender    be Cohort's side, on a pipe
-cases: rows, examples_image, examples_floats, examples_shuffled, csv, images,
-interleave_records, interleave_lines
-)";
 
 struct DataCase {
   std::string name;
@@ -177,24 +172,26 @@ std::vector<WaysCase> ways_cases(const std::shared_ptr<Session>& session) {
 }
 
 int run(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--contender") {
-    confine_to_cores(1);
-    return serve_data();
-  }
   DataOptions options;
-  const auto option = [&](const std::string& name, const std::string* value) {
-    if (name == "--no-peers" && value == nullptr) {
-      options.peers = false;
-      return true;
-    }
-    if (name != "--data" || value == nullptr) return false;
-    options.images = *value;
-    return true;
+  const auto declare = [&](CLI::App& app) {
+    app.add_flag("!--no-peers", options.peers, "Only Cohort and its limits");
+    app.add_option("--data", options.images,
+                   "Folder of Fashion-MNIST's four files (Debian's dataset-fashion-mnist)");
+    const auto serve = [] {
+      confine_to_cores(1);
+      std::exit(serve_data());
+    };
+    app.add_flag_callback("--contender", serve, "Be Cohort's side, on a pipe");
   };
   const auto cases = [&](const std::vector<int>& cores) {
     return ways_cases(std::make_shared<Session>(options, cores));
   };
-  return ways_main(argc, argv, {"data_bench", kUsage, option, cases, columns});
+  return ways_main(argc, argv,
+                   {.name = "data_bench",
+                    .purpose = "Measures input pipelines beside tf.data.",
+                    .declare = declare,
+                    .cases = cases,
+                    .columns = columns});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 // against what the machine could do at most. docs/benchmarks.md says how and why.
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
@@ -12,6 +11,7 @@
 
 #include "cohort/base/check.h"
 #include "contender.h"
+#include "flags.h"
 #include "machine.h"
 #include "report.h"
 #include "roster.h"
@@ -22,21 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage = R"(usage: step_bench [options]
-  --cases LIST     model:batch:replicas,...  (models: mlp, mlp_fit, cnn)
-  --rounds N       times that each contender is sampled in a case (12)
-  --seconds S      of a sample, at most 2 (0.5)
-  --quick          few rounds of short samples: a look, not a measurement
-  --no-peers       only the contenders in C++
-  --only LIST      only these contenders
-  --subject NAME   the contender that the others are compared with (cohort)
-  --json PATH      where every sample goes (step_bench.json beside the program)
-  --data FOLDER    Fashion-MNIST's four files (Debian's dataset-fashion-mnist)
-  --contender NAME be this contender, on a pipe, with --replicas N
-)";
-
 struct Options {
-  std::vector<Case> cases;
+  std::vector<std::string> cases = {"mlp:32:1",  "mlp:256:1", "mlp:32:2",
+                                    "mlp:256:2", "cnn:32:1",  "mlp_fit:32:1"};
   RunOptions run;
   bool peers = true;
   std::vector<std::string> only;
@@ -47,69 +35,44 @@ struct Options {
   int replicas = 1;
 };
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-std::vector<Case> parse_cases(const std::string& text) {
-  std::vector<Case> cases;
-  for (const std::string& part : split(text)) cases.push_back(parse_case(part));
-  return cases;
-}
-
-double parse_number(const std::string& option, const std::string& text, double least, double most) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  COHORT_CHECK_ARG(end != text.c_str() && *end == '\0' && value >= least && value <= most,
-                   "[step_bench] expected ", option, " from ", least, " to ", most, ", got ", text);
-  return value;
-}
-
-// Options that take a value.
-void set_option(Options& options, const std::string& name, const std::string& value) {
-  if (name == "--cases") {
-    options.cases = parse_cases(value);
-  } else if (name == "--rounds") {
-    options.run.rounds = parse_number(name, value, 1, 1000);
-  } else if (name == "--seconds") {
-    options.run.seconds = parse_number(name, value, 0.01, 2);
-  } else if (name == "--only") {
-    options.only = split(value);
-  } else if (name == "--subject") {
-    options.subject = value;
-  } else if (name == "--json") {
-    options.json = value;
-  } else if (name == "--data") {
-    options.data = value;
-  } else if (name == "--replicas") {
-    options.replicas = parse_number(name, value, 1, 1024);
-  } else if (name == "--contender") {
-    options.contender = value;
-  } else {
-    throw InvalidArgument("[step_bench] unknown option " + name);
+std::string complaint_about_case(const std::string& text) {
+  try {
+    parse_case(text);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  options.cases = parse_cases("mlp:32:1,mlp:256:1,mlp:32:2,mlp:256:2,cnn:32:1,mlp_fit:32:1");
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--quick") {
-      options.run.rounds = 3;
-      options.run.seconds = 0.1;
-      options.cases = parse_cases("mlp:32:1,mlp:32:2,cnn:32:1,mlp_fit:32:1");
-    } else if (name == "--no-peers") {
-      options.peers = false;
-    } else {
-      COHORT_CHECK_ARG(i + 1 < argc, "[step_bench] expected a value after ", name);
-      set_option(options, name, argv[++i]);
-    }
-  }
-  return options;
+void declare(CLI::App& app, Options& options) {
+  // First: the flags after it may say otherwise.
+  app.add_flag_callback(
+      "--quick",
+      [&options] {
+        options.run.rounds = 3;
+        options.run.seconds = 0.1;
+        options.cases = {"mlp:32:1", "mlp:32:2", "cnn:32:1", "mlp_fit:32:1"};
+      },
+      "Few rounds of short samples: a look, not a measurement");
+  app.add_option("--cases", options.cases,
+                 "model:batch:replicas,... (models: mlp, mlp_fit, cnn, tiny, large)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(complaint_about_case, "");
+  app.add_option("--rounds", options.run.rounds, "Times that each contender is sampled in a case")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--seconds", options.run.seconds, "Of a sample")->check(CLI::Range(0.01, 2.0));
+  app.add_flag("!--no-peers", options.peers, "Only the contenders in C++");
+  app.add_option("--only", options.only, "Only these contenders, with commas")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--subject", options.subject,
+                 "The contender that the others are compared with, instead of Cohort");
+  app.add_option("--json", options.json, "Where every sample goes, instead of beside the program");
+  app.add_option("--data", options.data,
+                 "Folder of Fashion-MNIST's four files (Debian's dataset-fashion-mnist)");
+  app.add_option("--contender", options.contender, "Be this contender, on a pipe");
+  app.add_option("--replicas", options.replicas, "Of a contender")->check(CLI::Range(1, 1024));
 }
 
 std::vector<ContenderSpec> chosen(const Options& options, const Places& places) {
@@ -137,12 +100,14 @@ int bench(Options options) {
   ScratchFolder scratch("step_bench");
   options.run.scratch = scratch.path();
 
+  std::vector<Case> cases;
+  for (const std::string& text : options.cases) cases.push_back(parse_case(text));
   std::vector<CaseResult> results;
   std::vector<Summary> summaries;
   {
     Runner runner(chosen(options, places), options.run);
-    runner.start(options.cases);
-    for (const Case& c : options.cases) {
+    runner.start(cases);
+    for (const Case& c : cases) {
       results.push_back(runner.run(c));
       summaries.push_back(summarise(results.back(), subject_of(options, c)));
       std::cout << table(results.back(), summaries.back(), subject_of(options, c)) << std::flush;
@@ -176,12 +141,7 @@ NamedContender make_contender(const std::string& name) {
   return {make_libtorch_contender(), version};
 }
 
-int run(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
-    std::cout << kUsage;
-    return 0;
-  }
-  const Options options = parse(argc, argv);
+int run(const Options& options) {
   if (options.contender.empty()) return bench(options);
   confine_to_cores(options.replicas);
   NamedContender named = make_contender(options.contender);
@@ -192,13 +152,6 @@ int run(int argc, char** argv) {
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
-  try {
-    return cohort::bench::run(argc, argv);
-  } catch (const cohort::InvalidArgument& error) {
-    std::cerr << error.what() << '\n' << cohort::bench::kUsage;
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 1;
-  }
+  using namespace cohort::bench;
+  return examples::run_main<Options>(argc, argv, "Measures a training step.", declare, run);
 }

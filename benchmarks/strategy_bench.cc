@@ -34,5 +34,10 @@ std::string columns(const WaysCase&, const std::vector<WayResult>& results,
 
 int main(int argc, char** argv) {
   using namespace cohort::bench;
-  return ways_main(argc, argv, {"strategy_bench", "", {}, strategy_cases, columns});
+  return ways_main(argc, argv,
+                   {.name = "strategy_bench",
+                    .purpose = "Measures what a strategy adds to the arithmetic.",
+                    .declare = {},
+                    .cases = strategy_cases,
+                    .columns = columns});
 }

@@ -213,7 +213,7 @@ void run(const Options& options, const std::function<H()>& build, const Batch& b
   measure(options, plain, cohort, cores);
 }
 
-void run(const Options& options) {
+int run(const Options& options) {
   const std::vector<int> cores = usable_cores();
   confine_to_cores(options.replicas);
   at::set_num_threads(options.replicas);
@@ -229,17 +229,20 @@ void run(const Options& options) {
   } else {
     run<nn>(options, make_mlp, batch, cores);
   }
+  return 0;
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  examples::parse_flags(argc, argv,
-                        {{"--model", &options.model},
-                         {"--optimizer", &options.optimizer},
-                         {"--replicas", &options.replicas},
-                         {"--rounds", &options.rounds},
-                         {"--width", &options.width}});
-  return options;
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--model", options.model, "What is trained")
+      ->check(CLI::IsMember({"mlp", "resnet18"}));
+  app.add_option("--optimizer", options.optimizer, "By which rule")
+      ->check(CLI::IsMember({"adam", "sgd"}));
+  app.add_option("--replicas", options.replicas, "Replicas of 32 rows each")
+      ->check(examples::at_least(1));
+  app.add_option("--rounds", options.rounds, "Times that each of the two is sampled")
+      ->check(examples::at_least(1));
+  app.add_option("--width", options.width, "Channels of the ResNet's first block")
+      ->check(examples::at_least(1));
 }
 
 int run_all_cases(const std::string& program) {
@@ -254,12 +257,9 @@ int run_all_cases(const std::string& program) {
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
-  try {
-    if (argc == 1) return cohort::bench::run_all_cases(argv[0]);
-    cohort::bench::run(cohort::bench::parse(argc, argv));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  using namespace cohort::bench;
+  if (argc == 1) return run_all_cases(argv[0]);
+  return examples::run_main<Options>(argc, argv,
+                                     "Trains a torch::nn module by plain LibTorch and by Cohort.",
+                                     declare, [](const Options& options) { return run(options); });
 }

@@ -4,11 +4,10 @@
 // float, with one and two gradients, flush-to-zero on, each instruction set in turn. Cases are
 // interleaved, so that all of them see the same state of the machine.
 //
-//   update_rules_bench [rounds]
+//   update_rules_bench [--rounds 41]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 
 #include "cohort/base/cpu.h"
 #include "cohort/update_rules/update.h"
+#include "flags.h"
 
 namespace {
 
@@ -71,15 +71,21 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-}  // namespace
+struct Options {
+  int rounds = 41;
+};
 
-int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 41;
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--rounds", options.rounds, "Times that each case is timed")
+      ->check(examples::at_least(1));
+}
+
+int run(const Options& options) {
   flush_subnormals();
   Target<float> target{.param = arena(0.5f), .slots = {arena(0.f), arena(0.f), arena(0.f)}};
   const float* const gradients[2] = {arena(0.01f), arena(0.02f)};
   std::vector<Case> cases = all_cases();
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < options.rounds; ++round) {
     for (Case& c : cases) c.samples.push_back(time_one(c, target, gradients));
   }
   for (Case& c : cases) {
@@ -88,4 +94,11 @@ int main(int argc, char** argv) {
                 c.name.c_str(), static_cast<int>(c.isa), c.sources, c.samples[c.samples.size() / 2],
                 c.samples.front());
   }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return examples::run_main<Options>(argc, argv, "Times the fused update.", declare, run);
 }

@@ -6,26 +6,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cohort/base/check.h"
+#include "flags.h"
 
 namespace cohort::bench {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr const char* kUsage = R"(  --cases LIST   only these cases, by name
-  --rounds N     times that each way is sampled in a case (12)
-  --seconds S    of a sample (0.1)
-  --quick        few rounds of short samples: a look, not a measurement
-  --json PATH    where every sample goes (beside the program)
-)";
 
 struct Options {
   std::vector<std::string> cases;
@@ -34,54 +26,23 @@ struct Options {
   std::string json;
 };
 
-std::string usage(const WaysProgram& program) {
-  return "usage: " + program.name + " [options]\n" + kUsage + program.more_usage;
-}
-
-double parse_number(const std::string& option, const std::string& text, double least, double most) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  COHORT_CHECK_ARG(end != text.c_str() && *end == '\0' && value >= least && value <= most,
-                   "[bench] expected ", option, " from ", least, " to ", most, ", got ", text);
-  return value;
-}
-
-// Options that take a value.
-void set_option(const WaysProgram& program, Options& options, const std::string& name,
-                const std::string& value) {
-  if (name == "--cases") {
-    std::istringstream in(value);
-    for (std::string part; std::getline(in, part, ',');) options.cases.push_back(part);
-  } else if (name == "--rounds") {
-    options.rounds = static_cast<int>(parse_number(name, value, 1, 1000));
-  } else if (name == "--seconds") {
-    options.seconds = parse_number(name, value, 0.001, 2);
-  } else if (name == "--json") {
-    options.json = value;
-  } else {
-    const bool known = program.option && program.option(name, &value);
-    COHORT_CHECK_ARG(known, "[", program.name, "] unknown option ", name);
-  }
-}
-
-Options parse(int argc, char** argv, const WaysProgram& program) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--quick") {
-      options.rounds = 3;
-      options.seconds = 0.02;
-      continue;
-    }
-    if (program.option && program.option(name, nullptr)) continue;
-    COHORT_CHECK_ARG(i + 1 < argc, "[", program.name, "] expected a value after ", name);
-    set_option(program, options, name, argv[++i]);
-  }
-  if (options.json.empty()) {
-    const std::string path = argv[0];
-    options.json = path.substr(0, path.rfind('/') + 1) + program.name + ".json";
-  }
-  return options;
+void declare_flags(CLI::App& app, Options& options, const WaysProgram& program) {
+  // First: the flags after it may say otherwise.
+  app.add_flag_callback(
+      "--quick",
+      [&options] {
+        options.rounds = 3;
+        options.seconds = 0.02;
+      },
+      "Few rounds of short samples: a look, not a measurement");
+  app.add_option("--cases", options.cases, "Only these cases, by name, with commas")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--rounds", options.rounds, "Times that each way is sampled in a case")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--seconds", options.seconds, "Of a sample")->check(CLI::Range(0.001, 2.0));
+  app.add_option("--json", options.json, "Where every sample goes");
+  if (program.declare) program.declare(app);
 }
 
 // A way that throws is out for the rest of the case.
@@ -240,19 +201,13 @@ int run(const Options& options, const WaysProgram& program) {
 }  // namespace
 
 int ways_main(int argc, char** argv, const WaysProgram& program) {
-  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
-    std::cout << usage(program);
-    return 0;
-  }
-  try {
-    return run(parse(argc, argv, program), program);
-  } catch (const InvalidArgument& error) {
-    std::cerr << error.what() << '\n' << usage(program);
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 1;
-  }
+  const auto declare = [&](CLI::App& app, Options& options) {
+    const std::string path = argv[0];
+    options.json = path.substr(0, path.rfind('/') + 1) + program.name + ".json";
+    declare_flags(app, options, program);
+  };
+  return examples::run_main<Options>(argc, argv, program.purpose, declare,
+                                     [&](const Options& options) { return run(options, program); });
 }
 
 }  // namespace cohort::bench

@@ -3,7 +3,7 @@
 // A benchmark of cases in which several ways to do one piece of work are timed in turns:
 //
 //   int main(int argc, char** argv) {
-//     return ways_main(argc, argv, {"strategy_bench", "", {}, make_cases, columns});
+//     return ways_main(argc, argv, {.name = "strategy_bench", .cases = make_cases, ...});
 //   }
 #pragma once
 
@@ -14,6 +14,10 @@
 #include <vector>
 
 #include "samples.h"
+
+namespace CLI {
+class App;
+}
 
 namespace cohort::bench {
 
@@ -52,11 +56,10 @@ struct WaysSummary {
 };
 
 struct WaysProgram {
-  std::string name;        ///< Begins every line: "strategy_bench".
-  std::string more_usage;  ///< Lines on options of its own.
-  /// Takes an option of its own; false if it has none of this name. `value` is null for the first
-  /// try: an option without one.
-  std::function<bool(const std::string& name, const std::string* value)> option;
+  std::string name;     ///< Begins every line: "strategy_bench".
+  std::string purpose;  ///< A sentence for --help.
+  /// Adds flags of its own; may be empty.
+  std::function<void(CLI::App& app)> declare;
   /// All cases; called once, when the options are read.
   std::function<std::vector<WaysCase>(const std::vector<int>& cores)> cases;
   /// What a case's last line says between its facts and its state.
@@ -64,8 +67,8 @@ struct WaysProgram {
       columns;
 };
 
-/// Reads options, measures, prints a table and a line for each case, and writes every sample to a
-/// JSON file. Returns the process's exit status: 2 for options that it does not know.
+/// Reads flags, measures, prints a table and a line for each case, and writes every sample to a
+/// JSON file. Returns the process's exit status: 2 for flags that it does not know.
 int ways_main(int argc, char** argv, const WaysProgram& program);
 
 }  // namespace cohort::bench

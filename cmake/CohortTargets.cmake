@@ -190,11 +190,11 @@ endfunction()
 
 # cohort_program(NAME SOURCES... DEPS...)
 #
-# DEPS cohort takes every layer.
+# DEPS cohort takes every layer. CLI11 reads the flags.
 function(cohort_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
   list(TRANSFORM arg_DEPS PREPEND cohort_)
-  target_link_libraries(${name} PRIVATE ${arg_DEPS})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} CLI11::CLI11)
 endfunction()

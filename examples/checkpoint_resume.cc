@@ -66,19 +66,18 @@ int run(const Options& options) {
   return 0;
 }
 
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--folder", options.folder, "Of the checkpoints");
+  app.add_option("--steps", options.steps, "Steps in all")->check(examples::at_least(1));
+  app.add_option("--every", options.every, "Steps between checkpoints")
+      ->check(examples::at_least(1));
+  app.add_option("--stop", options.stop, "Ends after this step, as a crash would; 0: does not")
+      ->check(examples::at_least(0));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    Options options;
-    examples::parse_flags(argc, argv,
-                          {{"--folder", &options.folder},
-                           {"--steps", &options.steps},
-                           {"--every", &options.every},
-                           {"--stop", &options.stop}});
-    return run(options);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return examples::run_main<Options>(
+      argc, argv, "Trains with checkpoints, and goes on where the newest one is.", declare, run);
 }

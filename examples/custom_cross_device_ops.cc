@@ -48,10 +48,9 @@ struct Arguments {
   int steps = 200;
 };
 
-Arguments parse(int argc, char** argv) {
-  Arguments out;
-  examples::parse_flags(argc, argv, {{"--replicas", &out.replicas}, {"--steps", &out.steps}});
-  return out;
+void declare(CLI::App& app, Arguments& arguments) {
+  app.add_option("--replicas", arguments.replicas, "Replicas")->check(examples::at_least(1));
+  app.add_option("--steps", arguments.steps, "Steps")->check(examples::at_least(1));
 }
 
 int run(const Arguments& arguments) {
@@ -96,10 +95,6 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(parse(argc, argv));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return examples::run_main<Arguments>(argc, argv, "Trains with reductions of its own.", declare,
+                                       run);
 }

@@ -2,11 +2,11 @@
 //
 // A training loop of one's own: run a step on every replica, reduce what it returns.
 //
-//   custom_training_loop [epochs]
+//   custom_training_loop [--epochs 2]
 #include <cstdio>
-#include <cstdlib>
 
 #include "cohort/cohort.h"
+#include "flags.h"
 
 using namespace cohort;
 
@@ -14,7 +14,16 @@ namespace {
 
 constexpr int64_t kGlobalBatch = 128;
 
-int run(int epochs) {
+struct Options {
+  int epochs = 2;
+};
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "Passes over the images")
+      ->check(examples::at_least(1));
+}
+
+int run(const Options& options) {
   MirroredStrategy strategy;
   const auto dist = strategy.distribute_dataset(
       data::fashion_mnist({.flatten = true}).train.shuffle(60000).batch(kGlobalBatch));
@@ -36,7 +45,7 @@ int run(int epochs) {
     return loss;
   };
 
-  for (int epoch = 0; epoch < epochs; ++epoch) {
+  for (int epoch = 0; epoch < options.epochs; ++epoch) {
     double total = 0;
     int steps = 0;
     for (const auto& batch : dist) {
@@ -53,10 +62,5 @@ int run(int epochs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc > 1 ? std::atoi(argv[1]) : 2);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return examples::run_main<Options>(argc, argv, "Trains with a loop of its own.", declare, run);
 }

@@ -6,7 +6,6 @@
 //   fashion_mnist [--epochs 5] [--batch 128] [--seed 1] [--weights fashion.safetensors]
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "cohort/cohort.h"
@@ -23,15 +22,14 @@ struct Options {
   std::string weights = "fashion.safetensors";
 };
 
-Options parse(int argc, char** argv) {
-  Options options;
-  if (const char* epochs = std::getenv("COHORT_DEMO_EPOCHS")) options.epochs = std::atoi(epochs);
-  examples::parse_flags(argc, argv,
-                        {{"--epochs", &options.epochs},
-                         {"--batch", &options.batch},
-                         {"--seed", &options.seed},
-                         {"--weights", &options.weights}});
-  return options;
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "Passes over the images")
+      ->envname("COHORT_DEMO_EPOCHS")
+      ->check(examples::at_least(1));
+  app.add_option("--batch", options.batch, "Images a step, over all replicas")
+      ->check(examples::at_least(1));
+  app.add_option("--seed", options.seed, "Of the initial weights and the order of the images");
+  app.add_option("--weights", options.weights, "The file that the weights are written to");
 }
 
 int run(const Options& options) {
@@ -71,10 +69,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(parse(argc, argv));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return examples::run_main<Options>(argc, argv, "Trains a classifier of clothes on every core.",
+                                     declare, run);
 }

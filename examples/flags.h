@@ -1,50 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flags of the example programs: `--name value`, nothing else.
+// The main function of a program with flags, which CLI11 reads:
+//
+//   struct Options { int epochs = 5; };
+//   void declare(CLI::App& app, Options& o) { app.add_option("--epochs", o.epochs, "Passes"); }
+//   int run(const Options& options);
+//   int main(int argc, char** argv) {
+//     return examples::run_main<Options>(argc, argv, "Trains.", declare, run);
+//   }
 #pragma once
 
-#include <charconv>
-#include <cstdint>
-#include <initializer_list>
-#include <stdexcept>
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
 #include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <variant>
 
 namespace examples {
 
-/// Where a flag's value goes.
-using Target = std::variant<int*, int64_t*, uint64_t*, std::string*>;
-using Flag = std::pair<std::string_view, Target>;
-
-/// False unless all of `text` is a value of that kind.
-inline bool set_value(Target target, std::string_view text) {
-  return std::visit(
-      [&](auto* out) {
-        if constexpr (std::is_same_v<decltype(out), std::string*>) {
-          *out = text;
-          return true;
-        } else {
-          const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-          return error == std::errc() && rest == text.data() + text.size();
-        }
-      },
-      target);
+/// For `check`: a number that is not smaller. What is no number, CLI11 refuses itself.
+inline CLI::Validator at_least(double least) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", least);
+  const auto complaint = [least, text = std::string(text)](const std::string& value) {
+    double number = 0;
+    const bool fits = !CLI::detail::lexical_cast(value, number) || number >= least;
+    return fits ? std::string() : "expected at least " + text + ", got " + value;
+  };
+  return {complaint, "", "at_least"};
 }
 
-/// Errors: std::invalid_argument that lists the flags for anything else than flags with values.
-inline void parse_flags(int argc, char** argv, std::initializer_list<Flag> flags) {
-  std::string usage = std::string("usage: ") + argv[0];
-  for (const Flag& flag : flags) usage += " [" + std::string(flag.first) + " VALUE]";
-  for (int i = 1; i < argc; i += 2) {
-    bool known = false;
-    for (const Flag& flag : flags) {
-      if (flag.first != argv[i]) continue;
-      known = i + 1 < argc && set_value(flag.second, argv[i + 1]);
+/// Returns what `work` does. --help says what every flag means and which value it has where it is
+/// not given, and returns 0. An unknown flag, or a value that does not fit, is told on stderr and
+/// returns 2; so is an exception of `work`, which returns 1.
+template <class Options, class Declare, class Work>
+int run_main(int argc, char** argv, const std::string& purpose, Declare&& declare, Work&& work) {
+  try {
+    Options options;
+    CLI::App app(purpose);
+    app.option_defaults()->always_capture_default();
+    declare(app, options);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? 0 : 2;
     }
-    if (!known) throw std::invalid_argument(usage);
+    return work(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
 }
 

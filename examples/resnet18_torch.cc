@@ -30,15 +30,17 @@ struct Options {
   std::string style = "fit";
 };
 
-Options parse(int argc, char** argv) {
-  Options options;
-  examples::parse_flags(argc, argv,
-                        {{"--epochs", &options.epochs},
-                         {"--steps", &options.steps},
-                         {"--batch", &options.batch},
-                         {"--width", &options.width},
-                         {"--style", &options.style}});
-  return options;
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "Passes over the images")
+      ->check(examples::at_least(1));
+  app.add_option("--steps", options.steps, "Ends each epoch after so many; 0: does not")
+      ->check(examples::at_least(0));
+  app.add_option("--batch", options.batch, "Images a step, over all replicas")
+      ->check(examples::at_least(1));
+  app.add_option("--width", options.width, "Channels of the first block")
+      ->check(examples::at_least(1));
+  app.add_option("--style", options.style, "Who trains: fit, or a loop in LibTorch's words")
+      ->check(CLI::IsMember({"fit", "torch"}));
 }
 
 Dataset batches(const Dataset& train, const Options& options) {
@@ -102,10 +104,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(parse(argc, argv));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return examples::run_main<Options>(
+      argc, argv, "Trains a ResNet-18 of torch::nn on Fashion-MNIST.", declare, run);
 }

@@ -76,23 +76,17 @@ int run(const Options& options) {
   return 0;
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  examples::parse_flags(argc, argv,
-                        {{"--folder", &options.folder},
-                         {"--images", &options.images},
-                         {"--shards", &options.shards},
-                         {"--epochs", &options.epochs}});
-  return options;
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--folder", options.folder, "Where the files are written");
+  app.add_option("--images", options.images, "Images in all of them")->check(examples::at_least(1));
+  app.add_option("--shards", options.shards, "Files")->check(examples::at_least(1));
+  app.add_option("--epochs", options.epochs, "Passes over the images")
+      ->check(examples::at_least(1));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(parse(argc, argv));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
+  return examples::run_main<Options>(
+      argc, argv, "Writes Fashion-MNIST as TFRecord files and trains from them.", declare, run);
 }

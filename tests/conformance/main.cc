@@ -3,7 +3,7 @@
 // Makes a test of every case and strategy, plays them, and holds the table against what they saw.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -148,10 +148,10 @@ void register_table_tests() {
 }  // namespace cohort::conformance
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    cohort::conformance::g_write_table |= std::strcmp(argv[i], "--write-table") == 0;
-  }
+  ::testing::InitGoogleTest(&argc, argv);  // takes its own flags out
+  CLI::App app("Runs the numbered cases of docs/conformance.md.");
+  app.add_flag("--write-table", cohort::conformance::g_write_table, "Writes that page");
+  CLI11_PARSE(app, argc, argv);
   cohort::conformance::register_trials();
   cohort::conformance::register_table_tests();
   return RUN_ALL_TESTS();
