@@ -131,8 +131,8 @@ class LayerBase {
   /// The path ("block/dense") of one that has no weights yet, for only a call of the layer it is in
   /// says which, and there was none; empty: there is none.
   std::string waiting_sub_layer() const;
-  /// What the call with zeros (see ensure_built) threw, of this layer or one below; empty: none
-  /// was made, or it went well.
+  /// Internal: what the call with zeros (see ensure_built) threw, of this layer or one below;
+  /// empty: none was made, or it went well.
   std::string zeros_error() const;
 
   /// The weights and what else changes, for a Checkpoint, which does not keep the layer alive. A

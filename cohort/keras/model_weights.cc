@@ -19,14 +19,14 @@ constexpr const char* kNames = "names";
 constexpr const char* kPaths = "paths";
 
 void check_built(const char* operation, const Model& model) {
-  COHORT_CHECK_STATE(!model.variables().empty(), "[", operation, "] expected a built model, got \"",
-                     model.name(),
+  const std::string error = model.zeros_error();
+  COHORT_CHECK_STATE(!model.variables().empty() || !error.empty(), "[", operation,
+                     "] expected a built model, got \"", model.name(),
                      "\" without variables: call it, fit it, or start it with an "
                      "InputLayer first; a class of your own has the layers that it was given "
                      "by add() and track()");
   const std::string waiting = model.waiting_sub_layer();
   if (waiting.empty()) return;
-  const std::string error = model.zeros_error();
   throw FailedPrecondition(
       str_cat("[", operation, "] expected a model that has all its weights, got \"", model.name(),
               "\" with \"", waiting,
