@@ -13,7 +13,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
-#include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/collectives/test_job.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
@@ -41,6 +41,10 @@ bool is_a(const std::exception_ptr& error) {
   }
   return false;
 }
+
+using CommunicatorFailure = ::testing::TestWithParam<Carrier>;
+INSTANTIATE_TEST_SUITE_P(Carriers, CommunicatorFailure,
+                         ::testing::Values(Carrier::kThreads, Carrier::kTcp), carrier_name);
 
 struct Operation {
   const char* name;
@@ -88,9 +92,9 @@ std::vector<Operation> operations() {
   };
 }
 
-TEST(CommunicatorFailure, AFailingRankWakesAllInEveryOperation) {
+TEST_P(CommunicatorFailure, AFailingRankWakesAllInEveryOperation) {
   for (const Operation& operation : operations()) {
-    ThreadJob job(3);
+    TestJob job(GetParam(), 3);
     job.before_each(1, [](const ExchangeKey&, const CallSignature&) {
       throw InvalidArgument("[model] rank 1's data are bad");
     });
@@ -104,9 +108,9 @@ TEST(CommunicatorFailure, AFailingRankWakesAllInEveryOperation) {
   }
 }
 
-TEST(CommunicatorFailure, AnAbortFromAnotherThreadWakesWhoWaits) {
+TEST_P(CommunicatorFailure, AnAbortFromAnotherThreadWakesWhoWaits) {
   for (const Operation& operation : operations()) {
-    ThreadJob job(2);
+    TestJob job(GetParam(), 2);
     // Rank 1 never comes; whoever watches it gives up once rank 0 has begun.
     std::mutex mutex;
     std::condition_variable begun_changed;
@@ -130,9 +134,9 @@ TEST(CommunicatorFailure, AnAbortFromAnotherThreadWakesWhoWaits) {
   }
 }
 
-TEST(CommunicatorFailure, DeadlinesNameWhoIsMissing) {
+TEST_P(CommunicatorFailure, DeadlinesNameWhoIsMissing) {
   for (const Operation& operation : operations()) {
-    ThreadJob job(3, {.timeout = std::chrono::milliseconds(20)});
+    TestJob job(GetParam(), 3, {.timeout = std::chrono::milliseconds(20)});
     job.silence(2);
     const auto errors = run_with_deadline(
         kLimit, [&] { return job.try_run([&](Communicator& c) { operation.call(c); }); });
@@ -146,8 +150,8 @@ TEST(CommunicatorFailure, DeadlinesNameWhoIsMissing) {
   }
 }
 
-TEST(CommunicatorFailure, ABarriersOwnDeadlineNamesTheMissingRank) {
-  ThreadJob job(3);
+TEST_P(CommunicatorFailure, ABarriersOwnDeadlineNamesTheMissingRank) {
+  TestJob job(GetParam(), 3);
   std::latch started(1);
   const auto errors = run_with_deadline(kLimit, [&] {
     return job.try_run([&](Communicator& c) {
@@ -166,7 +170,7 @@ TEST(CommunicatorFailure, ABarriersOwnDeadlineNamesTheMissingRank) {
   EXPECT_NE(text_of(errors[0]).find("got none from rank 1"), std::string::npos);
 }
 
-TEST(CommunicatorFailure, DifferingSignaturesNameBothSides) {
+TEST_P(CommunicatorFailure, DifferingSignaturesNameBothSides) {
   using Calls = std::vector<std::function<void(Communicator&)>>;
   const auto reduce = [](std::size_t count, DType dtype, ReduceOp op, uint64_t tag) {
     return [=](Communicator& c) {
@@ -200,7 +204,7 @@ TEST(CommunicatorFailure, DifferingSignaturesNameBothSides) {
        {"all_gather(12 bytes)", "agree on lengths"}},
   };
   for (const Case& each : cases) {
-    ThreadJob job(2);
+    TestJob job(GetParam(), 2);
     const auto errors = run_with_deadline(kLimit, [&] {
       return job.try_run([&](Communicator& c) {
         each.calls[static_cast<std::size_t>(c.rank()) % each.calls.size()](c);
@@ -216,8 +220,8 @@ TEST(CommunicatorFailure, DifferingSignaturesNameBothSides) {
   }
 }
 
-TEST(CommunicatorFailure, AMessageOfAnotherLengthIsAnError) {
-  ThreadJob job(2);
+TEST_P(CommunicatorFailure, AMessageOfAnotherLengthIsAnError) {
+  TestJob job(GetParam(), 2);
   std::vector<int> received(3, -1);
   const auto errors = run_with_deadline(kLimit, [&] {
     return job.try_run([&](Communicator& c) {
@@ -231,8 +235,8 @@ TEST(CommunicatorFailure, AMessageOfAnotherLengthIsAnError) {
   EXPECT_EQ(received, std::vector<int>(3, -1));
 }
 
-TEST(CommunicatorFailure, NothingOfAnOldGenerationArrives) {
-  ThreadJob job(2);
+TEST_P(CommunicatorFailure, NothingOfAnOldGenerationArrives) {
+  TestJob job(GetParam(), 2);
   const auto before = run_with_deadline(kLimit, [&] {
     return job.try_run([](Communicator& c) {
       if (c.rank() == 1) throw InvalidArgument("boom");
@@ -256,8 +260,8 @@ TEST(CommunicatorFailure, NothingOfAnOldGenerationArrives) {
   });
 }
 
-TEST(CommunicatorFailure, AnOperationOfAnOldGenerationIsRefused) {
-  ThreadJob job(2);
+TEST_P(CommunicatorFailure, AnOperationOfAnOldGenerationIsRefused) {
+  TestJob job(GetParam(), 2);
   run_with_deadline(kLimit, [&] {
     job.run([](Communicator& c) {
       std::vector<int> x(3);
@@ -269,15 +273,15 @@ TEST(CommunicatorFailure, AnOperationOfAnOldGenerationIsRefused) {
   });
 }
 
-TEST(CommunicatorFailure, RenewWaitsForAllAndNamesWhoIsMissing) {
-  ThreadJob job(2);
+TEST_P(CommunicatorFailure, RenewWaitsForAllAndNamesWhoIsMissing) {
+  TestJob job(GetParam(), 2);
   testing::expect_error<DeadlineExceeded>(
       {"renew", "rank 1"}, [&] { job[0].renew({.timeout = std::chrono::milliseconds(10)}); });
   EXPECT_EQ(job[0].generation(), 0U);
 }
 
-TEST(CommunicatorFailure, DroppingAnOperationEndsTheGeneration) {
-  ThreadJob job(2);
+TEST_P(CommunicatorFailure, DroppingAnOperationEndsTheGeneration) {
+  TestJob job(GetParam(), 2);
   const auto errors = run_with_deadline(kLimit, [&] {
     return job.try_run([](Communicator& c) {
       std::vector<int> x(1000, c.rank());
@@ -293,9 +297,9 @@ TEST(CommunicatorFailure, DroppingAnOperationEndsTheGeneration) {
   for (const auto& error : errors) EXPECT_TRUE(error);
 }
 
-TEST(CommunicatorFailure, ARankThatEndsIsMissedByWhoWaits) {
+TEST_P(CommunicatorFailure, ARankThatEndsIsMissedByWhoWaits) {
   for (const Operation& operation : operations()) {
-    ThreadJob job(3);
+    TestJob job(GetParam(), 3);
     job.leave(2);
     const auto errors = run_with_deadline(
         kLimit, [&] { return job.try_run([&](Communicator& c) { operation.call(c); }); });
@@ -307,8 +311,8 @@ TEST(CommunicatorFailure, ARankThatEndsIsMissedByWhoWaits) {
   }
 }
 
-TEST(CommunicatorFailure, DestroyingWithOperationsUnderWayWakesTheOthers) {
-  ThreadJob job(2);
+TEST_P(CommunicatorFailure, DestroyingWithOperationsUnderWayWakesTheOthers) {
+  TestJob job(GetParam(), 2);
   std::vector<int> x(1000, 1);
   Communicator::Pending left;
   std::exception_ptr error;
@@ -337,9 +341,9 @@ TEST(CommunicatorFailure, DestroyingWithOperationsUnderWayWakesTheOthers) {
 }
 
 // Rank 2 fails right at the commit, before or behind the others: all have passed, or none.
-TEST(CommunicatorFailure, ACommitIsPassedByAllOrNone) {
+TEST_P(CommunicatorFailure, ACommitIsPassedByAllOrNone) {
   for (int round = 0; round < 200; ++round) {
-    ThreadJob job(3);
+    TestJob job(GetParam(), 3);
     std::array<bool, 3> passed = {};
     run_with_deadline(kLimit, [&] {
       job.try_run([&](Communicator& c) {
@@ -360,8 +364,8 @@ TEST(CommunicatorFailure, ACommitIsPassedByAllOrNone) {
   }
 }
 
-TEST(CommunicatorFailure, ASlowRankIsWaitedFor) {
-  ThreadJob job(3);
+TEST_P(CommunicatorFailure, ASlowRankIsWaitedFor) {
+  TestJob job(GetParam(), 3);
   std::mutex mutex;
   std::condition_variable changed;
   int begun = 0;

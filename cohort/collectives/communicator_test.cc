@@ -8,20 +8,20 @@
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/local_reduce.h"
-#include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/collectives/test_job.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal {
 namespace {
 
-using Sizes = ::testing::TestWithParam<int>;
-
-class CommunicatorSizes : public Sizes {
+class CommunicatorSizes : public ::testing::TestWithParam<std::tuple<Carrier, int>> {
  protected:
-  ThreadJob job_{GetParam()};
-  int size() const { return GetParam(); }
+  TestJob job_{std::get<0>(GetParam()), std::get<1>(GetParam())};
+  int size() const { return job_.size(); }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorSizes, ::testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorSizes,
+                         ::testing::Combine(::testing::Values(Carrier::kThreads, Carrier::kTcp),
+                                            ::testing::Values(1, 2, 3, 5, 8)));
 
 // Another one for each rank, place and dtype; sums in another order have other bits.
 Tensor numbers_of(int rank, int64_t count, DType dtype) {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For tests: a job whose ranks are threads of this process, over any of the transports that can
+// have them so. It can do to each what ThreadJob can: make a rank slow, failing, silent or gone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cohort/collectives/communicator.h"
+#include "cohort/collectives/transports/tcp/tcp_transport.h"
+#include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/runtime/intra_op.h"
+
+namespace cohort::internal {
+
+enum class Carrier { kThreads, kTcp };
+inline std::string carrier_name(const ::testing::TestParamInfo<Carrier>& info) {
+  return info.param == Carrier::kThreads ? "Threads" : "Tcp";
+}
+
+/// A transport on which a test plays tricks.
+class PlayedTransport final : public Transport {
+ public:
+  /// Guarded by its mutex.
+  struct Tricks {
+    std::mutex mutex;
+    ThreadJob::Hook hook = {};
+    bool silent = false;
+  };
+  PlayedTransport(std::unique_ptr<Transport> real, std::shared_ptr<Tricks> tricks)
+      : real_(std::move(real)), tricks_(std::move(tricks)) {}
+
+  int rank() const override { return real_->rank(); }
+  int size() const override { return real_->size(); }
+  void start(const Exchange& exchange) override {
+    call_hook(exchange.key, exchange.signature);
+    if (!is_silent()) real_->start(exchange);
+  }
+  void finish(const Exchange& exchange, Deadline deadline) override {
+    is_silent() ? wait_in_vain(exchange.signature, deadline) : real_->finish(exchange, deadline);
+  }
+  void withdraw(const Exchange& exchange) noexcept override { real_->withdraw(exchange); }
+  void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
+    call_hook({.sequence = sequence}, signature);
+    is_silent() ? wait_in_vain(signature, deadline) : real_->commit(sequence, signature, deadline);
+  }
+  void abort(const Failure& failure) noexcept override { real_->abort(failure); }
+  bool failed() const override { return real_->failed(); }
+  void check() const override { real_->check(); }
+  void renew(Deadline deadline) override { real_->renew(deadline); }
+
+ private:
+  void call_hook(const ExchangeKey& key, const CallSignature& signature) {
+    ThreadJob::Hook hook;
+    {
+      const std::scoped_lock lock(tricks_->mutex);
+      hook = tricks_->hook;
+    }
+    if (hook) hook(key, signature);
+  }
+  bool is_silent() const {
+    const std::scoped_lock lock(tricks_->mutex);
+    return tricks_->silent;
+  }
+  // For messages that nobody sends.
+  void wait_in_vain(const CallSignature& signature, Deadline deadline) {
+    Exchange nothing{.key = {.sequence = uint64_t(-1)}, .signature = signature};
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) nothing.parts.push_back({.peer = peer, .sends = false});
+    }
+    real_->finish(nothing, deadline);
+  }
+
+  const std::unique_ptr<Transport> real_;
+  const std::shared_ptr<Tricks> tricks_;
+};
+
+/// Over TCP on loopback, on ports that are free.
+inline std::vector<std::unique_ptr<Transport>> connect_ranks_over_tcp(int size) {
+  std::vector<std::string> addresses(static_cast<std::size_t>(size));
+  std::vector<Socket> listeners;
+  for (std::string& address : addresses) listeners.push_back(listen_on_free_port(&address));
+  std::vector<std::unique_ptr<Transport>> ranks(addresses.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    threads.emplace_back([&, r] {
+      ranks[r] = connect_over_tcp({.rank = static_cast<int>(r),
+                                   .addresses = addresses,
+                                   .timeout = std::chrono::minutes(1),
+                                   .listener = std::move(listeners[r])});
+    });
+  }
+  threads.clear();
+  return ranks;
+}
+
+/// Threads: as ThreadJob.
+class TestJob {
+ public:
+  TestJob(Carrier carrier, int size, CommunicatorOptions options = {}) {
+    if (carrier == Carrier::kThreads) {
+      threads_.emplace(size, options);
+      return;
+    }
+    for (auto& transport : connect_ranks_over_tcp(size)) {
+      tricks_.push_back(std::make_shared<PlayedTransport::Tricks>());
+      ranks_.push_back(std::make_shared<Communicator>(
+          std::make_unique<PlayedTransport>(std::move(transport), tricks_.back()), options));
+    }
+  }
+
+  int size() const { return threads_ ? threads_->size() : static_cast<int>(ranks_.size()); }
+  Communicator& operator[](int rank) { return threads_ ? (*threads_)[rank] : *ranks_[at(rank)]; }
+
+  std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator&)> body) {
+    if (threads_) return threads_->try_run(body);
+    std::vector<std::exception_ptr> errors(ranks_.size());
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      threads.emplace_back([&, rank, communicator = ranks_[rank]] {
+        if (!communicator) return;
+        const IntraOpThreads threads_inside(1);
+        try {
+          body(*communicator);
+        } catch (...) {
+          errors[rank] = std::current_exception();
+          communicator->abort(errors[rank], "run");
+        }
+      });
+    }
+    threads.clear();
+    return errors;
+  }
+  void run(FunctionRef<void(Communicator&)> body) {
+    if (threads_) return threads_->run(body);
+    for (const std::exception_ptr& error : try_run(body)) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  void before_each(int rank, ThreadJob::Hook hook) {
+    if (threads_) return threads_->before_each(rank, std::move(hook));
+    const std::scoped_lock lock(tricks_[at(rank)]->mutex);
+    tricks_[at(rank)]->hook = std::move(hook);
+  }
+  void silence(int rank) {
+    if (threads_) return threads_->silence(rank);
+    const std::scoped_lock lock(tricks_[at(rank)]->mutex);
+    tricks_[at(rank)]->silent = true;
+  }
+  void leave(int rank) {
+    if (threads_) return threads_->leave(rank);
+    ranks_[at(rank)].reset();
+  }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+  std::optional<ThreadJob> threads_;
+  std::vector<std::shared_ptr<PlayedTransport::Tricks>> tricks_;
+  std::vector<std::shared_ptr<Communicator>> ranks_;
+};
+
+}  // namespace cohort::internal

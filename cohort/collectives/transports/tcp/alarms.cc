@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collectives/transports/tcp/alarms.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "cohort/base/check.h"
+
+namespace cohort::internal {
+namespace {
+
+// How long a rank that decides may take to answer before the next one is asked. It answers at once
+// unless it is stopped or cut off.
+constexpr std::chrono::seconds kAnswerWithin{3};
+
+Socket new_bell() {
+  Socket bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!bell) {
+    throw Error(ErrorCode::kResourceExhausted,
+                str_cat("[communicator] expected an event descriptor, got: ", error_text(errno)));
+  }
+  return bell;
+}
+
+void ring_bell(const Socket& bell) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(bell.fd(), &one, sizeof one);
+}
+
+}  // namespace
+
+TcpAlarms::TcpAlarms(int rank, std::vector<Line> lines)
+    : rank_(rank), bell_(new_bell()), stop_bell_(new_bell()) {
+  for (Line& line : lines) {
+    peers_.push_back({.address = std::move(line.address), .socket = std::move(line.socket)});
+  }
+  thread_.emplace("cohort_alarms", [this](const std::stop_token& stop) { watch(stop); });
+}
+
+TcpAlarms::~TcpAlarms() {
+  {
+    const std::scoped_lock lock(mutex_);
+    for (Peer& peer : peers_) {
+      tell(peer, {.kind = AlarmHeader::Kind::kGoodbye, .generation = generation_}, {});
+    }
+  }
+  thread_->request_stop();
+  ring_bell(stop_bell_);
+  thread_.reset();
+}
+
+std::string TcpAlarms::name_of(int rank) const {
+  return str_cat("rank ", rank, " (", peers_[static_cast<std::size_t>(rank)].address, ")");
+}
+
+// The lowest rank that can answer.
+int TcpAlarms::judge() const {
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    const Peer& peer = peers_[r];
+    if (static_cast<int>(r) == rank_ || (peer.listens() && !peer.suspect)) {
+      return static_cast<int>(r);
+    }
+  }
+  return rank_;
+}
+
+void TcpAlarms::tell(Peer& peer, AlarmHeader header, const std::string& text) {
+  if (!peer.listens()) return;
+  header.text_bytes =
+      static_cast<uint32_t>(std::min<std::size_t>(text.size(), AlarmHeader::kLongestText));
+  std::vector<std::byte> bytes(sizeof header + header.text_bytes);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::memcpy(bytes.data() + sizeof header, text.data(), header.text_bytes);
+  // A line is empty but for its one or two failures: what does not fit, nobody reads any more.
+  [[maybe_unused]] const ssize_t sent =
+      ::send(peer.socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void TcpAlarms::tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation,
+                             const Verdict& verdict) {
+  tell(peer,
+       {.kind = kind,
+        .code = static_cast<uint8_t>(verdict.failure.code),
+        .rank = verdict.failure.rank,
+        .generation = generation,
+        .committed = verdict.committed},
+       verdict.failure.text);
+}
+
+void TcpAlarms::tell_settled() {
+  has_settled_ = true;
+  for (Peer& peer : peers_) {
+    tell(peer,
+         {.kind = AlarmHeader::Kind::kSettling, .generation = generation_, .committed = committed_},
+         {});
+  }
+}
+
+void TcpAlarms::ring() {
+  ring_bell(bell_);
+  changed_.notify_all();
+}
+
+void TcpAlarms::propose_locked(const Failure& failure) {
+  if (verdict_) return;
+  if (!proposed_) proposed_ = failure;
+  failed_.store(true, std::memory_order_release);
+  const int at = judge();
+  if (at == rank_) {
+    decide(*proposed_);
+  } else {
+    tell_failure(peers_[static_cast<std::size_t>(at)], AlarmHeader::Kind::kProposal, generation_,
+                 {.failure = *proposed_});
+  }
+  ring();
+}
+
+void TcpAlarms::decide(const Failure& failure) {
+  verdict_ = Verdict{.failure = failure, .committed = committed_};
+  failed_.store(true, std::memory_order_release);
+  for (Peer& peer : peers_) {
+    tell_failure(peer, AlarmHeader::Kind::kVerdict, generation_, *verdict_);
+  }
+  ring();
+}
+
+void TcpAlarms::propose(const Failure& failure) noexcept {
+  const std::scoped_lock lock(mutex_);
+  propose_locked(failure);
+}
+
+void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
+  const std::scoped_lock lock(mutex_);
+  Peer& lost = peers_[static_cast<std::size_t>(peer)];
+  if (lost.gone || lost.left) return;
+  lost.gone = true;
+  propose_locked(
+      {.code = ErrorCode::kUnavailable,
+       .text = str_cat("[communicator] ", name_of(peer), " is gone: ", why,
+                       ". Its process was ended or is cut off; see its output, and start the job "
+                       "again from its last checkpoint"),
+       .rank = peer});
+  if (peer == 0 && !in_commit_) tell_settled();
+}
+
+void TcpAlarms::check() {
+  if (failed()) throw_failure(verdict().failure);
+}
+
+Verdict TcpAlarms::verdict() {
+  std::unique_lock lock(mutex_);
+  int asked = -1;
+  auto give_up = std::chrono::steady_clock::now();
+  while (!verdict_) {
+    const int at = judge();
+    if (at == rank_) {
+      decide(*proposed_);
+      break;
+    }
+    if (at != asked) {
+      tell_failure(peers_[static_cast<std::size_t>(at)], AlarmHeader::Kind::kProposal, generation_,
+                   {.failure = *proposed_});
+      asked = at;
+      give_up = std::chrono::steady_clock::now() + kAnswerWithin;
+    }
+    if (changed_.wait_until(lock, give_up) == std::cv_status::timeout) {
+      peers_[static_cast<std::size_t>(at)].suspect = true;
+    }
+  }
+  return *verdict_;
+}
+
+void TcpAlarms::begin_generation(uint64_t generation) {
+  const std::scoped_lock lock(mutex_);
+  generation_ = generation;
+  committed_ = 0;
+  proposed_.reset();
+  verdict_.reset();
+  for (Peer& peer : peers_) peer.suspect = false;
+  later_.erase(later_.begin(), later_.lower_bound(generation));
+  const auto found = later_.find(generation);
+  if (found != later_.end()) verdict_ = found->second;
+  failed_.store(verdict_.has_value(), std::memory_order_release);
+}
+
+void TcpAlarms::silence_bell() {
+  uint64_t rings = 0;
+  [[maybe_unused]] const ssize_t got = ::read(bell_.fd(), &rings, sizeof rings);
+}
+
+void TcpAlarms::begin_commit() {
+  check();
+  const std::scoped_lock lock(mutex_);
+  in_commit_ = true;
+}
+
+void TcpAlarms::end_commit(uint64_t committed) {
+  const std::scoped_lock lock(mutex_);
+  in_commit_ = false;
+  committed_ = std::max(committed_, committed);
+  if (peers_[0].gone && !has_settled_) tell_settled();
+}
+
+bool TcpAlarms::decide_commit(uint64_t sequence) {
+  const std::scoped_lock lock(mutex_);
+  if (proposed_ || verdict_) return false;
+  committed_ = sequence + 1;
+  return true;
+}
+
+bool TcpAlarms::first_is_gone() const {
+  const std::scoped_lock lock(mutex_);
+  return peers_[0].gone;
+}
+
+uint64_t TcpAlarms::settle(uint64_t committed) {
+  std::unique_lock lock(mutex_);
+  committed_ = std::max(committed_, committed);
+  tell_settled();
+  const auto all_have = [&] {
+    return std::all_of(peers_.begin() + 1, peers_.end(),
+                       [](const Peer& peer) { return !peer.listens() || peer.settled; });
+  };
+  changed_.wait_until(lock, std::chrono::steady_clock::now() + kAnswerWithin, all_have);
+  for (const Peer& peer : peers_) committed_ = std::max(committed_, peer.settled.value_or(0));
+  return committed_;
+}
+
+void TcpAlarms::hear_proposal(Peer& peer, uint64_t generation, const Failure& failure) {
+  if (generation < generation_) return;
+  if (generation > generation_) {
+    const auto [entry, is_new] = later_.try_emplace(generation, Verdict{.failure = failure});
+    for (Peer& each : peers_) {
+      if (is_new) tell_failure(each, AlarmHeader::Kind::kVerdict, generation, entry->second);
+    }
+  } else if (verdict_) {
+    tell_failure(peer, AlarmHeader::Kind::kVerdict, generation, *verdict_);
+  } else {
+    decide(failure);
+  }
+}
+
+void TcpAlarms::hear_verdict(uint64_t generation, const Verdict& verdict) {
+  if (generation > generation_) later_.try_emplace(generation, verdict);
+  if (generation != generation_ || verdict_) return;
+  verdict_ = verdict;
+  failed_.store(true, std::memory_order_release);
+  ring();
+}
+
+void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& text) {
+  const std::scoped_lock lock(mutex_);
+  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  const Failure failure{
+      .code = static_cast<ErrorCode>(header.code), .text = text, .rank = header.rank};
+  switch (header.kind) {
+    case AlarmHeader::Kind::kProposal:
+      return hear_proposal(peer, header.generation, failure);
+    case AlarmHeader::Kind::kVerdict:
+      return hear_verdict(header.generation, {.failure = failure, .committed = header.committed});
+    case AlarmHeader::Kind::kSettling:
+      if (header.generation == generation_) peer.settled = header.committed;
+      return ring();
+    case AlarmHeader::Kind::kGoodbye:
+      peer.left = true;
+      return ring();
+  }
+}
+
+// What has come on a peer's line, failure by failure.
+void TcpAlarms::read_line(int from) {
+  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  std::array<std::byte, 4096> bytes;
+  const ssize_t got = ::recv(peer.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (got <= 0) {
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    propose_gone(from, got == 0 ? "the connection was closed" : error_text(errno));
+    return;
+  }
+  peer.read.insert(peer.read.end(), bytes.begin(), bytes.begin() + got);
+  for (;;) {
+    AlarmHeader header;
+    if (peer.read.size() < sizeof header) return;
+    std::memcpy(&header, peer.read.data(), sizeof header);
+    if (!header.is_sane()) return propose_gone(from, "what came is no message of a worker");
+    if (peer.read.size() < sizeof header + header.text_bytes) return;
+    const auto* text = reinterpret_cast<const char*>(peer.read.data() + sizeof header);
+    hear(from, header, std::string(text, header.text_bytes));
+    peer.read.erase(peer.read.begin(), peer.read.begin() + static_cast<std::ptrdiff_t>(
+                                                               sizeof header + header.text_bytes));
+  }
+}
+
+void TcpAlarms::watch(const std::stop_token& stop) {
+  std::vector<pollfd> polled;
+  std::vector<int> ranks;
+  while (!stop.stop_requested()) {
+    polled.assign(1, {.fd = stop_bell_.fd(), .events = POLLIN, .revents = 0});
+    ranks.assign(1, rank_);
+    {
+      const std::scoped_lock lock(mutex_);
+      for (std::size_t r = 0; r < peers_.size(); ++r) {
+        if (!peers_[r].listens()) continue;
+        polled.push_back({.fd = peers_[r].socket.fd(), .events = POLLIN, .revents = 0});
+        ranks.push_back(static_cast<int>(r));
+      }
+    }
+    if (::poll(polled.data(), polled.size(), -1) < 0) continue;
+    for (std::size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) read_line(ranks[i]);
+    }
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the ranks of a job agree on a failure, and on the commits that had passed before it: over a
+// line to every other rank, on which a thread listens that sleeps otherwise.
+//
+// A rank that fails proposes its failure to the lowest rank that lives, which takes the first one
+// and tells all. Rank 0 lets a commit pass or takes a failure, under one lock, so that each knows
+// on which side of the other it stands. Where rank 0 itself is gone, the others tell each other how
+// many commits they had passed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/collectives/transports/tcp/socket.h"
+#include "cohort/collectives/transports/tcp/wire.h"
+#include "cohort/runtime/task_thread.h"
+
+namespace cohort::internal {
+
+/// A generation's end: the failure that counts, and how many commits had passed.
+struct Verdict {
+  Failure failure = {};
+  uint64_t committed = 0;
+};
+
+/// Threads: thread-safe, but for what says otherwise.
+class TcpAlarms {
+ public:
+  struct Line {
+    std::string address = {};
+    Socket socket = {};  ///< Of this rank itself: none.
+  };
+  TcpAlarms(int rank, std::vector<Line> lines);
+  /// Says goodbye.
+  ~TcpAlarms();
+  TcpAlarms(const TcpAlarms&) = delete;
+  TcpAlarms& operator=(const TcpAlarms&) = delete;
+
+  /// The first failure of this generation counts. Blocks: never.
+  void propose(const Failure& failure) noexcept;
+  /// A peer's connection was lost: as every rank that saw it says it.
+  void propose_gone(int peer, const std::string& why) noexcept;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  /// Throws the generation's failure, if there is one. Blocks: until the ranks have agreed.
+  void check();
+  /// What the ranks agree on, after failed(). Blocks: a few seconds where nobody answers.
+  Verdict verdict();
+  void begin_generation(uint64_t generation);
+
+  /// Readable as soon as something has happened that who waits has to look at.
+  int bell() const { return bell_.fd(); }
+  void silence_bell();
+  /// "rank 1 (host:port)".
+  std::string name_of(int rank) const;
+
+  // Commits; on the communicator's thread.
+
+  /// From here to end_commit() this rank cannot say yet how many commits it has passed.
+  void begin_commit();
+  /// Commits [0, committed) have passed.
+  void end_commit(uint64_t committed);
+  /// On rank 0. False if a failure was first.
+  bool decide_commit(uint64_t sequence);
+  bool first_is_gone() const;
+  /// With rank 0 gone, and `committed` all that it had told this rank: what it had told any.
+  uint64_t settle(uint64_t committed);
+
+ private:
+  struct Peer {
+    std::string address;
+    Socket socket;
+    std::vector<std::byte> read = {};  // the watching thread's
+    // Guarded by mutex_.
+    bool gone = false;     // dead, or cut off
+    bool left = false;     // ended in good order
+    bool suspect = false;  // does not answer
+    std::optional<uint64_t> settled = {};
+    bool listens() const { return socket && !gone && !left; }
+  };
+
+  // These want mutex_.
+  int judge() const;
+  void propose_locked(const Failure& failure);
+  void decide(const Failure& failure);
+  void tell(Peer& peer, AlarmHeader header, const std::string& text);
+  void tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation,
+                    const Verdict& verdict);
+  void tell_settled();
+  void ring();
+  void hear(int peer, const AlarmHeader& header, const std::string& text);
+  void hear_proposal(Peer& peer, uint64_t generation, const Failure& failure);
+  void hear_verdict(uint64_t generation, const Verdict& verdict);
+
+  void watch(const std::stop_token& stop);
+  void read_line(int peer);
+
+  const int rank_;
+  Socket bell_;
+  Socket stop_bell_;
+  std::atomic<bool> failed_{false};
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::vector<Peer> peers_;
+  uint64_t generation_ = 0;
+  uint64_t committed_ = 0;
+  bool in_commit_ = false;
+  bool has_settled_ = false;
+  std::optional<Failure> proposed_;
+  std::optional<Verdict> verdict_;
+  std::map<uint64_t, Verdict> later_;  // of generations that others have begun already
+
+  std::optional<TaskThread> thread_;  // last: it uses all the rest
+};
+
+}  // namespace cohort::internal

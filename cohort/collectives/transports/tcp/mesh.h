@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the ranks of a job meet: each listens at its own address and connects to those of all lower
+// ranks, until every pair has its two connections or the deadline has passed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/collectives/transports/tcp/socket.h"
+
+namespace cohort::internal {
+
+struct MeshOptions {
+  int rank = 0;
+  std::vector<std::string> addresses = {};  ///< "host:port" of each rank.
+  /// What all ranks have to have alike, in words; compared, and named where it differs.
+  std::string agreement = {};
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  /// Addresses beyond loopback are refused without it: whoever reaches them could take part, and
+  /// read all that travels.
+  bool allow_insecure = false;
+  Socket listener = {};  ///< Listens at this rank's address already; for tests.
+};
+
+struct MeshLink {
+  std::string address = {};
+  Socket stream = {};
+  Socket line = {};
+};
+
+/// One link for each rank; of this one without connections.
+/// Errors: InvalidArgument for addresses that are none, or beyond loopback; Error kAlreadyExists
+///         where another program listens at this rank's; FailedPrecondition on both sides, naming
+///         both, for another agreement, number of ranks or rank; Unavailable if a rank that had
+///         come went away; DeadlineExceeded that names who has not come, and why not.
+std::vector<MeshLink> meet_over_tcp(MeshOptions options);
+
+}  // namespace cohort::internal

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks see that are processes: one dies, is stopped, or has another job in mind. What holds
+// for every transport is tested in collectives/communicator_test.cc and its neighbours.
+#include "cohort/collectives/transports/tcp/tcp_transport.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "cohort/base/error.h"
+#include "cohort/base/strings.h"
+#include "cohort/collectives/communicator.h"
+#include "cohort/collectives/test_job.h"
+#include "cohort/testing/child.h"
+#include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal {
+namespace {
+
+using testing::expect_error;
+using testing::run_with_deadline;
+constexpr std::chrono::seconds kPatience{60};
+
+MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket listener) {
+  return {.rank = rank,
+          .addresses = addresses,
+          .timeout = std::chrono::seconds(30),
+          .listener = std::move(listener)};
+}
+
+/// Plays body(communicator, addresses) on ranks that are processes. Returns how each has ended: 0,
+/// or 2 where it did not see what it expected, or minus the signal; one that has stopped is killed
+/// when all others have ended.
+using Body = std::function<void(Communicator& communicator, const std::vector<std::string>&)>;
+std::vector<int> play_on_processes(int size, const Body& body) {
+  std::vector<std::string> addresses(static_cast<std::size_t>(size));
+  std::vector<Socket> listeners;
+  for (std::string& address : addresses) listeners.push_back(listen_on_free_port(&address));
+  std::vector<pid_t> ranks;
+  for (std::size_t r = 0; r < addresses.size(); ++r) {
+    std::fflush(nullptr);
+    ranks.push_back(fork());
+    if (ranks.back() != 0) continue;
+    alarm(static_cast<unsigned>(kPatience.count()));
+    try {
+      Communicator communicator(
+          connect_over_tcp(mesh_of(static_cast<int>(r), addresses, std::move(listeners[r]))));
+      body(communicator, addresses);
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << "rank " << r << ": " << e.what();
+    }
+    std::fflush(nullptr);
+    _exit(::testing::Test::HasFailure() ? 2 : 0);
+  }
+  std::vector<int> statuses(ranks.size(), 99);
+  for (std::size_t live = ranks.size(), stopped = 0; live > 0;) {
+    int status = 0;
+    const pid_t changed = waitpid(-1, &status, WUNTRACED | WCONTINUED);
+    const auto rank =
+        static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), changed) - ranks.begin());
+    if (rank == ranks.size()) return statuses;
+    if (WIFSTOPPED(status)) {
+      ++stopped;
+    } else if (WIFCONTINUED(status)) {
+      --stopped;
+    } else {
+      --live;
+      statuses[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    if (stopped < live) continue;
+    for (const pid_t each : ranks) kill(each, SIGKILL);
+    stopped = 0;
+  }
+  return statuses;
+}
+using Statuses = std::vector<int>;
+using Addresses = std::vector<std::string>;
+
+class RanksAsProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::kCanLimitChildren) GTEST_SKIP() << "no threads after a fork here";
+  }
+};
+
+TEST_F(RanksAsProcesses, AddUpInRankOrder) {
+  const auto statuses = play_on_processes(3, [](Communicator& c, const Addresses&) {
+    std::vector<float> sums(100'000, 1.0F + static_cast<float>(c.rank()));
+    c.all_reduce(bytes_of(sums), kFloat32);
+    EXPECT_EQ(sums, std::vector<float>(sums.size(), 6.0F));
+    c.commit();
+  });
+  EXPECT_EQ(statuses, (Statuses{0, 0, 0}));
+}
+
+// Whichever it is, rank 0 (which decides commits) included: the others agree.
+TEST_F(RanksAsProcesses, AKilledOneIsNamedWithItsAddress) {
+  for (const int victim : {0, 1, 2}) {
+    const auto statuses = play_on_processes(3, [&](Communicator& c, const Addresses& addresses) {
+      c.commit();
+      if (c.rank() == victim) kill(getpid(), SIGKILL);
+      const std::string name =
+          str_cat("rank ", victim, " (", addresses[static_cast<std::size_t>(victim)], ") is gone");
+      expect_error<Unavailable>({name}, [&] { c.commit(); });
+      expect_error<Unavailable>({name}, [&] { c.barrier(); });
+    });
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(statuses[static_cast<std::size_t>(r)], r == victim ? -SIGKILL : 0)
+          << "rank " << r << " with " << victim << " killed";
+    }
+  }
+}
+
+TEST_F(RanksAsProcesses, AfterOneIsKilledThereIsNoNextGeneration) {
+  const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses&) {
+    c.barrier();
+    if (c.rank() == 1) kill(getpid(), SIGKILL);
+    EXPECT_THROW(c.barrier(), Unavailable);
+    expect_error<Unavailable>({"renew", "rank 1 (127.0.0.1:"}, [&] { c.renew(); });
+  });
+  EXPECT_EQ(statuses, (Statuses{0, -SIGKILL}));
+}
+
+TEST_F(RanksAsProcesses, AStoppedOneIsMetByTheDeadline) {
+  const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses& addresses) {
+    c.barrier();
+    if (c.rank() == 1) kill(getpid(), SIGSTOP);
+    expect_error<DeadlineExceeded>({"barrier", "rank 1 (" + addresses[1] + ")"},
+                                   [&] { c.barrier({.timeout = std::chrono::milliseconds(100)}); });
+  });
+  EXPECT_EQ(statuses, (Statuses{0, -SIGKILL}));
+}
+
+// Nobody reads: what does not fit into the connection waits, and is given up.
+TEST_F(RanksAsProcesses, ALargeMessageToAStoppedOneIsGivenUp) {
+  const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses&) {
+    c.barrier();
+    if (c.rank() == 1) kill(getpid(), SIGSTOP);
+    std::vector<std::byte> large(std::size_t{32} << 20);
+    expect_error<DeadlineExceeded>(
+        {"send", "rank 1"}, [&] { c.send(large, 1, {.timeout = std::chrono::milliseconds(100)}); });
+  });
+  EXPECT_EQ(statuses, (Statuses{0, -SIGKILL}));
+}
+
+bool is_stopped(pid_t process) {
+  std::ifstream file(str_cat("/proc/", process, "/stat"));
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return state == "T";
+}
+
+// A process that was stopped and goes on finds the generation over.
+TEST_F(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
+  const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses&) {
+    std::array<pid_t, 1> pid = {getpid()};
+    c.broadcast(bytes_of(pid), 1);
+    c.barrier();
+    if (c.rank() == 1) {
+      kill(getpid(), SIGSTOP);
+      // Rank 0 had come to the first one of these.
+      expect_error<DeadlineExceeded>({"barrier"}, [&] {
+        c.barrier();
+        c.barrier();
+      });
+      return;
+    }
+    EXPECT_THROW(c.barrier({.timeout = std::chrono::milliseconds(100)}), DeadlineExceeded);
+    while (!is_stopped(pid[0])) std::this_thread::yield();
+    kill(pid[0], SIGCONT);
+    // Until the other one has read the failure, and is gone.
+    EXPECT_THROW(c.renew({.timeout = std::chrono::seconds(30)}), Unavailable);
+  });
+  EXPECT_EQ(statuses, (Statuses{0, 0}));
+}
+
+// What a message that was given up had begun is filled up: the next generation goes on after it.
+TEST(TcpTransport, AStreamGoesOnAfterAMessageThatWasGivenUp) {
+  run_with_deadline(kPatience, [] {
+    TestJob job(Carrier::kTcp, 2, {.timeout = std::chrono::seconds(30)});
+    {
+      std::vector<std::byte> large(std::size_t{32} << 20, std::byte{7});
+      EXPECT_THROW(job[0].send(large, 1, {.timeout = std::chrono::milliseconds(50)}),
+                   DeadlineExceeded);
+    }
+    job.run([](Communicator& c) {
+      c.renew();
+      std::vector<int> numbers(100'000, c.rank() + 1);
+      c.all_reduce(bytes_of(numbers), kInt32);
+      EXPECT_EQ(numbers, std::vector<int>(numbers.size(), 3));
+    });
+  });
+}
+
+/// Ranks that meet with options of their own.
+std::vector<std::exception_ptr> errors_of_meeting(
+    int size, const std::function<void(int rank, MeshOptions& options)>& change) {
+  std::vector<std::string> addresses(static_cast<std::size_t>(size));
+  std::vector<Socket> listeners;
+  for (std::string& address : addresses) listeners.push_back(listen_on_free_port(&address));
+  std::vector<std::exception_ptr> errors(addresses.size());
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < size; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    threads.emplace_back([&, r, at] {
+      MeshOptions options = mesh_of(r, addresses, std::move(listeners[at]));
+      options.agreement = "the same";
+      change(r, options);
+      try {
+        meet_over_tcp(std::move(options));
+      } catch (...) {
+        errors[at] = std::current_exception();
+      }
+    });
+  }
+  threads.clear();
+  return errors;
+}
+
+TEST(Mesh, AnotherJobIsRefusedOnBothSidesNamingBoth) {
+  const auto errors = errors_of_meeting(2, [](int rank, MeshOptions& options) {
+    if (rank == 1) options.agreement = "something else";
+  });
+  for (const auto& error : errors) {
+    expect_error<FailedPrecondition>(
+        {"rank 0 (127.0.0.1:", "2 ranks, the same", "rank 1 (127.0.0.1:", "something else"}, [&] {
+          if (error) std::rethrow_exception(error);
+        });
+  }
+}
+
+TEST(Mesh, AnotherNumberOfRanksIsRefused) {
+  const auto errors = errors_of_meeting(2, [](int rank, MeshOptions& options) {
+    if (rank == 1) options.addresses.push_back("127.0.0.1:1");
+  });
+  for (const auto& error : errors) {
+    expect_error<FailedPrecondition>({": 2 ranks", ": 3 ranks"}, [&] {
+      if (error) std::rethrow_exception(error);
+    });
+  }
+}
+
+TEST(Mesh, WhoDoesNotComeIsNamedWithTheReason) {
+  std::string own, other;
+  Socket listener = listen_on_free_port(&own);
+  listen_on_free_port(&other).close();
+  MeshOptions options = mesh_of(1, {other, own}, std::move(listener));
+  options.timeout = std::chrono::milliseconds(80);
+  expect_error<DeadlineExceeded>({"all 2 workers", "rank 0 (" + other + ")", "refused"},
+                                 [&] { meet_over_tcp(std::move(options)); });
+  options = mesh_of(0, {own, other}, listen_on_free_port(&own));
+  options.timeout = std::chrono::milliseconds(80);
+  expect_error<DeadlineExceeded>({"rank 1 (" + other + ")"},
+                                 [&] { meet_over_tcp(std::move(options)); });
+}
+
+TEST(Mesh, AddressesBeyondLoopbackNeedTheirOption) {
+  expect_error<InvalidArgument>({"rank 1 (192.0.2.7:2222)", "allow_insecure"}, [] {
+    meet_over_tcp({.rank = 0, .addresses = {"127.0.0.1:2222", "192.0.2.7:2222"}});
+  });
+}
+
+TEST(Mesh, AddressesHaveAHostAndAPort) {
+  for (const char* bad :
+       {"", "localhost", ":22", "host:", "host:0", "host:70000", "http://a:1", "a b:1", "::1:22"}) {
+    expect_error<InvalidArgument>({"host:port", bad}, [&] { parse_address("[cluster] ", bad); });
+  }
+  EXPECT_EQ(parse_address("", "[::1]:22").host, "::1");
+  EXPECT_EQ(parse_address("", "worker-0.ns.svc:2222").port, 2222);
+}
+
+TEST(Mesh, AnAddressThatIsTakenIsNamed) {
+  std::string address;
+  const Socket listener = listen_on_free_port(&address);
+  expect_error<Error>({address, "started twice"}, [&] { listen_at(address, false); });
+}
+
+// Strangers who say nothing, or something else, hold nobody up.
+TEST(Mesh, StrangersAreIgnored) {
+  run_with_deadline(kPatience, [] {
+    std::vector<std::string> addresses(2);
+    Socket first = listen_on_free_port(&addresses[0]);
+    Socket second = listen_on_free_port(&addresses[1]);
+    std::string why;
+    std::vector<Socket> strangers;
+    for (int i = 0; i < 20; ++i) {
+      strangers.push_back(connect_to(addresses[0], Deadline::max(), &why));
+      EXPECT_GE(strangers.back().fd(), 0) << why;
+      const ssize_t written =
+          i % 2 == 0 ? ::write(strangers.back().fd(), "GET / HTTP/1.1\r\n\r\n1234", 22) : 1;
+      EXPECT_GT(written, 0);
+    }
+    std::jthread other([&, listener = std::move(second)]() mutable {
+      EXPECT_EQ(meet_over_tcp(mesh_of(1, addresses, std::move(listener))).size(), 2U);
+    });
+    EXPECT_EQ(meet_over_tcp(mesh_of(0, addresses, std::move(first))).size(), 2U);
+  });
+}
+
+}  // namespace
+}  // namespace cohort::internal
