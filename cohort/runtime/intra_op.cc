@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cohort/runtime/internal/openmp_registration.h"
+#include "cohort/runtime/piece_helpers.h"
 #include "cohort/runtime/spin_advisor.h"
 #include "cohort/runtime/topology.h"
 
@@ -142,6 +143,10 @@ void run_pieces(int pieces, FunctionRef<void(int)> piece) {
   if (threads <= 1) {
     for (int i = 0; i < pieces; ++i) piece(i);
     return;
+  }
+  if (!threads_spin() && pieces <= PieceHelpers::kMostPieces) {
+    thread_local PieceHelpers helpers;
+    return helpers.run(threads - 1, pieces, piece);
   }
   Pieces all{piece, pieces};
   all.begun.store(1, std::memory_order_release);

@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpinMilliseconds = 1;  // the least that libomp knows but for none
 constexpr std::chrono::milliseconds kEvery{5};
 
+thread_local int t_blocktime = -1;  // as last set on this thread
+
 bool can_tell() {
   static const bool can =
       kmp_set_blocktime != nullptr && std::strcmp(openmp_runtime(), "llvm") == 0 &&
@@ -84,13 +86,14 @@ CoreUse core_use() {
 
 void update_waiting() {
   if (!can_tell()) return;
-  thread_local int blocktime = -1;  // as last set on this thread
   // Under a quota every look is taken from the work.
   static const bool throttled = usable_cpu_time() < usable_cores();
   const int wanted = !throttled && process_may_spin() ? kSpinMilliseconds : 0;
-  if (wanted == blocktime) return;
+  if (wanted == t_blocktime) return;
   kmp_set_blocktime(wanted);
-  blocktime = wanted;
+  t_blocktime = wanted;
 }
+
+bool threads_spin() { return t_blocktime != 0; }
 
 }  // namespace cohort::internal

@@ -50,4 +50,7 @@ CoreUse core_use();
 /// (KMP_BLOCKTIME, OMP_WAIT_POLICY). Cost: a look at the clock; every 5 ms a system call.
 void update_waiting();
 
+/// False where update_waiting() has last told the calling thread's regions to park.
+bool threads_spin();
+
 }  // namespace cohort::internal
