@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of check_layers.py, check_size.py and test_fast.py on small made-up trees."""
+"""Tests of the checks and of test_fast.py on small made-up trees."""
 
+import pathlib
+import shutil
+import tempfile
 import unittest
 
 import check_layers
 import check_size
+import check_thread_safety
 import test_fast
 
 
@@ -147,6 +151,33 @@ class Sizes(unittest.TestCase):
         self.assertIn("a.cc:2: f has 61 lines",
                       check_size.check_file("a.cc", "\nvoid f() " + long_body(61))[0])
         self.assertIn("501 lines", check_size.check_file("a.cc", "\n" * 501)[0])
+
+
+@unittest.skipUnless(shutil.which("clang++-14"), "clang++-14 is not installed")
+class ThreadSafety(unittest.TestCase):
+    def complaints(self, member):
+        text = ('#include "cohort/base/mutex.h"\nusing namespace cohort::internal;\n'
+                f"struct A {{ {member} Mutex m; int x COHORT_GUARDED_BY(m) = 0; }};\n")
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "a.cc"
+            source.write_text(text)
+            return check_thread_safety.check("clang++-14", [], [source])
+
+    def test_who_holds_the_mutex_touches_what_it_guards(self):
+        self.assertEqual("", self.complaints("void f() { const MutexLock lock(m); ++x; }"))
+        self.assertEqual("", self.complaints("void f() COHORT_REQUIRES(m) { ++x; }"))
+
+    def test_nobody_else_does(self):
+        for member in ["void f() { ++x; }",
+                       "void f() { MutexLock lock(m); lock.unlock(); ++x; }",
+                       "void f() COHORT_REQUIRES(m) { const MutexUnlock unlocked(m); ++x; }",
+                       "void g() COHORT_REQUIRES(m); void f() { g(); }"]:
+            self.assertIn("requires holding mutex", self.complaints(member), member)
+
+    def test_sources_with_annotations_are_found(self):
+        found = check_thread_safety.units(check_thread_safety.ROOT)
+        names = {source.name for sources in found.values() for source in sources}
+        self.assertTrue({"map_stream.cc", "arena.cc", "restore_session.cc"} <= names)
 
 
 class NearestTests(unittest.TestCase):

@@ -57,22 +57,22 @@ RestoreSession::RestoreSession(Roots roots, SavedValues saved, std::string sourc
 }
 
 void RestoreSession::match_now() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   match(true);
 }
 
 void RestoreSession::match_later() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   match(false);
 }
 
 std::map<std::string, Tensor> RestoreSession::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return saved_;
 }
 
 Tensor RestoreSession::waiting_value(const TrackedObject& object, const std::string& name) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const GrowingObject& growing : walk(kOperation, roots_).growing) {
     if (growing.object.get() != &object) continue;
     const auto found = saved_.find(str_cat(growing.path, "/", name));
@@ -116,7 +116,8 @@ std::vector<RestoreSession::Pair> RestoreSession::pairs_of(
   for (const LiveValue& live : graph.values) {
     if (is_done(live)) continue;
     const auto path = std::find_if(live.paths.begin(), live.paths.end(),
-                                   [&](const std::string& p) { return saved_.contains(p); });
+                                   [&](const std::string& p)
+                                       COHORT_REQUIRES(mutex_) { return saved_.contains(p); });
     if (path != live.paths.end()) {
       const Tensor& saved = saved_.at(*path);
       compare(live, saved, differences);
@@ -172,7 +173,8 @@ bool RestoreSession::has_saved_below(const std::string& path) const {
 
 bool RestoreSession::is_done(const LiveValue& live) const {
   return std::any_of(live.paths.begin(), live.paths.end(),
-                     [&](const std::string& path) { return done_.contains(path); });
+                     [&](const std::string& path)
+                         COHORT_REQUIRES(mutex_) { return done_.contains(path); });
 }
 
 bool RestoreSession::may_be_new(const std::string& path) const {

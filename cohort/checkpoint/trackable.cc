@@ -63,7 +63,7 @@ TrackedValue tracked_bytes(std::string name, std::function<std::string()> read,
 TrackedParts TrackedObject::parts() const {
   std::function<TrackedParts()> parts;
   {
-    const std::lock_guard lock(mutex_);
+    const internal::MutexLock lock(mutex_);
     parts = parts_;
   }
   return parts ? parts() : TrackedParts{.gone = true};
@@ -83,18 +83,18 @@ Tensor TrackedObject::waiting_value(const std::string& name) const {
 
 void TrackedObject::release() {
   std::shared_ptr<internal::RestoreSession> session;  // ends after the lock
-  const std::lock_guard lock(mutex_);
+  const internal::MutexLock lock(mutex_);
   parts_ = nullptr;
   session.swap(session_);
 }
 
 void TrackedObject::wait_for(std::shared_ptr<internal::RestoreSession> session) {
-  const std::lock_guard lock(mutex_);
+  const internal::MutexLock lock(mutex_);
   if (parts_) session_.swap(session);
 }
 
 std::shared_ptr<internal::RestoreSession> TrackedObject::waiting_for() const {
-  const std::lock_guard lock(mutex_);
+  const internal::MutexLock lock(mutex_);
   return session_;
 }
 

@@ -20,7 +20,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort {
@@ -94,9 +94,9 @@ class TrackedObject final : public Trackable {
   std::shared_ptr<internal::RestoreSession> waiting_for() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::function<TrackedParts()> parts_;                // guarded by mutex_; null after release
-  std::shared_ptr<internal::RestoreSession> session_;  // guarded by mutex_
+  mutable internal::Mutex mutex_;
+  std::function<TrackedParts()> parts_ COHORT_GUARDED_BY(mutex_);  // null after release
+  std::shared_ptr<internal::RestoreSession> session_ COHORT_GUARDED_BY(mutex_);
 };
 
 /// Whatever has `trackable()`: Variable, keras::Model, Layer, Optimizer and Metric, Iterator,

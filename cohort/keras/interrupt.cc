@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <mutex>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 #include "cohort/keras/fit_options.h"
 
@@ -28,17 +28,17 @@ void on_interrupt(int) {
   presses(fits ? Of::kFit : Of::kOther).fetch_add(1, std::memory_order_relaxed);
 }
 
-constinit std::mutex g_mutex;  // guards the rest
-constinit bool g_installed = false;
-constinit struct sigaction g_before = {};
+constinit cohort::internal::Mutex g_mutex;
+constinit bool g_installed COHORT_GUARDED_BY(g_mutex) = false;
+constinit struct sigaction g_before COHORT_GUARDED_BY(g_mutex) = {};
 
 // Never destroyed: threads may be in predict while the process exits.
-std::vector<const InterruptGuard*>& guards() {
+std::vector<const InterruptGuard*>& guards() COHORT_REQUIRES(g_mutex) {
   static auto& all = *new std::vector<const InterruptGuard*>;
   return all;
 }
 
-void install() {
+void install() COHORT_REQUIRES(g_mutex) {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   // SA_RESETHAND: the second Ctrl-C has the default action, which ends the process.
@@ -48,7 +48,7 @@ void install() {
 }
 
 // Gives SIGINT the handler that the guards of now need.
-void settle() {
+void settle() COHORT_REQUIRES(g_mutex) {
   struct sigaction now = {};
   ::sigaction(SIGINT, nullptr, &now);
   if (!g_installed) g_before = now;
@@ -72,14 +72,14 @@ void settle() {
 }  // namespace
 
 InterruptGuard::InterruptGuard(Of of) : of_(of), before_(presses(of).load()) {
-  const std::lock_guard lock(g_mutex);
+  const cohort::internal::MutexLock lock(g_mutex);
   guards().push_back(this);
   if (of_ == Of::kFit) ++g_fits;
   settle();
 }
 
 InterruptGuard::~InterruptGuard() {
-  const std::lock_guard lock(g_mutex);
+  const cohort::internal::MutexLock lock(g_mutex);
   std::erase(guards(), this);
   if (of_ == Of::kFit) --g_fits;
   settle();

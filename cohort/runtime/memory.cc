@@ -7,10 +7,10 @@
 #include <atomic>
 #include <climits>
 #include <cstdlib>
-#include <mutex>
 #include <string_view>
 
 #include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/memory.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -35,8 +35,8 @@ struct CachingAllocator final : c10::Allocator {
   }
 };
 
-constinit std::mutex g_policy_lock;
-constinit bool g_policy_chosen = false;
+constinit internal::Mutex g_policy_lock;
+constinit bool g_policy_chosen COHORT_GUARDED_BY(g_policy_lock) = false;
 constinit std::atomic<MemoryPolicy> g_policy{MemoryPolicy::kSystem};
 
 MemoryPolicy wanted(MemoryPolicy asked) {
@@ -68,7 +68,7 @@ CachingAllocator& caching_allocator() {
   return *allocator;
 }
 
-void apply_policy(MemoryPolicy policy) {
+void apply_policy(MemoryPolicy policy) COHORT_REQUIRES(g_policy_lock) {
   constexpr uint8_t kPriority = 1;  // Above LibTorch's own.
   if (policy == MemoryPolicy::kCaching) {
     c10::SetCPUAllocator(&caching_allocator(), kPriority);
@@ -83,14 +83,14 @@ void apply_policy(MemoryPolicy policy) {
 }  // namespace
 
 void set_memory_policy(MemoryPolicy policy) {
-  std::lock_guard lock(g_policy_lock);
+  const internal::MutexLock lock(g_policy_lock);
   apply_policy(wanted(policy));
 }
 
 MemoryPolicy memory_policy() { return g_policy.load(std::memory_order_acquire); }
 
 void internal::install_caching_allocator() {
-  std::lock_guard lock(g_policy_lock);
+  const internal::MutexLock lock(g_policy_lock);
   if (!g_policy_chosen) apply_policy(wanted(MemoryPolicy::kCaching));
 }
 

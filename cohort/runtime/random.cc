@@ -353,13 +353,13 @@ void RandomSeeds::begin_anew_after_set_seed() {
 }
 
 uint64_t RandomSeeds::next_operation() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   return operations_++;
 }
 
 uint64_t RandomSeeds::next_step(int replica) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   return steps_.at(static_cast<std::size_t>(replica) + 1)++;
 }

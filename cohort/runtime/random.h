@@ -15,10 +15,10 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort {
@@ -57,13 +57,12 @@ class RandomSeeds {
   uint64_t next_step(int replica);
 
  private:
-  void begin_anew_after_set_seed();
+  void begin_anew_after_set_seed() COHORT_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  uint64_t seen_ = 0;  // calls of set_seed
-  uint64_t operations_ = 0;
-  std::vector<uint64_t> steps_;  // [replica + 1]
+  Mutex mutex_;
+  uint64_t seen_ COHORT_GUARDED_BY(mutex_) = 0;  // calls of set_seed
+  uint64_t operations_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(mutex_);  // [replica + 1]
 };
 
 /// Whose draws: all of it enters the generator's key and counter.

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
 
 namespace cohort::internal {
 namespace {
@@ -17,8 +17,8 @@ constinit ContextNode g_outside;
 
 // Scopes that ended on other threads than theirs, which still have them on their stacks.
 struct EndedScopes {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<ScopeFrame>> scopes;  // guarded by mutex
+  Mutex mutex;
+  std::vector<std::unique_ptr<ScopeFrame>> scopes COHORT_GUARDED_BY(mutex);
 };
 EndedScopes& ended_scopes() {
   static auto& ended = *new EndedScopes();  // threads may ask while statics die
@@ -59,7 +59,7 @@ void leave_ended_scopes() {
   std::vector<std::unique_ptr<ScopeFrame>> own;
   EndedScopes& ended = ended_scopes();
   {
-    const std::scoped_lock lock(ended.mutex);
+    const MutexLock lock(ended.mutex);
     const auto others = std::partition(ended.scopes.begin(), ended.scopes.end(),
                                        [](const auto& one) { return one->thread_ != &t_slots; });
     std::move(others, ended.scopes.end(), std::back_inserter(own));
@@ -76,7 +76,7 @@ void ScopeFrame::end(std::unique_ptr<ScopeFrame> scope, Order order) {
                "[strategy.scope] expected a scope to end on the thread where it began, got another "
                "one: the strategy is current there until that thread asks for it again");
     EndedScopes& ended = ended_scopes();
-    const std::scoped_lock lock(ended.mutex);
+    const MutexLock lock(ended.mutex);
     ended.scopes.push_back(std::move(scope));
     scopes_ended_elsewhere.store(true, std::memory_order_release);
     return;

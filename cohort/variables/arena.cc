@@ -69,7 +69,7 @@ std::unique_ptr<GradientBuffer> Arena::make_buffer(int replica, std::size_t byte
 }
 
 bool Arena::empty() const {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return end_ == 0;
 }
 
@@ -80,7 +80,7 @@ int64_t Arena::padded(int64_t numel) const {
 
 std::optional<int64_t> Arena::allocate(int64_t numel) {
   const int64_t size = padded(numel);
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
     if (hole->second != size) continue;  // exact fit only: a rebuilt model lands where it was
     const int64_t offset = hole->first;
@@ -99,7 +99,7 @@ void Arena::release(int64_t offset, int64_t numel) {
   const int64_t size = padded(numel);
   const std::size_t begin = static_cast<std::size_t>(offset) * element_size_;
   const std::size_t bytes = static_cast<std::size_t>(size) * element_size_;
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   // The next owner's padding must be zero, in its gradients as well: norms are taken over it.
   for (auto& region : parameters_) region->clear(begin, bytes);
   for (auto& pool : buffers_) {
@@ -135,7 +135,7 @@ Tensor Arena::gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaR
 }
 
 GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& pool = buffers_[static_cast<std::size_t>(replica)];
   for (auto& buffer : pool) {
     if (buffer->readable_until < epoch && buffer->leases.load(std::memory_order_acquire) == 0) {

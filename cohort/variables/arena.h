@@ -14,11 +14,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/tensor.h"
 
@@ -86,7 +86,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   DType dtype() const { return dtype_; }
   std::size_t element_size() const { return element_size_; }
-  int replicas() const { return static_cast<int>(buffers_.size()); }
+  int replicas() const { return static_cast<int>(devices_.replicas.size()); }
   /// True if parameter_data() is the same memory for every replica; gradients never are.
   bool shares_parameters() const { return shares_parameters_; }
   /// Where a replica's gradients lie, and where the parameters that it reads.
@@ -120,7 +120,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
  private:
   Arena(ArenaDevices devices, DType dtype, ArenaSize size);
-  void reserve(std::size_t bytes, bool with_gradients);
+  // While it is made.
+  void reserve(std::size_t bytes, bool with_gradients) COHORT_NO_THREAD_SAFETY_ANALYSIS;
   std::unique_ptr<GradientBuffer> make_buffer(int replica, std::size_t bytes) const;
   std::size_t copy_of(int replica) const {
     return shares_parameters_ ? 0 : static_cast<std::size_t>(replica);
@@ -134,10 +135,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::size_t region_bytes_ = 0;                     // constant after construction
   std::vector<std::unique_ptr<Region>> parameters_;  // one per copy
 
-  mutable std::mutex mutex_;
-  int64_t end_ = 0;                   // guarded by mutex_; elements in use from the start
-  std::map<int64_t, int64_t> holes_;  // guarded by mutex_; released ranges below end_
-  std::vector<std::vector<std::unique_ptr<GradientBuffer>>> buffers_;  // [replica], guarded
+  mutable Mutex mutex_;
+  int64_t end_ COHORT_GUARDED_BY(mutex_) = 0;                   // elements in use from the start
+  std::map<int64_t, int64_t> holes_ COHORT_GUARDED_BY(mutex_);  // released ranges below end_
+  // [replica]
+  std::vector<std::vector<std::unique_ptr<GradientBuffer>>> buffers_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::internal

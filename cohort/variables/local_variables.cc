@@ -160,7 +160,7 @@ Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& op
 }
 
 void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (mirrored_.size() >= sweep_at_) {
     std::erase_if(mirrored_, [](const auto& each) { return each.expired(); });
     sweep_at_ = std::max(sweep_at_, 2 * mirrored_.size());
@@ -171,7 +171,7 @@ void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {
 void LocalVariables::check_copies() const {
   std::vector<std::weak_ptr<VariableImpl>> all;
   {
-    std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     all = mirrored_;
   }
   for (const auto& each : all) {
@@ -180,7 +180,7 @@ void LocalVariables::check_copies() const {
 }
 
 std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   ArenaDevices devices{.replicas = options_.devices};
   if (options_.placement == ParameterPlacement::kCentral) devices.central = central_device();
   return arenas_.try_emplace(dtype, std::move(devices), dtype).first->second.place(numel);

@@ -5,11 +5,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/variables/arena_chain.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -94,10 +94,11 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
 
   LocalVariablesOptions options_;  // constant after construction
   const ReplicaLayout layout_;
-  mutable std::mutex mutex_;
-  std::map<DType, ArenaChain> arenas_;                 // guarded by mutex_
-  std::vector<std::weak_ptr<VariableImpl>> mirrored_;  // guarded by mutex_; in order of creation
-  std::size_t sweep_at_ = 64;                          // guarded by mutex_; drops dead ones then
+  mutable Mutex mutex_;
+  std::map<DType, ArenaChain> arenas_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<VariableImpl>> mirrored_
+      COHORT_GUARDED_BY(mutex_);                         // in order of creation
+  std::size_t sweep_at_ COHORT_GUARDED_BY(mutex_) = 64;  // drops dead ones then
 };
 
 }  // namespace cohort::internal

@@ -5,11 +5,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/checkpoint/internal/object_graph.h"
 #include "cohort/checkpoint/internal/saved_values.h"
 
@@ -38,18 +38,19 @@ class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
     const LiveValue* live;
     Tensor saved;
   };
-  void match(bool first);
+  void match(bool first) COHORT_REQUIRES(mutex_);
   std::vector<Pair> pairs_of(const ObjectGraph& graph, bool first,
-                             std::vector<std::string>& differences) const;
+                             std::vector<std::string>& differences) const COHORT_REQUIRES(mutex_);
   void compare(const LiveValue& live, const Tensor& saved,
-               std::vector<std::string>& differences) const;
+               std::vector<std::string>& differences) const COHORT_REQUIRES(mutex_);
   void find_leftovers(const ObjectGraph& graph, const std::vector<Pair>& pairs,
-                      std::vector<std::string>& differences) const;
-  void take(const LiveValue& live);
-  void drop_aliases(const ObjectGraph& graph, const std::set<const void*>& taken);
-  void attach(const ObjectGraph& graph, bool first);
-  bool has_saved_below(const std::string& path) const;
-  bool is_done(const LiveValue& live) const;
+                      std::vector<std::string>& differences) const COHORT_REQUIRES(mutex_);
+  void take(const LiveValue& live) COHORT_REQUIRES(mutex_);
+  void drop_aliases(const ObjectGraph& graph, const std::set<const void*>& taken)
+      COHORT_REQUIRES(mutex_);
+  void attach(const ObjectGraph& graph, bool first) COHORT_REQUIRES(mutex_);
+  bool has_saved_below(const std::string& path) const COHORT_REQUIRES(mutex_);
+  bool is_done(const LiveValue& live) const COHORT_REQUIRES(mutex_);
   /// Whether `path` belongs to an object that might not have had it yet when it was saved.
   bool may_be_new(const std::string& path) const;
 
@@ -58,9 +59,9 @@ class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
   const bool allow_partial_;
   const std::set<std::string> unfinished_;
 
-  mutable std::mutex mutex_;
-  std::map<std::string, Tensor> saved_;  // guarded by mutex_, as the rest: by every path
-  std::set<std::string> done_;           // live paths that have been seen to
+  mutable Mutex mutex_;
+  std::map<std::string, Tensor> saved_ COHORT_GUARDED_BY(mutex_);  // by every path
+  std::set<std::string> done_ COHORT_GUARDED_BY(mutex_);  // live paths that have been seen to
 };
 
 }  // namespace cohort::internal

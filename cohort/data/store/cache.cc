@@ -2,9 +2,9 @@
 //
 // cache: the elements of one complete pass, in memory or in a file, for all later ones.
 #include <algorithm>
-#include <mutex>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/step_node.h"
@@ -21,19 +21,19 @@ class CacheMemory {
   /// Errors: FailedPrecondition in a child of its process, where nobody may ever unlock it.
   Elements get() const {
     process_.check("dataset.cache", "a cache in memory");
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return elements_;
   }
   /// The first complete pass wins.
   void publish(std::vector<Element> elements) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!elements_) elements_ = std::make_shared<const std::vector<Element>>(std::move(elements));
   }
 
  private:
   const ProcessMark process_;
-  mutable std::mutex mutex_;
-  Elements elements_;
+  mutable Mutex mutex_;
+  Elements elements_ COHORT_GUARDED_BY(mutex_);
 };
 
 /// Fills the cache, or reads what another pass has filled by the time this one is made.

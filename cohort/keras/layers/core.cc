@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/replica_scope.h"
@@ -155,9 +156,11 @@ class DropoutLayer final : public LayerBase {
   const DropoutOptions options_;
   std::optional<uint64_t> seed_;  // unset: the process's
   uint64_t operation_;
-  mutable std::mutex steps_mutex_;
-  uint64_t first_step_ = 0;      // guarded by steps_mutex_; of replicas that have not called yet
-  std::vector<uint64_t> steps_;  // guarded by steps_mutex_; calls so far, [replica + 1]
+  mutable cohort::internal::Mutex steps_mutex_;
+  // Of replicas that have not called yet.
+  uint64_t first_step_ COHORT_GUARDED_BY(steps_mutex_) = 0;
+  // Calls so far, [replica + 1].
+  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(steps_mutex_);
 };
 
 TrackedParts DropoutLayer::tracked_parts() const {
@@ -173,7 +176,7 @@ TrackedParts DropoutLayer::tracked_parts() const {
 }
 
 Tensor DropoutLayer::position() const {
-  const std::lock_guard lock(steps_mutex_);
+  const cohort::internal::MutexLock lock(steps_mutex_);
   uint64_t calls = first_step_;
   for (const uint64_t step : steps_) calls = std::max(calls, step);
   const uint64_t seed = seed_.value_or(cohort::internal::current_seed());
@@ -184,7 +187,7 @@ Tensor DropoutLayer::position() const {
 
 void DropoutLayer::set_position(const Tensor& position) {
   const std::vector<int64_t> numbers = to_vector<int64_t>(position);
-  const std::lock_guard lock(steps_mutex_);
+  const cohort::internal::MutexLock lock(steps_mutex_);
   seed_ = static_cast<uint64_t>(numbers[0]);
   operation_ = static_cast<uint64_t>(numbers[1]);
   first_step_ = static_cast<uint64_t>(numbers[2]);
@@ -192,7 +195,7 @@ void DropoutLayer::set_position(const Tensor& position) {
 }
 
 uint64_t DropoutLayer::next_step(int replica) {
-  const std::lock_guard lock(steps_mutex_);
+  const cohort::internal::MutexLock lock(steps_mutex_);
   const std::size_t i = static_cast<std::size_t>(replica + 1);
   if (i >= steps_.size()) steps_.resize(i + 1, first_step_);
   return steps_[i]++;

@@ -10,10 +10,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/data/core/pipeline_report.h"
 
 namespace cohort::internal {
@@ -56,11 +56,11 @@ class StageBook {
   PipelineReport report() const;
 
  private:
-  mutable std::mutex mutex_;
-  Stage root_;  ///< The iterator.
-  std::chrono::steady_clock::time_point first_{};
-  std::chrono::steady_clock::time_point last_{};
-  std::chrono::nanoseconds waited_{0};
+  mutable Mutex mutex_;
+  Stage root_ COHORT_GUARDED_BY(mutex_);  ///< The iterator.
+  std::chrono::steady_clock::time_point first_ COHORT_GUARDED_BY(mutex_){};
+  std::chrono::steady_clock::time_point last_ COHORT_GUARDED_BY(mutex_){};
+  std::chrono::nanoseconds waited_ COHORT_GUARDED_BY(mutex_){0};
 };
 
 /// The calling thread reads `stage` until the destructor. Null: does nothing.

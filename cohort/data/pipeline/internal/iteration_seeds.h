@@ -4,10 +4,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "cohort/base/mutex.h"
 #include "cohort/data/core/internal/state.h"
 #include "cohort/data/pipeline/internal/shuffle_random.h"
 
@@ -40,24 +40,24 @@ class IterationSeeds {
   IterationSeeds(uint64_t seed, bool each_its_own) : each_its_own_(each_its_own), next_{seed, 0} {}
 
   IterationSeed take() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const IterationSeed seed = next_;
     if (each_its_own_) ++next_.pass;
     return seed;
   }
   IterationSeed next() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return next_;
   }
   void set_next(const IterationSeed& seed) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     next_ = seed;
   }
 
  private:
   const bool each_its_own_;
-  mutable std::mutex mutex_;
-  IterationSeed next_;  ///< Guarded by mutex_.
+  mutable Mutex mutex_;
+  IterationSeed next_ COHORT_GUARDED_BY(mutex_);
 };
 
 /// A node whose passes draw: the seed of the next one is a part of what they share. A copy of the

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/scope_exit.h"
 #include "cohort/data/core/internal/element_bytes.h"
 #include "cohort/data/core/internal/pass.h"
@@ -51,26 +51,30 @@ class InterleaveStream final : public ElementStream {
 
   bool next(Element& out) override;
   void start() override;
-  void save(StateWriter& out) override;
-  void restore(StateReader& in) override;
+  /// While the threads are paused, and before there are any.
+  void save(StateWriter& out) override COHORT_NO_THREAD_SAFETY_ANALYSIS;
+  void restore(StateReader& in) override COHORT_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   // On the thread that reads.
   /// 1: the reader reads; more: so many other threads.
   void use(int threads);
   bool is_quiet();
-  bool next_here(Element& out);
+  /// While is_quiet(): there is nobody else.
+  bool next_here(Element& out) COHORT_NO_THREAD_SAFETY_ANALYSIS;
   bool next_of_threads(Element& out, std::chrono::nanoseconds& waited);
-  void take_item(Element& out, std::unique_lock<std::mutex>& lock);
-  std::chrono::nanoseconds wait_for_something(std::unique_lock<std::mutex>& lock);
+  Item take_item(bool& wake) COHORT_REQUIRES(mutex_);
+  std::chrono::nanoseconds wait_for_something() COHORT_REQUIRES(mutex_);
 
   // On background threads.
   void work(const std::stop_token& stop);
   void fail(std::exception_ptr error);
-  InterleaveTurns::Job find_job() const;
-  void open_ahead(std::unique_lock<std::mutex>& lock);
-  void read_ahead(Source& source, const std::stop_token& stop, std::unique_lock<std::mutex>& lock);
-  void publish(Source& source, std::vector<Item> items);
+  InterleaveTurns::Job find_job() const COHORT_REQUIRES(mutex_);
+  void open_ahead() COHORT_REQUIRES(mutex_);
+  void read_ahead(Source& source, const std::stop_token& stop) COHORT_REQUIRES(mutex_);
+  bool read_items(Source& source, std::size_t room, const std::stop_token& stop,
+                  std::vector<Item>& items);
+  void publish(Source& source, std::vector<Item> items) COHORT_REQUIRES(mutex_);
 
   /// Reads an argument and opens its dataset; null at the end of the input.
   SourcePtr open_source();
@@ -85,20 +89,22 @@ class InterleaveStream final : public ElementStream {
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;  ///< Owned by pass_; null without a report.
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable_any ready_;  ///< For the reader.
   std::condition_variable_any work_;   ///< For the threads.
-  // Guarded by mutex_ once there are threads. A busy source's stream is its thread's.
-  InterleaveTurns turns_;
-  int64_t index_ = 0;  ///< Arguments read; whoever opens.
-  std::size_t ahead_;
-  bool ahead_known_ = false;
-  std::size_t spare_ = 0;  ///< Datasets that are opened before their turn is free.
-  int busy_ = 0;           ///< Threads with a job.
-  bool opening_ = false;
-  bool paused_ = false;
-  std::exception_ptr broken_;  ///< Null while all is well; what a thread could not hand over.
-  int threads_waiting_ = 0;
+  InterleaveTurns turns_
+      COHORT_GUARDED_BY(mutex_);  ///< But a busy source's stream is its thread's.
+  int64_t index_ = 0;             ///< Arguments read; whoever opens.
+  std::size_t ahead_ COHORT_GUARDED_BY(mutex_);
+  bool ahead_known_ COHORT_GUARDED_BY(mutex_) = false;
+  std::size_t spare_ COHORT_GUARDED_BY(mutex_) =
+      0;                                    ///< Datasets that are opened before their turn is free.
+  int busy_ COHORT_GUARDED_BY(mutex_) = 0;  ///< Threads with a job.
+  bool opening_ COHORT_GUARDED_BY(mutex_) = false;
+  bool paused_ COHORT_GUARDED_BY(mutex_) = false;
+  /// Null while all is well; what a thread could not hand over.
+  std::exception_ptr broken_ COHORT_GUARDED_BY(mutex_);
+  int threads_waiting_ COHORT_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> reader_waits_{false};
 
   // The reader's.
@@ -131,7 +137,7 @@ void InterleaveStream::use(int threads) {
   threads_ = threads;
   quiet_ = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     spare_ = static_cast<std::size_t>(std::min(threads, cycle_length_));
   }
   workers_.resize(threads > 1 ? static_cast<std::size_t>(threads) : 0);
@@ -140,9 +146,10 @@ void InterleaveStream::use(int threads) {
 /// True when all is the reader's: no threads, also none that end what they do.
 bool InterleaveStream::is_quiet() {
   if (quiet_ || !workers_.empty()) return quiet_;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   reader_waits_ = true;
-  ready_.wait(lock, pass_->stop(), [&] { return busy_ == 0 || broken_ != nullptr; });
+  ready_.wait(mutex_, pass_->stop(),
+              [&]() COHORT_REQUIRES(mutex_) { return busy_ == 0 || broken_ != nullptr; });
   reader_waits_ = false;
   if (broken_) std::rethrow_exception(broken_);
   if (busy_ > 0) pass_->check();
@@ -198,64 +205,68 @@ SourcePtr InterleaveStream::open_source() {
 // --- The reader beside threads -------------------------------------------------------------------
 
 bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& waited) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     if (broken_) std::rethrow_exception(broken_);
     SourcePtr finished;
     switch (turns_.step(finished)) {
-      case Step::kElement:
-        take_item(out, lock);
+      case Step::kElement: {
+        bool wake = false;
+        Item item = take_item(wake);
+        lock.unlock();
+        if (wake) work_.notify_one();
+        if (item.error) std::rethrow_exception(item.error);
+        out = std::move(item.element);
         return true;
+      }
       case Step::kAgain:
         break;
       case Step::kChanged:
         work_.notify_one();
         break;
       case Step::kWait:
-        waited += wait_for_something(lock);
+        waited += wait_for_something();
         break;
       case Step::kEnd:
         return false;
     }
     if (finished == nullptr) continue;
-    lock.unlock();  // Closing a dataset may take its time.
+    const MutexUnlock unlocked(mutex_);  // Closing a dataset may take its time.
     finished.reset();
-    lock.lock();
   }
 }
 
-std::chrono::nanoseconds InterleaveStream::wait_for_something(std::unique_lock<std::mutex>& lock) {
+std::chrono::nanoseconds InterleaveStream::wait_for_something() {
   WorkTimer timer(stage_, WorkTimer::kWait);
   const auto begin = std::chrono::steady_clock::now();
   // After a dataset that could not be opened, too.
   if (threads_waiting_ > 0 && find_job().found()) work_.notify_one();
   reader_waits_ = true;
-  const auto arrived = [&] { return broken_ != nullptr || turns_.has_something(); };
-  ready_.wait(lock, pass_->stop(), arrived);
+  const auto arrived = [&]() COHORT_REQUIRES(mutex_) {
+    return broken_ != nullptr || turns_.has_something();
+  };
+  ready_.wait(mutex_, pass_->stop(), arrived);
   reader_waits_ = false;
   if (!arrived()) pass_->check();
   return std::chrono::steady_clock::now() - begin;
 }
 
-void InterleaveStream::take_item(Element& out, std::unique_lock<std::mutex>& lock) {
+Item InterleaveStream::take_item(bool& wake) {
   const Source& source = *turns_.current();
   if (stage_ != nullptr) stage_->note_buffer(source.items.size(), ahead_);
   Item item = turns_.take_item();
-  const bool wake = threads_waiting_ > 0 && InterleaveTurns::wants_items(source, ahead_);
-  lock.unlock();
-  if (wake) work_.notify_one();
-  if (item.error) std::rethrow_exception(item.error);
-  out = std::move(item.element);
+  wake = threads_waiting_ > 0 && InterleaveTurns::wants_items(source, ahead_);
+  return item;
 }
 
 // --- Background threads --------------------------------------------------------------------------
 
 void InterleaveStream::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (true) {
     InterleaveTurns::Job job;
     ++threads_waiting_;
-    work_.wait(lock, stop, [&] {
+    work_.wait(mutex_, stop, [&]() COHORT_REQUIRES(mutex_) {
       job = find_job();
       return job.found();
     });
@@ -263,9 +274,9 @@ void InterleaveStream::work(const std::stop_token& stop) {
     if (stop.stop_requested() || pass_->stop().stop_requested()) return;
     ++busy_;
     if (job.open) {
-      open_ahead(lock);
+      open_ahead();
     } else {
-      read_ahead(*job.source, stop, lock);
+      read_ahead(*job.source, stop);
     }
     --busy_;
     if (reader_waits_ && (busy_ == 0 || turns_.has_something())) ready_.notify_one();
@@ -275,7 +286,7 @@ void InterleaveStream::work(const std::stop_token& stop) {
 
 /// A dataset may be busy for ever: whoever reads gets the error, now and later.
 void InterleaveStream::fail(std::exception_ptr error) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   broken_ = std::move(error);
   ready_.notify_all();
   work_.notify_all();
@@ -286,27 +297,38 @@ InterleaveTurns::Job InterleaveStream::find_job() const {
   return turns_.find_job(ahead_, spare_, !opening_);
 }
 
-void InterleaveStream::open_ahead(std::unique_lock<std::mutex>& lock) {
+void InterleaveStream::open_ahead() {
   opening_ = true;
-  lock.unlock();
   SourcePtr source;
   {
+    const MutexUnlock unlocked(mutex_);
     WorkTimer timer(stage_, WorkTimer::kOwn);
     StageTuner::CallTimer call_timer(tuner_.get());
     source = open_source();
   }
-  lock.lock();
   if (source == nullptr || !pass_->ended_by(source->no_source)) turns_.add(std::move(source));
   // Last: a dataset that add had no memory for is lost, and nobody may open the one behind it.
   opening_ = false;
 }
 
-void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
-                                  std::unique_lock<std::mutex>& lock) {
+void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop) {
   source.busy = true;
-  std::size_t room = ahead_ - source.items.size();
-  lock.unlock();
+  const std::size_t room = ahead_ - source.items.size();
   std::vector<Item> items;
+  bool more = true;
+  {
+    const MutexUnlock unlocked(mutex_);
+    more = read_items(source, room, stop, items);
+  }
+  publish(source, std::move(items));
+  // Last: items that publish had no memory for are lost, and nobody may read those behind them.
+  source.busy = false;
+  source.ended = !more;
+}
+
+/// At most `room` of them; false at the end of the source.
+bool InterleaveStream::read_items(Source& source, std::size_t room, const std::stop_token& stop,
+                                  std::vector<Item>& items) {
   bool more = true;
   bool cancelled = false;
   // One at a time while the reader waits: it may be for this one.
@@ -322,11 +344,7 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop,
     }
     if (more && !cancelled) items.push_back(std::move(item));
   } while (more && !cancelled && --room > 0 && !reader_waits_ && !stop.stop_requested());
-  lock.lock();
-  publish(source, std::move(items));
-  // Last: items that publish had no memory for are lost, and nobody may read those behind them.
-  source.busy = false;
-  source.ended = !more;
+  return more;
 }
 
 void InterleaveStream::publish(Source& source, std::vector<Item> items) {
@@ -343,17 +361,17 @@ void InterleaveStream::publish(Source& source, std::vector<Item> items) {
 // --- Positions -----------------------------------------------------------------------------------
 
 void InterleaveStream::pause() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   paused_ = true;
   reader_waits_ = true;
-  ready_.wait(lock, [&] { return busy_ == 0 || broken_ != nullptr; });
+  ready_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) { return busy_ == 0 || broken_ != nullptr; });
   reader_waits_ = false;
   if (broken_) std::rethrow_exception(broken_);
 }
 
 void InterleaveStream::resume() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     paused_ = false;
   }
   work_.notify_all();

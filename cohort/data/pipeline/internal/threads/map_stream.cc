@@ -4,8 +4,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 
+#include "cohort/base/mutex.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/pipeline/internal/threads/ring.h"
 #include "cohort/data/pipeline/internal/threads/worker_set.h"
@@ -51,10 +51,12 @@ class MapStream final : public ElementStream {
 
   void save(StateWriter& out) override {
     // Whoever reads the input ends that first; calls under way become results of the position.
-    std::lock_guard reading(input_mutex_);
-    std::unique_lock lock(mutex_);
+    const MutexLock reading(input_mutex_);
+    const MutexLock lock(mutex_);
     reader_waits_ = true;
-    ready_.wait(lock, [&] { return ready_count_ == slots_.size() || broken_ != nullptr; });
+    ready_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) {
+      return ready_count_ == slots_.size() || broken_ != nullptr;
+    });
     reader_waits_ = false;
     if (broken_) std::rethrow_exception(broken_);
     out.put_int(ended_ ? 1 : 0);
@@ -66,7 +68,8 @@ class MapStream final : public ElementStream {
     }
     input_->save(out);
   }
-  void restore(StateReader& in) override {
+  // Before there are threads.
+  void restore(StateReader& in) override COHORT_NO_THREAD_SAFETY_ANALYSIS {
     ended_ = in.get_flag();
     next_index_ = in.get_int();
     for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
@@ -85,7 +88,7 @@ class MapStream final : public ElementStream {
     calls_ = calls;
     quiet_ = false;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const std::size_t capacity = 2 * static_cast<std::size_t>(calls);
       // Now: an element that was read and finds no place would be lost.
       slots_.reserve(capacity);
@@ -97,13 +100,14 @@ class MapStream final : public ElementStream {
   /// True when all is the reader's: no threads, and no results of former ones.
   bool is_quiet() {
     if (quiet_ || !workers_.empty()) return quiet_;
-    std::lock_guard reading(input_mutex_);  // Threads that leave may be reading.
-    std::lock_guard lock(mutex_);
+    const MutexLock reading(input_mutex_);  // Threads that leave may be reading.
+    const MutexLock lock(mutex_);
     quiet_ = slots_.empty() && broken_ == nullptr;
     return quiet_;
   }
 
-  bool call_here(Element& out) {
+  // While is_quiet(): there is nobody else.
+  bool call_here(Element& out) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     Element element;
     if (ended_ || !input_->next(element)) return false;
     StageTuner::CallTimer timer(tuner_.get());
@@ -112,12 +116,12 @@ class MapStream final : public ElementStream {
   }
 
   bool take_result(Element& out, std::chrono::nanoseconds& waited) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (stage_ != nullptr) stage_->note_buffer(ready_count_, capacity_);
-    const auto arrived = [&] {
+    const auto arrived = [&]() COHORT_REQUIRES(mutex_) {
       return broken_ != nullptr || (slots_.empty() ? ended_ : slots_.front().ready);
     };
-    if (!arrived()) waited = wait_for_result(lock, arrived);
+    if (!arrived()) waited = wait_for_result(arrived);
     if (broken_) std::rethrow_exception(broken_);
     if (slots_.empty()) return false;
     Slot slot = slots_.pop_front();
@@ -132,12 +136,11 @@ class MapStream final : public ElementStream {
   }
 
   template <class Arrived>
-  std::chrono::nanoseconds wait_for_result(std::unique_lock<std::mutex>& lock,
-                                           const Arrived& arrived) {
+  std::chrono::nanoseconds wait_for_result(const Arrived& arrived) COHORT_REQUIRES(mutex_) {
     WorkTimer timer(stage_, WorkTimer::kWait);
     const auto begin = std::chrono::steady_clock::now();
     reader_waits_ = true;
-    ready_.wait(lock, pass_->stop(), arrived);
+    ready_.wait(mutex_, pass_->stop(), arrived);
     reader_waits_ = false;
     if (!arrived()) pass_->check();
     return std::chrono::steady_clock::now() - begin;
@@ -145,7 +148,7 @@ class MapStream final : public ElementStream {
 
   /// A place may be lost: whoever reads gets the error, now and later.
   void fail(std::exception_ptr error) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     broken_ = std::move(error);
     ended_ = true;
     ready_.notify_all();
@@ -181,7 +184,7 @@ class MapStream final : public ElementStream {
     while (true) {
       wait_for_room(stop);
       // Room is waited for without the input: a saver needs it, and frees no room.
-      std::lock_guard reading(input_mutex_);
+      const MutexLock reading(input_mutex_);
       if (stop.stop_requested() || has_ended()) return false;
       if (!has_room()) continue;
       std::exception_ptr error;
@@ -199,15 +202,16 @@ class MapStream final : public ElementStream {
   }
 
   void wait_for_room(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     ++threads_waiting_;
-    room_.wait(lock, stop, [&] { return ended_ || slots_.size() < capacity_; });
+    room_.wait(mutex_, stop,
+               [&]() COHORT_REQUIRES(mutex_) { return ended_ || slots_.size() < capacity_; });
     --threads_waiting_;
   }
 
   /// A place for what was read; false if there is nothing to call the function with.
   bool book(bool more, bool has_element, Booking& booking) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!more) {
       ended_ = true;
       room_.notify_all();
@@ -221,7 +225,7 @@ class MapStream final : public ElementStream {
   }
 
   void deliver(int64_t place, Element result, std::exception_ptr error) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Without an order, the first place that is still open will do.
     if (!ordered_) place = first_ + static_cast<int64_t>(ready_count_);
     Slot& slot = slots_[static_cast<std::size_t>(place - first_)];
@@ -233,16 +237,17 @@ class MapStream final : public ElementStream {
   }
 
   bool has_room() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return ended_ || slots_.size() < capacity_;
   }
   bool has_ended() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return ended_;
   }
 
   const MapCall call_;
-  const std::unique_ptr<ElementStream> input_;  ///< Guarded by input_mutex_.
+  Mutex input_mutex_ COHORT_ACQUIRED_BEFORE(mutex_);
+  const std::unique_ptr<ElementStream> input_ COHORT_PT_GUARDED_BY(input_mutex_);
   const bool ordered_;
   const int fixed_;                          ///< Calls at once without a tuner.
   const std::unique_ptr<StageTuner> tuner_;  ///< Null: their number is fixed.
@@ -252,20 +257,20 @@ class MapStream final : public ElementStream {
   int calls_ = 1;
   bool quiet_ = false;
 
-  std::mutex input_mutex_;  ///< Taken before mutex_.
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable_any ready_;  ///< For the reader.
   std::condition_variable_any room_;   ///< For the threads.
-  // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
-  Ring<Slot> slots_;
-  int64_t first_ = 0;            ///< Place of the slot in front.
-  std::size_t ready_count_ = 0;  ///< Slots that are ready.
-  std::size_t capacity_ = 2;
-  bool ended_ = false;
-  std::exception_ptr broken_;  ///< Null while all is well; what a thread could not hand over.
-  bool reader_waits_ = false;
-  int threads_waiting_ = 0;
-  int64_t next_index_ = 0;
+  // Waking costs a system call: nobody is woken who does not wait.
+  Ring<Slot> slots_ COHORT_GUARDED_BY(mutex_);
+  int64_t first_ COHORT_GUARDED_BY(mutex_) = 0;            ///< Place of the slot in front.
+  std::size_t ready_count_ COHORT_GUARDED_BY(mutex_) = 0;  ///< Slots that are ready.
+  std::size_t capacity_ COHORT_GUARDED_BY(mutex_) = 2;
+  bool ended_ COHORT_GUARDED_BY(mutex_) = false;
+  /// Null while all is well; what a thread could not hand over.
+  std::exception_ptr broken_ COHORT_GUARDED_BY(mutex_);
+  bool reader_waits_ COHORT_GUARDED_BY(mutex_) = false;
+  int threads_waiting_ COHORT_GUARDED_BY(mutex_) = 0;
+  int64_t next_index_ COHORT_GUARDED_BY(mutex_) = 0;
 
   WorkerSet workers_;  ///< Last: joined before the rest goes.
 };

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <mutex>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/scope_exit.h"
 #include "cohort/data/core/internal/element_bytes.h"
 #include "cohort/data/core/internal/pass.h"
@@ -25,16 +25,17 @@ class PrefetchStream final : public ElementStream {
         consumer_wait_(setting.consumer_wait),
         pass_(Pass::current()),
         stage_(current_stage()),
+        is_tuned_(setting.tuner.has_value()),
         meter_(std::move(setting.consumer_wait)),
         tuner_(setting.tuner),
         capacity_(tuner_ ? tuner_->capacity() : setting.capacity) {}
 
   bool next(Element& out) override {
     start();
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (stage_ != nullptr) stage_->note_buffer(queue_.size(), capacity_);
     if (tuner_) tune();
-    meter_.reader_got_one(wait_for_element(lock));
+    meter_.reader_got_one(wait_for_element());
     if (queue_.empty()) {
       if (broken_) std::rethrow_exception(broken_);
       return false;
@@ -61,11 +62,11 @@ class PrefetchStream final : public ElementStream {
     if (stage_ != nullptr) stage_->note_threads(1);
   }
 
-  void save(StateWriter& out) override {
+  // While it is paused, the thread stays out of input_ and queue_.
+  void save(StateWriter& out) override COHORT_NO_THREAD_SAFETY_ANALYSIS {
     pause();
     const ScopeExit go_on([&] { resume(); });
     if (broken_) std::rethrow_exception(broken_);
-    // The thread stays out of input_ and queue_ while it is paused.
     out.put_int(ended_ ? 1 : 0);
     out.put_int(static_cast<int64_t>(queue_.size()));
     for (std::size_t i = 0; i < queue_.size(); ++i) {
@@ -74,7 +75,8 @@ class PrefetchStream final : public ElementStream {
     }
     input_->save(out);
   }
-  void restore(StateReader& in) override {
+  // Before there is a thread.
+  void restore(StateReader& in) override COHORT_NO_THREAD_SAFETY_ANALYSIS {
     ended_ = in.get_flag();
     for (int64_t left = in.get_count(in.bytes_left()); left > 0; --left) {
       Item item;
@@ -94,8 +96,8 @@ class PrefetchStream final : public ElementStream {
     std::exception_ptr error;
   };
 
-  std::chrono::nanoseconds wait_for_element(std::unique_lock<std::mutex>& lock) {
-    const auto arrived = [&] { return ended_ || !queue_.empty(); };
+  std::chrono::nanoseconds wait_for_element() COHORT_REQUIRES(mutex_) {
+    const auto arrived = [&]() COHORT_REQUIRES(mutex_) { return ended_ || !queue_.empty(); };
     if (arrived()) return {};
     WorkTimer timer(stage_, WorkTimer::kWait);
     const auto begin = std::chrono::steady_clock::now();
@@ -103,10 +105,10 @@ class PrefetchStream final : public ElementStream {
     if (one_core_) {
       // Nobody wakes it for the first ones of a bufferful.
       const std::stop_token stop = pass_->stop();
-      while (!filled_.wait_for(lock, stop, kPatience, arrived) && !stop.stop_requested()) {
+      while (!filled_.wait_for(mutex_, stop, kPatience, arrived) && !stop.stop_requested()) {
       }
     } else {
-      filled_.wait(lock, pass_->stop(), arrived);
+      filled_.wait(mutex_, pass_->stop(), arrived);
     }
     reader_waits_ = false;
     if (!arrived()) pass_->check();
@@ -115,9 +117,9 @@ class PrefetchStream final : public ElementStream {
 
   /// Where all threads share one core, waking another one takes the core away: then elements that
   /// are made quickly go over many at a time.
-  bool by_the_bufferful() const { return one_core_ && quick_; }
+  bool by_the_bufferful() const COHORT_REQUIRES(mutex_) { return one_core_ && quick_; }
 
-  void tune() {
+  void tune() COHORT_REQUIRES(mutex_) {
     tuner_->reader_asks(queue_.size(), element_bytes_);
     if (tuner_->capacity() == capacity_) return;
     capacity_ = tuner_->capacity();
@@ -125,13 +127,13 @@ class PrefetchStream final : public ElementStream {
   }
 
   void pause() {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     paused_ = true;
-    filled_.wait(lock, [&] { return !reading_; });
+    filled_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) { return !reading_; });
   }
   void resume() {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       paused_ = false;
     }
     emptied_.notify_one();
@@ -150,9 +152,9 @@ class PrefetchStream final : public ElementStream {
       } catch (...) {
         item.error = std::current_exception();
       }
-      const int64_t bytes = tuner_ && more && !item.error ? element_bytes(item.element) : 0;
+      const int64_t bytes = is_tuned_ && more && !item.error ? element_bytes(item.element) : 0;
       const bool cancelled = pass_->ended_by(item.error);
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       reading_ = false;
       quick_ = std::chrono::steady_clock::now() - begin < kQuick;
       element_bytes_ = std::max(element_bytes_, bytes);
@@ -172,7 +174,7 @@ class PrefetchStream final : public ElementStream {
 
   /// An element may be lost: whoever reads gets the error, now and later.
   void fail(std::exception_ptr error) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     broken_ = std::move(error);
     ended_ = true;
     reading_ = false;
@@ -181,10 +183,11 @@ class PrefetchStream final : public ElementStream {
 
   /// False if the thread is to end, else the input is the thread's until reading_ is false.
   bool wait_for_room(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ended_) return false;
     thread_waits_ = true;
-    emptied_.wait(lock, stop, [&] { return queue_.size() < capacity_ && !paused_; });
+    emptied_.wait(mutex_, stop,
+                  [&]() COHORT_REQUIRES(mutex_) { return queue_.size() < capacity_ && !paused_; });
     thread_waits_ = false;
     if (stop.stop_requested()) return false;
     reading_ = true;
@@ -196,23 +199,26 @@ class PrefetchStream final : public ElementStream {
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;  ///< Owned by pass_; null without a report.
   const bool one_core_ = usable_cores() == 1;
+  const bool is_tuned_;
   ConsumerWaitMeter meter_;  ///< The reader's.
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable_any filled_;
   std::condition_variable_any emptied_;
-  // Guarded by mutex_. Waking costs a system call: nobody is woken who does not wait.
-  Ring<Item> queue_;
-  std::optional<BufferTuner> tuner_;  ///< Null: the capacity is fixed.
-  std::size_t capacity_;
-  int64_t element_bytes_ = 0;  ///< The largest so far; measured for the tuner.
-  bool ended_ = false;
-  std::exception_ptr broken_;  ///< Null while all is well; what the thread could not hand over.
-  bool reading_ = false;
-  bool quick_ = false;  ///< The last element was.
-  bool reader_waits_ = false;
-  bool thread_waits_ = false;
-  bool paused_ = false;  ///< A saver wants the thread to rest.
+  // Waking costs a system call: nobody is woken who does not wait.
+  Ring<Item> queue_ COHORT_GUARDED_BY(mutex_);
+  std::optional<BufferTuner> tuner_ COHORT_GUARDED_BY(mutex_);  ///< Null: the capacity is fixed.
+  std::size_t capacity_ COHORT_GUARDED_BY(mutex_);
+  int64_t element_bytes_ COHORT_GUARDED_BY(mutex_) =
+      0;  ///< The largest so far; measured for the tuner.
+  bool ended_ COHORT_GUARDED_BY(mutex_) = false;
+  /// Null while all is well; what the thread could not hand over.
+  std::exception_ptr broken_ COHORT_GUARDED_BY(mutex_);
+  bool reading_ COHORT_GUARDED_BY(mutex_) = false;
+  bool quick_ COHORT_GUARDED_BY(mutex_) = false;  ///< The last element was.
+  bool reader_waits_ COHORT_GUARDED_BY(mutex_) = false;
+  bool thread_waits_ COHORT_GUARDED_BY(mutex_) = false;
+  bool paused_ COHORT_GUARDED_BY(mutex_) = false;  ///< A saver wants the thread to rest.
 
   std::unique_ptr<TaskThread> thread_;  ///< Last: joined before the rest goes.
 };

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Lets clang check the annotations of cohort/base/mutex.h (-Wthread-safety).
+
+Compiles, without making code, the sources that include cohort/base/mutex.h or whose own header does,
+those of a folder of cohort/ as one unit.
+
+    tools/check_thread_safety.py [--include FOLDER]... [--compiler clang++-14] [FILE...]
+"""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOOR = '#include "cohort/base/mutex.h"'
+FLAGS = ["-std=c++20", "-fsyntax-only", "-Wthread-safety", "-Wthread-safety-beta", "-Werror"]
+
+
+def guards(source):
+    """Whether a source, its own header, or that header in internal/, uses the annotated mutex."""
+    headers = [source.with_suffix(".h"), source.parent / "internal" / (source.stem + ".h")]
+    return any(f.exists() and DOOR in f.read_text() for f in [source, *headers])
+
+
+def units(root):
+    """{folder of cohort/: its sources}; a header that no source belongs to stands for itself."""
+    found = {}
+    for path in sorted((root / "cohort").rglob("*")):
+        if path.suffix == ".cc" and not path.name.endswith("_test.cc"):
+            takes = guards(path)
+        else:
+            takes = path.suffix == ".h" and DOOR in path.read_text()
+        if takes:
+            found.setdefault(path.relative_to(root).parts[1], []).append(path)
+    return found
+
+
+def check(compiler, include_folders, sources):
+    """Compiles the sources as one unit. Returns clang's complaints, or an empty text."""
+    flags = [compiler, *FLAGS, f"-I{ROOT}"]
+    flags += [flag for folder in include_folders for flag in ("-isystem", folder)]
+    with tempfile.TemporaryDirectory() as folder:
+        unit = pathlib.Path(folder) / "unit.cc"
+        unit.write_text("".join(f'#include "{source}"\n' for source in sources))
+        done = subprocess.run([*flags, str(unit)], capture_output=True, text=True)
+    return done.stderr if done.returncode != 0 else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--include", action="append", default=[], metavar="FOLDER",
+                        help="an include folder of LibTorch")
+    parser.add_argument("--compiler", default="clang++-14")
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    arguments = parser.parse_args()
+    chosen = {"files": [f.resolve() for f in arguments.files]} if arguments.files else units(ROOT)
+    found = [text for sources in chosen.values()
+             if (text := check(arguments.compiler, arguments.include, sources))]
+    print(*found, sep="\n")
+    print(f"thread safety: {sum(map(len, chosen.values()))} files, "
+          f"{len(found)} of {len(chosen)} units with complaints")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
