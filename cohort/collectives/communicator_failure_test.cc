@@ -44,7 +44,9 @@ bool is_a(const std::exception_ptr& error) {
 
 using CommunicatorFailure = ::testing::TestWithParam<Carrier>;
 INSTANTIATE_TEST_SUITE_P(Carriers, CommunicatorFailure,
-                         ::testing::Values(Carrier::kThreads, Carrier::kTcp), carrier_name);
+                         ::testing::Values(Carrier::kThreads, Carrier::kTcp,
+                                           Carrier::kSharedMemory),
+                         carrier_name);
 
 struct Operation {
   const char* name;

@@ -20,7 +20,8 @@ class CommunicatorSizes : public ::testing::TestWithParam<std::tuple<Carrier, in
   int size() const { return job_.size(); }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorSizes,
-                         ::testing::Combine(::testing::Values(Carrier::kThreads, Carrier::kTcp),
+                         ::testing::Combine(::testing::Values(Carrier::kThreads, Carrier::kTcp,
+                                                              Carrier::kSharedMemory),
                                             ::testing::Values(1, 2, 3, 5, 8)));
 
 // Another one for each rank, place and dtype; sums in another order have other bits.

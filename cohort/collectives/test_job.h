@@ -22,9 +22,10 @@
 
 namespace cohort::internal {
 
-enum class Carrier { kThreads, kTcp };
+enum class Carrier { kThreads, kTcp, kSharedMemory };
 inline std::string carrier_name(const ::testing::TestParamInfo<Carrier>& info) {
-  return info.param == Carrier::kThreads ? "Threads" : "Tcp";
+  constexpr const char* kNames[] = {"Threads", "Tcp", "SharedMemory"};
+  return kNames[static_cast<int>(info.param)];
 }
 
 /// A transport on which a test plays tricks.
@@ -84,8 +85,8 @@ class PlayedTransport final : public Transport {
   const std::shared_ptr<Tricks> tricks_;
 };
 
-/// Over TCP on loopback, on ports that are free.
-inline std::vector<std::unique_ptr<Transport>> connect_ranks_over_tcp(int size) {
+/// Over TCP on loopback, on ports that are free, or through shared memory.
+inline std::vector<std::unique_ptr<Transport>> connect_ranks(Carrier carrier, int size) {
   std::vector<std::string> addresses(static_cast<std::size_t>(size));
   std::vector<Socket> listeners;
   for (std::string& address : addresses) listeners.push_back(listen_on_free_port(&address));
@@ -96,6 +97,7 @@ inline std::vector<std::unique_ptr<Transport>> connect_ranks_over_tcp(int size) 
       ranks[r] = connect_over_tcp({.rank = static_cast<int>(r),
                                    .addresses = addresses,
                                    .timeout = std::chrono::minutes(1),
+                                   .shared_memory = carrier == Carrier::kSharedMemory,
                                    .listener = std::move(listeners[r])});
     });
   }
@@ -111,7 +113,7 @@ class TestJob {
       threads_.emplace(size, options);
       return;
     }
-    for (auto& transport : connect_ranks_over_tcp(size)) {
+    for (auto& transport : connect_ranks(carrier, size)) {
       tricks_.push_back(std::make_shared<PlayedTransport::Tricks>());
       ranks_.push_back(std::make_shared<Communicator>(
           std::make_unique<PlayedTransport>(std::move(transport), tricks_.back()), options));

@@ -56,6 +56,17 @@ TcpAlarms::~TcpAlarms() {
   thread_.reset();
 }
 
+void TcpAlarms::also_ring(std::function<void()> bell) {
+  const std::scoped_lock lock(mutex_);
+  other_bell_ = std::move(bell);
+}
+
+bool TcpAlarms::is_away(int peer) const {
+  const std::scoped_lock lock(mutex_);
+  const Peer& asked = peers_[static_cast<std::size_t>(peer)];
+  return asked.gone || asked.left;
+}
+
 std::string TcpAlarms::name_of(int rank) const {
   return str_cat("rank ", rank, " (", peers_[static_cast<std::size_t>(rank)].address, ")");
 }
@@ -105,6 +116,7 @@ void TcpAlarms::tell_settled() {
 
 void TcpAlarms::ring() {
   ring_bell(bell_);
+  if (other_bell_) other_bell_();
   changed_.notify_all();
 }
 
@@ -141,6 +153,7 @@ void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
   Peer& lost = peers_[static_cast<std::size_t>(peer)];
   if (lost.gone || lost.left) return;
   lost.gone = true;
+  anyone_away_.store(true, std::memory_order_release);
   propose_locked(
       {.code = ErrorCode::kUnavailable,
        .text = str_cat("[communicator] ", name_of(peer), " is gone: ", why,
@@ -270,6 +283,7 @@ void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& tex
       return ring();
     case AlarmHeader::Kind::kGoodbye:
       peer.left = true;
+      anyone_away_.store(true, std::memory_order_release);
       return ring();
   }
 }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -57,6 +58,12 @@ class TcpAlarms {
   /// Readable as soon as something has happened that who waits has to look at.
   int bell() const { return bell_.fd(); }
   void silence_bell();
+  /// Is called, too, whenever the bell rings, and must not block. Before any use.
+  void also_ring(std::function<void()> bell);
+  /// Whether a peer is gone or has ended.
+  bool is_away(int peer) const;
+  /// False only if no peer is away. Cost: one load.
+  bool is_anyone_away() const { return anyone_away_.load(std::memory_order_acquire); }
   /// "rank 1 (host:port)".
   std::string name_of(int rank) const;
 
@@ -105,6 +112,7 @@ class TcpAlarms {
   Socket bell_;
   Socket stop_bell_;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> anyone_away_{false};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -116,6 +124,7 @@ class TcpAlarms {
   bool has_settled_ = false;
   std::optional<Failure> proposed_;
   std::optional<Verdict> verdict_;
+  std::function<void()> other_bell_;
   std::map<uint64_t, Verdict> later_;  // of generations that others have begun already
 
   std::optional<TaskThread> thread_;  // last: it uses all the rest

@@ -20,6 +20,8 @@ struct MeshOptions {
   /// Addresses beyond loopback are refused without it: whoever reaches them could take part, and
   /// read all that travels.
   bool allow_insecure = false;
+  /// Whether messages go through shared memory where all ranks are on one machine.
+  bool shared_memory = true;
   Socket listener = {};  ///< Listens at this rank's address already; for tests.
 };
 

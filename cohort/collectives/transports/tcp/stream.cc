@@ -2,7 +2,6 @@
 #include "cohort/collectives/transports/tcp/stream.h"
 
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -50,6 +49,32 @@ bool TcpStream::is_sent(const ExchangeKey& key) const {
   });
 }
 
+// Returns what was taken; 0 if there is no room now, or never again.
+ssize_t TcpStream::transmit(std::span<iovec> parts) {
+  if (rings_) {
+    std::size_t all = 0;
+    for (const iovec& part : parts) {
+      const std::span<const std::byte> bytes(static_cast<const std::byte*>(part.iov_base),
+                                             part.iov_len);
+      const std::size_t now = rings_->to_peer.write(bytes);
+      all += now;
+      if (now < bytes.size()) break;
+    }
+    if (all > 0) rings_->to_peer.publish();
+    return static_cast<ssize_t>(all);
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  for (;;) {
+    const ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return sent;
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) broken(error_text(errno));
+    return 0;
+  }
+}
+
 void TcpStream::write_some() {
   while (wants_to_write()) {
     Outgoing& next = outgoing_.front();
@@ -66,15 +91,8 @@ void TcpStream::write_some() {
       parts[count++] = {const_cast<std::byte*>(from),
                         next.withdrawn ? std::min(left, kBufferBytes) : left};
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) broken(error_text(errno));
-      return;
-    }
+    const ssize_t sent = transmit({parts.data(), count});
+    if (sent <= 0) return;
     next.sent += static_cast<std::size_t>(sent);
     if (next.is_whole()) outgoing_.pop_front();
   }
@@ -187,6 +205,7 @@ bool TcpStream::parse_some() {
 
 // Returns what was read; 0 if there is nothing now, or never again.
 ssize_t TcpStream::receive(std::byte* to, std::size_t bytes) {
+  if (rings_) return static_cast<ssize_t>(rings_->from_peer.read({to, bytes}));
   for (;;) {
     const ssize_t got = ::recv(socket_.fd(), to, bytes, MSG_DONTWAIT);
     if (got > 0) return got;
@@ -227,6 +246,12 @@ void TcpStream::read_some() {
     }
     return;  // that was all there is now
   }
+}
+
+void TcpStream::end(const std::string& why) {
+  if (!rings_ || state_ != State::kOpen) return;
+  read_some();
+  if (state_ == State::kOpen) broken(why);
 }
 
 void TcpStream::say_goodbye() {

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages between this rank and another one, over one connection, in both directions. Nothing
-// here waits: it moves what can be moved, and says what is there.
+// The messages between this rank and another one, in both directions, over one connection or, once
+// both have moved there, through memory that they share. Nothing here waits: it moves what can be
+// moved, and says what is there.
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cohort/collectives/transports/shared_memory/inbox.h"
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/collectives/transports/tcp/wire.h"
 
@@ -33,6 +38,8 @@ class TcpStream {
 
   int peer() const { return peer_; }
   int fd() const { return socket_.fd(); }
+  /// From now on messages take this way; none may be under way.
+  void move_to(RingPair rings) { rings_ = rings; }
   State state() const { return state_; }
   const std::string& why() const { return why_; }
   uint64_t generation() const { return generation_; }
@@ -63,6 +70,8 @@ class TcpStream {
   bool wants_to_write() const { return state_ == State::kOpen && !outgoing_.empty(); }
   void write_some();
   void read_some();
+  /// The peer is gone: reads what it has left in memory; there will be no more.
+  void end(const std::string& why);
   /// Says goodbye, as far as the peer reads; nothing may be sent after it.
   void say_goodbye();
 
@@ -87,6 +96,7 @@ class TcpStream {
 
   void broken(std::string why);
   void forget_current() { current_ = nullptr, sink_ = nullptr; }
+  ssize_t transmit(std::span<iovec> parts);
   ssize_t receive(std::byte* to, std::size_t bytes);
   bool parse_some();
   void begin_message(const FrameHeader& header);
@@ -94,6 +104,7 @@ class TcpStream {
 
   const int peer_;
   Socket socket_;
+  std::optional<RingPair> rings_;
   State state_ = State::kOpen;
   std::string why_;
   uint64_t generation_ = 0;

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/function_ref.h"
+#include "cohort/base/logging.h"
+#include "cohort/collectives/transports/shared_memory/inbox.h"
 #include "cohort/collectives/transports/tcp/alarms.h"
 #include "cohort/collectives/transports/tcp/stream.h"
 
@@ -35,6 +38,10 @@ class TcpTransport final : public Transport {
   void check() const override { alarms_->check(); }
   void renew(Deadline deadline) override;
 
+  /// Moves all messages into memory that the ranks share, if they are on one machine: all of them,
+  /// or none. All ranks call it, first of all.
+  void share_memory(Deadline deadline);
+
  private:
   // `is_here(stream)` of each of the peers, and meanwhile all that comes is read.
   // Errors: the failure, Unavailable and DeadlineExceeded that name who is missing.
@@ -50,6 +57,9 @@ class TcpTransport final : public Transport {
   void check_ended(const Wait& wait);
   void move_messages();
   bool sleep_until(Deadline deadline);
+  bool sleep_at_inbox(Deadline deadline);
+  template <class T>
+  std::vector<T> told_by_all(uint64_t question, const T& mine, Deadline deadline);
   std::vector<int> others() const;
   void commit_as_first(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
   void commit_as_other(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
@@ -60,7 +70,10 @@ class TcpTransport final : public Transport {
   uint64_t renewing_ = 0;                            // the newest generation that all were told of
   std::vector<std::unique_ptr<TcpStream>> streams_;  // [peer]; of this rank itself: none
   std::vector<pollfd> polled_;
-  std::unique_ptr<TcpAlarms> alarms_;
+  std::unique_ptr<SharedInbox> inbox_;  // null: messages travel over the connections
+  uint32_t rings_ = 0;                  // of the inbox's bell, before the last look
+  SpinBudget looks_;
+  std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
 };
 
 std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
@@ -70,7 +83,9 @@ std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
 }
 
 TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
-    : rank_(rank), alarms_(std::make_unique<TcpAlarms>(rank, lines_of(links))) {
+    : rank_(rank),
+      looks_(most_spins(static_cast<int>(links.size()))),
+      alarms_(std::make_unique<TcpAlarms>(rank, lines_of(links))) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     streams_.push_back(
         static_cast<int>(r) == rank
@@ -96,10 +111,14 @@ std::vector<int> TcpTransport::others() const {
 }
 
 void TcpTransport::move_messages() {
+  if (inbox_) rings_ = inbox_->bell().rings();
   for (const auto& each : streams_) {
     if (!each || each->state() != TcpStream::State::kOpen) continue;
     each->write_some();
     each->read_some();
+    if (alarms_->is_anyone_away() && alarms_->is_away(each->peer())) {
+      each->end("the connection was closed");
+    }
     if (each->state() == TcpStream::State::kBroken) {
       alarms_->propose_gone(each->peer(), each->why());
     }
@@ -108,6 +127,7 @@ void TcpTransport::move_messages() {
 
 // False if the deadline has passed.
 bool TcpTransport::sleep_until(Deadline deadline) {
+  if (inbox_) return sleep_at_inbox(deadline);
   polled_.assign(1, {.fd = alarms_->bell(), .events = POLLIN, .revents = 0});
   for (const auto& each : streams_) {
     if (!each || each->state() != TcpStream::State::kOpen) continue;
@@ -118,6 +138,11 @@ bool TcpTransport::sleep_until(Deadline deadline) {
   const int ready = ::poll(polled_.data(), polled_.size(), left);
   if (polled_[0].revents != 0) alarms_->silence_bell();
   return ready > 0 || left > 0;
+}
+
+bool TcpTransport::sleep_at_inbox(Deadline deadline) {
+  inbox_->bell().wait(rings_, looks_, deadline);
+  return inbox_->bell().rings() != rings_ || std::chrono::steady_clock::now() < deadline;
 }
 
 std::string TcpTransport::who_misses(const Wait& wait) const {
@@ -282,11 +307,55 @@ void TcpTransport::renew(Deadline deadline) {
   alarms_->begin_generation(next);
 }
 
+// Before any operation of a communicator, whose keys have another phase.
+template <class T>
+std::vector<T> TcpTransport::told_by_all(uint64_t question, const T& mine, Deadline deadline) {
+  std::vector<T> answers(streams_.size(), mine);
+  Exchange exchange{.key = {.channel = ExchangeKey::Channel::kPair,
+                            .phase = std::numeric_limits<uint8_t>::max(),
+                            .sequence = question},
+                    .signature = {.collective = Collective::kAllGather, .bytes = sizeof(T)}};
+  for (const int peer : others()) {
+    exchange.parts.push_back({.peer = peer,
+                              .to_peer = std::as_bytes(std::span(&mine, 1)),
+                              .from_peer = std::as_writable_bytes(
+                                  std::span(answers).subspan(static_cast<std::size_t>(peer), 1))});
+  }
+  start(exchange);
+  finish(exchange, deadline);
+  return answers;
+}
+
+void TcpTransport::share_memory(Deadline deadline) {
+  std::unique_ptr<SharedInbox> inbox;
+  SegmentOffer offer;
+  std::string why = "the system gives none";
+  try {
+    inbox = std::make_unique<SharedInbox>(rank_, size());
+    offer = inbox->offer();
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  const auto offers = told_by_all(0, offer, deadline);
+  const char opened = inbox && inbox->open(offers, &why) ? 1 : 0;
+  const auto all = told_by_all(1, opened, deadline);
+  if (opened == 0)
+    COHORT_LOG(kInfo, "[communicator] messages travel over TCP, not through shared memory: ", why);
+  if (std::find(all.begin(), all.end(), 0) != all.end()) return;
+  inbox_ = std::move(inbox);
+  for (const int peer : others()) stream(peer).move_to(inbox_->rings_of(peer));
+  alarms_->also_ring([bell = &inbox_->bell()] { bell->ring(); });
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> connect_over_tcp(MeshOptions options) {
   const int rank = options.rank;
-  return std::make_unique<TcpTransport>(rank, meet_over_tcp(std::move(options)));
+  const bool share = options.shared_memory;
+  const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
+  auto transport = std::make_unique<TcpTransport>(rank, meet_over_tcp(std::move(options)));
+  if (share) transport->share_memory(deadline);
+  return transport;
 }
 
 }  // namespace cohort::internal

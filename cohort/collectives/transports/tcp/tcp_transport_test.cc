@@ -19,6 +19,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/test_job.h"
+#include "cohort/collectives/transports/shared_memory/segment.h"
 #include "cohort/testing/child.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
@@ -30,10 +31,12 @@ using testing::expect_error;
 using testing::run_with_deadline;
 constexpr std::chrono::seconds kPatience{60};
 
-MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket listener) {
+MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket listener,
+                    Carrier carrier = Carrier::kTcp) {
   return {.rank = rank,
           .addresses = addresses,
           .timeout = std::chrono::seconds(30),
+          .shared_memory = carrier == Carrier::kSharedMemory,
           .listener = std::move(listener)};
 }
 
@@ -41,7 +44,7 @@ MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket 
 /// or 2 where it did not see what it expected, or minus the signal; one that has stopped is killed
 /// when all others have ended.
 using Body = std::function<void(Communicator& communicator, const std::vector<std::string>&)>;
-std::vector<int> play_on_processes(int size, const Body& body) {
+std::vector<int> play_on_processes(Carrier carrier, int size, const Body& body) {
   std::vector<std::string> addresses(static_cast<std::size_t>(size));
   std::vector<Socket> listeners;
   for (std::string& address : addresses) listeners.push_back(listen_on_free_port(&address));
@@ -52,8 +55,8 @@ std::vector<int> play_on_processes(int size, const Body& body) {
     if (ranks.back() != 0) continue;
     alarm(static_cast<unsigned>(kPatience.count()));
     try {
-      Communicator communicator(
-          connect_over_tcp(mesh_of(static_cast<int>(r), addresses, std::move(listeners[r]))));
+      Communicator communicator(connect_over_tcp(
+          mesh_of(static_cast<int>(r), addresses, std::move(listeners[r]), carrier)));
       body(communicator, addresses);
     } catch (const std::exception& e) {
       ADD_FAILURE() << "rank " << r << ": " << e.what();
@@ -85,14 +88,19 @@ std::vector<int> play_on_processes(int size, const Body& body) {
 using Statuses = std::vector<int>;
 using Addresses = std::vector<std::string>;
 
-class RanksAsProcesses : public ::testing::Test {
+class RanksAsProcesses : public ::testing::TestWithParam<Carrier> {
  protected:
+  static std::vector<int> play_on_processes(int size, const Body& body) {
+    return internal::play_on_processes(GetParam(), size, body);
+  }
   void SetUp() override {
     if (!testing::kCanLimitChildren) GTEST_SKIP() << "no threads after a fork here";
   }
 };
+INSTANTIATE_TEST_SUITE_P(Carriers, RanksAsProcesses,
+                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory), carrier_name);
 
-TEST_F(RanksAsProcesses, AddUpInRankOrder) {
+TEST_P(RanksAsProcesses, AddUpInRankOrder) {
   const auto statuses = play_on_processes(3, [](Communicator& c, const Addresses&) {
     std::vector<float> sums(100'000, 1.0F + static_cast<float>(c.rank()));
     c.all_reduce(bytes_of(sums), kFloat32);
@@ -103,7 +111,7 @@ TEST_F(RanksAsProcesses, AddUpInRankOrder) {
 }
 
 // Whichever it is, rank 0 (which decides commits) included: the others agree.
-TEST_F(RanksAsProcesses, AKilledOneIsNamedWithItsAddress) {
+TEST_P(RanksAsProcesses, AKilledOneIsNamedWithItsAddress) {
   for (const int victim : {0, 1, 2}) {
     const auto statuses = play_on_processes(3, [&](Communicator& c, const Addresses& addresses) {
       c.commit();
@@ -120,7 +128,7 @@ TEST_F(RanksAsProcesses, AKilledOneIsNamedWithItsAddress) {
   }
 }
 
-TEST_F(RanksAsProcesses, AfterOneIsKilledThereIsNoNextGeneration) {
+TEST_P(RanksAsProcesses, AfterOneIsKilledThereIsNoNextGeneration) {
   const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses&) {
     c.barrier();
     if (c.rank() == 1) kill(getpid(), SIGKILL);
@@ -130,7 +138,7 @@ TEST_F(RanksAsProcesses, AfterOneIsKilledThereIsNoNextGeneration) {
   EXPECT_EQ(statuses, (Statuses{0, -SIGKILL}));
 }
 
-TEST_F(RanksAsProcesses, AStoppedOneIsMetByTheDeadline) {
+TEST_P(RanksAsProcesses, AStoppedOneIsMetByTheDeadline) {
   const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses& addresses) {
     c.barrier();
     if (c.rank() == 1) kill(getpid(), SIGSTOP);
@@ -141,7 +149,7 @@ TEST_F(RanksAsProcesses, AStoppedOneIsMetByTheDeadline) {
 }
 
 // Nobody reads: what does not fit into the connection waits, and is given up.
-TEST_F(RanksAsProcesses, ALargeMessageToAStoppedOneIsGivenUp) {
+TEST_P(RanksAsProcesses, ALargeMessageToAStoppedOneIsGivenUp) {
   const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses&) {
     c.barrier();
     if (c.rank() == 1) kill(getpid(), SIGSTOP);
@@ -160,7 +168,7 @@ bool is_stopped(pid_t process) {
 }
 
 // A process that was stopped and goes on finds the generation over.
-TEST_F(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
+TEST_P(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
   const auto statuses = play_on_processes(2, [](Communicator& c, const Addresses&) {
     std::array<pid_t, 1> pid = {getpid()};
     c.broadcast(bytes_of(pid), 1);
@@ -184,9 +192,13 @@ TEST_F(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
 }
 
 // What a message that was given up had begun is filled up: the next generation goes on after it.
-TEST(TcpTransport, AStreamGoesOnAfterAMessageThatWasGivenUp) {
+using Streams = ::testing::TestWithParam<Carrier>;
+INSTANTIATE_TEST_SUITE_P(Carriers, Streams,
+                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory), carrier_name);
+
+TEST_P(Streams, GoOnAfterAMessageThatWasGivenUp) {
   run_with_deadline(kPatience, [] {
-    TestJob job(Carrier::kTcp, 2, {.timeout = std::chrono::seconds(30)});
+    TestJob job(GetParam(), 2, {.timeout = std::chrono::seconds(30)});
     {
       std::vector<std::byte> large(std::size_t{32} << 20, std::byte{7});
       EXPECT_THROW(job[0].send(large, 1, {.timeout = std::chrono::milliseconds(50)}),
@@ -224,6 +236,38 @@ std::vector<std::exception_ptr> errors_of_meeting(
   }
   threads.clear();
   return errors;
+}
+
+// Several times what a ring takes, both ways at once, and no number of bytes that fits.
+TEST_P(Streams, CarryMessagesOfAnyLength) {
+  run_with_deadline(kPatience, [] {
+    TestJob job(GetParam(), 3, {.timeout = std::chrono::seconds(30)});
+    job.run([](Communicator& c) {
+      for (const std::size_t numbers : {0U, 1U, 63U, 70'001U, 1'300'001U}) {
+        std::vector<int> sums(numbers);
+        for (std::size_t i = 0; i < numbers; ++i) sums[i] = static_cast<int>(i) * (1 + c.rank());
+        c.all_reduce(bytes_of(sums), kInt32);
+        for (std::size_t i = 0; i < numbers; ++i) ASSERT_EQ(sums[i], 6 * static_cast<int>(i)) << i;
+      }
+    });
+  });
+}
+
+TEST(SharedSegment, IsRefusedWhereSomethingElseIsInItsPlace) {
+  const SharedSegment segment = SharedSegment::create(100);
+  std::string why;
+  EXPECT_TRUE(SharedSegment::open(segment.offer(), &why)) << why;
+  const auto refused = [&](const std::function<void(SegmentOffer&)>& change) {
+    SegmentOffer offer = segment.offer();
+    change(offer);
+    EXPECT_FALSE(SharedSegment::open(offer, &why));
+    return why;
+  };
+  EXPECT_EQ(refused([](SegmentOffer& o) { ++o.machine[3]; }), "it is on another machine");
+  EXPECT_NE(refused([](SegmentOffer& o) { ++o.token[1]; }).find("something else"),
+            std::string::npos);
+  EXPECT_NE(refused([](SegmentOffer& o) { ++o.bytes; }).find("something else"), std::string::npos);
+  EXPECT_NE(refused([](SegmentOffer& o) { o.descriptor = -1; }).find("/proc/"), std::string::npos);
 }
 
 TEST(Mesh, AnotherJobIsRefusedOnBothSidesNamingBoth) {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collectives/transports/shared_memory/ring.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace cohort::internal {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Between processes: without FUTEX_PRIVATE_FLAG.
+void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* wait) {
+  syscall(SYS_futex, &word, operation, value, wait, nullptr, 0);
+}
+
+}  // namespace
+
+// ring() against wait(), as in WaitWord: who waits counts itself, then looks once more; who rings
+// changes, then reads the count. All are sequentially consistent, so one of them sees the other.
+void SharedBell::ring() {
+  rings_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(rings_, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void SharedBell::wait(uint32_t seen, SpinBudget& budget,
+                      std::chrono::steady_clock::time_point deadline) {
+  const int spins = budget.next();
+  for (int i = 0; i < spins; ++i) {
+    if (rings() != seen) return budget.met(i);
+    relax();
+  }
+  const auto left = deadline - std::chrono::steady_clock::now();
+  if (rings() != seen || left <= left.zero()) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec wait{.tv_sec = seconds.count(),
+                      .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  futex(rings_, FUTEX_WAIT, seen, &wait);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  budget.parked();
+}
+
+std::size_t RingWriter::write(std::span<const std::byte> bytes) {
+  SharedRing& r = *ring_;
+  const uint64_t head = r.head.load(std::memory_order_relaxed);
+  uint64_t tail = r.tail.load(std::memory_order_acquire);
+  if (SharedRing::kBytes - (head - tail) < bytes.size()) {
+    // Says so, then looks once more; the reader moves the tail, then looks whether it was said.
+    r.writer_is_full.store(1, std::memory_order_seq_cst);
+    tail = r.tail.load(std::memory_order_seq_cst);
+  }
+  const std::size_t room = SharedRing::kBytes - (head - tail);
+  const std::size_t now = std::min(room, bytes.size());
+  if (now == 0) return 0;
+  const std::size_t at = head % SharedRing::kBytes;
+  const std::size_t first = std::min(now, SharedRing::kBytes - at);
+  std::memcpy(r.bytes + at, bytes.data(), first);
+  std::memcpy(r.bytes, bytes.data() + first, now - first);
+  r.head.store(head + now, std::memory_order_seq_cst);
+  return now;
+}
+
+std::size_t RingReader::read(std::span<std::byte> bytes) {
+  SharedRing& r = *ring_;
+  const uint64_t tail = r.tail.load(std::memory_order_relaxed);
+  const uint64_t head = r.head.load(std::memory_order_acquire);
+  const std::size_t now = std::min<std::size_t>(head - tail, bytes.size());
+  if (now == 0) return 0;
+  const std::size_t at = tail % SharedRing::kBytes;
+  const std::size_t first = std::min(now, SharedRing::kBytes - at);
+  std::memcpy(bytes.data(), r.bytes + at, first);
+  std::memcpy(bytes.data() + first, r.bytes, now - first);
+  r.tail.store(tail + now, std::memory_order_seq_cst);
+  if (r.writer_is_full.load(std::memory_order_seq_cst) != 0 &&
+      r.writer_is_full.exchange(0, std::memory_order_seq_cst) != 0) {
+    writers_->ring();
+  }
+  return now;
+}
+
+}  // namespace cohort::internal
