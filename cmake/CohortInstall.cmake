@@ -5,6 +5,12 @@ get_property(_cohort_layers GLOBAL PROPERTY COHORT_LAYERS)
 install(TARGETS ${_cohort_layers} cohort_cohort EXPORT cohortTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
+install(CODE "
+  set(source \"${PROJECT_SOURCE_DIR}\")
+  set(destination \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+  set(doors cohort/cohort.h cohort/keras/torch_module.h)
+  include(\"${PROJECT_SOURCE_DIR}/cmake/CohortInstallHeaders.cmake\")")
+
 set(_cohort_package "${CMAKE_INSTALL_LIBDIR}/cmake/cohort")
 install(EXPORT cohortTargets NAMESPACE cohort:: DESTINATION ${_cohort_package})
 configure_package_config_file(cmake/cohortConfig.cmake.in

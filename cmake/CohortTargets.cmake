@@ -83,8 +83,8 @@ endfunction()
 
 # cohort_layer(NAME HEADERS... SOURCES... DEPS... [TORCH] [PRIVATE_DEPS...])
 #
-# HEADERS are public and installed (internal/ ones that public headers include as well). TORCH: the
-# folder uses tensors. DEPS name folders, PRIVATE_DEPS CMake targets of other projects. The folder
+# HEADERS are what other folders include; those of them are installed that
+# programs can reach (CohortInstallHeaders.cmake). TORCH: the folder uses tensors. DEPS name folders, PRIVATE_DEPS CMake targets of other projects. The folder
 # `testing` serves the tests only: it is neither installed nor part of cohort::cohort.
 function(cohort_layer name)
   cmake_parse_arguments(arg "TORCH" "" "HEADERS;SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -93,7 +93,7 @@ function(cohort_layer name)
   cohort_uses_torch(torch ${arg_DEPS})
   if(arg_SOURCES)
     set(scope PUBLIC)
-    add_library(${target} STATIC ${arg_SOURCES})
+    add_library(${target} STATIC ${arg_SOURCES} ${arg_HEADERS})
     cohort_compile_settings(${target})
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
       UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE 6)
@@ -119,17 +119,7 @@ function(cohort_layer name)
   if(name STREQUAL "testing")
     return()
   endif()
-  cohort_install_headers(${arg_HEADERS})
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${target})
-endfunction()
-
-function(cohort_install_headers)
-  foreach(header ${ARGN})
-    cmake_path(ABSOLUTE_PATH header OUTPUT_VARIABLE path)
-    cmake_path(GET path PARENT_PATH folder)
-    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
-    install(FILES "${path}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
-  endforeach()
 endfunction()
 
 # To be called when all layers are there.
@@ -143,9 +133,6 @@ function(cohort_umbrella)
   target_compile_options(cohort_cohort INTERFACE -Wunused-value)
   add_custom_target(cohort_layers)  # builds what is installed
   add_dependencies(cohort_layers ${layers})
-  if(EXISTS "${PROJECT_SOURCE_DIR}/cohort/cohort.h")
-    cohort_install_headers("${PROJECT_SOURCE_DIR}/cohort/cohort.h")
-  endif()
 endfunction()
 
 # cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])

@@ -18,8 +18,15 @@ file(REMOVE_RECURSE "${work}")
 set(prefix "${work}/installed")
 run("the installation" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}")
 
-# An installed file that names the build or the source folder works on this machine only.
 get_filename_component(source "${CMAKE_CURRENT_LIST_DIR}/../.." REALPATH)
+# What no public header includes stays at home.
+foreach(private cohort/runtime/wait_word.h cohort/collectives/transport.h cohort/testing)
+  if(EXISTS "${prefix}/include/${private}" OR NOT EXISTS "${source}/${private}")
+    message(FATAL_ERROR "${private} was installed, or is no more")
+  endif()
+endforeach()
+
+# An installed file that names the build or the source folder works on this machine only.
 file(GLOB_RECURSE files "${prefix}/*.cmake" "${prefix}/*.h")
 if(NOT files)
   message(FATAL_ERROR "nothing was installed into ${prefix}")
