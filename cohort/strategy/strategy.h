@@ -22,6 +22,7 @@
 #include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
 #include "cohort/collectives/options.h"
+#include "cohort/strategy/axes.h"
 #include "cohort/strategy/distributed_dataset.h"
 #include "cohort/strategy/internal/call.h"
 #include "cohort/strategy/internal/reduce.h"

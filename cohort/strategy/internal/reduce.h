@@ -4,8 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -13,6 +11,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/options.h"
+#include "cohort/strategy/axes.h"
 #include "cohort/values/gradient.h"
 #include "cohort/values/nest.h"
 #include "cohort/values/per_replica.h"
@@ -23,21 +22,6 @@ class CrossDeviceOps;
 namespace data {
 class Element;
 }
-
-/// Axes to reduce away inside each replica first; negative ones count from the end.
-class Axes {
- public:
-  Axes() = default;
-  Axes(int64_t axis) : axes_({axis}) {}                       // NOLINT: implicit
-  Axes(std::initializer_list<int64_t> axes) : axes_(axes) {}  // NOLINT
-  template <std::integral I>
-  Axes(const std::vector<I>& axes) : axes_(axes.begin(), axes.end()) {}  // NOLINT
-  bool empty() const { return axes_.empty(); }
-  const std::vector<int64_t>& values() const { return axes_; }
-
- private:
-  std::vector<int64_t> axes_;
-};
 
 namespace internal {
 
