@@ -24,7 +24,7 @@ FLOORS = [
     ["base"],
     ["runtime"],
     ["values", "checkpoint", "rpc", "summary", "update_rules"],
-    ["data", "cluster"],
+    ["data", "cluster", "reductions"],
     ["collectives"],
     ["cross_device_ops"],
     ["variables"],

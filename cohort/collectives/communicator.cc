@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 
 namespace cohort::internal {
 

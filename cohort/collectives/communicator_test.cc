@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "cohort/base/error.h"
-#include "cohort/collectives/local_reduce.h"
 #include "cohort/collectives/test_job.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal {

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/values/indexed_slices.h"

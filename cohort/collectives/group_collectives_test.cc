@@ -12,7 +12,7 @@
 #include "cohort/base/cpu.h"
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/values/indexed_slices.h"
@@ -137,6 +137,22 @@ TEST(AllReduce, PastTheCaches) {
   values[0] = values[0].narrow(0, 3, count - 3);
   values[1] = values[1].narrow(0, 2, count - 3);
   expect_one_by_one(ReduceOp::kSum, values, "a large unaligned tensor");
+}
+
+TEST(AllReduce, GoesThroughTheReducerOfTheValuesMemory) {
+  struct Counting final : RangeReducer {
+    Counting() : before(exchange_range_reducer(c10::kCPU, this)) {}
+    ~Counting() override { exchange_range_reducer(c10::kCPU, before); }
+    void reduce(const RangeReduction& range) override {
+      ++calls;
+      before->reduce(range);
+    }
+    int calls = 0;
+    RangeReducer* const before;
+  };
+  Counting counting;
+  all_reduce(nullptr, ReduceOp::kSum, tensor({1, 8}));
+  EXPECT_EQ(counting.calls, 1);
 }
 
 TEST(AllReduce, WithoutAGroupIsACopy) {

@@ -10,7 +10,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 
 namespace cohort::internal {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/communicator.h"
-#include "cohort/collectives/local_reduce.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::internal {

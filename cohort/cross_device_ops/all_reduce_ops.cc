@@ -6,9 +6,9 @@
 #include <map>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/local_reduce.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/cross_device_ops/packing.h"
+#include "cohort/reductions/local_reduce.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 #include <typeinfo>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
 
 namespace cohort {

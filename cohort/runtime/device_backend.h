@@ -10,7 +10,7 @@
 //
 // CPUs have one. Kernels belong to higher floors, which know what they compute: each floor keeps
 // those of every kind of device in a ByDeviceType of its own (variables/update_kernels.h for
-// updates, collectives/local_reduce.h for reductions).
+// updates, reductions/local_reduce.h for reductions).
 #pragma once
 
 #include <array>

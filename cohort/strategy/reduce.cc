@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <set>
 
-#include "cohort/collectives/local_reduce.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/replica_scope.h"
 

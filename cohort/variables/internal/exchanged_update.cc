@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/barrier.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/update_rules/update.h"

@@ -10,8 +10,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
-#include "cohort/collectives/local_reduce.h"
 #include "cohort/collectives/worker_collectives.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/libtorch.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 
 namespace cohort::internal {
 

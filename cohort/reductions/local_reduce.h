@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions among the replicas of one process: arithmetic and checks, on the calling thread. What
-// replicas do together is in group_collectives.h.
+// Reductions of several tensors: arithmetic and checks, on the calling thread.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "cohort/collectives/options.h"
+#include "cohort/reductions/reduce_op.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/values/indexed_slices.h"
 

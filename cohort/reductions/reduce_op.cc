@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collectives/options.h"
+#include "cohort/reductions/reduce_op.h"
 
 #include <algorithm>
 #include <cctype>

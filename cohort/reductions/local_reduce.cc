@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collectives/local_reduce.h"
+#include "cohort/reductions/local_reduce.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/internal/reduce_kernels.h"
+#include "cohort/reductions/internal/reduce_kernels.h"
 #include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cohort/reductions/local_reduce.h"
+
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
-#include "cohort/collectives/group_collectives.h"
-#include "cohort/collectives/local_reduce.h"
 
 namespace cohort {
 namespace {
@@ -78,7 +78,7 @@ TEST(LocalReduce, GoesThroughTheReducerOfTheValuesMemory) {
   EXPECT_EQ(to_vector<int64_t>(internal::reduce_in_order(ReduceOp::kMax, integers)),
             (std::vector<int64_t>{2}));
   EXPECT_EQ(counting.calls, 2);
-  internal::all_reduce(nullptr, ReduceOp::kSum, floats[0]);
+  internal::reduce_to_copies(ReduceOp::kMean, floats, 2);
   EXPECT_EQ(counting.calls, 3);
 }
 

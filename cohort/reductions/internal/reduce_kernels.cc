@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collectives/internal/reduce_kernels.h"
+#include "cohort/reductions/internal/reduce_kernels.h"
 
 #include "cohort/base/cpu.h"
 
