@@ -86,6 +86,10 @@ TEST_F(Csv, ColumnsByNameOrPlace) {
   const auto by_place =
       Dataset::csv({file}, {.columns = {{CsvType::kInt64}}, .header = true, .select_columns = {2}});
   EXPECT_EQ(rows(by_place), (Strings{"30", "40"}));
+  const std::string twice = write("twice", "x,y,x\n1,2,3\n");
+  EXPECT_EQ(rows(Dataset::csv({twice}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
+            Strings{"twice line 1: expected one column x in the header, got [x, y, x]; say by "
+                    "select_columns which is meant"});
   EXPECT_EQ(rows(Dataset::csv({file}, {.columns = {{CsvType::kInt64, "x"}}, .header = true})),
             Strings{"a line 1: expected a header with x, got [id, name, age]"});
   EXPECT_EQ(rows(Dataset::csv(
@@ -293,9 +297,21 @@ TEST_F(Npy, MembersThatOverlapAreRefused) {
   const std::size_t second = npz.find("PK\x01\x02", directory + 1);
   // Both entries of the directory name the first member.
   std::string twice = npz;
-  twice.replace(second, 46, npz.substr(directory, 46));
+  constexpr std::size_t kEntry = 46 + std::string_view("a.npy").size();
+  twice.replace(second, kEntry, npz.substr(directory, kEntry));
   const std::string text = error_text<DataLoss>([&] { read_npz(write("a", twice)); });
   EXPECT_NE(text.find("members that overlap"), std::string::npos) << text;
+}
+
+// Names have no checksum: a flipped bit of one must not rename an array, or swap two.
+TEST_F(Npy, ANameThatTheArchiveSpellsInTwoWaysIsRefused) {
+  const std::string npz = from_hex(kNpz);
+  for (const char* header : {"PK\x01\x02", "PK\x03\x04"}) {
+    std::string renamed = npz;
+    renamed[npz.find("b.npy", npz.rfind(header))] = 'c';
+    testing::expect_error<DataLoss>({"a member called", "b.npy", "c.npy"},
+                                    [&] { read_npz(write("a", renamed)); });
+  }
 }
 
 TEST_F(Npy, ArchivesAreNoLargerThanAllowed) {

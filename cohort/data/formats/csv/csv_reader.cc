@@ -73,6 +73,10 @@ class CsvReader final : public RecordReader {
       if (at == fields_.end()) {
         fail(str_cat("expected a header with ", name, ", got ", bracketed(fields_)));
       }
+      if (std::find(at + 1, fields_.end(), name) != fields_.end()) {
+        fail(str_cat("expected one column ", name, " in the header, got ", bracketed(fields_),
+                     "; say by select_columns which is meant"));
+      }
       places_[c] = static_cast<std::size_t>(at - fields_.begin());
     }
     if (header) width_ = fields_.size();

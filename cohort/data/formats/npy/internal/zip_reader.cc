@@ -87,6 +87,7 @@ class ZipArchive {
       require(entry + kEntryBytes, name_bytes, "a name");
       out.push_back(read_member(entry));
       out.back().name = bytes_.substr(entry + kEntryBytes, name_bytes);
+      check_name(out.back());
       entry += kEntryBytes + name_bytes + u16(entry + 30) + u16(entry + 32);
     }
     return out;
@@ -104,6 +105,16 @@ class ZipArchive {
     require(at + out.bytes_before, packed_bytes, "a member's data");
     out.packed = bytes_.substr(at + out.bytes_before, packed_bytes);
     return out;
+  }
+
+  /// No checksum covers names, but each stands there twice.
+  void check_name(const Member& member) const {
+    const std::size_t bytes = u16(member.begin + 26);
+    require(member.begin + kMemberBytes, bytes, "a name");
+    const std::string_view own = bytes_.substr(member.begin + kMemberBytes, bytes);
+    if (own == member.name) return;
+    fail(str_cat("a member called \"", member.name, "\" in the directory and \"", own,
+                 "\" in its own header"));
   }
 
   /// Members that share bytes make little data stand for much.
