@@ -179,11 +179,12 @@ class Strategy {
       internal::check_cross_replica("[strategy.distribute_values_from_function] ");
       internal::checked_function("[strategy.distribute_values_from_function]", fn);
       const ReplicaLayout layout = extended.layout();
+      internal::DeviceList devices = extended.device_list();  // fn may let go of the strategy
       std::vector<T> values;
       for (int r = 0; r < layout.local(); ++r) {
         values.push_back(fn(ValueContext{layout.global_id(r), layout.total()}));
       }
-      return PerReplica<T>::placed(std::move(values), extended.device_list());
+      return PerReplica<T>::placed(std::move(values), std::move(devices));
     }
   }
 
@@ -228,6 +229,7 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
     if constexpr (std::is_void_v<R>) {
       extended.call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
     } else {
+      internal::DeviceList devices = extended.device_list();  // fn may let go of the strategy
       std::vector<std::optional<R>> results(
           static_cast<std::size_t>(extended.num_local_replicas()));
       extended.call_for_each_replica([&](int r) {
@@ -236,7 +238,7 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
       std::vector<R> values;
       values.reserve(results.size());
       for (std::optional<R>& result : results) values.push_back(std::move(*result));
-      return PerReplica<R>::placed(std::move(values), extended.device_list());
+      return PerReplica<R>::placed(std::move(values), std::move(devices));
     }
   }
 }

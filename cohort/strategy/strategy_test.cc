@@ -24,6 +24,22 @@ using testing::run_with_deadline;
 MirroredStrategy two() { return MirroredStrategy({"CPU:0", "CPU:1"}); }
 PerReplica<Tensor> values(std::vector<Tensor> of) { return PerReplica<Tensor>(std::move(of)); }
 
+TEST(Run, MayLetGoOfTheStrategy) {
+  auto strategy = std::make_unique<MirroredStrategy>(two());
+  const PerReplica<int> sizes = strategy->run([&] {
+    const ReplicaContext replica = get_replica_context();
+    replica.merge_call([&](Strategy&) { strategy.reset(); });
+    return replica.num_replicas_in_sync();
+  });
+  EXPECT_EQ(sizes[0] + sizes[1], 4);
+  strategy = std::make_unique<MirroredStrategy>(two());
+  const PerReplica<int> ids = strategy->distribute_values_from_function([&](const ValueContext& c) {
+    strategy.reset();
+    return c.replica_id_in_sync_group;
+  });
+  EXPECT_EQ(ids[1], 1);
+}
+
 TEST(Context, DefaultOutsideEverything) {
   EXPECT_FALSE(has_strategy());
   EXPECT_FALSE(in_cross_replica_context());
