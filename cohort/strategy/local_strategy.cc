@@ -96,6 +96,7 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
                                   .workers = layout_.workers(),
                                   .parameter_device = options_.parameter_device,
                                   .communicator = options_.communicator,
+                                  .variable_options = options_.variable_options,
                                   .owner = description()};
   if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);

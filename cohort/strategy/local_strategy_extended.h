@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // To write a strategy whose replicas all live in this process: derive, and override the hooks of
-// StrategyExtended that are to be others.
+// StrategyExtended that are to be others. examples/local_sgd_strategy.cc is one.
 //
 //   class Counting : public LocalStrategyExtended {
 //    public:
@@ -26,6 +26,9 @@ namespace cohort {
 /// Threads, variables and reductions of MirroredStrategy, OneDeviceStrategy and
 /// CentralStorageStrategy.
 using LocalStrategyExtended = internal::LocalStrategy;
+/// `.name` for error texts, `.devices`, one for each replica, and what a strategy changes:
+/// `.cross_device_ops`, `.parameter_device`, `.variable_options`. Errors, of the constructor: as
+/// MirroredStrategy.
 using LocalStrategyOptions = internal::LocalStrategyOptions;
 
 }  // namespace cohort

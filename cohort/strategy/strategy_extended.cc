@@ -62,6 +62,10 @@ int64_t StrategyExtended::do_sum_of_workers(int64_t here) {
   return here;
 }
 
+void StrategyExtended::do_apply_gradients(const Gradients& gradients, OptimizerStep& step) {
+  step.apply_together(gradients);
+}
+
 namespace internal {
 std::shared_ptr<StrategyExtended> current_strategy() {
   StrategyExtended* strategy = current_context().strategy;

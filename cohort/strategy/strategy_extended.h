@@ -36,6 +36,29 @@ std::shared_ptr<StrategyExtended> current_strategy();
 /// The devices where a variable's components live.
 Destinations destinations_of(const Variable& v);
 
+class Gradients;
+
+/// A step that an optimizer is about to make on a replica; for StrategyExtended's
+/// do_apply_gradients. One of the two is called, once. Threads: the replica's.
+class OptimizerStep {
+ public:
+  OptimizerStep() = default;
+  OptimizerStep(const OptimizerStep&) = delete;
+  OptimizerStep& operator=(const OptimizerStep&) = delete;
+
+  /// Updates that the optimizer has made before this one.
+  virtual int64_t iterations() const = 0;
+  /// Adds the gradients of all replicas, and gives all copies the same update.
+  /// Order: a merge point; nothing is written before all replicas have come.
+  virtual void apply_together(const Gradients& gradients) = 0;
+  /// Updates this replica's own copies, and what the optimizer keeps for them, by these gradients.
+  /// Errors: Unimplemented where all replicas share one copy.
+  virtual void apply_alone(const Gradients& gradients) = 0;
+
+ protected:
+  ~OptimizerStep() = default;
+};
+
 /// Base of all strategies: derive and override the hooks to write a new one.
 /// Threads: thread-safe unless a hook says otherwise. TF: tf.distribute.StrategyExtended.
 class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
@@ -170,6 +193,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
           return merge_untyped(kind, own, body);
         });
   }
+  /// Internal: Keras's optimizers make every step of a replica through this.
+  void apply_gradients(const Gradients& gradients, OptimizerStep& step) {
+    do_apply_gradients(gradients, step);
+  }
   /// Internal: makes this strategy the context's: its variables and random numbers.
   void make_current(internal::ThreadContext& context);
   /// Errors: FailedPrecondition if another strategy is current on this thread.
@@ -197,6 +224,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
   virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
   virtual const std::shared_ptr<VariableCreator>& do_variable_creator() = 0;
+  /// How the gradients of an optimizer's step update the variables. Called on each replica's thread
+  /// with that replica's gradients: of its share of the loss, if the loss was divided by the global
+  /// batch. (With gradient accumulation: of the steps that update.) Default: all replicas together.
+  virtual void do_apply_gradients(const Gradients& gradients, OptimizerStep& step);
   /// Where random operations inside draw from. Default, null: the process's stream.
   virtual internal::RandomSeeds* do_seeds() { return nullptr; }
 

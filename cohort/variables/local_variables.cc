@@ -119,10 +119,19 @@ std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial
   });
 }
 
+VariableOptions LocalVariables::complete(const Tensor& value, const VariableOptions& asked) const {
+  VariableOptions options = asked;
+  options.shape = shape_of(value);
+  options.dtype = value.scalar_type();
+  options.trainable = is_trainable(asked) && at::isFloatingType(value.scalar_type());
+  return options_.variable_options ? options_.variable_options(options) : options;
+}
+
 std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& initial,
-                                                         const VariableOptions& options) {
+                                                         const VariableOptions& asked) {
   const at::NoGradGuard no_grad;
-  const Tensor value = first_value(initial.make(options.shape, options.dtype), options);
+  const Tensor value = first_value(initial.make(asked.shape, asked.dtype), asked);
+  const VariableOptions options = complete(value, asked);
   check_options(options, value.scalar_type());
   VariableImpl::Description d;
   d.name = name_of(options);

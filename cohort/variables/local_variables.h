@@ -3,6 +3,7 @@
 // The variables of a strategy whose replicas all live in this process.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,6 +48,8 @@ struct LocalVariablesOptions {
   /// Between the workers of the job; says which of them this is. Null: there is one, or they cannot
   /// reach each other, and what they have to do together is Unimplemented.
   std::shared_ptr<Communicator> communicator = {};
+  /// What a variable is made with, given what was asked for, complete. Null: with that.
+  std::function<VariableOptions(const VariableOptions&)> variable_options = {};
   std::string owner = "no strategy";  ///< For error texts.
 };
 
@@ -84,7 +87,8 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
 
  private:
   std::shared_ptr<VariableImpl> create_now(const InitialValue& initial,
-                                           const VariableOptions& options);
+                                           const VariableOptions& asked);
+  VariableOptions complete(const Tensor& value, const VariableOptions& asked) const;
   Tensor first_value(const Tensor& made, const VariableOptions& options) const;
   std::shared_ptr<ArenaRange> place(DType dtype, int64_t numel);
   const Device& central_device() const {

@@ -15,6 +15,7 @@
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/strategy_extended.h"
 #include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -229,24 +230,49 @@ bool OptimizerBase::accumulate(const Gradients& gradients) {
   return (calls() + 1) % options_.gradient_accumulation_steps == 0;
 }
 
+class OptimizerBase::Step final : public OptimizerStep {
+ public:
+  explicit Step(OptimizerBase& optimizer) : optimizer_(optimizer) {}
+  int64_t iterations() const override { return optimizer_.step(); }
+  void apply_together(const Gradients& gradients) override { optimizer_.apply(gradients, {}); }
+  void apply_alone(const Gradients& gradients) override {
+    optimizer_.check_own_copies(gradients);
+    optimizer_.apply(gradients, {.skip_gradients_aggregation = true});
+  }
+
+ private:
+  OptimizerBase& optimizer_;
+};
+
+void OptimizerBase::make_step(const Gradients& gradients, const ApplyOptions& options) {
+  const cohort::internal::ThreadContext& here = cohort::internal::current_context();
+  const bool strategy_says = here.strategy != nullptr && here.replica >= 0;
+  if (options.skip_gradients_aggregation || !strategy_says) return apply(gradients, options);
+  Step step(*this);
+  here.strategy->apply_gradients(gradients, step);
+}
+
+void OptimizerBase::check_own_copies(const Gradients& gradients) const {
+  if (!shares_parameters_) return;
+  throw Unimplemented(
+      str_cat("[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
+              "skip_gradients_aggregation for \"",
+              gradients[0].variable.name(),
+              "\", of which all replicas share one copy; leave it out, or "
+              "use MirroredStrategy, where every replica has a copy of its own"));
+}
+
 void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptions& options) {
   check_gradients(gradients);
   if (!options.skip_gradients_aggregation) check_workers(gradients[0].variable);
   ensure_built(gradients);
-  if (options.skip_gradients_aggregation && shares_parameters_) {
-    throw Unimplemented(
-        str_cat("[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
-                "skip_gradients_aggregation for \"",
-                gradients[0].variable.name(),
-                "\", of which all replicas share one copy; leave it out, or "
-                "use MirroredStrategy, where every replica has a copy of its own"));
-  }
+  if (options.skip_gradients_aggregation) check_own_copies(gradients);
   const at::NoGradGuard no_grad;
   bool updates = true;
   if (accumulator_ == nullptr) {
-    apply(gradients, options);
+    make_step(gradients, options);
   } else if ((updates = accumulate(gradients))) {
-    apply(accumulator_->take(options_.gradient_accumulation_steps), options);
+    make_step(accumulator_->take(options_.gradient_accumulation_steps), options);
   }
   if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
     undo->commit();  // all replicas have come this far, and the weights are written

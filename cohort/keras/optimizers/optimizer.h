@@ -116,6 +116,11 @@ class OptimizerBase {
   /// The calling replica's count of calls.
   int64_t& calls() const;
   bool accumulate(const Gradients& gradients);
+  class Step;
+  /// One update: in a replica as its strategy says.
+  void make_step(const Gradients& gradients, const ApplyOptions& options);
+  /// Errors: Unimplemented where replicas have no copies of their own.
+  void check_own_copies(const Gradients& gradients) const;
   void apply_to_shared(const std::vector<Tensor>& sums);
   std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
   void average();
@@ -172,6 +177,7 @@ class Optimizer {
   /// With gradient_accumulation_steps n, the first n - 1 of n calls only add to the replica's own
   /// sums; the n-th takes the mean over the n calls as the gradient (a call that brought none
   /// counts as zero). A failed run drops what was summed.
+  /// A strategy may decide otherwise how the replicas' gradients update (its do_apply_gradients).
   /// Order: a merge point (when accumulating, the n-th call only): every replica comes, or none.
   /// Nothing is written before all have come.
   /// Errors: InvalidArgument if all gradients are none, or for variables it was not built with;

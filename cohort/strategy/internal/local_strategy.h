@@ -3,6 +3,7 @@
 // What the strategies whose replicas share this process have in common.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@ struct LocalStrategyOptions {
   bool check_copies = false;
   int intra_op_threads = 0;
   std::optional<Device> parameter_device = {};  ///< Variables are there, not with the replicas.
+  /// What every variable is made with, given what the program asked for, with shape, dtype and
+  /// trainable filled in: how copies agree, say. Null: with that.
+  std::function<VariableOptions(const VariableOptions&)> variable_options = {};
   /// Which of the workers this process is; each has as many replicas. The communicator's, if there
   /// is one.
   int worker = 0;
