@@ -51,6 +51,14 @@ run("the consumer's build" "${CMAKE_COMMAND}" --build "${work}/build")
 run("the consumer" "${work}/build/consumer")
 run("the consumer of one layer" "${work}/build/consumer_of_base")
 
+run("the configuration of a strategy of one's own" "${CMAKE_COMMAND}"
+  -S "${CMAKE_CURRENT_LIST_DIR}/own_strategy" -B "${work}/own_strategy" -G "${GENERATOR}"
+  "-DCMAKE_PREFIX_PATH=${work}/moved" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+  "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCOHORT_LIBTORCH=${LIBTORCH}"
+  "-DEXAMPLES=${source}/examples")
+run("the build of a strategy of one's own" "${CMAKE_COMMAND}" --build "${work}/own_strategy")
+run("the strategy of one's own" "${work}/own_strategy/local_sgd_strategy")
+
 # What a new user copies first: the project on the guide's first page.
 run("taking the guide's project" "${PYTHON}" -B "${source}/tests/docs/snippets.py" extract
   docs/guide/first_model.md "${work}/guide")
