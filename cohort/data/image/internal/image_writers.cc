@@ -14,13 +14,16 @@
 
 #include "cohort/base/check.h"
 #include "cohort/data/image/internal/image_codec.h"
+#include "cohort/data/image/internal/png_errors.h"
 
 namespace cohort::internal {
 namespace {
 
 class PngWriter {
  public:
-  PngWriter() : png_(png_create_write_struct(PNG_LIBPNG_VER_STRING, this, give_up, ignore)) {
+  PngWriter()
+      : png_(png_create_write_struct(PNG_LIBPNG_VER_STRING, &errors_, PngErrors::give_up,
+                                     PngErrors::ignore)) {
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
   }
   ~PngWriter() { png_destroy_write_struct(&png_, &info_); }
@@ -29,19 +32,13 @@ class PngWriter {
 
   std::string encode(const uint8_t* pixels, const ImageSize& size, int level) {
     if (info_ == nullptr || !write(pixels, size, level)) {
-      throw Error(ErrorCode::kResourceExhausted, str_cat("[encode_png] ", text_.data()));
+      throw Error(ErrorCode::kResourceExhausted, str_cat("[encode_png] ", errors_.text.data()));
     }
     return std::move(out_);
   }
 
  private:
   static PngWriter& of(void* pointer) { return *static_cast<PngWriter*>(pointer); }
-  [[noreturn]] static void give_up(png_structp png, png_const_charp text) {
-    PngWriter& writer = of(png_get_error_ptr(png));
-    std::strncpy(writer.text_.data(), text, writer.text_.size() - 1);
-    std::longjmp(writer.jump_, 1);  // NOLINT(cert-err52-cpp): through C.
-  }
-  static void ignore(png_structp, png_const_charp) {}
   static void append(png_structp png, png_bytep bytes, std::size_t count) {
     PngWriter& writer = of(png_get_io_ptr(png));
     try {
@@ -56,7 +53,7 @@ class PngWriter {
   bool write(const uint8_t* pixels, const ImageSize& size, int level) {
     constexpr std::array<int, 4> kTypes = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                                            PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
-    if (setjmp(jump_) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's way.
+    if (setjmp(errors_.jump) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's way.
     png_set_write_fn(png_, this, append, flush);
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_compression_level(png_, level);
@@ -72,11 +69,10 @@ class PngWriter {
     return true;
   }
 
+  PngErrors errors_;
   png_structp png_;
   png_infop info_ = nullptr;
   std::string out_;
-  std::jmp_buf jump_{};
-  std::array<char, 200> text_{"libpng has no memory"};
 };
 
 class JpegWriter {

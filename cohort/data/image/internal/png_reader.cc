@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <csetjmp>
 #include <cstring>
 
 #include "cohort/base/check.h"
 #include "cohort/data/image/internal/image_codec.h"
+#include "cohort/data/image/internal/png_errors.h"
 
 namespace cohort::internal {
 namespace {
@@ -29,7 +29,8 @@ class PngReader {
         png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, kSignatureBytes) != 0) {
       throw DataLoss(str_cat(request.where, " expected a PNG image, got other bytes"));
     }
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, give_up, ignore);
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &errors_, PngErrors::give_up,
+                                  PngErrors::ignore);
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
     if (info_ == nullptr) {
       png_destroy_read_struct(&png_, nullptr, nullptr);
@@ -62,12 +63,6 @@ class PngReader {
  private:
   /// libpng's calls come back to the reader.
   static PngReader& of(void* pointer) { return *static_cast<PngReader*>(pointer); }
-  [[noreturn]] static void give_up(png_structp png, png_const_charp text) {
-    PngReader& reader = of(png_get_error_ptr(png));
-    std::strncpy(reader.text_.data(), text, reader.text_.size() - 1);
-    std::longjmp(reader.jump_, 1);  // NOLINT(cert-err52-cpp): through C.
-  }
-  static void ignore(png_structp, png_const_charp) {}
   static void read(png_structp png, png_bytep out, std::size_t bytes) {
     PngReader& reader = of(png_get_io_ptr(png));
     if (reader.rest_.size() < bytes) png_error(png, "the data end too early");
@@ -78,7 +73,7 @@ class PngReader {
   /// False if libpng gave up in `step`.
   template <class Step>
   bool protect(const Step& step) {
-    if (setjmp(jump_) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's way.
+    if (setjmp(errors_.jump) != 0) return false;  // NOLINT(cert-err52-cpp): libpng's way.
     step();
     return true;
   }
@@ -140,7 +135,7 @@ class PngReader {
 
   [[noreturn]] void fail() const {
     throw DataLoss(
-        str_cat(request_.where, " expected a whole PNG image, got damage: ", text_.data()));
+        str_cat(request_.where, " expected a whole PNG image, got damage: ", errors_.text.data()));
   }
 
   std::string_view rest_;  ///< Of the bytes.
@@ -148,8 +143,7 @@ class PngReader {
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   int passes_ = 1;
-  std::jmp_buf jump_{};
-  std::array<char, 200> text_{};  ///< Of libpng's error.
+  PngErrors errors_;
 };
 
 }  // namespace
