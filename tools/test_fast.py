@@ -19,22 +19,14 @@ import os
 import subprocess
 import sys
 
+from default_base import default_base
+
 ALWAYS = {"check_size", "check_format"}
 SOURCES = (".h", ".cc", ".inc")
 
 
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def default_base():
-    """The commit that the work in hand started from."""
-    head = output("git", "rev-parse", "HEAD").strip()
-    for name in ("origin/main", "main"):
-        found = subprocess.run(["git", "merge-base", "HEAD", name], capture_output=True, text=True)
-        if found.returncode == 0 and found.stdout.strip() != head:
-            return found.stdout.strip()
-    return "HEAD" if output("git", "status", "--porcelain").strip() else "HEAD~1"
 
 
 def changed_files(base):
