@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/dataset.h"
+#include "cohort/data/test_values.h"
 #include "cohort/testing/expect_error.h"
 
 #include <gtest/gtest.h>
@@ -13,16 +14,8 @@ namespace cohort {
 namespace {
 
 using testing::error_text;
-using Numbers = std::vector<int64_t>;
-
-/// All elements, flat.
-Numbers values(const Dataset& dataset) {
-  Numbers out;
-  for (const Element& e : dataset) {
-    for (int64_t v : to_vector<int64_t>(e.tensor())) out.push_back(v);
-  }
-  return out;
-}
+using testing::Numbers;
+using testing::values;
 
 /// One vector per element.
 std::vector<Numbers> batches(const Dataset& dataset) {

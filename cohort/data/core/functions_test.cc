@@ -8,19 +8,15 @@
 #include <stdexcept>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/test_values.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
 
 using testing::error_text;
-using Numbers = std::vector<int64_t>;
-
-Numbers values(const Dataset& dataset) {
-  Numbers out;
-  for (const Element& e : dataset) out.push_back(e.as<int64_t>());
-  return out;
-}
+using testing::Numbers;
+using testing::values;
 
 Dataset pairs() {
   return Dataset::from_tensor_slices(

@@ -11,6 +11,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/data/core/input_context.h"
 #include "cohort/data/test_files.h"
+#include "cohort/data/test_values.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort {
@@ -18,15 +19,8 @@ namespace {
 
 using testing::error_text;
 using Strings = std::vector<std::string>;
-using Numbers = std::vector<int64_t>;
-
-Numbers values(const Dataset& dataset) {
-  Numbers out;
-  for (const Element& e : dataset) {
-    for (int64_t v : to_vector<int64_t>(e.tensor())) out.push_back(v);
-  }
-  return out;
-}
+using testing::Numbers;
+using testing::values;
 
 Strings strings_of(const Dataset& dataset) {
   Strings out;

@@ -11,6 +11,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/test_elements.h"
 #include "cohort/data/test_files.h"
+#include "cohort/data/test_values.h"
 
 namespace cohort {
 namespace {
@@ -20,16 +21,9 @@ using testing::error_text;
 using testing::expect_resumes;
 using testing::on_elements;
 using testing::texts_of;
-using Numbers = std::vector<int64_t>;
 using Texts = std::vector<std::string>;
-
-Numbers values(const Dataset& dataset) {
-  Numbers out;
-  for (const Element& e : dataset) {
-    for (int64_t v : to_vector<int64_t>(e.tensor())) out.push_back(v);
-  }
-  return out;
-}
+using testing::Numbers;
+using testing::values;
 
 Dataset repeated(int64_t x, int64_t count) {
   return Dataset::from_tensors(scalar(static_cast<double>(x), kInt64)).repeat(count);

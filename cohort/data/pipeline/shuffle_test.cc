@@ -6,21 +6,14 @@
 #include <numeric>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/test_values.h"
 #include "cohort/runtime/random.h"
 
 namespace cohort {
 namespace {
 
-using Numbers = std::vector<int64_t>;
-
-Numbers values(const Dataset& dataset) {
-  Numbers out;
-  for (const Element& e : dataset) {
-    for (int64_t v : to_vector<int64_t>(e.tensor())) out.push_back(v);
-  }
-  return out;
-}
-
+using testing::Numbers;
+using testing::values;
 Numbers sorted(Numbers v) {
   std::sort(v.begin(), v.end());
   return v;
