@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/base/error.h"
 
+#include <cerrno>
+
+#include "cohort/base/errno_code.h"
+
 namespace cohort {
 
 const char* error_code_name(ErrorCode code) {
@@ -39,6 +43,31 @@ const char* error_code_name(ErrorCode code) {
       return "DATA_LOSS";
   }
   return "UNKNOWN";
+}
+
+ErrorCode internal::code_of_errno(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ESTALE:  // removed by another host
+      return ErrorCode::kNotFound;
+    case EEXIST:
+    case ENOTEMPTY:
+      return ErrorCode::kAlreadyExists;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return ErrorCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return ErrorCode::kResourceExhausted;
+    default:
+      return ErrorCode::kUnknown;
+  }
 }
 
 }  // namespace cohort

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/base/function_ref.h"
 
 namespace cohort {
@@ -16,6 +18,16 @@ TEST(Error, ChildrenCarryTheirCode) {
   EXPECT_EQ(Unavailable("x", "worker:1").peer(), "worker:1");
   EXPECT_STREQ(error_code_name(ErrorCode::kDataLoss), "DATA_LOSS");
   EXPECT_EQ(static_cast<int>(ErrorCode::kUnavailable), 14);
+}
+
+TEST(Error, FilesHaveOneTableOfCodes) {
+  EXPECT_EQ(internal::code_of_errno(ENOENT), ErrorCode::kNotFound);
+  EXPECT_EQ(internal::code_of_errno(ESTALE), ErrorCode::kNotFound);
+  EXPECT_EQ(internal::code_of_errno(EEXIST), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(internal::code_of_errno(EPERM), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(internal::code_of_errno(ENOSPC), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(internal::code_of_errno(EMFILE), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(internal::code_of_errno(EIO), ErrorCode::kUnknown);
 }
 
 TEST(Check, BuildsTheTextOnlyOnFailure) {

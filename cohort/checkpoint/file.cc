@@ -12,31 +12,13 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
 namespace cohort::internal {
 
 namespace {
-
-ErrorCode code_of(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-    case ESTALE:  // removed by another host
-      return ErrorCode::kNotFound;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return ErrorCode::kPermissionDenied;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return ErrorCode::kResourceExhausted;
-    default:
-      return ErrorCode::kUnknown;
-  }
-}
 
 // Linux writes at most 2 GiB a call.
 constexpr std::size_t kLargestCall = std::size_t{1} << 30;
@@ -61,7 +43,8 @@ const char* kind_of(mode_t mode) {
 }  // namespace
 
 void throw_system(const char* operation, const std::string& path, int error) {
-  throw Error(code_of(error), str_cat("[", operation, "] ", path, ": ", std::strerror(error)));
+  throw Error(code_of_errno(error),
+              str_cat("[", operation, "] ", path, ": ", std::strerror(error)));
 }
 
 std::string folder_of(const std::string& path) {
@@ -77,9 +60,9 @@ void flush_folder(const char* operation, const std::string& folder) {
   if (error == 0 && ::fsync(descriptor) != 0) error = errno;
   ::close(descriptor);
   if (error != 0 && !is_unsupported(error)) {
-    throw Error(code_of(error), str_cat("[", operation, "] ", folder,
-                                        ": failed to flush the folder: ", std::strerror(error),
-                                        ": what was written may be lost in a power cut"));
+    throw Error(code_of_errno(error),
+                str_cat("[", operation, "] ", folder, ": failed to flush the folder: ",
+                        std::strerror(error), ": what was written may be lost in a power cut"));
   }
 }
 

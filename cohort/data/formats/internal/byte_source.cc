@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "cohort/base/check.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/data/formats/internal/file_reader.h"
 
 namespace cohort::internal {
@@ -124,24 +125,6 @@ class InflateSource final : public ByteSource {
 };
 
 }  // namespace
-
-ErrorCode code_of_errno(int error) {
-  switch (error) {
-    case ENOENT:
-      return ErrorCode::kNotFound;
-    case EEXIST:
-    case ENOTEMPTY:
-      return ErrorCode::kAlreadyExists;
-    case EACCES:
-      return ErrorCode::kPermissionDenied;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return ErrorCode::kResourceExhausted;
-    default:
-      return ErrorCode::kUnknown;
-  }
-}
 
 Compression compression_of(const std::string& path, Compression chosen) {
   if (chosen != Compression::kAuto) return chosen;

@@ -25,7 +25,6 @@ class ByteSource {
 
 /// What `chosen` is for this file: kAuto goes by the name's end.
 Compression compression_of(const std::string& path, Compression chosen);
-ErrorCode code_of_errno(int error);
 
 /// Errors: Error kNotFound (or what the system says) if the file cannot be opened.
 std::unique_ptr<ByteSource> open_byte_source(const std::string& operation, const std::string& path,

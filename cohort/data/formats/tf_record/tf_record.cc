@@ -11,6 +11,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/base/logging.h"
 #include "cohort/data/formats/internal/file_reader.h"
 #include "cohort/data/formats/internal/little_endian.h"

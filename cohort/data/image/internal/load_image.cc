@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "cohort/base/check.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/data/formats/internal/file_reader.h"
 #include "cohort/data/image/internal/resample.h"
 

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "cohort/base/check.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/formats/tf_record/internal/tf_record_reader.h"

@@ -10,9 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cohort/base/error.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/base/strings.h"
-#include "cohort/data/formats/internal/file_reader.h"
 
 namespace cohort::internal {
 namespace {
