@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "contender.h"
 
-#include <malloc.h>
-
-#include <climits>
 #include <sstream>
 
 #include "cohort/base/check.h"
@@ -44,12 +41,6 @@ std::string answer(Contender& contender, std::unique_ptr<Workload>& workload,
 }
 
 }  // namespace
-
-void fix_allocator() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  mallopt(M_TOP_PAD, 64 << 20);
-}
 
 int serve(Contender& contender, const std::string& versions) {
   std::unique_ptr<Workload> workload;

@@ -55,10 +55,6 @@ std::string libtorch_version();
 std::unique_ptr<Contender> make_cohort_contender(bool alone);
 std::unique_ptr<Contender> make_cohort_fit_contender();
 
-/// Raises glibc's mmap and trim thresholds for the whole process, so that large tensors are not
-/// given back to the system, and faulted in anew, in every step.
-void fix_allocator();
-
 /// Answers the harness on standard input and output until `quit` or the end of the pipe; what
 /// libraries print goes to standard error. Returns the process's exit status.
 int serve(Contender& contender, const std::string& versions);

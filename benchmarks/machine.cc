@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <immintrin.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -285,6 +287,12 @@ CpuTime cpu_time(const std::vector<int>& process_groups) {
     closedir(processes);
   }
   return time;
+}
+
+void fix_allocator() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, 64 << 20);
 }
 
 }  // namespace cohort::bench

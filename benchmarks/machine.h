@@ -83,4 +83,8 @@ struct CpuTime {
 };
 CpuTime cpu_time(const std::vector<int>& process_groups);
 
+/// Raises glibc's mmap and trim thresholds for the whole process, so that large tensors are not
+/// given back to the system, and faulted in anew, in every step.
+void fix_allocator();
+
 }  // namespace cohort::bench

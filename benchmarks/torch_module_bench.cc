@@ -187,7 +187,8 @@ void print_line(const Options& options, const Contender& plain, const Contender&
 
 void measure(const Options& options, Trainer& plain_trainer, Trainer& cohort_trainer,
              const std::vector<int>& cores) {
-  Contender plain{plain_trainer, MemoryPolicy::kTunedMalloc, {}};
+  fix_allocator();
+  Contender plain{plain_trainer, MemoryPolicy::kSystem, {}};
   Contender cohort{cohort_trainer, MemoryPolicy::kCaching, {}};
   check_equal_work(plain.first_loss(), cohort.first_loss(), options.replicas);
   const int steps = options.model == "mlp" ? 200 : 1;

@@ -2,10 +2,8 @@
 //
 // Which allocator stands under LibTorch's CPU tensors. The cache itself is memory_cache.cc.
 #include <c10/core/CPUAllocator.h>
-#include <malloc.h>
 
 #include <atomic>
-#include <climits>
 #include <cstdlib>
 #include <string_view>
 
@@ -47,19 +45,12 @@ MemoryPolicy wanted(MemoryPolicy asked) {
   const char* text = std::getenv("COHORT_MEMORY");
   const std::string_view value = text ? text : "";
   if (value == "system") return MemoryPolicy::kSystem;
-  if (value == "tuned") return MemoryPolicy::kTunedMalloc;
   if (value == "caching") return MemoryPolicy::kCaching;
   if (!value.empty()) {
-    COHORT_LOG(kWarning, "[memory] COHORT_MEMORY expected system, tuned or caching, got ", value);
+    COHORT_LOG(kWarning, "[memory] COHORT_MEMORY expected system or caching, got ", value);
   }
   return asked;
 #endif
-}
-
-void tune_malloc() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  mallopt(M_TOP_PAD, 64 << 20);
 }
 
 // Never destroyed: LibTorch keeps the pointer.
@@ -75,7 +66,6 @@ void apply_policy(MemoryPolicy policy) COHORT_REQUIRES(g_policy_lock) {
   } else if (g_policy.load(std::memory_order_relaxed) == MemoryPolicy::kCaching) {
     c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), kPriority);
   }
-  if (policy == MemoryPolicy::kTunedMalloc) tune_malloc();
   g_policy.store(policy, std::memory_order_release);
   g_policy_chosen = true;
 }

@@ -5,7 +5,7 @@
 //
 //   set_memory_policy(MemoryPolicy::kCaching);     // at the start of main
 //
-// COHORT_MEMORY (system, tuned, caching) overrides what the program asks for;
+// COHORT_MEMORY (system, caching) overrides what the program asks for;
 // COHORT_MEMORY_CACHE_MB overrides the bound. Under AddressSanitizer the policy stays kSystem.
 // Threads: all functions are thread-safe; tensors may be freed on any thread.
 #pragma once
@@ -16,9 +16,8 @@
 namespace cohort {
 
 enum class MemoryPolicy {
-  kSystem,       ///< LibTorch's own allocator, as it comes.
-  kTunedMalloc,  ///< The same, with glibc told to keep large blocks: affects the whole process.
-  kCaching,      ///< Cohort's cache under LibTorch's CPU tensors.
+  kSystem,   ///< LibTorch's own allocator, as it comes.
+  kCaching,  ///< Cohort's cache under LibTorch's CPU tensors.
 };
 
 /// Sets where LibTorch's CPU tensors come from, from now on; tensors that exist keep their memory.
