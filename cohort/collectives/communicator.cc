@@ -20,7 +20,7 @@ struct PendingOperation {
   Communicator* owner = nullptr;  // null: gone
   bool done = false;
   bool withdrawn = false;
-  std::shared_ptr<std::byte> scratch = {};
+  CommunicatorScratch scratch = {};
   // When a phase has arrived. True: the exchange is that of the next phase now, which begins.
   std::function<bool(PendingOperation&)> arrived = {};
 
@@ -29,6 +29,11 @@ struct PendingOperation {
 };
 
 namespace {
+
+// A large all_reduce goes in blocks: one is added while the next one travels, and what comes is
+// still in the cache when it is added.
+constexpr std::size_t kBlockBytesOfRank = std::size_t{512} << 10;
+constexpr std::size_t kMostSpares = 4;
 
 // Up to here numbers are sent whole and added everywhere: one round trip instead of two.
 constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
@@ -182,6 +187,26 @@ void Communicator::finish(PendingOperation& operation) {
     transport_->start(operation.exchange);
   }
   operation.done = true;
+  give_back(std::move(operation.scratch));
+}
+
+// Fresh memory would be page-faulted anew by every operation.
+CommunicatorScratch Communicator::scratch(std::size_t bytes) {
+  for (CommunicatorScratch& spare : spares_) {
+    if (spare.bytes < bytes) continue;
+    CommunicatorScratch found = std::move(spare);
+    spare = std::move(spares_.back());
+    spares_.pop_back();
+    return found;
+  }
+  return {allocate_aligned(bytes), bytes};
+}
+
+void Communicator::give_back(CommunicatorScratch scratch) {
+  const std::size_t most = kBlockBytesOfRank * static_cast<std::size_t>(size_);
+  if (scratch.memory && scratch.bytes <= most && spares_.size() < kMostSpares) {
+    spares_.push_back(std::move(scratch));
+  }
 }
 
 void Communicator::finish_until(PendingOperation& last) {
@@ -280,18 +305,39 @@ Communicator::Pending Communicator::start_broadcast(Bytes bytes, int root, CallO
   return begin(std::move(operation));
 }
 
+void Communicator::all_reduce(Bytes numbers, DType dtype, ReduceOp op, CallOptions options) {
+  count_of("[communicator.all_reduce] ", numbers.size(), dtype, op);
+  const std::size_t item = c10::elementSize(dtype);
+  const std::size_t block = kBlockBytesOfRank * static_cast<std::size_t>(size_) / item * item;
+  std::deque<Pending> under_way;
+  for (std::size_t at = 0; at < numbers.size() || at == 0; at += block) {
+    const Bytes part = numbers.subspan(at, std::min(block, numbers.size() - at));
+    under_way.push_back(start_all_reduce_of(numbers.size(), part, dtype, op, options));
+    if (under_way.size() < 3) continue;
+    under_way.front().wait();
+    under_way.pop_front();
+  }
+  for (Pending& pending : under_way) pending.wait();
+}
+
 Communicator::Pending Communicator::start_all_reduce(Bytes numbers, DType dtype, ReduceOp op,
                                                      CallOptions options) {
+  return start_all_reduce_of(numbers.size(), numbers, dtype, op, options);
+}
+
+// `numbers` are a part of so many bytes, which is what the ranks compare.
+Communicator::Pending Communicator::start_all_reduce_of(std::size_t bytes, Bytes numbers,
+                                                        DType dtype, ReduceOp op,
+                                                        const CallOptions& options) {
   const std::size_t count = count_of("[communicator.all_reduce] ", numbers.size(), dtype, op);
   if (size_ == 1) return {};
   Operation operation = prepare(
-      {.collective = Collective::kAllReduce, .bytes = numbers.size(), .dtype = dtype, .op = op},
-      options);
+      {.collective = Collective::kAllReduce, .bytes = bytes, .dtype = dtype, .op = op}, options);
   const std::size_t item = c10::elementSize(dtype);
   const bool whole = numbers.size() <= kWholeBytes;
   const Bytes mine = whole ? numbers : segment(numbers, item, rank_, size_);
-  operation->scratch = allocate_aligned(mine.size() * static_cast<std::size_t>(size_ - 1));
-  std::byte* into = operation->scratch.get();
+  operation->scratch = scratch(mine.size() * static_cast<std::size_t>(size_ - 1));
+  std::byte* into = operation->scratch.memory.get();
   for (ExchangePart& part : operation->exchange.parts) {
     part.to_peer = whole ? numbers : segment(numbers, item, part.peer, size_);
     part.from_peer = {into, mine.size()};
@@ -299,7 +345,7 @@ Communicator::Pending Communicator::start_all_reduce(Bytes numbers, DType dtype,
   }
   operation->arrived = [=, rank = rank_, size = size_](PendingOperation& self) {
     if (self.exchange.key.phase > 0) return false;
-    const RankedSources sources(rank, size, mine.data(), self.scratch.get(), mine.size());
+    const RankedSources sources(rank, size, mine.data(), self.scratch.memory.get(), mine.size());
     sources.reduce(dtype, op, mine.data(), whole ? count : mine.size() / item);
     if (whole) return false;
     for (ExchangePart& part : self.exchange.parts) {
@@ -330,15 +376,15 @@ Communicator::Pending Communicator::start_reduce_scatter(std::span<const ConstBy
                                  .dtype = dtype,
                                  .op = op},
                                 options);
-  operation->scratch = allocate_aligned(mine.size() * static_cast<std::size_t>(size_ - 1));
-  std::byte* into = operation->scratch.get();
+  operation->scratch = scratch(mine.size() * static_cast<std::size_t>(size_ - 1));
+  std::byte* into = operation->scratch.memory.get();
   for (ExchangePart& part : operation->exchange.parts) {
     part.to_peer = pieces[static_cast<std::size_t>(part.peer)];
     part.from_peer = {into, mine.size()};
     into += mine.size();
   }
   operation->arrived = [=, rank = rank_, size = size_](PendingOperation& self) {
-    const RankedSources sources(rank, size, mine.data(), self.scratch.get(), mine.size());
+    const RankedSources sources(rank, size, mine.data(), self.scratch.memory.get(), mine.size());
     sources.reduce(dtype, op, out.data(), out.size() / c10::elementSize(dtype));
     return false;
   };
@@ -409,9 +455,6 @@ Communicator::Pending Communicator::start_receive(Bytes bytes, int from, CallOpt
 void Communicator::barrier(CallOptions options) { start_barrier(options).wait(); }
 void Communicator::broadcast(Bytes bytes, int root, CallOptions options) {
   start_broadcast(bytes, root, options).wait();
-}
-void Communicator::all_reduce(Bytes numbers, DType dtype, ReduceOp op, CallOptions options) {
-  start_all_reduce(numbers, dtype, op, options).wait();
 }
 void Communicator::reduce_scatter(std::span<const ConstBytes> pieces, Bytes out, DType dtype,
                                   ReduceOp op, CallOptions options) {

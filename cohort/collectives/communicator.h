@@ -55,6 +55,12 @@ struct CallOptions {
 
 struct PendingOperation;
 
+/// Memory into which what is to be added is received.
+struct CommunicatorScratch {
+  std::shared_ptr<std::byte> memory = {};
+  std::size_t bytes = 0;
+};
+
 /// Threads: one caller at a time, but for abort(), failed() and check(), from any thread.
 class Communicator {
  public:
@@ -156,6 +162,10 @@ class Communicator {
   Pending begin_pair(const ExchangePart& part, uint64_t sequence, const CallOptions& options);
   void finish(PendingOperation& operation);
   void finish_until(PendingOperation& operation);
+  Pending start_all_reduce_of(std::size_t bytes, Bytes numbers, DType dtype, ReduceOp op,
+                              const CallOptions& options);
+  CommunicatorScratch scratch(std::size_t bytes);
+  void give_back(CommunicatorScratch scratch);
   void withdraw_all() noexcept;
   void check_rank(const char* operation, int rank, bool may_be_here) const;
   std::chrono::milliseconds timeout(const CallOptions& options) const {
@@ -171,6 +181,7 @@ class Communicator {
   std::vector<uint64_t> sent_;      // [peer]
   std::vector<uint64_t> received_;  // [peer]
   std::deque<Operation> pending_;   // in the order they were started
+  std::vector<CommunicatorScratch> spares_;
 };
 
 }  // namespace cohort::internal
