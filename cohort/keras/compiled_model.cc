@@ -74,7 +74,9 @@ CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strate
       strategy_(strategy) {
   COHORT_CHECK_ARG(options.steps_per_execution > 0,
                    "[compile] expected steps_per_execution > 0, got ", options.steps_per_execution);
-  COHORT_CHECK_ARG(static_cast<bool>(options.optimizer), "[compile] expected an optimizer");
+  COHORT_CHECK_ARG(static_cast<bool>(options.optimizer),
+                   "[compile] expected an optimizer, got an empty one; give its name, as in "
+                   "{.optimizer = \"adam\"}, or leave it out for Keras's default, rmsprop");
   list_metrics();
 }
 

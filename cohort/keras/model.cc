@@ -299,7 +299,10 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
                            const Tensor& sample_weight) {
   CompiledModel& compiled = checked("compute_loss");
   const Loss& loss = compiled.options.loss;
-  COHORT_CHECK_STATE(static_cast<bool>(loss), "[compute_loss] expected a loss in compile()");
+  COHORT_CHECK_STATE(
+      static_cast<bool>(loss),
+      "[compute_loss] expected a model with a loss, got one compiled without; give compile() a "
+      ".loss, or override compute_loss");
   COHORT_CHECK_ARG(y.defined(),
                    "[compute_loss] expected elements (x, y) or (x, y, sample_weight), ",
                    "got no labels");

@@ -174,7 +174,10 @@ Variable TorchLayer::add_member(const Member& member) {
 }
 
 TorchLayer::Replica& TorchLayer::local_replica() {
-  COHORT_CHECK_STATE(!replicas_.empty(), "[", name(), "] expected a built layer");
+  COHORT_CHECK_STATE(!replicas_.empty(), "[", name(),
+                     "] expected a layer that has its weights, got one that was not called yet; "
+                     "call it on a batch "
+                     "first");
   Replica& replica = replicas_[internal::local_replica(replicas_.size())];
   for (const Member& m : replica.members) {
     COHORT_CHECK_STATE(m.tensor.const_data_ptr() == m.place, "[", name(), "] expected ",

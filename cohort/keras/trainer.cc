@@ -342,7 +342,9 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
           (*batch)[static_cast<std::size_t>(std::max(0, current_replica()))]);
     });
     for (const Tensor& output : outputs) {
-      COHORT_CHECK_ARG(output.dim() > 0, "[predict] expected outputs with one row an example");
+      COHORT_CHECK_ARG(
+          output.dim() > 0,
+          "[predict] expected the model to return a row for each example, got a scalar");
       (output.size(0) > 0 ? rows.emplace_back(output) : no_rows = output);
     }
     callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);

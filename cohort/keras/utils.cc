@@ -32,7 +32,8 @@ Tensor to_categorical(const Tensor& x, std::optional<int64_t> num_classes) {
   Tensor labels = x.to(kInt64);
   if (labels.dim() > 1 && labels.size(-1) == 1) labels = labels.squeeze(-1);
   COHORT_CHECK_ARG(num_classes || labels.numel() > 0,
-                   "[to_categorical] expected num_classes for no labels");
+                   "[to_categorical] expected at least one label or num_classes, got neither: "
+                   "without labels there is no largest one that says how many classes there are");
   const int64_t classes = num_classes ? *num_classes : labels.max().item<int64_t>() + 1;
   COHORT_CHECK_ARG(classes > 0, "[to_categorical] expected at least 1 class, got ", classes);
   if (labels.numel() > 0) {

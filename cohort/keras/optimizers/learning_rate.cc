@@ -45,8 +45,8 @@ LearningRate InverseTimeDecay(double initial, int64_t decay_steps, double decay_
 
 LearningRate PiecewiseConstantDecay(std::vector<int64_t> boundaries, std::vector<double> values) {
   COHORT_CHECK_ARG(values.size() == boundaries.size() + 1, "[piecewise_constant_decay] expected ",
-                   boundaries.size() + 1, " values for as many boundaries less one, got ",
-                   values.size());
+                   boundaries.size() + 1, " values, one more than the ", boundaries.size(),
+                   " boundaries, got ", values.size());
   COHORT_CHECK_ARG(std::is_sorted(boundaries.begin(), boundaries.end()),
                    "[piecewise_constant_decay] expected ascending boundaries, got ",
                    bracketed(boundaries));

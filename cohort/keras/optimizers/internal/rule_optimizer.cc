@@ -17,7 +17,8 @@ const CommonOptions& checked(const std::string& name, const CommonOptions& commo
                    "global_clipnorm, got ",
                    clips);
   for (const auto& clip : {common.clipnorm, common.clipvalue, common.global_clipnorm}) {
-    COHORT_CHECK_ARG(!clip || *clip > 0, "[", name, "] expected to clip above 0, got ", *clip);
+    COHORT_CHECK_ARG(!clip || *clip > 0, "[", name,
+                     "] expected clipnorm, clipvalue and global_clipnorm above 0, got ", *clip);
   }
   COHORT_CHECK_ARG(!common.weight_decay || *common.weight_decay >= 0, "[", name,
                    "] expected weight_decay of 0 or more, got ", *common.weight_decay);
