@@ -5,13 +5,13 @@
 #include <condition_variable>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 #include "cohort/runtime/intra_op.h"
 
@@ -59,38 +59,41 @@ class ThreadMeeting {
     std::optional<std::pair<uint64_t, CallSignature>> commits = {};  // in the round that goes on
   };
   using Box = std::map<ExchangeKey, Message>;
-  using Lock = std::unique_lock<std::mutex>;
 
-  Box& box(int from, int to) { return boxes_[static_cast<std::size_t>(from * size_ + to)]; }
-  Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Box& box(int from, int to) COHORT_REQUIRES(mutex_) {
+    return boxes_[static_cast<std::size_t>(from * size_ + to)];
+  }
+  Rank& of(int rank) COHORT_REQUIRES(mutex_) { return ranks_[static_cast<std::size_t>(rank)]; }
   void call_hook(int rank, const ExchangeKey& key, const CallSignature& signature);
-  void check_failure() const;
+  void check_failure() const COHORT_REQUIRES(mutex_);
   // Waits until `here(peer)` of each of the peers. Errors: the failure, Unavailable, the deadline.
-  void wait_for(Lock& lock, const std::vector<int>& peers, FunctionRef<bool(int peer)> here,
-                const std::string& what, Deadline deadline, bool heed_failure = true);
+  void wait_for(const std::vector<int>& peers, const std::function<bool(int peer)>& here,
+                const std::string& what, Deadline deadline, bool heed_failure = true)
+      COHORT_REQUIRES(mutex_);
   // What a rank begins has to fit what its peer is at: whoever comes second finds it.
-  void check_peer(int rank, const ExchangeKey& key, const CallSignature& signature, int peer);
-  void take(Lock& lock, int rank, const Exchange& exchange, const ExchangePart& part);
+  void check_peer(int rank, const ExchangeKey& key, const CallSignature& signature, int peer)
+      COHORT_REQUIRES(mutex_);
+  void take(int rank, const Exchange& exchange, const ExchangePart& part) COHORT_REQUIRES(mutex_);
   // The sender's memory is its own again: what was not taken is kept for the receiver, or lost.
-  void let_go(Lock& lock, int rank, const Exchange& exchange, bool keep);
-  std::string missing_text(const std::vector<int>& peers, FunctionRef<bool(int peer)> here) const;
+  void let_go(int rank, const Exchange& exchange, bool keep) COHORT_REQUIRES(mutex_);
+  std::string missing_text(const std::vector<int>& peers,
+                           const std::function<bool(int peer)>& here) const;
 
   const int size_;
   std::vector<int> all_;  // constant after construction
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::vector<Rank> ranks_;
-  std::vector<Box> boxes_;  // [from * size + to]
-  std::optional<Failure> failure_;
-  uint64_t generation_ = 0;
-  uint64_t commits_ = 0;  // rounds that all ranks have passed
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Rank> ranks_ COHORT_GUARDED_BY(mutex_);
+  std::vector<Box> boxes_ COHORT_GUARDED_BY(mutex_);  // [from * size + to]
+  std::optional<Failure> failure_ COHORT_GUARDED_BY(mutex_);
+  uint64_t generation_ COHORT_GUARDED_BY(mutex_) = 0;
+  uint64_t commits_ COHORT_GUARDED_BY(mutex_) = 0;  // rounds that all ranks have passed
 };
 
 void ThreadMeeting::call_hook(int rank, const ExchangeKey& key, const CallSignature& signature) {
   ThreadJob::Hook hook;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     hook = of(rank).hook;
   }
   if (hook) hook(key, signature);
@@ -102,7 +105,7 @@ void ThreadMeeting::check_failure() const {
 
 void ThreadMeeting::start(int rank, const Exchange& exchange) {
   call_hook(rank, exchange.key, exchange.signature);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   check_failure();
   if (of(rank).silent) return;
   for (const ExchangePart& part : exchange.parts) {
@@ -129,7 +132,7 @@ void ThreadMeeting::check_peer(int rank, const ExchangeKey& key, const CallSigna
 }
 
 std::string ThreadMeeting::missing_text(const std::vector<int>& peers,
-                                        FunctionRef<bool(int peer)> here) const {
+                                        const std::function<bool(int peer)>& here) const {
   std::string out;
   for (const int peer : peers) {
     if (!here(peer)) out += str_cat(out.empty() ? "rank " : ", rank ", peer);
@@ -137,16 +140,18 @@ std::string ThreadMeeting::missing_text(const std::vector<int>& peers,
   return out;
 }
 
-void ThreadMeeting::wait_for(Lock& lock, const std::vector<int>& peers,
-                             FunctionRef<bool(int peer)> here, const std::string& what,
+void ThreadMeeting::wait_for(const std::vector<int>& peers,
+                             const std::function<bool(int peer)>& here, const std::string& what,
                              Deadline deadline, bool heed_failure) {
   const auto all_here = [&] { return std::all_of(peers.begin(), peers.end(), here); };
-  const auto somebody_left = [&] {
-    return std::any_of(peers.begin(), peers.end(),
-                       [&](int peer) { return of(peer).left && !here(peer); });
+  const auto somebody_left = [&]() COHORT_REQUIRES(mutex_) {
+    return std::any_of(peers.begin(), peers.end(), [&](int peer) COHORT_REQUIRES(mutex_) {
+      return of(peer).left && !here(peer);
+    });
   };
-  const bool in_time = changed_.wait_until(
-      lock, deadline, [&] { return (heed_failure && failure_) || all_here() || somebody_left(); });
+  const bool in_time = changed_.wait_until(mutex_, deadline, [&]() COHORT_REQUIRES(mutex_) {
+    return (heed_failure && failure_) || all_here() || somebody_left();
+  });
   if (heed_failure) check_failure();
   if (!in_time) {
     throw DeadlineExceeded(str_cat("[communicator] expected every rank at ", what,
@@ -162,54 +167,53 @@ void ThreadMeeting::wait_for(Lock& lock, const std::vector<int>& peers,
 }
 
 // Copies without the lock; the sender's memory stays meanwhile (see let_go).
-void ThreadMeeting::take(Lock& lock, int rank, const Exchange& exchange, const ExchangePart& part) {
+void ThreadMeeting::take(int rank, const Exchange& exchange, const ExchangePart& part) {
   Box& from = box(part.peer, rank);
   Message& message = from.at(exchange.key);
   check_same_signature(exchange.signature, rank, message.signature, part.peer);
   check_same_length(exchange.signature, rank, part.from_peer.size(), part.peer,
                     message.bytes.size());
   message.state = Message::State::kCopying;
-  lock.unlock();
   if (!message.bytes.empty()) {
+    const MutexUnlock unlocked(mutex_);
     std::memcpy(part.from_peer.data(), message.bytes.data(), message.bytes.size());
   }
-  lock.lock();
   from.erase(exchange.key);
   changed_.notify_all();
   check_failure();
 }
 
 void ThreadMeeting::finish(int rank, const Exchange& exchange, Deadline deadline) {
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   try {
     std::vector<int> senders;
     for (const ExchangePart& part : exchange.parts) {
       if (part.receives) senders.push_back(part.peer);
     }
-    const auto has_sent = [&](int peer) {
+    const auto has_sent = [&](int peer) COHORT_REQUIRES(mutex_) {
       return !of(rank).silent && box(peer, rank).count(exchange.key) > 0;
     };
-    wait_for(lock, senders, has_sent, signature_text(exchange.signature), deadline);
+    wait_for(senders, has_sent, signature_text(exchange.signature), deadline);
     for (const ExchangePart& part : exchange.parts) {
-      if (part.receives) take(lock, rank, exchange, part);
+      if (part.receives) take(rank, exchange, part);
     }
   } catch (...) {
-    let_go(lock, rank, exchange, /*keep=*/false);
+    let_go(rank, exchange, /*keep=*/false);
     throw;
   }
-  let_go(lock, rank, exchange, /*keep=*/true);
+  let_go(rank, exchange, /*keep=*/true);
 }
 
-void ThreadMeeting::let_go(Lock& lock, int rank, const Exchange& exchange, bool keep) {
+void ThreadMeeting::let_go(int rank, const Exchange& exchange, bool keep) {
   for (const ExchangePart& part : exchange.parts) {
     if (!part.sends) continue;
     Box& to = box(rank, part.peer);
-    const auto is_copied = [&] {
+    const auto is_copied = [&]() COHORT_REQUIRES(mutex_) {
       const auto found = to.find(exchange.key);
       return found != to.end() && found->second.state == Message::State::kCopying;
     };
     // A copy ends by itself, whatever has failed.
-    changed_.wait(lock, [&] { return !is_copied(); });
+    changed_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) { return !is_copied(); });
     const auto found = to.find(exchange.key);
     if (found == to.end()) continue;
     if (!keep) {
@@ -223,8 +227,8 @@ void ThreadMeeting::let_go(Lock& lock, int rank, const Exchange& exchange, bool 
 }
 
 void ThreadMeeting::withdraw(int rank, const Exchange& exchange) noexcept {
-  Lock lock(mutex_);
-  let_go(lock, rank, exchange, /*keep=*/false);
+  const MutexLock lock(mutex_);
+  let_go(rank, exchange, /*keep=*/false);
 }
 
 // Under one lock all have passed or none has.
@@ -232,7 +236,7 @@ void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& sig
                            Deadline deadline) {
   const ExchangeKey key{.sequence = sequence};
   call_hook(rank, key, signature);
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   check_failure();
   const uint64_t round = commits_;
   if (!of(rank).silent) {
@@ -241,7 +245,9 @@ void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& sig
     }
     of(rank).commits = {sequence, signature};
   }
-  const auto has_come = [&](int peer) { return commits_ > round || of(peer).commits.has_value(); };
+  const auto has_come = [&](int peer) COHORT_REQUIRES(mutex_) {
+    return commits_ > round || of(peer).commits.has_value();
+  };
   if (std::all_of(all_.begin(), all_.end(), has_come)) {
     ++commits_;
     for (Rank& each : ranks_) each.commits.reset();
@@ -249,7 +255,7 @@ void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& sig
     return;
   }
   try {
-    wait_for(lock, all_, has_come, signature_text(signature), deadline);
+    wait_for(all_, has_come, signature_text(signature), deadline);
   } catch (...) {
     if (commits_ > round) return;
     of(rank).commits.reset();
@@ -258,26 +264,28 @@ void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& sig
 }
 
 void ThreadMeeting::abort(const Failure& failure) noexcept {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) failure_ = failure;
   changed_.notify_all();
 }
 
 bool ThreadMeeting::failed() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_.has_value();
 }
 
 void ThreadMeeting::check() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   check_failure();
 }
 
 void ThreadMeeting::renew(int rank, Deadline deadline) {
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t before = generation_;
   of(rank).renews = true;
-  const auto has_come = [&](int peer) { return generation_ > before || of(peer).renews; };
+  const auto has_come = [&](int peer) COHORT_REQUIRES(mutex_) {
+    return generation_ > before || of(peer).renews;
+  };
   if (std::all_of(all_.begin(), all_.end(), has_come)) {
     ++generation_;
     failure_.reset();
@@ -290,7 +298,7 @@ void ThreadMeeting::renew(int rank, Deadline deadline) {
     return;
   }
   try {
-    wait_for(lock, all_, has_come, "renew", deadline, /*heed_failure=*/false);
+    wait_for(all_, has_come, "renew", deadline, /*heed_failure=*/false);
   } catch (...) {
     of(rank).renews = false;
     throw;
@@ -298,23 +306,23 @@ void ThreadMeeting::renew(int rank, Deadline deadline) {
 }
 
 void ThreadMeeting::leave(int rank) noexcept {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   of(rank).left = true;
   changed_.notify_all();
 }
 
 int ThreadMeeting::failed_rank() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_ ? failure_->rank : -1;
 }
 
 void ThreadMeeting::silence(int rank) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   of(rank).silent = true;
 }
 
 void ThreadMeeting::set_hook(int rank, ThreadJob::Hook hook) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   of(rank).hook = std::move(hook);
 }
 
