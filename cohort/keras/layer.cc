@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/runtime/replica_group.h"
@@ -25,8 +26,8 @@ std::atomic<uint64_t> g_structure_version{1};
 
 void structure_changed() { g_structure_version.fetch_add(1, std::memory_order_acq_rel); }
 
-std::mutex g_names_mutex;
-std::map<std::string, int>& name_counts() {
+constinit cohort::internal::Mutex g_names_mutex;
+std::map<std::string, int>& name_counts() COHORT_REQUIRES(g_names_mutex) {
   static auto* counts = new std::map<std::string, int>;  // outlives layers with static storage
   return *counts;
 }
@@ -49,7 +50,7 @@ std::string snake_case(const std::string& text) {
 
 std::string unique_name(const std::string& class_name) {
   const std::string base = snake_case(class_name);
-  const std::lock_guard lock(g_names_mutex);
+  const cohort::internal::MutexLock lock(g_names_mutex);
   const int count = name_counts()[base]++;
   return count == 0 ? base : str_cat(base, "_", count);
 }
@@ -66,7 +67,7 @@ void set_floatx(DType dtype) {
 DType floatx() { return g_floatx.load(); }
 
 void clear_session() {
-  const std::lock_guard lock(g_names_mutex);
+  const cohort::internal::MutexLock lock(g_names_mutex);
   name_counts().clear();
 }
 
