@@ -54,4 +54,11 @@ NadamStep nadam_step(const AdamConfig& config, int64_t step, double& u_product) 
 
 bool uses_slot(const Rule& rule, std::size_t slot) { return std::visit(UsesSlot{slot}, rule); }
 
+bool ignores_zero_gradients(const Rule& rule) {
+  if (std::holds_alternative<SgdStep>(rule)) return true;
+  // Without an epsilon, zero over the root of an accumulator of zero is NaN.
+  const auto* adagrad = std::get_if<AdagradStep>(&rule);
+  return adagrad != nullptr && adagrad->epsilon > 0;
+}
+
 }  // namespace cohort::update_rules

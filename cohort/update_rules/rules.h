@@ -127,5 +127,8 @@ using Rule = std::variant<SgdStep, MomentumStep, AdamStep, RmspropStep, AdagradS
 inline constexpr std::size_t kMaxSlots = 3;
 /// True if the rule reads and writes slot `slot`.
 bool uses_slot(const Rule& rule, std::size_t slot);
+/// True if a gradient of zero changes neither the parameter nor a slot, to the bit: plain SGD, and
+/// Adagrad with an epsilon above 0. Not Ftrl, which computes the parameter anew from its slots.
+bool ignores_zero_gradients(const Rule& rule);
 
 }  // namespace cohort::update_rules

@@ -66,14 +66,10 @@ struct Pack {
   }
 };
 
-}  // namespace
-
+// All but begin and end.
 template <class T>
-void fused_update(const Rule& rule, const Target<T>& target, std::span<const T* const> gradients,
-                  std::size_t begin, std::size_t end, const UpdateOptions& options) {
-  COHORT_CHECK_ARG(!gradients.empty(), "[fused_update] expected one gradient or more, got none");
-  COHORT_CHECK_ARG(begin <= end, "[fused_update] expected begin <= end, got ", begin, " and ", end);
-  if (begin == end) return;
+internal::UpdateCall<T> call_of(const Rule& rule, const Target<T>& target,
+                                std::span<const T* const> gradients, const UpdateOptions& options) {
   COHORT_CHECK_ARG(target.param != nullptr, "[fused_update] expected a parameter arena, got null");
   internal::UpdateCall<T> call;
   const Packed packed = std::visit(Pack{}, rule);
@@ -88,12 +84,35 @@ void fused_update(const Rule& rule, const Target<T>& target, std::span<const T* 
   }
   call.sources = gradients.data();
   call.source_count = gradients.size();
-  call.begin = begin;
-  call.end = end;
   call.gradient_scale = options.gradient_scale;
   call.clip_value = options.clip_value;
   call.weight_decay = options.weight_decay;
+  return call;
+}
+
+}  // namespace
+
+template <class T>
+void fused_update(const Rule& rule, const Target<T>& target, std::span<const T* const> gradients,
+                  std::size_t begin, std::size_t end, const UpdateOptions& options) {
+  COHORT_CHECK_ARG(!gradients.empty(), "[fused_update] expected one gradient or more, got none");
+  COHORT_CHECK_ARG(begin <= end, "[fused_update] expected begin <= end, got ", begin, " and ", end);
+  if (begin == end) return;
+  internal::UpdateCall<T> call = call_of<T>(rule, target, gradients, options);
+  call.begin = begin;
+  call.end = end;
   kernels_for<T>().update(call);
+}
+
+template <class T>
+void fused_update_rows(const Rule& rule, const Target<T>& table, const T* gradients,
+                       std::span<const int64_t> rows, std::size_t width,
+                       const UpdateOptions& options) {
+  if (rows.empty() || width == 0) return;
+  COHORT_CHECK_ARG(gradients != nullptr, "[fused_update_rows] expected gradients, got null");
+  const T* const sources[] = {gradients};
+  const internal::UpdateCall<T> call = call_of<T>(rule, table, sources, options);
+  kernels_for<T>().update_rows(call, rows.data(), rows.size(), width);
 }
 
 template <class T>
@@ -149,13 +168,15 @@ double norm_clip_scale(double norm, double clip_norm) {
   return norm <= clip_norm ? 1.0 : clip_norm / norm;
 }
 
-#define COHORT_INSTANTIATE(T)                                                             \
-  template void fused_update<T>(const Rule&, const Target<T>&, std::span<const T* const>, \
-                                std::size_t, std::size_t, const UpdateOptions&);          \
-  template void update<T>(const Rule&, std::span<T>, std::initializer_list<std::span<T>>, \
-                          std::span<const T>, const UpdateOptions&);                      \
-  template void block_square_sums<T>(std::span<const T* const>, std::size_t, std::size_t, \
-                                     std::span<double>);                                  \
+#define COHORT_INSTANTIATE(T)                                                                      \
+  template void fused_update<T>(const Rule&, const Target<T>&, std::span<const T* const>,          \
+                                std::size_t, std::size_t, const UpdateOptions&);                   \
+  template void fused_update_rows<T>(const Rule&, const Target<T>&, const T*,                      \
+                                     std::span<const int64_t>, std::size_t, const UpdateOptions&); \
+  template void update<T>(const Rule&, std::span<T>, std::initializer_list<std::span<T>>,          \
+                          std::span<const T>, const UpdateOptions&);                               \
+  template void block_square_sums<T>(std::span<const T* const>, std::size_t, std::size_t,          \
+                                     std::span<double>);                                           \
   template double sum_of_squares<T>(std::span<const T* const>, std::size_t, std::size_t);
 COHORT_INSTANTIATE(float)
 COHORT_INSTANTIATE(double)

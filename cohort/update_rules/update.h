@@ -45,7 +45,17 @@ template <class T>
 void fused_update(const Rule& rule, const Target<T>& target, std::span<const T* const> gradients,
                   std::size_t begin, std::size_t end, const UpdateOptions& options = {});
 
-/// The same on spans of one length with one gradient.
+/// Updates row rows[i] of a table of `width` elements a row with gradients[i * width] and those
+/// behind it, as fused_update would; other rows and their slots are neither read nor written. No
+/// row may stand twice.
+/// Errors: InvalidArgument if an arena that the rule uses is null.
+/// Cost: the rows. TF: what ResourceSparseApplyAdagradV2 and its like do with unique indices.
+template <class T>
+void fused_update_rows(const Rule& rule, const Target<T>& table, const T* gradients,
+                       std::span<const int64_t> rows, std::size_t width,
+                       const UpdateOptions& options = {});
+
+/// The same as fused_update on spans of one length with one gradient.
 /// Errors: InvalidArgument if lengths differ or a slot is missing (give {} for an unused one).
 template <class T>
 void update(const Rule& rule, std::span<T> param, std::initializer_list<std::span<T>> slots,

@@ -219,6 +219,52 @@ TEST(UpdateThreads, DisjointRangesAtTheSameTime) {
   EXPECT_TRUE(whole == shared);
 }
 
+// The rows that are named get what a pass over everything gives them; the others keep their bits.
+TEST_P(Update, OfRowsHasTheBitsOfAWholeUpdate) {
+  constexpr std::size_t kRows = 50;
+  const std::vector<int64_t> rows = {0, 3, 4, 17, 49};
+  for (const Rule& rule : every_rule()) {
+    for (const std::size_t width : {1, 7, 16, 37}) {
+      const UpdateOptions how{.gradient_scale = 0.5, .clip_value = 1, .weight_decay = 0.01};
+      const auto some = random_values<float>(rows.size() * width, 6);
+      std::vector<float> all(kRows * width);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        std::copy_n(&some[i * width], width, &all[static_cast<std::size_t>(rows[i]) * width]);
+      }
+      const State<float> before(kRows * width);
+      State<float> whole(before), expected(before), by_rows(before);
+      const float* const sources[] = {all.data()};
+      fused_update<float>(rule, whole.target(), sources, 0, all.size(), how);
+      for (const int64_t row : rows) {
+        const auto at = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * width);
+        const auto n = static_cast<std::ptrdiff_t>(width);
+        for (auto part :
+             {&State<float>::param, &State<float>::s0, &State<float>::s1, &State<float>::s2}) {
+          std::copy_n((whole.*part).begin() + at, n, (expected.*part).begin() + at);
+        }
+      }
+      fused_update_rows<float>(rule, by_rows.target(), some.data(), rows, width, how);
+      EXPECT_TRUE(by_rows == expected) << "rule " << rule.index() << ", rows of " << width;
+    }
+  }
+}
+
+TEST(UpdateRows, ZeroGradientsAreIgnoredWhereTheRuleSaysSo) {
+  int ignoring = 0;
+  for (const Rule& rule : every_rule()) {
+    constexpr std::size_t kSize = 100;
+    const State<double> before(kSize);
+    State<double> after(before);
+    const std::vector<double> zero(kSize);
+    const double* const sources[] = {zero.data()};
+    fused_update<double>(rule, after.target(), sources, 0, kSize);
+    EXPECT_EQ(after == before, ignores_zero_gradients(rule)) << "rule " << rule.index();
+    ignoring += ignores_zero_gradients(rule) ? 1 : 0;
+  }
+  EXPECT_EQ(ignoring, 2);
+  EXPECT_FALSE(ignores_zero_gradients(AdagradStep{.epsilon = 0}));
+}
+
 TEST(UpdateArguments, AreChecked) {
   std::vector<float> p(4), short_slot(3);
   const std::vector<float> g(4), short_gradient(3);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace cohort::update_rules::internal {
 
@@ -49,6 +50,10 @@ struct UpdateCall {
 template <class T>
 struct KernelsOf {
   void (*update)(const UpdateCall<T>& call);
+  /// Row rows[i] of a table of `width` elements each, with the gradients from i * width on of the
+  /// call's one source; the call's begin and end do not count.
+  void (*update_rows)(const UpdateCall<T>& call, const std::int64_t* rows, std::size_t count,
+                      std::size_t width);
   /// Sum of squares over [begin, end), at most one block long.
   double (*squares)(const T* const* sources, std::size_t count, std::size_t begin, std::size_t end);
 };
