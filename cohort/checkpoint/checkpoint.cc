@@ -40,7 +40,8 @@ void add_waiting(const ObjectGraph& graph, SavedValues& values) {
       continue;
     }
     for (const auto& [path, tensor] : session->waiting()) {
-      const bool known = values.tensors.contains(path) || values.aliases.contains(path);
+      const bool known = values.tensors.contains(path) || values.pieces.contains(path) ||
+                         values.aliases.contains(path);
       if (known) continue;
       const bool here = std::any_of(
           graph.growing.begin(), graph.growing.end(),
@@ -80,13 +81,22 @@ Checkpoint::Checkpoint(const std::map<std::string, TrackableRef>& roots) {
   roots_ = std::make_shared<const internal::Roots>(std::move(list));
 }
 
-Tensor Checkpoint::read(const internal::LiveValue& live, Memory memory) {
-  const Tensor value = live.value.read().detach();
-  const bool fits = value.scalar_type() == live.value.dtype &&
-                    (!live.value.shape || *live.value.shape == shape_of(value));
+Tensor Checkpoint::read(const internal::LiveValue& live, const std::function<Tensor()>& read,
+                        const std::optional<Shape>& shape, Memory memory) {
+  const Tensor value = read().detach();
+  const bool fits =
+      value.scalar_type() == live.value.dtype && (!shape || *shape == shape_of(value));
   COHORT_CHECK(fits, "\"", live.paths.front(), "\" has another type or shape than it said");
   const Tensor here = value.cpu();
   return memory == Memory::kOwn && here.is_alias_of(value) ? here.clone() : here;
+}
+
+internal::SavedPieces Checkpoint::read_pieces(const internal::LiveValue& live, Memory memory) {
+  internal::SavedPieces out{live.value.dtype, *live.value.shape, {}};
+  for (const TrackedPiece& piece : live.value.pieces) {
+    out.pieces.push_back({piece.offset, read(live, piece.read, piece.extent, memory)});
+  }
+  return out;
 }
 
 SavedValues Checkpoint::values(const char* operation, Memory memory) const {
@@ -97,13 +107,18 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
                      graph.gone.front(), "\", which has ended");
   SavedValues values;
   for (const internal::LiveValue& live : graph.values) {
-    values.tensors[live.paths.front()] = read(live, memory);
+    const std::string& path = live.paths.front();
+    if (live.value.pieces.empty()) {
+      values.tensors[path] = read(live, live.value.read, live.value.shape, memory);
+    } else {
+      values.pieces[path] = read_pieces(live, memory);
+    }
     for (std::size_t i = 1; i < live.paths.size(); ++i) {
       values.aliases[live.paths[i]] = live.paths.front();
     }
   }
   add_waiting(graph, values);
-  COHORT_CHECK_STATE(!values.tensors.empty(), "[", operation,
+  COHORT_CHECK_STATE(!values.tensors.empty() || !values.pieces.empty(), "[", operation,
                      "] expected objects with values, got none: build the model first");
   return values;
 }

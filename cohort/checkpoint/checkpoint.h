@@ -12,13 +12,15 @@
 // here and in the program, or classes and their order ("dense", "dense_1") within their model.
 // An optimizer's slots are named after their variables: "optimizer/model/dense/kernel/momentum".
 //
-// The folder holds a .safetensors file and cohort.json, which lists every value with its place and
-// checksum. It is written under another name, flushed to the disk, and renamed: it is whole under
-// its name or not there at all.
+// The folder holds a .safetensors file, or as many as a value has pieces, and cohort.json, which
+// lists every value with its place and checksum. It is written under another name, flushed to the
+// disk, and renamed: it is whole under its name or not there at all.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,7 @@ namespace cohort {
 class CheckpointManager;
 namespace internal {
 struct LiveValue;
+struct SavedPieces;
 struct SavedValues;
 }  // namespace internal
 
@@ -86,7 +89,9 @@ class Checkpoint {
   friend class CheckpointManager;
   enum class Memory { kShared, kOwn };  ///< kOwn: later steps do not change it.
   internal::SavedValues values(const char* operation, Memory memory) const;
-  static Tensor read(const internal::LiveValue& live, Memory memory);
+  static Tensor read(const internal::LiveValue& live, const std::function<Tensor()>& read,
+                     const std::optional<Shape>& shape, Memory memory);
+  static internal::SavedPieces read_pieces(const internal::LiveValue& live, Memory memory);
 
   std::shared_ptr<const std::vector<std::pair<std::string, std::shared_ptr<Trackable>>>> roots_;
 };

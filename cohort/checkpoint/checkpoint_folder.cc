@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -23,24 +24,11 @@ namespace fs = std::filesystem;
 constexpr const char* kFolderSave = "checkpoint.save";
 constexpr int kMostReplacements = 1000;  // by others, while this one is at it
 
-std::string shard_name(int writer, int writers) {
-  char text[64];
-  std::snprintf(text, sizeof text, "shard-%05d-model-00001-of-%05d.safetensors", writer + 1,
-                writers);
+std::string shard_name(std::size_t shard, std::size_t shards) {
+  char text[80];
+  std::snprintf(text, sizeof text, "shard-%05zu-model-00001-of-%05zu.safetensors", shard + 1,
+                shards);
   return text;
-}
-
-// As PyTorch's reader of sharded safetensors wants it: where in its tensor every piece begins.
-std::map<std::string, std::string> sharding_info(const std::map<std::string, Tensor>& tensors) {
-  nlohmann::json info = nlohmann::json::object();
-  for (const auto& [name, tensor] : tensors) {
-    info[name] = {{"saved_offsets", std::vector<int64_t>(static_cast<std::size_t>(tensor.dim()))}};
-  }
-  try {
-    return {{"DCP_SHARDING_INFO", info.dump()}, {"DCP_VERSION", "1.0"}, {"format", "pt"}};
-  } catch (const nlohmann::json::exception& e) {
-    throw InvalidArgument(str_cat("[", kFolderSave, "] expected names in UTF-8: ", e.what()));
-  }
 }
 
 // That reader takes an unknown type for another one, and booleans are unknown to it.
@@ -48,20 +36,70 @@ Tensor as_stored(const Tensor& tensor) {
   return tensor.scalar_type() == kBool ? tensor.to(kUint8) : tensor;
 }
 
-Manifest manifest_of(const SavedValues& values, const WrittenTensors& written,
-                     const ManifestFile& shard) {
+/// What one file holds: of a value in pieces at most one, so that all have the value's name.
+struct Shard {
+  std::map<std::string, Tensor> tensors = {};
+  std::map<std::string, Shape> offsets = {};
+
+  void add(const std::string& name, const Tensor& tensor, const Shape& offset) {
+    tensors.emplace(name, as_stored(tensor));
+    offsets.emplace(name, offset);
+  }
+};
+
+std::vector<Shard> shards_of(const SavedValues& values) {
+  std::vector<Shard> shards(1);
+  for (const auto& [name, tensor] : values.tensors) {
+    shards[0].add(name, tensor, Shape(static_cast<std::size_t>(tensor.dim())));
+  }
+  for (const auto& [name, value] : values.pieces) {
+    shards.resize(std::max(shards.size(), value.pieces.size()));
+    for (std::size_t i = 0; i < value.pieces.size(); ++i) {
+      shards[i].add(name, value.pieces[i].tensor, value.pieces[i].offset);
+    }
+  }
+  return shards;
+}
+
+// As PyTorch's reader of sharded safetensors wants it: where in its tensor every piece begins.
+std::map<std::string, std::string> sharding_info(const Shard& shard) {
+  nlohmann::json info = nlohmann::json::object();
+  for (const auto& [name, offset] : shard.offsets) info[name] = {{"saved_offsets", offset}};
+  try {
+    return {{"DCP_SHARDING_INFO", info.dump()}, {"DCP_VERSION", "1.0"}, {"format", "pt"}};
+  } catch (const nlohmann::json::exception& e) {
+    throw InvalidArgument(str_cat("[", kFolderSave, "] expected names in UTF-8: ", e.what()));
+  }
+}
+
+ManifestPiece piece_of(const WrittenTensor& place, std::size_t file, const Tensor& tensor,
+                       const Shape& offset) {
+  return {.file = file,
+          .offset = place.offset,
+          .bytes = place.bytes,
+          .crc32c = place.crc32c,
+          .starts = offset,
+          .sizes = shape_of(tensor)};
+}
+
+Manifest manifest_of(const SavedValues& values, const std::vector<WrittenTensors>& written,
+                     const std::vector<ManifestFile>& files) {
   Manifest manifest;
-  manifest.files.push_back(shard);
+  manifest.files = files;
   for (const auto& [path, tensor] : values.tensors) {
-    const WrittenTensor& place = written.tensors.at(path);
     const Shape shape = shape_of(tensor);
-    manifest.values[path] = {tensor.scalar_type(),
-                             shape,
-                             {{.offset = place.offset,
-                               .bytes = place.bytes,
-                               .crc32c = place.crc32c,
-                               .starts = Shape(shape.size()),
-                               .sizes = shape}}};
+    manifest.values[path] = {
+        tensor.scalar_type(),
+        shape,
+        {piece_of(written[0].tensors.at(path), 0, tensor, Shape(shape.size()))}};
+  }
+  for (const auto& [path, value] : values.pieces) {
+    ManifestValue& out = manifest.values[path];
+    out = {value.dtype, value.shape, {}};
+    for (std::size_t i = 0; i < value.pieces.size(); ++i) {
+      const auto& [offset, tensor] = value.pieces[i];
+      out.pieces.push_back(piece_of(written[i].tensors.at(path), i, tensor, offset));
+    }
   }
   manifest.aliases = values.aliases;
   manifest.unfinished = values.unfinished;
@@ -102,21 +140,21 @@ NewCheckpoint::NewCheckpoint(const std::string& path)
 
 void NewCheckpoint::write(const SavedValues& values) {
   failpoint("checkpoint.made");
-  std::map<std::string, Tensor> stored;
-  for (const auto& [name, tensor] : values.tensors) stored[name] = as_stored(tensor);
-  shard_.name = shard_name(0, 1);
-  WrittenTensors written;
-  {
-    OutputFile file(kFolderSave, folder_.path() + "/" + shard_.name, path_ + "/" + shard_.name);
-    written = write_tensors(file, stored, sharding_info(stored));
+  const std::vector<Shard> shards = shards_of(values);
+  std::vector<WrittenTensors> written;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shard_name(i, shards.size());
+    OutputFile file(kFolderSave, folder_.path() + "/" + name, path_ + "/" + name);
+    written.push_back(write_tensors(file, shards[i].tensors, sharding_info(shards[i])));
     failpoint("checkpoint.shard_written");
     file.flush();
+    files_.push_back({.name = name,
+                      .bytes = written.back().bytes,
+                      .header_bytes = written.back().header_bytes,
+                      .header_crc32c = written.back().header_crc32c});
   }
-  shard_.bytes = written.bytes;
-  shard_.header_bytes = written.header_bytes;
-  shard_.header_crc32c = written.header_crc32c;
   // Last, so that a folder with it is whole.
-  const std::string text = manifest_text(manifest_of(values, written, shard_));
+  const std::string text = manifest_text(manifest_of(values, written, files_));
   COHORT_CHECK_ARG(text.size() <= kLargestManifest, "[", kFolderSave, "] ", path_,
                    ": expected at most ", kLargestManifest, " bytes of names and shapes, got ",
                    text.size());
@@ -136,9 +174,10 @@ void NewCheckpoint::check_whole() const {
     return ::fstatat(folder_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
            S_ISREG(status.st_mode) && static_cast<uint64_t>(status.st_size) == bytes;
   };
-  if (folder_.is_there() && has(kManifestName, manifest_bytes_) && has(shard_.name, shard_.bytes)) {
-    return;
-  }
+  const bool has_all = std::all_of(files_.begin(), files_.end(), [&](const ManifestFile& file) {
+    return has(file.name, file.bytes);
+  });
+  if (folder_.is_there() && has(kManifestName, manifest_bytes_) && has_all) return;
   throw Error(
       ErrorCode::kAborted,
       str_cat("[", kFolderSave, "] ", path_, ": expected what was written to ", folder_.path(),

@@ -58,6 +58,11 @@ json files_of(const Manifest& manifest) {
   return files;
 }
 
+uint64_t random_number() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
 // Finds out whether boxes fill a value, each place once, without comparing every two of them.
 //
 // Give each coordinate x of dimension j a random number h_j(x), and each box the product over its
@@ -267,17 +272,22 @@ class Parser {
     return is_empty ? 0 : static_cast<uint64_t>(product);
   }
 
-  static uint64_t random_number() {
-    std::random_device device;
-    return uint64_t{device()} << 32 | device();
-  }
-
   const std::string& text_;
   const std::string& path_;
   const uint64_t seed_ = random_number();  // so that nobody can make boxes for it
 };
 
 }  // namespace
+
+bool do_fill(const Shape& shape, const std::vector<ManifestPiece>& pieces) {
+  Filling filling(random_number(), shape);
+  for (const ManifestPiece& piece : pieces) {
+    if (piece.starts.size() != shape.size() || piece.sizes.size() != shape.size()) return false;
+    filling.add(piece);
+  }
+  const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  return is_empty || filling.is_exact();
+}
 
 std::string manifest_text(const Manifest& manifest) {
   std::string body;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cohort/base/check.h"
+#include "cohort/checkpoint/internal/manifest.h"
 
 namespace cohort::internal {
 namespace {
@@ -57,7 +58,20 @@ class Walk {
   }
 
  private:
+  void check_pieces(const std::string& path, const TrackedValue& value) const {
+    if (value.pieces.empty()) return;
+    std::vector<ManifestPiece> boxes(value.pieces.size());
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      boxes[i].starts = value.pieces[i].offset;
+      boxes[i].sizes = value.pieces[i].extent;
+    }
+    COHORT_CHECK_ARG(value.shape && do_fill(*value.shape, boxes), "[", operation_,
+                     "] expected pieces that fill \"", path, "\", each place once, got ",
+                     boxes.size(), " that do not");
+  }
+
   void add(std::string path, const TrackedValue& value) {
+    check_pieces(path, value);
     const auto known = value.identity ? by_identity_.find(value.identity) : by_identity_.end();
     if (!paths_.insert(path).second) {
       const bool same = known != by_identity_.end() && is_path_of(known->second, path);

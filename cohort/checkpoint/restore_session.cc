@@ -19,6 +19,17 @@ bool fits(const std::optional<Shape>& shape, const Tensor& saved) {
   return shape ? *shape == shape_of(saved) : saved.dim() == 1;
 }
 
+void set_value(const LiveValue& live, const Tensor& saved) {
+  if (live.value.pieces.empty()) return live.value.write(saved);
+  for (const TrackedPiece& piece : live.value.pieces) {
+    Tensor part = saved;
+    for (std::size_t i = 0; i < piece.extent.size(); ++i) {
+      part = part.narrow(static_cast<int64_t>(i), piece.offset[i], piece.extent[i]);
+    }
+    piece.write(part.contiguous());
+  }
+}
+
 bool may_come(const ObjectGraph& graph, const std::string& path) {
   return std::any_of(graph.growing.begin(), graph.growing.end(),
                      [&](const GrowingObject& object) { return is_below(path, object.path); });
@@ -93,7 +104,7 @@ void RestoreSession::match(bool first) {
   // What can still refuse its bytes (a position in data) comes first.
   for (const bool any_length : {true, false}) {
     for (const Pair& pair : pairs) {
-      if (pair.live->value.shape.has_value() != any_length) pair.live->value.write(pair.saved);
+      if (pair.live->value.shape.has_value() != any_length) set_value(*pair.live, pair.saved);
     }
   }
   std::set<const void*> taken;

@@ -36,6 +36,14 @@ namespace internal {
 class RestoreSession;
 }
 
+/// A box of a value that its object keeps in pieces.
+struct TrackedPiece {
+  Shape offset = {};  ///< Where it begins in the value.
+  Shape extent = {};
+  std::function<Tensor()> read = {};
+  std::function<void(const Tensor&)> write = {};  ///< Is given this extent, on the CPU.
+};
+
 /// One value of an object: what it is, and how it is read and set.
 struct TrackedValue {
   std::string name = {};  ///< Within the object; empty: the object is nothing else.
@@ -47,6 +55,10 @@ struct TrackedValue {
   /// The identity of the value this one belongs to, whose path becomes part of its name: an
   /// optimizer's slot is found by its variable, not by its place in a list.
   const void* owner = nullptr;
+  /// Instead of read and write, of a value that is kept in pieces (shards): boxes that fill its
+  /// shape, each place once. They are saved one by one, and a restore puts them together whatever
+  /// the pieces were when it was saved, or are now.
+  std::vector<TrackedPiece> pieces = {};
 };
 
 /// Bytes of any length as a value, e.g. a position.

@@ -39,7 +39,7 @@ class NewCheckpoint {
 
   std::string path_;  // that errors name
   TemporaryFolder folder_;
-  ManifestFile shard_;
+  std::vector<ManifestFile> files_;
   uint64_t manifest_bytes_ = 0;
 };
 

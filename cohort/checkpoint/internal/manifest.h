@@ -48,6 +48,9 @@ struct Manifest {
   int intra_op_threads = 0;                         ///< Of the writer's replicas; 0: not known.
 };
 
+/// True if the pieces fill a value of this shape, each place once.
+bool do_fill(const Shape& shape, const std::vector<ManifestPiece>& pieces);
+
 /// The file's whole text. Errors: InvalidArgument for names that are not UTF-8.
 std::string manifest_text(const Manifest& manifest);
 

@@ -31,7 +31,8 @@ struct ObjectGraph {
   std::vector<std::string> gone = {};  ///< Paths of objects that do not exist any more.
 };
 
-/// Errors: InvalidArgument for two values of one path, or objects nested without end.
+/// Errors: InvalidArgument for two values of one path, pieces that do not fill their value, or
+///         objects nested without end.
 ObjectGraph walk(const char* operation, const Roots& roots);
 
 /// Whether `path` is `prefix`, or lies below it.

@@ -6,14 +6,27 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal {
 
+/// A value that comes in boxes, which fill it.
+struct SavedPieces {
+  struct Piece {
+    Shape offset;
+    Tensor tensor;
+  };
+  DType dtype = kFloat32;
+  Shape shape = {};
+  std::vector<Piece> pieces = {};
+};
+
 struct SavedValues {
   std::map<std::string, Tensor> tensors = {};       ///< By path.
-  std::map<std::string, std::string> aliases = {};  ///< Further paths, to those of tensors.
+  std::map<std::string, SavedPieces> pieces = {};   ///< By path; of what was read all are whole.
+  std::map<std::string, std::string> aliases = {};  ///< Further paths, to those of values.
   /// Objects that might still have got values, had the program gone on.
   std::set<std::string> unfinished = {};
 };
