@@ -61,11 +61,10 @@ Tensor embedding_lookup(const Variable& table, const Tensor& ids) {
   const Tensor flat = ids.reshape({-1});
   Shape shape = shape_of(ids);
   shape.insert(shape.end(), table.shape().begin() + 1, table.shape().end());
-  const Tensor rows = table.value();
   Tensor out;
   {
     const BelowAutograd below;
-    out = rows.index_select(0, flat).view(shape);
+    out = table.impl().gather_rows(flat).view(shape);
   }
   if (internal::needs_node({}, {&table})) {
     internal::attach(out, internal::make_node<EmbeddingNode>(table, flat));

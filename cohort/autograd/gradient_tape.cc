@@ -56,7 +56,7 @@ class OpenSlots {
   OpenSlots(std::span<const Variable> sources, GradientLease& lease) : OpenSlots(sources) {
     for (; open_ < sources.size(); ++open_) {
       VariableImpl& variable = sources[open_].impl();
-      if (variable.arena() == nullptr) continue;
+      if (!variable.description().trainable) continue;
       Component& component = variable.local_component();
       COHORT_CHECK_ARG(!component.slot.open,
                        "[gradient_tape.gradient] expected each source once, got \"",

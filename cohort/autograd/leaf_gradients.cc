@@ -104,7 +104,7 @@ Gradients gradients_of(Span variables) {
     if (!grad.defined()) continue;
     if (grad.is_sparse() && grad.sparse_dim() == 1) {
       pairs.back().gradient = rows_of(grad, v.shape());
-    } else if (v.impl().arena() != nullptr) {
+    } else if (v.trainable()) {
       const Tensor slot = lease->place(v.impl());
       slot.copy_(grad.is_sparse() ? grad.to_dense() : grad);
       pairs.back().gradient = slot;

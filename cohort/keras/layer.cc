@@ -329,9 +329,13 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   made.constraint = options.constraint;
   made.dtype = options.dtype;
   const Initializer initializer = options.initializer;
-  const Variable variable([initializer](const Shape& shape, DType dtype,
-                                        const PartitionInfo&) { return initializer(shape, dtype); },
-                          made);
+  // Of a part, what it is in the whole: an initializer looks at the number of inputs and outputs.
+  const Variable variable(
+      [initializer](const Shape& shape, DType dtype, const PartitionInfo& of) {
+        if (shape == of.shape) return initializer(shape, dtype);
+        return InitialValue(initializer(of.shape, dtype)).make_part(shape, of, dtype);
+      },
+      made);
   weights_.push_back({options.name.empty() ? "weight" : options.name, variable, options.regularizer,
                       options.trainable});
   structure_changed();

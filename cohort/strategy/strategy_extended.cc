@@ -78,7 +78,7 @@ void StrategyExtended::make_current(ThreadContext& context) {
     context.strategy = nullptr;
   } else if (context.strategy != this) {
     context.strategy = this;
-    context.creator = variable_creator().get();
+    context.creator = parameter_store().get();
     context.seeds = do_seeds();
   }
 }
@@ -229,8 +229,8 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   COHORT_CHECK_STATE(do_is_default() || current_context().strategy == this, kOperation,
                      "expected to be inside the scope of ", description(),
                      ", got no strategy; enter strategy.scope() first");
-  // All variables of a creator live on its devices.
-  return Colocation(variable_creator());
+  // All variables of a store live on its devices.
+  return Colocation(parameter_store());
 }
 
 Variable StrategyExtended::value_container(const Variable& component) const {
@@ -238,7 +238,7 @@ Variable StrategyExtended::value_container(const Variable& component) const {
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& v) const {
-  return v.impl().creator() == const_cast<StrategyExtended*>(this)->do_variable_creator().get();
+  return v.impl().store() == const_cast<StrategyExtended*>(this)->do_parameter_store().get();
 }
 
 Tensor StrategyExtended::read_var(const Variable& v) const {

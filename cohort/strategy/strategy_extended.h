@@ -24,7 +24,7 @@
 #include "cohort/runtime/thread_context.h"
 #include "cohort/strategy/internal/update.h"
 #include "cohort/strategy/options.h"
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort {
 
@@ -67,8 +67,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   /// A body called with a replica's number; lives as long as the call it is passed to.
   using ReplicaBody = internal::FunctionRef<void(int local_replica)>;
-  /// What makes a scope's variables; `local_strategy_extended.h` has those of one process.
-  using VariableCreator = internal::VariableCreator;
+  /// What makes a scope's variables and their updaters; `local_strategy_extended.h` has those of
+  /// one process.
+  using ParameterStore = internal::ParameterStore;
 
   StrategyExtended() : StrategyExtended(/*is_numbered=*/true) {}
   virtual ~StrategyExtended() = default;
@@ -146,8 +147,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
    private:
     friend class StrategyExtended;
-    explicit Colocation(const std::shared_ptr<internal::VariableCreator>& creator)
-        : scope_(creator) {}
+    explicit Colocation(const std::shared_ptr<internal::ParameterStore>& store) : scope_(store) {}
     internal::VariableCreatorScope scope_;
   };
   /// Errors: InvalidArgument unless v was made under this strategy; FailedPrecondition outside of
@@ -179,7 +179,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   CrossDeviceOps& cross_device_ops() { return do_cross_device_ops(); }
   /// Those that the user gave; null where the strategy is free to reduce as fast as it can.
   CrossDeviceOps* custom_cross_device_ops() { return do_custom_cross_device_ops(); }
-  const std::shared_ptr<VariableCreator>& variable_creator() { return do_variable_creator(); }
+  const std::shared_ptr<ParameterStore>& parameter_store() { return do_parameter_store(); }
   /// Calls body(r) on every local replica's thread, in replica context, and waits.
   void call_for_each_replica(ReplicaBody body);
   /// Meets all local replicas; replica 0 runs fn(Brought<A>) in cross-replica context, with every
@@ -223,7 +223,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual void do_run(ReplicaBody body) = 0;
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
   virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
-  virtual const std::shared_ptr<VariableCreator>& do_variable_creator() = 0;
+  virtual const std::shared_ptr<ParameterStore>& do_parameter_store() = 0;
   /// How the gradients of an optimizer's step update the variables. Called on each replica's thread
   /// with that replica's gradients: of its share of the loss, if the loss was divided by the global
   /// batch. (With gradient accumulation: of the steps that update.) Default: all replicas together.

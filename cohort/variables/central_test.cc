@@ -41,7 +41,7 @@ TEST_P(Central, HasOneCopyAndALeafPerReplica) {
     group_.run([&](int r) { EXPECT_TRUE(w.value().is_same(on(w, r))); });
     EXPECT_EQ(w.local_tensor().data_ptr(), on(w, 0).data_ptr());
   }
-  EXPECT_TRUE(make(zeros({3})).impl().arena()->shares_parameters());
+  EXPECT_TRUE(make(zeros({3})).impl().component(0).arena()->shares_parameters());
 }
 
 TEST_P(Central, CrossReplicaWritesApplyOnce) {

@@ -26,6 +26,11 @@ class TestKernels final : public UpdateKernels {
     ++updates;
     cpu_.update(range, rule, how);
   }
+  void update_rows(const RowsUpdate& table, const update_rules::Rule& rule,
+                   const update_rules::UpdateOptions& how) override {
+    ++updates;
+    cpu_.update_rows(table, rule, how);
+  }
   double sum_of_squares(DType dtype, std::span<const std::byte* const> sources, std::size_t begin,
                         std::size_t end) override {
     ++norms;

@@ -46,7 +46,7 @@ void expect_same(const std::vector<double>& got, const std::vector<double>& expe
 }
 
 struct WorldOptions {
-  FusedUpdateOptions update = {};
+  UpdaterOptions update = {};
   ParameterPlacement placement = ParameterPlacement::kMirrored;
   std::shared_ptr<CrossDeviceOps> ops = {};
 };

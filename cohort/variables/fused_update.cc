@@ -11,10 +11,9 @@
 #include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/internal/clipped_update.h"
 #include "cohort/variables/internal/exchanged_update.h"
-#include "cohort/variables/internal/gradient_place.h"
+#include "cohort/variables/internal/post.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
 
@@ -34,17 +33,14 @@ ReplicaGroup* meeting_group() {
   return group != nullptr && group->size() > 1 ? group : nullptr;
 }
 
-// By more than `handles`, or by a view of it.
-bool is_held(const Tensor& gradient, std::size_t handles) {
-  return gradient.use_count() > handles || gradient.storage().use_count() > 1;
-}
-
 }  // namespace
 
 class FusedUpdate::State {
  public:
-  State(std::vector<Variable> variables, FusedUpdateOptions options)
-      : layout(std::move(variables), options), update_(layout, std::move(options)) {
+  State(std::vector<Variable> variables, UpdaterOptions options)
+      : layout(std::move(variables), options),
+        update_(layout, std::move(options)),
+        writer_(layout, update_.options()) {
     const auto replicas = static_cast<std::size_t>(layout.replicas());
     posts_.assign(kPostSets * replicas, Post(layout.variables().size()));
     own_posts_.assign(replicas, Post(layout.variables().size()));
@@ -67,98 +63,26 @@ class FusedUpdate::State {
   UpdateLayout layout;
 
  private:
+  using Step = PostWriter::Step;
   /// This replica's post at its place and all replicas' at the meeting.
-  Posts meet(const Gradients& gradients, ReplicaGroup* group, int replica);
-  /// `stamp` 0: no other replica reads the post.
-  void fill_post(Post& post, const Gradients& gradients, uint64_t stamp);
-  void put_gradient(Post& post, const GradientAndVariable& pair, std::size_t index,
-                    GradientLease& lease, uint64_t readable_until);
-  bool fills_runs(const Post& post) const;
+  Posts meet(const Gradients& gradients, const Step& step, ReplicaGroup* group, int replica);
   static void check_posts(Posts posts, int replica);
   void bump_version(std::size_t variable, int replica);
   void bump_versions(Posts posts, int replica);
   void forget_copies(Posts posts, int replica);
   /// Under the sharded schedule: makes the copies whole. True if nobody reads posts any more.
   bool finish(Posts posts, int replica, ReplicaGroup* group);
-  void push_own_slice(int replica);
+  void push_own_slice(Posts posts, int replica);
+  void push(const UpdateRun& run, Range range, int replica);
+  void push_rows(Posts posts, const UpdateRun& run, std::size_t variable, Range range, int replica);
   void split_slots();
 
   ClippedUpdate update_;
+  const PostWriter writer_;
   std::unique_ptr<ExchangedUpdate> exchange_;  // null: one worker
   std::vector<Post> posts_;                    // [stamp % kPostSets][replica]
   std::vector<Post> own_posts_;                // [replica]
 };
-
-void FusedUpdate::State::put_gradient(Post& post, const GradientAndVariable& pair,
-                                      std::size_t index, GradientLease& lease,
-                                      uint64_t readable_until) {
-  VariableImpl& variable = pair.variable.impl();
-  const Component& component = variable.local_component();
-  Tensor gradient = pair.gradient.as_tensor();
-  COHORT_CHECK_ARG(gradient.sizes() == component.tensor.sizes(),
-                   "[optimizer.apply_gradients] expected a gradient of shape ",
-                   bracketed(variable.description().shape), " for \"", variable.description().name,
-                   "\", got ", bracketed(gradient.sizes()));
-  GradientBuffer* buffer = component.buffer_of(gradient);
-  // Whoever held it may have changed its strides or its memory.
-  if (buffer != nullptr &&
-      !is_as_made(gradient, component.tensor,
-                  variable.arena()->gradient_data(*buffer, variable.range()->offset))) {
-    buffer = nullptr;
-  }
-  // Beside the component's view, the pair's and this one.
-  if (buffer != nullptr && is_held(gradient, 3)) post.held = true;
-  if (buffer == nullptr) {
-    const Tensor place = lease.free_place(variable);
-    if (place.defined()) {
-      place.copy_(gradient.detach());
-      buffer = component.buffer_of(place);
-      gradient = place;
-    } else {
-      gradient = post.copies.emplace_back(layout.pad(index, gradient.detach()));
-    }
-  }
-  if (buffer != nullptr &&
-      buffer->readable_until.load(std::memory_order_relaxed) < readable_until) {
-    buffer->readable_until.store(readable_until, std::memory_order_relaxed);
-  }
-  post.gradients[index] = static_cast<const std::byte*>(gradient.const_data_ptr());
-}
-
-// One pass can walk over each run then.
-bool FusedUpdate::State::fills_runs(const Post& post) const {
-  for (const UpdateRun& run : layout.runs()) {
-    const std::byte* const begin = post.gradients[run.members.front()];
-    for (const std::size_t v : run.members) {
-      if (post.gradients[v] != begin + layout.offset_in_run(v) * run.element_size) return false;
-    }
-  }
-  return true;
-}
-
-void FusedUpdate::State::fill_post(Post& post, const Gradients& gradients, uint64_t stamp) {
-  std::shared_ptr<GradientLease> lease = gradients.lease();
-  // Gradients that were made outside of the run, or by another replica, come to all of them.
-  if (lease && !lease->is_here()) lease = nullptr;
-  const bool shown = stamp != 0 && meeting_group() != nullptr;
-  const uint64_t readable_until = shown ? stamp + (update_.shares_norm() ? 1 : 0) : 0;
-  std::fill(post.gradients.begin(), post.gradients.end(), nullptr);
-  post.copies.clear();
-  post.held = false;
-  post.stamp = stamp;
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].gradient.has_value()) continue;
-    if (!lease) lease = std::make_shared<GradientLease>();
-    const std::size_t index = layout.index_of(gradients[i].variable, i);
-    COHORT_CHECK_ARG(post.gradients[index] == nullptr,
-                     "[optimizer.apply_gradients] expected each variable once, got \"",
-                     gradients[i].variable.impl().description().name, "\" twice");
-    put_gradient(post, gradients[i], index, *lease, readable_until);
-    ++found;
-  }
-  post.full = found == layout.variables().size() && fills_runs(post);
-}
 
 void FusedUpdate::State::check_posts(Posts posts, int replica) {
   for (std::size_t r = 0; r < posts.size(); ++r) {
@@ -169,15 +93,46 @@ void FusedUpdate::State::check_posts(Posts posts, int replica) {
   }
 }
 
-void FusedUpdate::State::push_own_slice(int replica) {
+void FusedUpdate::State::push(const UpdateRun& run, Range range, int replica) {
+  if (range.empty()) return;
+  const std::size_t begin = range.begin * run.element_size;
+  for (int other = 0; other < layout.replicas(); ++other) {
+    if (other == replica) continue;
+    copy_memory(run.device(other), run.parameters(other) + begin, run.device(replica),
+                run.parameters(replica) + begin, range.size() * run.element_size);
+  }
+}
+
+// The rows that were written, of each replica in turn: some twice, but never the whole table.
+void FusedUpdate::State::push_rows(Posts posts, const UpdateRun& run, std::size_t variable,
+                                   Range range, int replica) {
+  const std::size_t width = layout.row_width(variable);
+  const std::size_t begin = layout.offset_in_run(variable);
+  for (const Post& post : posts) {
+    const RowSum* const rows = post.rows_of(variable);
+    if (rows == nullptr) continue;
+    for (const int64_t row : rows->rows) {
+      const std::size_t at = begin + static_cast<std::size_t>(row) * width;
+      push(run, range.intersect({at, at + width}), replica);
+    }
+  }
+}
+
+void FusedUpdate::State::push_own_slice(Posts posts, int replica) {
+  const bool some_rows = has_rows(posts);
   for (const UpdateRun& run : layout.runs()) {
-    const Range range = layout.slice(run, replica);
-    if (range.empty()) continue;
-    const std::size_t begin = range.begin * run.element_size;
-    for (int other = 0; other < layout.replicas(); ++other) {
-      if (other == replica) continue;
-      copy_memory(run.device(other), run.parameters(other) + begin, run.device(replica),
-                  run.parameters(replica) + begin, range.size() * run.element_size);
+    const Range slice = layout.slice(run, replica);
+    if (!some_rows) {
+      push(run, slice, replica);
+      continue;
+    }
+    for (const std::size_t v : run.members) {
+      const Range range = slice.intersect(layout.range_of(v));
+      if (is_by_rows(posts, v)) {
+        push_rows(posts, run, v, range, replica);
+      } else {
+        push(run, range, replica);
+      }
     }
   }
 }
@@ -187,7 +142,7 @@ bool FusedUpdate::State::finish(Posts posts, int replica, ReplicaGroup* group) {
   const bool sharded = layout.schedule() == UpdateSchedule::kSharded;
   // Between the meetings nobody reads parameters but for its own slice: behind the second one
   // every copy is whole, and its replica may write it.
-  if (sharded && !layout.shares_parameters()) push_own_slice(replica);
+  if (sharded && !layout.shares_parameters()) push_own_slice(posts, replica);
   // A gradient that a program holds it may write from here on, but others may still be reading.
   const bool held =
       std::any_of(posts.begin(), posts.end(), [](const Post& post) { return post.held; });
@@ -204,23 +159,26 @@ void FusedUpdate::State::bump_version(std::size_t variable, int replica) {
 
 void FusedUpdate::State::forget_copies(Posts posts, int replica) {
   const auto offset = static_cast<std::size_t>(posts.data() - posts_.data());
-  posts_[offset + static_cast<std::size_t>(replica)].copies.clear();
+  Post& post = posts_[offset + static_cast<std::size_t>(replica)];
+  post.copies.clear();
+  post.rows.clear();
 }
 
 void FusedUpdate::State::bump_versions(Posts posts, int replica) {
   const auto& variables = layout.variables();
   for (std::size_t v = 0; v < variables.size(); ++v) {
-    const bool written = std::any_of(
-        posts.begin(), posts.end(), [v](const Post& post) { return post.gradients[v] != nullptr; });
-    if (written) bump_version(v, replica);
+    if (has_gradient(posts, v)) bump_version(v, replica);
   }
 }
 
-Posts FusedUpdate::State::meet(const Gradients& gradients, ReplicaGroup* group, int replica) {
+Posts FusedUpdate::State::meet(const Gradients& gradients, const Step& step, ReplicaGroup* group,
+                               int replica) {
   const uint64_t stamp = group != nullptr ? group->epoch(replica) + 1 : 1;
   const auto replicas = static_cast<std::size_t>(layout.replicas());
   Post* first = posts_.data() + (stamp % kPostSets) * replicas;
-  fill_post(first[replica], gradients, stamp);
+  const bool shown = group != nullptr;
+  const uint64_t readable_until = shown ? stamp + (update_.shares_norm() ? 1 : 0) : 0;
+  writer_.fill(first[replica], gradients, step, stamp, readable_until);
   if (group != nullptr) group->barrier();
   const Posts posts(first, replicas);
   check_posts(posts, replica);
@@ -231,7 +189,7 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   const FlushDenormals flush;
   ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
-  const Posts posts = meet(gradients, group, replica);
+  const Posts posts = meet(gradients, {rule, weight_decay}, group, replica);
   update_.run(posts, replica, group, rule, weight_decay);
   bump_versions(posts, replica);
   if (finish(posts, replica, group)) forget_copies(posts, replica);
@@ -242,7 +200,7 @@ void FusedUpdate::State::apply_exchanged(const Gradients& gradients, const Rule&
   const FlushDenormals flush;
   ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
-  const Posts posts = meet(gradients, group, replica);
+  const Posts posts = meet(gradients, {rule, weight_decay}, group, replica);
   exchange_->run(posts, replica, group, rule, weight_decay);
   for (std::size_t v = 0; v < layout.variables().size(); ++v) {
     if (exchange_->has_changed(v)) bump_version(v, replica);
@@ -260,6 +218,10 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
   for (std::size_t v = 0; v < reduced->size(); ++v) {
     if ((*reduced)[v].size() == 0) continue;
     const Gradient& gradient = (*reduced)[v][(*reduced)[v].size() > 1 ? replica : 0];
+    if (gradient.is_sparse() && writer_.takes_rows({rule, weight_decay}, v)) {
+      writer_.put_rows(post, gradient.slices(), v);
+      continue;
+    }
     keep.push_back(layout.pad(v, gradient.as_tensor()));
     post.gradients[v] = static_cast<const std::byte*>(keep.back().const_data_ptr());
   }
@@ -288,11 +250,12 @@ void FusedUpdate::State::apply_own(const Gradients& gradients, const Rule& rule,
   split_slots();
   const int replica = std::max(0, current_replica());
   Post& post = own_posts_[static_cast<std::size_t>(replica)];
-  fill_post(post, gradients, 0);
+  writer_.fill(post, gradients, {rule, weight_decay}, 0, 0);
   const Posts posts(&post, 1);
   update_.run(posts, replica, nullptr, rule, weight_decay);
   bump_versions(posts, replica);
   post.copies.clear();
+  post.rows.clear();
 }
 
 void FusedUpdate::State::check_context() const {
@@ -314,7 +277,7 @@ void FusedUpdate::State::check_exchangeable() const {
       "out");
 }
 
-FusedUpdate::FusedUpdate(std::vector<Variable> variables, FusedUpdateOptions options)
+FusedUpdate::FusedUpdate(std::vector<Variable> variables, UpdaterOptions options)
     : state_(std::make_unique<State>(std::move(variables), std::move(options))) {}
 FusedUpdate::~FusedUpdate() = default;
 

@@ -17,63 +17,37 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <span>
 #include <vector>
 
-#include "cohort/update_rules/rules.h"
-#include "cohort/variables/gradients_and_variables.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort::internal {
 
-struct FusedUpdateOptions {
-  std::vector<double> slot_initial = {};  ///< A number per slot of the rule; its length counts.
-  std::vector<bool> decays = {};          ///< Which variables weight decay touches. Empty: all.
-  std::optional<double> clipvalue = {};  ///< Keras's ways to clip the summed gradient; at most one.
-  std::optional<double> clipnorm = {};
-  std::optional<double> global_clipnorm = {};
-  /// Of gradients that travel at once between workers.
-  std::size_t bytes_per_bucket = std::size_t{4} << 20;
-};
-
-/// Threads: construct in cross-replica context; apply() on every replica's thread at once.
-class FusedUpdate {
+/// Threads: as Updater.
+class FusedUpdate final : public Updater {
  public:
   /// Errors: InvalidArgument for variables of different strategies, frozen ones, a variable listed
   ///         twice, or a dtype other than float32 and float64.
-  explicit FusedUpdate(std::vector<Variable> variables, FusedUpdateOptions options = {});
-  ~FusedUpdate();
-  FusedUpdate(const FusedUpdate&) = delete;
-  FusedUpdate& operator=(const FusedUpdate&) = delete;
+  explicit FusedUpdate(std::vector<Variable> variables, UpdaterOptions options = {});
+  ~FusedUpdate() override;
 
-  /// Applies the rule to every variable that has a gradient on some replica; a replica without
-  /// one counts as zero. weight_decay: decay times learning rate, for the variables that decay.
-  /// What `gradients` alone holds must not be written before the next merge point.
-  /// Order: a merge point with several replicas. Nothing is written before all have arrived. With
-  ///         several workers an operation of their communicator: all of them call it.
-  /// Errors: InvalidArgument for a variable it was not built with or a gradient of another shape;
-  ///         FailedPrecondition cross-replica with several replicas, or if replicas or workers
-  ///         differ (variables, rule, learning rate). With several workers every worker throws
-  ///         what one of them does, with the worker and the operation, and none has written;
-  ///         Unimplemented with a CrossDeviceOps of the user.
-  void apply(const Gradients& gradients, const update_rules::Rule& rule, double weight_decay = 0);
-
-  /// Applies the rule to the calling replica's copies with its own gradients alone: copies and
-  /// slots of the replicas part, and later apply() uses each replica's own slots.
+  /// Order: as Updater; one meeting before anything is written.
+  /// Errors: as Updater; Unimplemented for several workers with a CrossDeviceOps of the user, or
+  ///         with lazy_rows and IndexedSlices.
+  /// Cost: a pass over all variables that have a gradient, but of those with IndexedSlices the rows
+  ///       that they name, where the others stay as they are: with lazy_rows, or where the rule
+  ///       ignores_zero_gradients and neither weight decay nor a norm needs the whole table.
+  void apply(const Gradients& gradients, const update_rules::Rule& rule,
+             double weight_decay = 0) override;
   /// Order: a merge point at the first call, where slots become one set per replica; then none.
-  /// Errors: as apply(); Unimplemented where replicas share the parameters, and with several
-  ///         workers.
+  /// Errors: as Updater; Unimplemented with several workers.
   void apply_own(const Gradients& gradients, const update_rules::Rule& rule,
-                 double weight_decay = 0);
+                 double weight_decay = 0) override;
 
-  const std::vector<Variable>& variables() const;
-  int slot_count() const;
-  /// A slot's value in the variable's shape; a copy, of replica 0's. Cross-replica. With several
-  /// workers all of them call it, in the same order: it is gathered.
-  Tensor slot(std::size_t variable, int slot) const;
-  /// Writes every copy of a slot. Cross-replica. With several workers each writes its part, so all
-  /// of them call it with the same value.
-  void set_slot(std::size_t variable, int slot, const Tensor& value);
+  const std::vector<Variable>& variables() const override;
+  int slot_count() const override;
+  Tensor slot(std::size_t variable, int slot) const override;
+  void set_slot(std::size_t variable, int slot, const Tensor& value) override;
 
  private:
   class State;

@@ -43,7 +43,7 @@ struct Rig {
   std::vector<Variable> variables;
 };
 
-std::vector<float> train(int replicas, UpdateSchedule schedule, FusedUpdateOptions options = {},
+std::vector<float> train(int replicas, UpdateSchedule schedule, UpdaterOptions options = {},
                          std::shared_ptr<CrossDeviceOps> ops = {}) {
   Rig s(replicas, schedule, std::move(ops));
   options.slot_initial = {0, 0};
@@ -73,9 +73,9 @@ TEST(FusedUpdate, BothSchedulesGiveTheSameBits) {
 }
 
 TEST(FusedUpdate, ClippingIsTheSameUnderBothSchedules) {
-  for (const FusedUpdateOptions& options :
-       {FusedUpdateOptions{.clipvalue = 0.5}, FusedUpdateOptions{.clipnorm = 1.5},
-        FusedUpdateOptions{.global_clipnorm = 2.0}}) {
+  for (const UpdaterOptions& options :
+       {UpdaterOptions{.clipvalue = 0.5}, UpdaterOptions{.clipnorm = 1.5},
+        UpdaterOptions{.global_clipnorm = 2.0}}) {
     EXPECT_EQ(train(2, UpdateSchedule::kSharded, options),
               train(2, UpdateSchedule::kPull, options));
     EXPECT_NE(train(2, UpdateSchedule::kPull, options), train(2, UpdateSchedule::kPull));
@@ -224,7 +224,7 @@ TEST(FusedUpdate, AReplicaMayWriteItsCopyRightBehind) {
   for (const auto& [schedule, norm] : {std::pair(S::kSharded, false), std::pair(S::kSharded, true),
                                        std::pair(S::kPull, false), std::pair(S::kPull, true)}) {
     Rig s(2, schedule);
-    FusedUpdateOptions options;
+    UpdaterOptions options;
     if (norm) options.global_clipnorm = 1;
     FusedUpdate update(s.variables, options);
     for (int step = 0; step < 50; ++step) {

@@ -40,14 +40,16 @@ GradientBuffer* GradientLease::buffer(const std::shared_ptr<Arena>& arena, uint6
 }
 
 Tensor GradientLease::free_place(VariableImpl& variable) {
-  if (variable.arena() == nullptr) return {};
+  Component& component = variable.local_component();
+  const std::shared_ptr<Arena>& arena = component.arena();
+  if (arena == nullptr) return {};
   // One component of several, outside of a run: all of them would share the first one's place.
-  if (variable.component_count() != variable.arena()->replicas()) return {};
+  if (variable.component_count() != arena->replicas()) return {};
   const uint64_t epoch = current_epoch();
-  GradientBuffer* const from = buffer(variable.arena(), epoch);
+  GradientBuffer* const from = buffer(arena, epoch);
   // Other replicas may still read what this lease has brought to an update.
   if (from == nullptr || from->readable_until >= epoch) return {};
-  return variable.local_component().free_gradient_view(variable.range(), *from);
+  return component.free_gradient_view(*from);
 }
 
 Tensor GradientLease::place(VariableImpl& variable) {

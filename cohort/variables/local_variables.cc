@@ -11,6 +11,7 @@
 #include "cohort/collectives/worker_layout.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/fused_update.h"
 #include "cohort/variables/internal/equal_copies.h"
 #include "cohort/variables/internal/local_variable.h"
 
@@ -166,6 +167,15 @@ Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& op
   if (options_.communicator == nullptr) return made;
   return broadcast_across(*options_.communicator, "[variable] ",
                           str_cat("first value of \"", name_of(options), "\","), made);
+}
+
+std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> variables,
+                                                      UpdaterOptions options) {
+  for (const Variable& v : variables) {
+    COHORT_CHECK_ARG(v.impl().store() == this, "[optimizer] expected variables of ", owner(),
+                     ", got ", label(v.impl()), " of ", owner_of(v.impl()));
+  }
+  return std::make_shared<FusedUpdate>(std::move(variables), std::move(options));
 }
 
 void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {

@@ -12,7 +12,7 @@
 
 #include "cohort/base/mutex.h"
 #include "cohort/variables/arena_chain.h"
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort {
 class CrossDeviceOps;
@@ -56,7 +56,7 @@ struct LocalVariablesOptions {
 /// Threads: thread-safe; inside a run, creating is a merge point. With several workers all of them
 /// create the same variables in the same order, and each begins with worker 0's value: see
 /// create().
-class LocalVariables : public VariableCreator, public std::enable_shared_from_this<LocalVariables> {
+class LocalVariables : public ParameterStore, public std::enable_shared_from_this<LocalVariables> {
  public:
   explicit LocalVariables(LocalVariablesOptions options = {});
 
@@ -64,6 +64,9 @@ class LocalVariables : public VariableCreator, public std::enable_shared_from_th
   ///         workers create different ones; it names both.
   std::shared_ptr<VariableImpl> create(const InitialValue& initial,
                                        const VariableOptions& options) override;
+  /// The fused update. Errors: as FusedUpdate.
+  std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
+                                        UpdaterOptions options) override;
   std::string owner() const override { return options_.owner; }
   const LocalVariablesOptions& options() const { return options_; }
   ReplicaLayout layout() const override { return layout_; }

@@ -248,6 +248,11 @@ TEST_F(Scatter, SparseReadsTakeRowsOfWhatAReadGives) {
               (Rows{2 + 10.0 * r, 3 + 10.0 * r}));
   });
   EXPECT_EQ(shape_of(v.sparse_read(empty({0}, kInt64))), (Shape{0, 2}));
+  // Of each replica's component these rows alone are read and added.
+  const Variable sum = make(zeros({3, 2}), {.synchronization = Synchronization::kOnRead,
+                                            .aggregation = Aggregation::kSum});
+  group_.run([&](int r) { sum.assign(arange(6, kFloat32).view({3, 2}) * (r + 1)); });
+  EXPECT_EQ(to_vector<double>(sum.sparse_read(tensor({2, 1}, kInt64))), (Rows{12, 15, 6, 9}));
   testing::expect_error<InvalidArgument>({"[variable.sparse_read]", "[0, 3)", "\"t\"", "got 3"},
                                          [&] { v.sparse_read(tensor({3}, kInt64)); });
 }

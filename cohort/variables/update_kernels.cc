@@ -18,14 +18,36 @@ c10::SmallVector<const T*, 8> typed(std::span<const std::byte* const> sources) {
   return from;
 }
 
+template <class T, class Update>
+update_rules::Target<T> target_of(const Update& update) {
+  update_rules::Target<T> target;
+  target.param = reinterpret_cast<T*>(update.parameters);
+  for (std::size_t s = 0; s < update.slots.size(); ++s) {
+    target.slots[s] = reinterpret_cast<T*>(update.slots[s]);
+  }
+  return target;
+}
+
+// An element is read from and written to memory in the time of so many operations; its new value is
+// the same in any range.
+constexpr double kOperationsOfElement = 50;
+
+int threads_for(std::size_t elements) {
+  return threads_worth(kOperationsOfElement * static_cast<double>(elements), intra_op_threads());
+}
+
+template <class T>
+void update_some_rows(const RowsUpdate& table, const update_rules::Rule& rule, std::size_t begin,
+                      std::size_t end, const update_rules::UpdateOptions& how) {
+  const T* const gradients = reinterpret_cast<const T*>(table.gradients) + begin * table.width;
+  update_rules::fused_update_rows<T>(rule, target_of<T>(table), gradients,
+                                     table.rows.subspan(begin, end - begin), table.width, how);
+}
+
 template <class T>
 void update_part(const RangeUpdate& range, const update_rules::Rule& rule, std::size_t begin,
                  std::size_t end, const update_rules::UpdateOptions& how) {
-  update_rules::Target<T> target;
-  target.param = reinterpret_cast<T*>(range.parameters);
-  for (std::size_t s = 0; s < range.slots.size(); ++s) {
-    target.slots[s] = reinterpret_cast<T*>(range.slots[s]);
-  }
+  const auto target = target_of<T>(range);
   const auto from = typed<T>(range.sources);
   update_rules::fused_update<T>(rule, target, {from.data(), from.size()}, begin, end, how);
 }
@@ -51,11 +73,8 @@ class CpuUpdateKernels final : public UpdateKernels {
       range.dtype == kFloat32 ? update_part<float>(range, rule, begin, end, how)
                               : update_part<double>(range, rule, begin, end, how);
     };
-    // An element is read from and written to memory in the time of so many operations; its new
-    // value is the same in any range.
-    constexpr double kOperations = 50;
     const std::size_t size = range.end - range.begin;
-    const int threads = threads_worth(kOperations * static_cast<double>(size), intra_op_threads());
+    const int threads = threads_for(size);
     if (threads == 1) return part(range.begin, range.end);
     constexpr std::size_t kAlignment = 1024;
     const auto pieces = static_cast<std::size_t>(2 * threads);
@@ -63,6 +82,22 @@ class CpuUpdateKernels final : public UpdateKernels {
     run_pieces(static_cast<int>(pieces), [&](int piece) {
       const std::size_t begin = range.begin + step * static_cast<std::size_t>(piece);
       if (begin < range.end) part(begin, std::min(begin + step, range.end));
+    });
+  }
+
+  void update_rows(const RowsUpdate& table, const update_rules::Rule& rule,
+                   const update_rules::UpdateOptions& how) override {
+    const auto part = [&](std::size_t begin, std::size_t end) {
+      table.dtype == kFloat32 ? update_some_rows<float>(table, rule, begin, end, how)
+                              : update_some_rows<double>(table, rule, begin, end, how);
+    };
+    const std::size_t count = table.rows.size();
+    const int threads = threads_for(count * table.width);
+    if (threads == 1) return part(0, count);
+    const auto pieces = static_cast<std::size_t>(2 * threads);
+    run_pieces(static_cast<int>(pieces), [&](int piece) {
+      const auto p = static_cast<std::size_t>(piece);
+      part(count * p / pieces, count * (p + 1) / pieces);
     });
   }
 

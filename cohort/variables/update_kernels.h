@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "cohort/runtime/device_backend.h"
@@ -25,6 +26,16 @@ struct RangeUpdate {
   std::size_t end = 0;
 };
 
+/// Some rows of a table, each once; addresses are the device's, of the table's first element.
+struct RowsUpdate {
+  DType dtype = kFloat32;  ///< Or kFloat64.
+  std::byte* parameters = nullptr;
+  std::array<std::byte*, update_rules::kMaxSlots> slots = {};
+  const std::byte* gradients = nullptr;  ///< Of the rows alone, one behind the other.
+  std::span<const int64_t> rows = {};
+  std::size_t width = 0;  ///< Elements of a row.
+};
+
 /// Threads: thread-safe, on disjoint ranges.
 class UpdateKernels {
  public:
@@ -33,6 +44,9 @@ class UpdateKernels {
   /// the calling thread has started on its device.
   virtual void update(const RangeUpdate& range, const update_rules::Rule& rule,
                       const update_rules::UpdateOptions& how) = 0;
+  /// As update_rules::fused_update_rows: touches these rows alone.
+  virtual void update_rows(const RowsUpdate& table, const update_rules::Rule& rule,
+                           const update_rules::UpdateOptions& how) = 0;
   /// As in update_rules. Blocks: until the sums are known.
   virtual double sum_of_squares(DType dtype, std::span<const std::byte* const> sources,
                                 std::size_t begin, std::size_t end) = 0;

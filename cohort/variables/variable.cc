@@ -18,11 +18,7 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
   if (make_) {
     COHORT_CHECK_ARG(shape.has_value(),
                      "[variable] expected a shape with a function as initial value, got none");
-    Tensor made =
-        make_(*shape, dtype.value_or(kFloat32), PartitionInfo{*shape, Shape(shape->size())});
-    COHORT_CHECK_ARG(shape_of(made) == *shape, "[variable] expected an initial value of shape ",
-                     bracketed(*shape), ", got ", bracketed(made.sizes()));
-    return made.detach().contiguous();
+    return make_part(*shape, {*shape, Shape(shape->size())}, dtype);
   }
   COHORT_CHECK_ARG(value_.defined(),
                    "[variable] expected an initial value, got an undefined tensor");
@@ -39,6 +35,40 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
                    bracketed(shape.value_or(Shape{})), ", got an initial value of shape ",
                    bracketed(value.sizes()));
   return value.detach().contiguous();
+}
+
+namespace {
+
+bool lies_in(const Shape& part, const PartitionInfo& of) {
+  if (part.size() != of.shape.size() || part.size() != of.offset.size()) return false;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const int64_t begin = of.offset[i];
+    if (begin < 0 || part[i] < 0 || begin > of.shape[i] || part[i] > of.shape[i] - begin) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Tensor InitialValue::make_part(const Shape& part, const PartitionInfo& of,
+                               std::optional<DType> dtype) const {
+  COHORT_CHECK_ARG(lies_in(part, of), "[variable] expected a part of a variable of shape ",
+                   bracketed(of.shape), ", got ", bracketed(part), " from ", bracketed(of.offset),
+                   " on");
+  if (make_) {
+    const Tensor made = make_(part, dtype.value_or(kFloat32), of);
+    COHORT_CHECK_ARG(shape_of(made) == part, "[variable] expected an initial value of shape ",
+                     bracketed(part), ", got ", bracketed(made.sizes()));
+    return made.detach().contiguous();
+  }
+  if (weak_dtype_) return make(part, dtype);
+  Tensor cut = make(of.shape, dtype);
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    cut = cut.narrow(static_cast<int64_t>(i), of.offset[i], part[i]);
+  }
+  return cut.contiguous();
 }
 
 std::string InitialValue::describe(const std::optional<Shape>& shape,
@@ -82,7 +112,7 @@ Tensor Variable::sparse_read(const Tensor& indices) const {
   use().check_rows("[variable.sparse_read] ", indices);
   Shape rows = shape_of(indices);
   rows.insert(rows.end(), shape().begin() + 1, shape().end());
-  return value().index_select(0, indices.reshape({-1})).reshape(rows);
+  return use().gather_rows(indices.reshape({-1})).reshape(rows);
 }
 
 const std::string& Variable::name() const { return use().description().name; }

@@ -52,10 +52,11 @@ enum class Synchronization { kAuto, kNone, kOnWrite, kOnRead };
 /// How values of several replicas become one. TF: tf.VariableAggregation.
 enum class Aggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 
-/// Of this shard in the whole variable.
+/// Which part of a whole variable an initial value is for. TF: ShardInfo, and the partition_shape
+/// and partition_offset of Keras's initializers.
 struct PartitionInfo {
-  Shape shape = {};
-  Shape offset = {};
+  Shape shape = {};   ///< Of the whole variable.
+  Shape offset = {};  ///< Where the part begins in it; its extent is the shape that is asked for.
 };
 
 /// A tensor, a number, or a function called where the variable lives.
@@ -71,6 +72,9 @@ class InitialValue {
   /// The tensor for these options. Errors: InvalidArgument if a shape or dtype is missing or
   /// contradicts the value.
   Tensor make(const std::optional<Shape>& shape, std::optional<DType> dtype) const;
+  /// A part of that, for variables that are kept in several. A function is called for the part
+  /// alone, a tensor is cut. Errors: as make(); InvalidArgument for a part outside of the whole.
+  Tensor make_part(const Shape& part, const PartitionInfo& of, std::optional<DType> dtype) const;
   /// "float32 [2, 3]": what make() with these options gives, without making it.
   std::string describe(const std::optional<Shape>& shape, std::optional<DType> dtype) const;
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/variable_impl.h"
 
+#include <c10/util/accumulate.h>
+
 #include <atomic>
 
 #include "cohort/base/check.h"
 #include "cohort/variables/internal/gradient_place.h"
 #include "cohort/variables/internal/scatter.h"
+#include "cohort/variables/internal/write.h"
 #include "cohort/variables/local_variables.h"
 
 namespace cohort::internal {
@@ -19,19 +22,33 @@ int64_t next_number() {
 }  // namespace
 
 VariableImpl::VariableImpl(Description description)
-    : description_(std::move(description)), number_(next_number()) {}
+    : description_(std::move(description)),
+      number_(next_number()),
+      numel_(c10::multiply_integers(description_.shape)) {}
 
 std::string label(const VariableImpl& variable) {
   return str_cat('"', variable.description().name, "\" (variable ", variable.number(), ")");
 }
 
 std::string owner_of(const VariableImpl& variable) {
-  return variable.creator() != nullptr ? variable.creator()->owner() : "another strategy";
+  return variable.store() != nullptr ? variable.store()->owner() : "another strategy";
 }
 
-const std::shared_ptr<Arena>& VariableImpl::arena() const {
-  static const std::shared_ptr<Arena> none;
-  return range_ ? range_->arena : none;
+Tensor VariableImpl::gather_rows(const Tensor& rows) const { return value().index_select(0, rows); }
+
+Tensor VariableImpl::write(Write kind, double literal) {
+  return write(kind, number_of(operation_name(kind), literal, description_.dtype));
+}
+
+void VariableImpl::write(Write kind, const PerReplica<Tensor>& x) {
+  COHORT_CHECK_ARG(x.size() == 1, operation_name(kind), "expected 1 value for variable \"",
+                   description_.name, "\", got ", x.size());
+  write(kind, x[0]);
+}
+
+Component& VariableImpl::component(int replica) {
+  COHORT_CHECK(replica == 0, "expected component 0 of ", label(*this), ", got ", replica);
+  return local_component();
 }
 
 void VariableImpl::check_value(const char* operation, const Tensor& x) const {
@@ -76,8 +93,12 @@ bool has_only_handles(const Tensor& tensor, uint32_t handles) {
   return handle.use_count() == handles + 1 && storage.use_count() == 2;
 }
 
-Tensor Component::free_gradient_view(const std::shared_ptr<ArenaRange>& range,
-                                     GradientBuffer& buffer) {
+const std::shared_ptr<Arena>& Component::arena() const {
+  static const std::shared_ptr<Arena> none;
+  return range ? range->arena : none;
+}
+
+Tensor Component::free_gradient_view(GradientBuffer& buffer) {
   Arena& arena = *range->arena;
   for (auto& [owner, view] : gradient_views) {
     if (owner != &buffer) continue;
@@ -96,6 +117,13 @@ GradientBuffer* Component::buffer_of(const Tensor& gradient) const {
     if (view.is_same(gradient)) return owner;
   }
   return nullptr;
+}
+
+ParameterStore& store_of(const char* operation, const Variable& variable) {
+  ParameterStore* const store = variable.impl().store();
+  COHORT_CHECK_ARG(store != nullptr, operation, "expected a strategy's variable, got \"",
+                   variable.name(), "\"");
+  return *store;
 }
 
 VariableCreator& current_variable_creator() {

@@ -14,6 +14,8 @@
 
 namespace cohort::internal {
 
+class ParameterStore;
+
 /// Where one replica's gradient of a variable goes during a backward pass.
 struct GradientSlot {
   Tensor view;           ///< The variable's place in the gradient buffer of this pass.
@@ -30,13 +32,16 @@ bool has_only_handles(const Tensor& tensor, uint32_t handles);
 /// One replica's copy of a variable. Threads: bound to its replica's thread.
 struct Component {
   Tensor tensor;  ///< A leaf that requires gradients if the variable is trainable.
+  std::shared_ptr<ArenaRange> range;  ///< Where it lies; null where it owns its memory.
   GradientSlot slot;
   std::shared_ptr<void> accumulator;  ///< Keeps the leaf's autograd node alive: one per variable.
   std::vector<std::pair<GradientBuffer*, Tensor>> gradient_views;
 
+  /// Where that is; null where it owns its memory.
+  const std::shared_ptr<Arena>& arena() const;
   /// This variable's view of `buffer`, made once per buffer; undefined while anybody still holds
-  /// what was handed out before.
-  Tensor free_gradient_view(const std::shared_ptr<ArenaRange>& range, GradientBuffer& buffer);
+  /// what was handed out before. Of a component in an arena.
+  Tensor free_gradient_view(GradientBuffer& buffer);
   /// The buffer that `gradient` is such a view of; null for any other tensor.
   GradientBuffer* buffer_of(const Tensor& gradient) const;
   /// Makes `leaf` the component's tensor: it takes over the memory and keeps its identity, so that
@@ -50,7 +55,9 @@ enum class Write { kAssign, kAdd, kSub };
 /// What happens to the rows that slices name.
 enum class Scatter { kAdd, kSub, kMul, kDiv, kMin, kMax, kUpdate };
 
-/// Base of all kinds of variables.
+/// Base of all kinds of variables. A kind has to say what its value is, how it is written, and what
+/// a replica computes with: the leaf. The rest follows for one that has a single component, in
+/// memory of its own.
 class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
  public:
   struct Description {
@@ -74,47 +81,48 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   int64_t number() const { return number_; }
 
   virtual Tensor value() const = 0;
+  /// Rows of value(), as copies. Shapes: rows [n], checked; result [n, shape[1:]...].
+  /// Cost: the rows.
+  virtual Tensor gather_rows(const Tensor& rows) const;
   virtual Tensor write(Write kind, const Tensor& x) = 0;
-  virtual Tensor write(Write kind, double literal) = 0;
-  virtual void write(Write kind, const PerReplica<Tensor>& x) = 0;
+  virtual Tensor write(Write kind, double literal);
+  virtual void write(Write kind, const PerReplica<Tensor>& x);
   /// Errors: Unimplemented where a kind of variable cannot.
   virtual void scatter(Scatter kind, const IndexedSlices& slices);
-  virtual std::vector<Variable> components() = 0;
+  virtual std::vector<Variable> components() { return {Variable(shared_from_this())}; }
   /// Of one of components() the whole variable; of a whole one itself.
   virtual Variable container() { return Variable(shared_from_this()); }
   /// What two handles of one variable agree in.
   virtual const void* identity() const { return this; }
 
-  /// The component of the calling replica, or the first one outside.
+  /// The leaf: the component of the calling replica, or the first one outside.
   virtual Component& local_component() = 0;
-  virtual Component& component(int replica) = 0;
+  virtual Component& component(int replica);
   /// As many as replicas, also where they share their memory.
-  virtual int component_count() const = 0;
+  virtual int component_count() const { return 1; }
   /// Separate pieces of memory: component_count(), or 1 if all components share theirs.
   virtual int copies() const { return component_count(); }
 
-  /// Where the variable lies; arena is null where it owns its memory.
-  const std::shared_ptr<Arena>& arena() const;
-  const std::shared_ptr<ArenaRange>& range() const { return range_; }
-  int64_t offset() const { return range_ ? range_->offset : 0; }
   int64_t numel() const { return numel_; }
-  /// Which strategy's creator made this: the identity that mixing errors compare.
-  const class VariableCreator* creator() const { return creator_; }
+  /// Which strategy's store made this: the identity that mixing errors compare. Null for what
+  /// objects keep outside of every store.
+  ParameterStore* store() const { return store_; }
 
   /// Errors: InvalidArgument unless x is a number or has the variable's shape, and for a dtype that
   ///         would lose more than precision: floating to integer, complex to real, any to bool.
   void check_value(const char* operation, const Tensor& x) const;
   /// Errors: InvalidArgument unless `indices`, int32 or int64 of any shape, name rows it has.
   void check_rows(const char* operation, const Tensor& indices) const;
+  /// Errors: InvalidArgument unless these are rows [n, shape[1:]...] that it has.
+  void check_slices(const char* operation, const IndexedSlices& slices) const;
 
  protected:
   Description description_;
-  std::shared_ptr<ArenaRange> range_;
-  int64_t numel_ = 1;
-  const class VariableCreator* creator_ = nullptr;
+  ParameterStore* store_ = nullptr;
 
  private:
   const int64_t number_;
+  const int64_t numel_;
 };
 
 /// "\"w\" (variable 7)", for error texts.
@@ -122,7 +130,7 @@ std::string label(const VariableImpl& variable);
 /// Whose it is, for error texts: "MirroredStrategy#1 over CPU:0, CPU:1".
 std::string owner_of(const VariableImpl& variable);
 
-/// Decides what `Variable v(...)` makes; one per strategy.
+/// Decides what `Variable v(...)` makes: a strategy's ParameterStore, or what refuses to.
 class VariableCreator {
  public:
   virtual ~VariableCreator() = default;
@@ -130,10 +138,6 @@ class VariableCreator {
                                                const VariableOptions& options) = 0;
   /// The strategy's name, for error texts.
   virtual std::string owner() const { return "another strategy"; }
-  /// Whose components the variables have. Default: of one replica.
-  virtual ReplicaLayout layout() const { return {}; }
-  /// False where updates would have to go to other workers that cannot be reached.
-  virtual bool reaches_workers() const { return true; }
 };
 
 /// The creator of the innermost scope of this thread, else the default one.

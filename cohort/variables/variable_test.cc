@@ -129,12 +129,37 @@ TEST_F(TwoReplicas, NeighboursTouchAndFreedPlacesAreReused) {
   int64_t second = 0;
   {
     const Variable b = make(ones({5}));
-    second = b.impl().offset();
-    EXPECT_EQ(second, a.impl().offset() + 16);
+    second = b.impl().component(0).range->offset;
+    EXPECT_EQ(second, a.impl().component(0).range->offset + 16);
   }
   const Variable c = make(zeros({5}));
-  EXPECT_EQ(c.impl().offset(), second);
+  EXPECT_EQ(c.impl().component(0).range->offset, second);
   EXPECT_EQ(to_vector<float>(c.value()), std::vector<float>(5, 0));
+}
+
+TEST(InitialValue, KnowsWhichPartOfTheWholeItMakes) {
+  const PartitionInfo last{{5, 2}, {3, 0}};
+  std::vector<Shape> seen;
+  const InitialValue made([&](const Shape& shape, DType dtype, const PartitionInfo& of) {
+    seen.insert(seen.end(), {shape, of.shape, of.offset});
+    return ones(shape, dtype);
+  });
+  EXPECT_EQ(shape_of(made.make_part({2, 2}, last, kFloat64)), (Shape{2, 2}));
+  EXPECT_EQ(seen, (std::vector<Shape>{{2, 2}, {5, 2}, {3, 0}}));
+  made.make(Shape{4}, {});
+  EXPECT_EQ(seen.back(), Shape{0});
+  EXPECT_EQ(seen[seen.size() - 2], Shape{4});
+  const InitialValue tensor_of(arange(10, kFloat32).reshape({5, 2}));
+  EXPECT_EQ(to_vector<float>(tensor_of.make_part({2, 1}, {{5, 2}, {3, 1}}, {})),
+            (std::vector<float>{7, 9}));
+  EXPECT_EQ(to_vector<float>(InitialValue(3.0).make_part({2}, {{5}, {3}}, {})),
+            (std::vector<float>{3, 3}));
+  testing::expect_error<InvalidArgument>({"[5, 2]", "[3, 2]", "[3, 0]"}, [&] {
+    made.make_part({3, 2}, last, {});
+  });
+  testing::expect_error<InvalidArgument>({"[5]"}, [&] {
+    tensor_of.make_part({2}, {{5}, {3}}, {});
+  });
 }
 
 TEST(Variable, ChecksItsOptions) {

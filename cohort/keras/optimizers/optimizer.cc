@@ -16,8 +16,8 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/strategy_extended.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/step_undo.h"
-#include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras {
 
@@ -30,11 +30,7 @@ namespace {
 // In the strategy that `like` belongs to, whatever scope the caller is in.
 Variable make_beside(const Variable& like, const InitialValue& initial,
                      const VariableOptions& options) {
-  const cohort::internal::VariableCreator* creator = like.impl().creator();
-  COHORT_CHECK_ARG(creator != nullptr, "[optimizer.build] expected a strategy's variable, got \"",
-                   like.name(), "\"");
-  return Variable(
-      const_cast<cohort::internal::VariableCreator*>(creator)->create(initial, options));
+  return Variable(cohort::internal::store_of("[optimizer.build] ", like).create(initial, options));
 }
 
 // A rate below 0 climbs the loss.
@@ -46,9 +42,9 @@ double checked_rate(const std::string& optimizer, double rate) {
 
 // Their gradients would have to be summed, too.
 void check_workers(const Variable& variable) {
-  const cohort::internal::VariableCreator* creator = variable.impl().creator();
-  if (creator == nullptr || creator->reaches_workers()) return;
-  cohort::internal::check_one_worker("[optimizer.apply_gradients] ", creator->layout());
+  const cohort::internal::ParameterStore* store = variable.impl().store();
+  if (store == nullptr || store->reaches_workers()) return;
+  cohort::internal::check_one_worker("[optimizer.apply_gradients] ", store->layout());
 }
 
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
@@ -123,8 +119,7 @@ void OptimizerBase::build(std::span<const Variable> variables) {
     if (trained_[i].impl().description().constraint) constrained_.push_back(i);
   }
   replicas_ = trained_.front().impl().component_count();
-  const auto& arena = trained_.front().impl().arena();
-  shares_parameters_ = replicas_ > 1 && arena != nullptr && arena->shares_parameters();
+  shares_parameters_ = trained_.front().impl().copies() < replicas_;
   make_counters();
   make_kept();
   slots_.clear();

@@ -23,7 +23,8 @@ CommonOptions common_of(const Options& o) {
           o.clipvalue,
           o.global_clipnorm,
           o.exclude_from_weight_decay,
-          {o.gradient_accumulation_steps, o.use_ema, o.ema_momentum, o.ema_overwrite_frequency}};
+          {o.gradient_accumulation_steps, o.use_ema, o.ema_momentum, o.ema_overwrite_frequency},
+          o.lazy_rows};
 }
 
 template <class Options>

@@ -21,7 +21,21 @@ namespace cohort::keras {
 //                        in the variables, and after every ema_overwrite_frequency updates they
 //                        are put there;
 //   gradient_accumulation_steps   so many calls of apply_gradients are one update, with the mean of
-//                        their gradients. Replicas communicate at the last of them only.
+//                        their gradients. Replicas communicate at the last of them only;
+//   lazy_rows            what a step does to the rows of a table that its IndexedSlices (the
+//                        gradient of embedding_lookup) do not name. The rows of all replicas are
+//                        united, and repeated ones added once, in replica order.
+//     false: what a gradient of zero does, as Keras 3 (Adam.update_step): slots of every row decay,
+//       momentum goes on moving it, weight decay shrinks it. SGD without momentum and Adagrad leave
+//       such rows as they are, to the bit; without weight decay, clipnorm and global_clipnorm a
+//       step of theirs touches the named rows only. (Not Ftrl: it computes rows anew, and makes
+//       those that never had a gradient 0.)
+//     true: nothing. Slots, momentum and weight decay wait until a row is named again, and a step
+//       costs the named rows, whatever the table's size. As TensorFlow's sparse kernels
+//       (ResourceSparseApplyKerasMomentum, ...Adagrad, ...Adadelta, ...RMSProp, ...Ftrl) and, for
+//       Adam, tfa.optimizers.LazyAdam and torch.optim.SparseAdam; tf.compat.v1.train.Adam is not
+//       lazy. Norms are those of the named rows. use_ema and constraints still pass over all rows.
+//       With several workers it is Unimplemented.
 
 struct SGDOptions {
   LearningRate learning_rate = 0.01;
@@ -36,6 +50,7 @@ struct SGDOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -60,6 +75,7 @@ struct AdamOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -89,6 +105,7 @@ struct RMSpropOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -110,6 +127,7 @@ struct AdagradOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -131,6 +149,7 @@ struct AdadeltaOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -153,6 +172,7 @@ struct AdamaxOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -175,6 +195,7 @@ struct NadamOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -200,6 +221,7 @@ struct FtrlOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 
@@ -222,6 +244,7 @@ struct LionOptions {
   double ema_momentum = 0.99;
   std::optional<int> ema_overwrite_frequency = {};
   int gradient_accumulation_steps = 1;
+  bool lazy_rows = false;
   std::string name = {};
 };
 

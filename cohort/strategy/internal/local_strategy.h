@@ -52,7 +52,7 @@ class LocalStrategy : public StrategyExtended {
   void do_run(FunctionRef<void(int)> body) override;
   CrossDeviceOps& do_cross_device_ops() override { return *ops_; }
   CrossDeviceOps* do_custom_cross_device_ops() override { return options_.cross_device_ops.get(); }
-  const std::shared_ptr<VariableCreator>& do_variable_creator() override { return variables_; }
+  const std::shared_ptr<ParameterStore>& do_parameter_store() override { return variables_; }
   bool do_any_worker(bool here) override { return do_sum_of_workers(here ? 1 : 0) > 0; }
   int64_t do_sum_of_workers(int64_t here) override;
   RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
@@ -65,7 +65,7 @@ class LocalStrategy : public StrategyExtended {
   ReplicaGroup group_;
   std::vector<StepUndo> undo_;  // of each replica, where there are several
   std::shared_ptr<CrossDeviceOps> ops_;
-  std::shared_ptr<VariableCreator> variables_;
+  std::shared_ptr<ParameterStore> variables_;
   std::shared_ptr<LocalVariables> watched_;  // the same, where runs check the copies
 };
 

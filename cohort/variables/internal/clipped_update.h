@@ -9,33 +9,23 @@
 #include <span>
 #include <vector>
 
+#include "cohort/variables/internal/post.h"
 #include "cohort/variables/internal/update_layout.h"
 
 namespace cohort::internal {
 
 class ReplicaGroup;
 
-/// What a replica shows to the others at the merge point; a line of its own.
-struct alignas(64) Post {
-  explicit Post(std::size_t variables) : gradients(variables) {}
-  uint64_t stamp = 0;                       // the replica's epoch behind the meeting
-  bool full = false;                        // all gradients, at their places in the layout's runs
-  bool held = false;                        // the program holds one, and may write it
-  std::vector<const std::byte*> gradients;  // per variable; null: none
-  std::vector<Tensor> copies = {};          // of gradients that lie nowhere in an arena
-};
-using Posts = std::span<const Post>;
-
 /// What clipvalue and weight decay make of a run; scales by norms come on top.
-update_rules::UpdateOptions update_options(const FusedUpdateOptions& options, const UpdateRun& run,
+update_rules::UpdateOptions update_options(const UpdaterOptions& options, const UpdateRun& run,
                                            double weight_decay);
 
 /// Threads: run() on all replicas' threads at once.
 class ClippedUpdate {
  public:
-  ClippedUpdate(const UpdateLayout& layout, FusedUpdateOptions options);
+  ClippedUpdate(const UpdateLayout& layout, UpdaterOptions options);
 
-  const FusedUpdateOptions& options() const { return options_; }
+  const UpdaterOptions& options() const { return options_; }
   /// True if run() of several replicas meets once before it writes: each sums up the squares of
   /// its share of the gradients.
   bool shares_norm() const { return options_.global_clipnorm.has_value(); }
@@ -47,10 +37,17 @@ class ClippedUpdate {
 
  private:
   using Sources = UpdateRun::Sources;
-  static Sources sources(Posts posts, std::size_t variable);
+  /// The gradients of a variable. `made` keeps what exists nowhere else: where others have brought
+  /// dense ones, rows become one, too.
+  Sources sources(Posts posts, std::size_t variable, std::vector<Tensor>& made) const;
+  Sources sources(Posts posts, const UpdateRun& full) const;
+  /// Of a variable that is updated by rows, those that have elements in `range` of its run.
+  RowSum rows(Posts posts, std::size_t variable, Range range) const;
+  void update_variable(Posts posts, const UpdateRun& run, std::size_t variable, int replica,
+                       const update_rules::Rule& rule, update_rules::UpdateOptions how) const;
   /// clipnorm of one variable, as a factor.
-  double norm_scale(const UpdateRun& run, const Sources& from, int replica,
-                    std::size_t variable) const;
+  double norm_scale(Posts posts, const UpdateRun& run, std::size_t variable, int replica) const;
+  double squares_of(Posts posts, const UpdateRun& run, std::size_t variable, int replica) const;
   /// global_clipnorm, as a factor.
   double global_scale(Posts posts, bool full, int replica, ReplicaGroup* group);
   double squares_of_runs(Posts posts, int replica) const;
@@ -58,7 +55,7 @@ class ClippedUpdate {
   double shared_squares(Posts posts, int replica, ReplicaGroup& group);
 
   const UpdateLayout& layout_;
-  const FusedUpdateOptions options_;
+  const UpdaterOptions options_;
   // Of every block of every run. The first meeting of the next update comes after the last read.
   std::vector<double> block_squares_;
 };

@@ -12,9 +12,7 @@ namespace cohort::internal {
 ComponentVariable::ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole,
                                      int replica)
     : VariableImpl(std::move(description)), whole_(std::move(whole)), replica_(replica) {
-  range_ = whole_->range();
-  numel_ = whole_->numel();
-  creator_ = whole_->creator();
+  store_ = whole_->store();
 }
 
 Tensor ComponentVariable::write(Write kind, const Tensor& x) {
@@ -23,17 +21,13 @@ Tensor ComponentVariable::write(Write kind, const Tensor& x) {
   return value();
 }
 
-Tensor ComponentVariable::write(Write kind, double literal) {
-  return write(kind, full({}, literal, description_.dtype));
-}
-
 void ComponentVariable::write(Write kind, const PerReplica<Tensor>&) {
   throw InvalidArgument(str_cat(operation_name(kind), "expected one tensor for component \"",
                                 description_.name, "\", got a value per replica"));
 }
 
 void ComponentVariable::scatter(Scatter kind, const IndexedSlices& slices) {
-  check_slices(operation_name(kind), *this, slices);
+  check_scattered(operation_name(kind), *this, slices);
   scatter_rows(own().tensor, kind, slices);
 }
 

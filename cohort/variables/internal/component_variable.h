@@ -16,17 +16,15 @@ class ComponentVariable final : public VariableImpl {
   ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole, int replica);
 
   Tensor value() const override { return own().tensor; }
+  using VariableImpl::write;
   Tensor write(Write kind, const Tensor& x) override;
-  Tensor write(Write kind, double literal) override;
   void write(Write kind, const PerReplica<Tensor>& x) override;
   void scatter(Scatter kind, const IndexedSlices& slices) override;
-  std::vector<Variable> components() override { return {Variable(shared_from_this())}; }
   Variable container() override { return Variable(whole_); }
   const void* identity() const override { return &own(); }
 
   Component& local_component() override { return own(); }
   Component& component(int) override { return own(); }
-  int component_count() const override { return 1; }
 
  private:
   Component& own() const { return whole_->component(replica_); }

@@ -37,7 +37,7 @@ ExchangedUpdate::Memory ExchangedUpdate::zeros_of(Communicator& communicator, st
   return memory;
 }
 
-ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const FusedUpdateOptions& options,
+ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOptions& options,
                                  std::shared_ptr<Communicator> communicator)
     : layout_(layout),
       options_(options),

@@ -32,7 +32,7 @@ namespace cohort::internal {
 /// Threads: run() on all local replicas' threads at once, on all workers.
 class ExchangedUpdate {
  public:
-  ExchangedUpdate(const UpdateLayout& layout, const FusedUpdateOptions& options,
+  ExchangedUpdate(const UpdateLayout& layout, const UpdaterOptions& options,
                   std::shared_ptr<Communicator> communicator);
 
   /// Order: an operation of the communicator; replica 0 calls it.
@@ -93,7 +93,7 @@ class ExchangedUpdate {
   std::byte* fresh(int worker) const;
 
   const UpdateLayout& layout_;
-  const FusedUpdateOptions options_;
+  const UpdaterOptions options_;
   const std::shared_ptr<Communicator> communicator_;
   const int worker_;
   const int workers_;

@@ -28,26 +28,27 @@ bool in_replica() { return current_replica() >= 0; }
 
 LocalVariable::LocalVariable(Description description, const Tensor& initial,
                              std::shared_ptr<ArenaRange> range,
-                             std::shared_ptr<const LocalVariables> creator)
+                             std::shared_ptr<LocalVariables> creator)
     : VariableImpl(std::move(description)),
       strategy_(std::move(creator)),
       group_(strategy_->options().group),
       is_plain_(group_ == nullptr && strategy_->replicas() == 1),
       components_(static_cast<std::size_t>(strategy_->replicas())) {
-  range_ = std::move(range);
-  numel_ = initial.numel();
-  creator_ = strategy_.get();
+  store_ = strategy_.get();
   shares_memory_ = strategy_->options().placement == ParameterPlacement::kCentral &&
                    description_.synchronization == Synchronization::kOnWrite;
-  for (int r = 0; r < component_count(); ++r) make_component(r, initial);
+  for (int r = 0; r < component_count(); ++r) {
+    component(r).range = range;
+    make_component(r, initial);
+  }
 }
 
 void LocalVariable::make_component(int replica, const Tensor& initial) {
   const at::NoGradGuard no_grad;
   Component& c = component(replica);
   const bool is_written = replica > 0 && shares_memory_;
-  if (range_) {
-    c.tensor = arena()->parameter_view(replica, range_, description_.shape);
+  if (c.range) {
+    c.tensor = c.arena()->parameter_view(replica, c.range, description_.shape);
     if (!is_written) c.tensor.copy_(initial);
   } else {
     const auto& devices = description_.devices;
@@ -83,7 +84,7 @@ void LocalVariable::check_writable(const char* operation) const {
                      ", made outside of every strategy: ", current_replica_count(),
                      " replicas would write it at once; make it inside strategy.scope()");
   const VariableCreator& here = current_variable_creator();
-  const bool in_other_scope = !in_replica() && !is_plain_ && &here != creator_ &&
+  const bool in_other_scope = !in_replica() && !is_plain_ && &here != store_ &&
                               &here != LocalVariables::default_instance().get() &&
                               dynamic_cast<const LocalVariables*>(&here) != nullptr;
   COHORT_CHECK_STATE(!in_other_scope, operation, "expected the scope of ", owner_of(*this),
@@ -96,11 +97,19 @@ bool LocalVariable::is_alone() const {
   return component_count() == 1 && strategy_->layout().workers() == 1;
 }
 
+bool LocalVariable::reads_component() const {
+  return description_.synchronization == Synchronization::kOnWrite || is_alone() || in_replica();
+}
+
 Tensor LocalVariable::value() const {
-  if (description_.synchronization == Synchronization::kOnWrite || is_alone() || in_replica()) {
-    return components_[static_cast<std::size_t>(local_index())].tensor;
-  }
-  return reduced_value();
+  if (reads_component()) return components_[static_cast<std::size_t>(local_index())].tensor;
+  return reduced_value([](const Tensor& component) { return component; });
+}
+
+Tensor LocalVariable::gather_rows(const Tensor& rows) const {
+  const auto part = [&](const Tensor& component) { return component.index_select(0, rows); };
+  if (reads_component()) return part(components_[static_cast<std::size_t>(local_index())].tensor);
+  return reduced_value(part);
 }
 
 bool LocalVariable::writes_own_component() const {
@@ -197,7 +206,7 @@ Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) 
   return is_known ? component(0).tensor : value();
 }
 
-Tensor LocalVariable::reduced_value() const {
+Tensor LocalVariable::reduced_value(FunctionRef<Tensor(const Tensor& component)> part) const {
   COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone,
                    "[variable.value] expected an aggregation to read variable \"",
                    description_.name,
@@ -207,12 +216,12 @@ Tensor LocalVariable::reduced_value() const {
   if (others == nullptr) check_one_worker("[variable.value] ", strategy_->layout());
   const at::NoGradGuard no_grad;
   if (description_.aggregation == Aggregation::kOnlyFirstReplica) {
-    const Tensor& first = components_[0].tensor;
+    const Tensor first = part(components_[0].tensor);
     return others != nullptr ? broadcast_across(*others, "[variable.value] ", text(), first)
                              : first;
   }
   std::vector<Tensor> values;
-  for (const Component& c : components_) values.push_back(c.tensor);
+  for (const Component& c : components_) values.push_back(part(c.tensor));
   return reduced("[variable.value] ", values);
 }
 
@@ -311,7 +320,7 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
                                 "\", synchronized on read; scatter to one of its components()"));
   }
   check_writable(operation);
-  check_slices(operation, *this, slices);
+  check_scattered(operation, *this, slices);
   if (!in_replica() || is_alone()) {
     const IndexedSlices x = apart(slices);
     return write_copies([&](Tensor& to, int) { scatter_rows(to, kind, x); });

@@ -21,9 +21,10 @@ class LocalVariable final : public VariableImpl {
  public:
   /// `range` is null for a variable that is not trainable: it owns its memory.
   LocalVariable(Description description, const Tensor& initial, std::shared_ptr<ArenaRange> range,
-                std::shared_ptr<const LocalVariables> creator);
+                std::shared_ptr<LocalVariables> creator);
 
   Tensor value() const override;
+  Tensor gather_rows(const Tensor& rows) const override;
   Tensor write(Write kind, const Tensor& x) override;
   Tensor write(Write kind, double literal) override;
   void write(Write kind, const PerReplica<Tensor>& x) override;
@@ -65,7 +66,10 @@ class LocalVariable final : public VariableImpl {
   Tensor apart(const Tensor& x) const;
   IndexedSlices apart(const IndexedSlices& slices) const;
   Tensor write_everywhere(Write kind, const Tensor& x);
-  Tensor reduced_value() const;
+  /// True where value() is the one component that this thread may read.
+  bool reads_component() const;
+  /// What `part` takes of each component, of all replicas together.
+  Tensor reduced_value(FunctionRef<Tensor(const Tensor& component)> part) const;
 
   /// A merge point; `body` runs once, with every replica's contribution.
   void merge(const Contribution& own, FunctionRef<void(Contributions)> body);
@@ -76,7 +80,7 @@ class LocalVariable final : public VariableImpl {
                               const IndexedSlices& rows, bool only_first) const;
   void check_summable(const Contribution& first, bool is_same, const char* what) const;
 
-  const std::shared_ptr<const LocalVariables> strategy_;
+  const std::shared_ptr<LocalVariables> strategy_;
   const ReplicaGroup* const group_;  // whose replicas own the components; null: any of that size
   bool shares_memory_ = false;
   const bool is_plain_;  // made outside of every strategy: readable in the replicas of all

@@ -74,9 +74,9 @@ const char* operation_name(Scatter kind) {
   return "[variable.scatter] ";
 }
 
-void check_slices(const char* operation, const VariableImpl& of, const IndexedSlices& slices) {
-  of.check_rows(operation, slices.indices);
-  const VariableImpl::Description& variable = of.description();
+void VariableImpl::check_slices(const char* operation, const IndexedSlices& slices) const {
+  check_rows(operation, slices.indices);
+  const Description& variable = description_;
   COHORT_CHECK_ARG(slices.indices.dim() == 1, operation,
                    "expected a list of indices of rows of variable \"", variable.name,
                    "\", got shape ", bracketed(slices.indices.sizes()));
@@ -91,6 +91,11 @@ void check_slices(const char* operation, const VariableImpl& of, const IndexedSl
   COHORT_CHECK_ARG(shape_of(slices.values) == expected, operation, "expected rows of shape ",
                    bracketed(expected), " for variable \"", variable.name, "\", got ",
                    bracketed(slices.values.sizes()));
+}
+
+void check_scattered(const char* operation, const VariableImpl& of, const IndexedSlices& slices) {
+  of.check_slices(operation, slices);
+  const VariableImpl::Description& variable = of.description();
   COHORT_CHECK_ARG(slices.values.scalar_type() == variable.dtype, operation, "expected rows of ",
                    dtype_name(variable.dtype), " for variable \"", variable.name, "\", got ",
                    dtype_name(slices.values.scalar_type()));

@@ -22,6 +22,9 @@ constexpr bool kExactRuns = true;
 constexpr bool kExactRuns = false;
 #endif
 
+// Where a variable lies in the arena; null: it owns its memory.
+const ArenaRange* arena_range(VariableImpl& variable) { return variable.component(0).range.get(); }
+
 }  // namespace
 
 void UpdateRun::update(const update_rules::Rule& rule, const Sources& sources, int replica,
@@ -37,6 +40,37 @@ void UpdateRun::update(const update_rules::Rule& rule, const Sources& sources, i
   const auto& own = slots[slots.size() > 1 ? static_cast<std::size_t>(replica) : 0];
   for (std::size_t s = 0; s < own.size(); ++s) call.slots[s] = own[s]->data() + skipped;
   update_kernels(device(replica)).update(call, rule, how);
+}
+
+void UpdateRun::update_rows(const update_rules::Rule& rule, const RowSum& sum, int replica,
+                            Range range, std::size_t table,
+                            const update_rules::UpdateOptions& how) const {
+  const std::size_t width = sum.width();
+  if (width == 0) return;
+  const auto* const gradients = static_cast<const std::byte*>(sum.values.const_data_ptr());
+  const auto place = [&](std::size_t i) {
+    const std::size_t begin = table + static_cast<std::size_t>(sum.rows[i]) * width;
+    return Range{begin, begin + width};
+  };
+  // Rows that two replicas share are cut like everything else.
+  const auto update_cut = [&](std::size_t i) {
+    update(rule, {gradients + i * width * element_size}, replica, place(i).intersect(range),
+           place(i).begin, how);
+  };
+  std::size_t first = 0;
+  std::size_t last = sum.rows.size();
+  while (first < last && place(first).begin < range.begin) update_cut(first++);
+  while (first < last && place(last - 1).end > range.end) update_cut(--last);
+  if (first == last) return;
+  const std::size_t skipped = table * element_size;
+  RowsUpdate call{.dtype = arena->dtype(),
+                  .parameters = parameters(replica) + skipped,
+                  .gradients = gradients + first * width * element_size,
+                  .rows = {sum.rows.data() + first, last - first},
+                  .width = width};
+  const auto& own = slots[slots.size() > 1 ? static_cast<std::size_t>(replica) : 0];
+  for (std::size_t s = 0; s < own.size(); ++s) call.slots[s] = own[s]->data() + skipped;
+  update_kernels(device(replica)).update_rows(call, rule, how);
 }
 
 double UpdateRun::sum_of_squares(const Sources& sources, int replica, std::size_t begin,
@@ -64,14 +98,14 @@ Tensor UpdateRun::slot_view(std::size_t copy, std::size_t slot, std::size_t begi
                                     arena->dtype(), [](void*) {});
 }
 
-UpdateLayout::UpdateLayout(std::vector<Variable> variables, const FusedUpdateOptions& options)
+UpdateLayout::UpdateLayout(std::vector<Variable> variables, const UpdaterOptions& options)
     : variables_(std::move(variables)), slot_count_(static_cast<int>(options.slot_initial.size())) {
   check_variables();
   std::vector<bool> decays(variables_.size(), true);
   if (!options.decays.empty()) decays = options.decays;
   if (!variables_.empty()) {
-    strategy_ = dynamic_cast<const LocalVariables*>(variables_[0].impl().creator());
-    COHORT_CHECK(strategy_ != nullptr, "variables of an unknown kind");
+    strategy_ = dynamic_cast<const LocalVariables*>(variables_[0].impl().store());
+    COHORT_CHECK(strategy_ != nullptr, "variables of another store");
     schedule_ = choose_schedule();
     const auto& communicator = strategy_->options().communicator;
     if (communicator != nullptr && communicator->size() > 1) communicator_ = communicator;
@@ -99,13 +133,13 @@ void UpdateLayout::check_devices() const {
 void UpdateLayout::check_variables() const {
   std::unordered_map<const VariableImpl*, int> seen;
   for (const Variable& v : variables_) {
-    COHORT_CHECK_ARG(v.trainable() && v.impl().arena() != nullptr,
+    COHORT_CHECK_ARG(v.trainable() && arena_range(v.impl()) != nullptr,
                      "[optimizer] expected trainable variables, got \"", v.name(),
                      "\", which is not trainable");
     COHORT_CHECK_ARG(v.dtype() == kFloat32 || v.dtype() == kFloat64,
                      "[optimizer] expected float32 or float64 variables, got \"", v.name(),
                      "\" of ", dtype_name(v.dtype()));
-    COHORT_CHECK_ARG(v.impl().creator() == variables_[0].impl().creator(),
+    COHORT_CHECK_ARG(v.impl().store() == variables_[0].impl().store(),
                      "[optimizer] expected variables of one strategy, got ",
                      label(variables_[0].impl()), " of ", owner_of(variables_[0].impl()), " and ",
                      label(v.impl()), " of ", owner_of(v.impl()));
@@ -119,8 +153,8 @@ std::vector<std::size_t> UpdateLayout::arena_order() const {
   std::vector<std::size_t> order(variables_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto place = [&](std::size_t v) {
-    const VariableImpl& variable = variables_[v].impl();
-    return std::pair(variable.arena()->number(), variable.offset());
+    const ArenaRange& range = *arena_range(variables_[v].impl());
+    return std::pair(range.arena->number(), range.offset);
   };
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
@@ -131,17 +165,18 @@ void UpdateLayout::make_runs(const std::vector<bool>& decays) {
   places_.resize(variables_.size());
   for (const std::size_t v : arena_order()) {
     const VariableImpl& variable = variables_[v].impl();
-    const auto size = static_cast<std::size_t>(
-        kExactRuns ? variable.numel() : variable.arena()->padded(variable.numel()));
+    const ArenaRange& range = *arena_range(variables_[v].impl());
+    const auto size = static_cast<std::size_t>(kExactRuns ? variable.numel()
+                                                          : range.arena->padded(variable.numel()));
     UpdateRun* run = runs_.empty() ? nullptr : &runs_.back();
-    const bool touches = !kExactRuns && run != nullptr && run->arena == variable.arena() &&
-                         run->offset + static_cast<int64_t>(run->size) == variable.offset() &&
+    const bool touches = !kExactRuns && run != nullptr && run->arena == range.arena &&
+                         run->offset + static_cast<int64_t>(run->size) == range.offset &&
                          run->decays == decays[v];
     if (!touches) {
       run = &runs_.emplace_back();
-      run->arena = variable.arena();
-      run->offset = variable.offset();
-      run->element_size = variable.arena()->element_size();
+      run->arena = range.arena;
+      run->offset = range.offset;
+      run->element_size = range.arena->element_size();
       run->start = total_;
       run->decays = decays[v];
     }
@@ -153,7 +188,7 @@ void UpdateLayout::make_runs(const std::vector<bool>& decays) {
 }
 
 bool UpdateLayout::shares_parameters() const {
-  return !variables_.empty() && variables_[0].impl().arena()->shares_parameters();
+  return !variables_.empty() && arena_range(variables_[0].impl())->arena->shares_parameters();
 }
 
 UpdateSchedule UpdateLayout::choose_schedule() const {
@@ -201,6 +236,12 @@ std::size_t UpdateLayout::index_of(const Variable& variable, std::size_t hint) c
                    "with, got \"",
                    variable.name(), "\"");
   return found->second;
+}
+
+std::size_t UpdateLayout::row_width(std::size_t variable) const {
+  const VariableImpl& v = variables_[variable].impl();
+  const Shape& shape = v.description().shape;
+  return shape.empty() || shape[0] == 0 ? 0 : static_cast<std::size_t>(v.numel() / shape[0]);
 }
 
 Range UpdateLayout::slice(const UpdateRun& run, int replica) const {
@@ -253,6 +294,14 @@ void UpdateLayout::write_slot(std::size_t variable, int slot, const Tensor& valu
 
 namespace {
 
+Gradient no_rows(const Variable& variable) {
+  Shape shape = variable.shape();
+  shape[0] = 0;
+  return IndexedSlices{zeros(shape, variable.dtype()), zeros({0}, kInt64), variable.shape()};
+}
+
+Gradient dense_zeros(const Variable& variable) { return zeros(variable.shape(), variable.dtype()); }
+
 ReducedGradients batch_reduce(const UpdateLayout& layout, Brought<Gradients> all,
                               CrossDeviceOps& ops) {
   const std::size_t count = layout.variables().size();
@@ -271,13 +320,16 @@ ReducedGradients batch_reduce(const UpdateLayout& layout, Brought<Gradients> all
     auto& of = values[v];
     if (std::none_of(of.begin(), of.end(), [](const Gradient& g) { return g.has_value(); }))
       continue;
+    const Variable& variable = layout.variables()[v];
+    const bool by_rows = std::all_of(
+        of.begin(), of.end(), [](const Gradient& g) { return !g.has_value() || g.is_sparse(); });
     for (Gradient& g : of) {
-      if (!g.has_value()) g = zeros(layout.variables()[v].shape(), layout.variables()[v].dtype());
+      if (!g.has_value()) g = by_rows ? no_rows(variable) : dense_zeros(variable);
     }
     places.push_back(v);
-    items.push_back({PerReplica<Gradient>(std::move(of)),
-                     Destinations(layout.variables()[v].impl().description().devices)});
-    names.push_back(layout.variables()[v].name());
+    items.push_back(
+        {PerReplica<Gradient>(std::move(of)), Destinations(variable.impl().description().devices)});
+    names.push_back(variable.name());
   }
   std::vector<Mirrored<Gradient>> reduced = ops.batch_reduce(ReduceOp::kSum, items, {}, names);
   ReducedGradients out(count);

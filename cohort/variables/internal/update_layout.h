@@ -18,6 +18,7 @@
 #include "cohort/update_rules/update.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/local_variables.h"
+#include "cohort/variables/row_sum.h"
 #include "cohort/variables/update_kernels.h"
 
 namespace cohort::internal {
@@ -53,6 +54,10 @@ struct UpdateRun {
   /// Updates `range` of a replica's copy; sources point at element `sources_begin` of the run.
   void update(const update_rules::Rule& rule, const Sources& sources, int replica, Range range,
               std::size_t sources_begin, const update_rules::UpdateOptions& how) const;
+  /// The same for the rows of a table that begins at element `table` of the run, as far as they
+  /// lie in `range`; they and their slots are all that is touched.
+  void update_rows(const update_rules::Rule& rule, const RowSum& sum, int replica, Range range,
+                   std::size_t table, const update_rules::UpdateOptions& how) const;
   double sum_of_squares(const Sources& sources, int replica, std::size_t begin,
                         std::size_t end) const;
   /// Sums of squares of the blocks from `first` on; sources point at the run's first element.
@@ -67,7 +72,7 @@ struct UpdateRun {
 /// Threads: immutable but for slots' contents and split_slots().
 class UpdateLayout {
  public:
-  UpdateLayout(std::vector<Variable> variables, const FusedUpdateOptions& options);
+  UpdateLayout(std::vector<Variable> variables, const UpdaterOptions& options);
 
   const std::vector<Variable>& variables() const { return variables_; }
   const std::vector<UpdateRun>& runs() const { return runs_; }
@@ -91,6 +96,12 @@ class UpdateLayout {
   const UpdateRun& run_of(std::size_t variable) const { return runs_[places_[variable].run]; }
   std::size_t offset_in_run(std::size_t variable) const { return places_[variable].begin; }
   std::size_t padded_size(std::size_t variable) const { return places_[variable].size; }
+  /// A variable's place in its run.
+  Range range_of(std::size_t variable) const {
+    return {places_[variable].begin, places_[variable].begin + places_[variable].size};
+  }
+  /// Elements in a row of a variable.
+  std::size_t row_width(std::size_t variable) const;
   std::size_t run_index_of(std::size_t variable) const { return places_[variable].run; }
   /// The part of a run that one of `parts` takes where all runs together are shared out.
   Range share(const UpdateRun& run, int part, int parts) const;

@@ -24,10 +24,6 @@ GradientAccumulator::Sums& GradientAccumulator::own() {
 
 void GradientAccumulator::store(Sums& sums, std::size_t variable, const Tensor& x) {
   VariableImpl& impl = variables_[variable].impl();
-  if (impl.arena() == nullptr) {
-    sums.tensors[variable] = x.to(impl.description().dtype, /*non_blocking=*/false, /*copy=*/true);
-    return;
-  }
   if (!sums.lease) sums.lease = std::make_shared<GradientLease>();
   sums.tensors[variable] = sums.lease->place(impl);
   sums.tensors[variable].copy_(x);
@@ -35,17 +31,36 @@ void GradientAccumulator::store(Sums& sums, std::size_t variable, const Tensor& 
 
 void GradientAccumulator::add(std::size_t variable, const Gradient& gradient) {
   const at::NoGradGuard no_grad;
+  Sums& sums = own();
+  if (gradient.is_sparse() && !sums.tensors[variable].defined()) {
+    return add_rows(sums, variable, gradient.slices());
+  }
   const Tensor x = gradient.as_tensor();
   COHORT_CHECK_ARG(shape_of(x) == variables_[variable].shape(),
                    "[optimizer.apply_gradients] expected a gradient of shape ",
                    bracketed(variables_[variable].shape()), " for \"", variables_[variable].name(),
                    "\", got ", bracketed(x.sizes()));
-  Sums& sums = own();
+  if (const auto before = sums.rows.extract(variable); !before.empty()) {
+    store(sums, variable, before.mapped().to_dense(variables_[variable].shape()));
+  }
   if (sums.tensors[variable].defined()) {
     sums.tensors[variable].add_(x);
   } else {
     store(sums, variable, x);
   }
+}
+
+void GradientAccumulator::add_rows(Sums& sums, std::size_t variable, const IndexedSlices& slices) {
+  const Variable& of = variables_[variable];
+  of.impl().check_slices("[optimizer.apply_gradients] ", slices);
+  RowSum more = sum_rows(slices, of.dtype());
+  const auto [place, is_new] = sums.rows.try_emplace(variable);
+  if (is_new) {
+    place->second = std::move(more);
+    return;
+  }
+  const RowSum* const both[] = {&place->second, &more};
+  place->second = sum_rows(both, 0, of.shape()[0]);
 }
 
 Gradients GradientAccumulator::take(int steps) {
@@ -54,6 +69,10 @@ Gradients GradientAccumulator::take(int steps) {
   std::vector<GradientAndVariable> pairs;
   pairs.reserve(variables_.size());
   for (std::size_t v = 0; v < variables_.size(); ++v) {
+    if (auto rows = sums.rows.extract(v); !rows.empty()) {
+      pairs.push_back({std::move(rows.mapped()).to_slices(variables_[v].shape()), variables_[v]});
+      pairs.back().gradient.slices().values.div_(steps);
+    }
     if (!sums.tensors[v].defined()) continue;
     sums.tensors[v].div_(steps);
     pairs.push_back({std::exchange(sums.tensors[v], Tensor()), variables_[v]});
@@ -69,6 +88,7 @@ bool GradientAccumulator::forget_after_failure() {
   const std::optional<uint64_t> before = std::exchange(sums.failed_runs, group->failed_runs());
   if (!before || *before == group->failed_runs()) return false;
   std::fill(sums.tensors.begin(), sums.tensors.end(), Tensor());
+  sums.rows.clear();
   sums.lease.reset();
   return true;
 }
@@ -78,13 +98,18 @@ Tensor GradientAccumulator::value(std::size_t variable) const {
   Tensor sum = zeros(variables_[variable].shape(), variables_[variable].dtype());
   for (const Sums& sums : sums_) {
     if (sums.tensors[variable].defined()) sum.add_(sums.tensors[variable]);
+    const auto rows = sums.rows.find(variable);
+    if (rows != sums.rows.end()) sum.add_(rows->second.to_dense(variables_[variable].shape()));
   }
   return sum;
 }
 
 void GradientAccumulator::assign(std::size_t variable, const Tensor& x) {
   const at::NoGradGuard no_grad;
-  for (Sums& sums : sums_) sums.tensors[variable] = Tensor();
+  for (Sums& sums : sums_) {
+    sums.tensors[variable] = Tensor();
+    sums.rows.erase(variable);
+  }
   store(sums_.front(), variable, x);
 }
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradients summed over calls of apply_gradients, by each replica on its own: no communication.
-// The sums lie in gradient buffers of the arena, where the fused update reads them.
+// Dense sums lie in gradient buffers of the arena, where the fused update reads them; rows of a
+// table stay rows until somebody brings the whole.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/gradients_and_variables.h"
+#include "cohort/variables/row_sum.h"
 
 namespace cohort::internal {
 
@@ -36,11 +39,13 @@ class GradientAccumulator {
  private:
   struct alignas(64) Sums {
     std::shared_ptr<GradientLease> lease;
-    std::vector<Tensor> tensors;          // per variable; undefined: nothing yet
+    std::vector<Tensor> tensors;          // per variable; undefined: nothing yet, or rows
+    std::map<std::size_t, RowSum> rows;   // of variables that only got rows so far
     std::optional<uint64_t> failed_runs;  // of the group, at the last call
   };
   Sums& own();
   void store(Sums& sums, std::size_t variable, const Tensor& x);
+  void add_rows(Sums& sums, std::size_t variable, const IndexedSlices& slices);
 
   const std::vector<Variable> variables_;
   std::vector<Sums> sums_;  // per replica

@@ -40,7 +40,8 @@ bool RuleOptimizer::decays(const Variable& variable) const {
 }
 
 void RuleOptimizer::on_build(std::span<const Variable> variables) {
-  cohort::internal::FusedUpdateOptions options;
+  cohort::internal::UpdaterOptions options;
+  options.lazy_rows = common_.lazy_rows;
   for (const SlotSpec& slot : slots_) options.slot_initial.push_back(slot.initial);
   if (common_.weight_decay && !common_.exclude_from_weight_decay.empty()) {
     for (const Variable& variable : variables) options.decays.push_back(decays(variable));
@@ -48,20 +49,21 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
   options.clipnorm = common_.clipnorm;
   options.clipvalue = common_.clipvalue;
   options.global_clipnorm = common_.global_clipnorm;
-  fused_ = std::make_shared<cohort::internal::FusedUpdate>(
-      std::vector<Variable>(variables.begin(), variables.end()), std::move(options));
+  updater_ = cohort::internal::store_of("[optimizer.build] ", variables.front())
+                 .make_updater(std::vector<Variable>(variables.begin(), variables.end()),
+                               std::move(options));
   slot_variables_.clear();
   for (std::size_t v = 0; v < variables.size(); ++v) {
-    for (int s = 0; s < fused_->slot_count(); ++s) {
+    for (int s = 0; s < updater_->slot_count(); ++s) {
       const SlotSpec& slot = slots_[static_cast<std::size_t>(s)];
       if (!slot.used) continue;
-      const Variable variable =
-          state_variable(variables[v],
-                         {.name = state_name(variables[v], slot.name),
-                          .shape = variables[v].shape(),
-                          .dtype = variables[v].dtype()},
-                         {.read = [f = fused_, v, s] { return f->slot(v, s); },
-                          .write = [f = fused_, v, s](const Tensor& x) { f->set_slot(v, s, x); }});
+      const Variable variable = state_variable(
+          variables[v],
+          {.name = state_name(variables[v], slot.name),
+           .shape = variables[v].shape(),
+           .dtype = variables[v].dtype()},
+          {.read = [u = updater_, v, s] { return u->slot(v, s); },
+           .write = [u = updater_, v, s](const Tensor& x) { u->set_slot(v, s, x); }});
       slot_variables_.push_back({variable, v, slot.name});
     }
   }
@@ -73,16 +75,16 @@ void RuleOptimizer::apply(const Gradients& gradients, const ApplyOptions& option
   const update_rules::Rule now = rule(rate, step());
   const double decay = common_.weight_decay.value_or(0) * rate;
   if (options.skip_gradients_aggregation && replicas() > 1) {
-    fused_->apply_own(gradients, now, decay);
+    updater_->apply_own(gradients, now, decay);
   } else {
-    fused_->apply(gradients, now, decay);
+    updater_->apply(gradients, now, decay);
   }
 }
 
 void RuleOptimizer::update(const Variable& variable, const Gradient& gradient) {
   const double rate = learning_rate();
-  fused_->apply_own(Gradients({{gradient, trained()[index_of(variable)]}}), rule(rate, step()),
-                    common_.weight_decay.value_or(0) * rate);
+  updater_->apply_own(Gradients({{gradient, trained()[index_of(variable)]}}), rule(rate, step()),
+                      common_.weight_decay.value_or(0) * rate);
 }
 
 std::vector<SlotVariable> RuleOptimizer::slot_variables() const { return slot_variables_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Base of the optimizers whose rule is one of cohort/update_rules: one fused pass over the arenas.
+// Base of the optimizers whose rule is one of cohort/update_rules: the variables' store applies it.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/update_rules/rules.h"
-#include "cohort/variables/fused_update.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort::keras::internal {
 
@@ -22,6 +22,7 @@ struct CommonOptions {
   std::optional<double> global_clipnorm = {};
   std::vector<std::string> exclude_from_weight_decay = {};
   OptimizerOptions optimizer = {};
+  bool lazy_rows = false;
 };
 
 struct SlotSpec {
@@ -55,7 +56,7 @@ class RuleOptimizer : public OptimizerBase {
 
   const CommonOptions common_;
   const std::vector<SlotSpec> slots_;
-  std::shared_ptr<cohort::internal::FusedUpdate> fused_;
+  std::shared_ptr<cohort::internal::Updater> updater_;
   std::vector<SlotVariable> slot_variables_;
 };
 

@@ -16,9 +16,7 @@ class StateVariable final : public VariableImpl {
  public:
   StateVariable(Description description, const VariableImpl* like, StateAccess access)
       : VariableImpl(std::move(description)), access_(std::move(access)) {
-    if (like != nullptr) creator_ = like->creator();
-    numel_ = 1;
-    for (const int64_t size : description_.shape) numel_ *= size;
+    if (like != nullptr) store_ = like->store();
   }
 
   Tensor value() const override {
@@ -26,6 +24,7 @@ class StateVariable final : public VariableImpl {
     return access_.read();
   }
 
+  using VariableImpl::write;
   Tensor write(Write kind, const Tensor& x) override {
     check_context("assign");
     COHORT_CHECK_ARG(x.dim() == 0 || shape_of(x) == description_.shape,
@@ -46,20 +45,16 @@ class StateVariable final : public VariableImpl {
     access_.write(result);
     return result;
   }
-  Tensor write(Write kind, double literal) override { return write(kind, scalar(literal)); }
   void write(Write, const PerReplica<Tensor>&) override {
     throw InvalidArgument(str_cat("[variable.assign] expected one tensor for \"", description_.name,
                                   "\", the optimizer's own state, got a value per replica"));
   }
-  std::vector<Variable> components() override { return {Variable(shared_from_this())}; }
 
-  Component& local_component() override { return component(0); }
-  Component& component(int) override {
+  Component& local_component() override {
     throw FailedPrecondition(
         str_cat("[variable] expected a variable with storage of its own, got the optimizer's \"",
                 description_.name, "\"; use value() and assign()"));
   }
-  int component_count() const override { return 1; }
 
  private:
   void check_context(const char* what) const {

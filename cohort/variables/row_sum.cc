@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/row_sum.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace cohort::internal {
+namespace {
+
+struct NumberedRow {
+  int64_t row;
+  int64_t position;
+};
+
+// By rows; equal ones stay in their order. As many passes as the largest number has digits.
+void sort_rows(std::vector<NumberedRow>& rows, int64_t largest) {
+  constexpr int kDigit = 11;
+  constexpr int64_t kMask = (int64_t{1} << kDigit) - 1;
+  std::vector<NumberedRow> other(rows.size());
+  for (int shift = 0; shift < 63 && (largest >> shift) > 0; shift += kDigit) {
+    std::array<std::size_t, kMask + 2> starts = {};
+    for (const NumberedRow& one : rows) {
+      ++starts[static_cast<std::size_t>((one.row >> shift) & kMask) + 1];
+    }
+    for (std::size_t d = 1; d < starts.size(); ++d) starts[d] += starts[d - 1];
+    for (const NumberedRow& one : rows) {
+      other[starts[static_cast<std::size_t>((one.row >> shift) & kMask)]++] = one;
+    }
+    rows.swap(other);
+  }
+}
+
+std::vector<NumberedRow> in_order(const Tensor& indices) {
+  const Tensor index = indices.to(kInt64).contiguous();
+  const auto* at = index.const_data_ptr<int64_t>();
+  std::vector<NumberedRow> rows(static_cast<std::size_t>(index.numel()));
+  int64_t largest = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = {at[i], static_cast<int64_t>(i)};
+    largest = std::max(largest, at[i]);
+  }
+  sort_rows(rows, largest);
+  return rows;
+}
+
+template <class T>
+void add_row(T* __restrict out, const T* __restrict in, std::size_t width) {
+  for (std::size_t i = 0; i < width; ++i) out[i] = out[i] + in[i];
+}
+
+Tensor zero_rows(const Tensor& like, std::size_t count) {
+  Shape shape = shape_of(like);
+  shape[0] = static_cast<int64_t>(count);
+  return at::zeros(shape, like.options().requires_grad(false));
+}
+
+// The rows of all parts that lie in [first, last), each once.
+std::vector<int64_t> united(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
+  std::vector<int64_t> rows;
+  for (const RowSum* part : parts) {
+    const auto begin = std::lower_bound(part->rows.begin(), part->rows.end(), first);
+    const auto end = std::lower_bound(begin, part->rows.end(), last);
+    const auto before = static_cast<std::ptrdiff_t>(rows.size());
+    rows.insert(rows.end(), begin, end);
+    std::inplace_merge(rows.begin(), rows.begin() + before, rows.end());
+  }
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
+RowSum part_of(const RowSum& all, int64_t first, int64_t last) {
+  const auto begin = std::lower_bound(all.rows.begin(), all.rows.end(), first);
+  const auto end = std::lower_bound(begin, all.rows.end(), last);
+  return {{begin, end}, all.values.narrow(0, begin - all.rows.begin(), end - begin)};
+}
+
+}  // namespace
+
+std::size_t RowSum::width() const {
+  return rows.empty() ? 0 : static_cast<std::size_t>(values.numel()) / rows.size();
+}
+
+Tensor RowSum::to_dense(const Shape& shape) const {
+  Tensor out = at::zeros(shape, values.options());
+  const std::size_t bytes = width() * values.element_size();
+  auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
+  const auto* from = static_cast<const std::byte*>(values.const_data_ptr());
+  for (const int64_t row : rows) {
+    std::memcpy(to + static_cast<std::size_t>(row) * bytes, from, bytes);
+    from += bytes;
+  }
+  return out;
+}
+
+IndexedSlices RowSum::to_slices(const Shape& shape) && {
+  Tensor indices = empty({static_cast<int64_t>(rows.size())}, kInt64);
+  std::copy(rows.begin(), rows.end(), indices.mutable_data_ptr<int64_t>());
+  return {std::move(values), indices, shape};
+}
+
+RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
+  const at::NoGradGuard no_grad;
+  const std::vector<NumberedRow> order = in_order(slices.indices);
+  RowSum out;
+  for (const NumberedRow& one : order) {
+    if (out.rows.empty() || out.rows.back() != one.row) out.rows.push_back(one.row);
+  }
+  const Tensor values = slices.values.detach().to(dtype).contiguous();
+  out.values = zero_rows(values, out.rows.size());
+  const std::size_t width = out.width();
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, dtype, "sum_rows", [&] {
+    const auto* from = values.const_data_ptr<scalar_t>();
+    auto* to = out.values.mutable_data_ptr<scalar_t>();
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      if (i > 0 && order[i].row != order[i - 1].row) to += width;
+      add_row(to, from + static_cast<std::size_t>(order[i].position) * width, width);
+    }
+  });
+  return out;
+}
+
+RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
+  const at::NoGradGuard no_grad;
+  if (parts.size() == 1) return part_of(*parts[0], first, last);
+  RowSum out{united(parts, first, last), {}};
+  out.values = zero_rows(parts[0]->values, out.rows.size());
+  const std::size_t width = out.width();
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(
+      at::kHalf, at::kBFloat16, out.values.scalar_type(), "sum_rows", [&] {
+        auto* const to = out.values.mutable_data_ptr<scalar_t>();
+        for (const RowSum* part : parts) {
+          const auto* const from = part->values.const_data_ptr<scalar_t>();
+          auto at = std::lower_bound(part->rows.begin(), part->rows.end(), first);
+          for (std::size_t i = 0; i < out.rows.size() && at != part->rows.end(); ++i) {
+            if (*at != out.rows[i]) continue;
+            add_row(to + i * width,
+                    from + static_cast<std::size_t>(at - part->rows.begin()) * width, width);
+            ++at;
+          }
+        }
+      });
+  return out;
+}
+
+}  // namespace cohort::internal

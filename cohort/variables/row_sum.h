@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sparse gradients with every row once: what row-wise updates work on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cohort/values/indexed_slices.h"
+
+namespace cohort::internal {
+
+/// Rows of a table, each once, in ascending order, and their values.
+/// Shapes: values [rows.size(), the table's other axes...], contiguous.
+struct RowSum {
+  std::vector<int64_t> rows = {};
+  Tensor values = {};
+
+  /// Values in one row.
+  std::size_t width() const;
+  /// A tensor of `shape`, zero in all other rows.
+  Tensor to_dense(const Shape& shape) const;
+  /// Gives the values away.
+  IndexedSlices to_slices(const Shape& shape) &&;
+};
+
+/// Adds repeated rows in the order in which they stand: the bits of slices.to_dense(). Indices are
+/// those of rows of the table, as VariableImpl::check_rows says.
+/// Owns: values of its own. Cost: proportional to the slices, whatever the table's size.
+RowSum sum_rows(const IndexedSlices& slices, DType dtype);
+/// Adds the parts in their order, of the rows [first, last): the bits of adding them dense. Of one
+/// part the values are a view.
+RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t last);
+
+}  // namespace cohort::internal
