@@ -70,8 +70,18 @@ TEST(Cohortrun, OneThatFailsEndsTheOthersAndIsNamed) {
   const Ran ran = run("--workers 3 -- sh -c '[ $RANK = 1 ] && exit 7; sleep 1000'");
   EXPECT_EQ(ran.code, 7) << ran.text;
   EXPECT_TRUE(
-      ran.has("cohortrun: worker 1 ended with exit code 7 first; the others were ended; "
+      ran.has("cohortrun: worker 1 ended with exit code 7; the others were ended; "
               "exit code 7"))
+      << ran.text;
+}
+
+// The others notice by themselves: each is named, who was killed first of all.
+TEST(Cohortrun, AllThatFailAreNamed) {
+  const Ran ran = run("--workers 2 -- sh -c '[ $RANK = 1 ] && kill -9 $$; exit 8'");
+  EXPECT_EQ(ran.code, 137) << ran.text;
+  EXPECT_TRUE(
+      ran.has("cohortrun: worker 1 was killed by signal 9 (Killed), then worker 0 ended "
+              "with exit code 8; exit code 137"))
       << ran.text;
 }
 

@@ -28,6 +28,9 @@ namespace {
 using cohort::str_cat;
 using Clock = std::chrono::steady_clock;
 
+// Between the first failure and SIGTERM.
+constexpr std::chrono::seconds kMoment{1};
+
 sigset_t watched_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -90,14 +93,7 @@ class Supervisor {
     const Task* task = nullptr;
     pid_t pid = 0;
     std::optional<int> status = {};  // as waitpid has it
-    bool failed() const { return status && *status != 0; }
   };
-  // The task that the others were ended for.
-  struct Cause {
-    std::string task;
-    int status;
-  };
-
   void start(const Task& task, const std::vector<std::string>& command);
   bool any_alive() const;
   void signal_all(int signal);
@@ -105,13 +101,15 @@ class Supervisor {
   void read_signals();
   void reap();
   void wait_for_something();
+  const Process* cause() const;
   int report() const;
 
   const SupervisorOptions options_;
   int signals_ = -1;
   std::vector<Process> processes_;
   std::vector<PrefixedOutput> outputs_;
-  std::optional<Cause> cause_;
+  std::vector<const Process*> failed_;        // in their order, before any were asked to end
+  std::optional<Clock::time_point> ask_at_;   // what still lives then to end
   std::optional<Clock::time_point> kill_at_;  // what still lives then
 };
 
@@ -183,23 +181,28 @@ void Supervisor::read_signals() {
   }
 }
 
-// Of those that have failed since the last look one was killed, perhaps, and the others have missed
-// it: that one is the cause.
+// When one fails, the others notice by themselves, and say so, if they are given a moment.
 void Supervisor::reap() {
-  std::vector<const Process*> failed;
   for (Process& each : processes_) {
     int status = 0;
     if (each.status || ::waitpid(each.pid, &status, WNOHANG) != each.pid) continue;
     each.status = status;
-    if (status != 0) failed.push_back(&each);
     ::kill(-each.pid, SIGTERM);  // what it has left behind
+    if (status == 0 || kill_at_) continue;
+    failed_.push_back(&each);
+    if (!ask_at_) ask_at_ = Clock::now() + kMoment;
   }
-  if (failed.empty() || cause_) return;
-  const auto killed = std::find_if(failed.begin(), failed.end(),
+}
+
+// One that was killed did not do so because of the others.
+const Supervisor::Process* Supervisor::cause() const {
+  const auto killed = std::find_if(failed_.begin(), failed_.end(),
                                    [](const Process* each) { return WIFSIGNALED(*each->status); });
-  const Process& first = killed == failed.end() ? *failed.front() : **killed;
-  cause_ = Cause{first.task->name(), *first.status};
-  if (!kill_at_ && any_alive()) end_all(SIGTERM);
+  if (killed != failed_.end()) return *killed;
+  if (!failed_.empty()) return failed_.front();
+  const auto any = std::find_if(processes_.begin(), processes_.end(),
+                                [](const Process& each) { return *each.status != 0; });
+  return any == processes_.end() ? nullptr : &*any;
 }
 
 void Supervisor::wait_for_something() {
@@ -208,22 +211,33 @@ void Supervisor::wait_for_something() {
     polled.push_back({.fd = each.fd(), .events = POLLIN, .revents = 0});
   }
   int timeout = -1;
-  if (kill_at_) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - Clock::now());
+  const auto next = kill_at_ ? kill_at_ : ask_at_;
+  if (next) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now());
     timeout = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
   }
   ::poll(polled.data(), polled.size(), timeout);
 }
 
+std::string how_it_ended(int status) {
+  if (WIFEXITED(status)) return str_cat("ended with exit code ", WEXITSTATUS(status));
+  return str_cat("was killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)),
+                 ")");
+}
+
 int Supervisor::report() const {
-  if (!cause_) return 0;
-  const int status = cause_->status;
+  const Process* first = cause();
+  if (first == nullptr) return 0;
+  const int status = *first->status;
   const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  const std::string how = WIFSIGNALED(status) ? str_cat("was killed by signal ", WTERMSIG(status),
-                                                        " (", ::strsignal(WTERMSIG(status)), ")")
-                                              : str_cat("ended with exit code ", code);
-  std::fprintf(stderr, "cohortrun: %s %s%s; exit code %d\n", cause_->task.c_str(), how.c_str(),
-               processes_.size() > 1 ? " first; the others were ended" : "", code);
+  std::string text = str_cat(first->task->name(), " ", how_it_ended(status));
+  for (const Process* each : failed_) {
+    if (each != first)
+      text += str_cat(", then ", each->task->name(), " ", how_it_ended(*each->status));
+  }
+  const bool all_failed = failed_.size() == processes_.size();
+  std::fprintf(stderr, "cohortrun: %s%s; exit code %d\n", text.c_str(),
+               all_failed || failed_.empty() ? "" : "; the others were ended", code);
   return code;
 }
 
@@ -233,6 +247,7 @@ int Supervisor::run() {
     read_signals();
     for (PrefixedOutput& each : outputs_) each.pass_on();
     reap();
+    if (ask_at_ && !kill_at_ && Clock::now() >= *ask_at_) end_all(SIGTERM);
     if (kill_at_ && Clock::now() >= *kill_at_) signal_all(SIGKILL);
   }
   for (PrefixedOutput& each : outputs_) {
