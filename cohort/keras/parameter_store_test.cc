@@ -24,6 +24,7 @@
 #include "cohort/update_rules/update.h"
 #include "cohort/variables/local_variables.h"
 #include "cohort/variables/row_sum.h"
+#include "cohort/variables/updater.h"
 
 namespace cohort::keras {
 namespace {

@@ -19,7 +19,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/variables/parameter_store.h"
+#include "cohort/variables/updater.h"
 
 namespace cohort::internal {
 

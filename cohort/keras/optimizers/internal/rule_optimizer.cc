@@ -5,6 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort::keras::internal {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/update_rules/rules.h"
-#include "cohort/variables/parameter_store.h"
+#include "cohort/variables/updater.h"
 
 namespace cohort::keras::internal {
 
