@@ -389,6 +389,34 @@ TEST(ExchangedUpdate, DifferingVariablesAreAnError) {
   }
 }
 
+// Rows travel dense, which nobody can see in the numbers, unless they were to be left alone.
+TEST(ExchangedUpdate, RowsOfWorkersAreUnitedAsInOneProcess) {
+  const auto step = [](Worker& w) {
+    w.group.run([&](int r) {
+      const int64_t id = w.first() + r;
+      const std::vector<int64_t> rows = {3, 20 + id, 3, 30 - id};
+      w.update->apply(
+          {{IndexedSlices{(arange(4, kFloat32) + id).sin(), from_vector(rows, {4}), {37}},
+            w.variables[0]}},
+          SgdStep{.learning_rate = 0.5});
+    });
+  };
+  World job(2, 1);
+  World process(1, 2);
+  const std::vector<double> before = job.parameters();
+  job.run(step);
+  process.run(step);
+  expect_same(job.parameters(), process.parameters(), "two workers");
+  EXPECT_NE(job.parameters(), before);
+
+  World lazy(2, 1, {.update = {.lazy_rows = true}});
+  for (const auto& error : lazy.try_run(step)) {
+    EXPECT_NE(text_of(error).find("lazy_rows under a strategy of one worker"), std::string::npos)
+        << text_of(error);
+  }
+  EXPECT_EQ(lazy.parameters(), before);
+}
+
 TEST(ExchangedUpdate, SaysWhatWorkersCannotDo) {
   World world(2, 1, {.ops = std::make_shared<ReductionToOneDevice>()});
   world.try_run([](Worker& w) {
