@@ -258,6 +258,7 @@ void Communicator::renew(CallOptions options) {
     std::fill(sent_.begin(), sent_.end(), 0);
     std::fill(received_.begin(), received_.end(), 0);
   }
+  told_.store(false);
   ++generation_;
 }
 

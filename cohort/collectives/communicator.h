@@ -19,9 +19,14 @@
 // arguments (InvalidArgument) are this rank's alone: whoever lets such an error end the work calls
 // abort() with it, as for any other error that keeps this rank from the next operation.
 //
+// Whoever may be called by several threads of one rank takes turns: take_turn(). A turn is also
+// what a failure ends: the rank it came from and all others throw it once, and the next turn begins
+// the next generation.
+//
 // One rank is the identity: no transport, no wait, no copy but from one given place to another.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +35,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
+#include "cohort/base/mutex.h"
 #include "cohort/collectives/transport.h"
 
 namespace cohort::internal {
@@ -54,6 +62,7 @@ struct CallOptions {
 };
 
 struct PendingOperation;
+class ReplicaGroup;
 
 /// Memory into which what is to be added is received.
 struct CommunicatorScratch {
@@ -61,7 +70,8 @@ struct CommunicatorScratch {
   std::size_t bytes = 0;
 };
 
-/// Threads: one caller at a time, but for abort(), failed() and check(), from any thread.
+/// Threads: one caller at a time, but for take_turn(), abort(), failed() and check(), from any
+/// thread.
 class Communicator {
  public:
   /// An operation that goes on. The memory it was given stays there and as it is until wait() has
@@ -144,6 +154,20 @@ class Communicator {
   /// Throws the failure of this generation, if there is one.
   void check() const;
 
+  /// Calls body as this rank's part of what all ranks do together. Nothing else that takes a turn
+  /// here comes in between, and what body throws ends the generation on all ranks. Inside of a
+  /// turn, its thread's or that of the run of `run` that it is, just calls body. With one rank,
+  /// too. `operation`: for error texts. Blocks: while another thread of this rank has the turn.
+  /// Errors: what ended the generation, the same on every rank; where it was this rank and not one
+  ///         of Cohort's classes, as body threw it. A failure that came when this rank had no turn,
+  ///         or had ended it, is thrown by its next one, before body. The turn after the one that
+  ///         threw renews first, so it throws what renew() does.
+  void take_turn(const char* operation, FunctionRef<void()> body,
+                 const ReplicaGroup* run = nullptr);
+  /// For what is no turn, but leaves the others waiting if it fails (a loop of many turns): what
+  /// body throws ends the generation, and is thrown as by a turn.
+  void guard(const char* operation, FunctionRef<void()> body);
+
   /// Begins the next generation, together with all ranks: nothing that was sent before arrives
   /// after it. Errors: DeadlineExceeded that names who is missing.
   void renew(CallOptions options = {});
@@ -167,6 +191,9 @@ class Communicator {
   CommunicatorScratch scratch(std::size_t bytes);
   void give_back(CommunicatorScratch scratch);
   void withdraw_all() noexcept;
+  bool has_turn() const;
+  void begin_turn();
+  [[noreturn]] void throw_agreed(const std::exception_ptr& mine, const char* operation);
   void check_rank(const char* operation, int rank, bool may_be_here) const;
   std::chrono::milliseconds timeout(const CallOptions& options) const {
     return options.timeout.value_or(options_.timeout);
@@ -182,6 +209,11 @@ class Communicator {
   std::vector<uint64_t> received_;  // [peer]
   std::deque<Operation> pending_;   // in the order they were started
   std::vector<CommunicatorScratch> spares_;
+
+  Mutex turn_;
+  std::atomic<std::thread::id> holder_{};           // of the turn
+  std::atomic<const ReplicaGroup*> run_ = nullptr;  // that is the turn
+  std::atomic<bool> told_ = false;                  // the failure of this generation was thrown
 };
 
 }  // namespace cohort::internal

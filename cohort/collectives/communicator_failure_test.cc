@@ -392,5 +392,46 @@ TEST_P(CommunicatorFailure, ASlowRankIsWaitedFor) {
   });
 }
 
+// Whatever carries the messages: thrown once everywhere, and the turn after begins anew.
+TEST_P(CommunicatorFailure, TurnsThrowAFailureOnceOnAllRanks) {
+  TestJob job(GetParam(), 3);
+  run_with_deadline(kLimit, [&] {
+    job.run([](Communicator& c) {
+      const auto turn = [&](bool fails) {
+        c.take_turn("[work] ", [&] {
+          c.take_turn("inside", [&] {
+            if (fails && c.rank() == 1) throw DataLoss("lost");
+          });
+          c.barrier();
+        });
+      };
+      testing::expect_error<DataLoss>({"lost (rank 1 of 3, in work)"}, [&] { turn(true); });
+      turn(false);
+      EXPECT_EQ(c.generation(), 1U);
+    });
+  });
+}
+
+TEST_P(CommunicatorFailure, TurnsOfSeveralThreadsDoNotMix) {
+  TestJob job(GetParam(), 2);
+  run_with_deadline(kLimit, [&] {
+    job.run([](Communicator& c) {
+      const auto work = [&] {
+        for (int i = 0; i < 50; ++i) {
+          c.take_turn("work", [&] {
+            for (const int bytes : {1, 2, 3}) {
+              std::vector<uint8_t> x(static_cast<std::size_t>(bytes), 1);
+              c.all_reduce(bytes_of(x), kUint8);
+              EXPECT_EQ(x, std::vector<uint8_t>(x.size(), 2));
+            }
+          });
+        }
+      };
+      const std::jthread other(work);
+      work();
+    });
+  });
+}
+
 }  // namespace
 }  // namespace cohort::internal

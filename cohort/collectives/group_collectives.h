@@ -7,6 +7,7 @@
 //   });
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct CollectiveLeaf {
   const void* in = nullptr;        ///< Tensor, IndexedSlices or number.
   void* out = nullptr;             ///< Of the same type; assigned when all replicas are done.
   ReduceNumbers reduce = nullptr;  ///< Of a kNumber.
+  std::size_t bytes = 0;           ///< Of a kNumber.
 };
 
 /// What else has to agree where replicas meet. Threads: read by the others at the meeting.

@@ -62,6 +62,15 @@ void check_same_length(const CallSignature& signature, int rank, std::size_t exp
                      "'s part on rank ", rank, " and ", got, " bytes on rank ", peer);
 }
 
+namespace {
+// "strategy.reduce" of "[strategy.reduce] ", as errors begin.
+std::string plain_name(std::string operation) {
+  std::erase_if(operation, [](char c) { return c == '[' || c == ']'; });
+  while (!operation.empty() && operation.back() == ' ') operation.pop_back();
+  return operation;
+}
+}  // namespace
+
 Failure failure_of(const std::exception_ptr& error, int rank, int size, const char* operation) {
   Failure failure{.rank = rank};
   try {
@@ -74,7 +83,7 @@ Failure failure_of(const std::exception_ptr& error, int rank, int size, const ch
   } catch (...) {
     failure.text = "an exception of an unknown class";
   }
-  failure.text += str_cat(" (rank ", rank, " of ", size, ", in ", operation, ")");
+  failure.text += str_cat(" (rank ", rank, " of ", size, ", in ", plain_name(operation), ")");
   return failure;
 }
 

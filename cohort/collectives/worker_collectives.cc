@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -58,10 +59,8 @@ Tensor copy_in_a_row(const Tensor& value) {
   return row.is_alias_of(value) ? row.clone() : row;
 }
 
-}  // namespace
-
-void check_same_on_workers(Communicator& communicator, const char* operation, const char* what,
-                           const std::string& text) {
+void check_now(Communicator& communicator, const char* operation, const char* what,
+               const std::string& text) {
   if (communicator.size() == 1) return;
   const std::vector<uint64_t> hashes = all_of(communicator, hash_of(text));
   if (std::all_of(hashes.begin(), hashes.end(), [&](uint64_t h) { return h == hashes[0]; })) return;
@@ -74,34 +73,26 @@ void check_same_on_workers(Communicator& communicator, const char* operation, co
   }
 }
 
-Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp op,
-                     std::span<const Tensor> values, const std::string& what) {
+Tensor reduce_now(Communicator& communicator, const char* operation, ReduceOp op,
+                  std::span<const Tensor> values, const std::string& what) {
   if (communicator.size() == 1) return reduce_in_order(op, values);
   const at::NoGradGuard no_grad;
   COHORT_CHECK_ARG(!values.empty(), operation, "expected at least 1 value, got none");
   check_reducible(operation, op, values[0]);
-  check_same_on_workers(communicator, operation, "value", str_cat(what, text_of(values[0])));
+  check_now(communicator, operation, "value", str_cat(what, text_of(values[0])));
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const Tensor local = reduce_in_order(step, values);
   const Tensor total = values.size() == 1 ? copy_in_a_row(local) : local;
   communicator.all_reduce(bytes_in(total), total.scalar_type(), step);
   if (op == ReduceOp::kMean) {
-    const void* const sources[] = {total.const_data_ptr()};
-    void* const outs[] = {total.mutable_data_ptr()};
-    const auto workers = static_cast<std::size_t>(communicator.size());
-    reduce_range({.op = op,
-                  .dtype = total.scalar_type(),
-                  .sources = sources,
-                  .outs = outs,
-                  .begin = 0,
-                  .end = total.numel(),
-                  .divisor = static_cast<double>(workers * values.size())});
+    divide_by_count(total,
+                    static_cast<double>(communicator.size()) * static_cast<double>(values.size()));
   }
   return total;
 }
 
-Tensor gather_across(Communicator& communicator, const char* operation, const Tensor& value,
-                     int64_t axis, std::vector<int64_t>* sizes, const std::string& what) {
+Tensor gather_now(Communicator& communicator, const char* operation, const Tensor& value,
+                  int64_t axis, std::vector<int64_t>* sizes, const std::string& what) {
   const int64_t along = check_joinable(operation, std::span(&value, 1), axis);
   if (communicator.size() == 1) {
     if (sizes != nullptr) *sizes = {value.size(along)};
@@ -110,7 +101,7 @@ Tensor gather_across(Communicator& communicator, const char* operation, const Te
   const at::NoGradGuard no_grad;
   Shape others = shape_of(value);
   others.erase(others.begin() + along);
-  check_same_on_workers(
+  check_now(
       communicator, operation, "value but for the axis to join",
       str_cat(what, dtype_name(value.scalar_type()), bracketed(others), " along axis ", along));
   const std::vector<int64_t> lengths = all_of(communicator, value.size(along));
@@ -129,36 +120,100 @@ Tensor gather_across(Communicator& communicator, const char* operation, const Te
   return concat(parts, along);
 }
 
-IndexedSlices join_across(Communicator& communicator, const char* operation, ReduceOp op,
-                          std::span<const IndexedSlices> values) {
+IndexedSlices join_now(Communicator& communicator, const char* operation, ReduceOp op,
+                       std::span<const IndexedSlices> values) {
   if (communicator.size() == 1) return join_slices(operation, op, values);
   const at::NoGradGuard no_grad;
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const IndexedSlices local = join_slices(operation, step, values);
   check_reducible(operation, op, local.values);
-  check_same_on_workers(communicator, operation, "table to have rows of",
-                        bracketed(local.dense_shape));
-  Tensor rows = gather_across(communicator, operation, local.values, 0);
-  const Tensor indices = gather_across(communicator, operation, local.indices, 0);
+  check_now(communicator, operation, "table to have rows of", bracketed(local.dense_shape));
+  Tensor rows = gather_now(communicator, operation, local.values, 0, nullptr, {});
+  const Tensor indices = gather_now(communicator, operation, local.indices, 0, nullptr, {});
   const auto count = static_cast<double>(communicator.size()) * static_cast<double>(values.size());
   if (op == ReduceOp::kMean) rows = rows.div(count);
   return {.values = rows, .indices = indices, .dense_shape = local.dense_shape};
 }
 
-Tensor broadcast_across(Communicator& communicator, const char* operation, const std::string& what,
-                        const Tensor& value, int root) {
+Tensor broadcast_now(Communicator& communicator, const char* operation, const std::string& what,
+                     const Tensor& value, int root) {
   if (communicator.size() == 1) return value;
   const at::NoGradGuard no_grad;
-  check_same_on_workers(communicator, operation, "value", str_cat(what, " ", text_of(value)));
+  check_now(communicator, operation, "value", str_cat(what, " ", text_of(value)));
   const Tensor out = copy_in_a_row(value);
   communicator.broadcast(bytes_in(out), root);
   return out;
 }
 
+}  // namespace
+
+void check_same_on_workers(Communicator& communicator, const char* operation, const char* what,
+                           const std::string& text) {
+  communicator.take_turn(operation, [&] { check_now(communicator, operation, what, text); });
+}
+
+Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp op,
+                     std::span<const Tensor> values, const std::string& what) {
+  Tensor out;
+  communicator.take_turn(operation,
+                         [&] { out = reduce_now(communicator, operation, op, values, what); });
+  return out;
+}
+
+Tensor gather_across(Communicator& communicator, const char* operation, const Tensor& value,
+                     int64_t axis, std::vector<int64_t>* sizes, const std::string& what) {
+  Tensor out;
+  communicator.take_turn(
+      operation, [&] { out = gather_now(communicator, operation, value, axis, sizes, what); });
+  return out;
+}
+
+IndexedSlices join_across(Communicator& communicator, const char* operation, ReduceOp op,
+                          std::span<const IndexedSlices> values) {
+  IndexedSlices out;
+  communicator.take_turn(operation, [&] { out = join_now(communicator, operation, op, values); });
+  return out;
+}
+
+Tensor broadcast_across(Communicator& communicator, const char* operation, const std::string& what,
+                        const Tensor& value, int root) {
+  Tensor out;
+  communicator.take_turn(operation,
+                         [&] { out = broadcast_now(communicator, operation, what, value, root); });
+  return out;
+}
+
+std::vector<std::byte> gather_bytes(Communicator& communicator, const char* operation,
+                                    ConstBytes here) {
+  const auto workers = static_cast<std::size_t>(communicator.size());
+  std::vector<std::byte> all(here.size() * workers);
+  std::vector<Bytes> pieces;
+  for (std::size_t w = 0; w < workers; ++w) {
+    pieces.push_back(Bytes(all).subspan(w * here.size(), here.size()));
+  }
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  std::copy(here.begin(), here.end(), pieces[rank].begin());
+  communicator.take_turn(operation, [&] { communicator.all_gather(pieces); });
+  return all;
+}
+
+void divide_by_count(const Tensor& total, double count) {
+  const void* const sources[] = {total.const_data_ptr()};
+  void* const outs[] = {total.mutable_data_ptr()};
+  reduce_range({.op = ReduceOp::kMean,
+                .dtype = total.scalar_type(),
+                .sources = sources,
+                .outs = outs,
+                .begin = 0,
+                .end = total.numel(),
+                .divisor = count,
+                .memory = total.device().type()});
+}
+
 int64_t sum_across(Communicator& communicator, int64_t here) {
-  std::vector<int64_t> number = {here};
-  communicator.all_reduce(bytes_of(number), kInt64);
-  return number[0];
+  std::array<int64_t, 1> sum = {here};
+  communicator.take_turn("sum_of_workers", [&] { communicator.all_reduce(bytes_of(sum), kInt64); });
+  return sum[0];
 }
 
 }  // namespace cohort::internal

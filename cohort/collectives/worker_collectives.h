@@ -10,10 +10,12 @@
 // the bits of one process with W. Joined values are in the order of all replicas.
 //
 // What workers have to agree on (shapes, dtypes, names) is compared first. If it differs, all of
-// them throw the same error, which names both workers, and the communicator goes on.
+// them throw the same error, which names both workers. Each function is a turn of the communicator,
+// or part of one: inside of a turn the communicator goes on after such an error.
 // With one worker these are the local functions, and ask nobody.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -51,6 +53,13 @@ IndexedSlices join_across(Communicator& communicator, const char* operation, Red
 /// Errors: FailedPrecondition as check_same_on_workers(), for shapes and dtypes.
 Tensor broadcast_across(Communicator& communicator, const char* operation, const std::string& what,
                         const Tensor& value, int root = 0);
+
+/// The bytes of all workers, one after the other. Order: as many on every worker.
+std::vector<std::byte> gather_bytes(Communicator& communicator, const char* operation,
+                                    std::span<const std::byte> here);
+
+/// Divides a sum, in place and in a row, as reduce_range() does for a kMean.
+void divide_by_count(const Tensor& total, double count);
 
 /// The sum of a number of each worker.
 int64_t sum_across(Communicator& communicator, int64_t here);

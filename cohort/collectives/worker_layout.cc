@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collectives/worker_layout.h"
 
-#include <array>
-
 #include "cohort/collectives/communicator.h"
 
 namespace cohort::internal {
@@ -11,10 +9,8 @@ ReplicaLayout layout_of(const Communicator& communicator, int local) {
   return ReplicaLayout(communicator.rank(), communicator.size(), local);
 }
 
-int64_t sum_of_ranks(Communicator& communicator, int64_t here) {
-  std::array<int64_t, 1> sum{here};
-  communicator.all_reduce(bytes_of(sum), kInt64);
-  return sum[0];
+void take_turn(Communicator& communicator, const char* operation, FunctionRef<void()> body) {
+  communicator.take_turn(operation, body);
 }
 
 }  // namespace cohort::internal

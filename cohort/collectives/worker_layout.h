@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A communicator's ranks as workers: what strategies ask of it besides tensors.
+// A communicator's ranks as workers: what headers of strategies ask of it.
 #pragma once
 
-#include <cstdint>
-
+#include "cohort/base/function_ref.h"
 #include "cohort/runtime/replica_layout.h"
 
 namespace cohort::internal {
@@ -14,7 +13,7 @@ class Communicator;
 /// This rank is the worker, and each has `local` replicas.
 ReplicaLayout layout_of(const Communicator& communicator, int local);
 
-/// The sum of what all ranks say. Order: an operation of the communicator.
-int64_t sum_of_ranks(Communicator& communicator, int64_t here);
+/// Communicator::take_turn(), for who needs no more of it.
+void take_turn(Communicator& communicator, const char* operation, FunctionRef<void()> body);
 
 }  // namespace cohort::internal

@@ -97,8 +97,10 @@ class ReplicaGroup {
   uint64_t run_number() const;
 
   /// Runs that ended by an exception: what replicas count without meeting may differ after one.
-  /// Always 0 with one replica.
+  /// With one replica those of other workers only.
   uint64_t failed_runs() const { return failed_runs_; }
+  /// Counts one that failed elsewhere, on another worker; of one replica, too. Not inside a run.
+  void note_failed_run() { ++failed_runs_; }
 
   /// True if the cores of replicas 0 and 1 share a cache: a round trip between them takes less
   /// than 100 ns. Also where that cannot be measured, because the machine is busy.

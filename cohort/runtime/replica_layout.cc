@@ -34,8 +34,10 @@ std::ostream& operator<<(std::ostream& out, const ReplicaLayout& layout) {
 
 void internal::check_one_worker(const char* operation, const ReplicaLayout& layout) {
   if (layout.workers() == 1) return;
-  throw Unimplemented(str_cat(operation, "expected one worker, got ", layout,
-                              ": there is no communicator yet to reach the other workers by"));
+  throw Unimplemented(
+      str_cat(operation, "expected one worker, got ", layout,
+              ": the strategy was made without a communicator, which is what reaches the "
+              "other workers"));
 }
 
 }  // namespace cohort

@@ -35,6 +35,15 @@ inline ReplicaGroup* current_replica_group() {
 /// The same, and inside a merge function the group that waits for it.
 inline ReplicaGroup* enclosing_replica_group() { return t_slots.top->context.group; }
 
+/// Reaches the other workers of the run that this thread is in; null where there is one worker.
+/// Errors: Unimplemented with several that nothing reaches.
+inline Communicator* other_workers(const char* operation) {
+  const ThreadContext& here = t_slots.top->context;
+  if (here.layout.workers() == 1) return nullptr;
+  if (here.workers == nullptr) check_one_worker(operation, here.layout);
+  return here.workers;
+}
+
 /// What the calling thread's context is in a merge: that of all its replicas.
 ThreadContext merged_context();
 

@@ -17,6 +17,7 @@ class StrategyExtended;
 
 namespace internal {
 
+class Communicator;
 class LossShares;
 class RandomSeeds;
 class ReplicaGroup;
@@ -35,6 +36,7 @@ struct ThreadContext {
   int update = -1;             ///< The component that StrategyExtended::update writes now, or -1.
   ReplicaLayout layout = {};   ///< Of the run; outside of runs one replica.
   ReplicaGroup* group = nullptr;         ///< Of the run, also inside of its merges.
+  Communicator* workers = nullptr;       ///< Of a run of several workers, what reaches the others.
   StrategyExtended* strategy = nullptr;  ///< Null: the default strategy.
   VariableCreator* creator = nullptr;    ///< Null: the default one.
   RandomSeeds* seeds = nullptr;          ///< Null: the process's.

@@ -402,7 +402,8 @@ Tensor ExchangedUpdate::read_slot(std::size_t variable, int slot) {
     std::memcpy(pieces.back().data(), slot_data(slot, live_) + image.place_of(run, part.begin),
                 pieces.back().size());
   }
-  communicator_->all_gather(pieces, {.tag = variable});
+  communicator_->take_turn("optimizer.slot",
+                           [&] { communicator_->all_gather(pieces, {.tag = variable}); });
   return out;
 }
 
