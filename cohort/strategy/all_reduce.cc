@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "cohort/collectives/global_collectives.h"
 #include "cohort/runtime/libtorch.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -52,11 +53,13 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
                      "[replica_context] expected to be inside strategy.run, got cross-replica "
                      "context: use the strategy's reduce or gather; the gradient of a collective "
                      "is a collective, too, so take it inside run");
-  check_one_worker("[replica_context] ", current_layout());
   return group;
 }
 
 std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
+std::size_t this_global_replica() {
+  return static_cast<std::size_t>(std::max(0, current_global_replica()));
+}
 
 using Calls = Brought<CollectiveCall>;
 
@@ -117,6 +120,9 @@ void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const Collec
 void reduce_now(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
                 const CommunicationOptions& options, const CollectiveOrigin& origin) {
   ReplicaGroup* const group = meeting_place(strategy);
+  if (Communicator* const workers = other_workers("[replica_context.all_reduce] ")) {
+    return global_all_reduce(*group, *workers, op, leaves, origin);
+  }
   CrossDeviceOps* const ops = strategy.custom_cross_device_ops();
   if (ops == nullptr) return all_reduce_leaves(group, op, leaves, origin);
   std::vector<CollectiveLeaf> theirs, numbers;
@@ -230,14 +236,17 @@ void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves
                          const CollectiveOrigin& origin) {
   ReplicaGroup* const group = meeting_place(strategy);
   Sizes sizes(leaves.size());
-  if (CrossDeviceOps* const ops = strategy.custom_cross_device_ops()) {
+  const std::span<Sizes::value_type> recorded =
+      records(leaves) ? std::span(sizes) : std::span<Sizes::value_type>();
+  if (Communicator* const workers = other_workers("[replica_context.all_gather] ")) {
+    global_all_gather(*group, *workers, axis, leaves, recorded, origin);
+  } else if (CrossDeviceOps* const ops = strategy.custom_cross_device_ops()) {
     gather_by_ops(
         strategy, *ops,
         {.kind = CollectiveCall::Kind::kGather, .axis = axis, .leaves = leaves, .origin = origin},
         sizes);
   } else {
-    all_gather_leaves(group, axis, leaves,
-                      records(leaves) ? std::span(sizes) : std::span<Sizes::value_type>(), origin);
+    all_gather_leaves(group, axis, leaves, recorded, origin);
   }
   if (!records(leaves)) return;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -246,8 +255,9 @@ void all_gather_together(StrategyExtended& strategy, int64_t axis, Leaves leaves
     auto node = make_node<AllGatherNode>();
     node->strategy = strategy.shared_from_this();
     node->axis = axis < 0 ? axis + value.dim() : axis;
-    for (std::size_t r = 0; r < this_replica(); ++r) node->begin += sizes[i][r];
-    node->size = sizes[i][this_replica()];
+    const std::size_t mine = this_global_replica();
+    for (std::size_t r = 0; r < mine; ++r) node->begin += sizes[i][r];
+    node->size = sizes[i][mine];
     node->origin = {.forward = epoch_here(), .leaf = i};
     node->set_next_edges(torch::autograd::collect_next_edges(value));
     torch::autograd::set_history(output_of(leaves[i]), GraphNodePtr<torch::autograd::Node>(node));

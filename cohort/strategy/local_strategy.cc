@@ -4,9 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/communicator.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/collectives/worker_layout.h"
+#include "cohort/runtime/barrier.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/memory.h"
@@ -31,6 +35,11 @@ LocalStrategyOptions checked(LocalStrategyOptions options) {
   }
   COHORT_CHECK_ARG(!options.devices.empty(), "[", options.name,
                    "] expected at least 1 device, got none");
+  if (options.cross_device_ops && options.communicator && options.communicator->size() > 1) {
+    throw Unimplemented(str_cat(name,
+                                "expected no cross_device_ops of the program's own with several "
+                                "workers, got some; leave them out"));
+  }
   COHORT_CHECK_ARG(options.intra_op_threads >= 0, "[", options.name,
                    "] expected intra_op_threads >= 1, or 0 for the cores' share, got ",
                    options.intra_op_threads);
@@ -77,6 +86,7 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
     : StrategyExtended(/*is_numbered=*/!options.is_default),
       options_(checked(std::move(options))),
       layout_(layout_of(options_)),
+      others_(layout_.workers() > 1 ? options_.communicator.get() : nullptr),
       group_(group_options(options_)),
       undo_(static_cast<std::size_t>(group_.size())),
       ops_(options_.cross_device_ops ? options_.cross_device_ops
@@ -120,17 +130,46 @@ std::vector<Device> LocalStrategy::do_parameter_devices() const {
 
 int64_t LocalStrategy::do_sum_of_workers(int64_t here) {
   if (layout_.workers() == 1) return here;
-  if (options_.communicator == nullptr) return StrategyExtended::do_sum_of_workers(here);
-  return sum_of_ranks(*options_.communicator, here);
+  if (others_ == nullptr) return StrategyExtended::do_sum_of_workers(here);
+  return sum_across(*others_, here);
 }
 
 void LocalStrategy::do_run(FunctionRef<void(int)> body) {
   // The function may let go of the last handle.
   const std::shared_ptr<StrategyExtended> alive = shared_from_this();
+  others_ == nullptr ? run_here(body) : run_with_others(body);
+}
+
+// The replica that fails ends the run on all workers, who may be waiting for this one.
+void LocalStrategy::run_with_others(FunctionRef<void(int)> body) {
+  const auto replica_body = [&](int replica) {
+    try {
+      body(replica);
+    } catch (const PeerFailed&) {
+      throw;
+    } catch (...) {
+      const std::string where = str_cat("strategy.run, replica ", layout_.global_id(replica));
+      others_->abort(std::current_exception(), where.c_str());
+      throw;
+    }
+  };
+  const auto run = [&] {
+    // What replicas count without meeting may differ between workers after a failure of any of
+    // them.
+    if (std::exchange(generation_, others_->generation()) != others_->generation()) {
+      group_.note_failed_run();
+    }
+    run_here(replica_body);
+  };
+  others_->take_turn("strategy.run", run, &group_);
+}
+
+void LocalStrategy::run_here(FunctionRef<void(int)> body) {
   // The default strategy's run stays in default context: has_strategy() is false inside.
   ThreadContext context = current_context();
   context.kind = options_.is_default ? ContextKind::kDefault : ContextKind::kReplica;
   context.layout = layout_;
+  context.workers = others_;
   make_current(context);
   if (group_.size() == 1) {
     StepUndo undo;  // several threads may be in here

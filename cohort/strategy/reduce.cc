@@ -6,8 +6,10 @@
 #include <ATen/ops/amin.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
@@ -47,25 +49,58 @@ Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
   return value;
 }
 
-Tensor reduce_across(ReduceOp op, const std::vector<Tensor>& values, CrossDeviceOps* ops) {
+constexpr const char* kReduceVerb = "[strategy.reduce] ";
+
+Tensor reduce_all(ReduceOp op, const std::vector<Tensor>& values, const Reach& reach) {
+  if (reach.others != nullptr) return reduce_across(*reach.others, kReduceVerb, op, values);
+  CrossDeviceOps* const ops = reach.ops;
   if (ops == nullptr) return reduce_in_order(op, values);
   std::vector<Gradient> gradients(values.begin(), values.end());
   return ops->reduce(op, PerReplica<Gradient>(std::move(gradients)), host_device())[0].dense();
 }
 
 // The number of reduced elements counts what is really there, also with uneven batches.
-Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes, CrossDeviceOps* ops) {
+Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes, const Reach& reach) {
   std::vector<Tensor> sums;
-  double count = 0;
+  int64_t count = 0;
   for (const Tensor& value : values) {
     const Shape normal = normal_axes(value, axes);
-    double own = 1;
-    for (const int64_t axis : normal) own *= static_cast<double>(value.size(axis));
+    int64_t own = 1;
+    for (const int64_t axis : normal) own *= value.size(axis);
     count += own;
     const bool integral = !value.is_floating_point() && !value.is_complex();
     sums.push_back((integral ? value.to(kFloat64) : value).sum(normal));
   }
-  return reduce_across(ReduceOp::kSum, sums, ops).div(count);
+  const Tensor sum = reduce_all(ReduceOp::kSum, sums, reach);
+  if (reach.others != nullptr) count = sum_across(*reach.others, count);
+  return sum.div(static_cast<double>(count));
+}
+
+// What leaves every other number as it is, as the minimum or maximum of no rows.
+Tensor no_extreme(ReduceOp op, const Tensor& value, const Shape& axes) {
+  const bool least = op == ReduceOp::kMin;
+  const DType dtype = value.scalar_type();
+  Tensor out = zeros(shape_of(value.sum(axes)), dtype);
+  if (at::isFloatingType(dtype)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return out.fill_(least ? infinity : -infinity);
+  }
+  if (dtype == kBool) return out.fill_(least);
+  const bool is_signed = c10::isSignedType(dtype);
+  const auto bits = static_cast<int>(8 * c10::elementSize(dtype)) - (is_signed ? 1 : 0);
+  const auto greatest = static_cast<int64_t>((uint64_t{1} << bits) - 1);
+  return out.fill_(least ? greatest : is_signed ? -greatest - 1 : 0);
+}
+
+// Of the replicas that have rows; what workers without any bring to the reduction.
+std::vector<Tensor> extremes_here(ReduceOp op, std::vector<Tensor> reduced, const Tensor& value,
+                                  const Axes& axes, const Reach& reach) {
+  if (reach.others == nullptr) return reduced;
+  const int64_t all = sum_across(*reach.others, static_cast<int64_t>(reduced.size()));
+  COHORT_CHECK_ARG(all > 0, kReduceVerb, "expected at least 1 row for a ", reduce_op_name(op),
+                   ", got none on any replica");
+  if (reduced.empty()) reduced.push_back(no_extreme(op, value, normal_axes(value, axes)));
+  return reduced;
 }
 
 // Of one replica the reduction may be its value itself.
@@ -121,32 +156,53 @@ Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int 
   return value;
 }
 
+std::vector<std::byte> gather_numbers(Communicator& others, std::span<const std::byte> here,
+                                      std::size_t size) {
+  check_same_on_workers(others, kReduceVerb, "numbers",
+                        str_cat(here.size() / size, " numbers of ", size, " bytes"));
+  return gather_bytes(others, kReduceVerb, here);
+}
+
+void check_same_structure(const char* operation, const Reach& reach, const std::string& text) {
+  if (reach.others == nullptr) return;
+  check_same_on_workers(*reach.others, operation, "structure of values", text);
+}
+
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
-                      CrossDeviceOps* ops) {
-  for (const Tensor& value : values) check_defined("[strategy.reduce] ", value);
-  if (axes.empty()) return apart(reduce_across(op, values, ops), values);
-  if (op == ReduceOp::kMean) return mean_over(values, axes, ops);
+                      const Reach& reach) {
+  for (const Tensor& value : values) check_defined(kReduceVerb, value);
+  if (axes.empty()) return apart(reduce_all(op, values, reach), values);
+  if (op == ReduceOp::kMean) return mean_over(values, axes, reach);
+  const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  const bool several = values.size() > 1 || reach.others != nullptr;
   std::vector<Tensor> reduced;
   for (const Tensor& value : values) {
     const Shape normal = normal_axes(value, axes);
     // A replica without rows has no smallest or largest element, and takes no part.
-    const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
-    if (extreme && value.numel() == 0 && values.size() > 1) continue;
+    if (extreme && value.numel() == 0 && several) continue;
     reduced.push_back(reduce_axes(op, value, normal));
   }
-  return reduce_across(op, reduced, ops);
+  if (extreme) reduced = extremes_here(op, std::move(reduced), values[0], axes, reach);
+  return reduce_all(op, reduced, reach);
 }
 
-Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, CrossDeviceOps* ops) {
+Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Reach& reach) {
+  if (reach.others != nullptr) {
+    static constexpr const char* kOperation = "[strategy.gather] ";
+    for (const Tensor& value : values) check_defined(kOperation, value);
+    const int64_t along = check_joinable(kOperation, values, axis);
+    return gather_across(*reach.others, kOperation, cohort::concat(values, along), along);
+  }
   ReductionToOneDevice in_place;
-  CrossDeviceOps& chosen = ops != nullptr ? *ops : in_place;
+  CrossDeviceOps& chosen = reach.ops != nullptr ? *reach.ops : in_place;
   return chosen.gather(PerReplica<Tensor>(values), host_device(), axis)[0];
 }
 
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
-                            CrossDeviceOps* ops) {
+                            const Reach& reach) {
+  if (reach.others != nullptr) return join_across(*reach.others, kReduceVerb, op, values);
   ReductionToOneDevice in_place;
-  CrossDeviceOps& chosen = ops != nullptr ? *ops : in_place;
+  CrossDeviceOps& chosen = reach.ops != nullptr ? *reach.ops : in_place;
   std::vector<Gradient> gradients(values.begin(), values.end());
   return chosen.reduce(op, PerReplica<Gradient>(std::move(gradients)), host_device())[0].slices();
 }

@@ -23,27 +23,35 @@ bool has_ragged(const Element& element) {
   return false;
 }
 
+void check_joins_here(const char* operation, const char* what, const Reach& reach) {
+  if (reach.others == nullptr) return;
+  throw Unimplemented(str_cat(operation, " expected tensors to join between workers, got ", what,
+                              "; local_results() has those of this worker"));
+}
+
 }  // namespace
 
 Element reduce_elements(ReduceOp op, std::span<const Element> elements, const Axes& axes,
-                        CrossDeviceOps* ops) {
+                        const Reach& reach) {
   static constexpr const char* kOperation = "[strategy.reduce]";
   COHORT_CHECK_ARG(!has_ragged(elements.front()), kOperation,
                    " expected tensors, got rows of unlike lengths: ", elements.front().spec());
   return combine_elements(elements, kOperation, [&](std::span<const Element> parts) -> Element {
-    return reduce_tensors(op, tensors_of(parts), axes, ops);
+    return reduce_tensors(op, tensors_of(parts), axes, reach);
   });
 }
 
-Element gather_elements(std::span<const Element> elements, int64_t axis, CrossDeviceOps* ops) {
+Element gather_elements(std::span<const Element> elements, int64_t axis, const Reach& reach) {
   static constexpr const char* kOperation = "[strategy.gather]";
   if (has_ragged(elements.front())) {
+    check_joins_here(kOperation, "rows of unlike lengths", reach);
     if (axis == 0) return concatenate_elements(elements, kOperation);
     throw Unimplemented(
         str_cat(kOperation, " expected axis 0 for rows of unlike lengths, got ", axis));
   }
   return combine_elements(elements, kOperation, [&](std::span<const Element> parts) -> Element {
-    if (!parts.front().is_string()) return gather_tensors(tensors_of(parts), axis, ops);
+    if (!parts.front().is_string()) return gather_tensors(tensors_of(parts), axis, reach);
+    check_joins_here(kOperation, "strings", reach);
     if (axis == 0) return concatenate_elements(parts, kOperation);
     throw Unimplemented(str_cat(kOperation, " expected axis 0 for strings, got ", axis));
   });

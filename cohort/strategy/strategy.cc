@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/communicator.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/local_strategy.h"
 #include "cohort/strategy/replica_context.h"
@@ -17,36 +18,49 @@ std::string ValueContext::to_string() const {
 
 namespace {
 
-std::vector<Tensor> values_of(const std::vector<Variable>& components) {
+// Not value(): where there is one replica that is the value of all workers.
+std::vector<Tensor> components_of(const Variable& v) {
   std::vector<Tensor> values;
-  for (const Variable& component : components) values.push_back(component.value());
+  for (int r = 0; r < v.impl().component_count(); ++r) {
+    values.push_back(v.impl().component(r).tensor);
+  }
   return values;
 }
 
 }  // namespace
 
+void Strategy::barrier() const {
+  static constexpr const char* kOperation = "[strategy.barrier] ";
+  internal::check_cross_replica(kOperation);
+  internal::Communicator* const others = use().reach(kOperation).others;
+  if (others != nullptr) others->take_turn(kOperation, [&] { others->barrier(); });
+}
+
 Tensor Strategy::reduce(ReduceOpArg op, const Variable& value, const Axes& axes) const {
   internal::check_cross_replica("[strategy.reduce] ");
   if (value.synchronization() == Synchronization::kOnWrite) {
-    return reduce(op, value.value().clone(), axes);
+    return reduce_equal(op, value.value().clone(), axes);
   }
-  internal::check_one_worker("[strategy.reduce] ", use().layout());
-  return internal::reduce_tensors(op, values_of(value.components()), axes,
-                                  use().custom_cross_device_ops());
+  const internal::Reach reach = use().reach("[strategy.reduce] ");
+  return internal::together(reach.others, "strategy.reduce", [&] {
+    return internal::reduce_tensors(op, components_of(value), axes, reach);
+  });
 }
 
-Tensor Strategy::gather(const Tensor& value, int64_t) const {
-  use();
+Tensor Strategy::gather(const Tensor& value, int64_t axis) const {
+  const internal::Reach reach = use().reach("[strategy.gather] ");
   internal::check_cross_replica("[strategy.gather] ");
-  return value;
+  if (reach.others == nullptr) return value;
+  return internal::together(reach.others, "strategy.gather",
+                            [&] { return internal::gather_tensors({value}, axis, reach); });
 }
 
 Tensor Strategy::gather(const Variable& value, int64_t axis) const {
-  StrategyExtended& extended = use();
+  const internal::Reach reach = use().reach("[strategy.gather] ");
   internal::check_cross_replica("[strategy.gather] ");
-  internal::check_one_worker("[strategy.gather] ", extended.layout());
-  return internal::gather_tensors(values_of(value.components()), axis,
-                                  extended.custom_cross_device_ops());
+  return internal::together(reach.others, "strategy.gather", [&] {
+    return internal::gather_tensors(components_of(value), axis, reach);
+  });
 }
 
 int ReplicaContext::replica_id_in_sync_group() const {

@@ -36,6 +36,10 @@ namespace cohort {
 
 class ReplicaContext;
 
+namespace internal {
+struct ReduceEach;
+}
+
 /// Which replica of how many, over all workers, a value is made for.
 struct ValueContext {
   int replica_id_in_sync_group = 0;
@@ -58,11 +62,9 @@ class Strategy {
   StrategyExtended& extended() const { return use(); }
 
   /// Waits for all workers; in one process there is nobody to wait for.
-  /// Errors: FailedPrecondition in a replica.
-  void barrier() const {
-    internal::check_cross_replica("[strategy.barrier] ");
-    internal::check_one_worker("[strategy.barrier] ", use().layout());
-  }
+  /// Errors: FailedPrecondition in a replica; DeadlineExceeded that names the workers that have not
+  ///         come.
+  void barrier() const;
 
   /// Calls fn on every local replica at once and waits. Returns internal::RunResult: PerReplica of
   /// what fn returns, or void. PerReplica<T> and Mirrored<T> arguments
@@ -72,7 +74,9 @@ class Strategy {
   /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
   ///         next merge point. FailedPrecondition inside a replica, with another strategy
   ///         current, or if replicas make different numbers of merge calls. InvalidArgument for a
-  ///         PerReplica of another number of values, and for an empty function.
+  ///         PerReplica of another number of values, and for an empty function. With several
+  ///         workers what fails on one of them all throw: those whose own run is over or has no
+  ///         meeting left throw it when they next do something together. The next run goes on.
   template <class Fn, class... A>
   requires(!std::same_as<Fn, RunOptions>) auto run(const Fn& fn, const A&... args) const;
   template <class Fn, class... A>
@@ -82,22 +86,26 @@ class Strategy {
 
   /// One value of all replicas', leaf by leaf over nests, in memory of its own. With axes each
   /// replica first reduces them away; kMean then divides by the true number of elements, also of
-  /// uneven batches. Errors: FailedPrecondition in replica context; InvalidArgument for shapes that
-  /// differ.
+  /// uneven batches. With several workers all of them call it, and get the same.
+  /// Errors: FailedPrecondition in replica context; InvalidArgument for shapes that differ.
   template <class T>
   T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axes& axes = {}) const {
     StrategyExtended& extended = use();
     internal::check_cross_replica("[strategy.reduce] ");
-    internal::check_one_worker("[strategy.reduce] ", extended.layout());
-    internal::check_value_count("[strategy.reduce] ", value.size(), extended.num_local_replicas());
-    return internal::reduce_nest(op, value, axes, extended.custom_cross_device_ops());
+    const internal::Reach reach = extended.reach("[strategy.reduce] ");
+    return internal::together(reach.others, "strategy.reduce", [&] {
+      internal::check_value_count("[strategy.reduce] ", value.size(),
+                                  extended.num_local_replicas());
+      return internal::reduce_nest(op, value, axes, reach);
+    });
   }
   /// The same on every replica: the value itself, reduced over its axes. kSum and kProduct of
   /// several replicas are refused unless it is zero: nobody can tell what is meant.
   template <class T>
   T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axes& axes = {}) const {
-    return reduce_plain(op, value.local(), axes);
+    return reduce_equal(op, value.local(), axes);
   }
+  /// The same; but with several workers this worker's own, reduced over the workers.
   Tensor reduce(ReduceOpArg op, const Tensor& value, const Axes& axes = {}) const {
     return reduce_plain(op, value, axes);
   }
@@ -113,18 +121,21 @@ class Strategy {
                                                        const Axes& axes = {}) const;
 
   /// Joins the replicas' tensors along `axis`, leaf by leaf, in memory of their own; sizes along it
-  /// may differ.
+  /// may differ. With several workers all of them call it, and get the parts of all replicas.
   /// Errors: FailedPrecondition in replica context; InvalidArgument for scalars or shapes that
   ///         differ elsewhere; Unimplemented for indexed slices.
   template <class T>
   T gather(const PerReplica<T>& value, int64_t axis) const {
     StrategyExtended& extended = use();
     internal::check_cross_replica("[strategy.gather] ");
-    internal::check_one_worker("[strategy.gather] ", extended.layout());
-    internal::check_value_count("[strategy.gather] ", value.size(), extended.num_local_replicas());
-    return internal::gather_nest(value, axis, extended.custom_cross_device_ops());
+    const internal::Reach reach = extended.reach("[strategy.gather] ");
+    return internal::together(reach.others, "strategy.gather", [&] {
+      internal::check_value_count("[strategy.gather] ", value.size(),
+                                  extended.num_local_replicas());
+      return internal::gather_nest(value, axis, reach);
+    });
   }
-  /// Not distributed: itself.
+  /// Not distributed: itself; with several workers those of all workers, joined.
   Tensor gather(const Tensor& value, int64_t axis) const;
   /// Its components, joined.
   Tensor gather(const Variable& value, int64_t axis) const;
@@ -193,10 +204,19 @@ class Strategy {
   std::shared_ptr<StrategyExtended> extended_;
 
  private:
+  friend struct internal::ReduceEach;
   template <class T>
-  T reduce_plain(ReduceOp op, const T& value, const Axes& axes) const {
+  T reduce_equal(ReduceOp op, const T& value, const Axes& axes) const {
     internal::check_cross_replica("[strategy.reduce] ");
     return internal::reduce_same_nest(op, value, axes, use("reduce").num_replicas_in_sync());
+  }
+  template <class T>
+  T reduce_plain(ReduceOp op, const T& value, const Axes& axes) const {
+    const internal::Reach reach = use("reduce").reach("[strategy.reduce] ");
+    if (reach.others == nullptr) return reduce_equal(op, value, axes);
+    internal::check_cross_replica("[strategy.reduce] ");
+    return internal::together(reach.others, "strategy.reduce",
+                              [&] { return internal::reduce_worker_nest(op, value, axes, reach); });
   }
   StrategyExtended& use(const char* operation = __builtin_FUNCTION()) const {
     return *internal::held(extended_, "Strategy", operation);
@@ -255,7 +275,7 @@ struct ReduceEach {
   }
   template <class T>
   T plain(const T& value) const {
-    return reduce_same_nest(op, value, axes, strategy.num_replicas_in_sync());
+    return strategy.reduce_plain(op, value, axes);
   }
 };
 
@@ -283,14 +303,18 @@ requires(internal::holds_distributed<T>() &&
          !internal::is_distributed_v<T>) auto Strategy::reduce(ReduceOpArg op, const T& nest,
                                                                const Axes& axes) const {
   internal::check_cross_replica("[strategy.reduce] ");
-  return internal::map_distributed(internal::ReduceEach{*this, op, axes}, nest);
+  return internal::together(use().reach("[strategy.reduce] ").others, "strategy.reduce", [&] {
+    return internal::map_distributed(internal::ReduceEach{*this, op, axes}, nest);
+  });
 }
 
 template <class T>
 requires(internal::holds_distributed<T>() &&
          !internal::is_distributed_v<T>) auto Strategy::gather(const T& nest, int64_t axis) const {
   internal::check_cross_replica("[strategy.gather] ");
-  return internal::map_distributed(internal::GatherEach{*this, axis}, nest);
+  return internal::together(use().reach("[strategy.gather] ").others, "strategy.gather", [&] {
+    return internal::map_distributed(internal::GatherEach{*this, axis}, nest);
+  });
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/reduce.h"
@@ -29,6 +30,28 @@ int next_number() {
 
 internal::DeviceList list_of(const Destinations& to) {
   return std::make_shared<const std::vector<Device>>(to.devices());
+}
+
+// Reduced over all replicas of all workers; a copy per destination.
+Mirrored<Gradient> reduce_over_workers(const char* operation, internal::Communicator& others,
+                                       CrossDeviceOps& ops, ReduceOp op, const ReduceItem& item) {
+  const bool sparse = item.value[0].is_sparse();
+  std::vector<Tensor> dense;
+  std::vector<IndexedSlices> rows;
+  for (const Gradient& one : item.value) {
+    COHORT_CHECK_ARG(one.has_value() && one.is_sparse() == sparse, operation,
+                     "expected dense values or indexed slices on every replica, got both, or none");
+    sparse ? static_cast<void>(rows.push_back(one.slices())) : dense.push_back(one.dense());
+  }
+  if (sparse) {
+    const IndexedSlices joined = internal::join_across(others, operation, op, rows);
+    return Mirrored<Gradient>(
+        std::vector<Gradient>(item.destinations.devices().size(), Gradient(joined)));
+  }
+  const Tensor total = internal::reduce_across(others, operation, op, dense);
+  std::vector<Gradient> out;
+  for (const Tensor& copy : ops.broadcast(total, item.destinations)) out.emplace_back(copy);
+  return Mirrored<Gradient>(std::move(out));
 }
 
 Mirrored<Tensor> as_tensors(const Mirrored<Gradient>& value, const Destinations& to) {
@@ -83,6 +106,15 @@ void StrategyExtended::make_current(ThreadContext& context) {
   }
 }
 
+internal::Reach StrategyExtended::reach(const char* operation) {
+  internal::Reach reach{.ops = custom_cross_device_ops()};
+  const ReplicaLayout here = layout();
+  if (here.workers() == 1) return reach;
+  reach.others = do_others();
+  if (reach.others == nullptr) internal::check_one_worker(operation, here);
+  return reach;
+}
+
 std::string StrategyExtended::description() const {
   if (do_is_default()) return "the default strategy";
   std::vector<std::string> devices;
@@ -117,7 +149,14 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
                                              const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
   internal::check_cross_replica(kOperation);
-  internal::check_one_worker(kOperation, layout());
+  if (internal::Communicator* others = reach(kOperation).others) {
+    const ReduceItem item{as_gradients(value), to};
+    return internal::together(others, kOperation, [&] {
+      internal::check_value_count(kOperation, value.size(), num_local_replicas());
+      for (const Tensor& one : value) internal::check_defined(kOperation, one);
+      return as_tensors(reduce_over_workers(kOperation, *others, cross_device_ops(), op, item), to);
+    });
+  }
   internal::check_value_count(kOperation, value.size(), num_local_replicas());
   for (const Tensor& one : value) internal::check_defined(kOperation, one);
   if (do_is_default()) return Mirrored<Tensor>({value[0].clone()});
@@ -146,10 +185,22 @@ std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
     ReduceOpArg op, std::span<const ReduceItem> items, const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.batch_reduce_to] ";
   internal::check_cross_replica(kOperation);
-  internal::check_one_worker(kOperation, layout());
-  for (const ReduceItem& item : items) {
-    internal::check_value_count(kOperation, item.value.size(), num_local_replicas());
+  const auto check = [&] {
+    for (const ReduceItem& item : items) {
+      internal::check_value_count(kOperation, item.value.size(), num_local_replicas());
+    }
+  };
+  if (internal::Communicator* others = reach(kOperation).others) {
+    return internal::together(others, kOperation, [&] {
+      check();
+      std::vector<Mirrored<Gradient>> all;
+      for (const ReduceItem& item : items) {
+        all.push_back(reduce_over_workers(kOperation, *others, cross_device_ops(), op, item));
+      }
+      return all;
+    });
   }
+  check();
   if (!do_is_default()) return cross_device_ops().batch_reduce(op, items, options);
   std::vector<Mirrored<Gradient>> results;
   for (const ReduceItem& item : items) results.push_back(Mirrored<Gradient>({item.value[0]}));

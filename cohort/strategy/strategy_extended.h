@@ -29,6 +29,7 @@
 namespace cohort {
 
 namespace internal {
+struct Reach;
 /// The calling thread's strategy with its ownership; null for the default one.
 std::shared_ptr<StrategyExtended> current_strategy();
 }  // namespace internal
@@ -94,8 +95,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> parameter_devices() const;
 
-  // Reductions to places of one's own choice. Cross-replica, of one worker. Tensors come in memory
-  // of their own, gradients as CrossDeviceOps says; the default strategy copies its only value.
+  // Reductions to places of one's own choice. Cross-replica; of all workers, each of which calls.
+  // Tensors come in memory of their own, gradients as CrossDeviceOps says; the default strategy
+  // copies its only value.
   // Errors, of all: FailedPrecondition in a replica; InvalidArgument for another number of values
   // than replicas, and as CrossDeviceOps.
 
@@ -176,6 +178,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   bool should_checkpoint() const { return true; }
   bool should_save_summary() const { return true; }
 
+  /// Internal: what its reductions go through. `operation`: whose error it is.
+  /// Errors: Unimplemented with several workers that nothing reaches.
+  internal::Reach reach(const char* operation);
+
   CrossDeviceOps& cross_device_ops() { return do_cross_device_ops(); }
   /// Those that the user gave; null where the strategy is free to reduce as fast as it can.
   CrossDeviceOps* custom_cross_device_ops() { return do_custom_cross_device_ops(); }
@@ -218,6 +224,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual bool do_any_worker(bool here);
   /// With more than one worker. Errors: Unimplemented by default.
   virtual int64_t do_sum_of_workers(int64_t here);
+  /// Internal: what reaches the other workers, where there are several. Default: nothing.
+  virtual internal::Communicator* do_others() { return nullptr; }
   /// Runs the body once per replica at the same time; replica scope, grad mode and errors as
   /// ReplicaGroup::run promises.
   virtual void do_run(ReplicaBody body) = 0;

@@ -78,11 +78,13 @@ class LeafPairs {
     return {.kind = Kind::kNumber,
             .in = &in,
             .out = &out,
-            .reduce = [](ReduceOp op, std::span<const void* const> values, void* result) {
-              std::vector<const N*> typed;
-              for (const void* value : values) typed.push_back(static_cast<const N*>(value));
-              *static_cast<N*>(result) = reduce_numbers<N>(op, typed);
-            }};
+            .reduce =
+                [](ReduceOp op, std::span<const void* const> values, void* result) {
+                  std::vector<const N*> typed;
+                  for (const void* value : values) typed.push_back(static_cast<const N*>(value));
+                  *static_cast<N*>(result) = reduce_numbers<N>(op, typed);
+                },
+            .bytes = sizeof(N)};
   }
   CollectiveLeaf pair(const std::string&, std::string&) {
     throw InvalidArgument(

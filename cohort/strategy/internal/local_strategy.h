@@ -55,11 +55,17 @@ class LocalStrategy : public StrategyExtended {
   const std::shared_ptr<ParameterStore>& do_parameter_store() override { return variables_; }
   bool do_any_worker(bool here) override { return do_sum_of_workers(here ? 1 : 0) > 0; }
   int64_t do_sum_of_workers(int64_t here) override;
+  Communicator* do_others() override { return others_; }
   RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
 
  private:
+  void run_here(FunctionRef<void(int)> body);
+  void run_with_others(FunctionRef<void(int)> body);
+
   const LocalStrategyOptions options_;
   const ReplicaLayout layout_;
+  Communicator* const others_;  // null: one worker, or nothing reaches the others
+  uint64_t generation_ = 0;     // of the last run; guarded by the communicator's turn
   // Where there are several workers: none may shift what another draws in the same process.
   std::optional<RandomSeeds> seeds_;
   ReplicaGroup group_;

@@ -4,6 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -11,6 +15,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/options.h"
+#include "cohort/collectives/worker_layout.h"
 #include "cohort/strategy/axes.h"
 #include "cohort/values/gradient.h"
 #include "cohort/values/nest.h"
@@ -38,11 +43,29 @@ void check_keeps_equal_values(const char* operation, ReduceOp op, int replicas);
 /// Errors: as check_keeps_equal_values.
 Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas);
 
-// ops: a user's own, through which everything goes; null: in place.
+/// What reductions and joins go through.
+struct Reach {
+  CrossDeviceOps* ops = nullptr;   ///< A user's own; null: in place.
+  Communicator* others = nullptr;  ///< The other workers; null: there are none.
+};
+
+/// fn(), as a turn of the communicator where there are other workers.
+template <class Fn>
+auto together(Communicator* others, const char* operation, const Fn& fn) {
+  if (others == nullptr) return fn();
+  std::optional<decltype(fn())> out;
+  take_turn(*others, operation, [&] { out.emplace(fn()); });
+  return std::move(*out);
+}
+
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
-                      CrossDeviceOps* ops = nullptr);
-Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis,
-                      CrossDeviceOps* ops = nullptr);
+                      const Reach& reach = {});
+Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Reach& reach = {});
+/// The numbers of all workers' replicas. Errors: FailedPrecondition for numbers of other sizes.
+std::vector<std::byte> gather_numbers(Communicator& others, std::span<const std::byte> here,
+                                      std::size_t size);
+/// Errors: FailedPrecondition that names both structures if another worker's is not `text`.
+void check_same_structure(const char* operation, const Reach& reach, const std::string& text);
 [[noreturn]] void throw_not_reducible(ReduceOp op, bool is_bool);
 [[noreturn]] void throw_overflow(ReduceOp op, std::size_t bytes);
 
@@ -75,8 +98,24 @@ N reduce_numbers(ReduceOp op, std::span<const N* const> values) {
   }
   return out;
 }
+/// Of all workers.
+template <class N>
+N reduce_numbers_of_all(ReduceOp op, std::span<const N* const> values, const Reach& reach) {
+  if (reach.others == nullptr) return reduce_numbers<N>(op, values);
+  std::vector<std::byte> here(values.size() * sizeof(N));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::memcpy(here.data() + i * sizeof(N), values[i], sizeof(N));
+  }
+  const std::vector<std::byte> bytes = gather_numbers(*reach.others, here, sizeof(N));
+  const std::size_t count = bytes.size() / sizeof(N);
+  const auto numbers = std::make_unique<N[]>(count);
+  std::memcpy(numbers.get(), bytes.data(), bytes.size());
+  std::vector<const N*> all;
+  for (std::size_t i = 0; i < count; ++i) all.push_back(&numbers[i]);
+  return reduce_numbers<N>(op, all);
+}
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
-                            CrossDeviceOps* ops = nullptr);
+                            const Reach& reach = {});
 
 template <class Leaf>
 std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
@@ -87,41 +126,43 @@ std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
 
 /// Leaf by leaf over elements of one structure. Errors: InvalidArgument for strings.
 data::Element reduce_elements(ReduceOp op, std::span<const data::Element> elements,
-                              const Axes& axes, CrossDeviceOps* ops);
-/// Strings and rows of unlike lengths are joined along axis 0 only.
+                              const Axes& axes, const Reach& reach);
+/// Strings and rows of unlike lengths are joined along axis 0, and of one worker, only.
 data::Element gather_elements(std::span<const data::Element> elements, int64_t axis,
-                              CrossDeviceOps* ops);
+                              const Reach& reach);
 
 template <class T>
-T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes,
-              CrossDeviceOps* ops = nullptr) {
+T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes, const Reach& reach = {}) {
   const std::span<const T> components(value.begin(), value.size());
-  if constexpr (std::is_same_v<T, data::Element>)
-    return reduce_elements(op, components, axes, ops);
-  else
+  if constexpr (std::is_same_v<T, data::Element>) {
+    return reduce_elements(op, components, axes, reach);
+  } else {
+    check_same_structure("[strategy.reduce] ", reach, structure_text(components.front()));
     return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
       if constexpr (std::is_same_v<Leaf, Tensor>) {
-        return reduce_tensors(op, values_of(parts), axes, ops);
+        return reduce_tensors(op, values_of(parts), axes, reach);
       } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-        return reduce_slices(op, values_of(parts), ops);
+        return reduce_slices(op, values_of(parts), reach);
       } else if constexpr (std::is_arithmetic_v<Leaf>) {
-        return reduce_numbers<Leaf>(op, parts);
+        return reduce_numbers_of_all<Leaf>(op, parts, reach);
       } else {
         throw InvalidArgument(
             "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");
       }
     });
+  }
 }
 
 template <class T>
-T gather_nest(const PerReplica<T>& value, int64_t axis, CrossDeviceOps* ops = nullptr) {
+T gather_nest(const PerReplica<T>& value, int64_t axis, const Reach& reach = {}) {
   const std::span<const T> components(value.begin(), value.size());
-  if constexpr (std::is_same_v<T, data::Element>)
-    return gather_elements(components, axis, ops);
-  else
+  if constexpr (std::is_same_v<T, data::Element>) {
+    return gather_elements(components, axis, reach);
+  } else {
+    check_same_structure("[strategy.gather] ", reach, structure_text(components.front()));
     return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
       if constexpr (std::is_same_v<Leaf, Tensor>) {
-        return gather_tensors(values_of(parts), axis, ops);
+        return gather_tensors(values_of(parts), axis, reach);
       } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
         throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
       } else {
@@ -130,6 +171,7 @@ T gather_nest(const PerReplica<T>& value, int64_t axis, CrossDeviceOps* ops = nu
             "or text");
       }
     });
+  }
 }
 
 /// The same nest of what is not distributed, reduced over replicas that all have it.
@@ -146,6 +188,26 @@ T reduce_same_nest(ReduceOp op, const T& nest, const Axes& axes, int replicas) {
     } else {
       check_keeps_equal_values(kOperation, op, replicas);
       return leaf;
+    }
+  });
+}
+
+/// The same where every worker has a value of its own: reduced over the workers.
+template <class T>
+T reduce_worker_nest(ReduceOp op, const T& nest, const Axes& axes, const Reach& reach) {
+  static constexpr const char* kOperation = "[strategy.reduce] ";
+  check_same_structure(kOperation, reach, structure_text(nest));
+  return map_leaves(nest, [&]<class Leaf>(const Leaf& leaf) -> Leaf {
+    if constexpr (std::is_same_v<Leaf, Tensor>) {
+      return reduce_tensors(op, {leaf}, axes, reach);
+    } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
+      return reduce_slices(op, {leaf}, reach);
+    } else if constexpr (std::is_arithmetic_v<Leaf>) {
+      const Leaf* const own[] = {&leaf};
+      return reduce_numbers_of_all<Leaf>(op, own, reach);
+    } else {
+      throw InvalidArgument(
+          "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");
     }
   });
 }
