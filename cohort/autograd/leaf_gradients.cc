@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/communicator.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -17,6 +19,8 @@ namespace cohort {
 namespace {
 
 using Span = std::span<const Variable>;
+
+constexpr const char* kAllReduceGrad = "[all_reduce_grad] ";
 
 void check_replica(const char* operation, Span variables) {
   for (const Variable& v : variables) {
@@ -61,12 +65,31 @@ Tensor flat_grad(const Variable& v, int replica) {
   return grad.view({-1});
 }
 
-Flats collect(Span variables, int replicas) {
+// Which variables have a .grad, here or on another worker.
+std::vector<std::byte> with_grad(Span variables, int replicas, internal::Communicator* workers) {
+  std::vector<std::byte> has(variables.size());
+  std::string text;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    for (int r = 0; r < replicas; ++r) {
+      if (grad_of(variables[i], r).defined()) has[i] = std::byte{1};
+    }
+    if (workers == nullptr) continue;
+    text += str_cat(i == 0 ? "" : ", ", variables[i].name(), bracketed(variables[i].shape()));
+  }
+  if (workers == nullptr) return has;
+  internal::check_same_on_workers(*workers, kAllReduceGrad, "variables", text);
+  const std::vector<std::byte> all = internal::gather_bytes(*workers, kAllReduceGrad, has);
+  for (std::size_t i = 0; i < all.size(); ++i) has[i % has.size()] |= all[i];
+  return has;
+}
+
+Flats collect(Span variables, int replicas, internal::Communicator* workers) {
   const at::NoGradGuard no_grad;
   Flats flats;
-  for (const Variable& v : variables) {
-    bool any = false;
-    for (int r = 0; r < replicas; ++r) any = any || grad_of(v, r).defined();
+  const std::vector<std::byte> has = with_grad(variables, replicas, workers);
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const Variable& v = variables[i];
+    const bool any = has[i] != std::byte{0};
     std::vector<Tensor> all;
     for (int r = 0; any && r < replicas; ++r) all.push_back(flat_grad(v, r));
     if (any) flats.total += v.impl().numel();
@@ -88,6 +111,34 @@ void reduce_in_place(const std::vector<Tensor>& all, int64_t begin, int64_t end,
                           .end = end,
                           .divisor = static_cast<double>(all.size()),
                           .memory = all[0].device().type()});
+}
+
+// The workers' sums, in place: replica 0's first, which the others copy.
+void reduce_over_workers(internal::ReplicaGroup& group, internal::Communicator& workers,
+                         const Flats& flats, ReduceOp op) {
+  group.merge("all_reduce_grad of all workers", flats.total, [&](internal::Brought<int64_t>) {
+    std::vector<internal::Communicator::Pending> pending;
+    for (std::size_t i = 0; i < flats.of.size(); ++i) {
+      if (flats.of[i].empty()) continue;
+      const Tensor& sum = flats.of[i][0];
+      const internal::Bytes bytes{static_cast<std::byte*>(sum.mutable_data_ptr()), sum.nbytes()};
+      pending.push_back(
+          workers.start_all_reduce(bytes, sum.scalar_type(), ReduceOp::kSum, {.tag = i}));
+    }
+    for (auto& one : pending) one.wait();
+    const int replicas = internal::current_layout().total();
+    for (const std::vector<Tensor>& tensors : flats.of) {
+      if (op == ReduceOp::kMean && !tensors.empty()) {
+        internal::divide_by_count(tensors[0], replicas);
+      }
+    }
+  });
+  if (group.size() == 1) return;
+  const auto replica = static_cast<std::size_t>(current_replica());
+  for (const std::vector<Tensor>& tensors : flats.of) {
+    if (replica > 0 && !tensors.empty()) tensors[replica].copy_(tensors[0]);
+  }
+  group.barrier();
 }
 
 }  // namespace
@@ -125,18 +176,19 @@ void all_reduce_grad(Span variables, ReduceOpArg name) {
   check_replica("all_reduce_grad", variables);
   COHORT_CHECK_ARG(op == ReduceOp::kSum || op == ReduceOp::kMean,
                    "[all_reduce_grad] expected sum or mean, got ", reduce_op_name(op));
-  internal::check_one_worker("[all_reduce_grad] ", internal::current_layout());
+  internal::Communicator* const workers = internal::other_workers(kAllReduceGrad);
   internal::ReplicaGroup* group = internal::current_replica_group();
-  if (group == nullptr || group->size() == 1) return;
+  if (group == nullptr || (group->size() == 1 && workers == nullptr)) return;
   const auto flats = group->merge("all_reduce_grad", variables, [&](internal::Brought<Span> all) {
     for (const Span& other : all) {
       COHORT_CHECK_STATE(std::ranges::equal(other, variables),
                          "[all_reduce_grad] expected the same variables on every replica, got "
                          "others");
     }
-    return collect(variables, group->size());
+    return collect(variables, group->size(), workers);
   });
-  // Each replica reduces its share of all elements, for everybody.
+  // Each replica reduces its share of all elements, for everybody; a mean is divided at the end.
+  const ReduceOp step = workers != nullptr ? ReduceOp::kSum : op;
   const at::NoGradGuard no_grad;
   const int64_t replica = current_replica();
   const int64_t mine = flats->total * replica / group->size();
@@ -148,10 +200,11 @@ void all_reduce_grad(Span variables, ReduceOpArg name) {
     tensors[static_cast<std::size_t>(replica)].unsafeGetTensorImpl()->bump_version();
     const int64_t begin = std::max(mine, start);
     const int64_t stop = std::min(end, start + tensors[0].numel());
-    if (begin < stop) reduce_in_place(tensors, begin - start, stop - start, op);
+    if (begin < stop) reduce_in_place(tensors, begin - start, stop - start, step);
     start += tensors[0].numel();
   }
   group->barrier();
+  if (workers != nullptr) reduce_over_workers(*group, *workers, *flats, op);
 }
 
 }  // namespace cohort
