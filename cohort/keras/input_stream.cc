@@ -16,7 +16,10 @@ namespace {
 
 DistributedDataset distribute(const Strategy& strategy, const keras::DataSource& data,
                               const InputStreamOptions& options) {
-  if (data.dataset() != nullptr) return strategy.distribute_dataset(*data.dataset());
+  if (data.dataset() != nullptr) {
+    return strategy.distribute_dataset(*data.dataset(),
+                                       {.contiguous_shards = options.contiguous_shards});
+  }
   COHORT_CHECK_ARG(options.steps || strategy.num_replicas_in_sync() == 1, "[", options.operation,
                    "] with a distributed dataset and several replicas, you must specify the number "
                    "of steps (steps_per_epoch, validation_steps, steps)");

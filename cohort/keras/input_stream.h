@@ -16,6 +16,7 @@ struct InputStreamOptions {
   std::optional<int64_t> steps = {};  ///< Of an epoch; without: to the end of the data.
   int steps_per_execution = 1;
   bool restart = false;  ///< Every epoch starts a new pass, also with a fixed number of steps.
+  bool contiguous_shards = false;  ///< As InputOptions of a dataset that is distributed here.
 };
 
 /// Threads: one caller at a time.

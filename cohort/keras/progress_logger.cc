@@ -29,7 +29,7 @@ void ProgressLogger::show_again() {
 }
 
 void ProgressLogger::show(int64_t step, const Logs& logs) {
-  bar_->update(step + 1, logs, ProgressBar::Kind::kRunning);
+  bar_->update(step + 1, options_.values_between ? logs : Logs(), ProgressBar::Kind::kRunning);
 }
 
 void ProgressLogger::finish(const Logs& logs) {

@@ -23,6 +23,9 @@ class ProgressLogger : public keras::CallbackBase {
     keras::Verbose verbose = keras::Verbose::kBar;  ///< Not kAuto.
     int epochs = 1;
     Console console = {};
+    /// False: at the end only. Reading them between is something that all workers do together, and
+    /// a bar is drawn when it is time to.
+    bool values_between = true;
   };
 
   /// `input` outlives this.

@@ -4,13 +4,17 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/collectives/communicator.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/step_logs.h"
+#include "cohort/keras/worker_results.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::internal {
@@ -98,14 +102,24 @@ struct Trainer::Fit {
   CallbackList callbacks = {};
   ProgressLogger* progress = nullptr;
   InterruptGuard guard{InterruptGuard::Of::kFit};
-  bool warned = false;  // of a loss that is no number
+  int64_t steps = 0;         // of the epoch, so far
+  bool warned = false;       // of a loss that is no number
+  bool interrupted = false;  // here or on another worker
 };
+
+namespace {
+Communicator* others_of(const Strategy& strategy, const char* operation) {
+  if (strategy.extended().layout().workers() == 1) return nullptr;
+  return strategy.extended().reach(str_cat("[", operation, "] ").c_str()).others;
+}
+}  // namespace
 
 Trainer::Trainer(keras::Model& model, const char* operation)
     : model_(model),
       operation_(operation),
       scope_(model.enter(operation)),
-      strategy_(model.strategy_) {
+      strategy_(model.strategy_),
+      others_(others_of(strategy_, operation)) {
   ++model_.running_;
 }
 
@@ -127,14 +141,42 @@ void Trainer::prepare_training(const ElementSpec& spec) {
   model_.check_weights_made_in_scope(operation_);
 }
 
-bool Trainer::read(InputStream& input, int most) {
+Trainer::News Trainer::tell(News here) const {
+  if (others_ == nullptr) return here;
+  std::array<int64_t, 4> numbers = {here.rows, here.stops, here.interrupts, here.bad_losses};
+  others_->take_turn(operation_, [&] { others_->all_reduce(bytes_of(numbers), kInt64); });
+  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+}
+
+Trainer::News Trainer::news_here(const InterruptGuard& guard) const {
+  const bool interrupted = guard.requested();
+  return {.stops = interrupted || model_.stop_training_ ? 1 : 0,
+          .interrupts = interrupted ? 1 : 0,
+          .bad_losses = compiled_ != nullptr && !compiled_->loss.is_finite() ? 1 : 0};
+}
+
+void Trainer::guarded(FunctionRef<void()> body) {
+  others_ == nullptr ? body() : others_->guard(operation_, body);
+}
+
+bool Trainer::read(InputStream& input, int most, const InterruptGuard& guard, Mode mode) {
   batches_.clear();
   global_rows_.clear();
   while (static_cast<int>(batches_.size()) < most) {
     std::optional<PerReplica<Element>> batch = input.next();
     if (!batch) break;
     batches_.push_back(std::move(*batch));
-    global_rows_.push_back(strategy_.extended().sum_of_workers(rows_of(batches_.back())));
+    int64_t rows = rows_of(batches_.back());
+    if (others_ != nullptr) {
+      news_ = news_here(guard);
+      news_.rows = rows;
+      news_ = tell(news_);
+      rows = news_.rows;
+      const bool ends = (mode == Mode::kTrain ? news_.stops : news_.interrupts) > 0;
+      if (ends) batches_.clear();
+      if (ends) break;
+    }
+    global_rows_.push_back(rows);
   }
   return !batches_.empty();
 }
@@ -181,13 +223,18 @@ Logs Trainer::step_logs() const {
     return step.logs.same_as(compiled_->live);
   });
   if (ours) return compiled_->live;
-  if (!steps[0].logs.empty()) {
-    check_one_worker("[train_step's logs] ", strategy_.extended().layout());
-  }
-  return over_replicas(operation_, steps);
+  if (others_ == nullptr) return over_replicas(operation_, steps);
+  return over_replicas(operation_, steps_of_all(*others_, steps));
 }
 
 keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
+  keras::History history;
+  guarded([&] { history = fit_guarded(data, options); });
+  return history;
+}
+
+keras::History Trainer::fit_guarded(const keras::DataSource& data,
+                                    const keras::FitOptions& options) {
   compiled_ = &model_.checked(operation_);
   check_options(options);
   class_weights_ = class_weight_table(options.class_weight);
@@ -205,8 +252,9 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
   Fit fit{train, validation ? &*validation : nullptr, options};
   const auto history = std::make_shared<HistoryRecorder>();
   const auto progress = std::make_shared<ProgressLogger>(
-      train,
-      ProgressLogger::Options{.verbose = resolve_verbose(options.verbose), .epochs = epochs});
+      train, ProgressLogger::Options{.verbose = resolve_verbose(options.verbose),
+                                     .epochs = epochs,
+                                     .values_between = others_ == nullptr});
   fit.progress = progress.get();
   fit.callbacks = with_progress(options.callbacks, model_, progress, history);
 
@@ -216,28 +264,33 @@ keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptio
     compiled_->reset_metrics();
     train.begin_epoch();
     fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
-    if (!train_epoch(fit, epoch)) {
+    const bool any = train_epoch(fit, epoch);
+    news_ = tell(news_here(fit.guard));
+    if (!any) {
       const bool was_whole = train.ran_out() && epoch > options.initial_epoch;
-      COHORT_CHECK_ARG(fit.guard.requested() || was_whole,
-                       "[fit] expected data, got an empty dataset");
+      COHORT_CHECK_ARG(news_.stops > 0 || was_whole, "[fit] expected data, got an empty dataset");
       break;
     }
-    if (!fit.guard.requested()) end_epoch(fit, epoch);
-    if (fit.guard.requested() || model_.stop_training_) break;
+    if (news_.bad_losses > 0) warn_once_of_loss(fit, epoch, fit.steps);
+    if (news_.interrupts == 0) end_epoch(fit, epoch);
+    news_ = tell(news_here(fit.guard));
+    if (news_.stops > 0) break;
   }
+  fit.interrupted = news_.interrupts > 0;
   progress->close();
   throw_if_interrupted(fit);
   compiled_->options.optimizer.finalize_variable_values();
   fit.callbacks.call(&keras::CallbackBase::on_train_end);
   throw_if_interrupted(fit);  // meanwhile
-  history->history.interrupted = fit.guard.requested();
+  history->history.interrupted = fit.interrupted || fit.guard.requested();
   if (history->history.interrupted)
     COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");
   return history->history;
 }
 
 void Trainer::throw_if_interrupted(const Fit& fit) {
-  if (!fit.guard.requested() || fit.options.on_interrupt == keras::OnInterrupt::kReturn) return;
+  const bool interrupted = fit.interrupted || fit.guard.requested();
+  if (!interrupted || fit.options.on_interrupt == keras::OnInterrupt::kReturn) return;
   throw keras::Interrupted(
       "[fit] interrupted by Ctrl-C; the weights are those of the last whole step (with "
       ".on_interrupt = keras::OnInterrupt::kReturn fit returns instead)");
@@ -247,23 +300,28 @@ void Trainer::throw_if_interrupted(const Fit& fit) {
 bool Trainer::train_epoch(Fit& fit, int epoch) {
   const int most = compiled_->options.steps_per_execution;
   bool any = false;
-  for (int64_t step = 0; read(fit.train, most);) {
+  for (int64_t step = 0; read(fit.train, most, fit.guard, Mode::kTrain);) {
     any = true;
+    if (news_.bad_losses > 0) [[unlikely]]
+      warn_once_of_loss(fit, epoch, step);
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_begin, step);
     execute(Mode::kTrain);
     step += static_cast<int64_t>(batches_.size());
-    if (!fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
-      warn_of_loss(fit, epoch, step);
+    fit.steps = step;
+    if (others_ == nullptr && !fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
+      warn_once_of_loss(fit, epoch, step);
     Logs logs = step_logs();
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
-    if (fit.guard.requested() || model_.stop_training_) break;
+    // Several workers end where they next tell each other.
+    if (others_ == nullptr && (fit.guard.requested() || model_.stop_training_)) break;
   }
   batches_.clear();
   return any;
 }
 
-void Trainer::warn_of_loss(Fit& fit, int epoch, int64_t step) const {
-  fit.warned = true;
+// Of several workers all come here, at the same step.
+void Trainer::warn_once_of_loss(Fit& fit, int epoch, int64_t step) const {
+  if (std::exchange(fit.warned, true)) return;
   fit.progress->make_room();
   COHORT_LOG(kWarning, "[fit] the loss became ", compiled_->loss.result().item<double>(),
              " in epoch ", epoch + 1, ", batch ", step, ", and so may the weights: ",
@@ -275,7 +333,7 @@ void Trainer::end_epoch(Fit& fit, int epoch) {
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
     const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
-    if (fit.guard.requested()) return;
+    if (tell(news_here(fit.guard)).interrupts > 0) return;
     for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
   }
   logs = logs.sorted();
@@ -287,14 +345,15 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
   compiled_->reset_metrics();
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_test_begin);
-  for (int64_t step = 0; read(input, compiled_->options.steps_per_execution);) {
+  const int most = compiled_->options.steps_per_execution;
+  for (int64_t step = 0; read(input, most, guard, Mode::kTest);) {
     callbacks.call(&keras::CallbackBase::on_test_batch_begin, step);
     execute(Mode::kTest);
     step += static_cast<int64_t>(batches_.size());
     Logs logs = step_logs();
     callbacks.call(&keras::CallbackBase::on_test_batch_end, step - 1, logs);
     if (!in_fit) guard.check("evaluate");
-    if (guard.requested()) break;
+    if (others_ == nullptr && guard.requested()) break;
   }
   batches_.clear();
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
@@ -304,13 +363,21 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
 }
 
 Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptions& options) {
+  Logs logs;
+  guarded([&] { logs = evaluate_guarded(data, options); });
+  return logs;
+}
+
+Logs Trainer::evaluate_guarded(const keras::DataSource& data,
+                               const keras::EvaluateOptions& options) {
   compiled_ = &model_.checked(operation_);
   InputStream input(strategy_, data,
                     {"evaluate", options.steps, compiled_->options.steps_per_execution, true});
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
-                                     .verbose = resolve_verbose(options.verbose)});
+                                     .verbose = resolve_verbose(options.verbose),
+                                     .values_between = others_ == nullptr});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
   const InterruptGuard guard(InterruptGuard::Of::kOther);
   const OpenLine line(*progress);
@@ -321,8 +388,15 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
 
 // Keeps its state in this call: several threads may be in here with one model.
 Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options) {
-  check_one_worker("[predict] ", strategy_.extended().layout());
-  InputStream input(strategy_, data, {"predict", options.steps});
+  Tensor out;
+  guarded([&] { out = predict_guarded(data, options); });
+  return out;
+}
+
+Tensor Trainer::predict_guarded(const keras::DataSource& data,
+                                const keras::PredictOptions& options) {
+  InputStream input(strategy_, data,
+                    {.operation = "predict", .steps = options.steps, .contiguous_shards = true});
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kPredict,
@@ -332,6 +406,7 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
   const OpenLine line(*progress);
   const c10::AutoGradMode no_grad(false);
   std::vector<Tensor> rows;
+  std::vector<int64_t> counts;  // [step * replicas + replica]
   Tensor no_rows;
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_predict_begin);
@@ -346,6 +421,7 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
           output.dim() > 0,
           "[predict] expected the model to return a row for each example, got a scalar");
       (output.size(0) > 0 ? rows.emplace_back(output) : no_rows = output);
+      counts.push_back(output.size(0));
     }
     callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);
     guard.check("predict");
@@ -353,10 +429,19 @@ Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptio
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
   callbacks.call(&keras::CallbackBase::on_predict_end);
   guard.check("predict");  // in the callbacks of its end
-  return rows.empty() ? no_rows : cohort::concat(rows);
+  const Tensor mine = rows.empty() ? no_rows : cohort::concat(rows);
+  return others_ == nullptr
+             ? mine
+             : rows_of_all(*others_, mine, counts, strategy_.extended().num_local_replicas());
 }
 
 Logs Trainer::step_on(const Element& batch, Mode mode) {
+  Logs logs;
+  guarded([&] { logs = step_on_guarded(batch, mode); });
+  return logs;
+}
+
+Logs Trainer::step_on_guarded(const Element& batch, Mode mode) {
   compiled_ = &model_.checked(operation_);
   const ReplicaLayout layout = strategy_.extended().layout();
   const int64_t rows = batch.rows();

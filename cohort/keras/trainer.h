@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/input_stream.h"
 #include "cohort/keras/model.h"
@@ -38,16 +39,36 @@ class Trainer {
   void build(const ElementSpec& spec);
   /// The model, built where the data says its shape, with weights that can be trained here.
   void prepare_training(const ElementSpec& spec);
-  /// Reads up to steps_per_execution batches into batches_.
-  bool read(InputStream& input, int most);
+  /// What workers tell each other ahead of each step and at each end; of one worker its own.
+  struct News {
+    int64_t rows = 0;        ///< Of the batch.
+    int64_t stops = 0;       ///< Somebody wants to end: Ctrl-C, stop_training().
+    int64_t interrupts = 0;  ///< Ctrl-C.
+    int64_t bad_losses = 0;  ///< That are no numbers.
+  };
+  /// The sum of all workers'.
+  News tell(News here) const;
+  News news_here(const InterruptGuard& guard) const;
+  /// Calls body; with several workers, what it throws they all throw.
+  void guarded(FunctionRef<void()> body);
+
+  /// Reads up to steps_per_execution batches into batches_. False at the data's end, and with
+  /// several workers if one of them wants to end: see news_.
+  bool read(InputStream& input, int most, const InterruptGuard& guard, Mode mode);
   /// Runs them on all replicas.
   void execute(Mode mode);
   Element with_class_weights(const Element& batch) const;
   /// What the last step's logs say of all replicas.
   keras::Logs step_logs() const;
 
+  keras::History fit_guarded(const keras::DataSource& data, const keras::FitOptions& options);
+  keras::Logs evaluate_guarded(const keras::DataSource& data,
+                               const keras::EvaluateOptions& options);
+  Tensor predict_guarded(const keras::DataSource& data, const keras::PredictOptions& options);
+  keras::Logs step_on_guarded(const Element& batch, Mode mode);
+
   bool train_epoch(Fit& fit, int epoch);
-  void warn_of_loss(Fit& fit, int epoch, int64_t step) const;
+  void warn_once_of_loss(Fit& fit, int epoch, int64_t step) const;
   void end_epoch(Fit& fit, int epoch);
   static void throw_if_interrupted(const Fit& fit);
   /// Ctrl-C ends it: inside fit it returns, else it throws.
@@ -58,9 +79,11 @@ class Trainer {
   const char* const operation_;
   const Scope scope_;
   const Strategy& strategy_;
+  Communicator* const others_;  // null: there is one worker
   CompiledModel* compiled_ = nullptr;
   std::vector<PerReplica<Element>> batches_;
   std::vector<int64_t> global_rows_;  // [i] of batches_[i], over all workers
+  News news_;                         // of all workers, when they last told
   Tensor class_weights_;
 };
 

@@ -141,19 +141,26 @@ TEST_P(ModelsOfWorkers, LossesOfAMeanAreRefusedInLoopsOverAllReplicas) {
   });
 }
 
-TEST_P(ModelsOfWorkers, UpdatesAndMetricsNeedTheOtherWorkers) {
-  const Workers workers(kWorkers, local());
+// With nobody to carry it to the other workers.
+TEST_P(ModelsOfWorkers, TrainingNeedsTheOtherWorkers) {
+  const Strategy alone = Workers::alone(0, kWorkers, local());
   run_with_deadline(std::chrono::seconds(60), [&] {
-    const auto scope = workers[0].scope();
+    const auto scope = alone.scope();
     Sequential model({InputLayer({1}), Dense(1)});
     model.compile({.optimizer = SGD(), .loss = MeanSquaredError()});
     const Tensor x = ones({4, 1});
-    expect_error<Unimplemented>({"[optimizer.apply_gradients]", "got worker 0 of 2"},
+    expect_error<Unimplemented>({"[train_on_batch]", "got worker 0 of 2"},
                                 [&] { model.train_on_batch(x, x); });
-    expect_error<Unimplemented>({"[variable.value]", "got worker 0 of 2"},
-                                [&] { model.test_on_batch(x, x); });
-    expect_error<Unimplemented>({"[predict]", "got worker 0 of 2"}, [&] {
+    expect_error<Unimplemented>({"[predict]", "made without a communicator"}, [&] {
       model.predict(data::Dataset::from_tensor_slices(x).batch(4));
+    });
+    const Optimizer optimizer = SGD();
+    optimizer.build(model.trainable_variables());
+    expect_error<Unimplemented>({"[optimizer.apply_gradients]", "got worker 0 of 2"}, [&] {
+      alone.run([&] {
+        optimizer.apply_gradients(
+            std::vector<GradientAndVariable>{{ones({1, 1}), model.trainable_variables()[0]}});
+      });
     });
   });
 }

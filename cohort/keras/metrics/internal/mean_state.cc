@@ -8,6 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/align_ranks.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras::internal {
@@ -48,6 +49,9 @@ void add_to(const Variable& variable, double x) {
 double read_sum(const Variable& variable) {
   cohort::internal::VariableImpl& impl = variable.impl();
   if (current_replica() >= 0) return *impl.local_component().tensor.const_data_ptr<double>();
+  const cohort::internal::ParameterStore* store = impl.store();
+  const bool several = store != nullptr && store->layout().workers() > 1;
+  if (several) return variable.value().item<double>();  // of all workers
   double sum = 0;
   for (int r = 0; r < impl.component_count(); ++r) {
     sum += *impl.component(r).tensor.const_data_ptr<double>();
