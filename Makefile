@@ -57,6 +57,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/step_bench $(BENCH_ARGS)
 	$(call say,measuring what a strategy adds)
 	@$(BUILD)/release/benchmarks/strategy_bench $(STRATEGY_BENCH_ARGS)
+	$(call say,measuring processes that add up numbers together)
+	@$(BUILD)/release/benchmarks/worker_bench $(WORKER_BENCH_ARGS)
 	$(call say,measuring input pipelines)
 	@$(BUILD)/release/benchmarks/data_bench $(DATA_BENCH_ARGS)
 	$(call say,measuring kAutotune against fixed settings)
