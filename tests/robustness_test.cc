@@ -4,8 +4,10 @@
 // update: afterwards the same strategy and model train on, to the bits of a run without trouble.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <functional>
+#include <future>
 #include <optional>
 #include <stdexcept>
 
@@ -365,6 +367,31 @@ TEST(Fit, ABatchSmallerThanTheReplicas) {
         four.net->evaluate(data.dataset().batch(1), {.verbose = kSilent}).number("loss");
     EXPECT_TRUE(std::isfinite(loss));
   });
+}
+
+// A strategy of one replica is no thread of its own: a server asks for gradients from many.
+TEST(OneReplicaOfManyThreads, GetsEachThreadsGradients) {
+  const OneDeviceStrategy one("CPU:0");
+  for (const Strategy& strategy : {get_strategy(), Strategy(one)}) {
+    const auto scope = strategy.scope();
+    keras::Dense layer(3);
+    layer(ones({2, 4}));
+    std::atomic<int> wrong = 0;
+    const auto ask = [&](int factor) {
+      for (int again = 0; again < 300; ++again) {
+        GradientTape tape;
+        const Tensor y = layer(full({2, 4}, factor));
+        const Gradients got = tape.gradient(y.sum(), layer.trainable_variables());
+        const bool right = got[0].gradient.as_tensor().equal(full({4, 3}, 2 * factor)) &&
+                           got[1].gradient.as_tensor().equal(full({3}, 2));
+        if (!right) ++wrong;
+      }
+    };
+    std::vector<std::future<void>> threads;
+    for (int t = 1; t <= 4; ++t) threads.push_back(std::async(std::launch::async, ask, t));
+    for (std::future<void>& thread : threads) EXPECT_NO_THROW(thread.get());
+    EXPECT_EQ(wrong, 0);
+  }
 }
 
 }  // namespace

@@ -54,23 +54,33 @@ class OpenSlots {
  public:
   /// Errors: InvalidArgument for a source that is listed twice. Nothing is open then.
   OpenSlots(std::span<const Variable> sources, GradientLease& lease) : OpenSlots(sources) {
-    for (; open_ < sources.size(); ++open_) {
-      VariableImpl& variable = sources[open_].impl();
-      if (!variable.description().trainable) continue;
-      Component& component = variable.local_component();
-      COHORT_CHECK_ARG(!component.slot.open,
-                       "[gradient_tape.gradient] expected each source once, got \"",
-                       variable.description().name, "\" twice");
-      component.slot = {lease.place(variable), true, false};
+    for (const Variable& source : sources) {
+      VariableImpl& variable = source.impl();
+      if (variable.description().trainable) {
+        COHORT_CHECK_ARG(!variable.local_component().has_open_slot(),
+                         "[gradient_tape.gradient] expected each source once, got \"",
+                         variable.description().name, "\" twice");
+      }
+      ++open_;
+      open(variable, lease);
     }
   }
   ~OpenSlots() {
-    for (const Variable& v : sources_.first(open_)) v.impl().local_component().slot = {};
+    for (const Variable& v : sources_.first(open_)) {
+      Component& component = v.impl().local_component();
+      if (component.has_open_slot()) component.close_slot();
+    }
   }
   OpenSlots(const OpenSlots&) = delete;
   OpenSlots& operator=(const OpenSlots&) = delete;
 
  private:
+  // Not where another thread's pass uses the same variable.
+  static void open(VariableImpl& variable, GradientLease& lease) {
+    if (!variable.description().trainable) return;
+    Component& component = variable.local_component();
+    if (component.open_slot()) component.slot.view = lease.place(variable);
+  }
   // On its own, so that what the other throws closes the slots it has opened.
   explicit OpenSlots(std::span<const Variable> sources) : sources_(sources) {}
 
@@ -104,8 +114,9 @@ IndexedSlices join_rows(const std::vector<IndexedSlices>& parts) {
 
 /// Joins what nodes wrote into the slot and what plain operations brought through the engine.
 Gradient collect(const Variable& variable, const Tensor& from_engine) {
-  const internal::GradientSlot& slot = variable.impl().local_component().slot;
-  if (!slot.open) return from_engine;
+  Component& component = variable.impl().local_component();
+  if (!component.has_open_slot()) return from_engine;
+  const internal::GradientSlot& slot = component.slot;
   if (!slot.written && !from_engine.defined()) {
     return slot.rows.empty() ? Gradient() : join_rows(slot.rows);
   }

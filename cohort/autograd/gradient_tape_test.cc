@@ -119,7 +119,7 @@ TEST(GradientTape, AFailedPassLeavesNoSlotOpen) {
   const Tensor y = w * w;
   EXPECT_THROW(tape.gradient(y, std::span(&w, 1), {.output_gradients = scalar(1)}),
                InvalidArgument);
-  EXPECT_FALSE(w.impl().local_component().slot.open);
+  EXPECT_FALSE(w.impl().local_component().has_open_slot());
   EXPECT_EQ(numbers(tape.gradient(y.sum(), std::span(&w, 1))[0].gradient),
             (std::vector<float>{2, 4}));
 }
@@ -149,7 +149,7 @@ TEST(GradientTape, EachSourceIsListedOnce) {
   const std::vector<Variable> twice = {w, w};
   GradientTape tape;
   EXPECT_THROW(tape.gradient(w * w, twice), InvalidArgument);
-  EXPECT_FALSE(w.impl().local_component().slot.open);
+  EXPECT_FALSE(w.impl().local_component().has_open_slot());
 }
 
 TEST(GradientTape, ATemporaryResultHandsOutCopies) {

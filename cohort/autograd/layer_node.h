@@ -62,7 +62,7 @@ class LayerNode : public torch::autograd::Node {
   template <class F>
   Tensor weight_gradient(int i, F&& compute) {
     Component& component = *weights_[static_cast<std::size_t>(i)];
-    if (component.slot.open) {
+    if (component.has_open_slot()) {
       const bool accumulate = std::exchange(component.slot.written, true);
       compute(component.slot.view, accumulate);
       return {};
@@ -75,9 +75,10 @@ class LayerNode : public torch::autograd::Node {
   /// For a weight of which only some rows were used: true if its slot is open and took them; the
   /// edge then carries an undefined tensor. `rows` must be nobody else's.
   bool add_rows(int i, IndexedSlices rows) {
-    GradientSlot& slot = weights_[static_cast<std::size_t>(i)]->slot;
-    if (slot.open) slot.rows.push_back(std::move(rows));
-    return slot.open;
+    Component& component = *weights_[static_cast<std::size_t>(i)];
+    if (!component.has_open_slot()) return false;
+    component.slot.rows.push_back(std::move(rows));
+    return true;
   }
 
  private:

@@ -24,8 +24,8 @@ struct SlotHook final : torch::autograd::FunctionPreHook {
   variable_list operator()(const variable_list& gradients) override {
     const Tensor& gradient = gradients[0];
     if (*component == nullptr || !gradient.defined() || gradient.is_sparse()) return gradients;
+    if (!(*component)->has_open_slot()) return gradients;
     GradientSlot& slot = (*component)->slot;
-    if (!slot.open) return gradients;
     const at::NoGradGuard no_grad;
     if (std::exchange(slot.written, true)) {
       slot.view.add_(gradient);

@@ -3,6 +3,7 @@
 // What is behind a Variable handle, and the hook through which a scope decides what is made.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,7 +20,6 @@ class ParameterStore;
 /// Where one replica's gradient of a variable goes during a backward pass.
 struct GradientSlot {
   Tensor view;           ///< The variable's place in the gradient buffer of this pass.
-  bool open = false;     ///< A pass asks for this variable: nodes write into `view`.
   bool written = false;  ///< Something was written in this pass: later writes add.
   bool summed = false;   ///< `view` has the engine's part, too (see Component::adopt).
   std::vector<IndexedSlices> rows = {};  ///< Parts of the gradient that `view` does not have.
@@ -29,16 +29,33 @@ struct GradientSlot {
 /// view, detach()). Whatever others did with it has happened before.
 bool has_only_handles(const Tensor& tensor, uint32_t handles);
 
-/// One replica's copy of a variable. Threads: bound to its replica's thread.
+/// One replica's copy of a variable. Threads: bound to its replica's thread; but of a strategy's
+/// only replica several threads may compute gradients at once.
 struct Component {
   Tensor tensor;  ///< A leaf that requires gradients if the variable is trainable.
   std::shared_ptr<ArenaRange> range;  ///< Where it lies; null where it owns its memory.
   GradientSlot slot;
+  const ThreadSlots* slot_thread = nullptr;  ///< Whose pass has opened the slot, or null.
   std::shared_ptr<void> accumulator;  ///< Keeps the leaf's autograd node alive: one per variable.
   std::vector<std::pair<GradientBuffer*, Tensor>> gradient_views;
 
   /// Where that is; null where it owns its memory.
   const std::shared_ptr<Arena>& arena() const;
+  /// Opens the slot for a pass of the calling thread. False if another thread's pass has it: this
+  /// one then gets its gradients as any LibTorch node gives them.
+  bool open_slot() {
+    const ThreadSlots* nobody = nullptr;
+    return std::atomic_ref(slot_thread)
+        .compare_exchange_strong(nobody, &t_slots, std::memory_order_acquire);
+  }
+  /// True if a pass of this thread asks for the variable: nodes write into `slot.view`.
+  bool has_open_slot() {
+    return std::atomic_ref(slot_thread).load(std::memory_order_relaxed) == &t_slots;
+  }
+  void close_slot() {
+    slot = {};
+    std::atomic_ref(slot_thread).store(nullptr, std::memory_order_release);
+  }
   /// This variable's view of `buffer`, made once per buffer; undefined while anybody still holds
   /// what was handed out before. Of a component in an arena.
   Tensor free_gradient_view(GradientBuffer& buffer);
