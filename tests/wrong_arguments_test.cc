@@ -183,5 +183,20 @@ TEST(WrongArguments, ShapesAndNumbersThatDoNotFit) {
   });
 }
 
+TEST(WrongArguments, ArraysWithoutRows) {
+  keras::Sequential model({keras::Dense(1)});
+  model.compile({.optimizer = "sgd", .loss = "mse"});
+  expect_ours({
+      {"fit] expected data, got inputs of 0 rows",
+       [&] {
+         model.fit(zeros({0, 2}), zeros({0, 1}));
+       }},
+      {"evaluate] expected data, got inputs of 0 rows",
+       [&] {
+         model.evaluate(zeros({0, 2}), zeros({0, 1}));
+       }},
+  });
+}
+
 }  // namespace
 }  // namespace cohort

@@ -22,6 +22,7 @@ namespace {
 Dataset arrays(const char* operation, const Element& x, const Element& y, const Tensor& weight) {
   COHORT_CHECK_ARG(x.rows() == y.rows(), "[", operation, "] expected as many labels as inputs, ",
                    "got ", x.rows(), " inputs and ", y.rows(), " labels");
+  COHORT_CHECK_ARG(x.rows() > 0, "[", operation, "] expected data, got inputs of 0 rows");
   if (!weight.defined()) return Dataset::from_tensor_slices({x, y});
   return Dataset::from_tensor_slices({x, y, weight});
 }
