@@ -265,7 +265,8 @@ void OptimizerBase::check_gradients(const Gradients& gradients) {
     if (pair.gradient.has_value()) continue;
     COHORT_LOG(kWarning, "[optimizer.apply_gradients] no gradient for variable \"",
                pair.variable.name(), "\" (first of ", gradients.size() - given,
-               "): the loss does not depend on it; it stays as it is");
+               "): the loss does not depend on it; it stays as it is",
+               components > 1 ? ", unless another replica has one" : "");
     return;
   }
 }
