@@ -3,6 +3,7 @@
 // Measures a training step of a table of embeddings: 4096 ids are looked up, differentiated, and
 // Adam updates what they name. With lazy_rows a step costs the ids whatever the table's size;
 // beside it Keras's dense result, and what torch.optim.SparseAdam does, operation by operation.
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 
