@@ -95,7 +95,7 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
     variables_ = LocalVariables::default_instance();
     return;
   }
-  if (layout_.workers() > 1) seeds_.emplace(layout_.local());
+  if (layout_.workers() > 1 && options_.own_random_numbers) seeds_.emplace(layout_.local());
   install_caching_allocator();
   note_replica_threads(group_.intra_op_threads());
   LocalVariablesOptions variables{.devices = options_.devices,

@@ -60,6 +60,8 @@ class Strategy {
   /// Of all workers.
   int num_replicas_in_sync() const { return use().num_replicas_in_sync(); }
   StrategyExtended& extended() const { return use(); }
+  /// What the cluster was read from; null outside of clusters.
+  std::shared_ptr<ClusterResolver> cluster_resolver() const { return use().cluster_resolver(); }
 
   /// Waits for all workers; in one process there is nobody to wait for.
   /// Errors: FailedPrecondition in a replica; DeadlineExceeded that names the workers that have not

@@ -28,6 +28,8 @@
 
 namespace cohort {
 
+class ClusterResolver;
+
 namespace internal {
 struct Reach;
 /// The calling thread's strategy with its ownership; null for the default one.
@@ -175,8 +177,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   }
 
   /// True where checkpoints and summaries are written: on the chief. Always, in one process.
-  bool should_checkpoint() const { return true; }
-  bool should_save_summary() const { return true; }
+  bool should_checkpoint() const { return layout().worker() == 0; }
+  bool should_save_summary() const { return layout().worker() == 0; }
+  /// What the cluster was read from; null outside of clusters.
+  std::shared_ptr<ClusterResolver> cluster_resolver() const { return do_cluster_resolver(); }
 
   /// Internal: what its reductions go through. `operation`: whose error it is.
   /// Errors: Unimplemented with several workers that nothing reaches.
@@ -236,6 +240,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// with that replica's gradients: of its share of the loss, if the loss was divided by the global
   /// batch. (With gradient accumulation: of the steps that update.) Default: all replicas together.
   virtual void do_apply_gradients(const Gradients& gradients, OptimizerStep& step);
+  virtual std::shared_ptr<ClusterResolver> do_cluster_resolver() const { return nullptr; }
   /// Where random operations inside draw from. Default, null: the process's stream.
   virtual internal::RandomSeeds* do_seeds() { return nullptr; }
 

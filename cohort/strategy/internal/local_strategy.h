@@ -34,6 +34,11 @@ struct LocalStrategyOptions {
   int workers = 1;
   /// Reaches the other workers. Null: what needs them is refused.
   std::shared_ptr<Communicator> communicator = {};
+  /// Where workers are threads of one process: none may shift what another one draws. A worker that
+  /// is a process draws from the process's stream, as one that is alone.
+  bool own_random_numbers = true;
+  /// What the cluster was read from; null outside of clusters.
+  std::shared_ptr<ClusterResolver> cluster_resolver = {};
 };
 
 class LocalStrategy : public StrategyExtended {
@@ -56,6 +61,9 @@ class LocalStrategy : public StrategyExtended {
   bool do_any_worker(bool here) override { return do_sum_of_workers(here ? 1 : 0) > 0; }
   int64_t do_sum_of_workers(int64_t here) override;
   Communicator* do_others() override { return others_; }
+  std::shared_ptr<ClusterResolver> do_cluster_resolver() const override {
+    return options_.cluster_resolver;
+  }
   RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
 
  private:

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/multi_worker_mirrored.h"
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+#include "cohort/cluster/roles.h"
+#include "cohort/collectives/communicator.h"
+#include "cohort/collectives/transports/tcp/tcp_transport.h"
+#include "cohort/runtime/device_backend.h"
+#include "cohort/strategy/internal/local_strategy.h"
+
+namespace cohort {
+namespace {
+
+using internal::TaskName;
+
+constexpr const char* kMultiWorker = "[MultiWorkerMirroredStrategy] ";
+
+void check_communication(const CommunicationOptions& options) {
+  COHORT_CHECK_ARG(options.bytes_per_pack >= 0, kMultiWorker, "expected bytes_per_pack >= 0, got ",
+                   options.bytes_per_pack);
+  COHORT_CHECK_ARG(!options.timeout || options.timeout->count() > 0, kMultiWorker,
+                   "expected a timeout of more than 0, got ", options.timeout->count(), " ms");
+  const char* library = nullptr;
+  switch (options.implementation) {
+    case CommunicationImplementation::kAuto:
+    case CommunicationImplementation::kRing:
+      return;
+    case CommunicationImplementation::kNccl:
+      library = "NCCL, which needs GPUs";
+      break;
+    case CommunicationImplementation::kGloo:
+      library = "Gloo";
+      break;
+    case CommunicationImplementation::kMpi:
+      library = "MPI";
+      break;
+  }
+  throw Unimplemented(str_cat(kMultiWorker, "expected kAuto, which sends directly over TCP, got ",
+                              library, ": there is no transport over it in this version"));
+}
+
+bool is_insecure_allowed(const MultiWorkerMirroredOptions& options) {
+  const char* text = std::getenv("COHORT_ALLOW_INSECURE");
+  return options.allow_insecure || (text != nullptr && std::string_view(text) == "1");
+}
+
+// This process's place in the cluster. Errors: InvalidArgument.
+TaskName task_of(const ClusterResolver& resolver, const ClusterSpec& spec) {
+  const auto type = resolver.task_type();
+  const auto id = resolver.task_id();
+  COHORT_CHECK_ARG(type && id, kMultiWorker,
+                   "When a cluster is given, you must also specify `task_type` and `task_id`: ",
+                   "expected both, got ", type ? *type : "no type", " and ",
+                   id ? std::to_string(*id) : "no id", " in ", spec);
+  TaskName task{.type = *type, .id = *id};
+  internal::check_cluster(spec, task);
+  COHORT_CHECK_ARG(task.type != "ps", kMultiWorker,
+                   "expected a chief, worker or evaluator, got task 'ps'; parameter servers are "
+                   "for ParameterServerStrategy");
+  return task;
+}
+
+std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions& options,
+                                                const ClusterSpec& spec, const TaskName& task) {
+  const std::vector<std::string> addresses = internal::worker_addresses(spec);
+  const int rank = internal::id_in_cluster(spec, task);
+  const bool allow_insecure = is_insecure_allowed(options);
+  COHORT_LOG(kInfo, "MultiWorkerMirroredStrategy: ", task.type, " ", task.id, " is worker ", rank,
+             " of ", addresses.size(), ", at ", addresses[static_cast<std::size_t>(rank)],
+             allow_insecure ? "; messages are not encrypted" : "", "; waiting for the others");
+  internal::CommunicatorOptions communicator;
+  if (options.communication_options.timeout) {
+    communicator.timeout = *options.communication_options.timeout;
+  }
+  return std::make_shared<internal::Communicator>(
+      internal::connect_over_tcp(
+          {.rank = rank,
+           .addresses = addresses,
+           .agreement = str_cat("Cohort ", COHORT_VERSION, ", ", options.devices.size(),
+                                " devices each, ", spec),
+           .timeout = options.start_timeout,
+           .allow_insecure = allow_insecure}),
+      communicator);
+}
+
+}  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOptions options) {
+  check_communication(options.communication_options);
+  if (options.devices.empty()) options.devices = {internal::host_device()};
+  if (!options.cluster_resolver) options.cluster_resolver = detect_cluster();
+  std::shared_ptr<internal::Communicator> communicator;
+  if (options.cluster_resolver) {
+    const ClusterSpec spec = options.cluster_resolver->cluster_spec();
+    if (!spec.empty()) {
+      const TaskName task = task_of(*options.cluster_resolver, spec);
+      // An evaluator is a cluster of its own.
+      const bool is_alone = task.type == "evaluator" || internal::worker_count(spec, task) == 1;
+      if (!is_alone) communicator = connect(options, spec, task);
+    }
+  }
+  extended_ = std::make_shared<internal::LocalStrategy>(
+      internal::LocalStrategyOptions{.name = "MultiWorkerMirroredStrategy",
+                                     .devices = std::move(options.devices),
+                                     .check_copies = options.check_copies,
+                                     .intra_op_threads = options.intra_op_threads,
+                                     .communicator = std::move(communicator),
+                                     .own_random_numbers = false,
+                                     .cluster_resolver = std::move(options.cluster_resolver)});
+}
+
+}  // namespace cohort

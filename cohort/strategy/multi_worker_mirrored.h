@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same program in several processes, which train one model together:
+//
+//   MultiWorkerMirroredStrategy strategy;   // who takes part stands in TF_CONFIG
+//   auto scope = strategy.scope();
+//   keras::Sequential model({keras::Dense(10)});
+//
+// Every worker runs the same program and calls the same in the same order. Variables take the
+// chief's first values; gradients, sums and metrics are of all replicas of all workers.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/environment.h"
+#include "cohort/collectives/options.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+struct MultiWorkerMirroredOptions {
+  /// Null: what detect_cluster() finds; where it finds none, this process is alone.
+  std::shared_ptr<ClusterResolver> cluster_resolver = {};
+  /// timeout: the most that a worker waits for another one, 10 minutes if it is not set.
+  CommunicationOptions communication_options = {};
+  /// This worker's, each has as many. Empty: CPU:0. TF: all GPUs, else CPU:0.
+  std::vector<Device> devices = {};
+  /// The most that the first workers wait for the last ones to start.
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
+  /// Allows addresses beyond this machine's loopback. What travels is neither encrypted nor
+  /// authenticated: for networks that you trust. COHORT_ALLOW_INSECURE=1 does the same.
+  bool allow_insecure = false;
+  bool check_copies = false;  ///< As MirroredOptions::check_copies.
+  int intra_op_threads = 0;   ///< As MirroredOptions::intra_op_threads.
+};
+
+/// Replicas in several processes, variables mirrored, gradients summed in the order of the workers:
+/// W workers of one replica have the bits of MirroredStrategy with W. Without a cluster, with one
+/// worker, and in an evaluator it is MirroredStrategy.
+/// Blocks: until all workers have come.
+/// Errors: InvalidArgument for a cluster that is none, or of which this process is no chief, worker
+///         or evaluator, and for addresses beyond loopback without allow_insecure;
+///         FailedPrecondition on both workers, naming both, that were started with another
+///         TF_CONFIG, build of Cohort or number of devices; DeadlineExceeded that names who has not
+///         come; Unimplemented for kNccl, kGloo and kMpi.
+/// TF: tf.distribute.MultiWorkerMirroredStrategy.
+class MultiWorkerMirroredStrategy : public Strategy {
+ public:
+  explicit MultiWorkerMirroredStrategy(MultiWorkerMirroredOptions options = {});
+};
+
+}  // namespace cohort

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains a small network and writes what it has come to, to the last bit:
+//
+//   multi_worker_program fit|loop [mirrored REPLICAS | die WORKER STEP | throw WORKER STEP]
+//
+// Under MultiWorkerMirroredStrategy, or in one process under MirroredStrategy. Or worker WORKER
+// dies, or fails, before its step STEP.
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "cohort/keras/keras.h"
+#include "cohort/strategy/multi_worker_mirrored.h"
+#include "tests/small_training.h"
+
+using namespace cohort;
+
+namespace {
+
+constexpr int64_t kBatch = 32;  // of all replicas
+constexpr int64_t kRows = 320;
+constexpr int kEpochs = 2;
+
+struct Fault {
+  std::string kind = {};
+  int worker = -1;
+  int step = -1;
+  void at(const Strategy& strategy, int now) const {
+    if (now != step || strategy.extended().layout().worker() != worker) return;
+    if (kind == "die") raise(SIGKILL);
+    throw InvalidArgument("[program] the data of this step are bad");
+  }
+};
+
+void write_weights(keras::Sequential& model) {
+  std::printf("weights %016llx\n",
+              static_cast<unsigned long long>(proof::hash_of(model.get_weights())));
+}
+
+void fit(const Dataset& data, keras::Sequential& model) {
+  model.compile({.optimizer = keras::Adam(),
+                 .loss = keras::SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {keras::SparseCategoricalAccuracy("accuracy")}});
+  const keras::History history =
+      model.fit(data, {.epochs = kEpochs, .verbose = keras::Verbose::kSilent});
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    const auto at = static_cast<std::size_t>(epoch);
+    std::printf("loss %a accuracy %a\n", history["loss"][at], history["accuracy"][at]);
+  }
+}
+
+void loop(const Strategy& strategy, const Dataset& data, keras::Sequential& model,
+          const Fault& fault) {
+  keras::Adam optimizer;
+  keras::SparseCategoricalCrossentropy loss_fn(
+      {.from_logits = true, .reduction = keras::Reduction::kNone});
+  const auto step = [&](const Tensor& x, const Tensor& y) -> Tensor {
+    GradientTape tape;
+    const Tensor loss = compute_average_loss(loss_fn(y, model(x)), {.global_batch_size = kBatch});
+    optimizer.apply_gradients(tape.gradient(loss, model.trainable_variables()));
+    return loss;
+  };
+  const auto dist = strategy.distribute_dataset(data);
+  int steps = 0;
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    for (const auto& batch : dist) {
+      fault.at(strategy, steps++);
+      const PerReplica<Tensor> losses = strategy.run(step, batch);
+      for (int r = 0; r < static_cast<int>(losses.size()); ++r) {
+        std::printf("step %d replica %d loss %a\n", steps,
+                    strategy.extended().layout().global_id(r),
+                    losses[static_cast<std::size_t>(r)].item<double>());
+      }
+    }
+  }
+}
+
+int run(int argc, char** argv) {
+  const std::string style = argc > 1 ? argv[1] : "";
+  const std::string kind = argc > 3 ? argv[2] : "";
+  const int number = argc > 3 ? std::atoi(argv[3]) : 0;
+  set_seed(7);
+  const Strategy strategy =
+      kind == "mirrored" ? proof::strategy_of(number) : MultiWorkerMirroredStrategy();
+  const Dataset data =
+      proof::ten_classes({kRows, proof::kFeatures}).dataset().shuffle(kRows).batch(kBatch);
+  const auto scope = strategy.scope();
+  keras::Sequential model(proof::mlp());
+  Fault fault{.kind = kind, .worker = number, .step = argc > 4 ? std::atoi(argv[4]) : -1};
+  style == "fit" ? fit(data, model) : loop(strategy, data, model, fault);
+  write_weights(model);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same program in several real processes and in one: the same bits. And what the others say
+// when one of them dies or fails.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cohort/testing/deadline.h"
+
+namespace {
+
+struct Output {
+  int code = -1;
+  std::string text = {};
+  /// The lines that begin so, without that.
+  std::vector<std::string> lines(const std::string& prefix) const {
+    std::vector<std::string> out;
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);) {
+      if (line.rfind(prefix, 0) == 0) out.push_back(line.substr(prefix.size()));
+    }
+    return out;
+  }
+  /// What all replicas have in common, and what is this one's.
+  std::vector<std::string> lines_of_replica(const std::string& replica) const {
+    std::vector<std::string> out = lines("");
+    std::erase_if(out, [&](const std::string& line) {
+      return line.find(" replica ") != std::string::npos &&
+             line.find(" replica " + replica + " ") == std::string::npos;
+    });
+    return out;
+  }
+};
+
+Output run(const std::string& command) {
+  return cohort::testing::run_with_deadline(std::chrono::seconds(100), [&] {
+    Output out;
+    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+    std::array<char, 4096> bytes;
+    while (const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), pipe)) {
+      out.text.append(bytes.data(), got);
+    }
+    const int status = ::pclose(pipe);
+    out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return out;
+  });
+}
+
+Output in_one_process(const std::string& style, int replicas) {
+  return run(PROGRAM " " + style + " mirrored " + std::to_string(replicas));
+}
+Output in_processes(int workers, const std::string& arguments) {
+  return run("COHORT_MIN_LOG_LEVEL=1 " COHORTRUN " --grace 5 --workers " + std::to_string(workers) +
+             " -- " PROGRAM " " + arguments);
+}
+
+class MultiWorker : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Styles, MultiWorker, ::testing::Values("loop", "fit"));
+
+TEST_P(MultiWorker, ProcessesHaveTheBitsOfReplicas) {
+  for (const int workers : {2, 3}) {
+    const Output one = in_one_process(GetParam(), workers);
+    ASSERT_EQ(one.code, 0) << one.text;
+    const Output several = in_processes(workers, GetParam());
+    ASSERT_EQ(several.code, 0) << several.text;
+    for (int w = 0; w < workers; ++w) {
+      const std::string worker = std::to_string(w);
+      const std::vector<std::string> expected = one.lines_of_replica(worker);
+      ASSERT_FALSE(expected.empty());
+      EXPECT_EQ(several.lines("[worker " + worker + "] "), expected) << several.text;
+    }
+  }
+}
+
+TEST(MultiWorkerFaults, AWorkerThatDiesIsNamedByTheOthers) {
+  const Output out = in_processes(2, "loop die 1 5");
+  EXPECT_EQ(out.code, 137) << out.text;
+  EXPECT_NE(out.text.find("cohortrun: worker 1 was killed by signal 9"), std::string::npos)
+      << out.text;
+  EXPECT_NE(out.text.find("rank 1 (localhost:"), std::string::npos) << out.text;
+}
+
+TEST(MultiWorkerFaults, AWorkersExceptionEndsAll) {
+  const Output out = in_processes(2, "loop throw 1 5");
+  EXPECT_EQ(out.code, 1) << out.text;
+  EXPECT_NE(out.text.find("[worker 1] [program] the data of this step are bad"), std::string::npos)
+      << out.text;
+}
+
+}  // namespace
