@@ -318,9 +318,9 @@ TEST_P(WorkerVerbs, RunsOfSeveralThreadsTakeTurns) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, WorkerVerbs,
                          ::testing::Values(Layout{2, 1}, Layout{3, 1}, Layout{2, 2}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.workers) + "x" +
-                                  std::to_string(info.param.local);
+                         [](const auto& test) {
+                           return std::to_string(test.param.workers) + "x" +
+                                  std::to_string(test.param.local);
                          });
 
 }  // namespace
