@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/multi_worker_mirrored.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
@@ -11,6 +15,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/runtime/device_backend.h"
+#include "cohort/runtime/random.h"
 #include "cohort/strategy/internal/local_strategy.h"
 
 namespace cohort {
@@ -88,6 +93,18 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
       communicator);
 }
 
+// Each process has a seed of its own until set_seed: their shuffles would differ, and rows be seen
+// by two workers or by none. Where the seeds are not one already, worker 0's is everybody's.
+void agree_on_seed(internal::Communicator& communicator) {
+  std::vector<uint64_t> seeds(static_cast<std::size_t>(communicator.size()),
+                              internal::current_seed());
+  std::vector<internal::Bytes> pieces;
+  for (uint64_t& seed : seeds) pieces.push_back(std::as_writable_bytes(std::span(&seed, 1)));
+  communicator.all_gather(pieces);
+  if (std::adjacent_find(seeds.begin(), seeds.end(), std::not_equal_to<>()) == seeds.end()) return;
+  set_seed(seeds[0]);
+}
+
 }  // namespace
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOptions options) {
@@ -101,7 +118,10 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
       const TaskName task = task_of(*options.cluster_resolver, spec);
       // An evaluator is a cluster of its own.
       const bool is_alone = task.type == "evaluator" || internal::worker_count(spec, task) == 1;
-      if (!is_alone) communicator = connect(options, spec, task);
+      if (!is_alone) {
+        communicator = connect(options, spec, task);
+        agree_on_seed(*communicator);
+      }
     }
   }
   extended_ = std::make_shared<internal::LocalStrategy>(

@@ -2,6 +2,7 @@
 //
 // Trains a small network and writes what it has come to, to the last bit:
 //
+//   multi_worker_program shuffle
 //   multi_worker_program fit|loop [mirrored REPLICAS | die WORKER STEP | throw WORKER STEP]
 //
 // Under MultiWorkerMirroredStrategy, or in one process under MirroredStrategy. Or worker WORKER
@@ -78,8 +79,21 @@ void loop(const Strategy& strategy, const Dataset& data, keras::Sequential& mode
   }
 }
 
+// What a program that has set no seed sees.
+void shuffle() {
+  const MultiWorkerMirroredStrategy strategy;
+  for (const Element& element : Dataset::range(30).shuffle(30)) {
+    std::printf("%lld ", static_cast<long long>(element.tensor().item<int64_t>()));
+  }
+  std::printf("\n");
+}
+
 int run(int argc, char** argv) {
   const std::string style = argc > 1 ? argv[1] : "";
+  if (style == "shuffle") {
+    shuffle();
+    return 0;
+  }
   const std::string kind = argc > 3 ? argv[2] : "";
   const int number = argc > 3 ? std::atoi(argv[3]) : 0;
   set_seed(7);

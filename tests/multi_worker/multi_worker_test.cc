@@ -78,6 +78,17 @@ TEST_P(MultiWorker, ProcessesHaveTheBitsOfReplicas) {
   }
 }
 
+TEST(MultiWorkerSeeds, WithoutOneAllShuffleAsWorker0) {
+  const Output out = in_processes(3, "shuffle");
+  ASSERT_EQ(out.code, 0) << out.text;
+  const std::vector<std::string> first = out.lines("[worker 0] ");
+  ASSERT_EQ(first.size(), 1U) << out.text;
+  EXPECT_EQ(out.lines("[worker 1] "), first);
+  EXPECT_EQ(out.lines("[worker 2] "), first);
+  const Output again = in_processes(3, "shuffle");
+  EXPECT_NE(again.lines("[worker 0] "), first) << "another order in every job";
+}
+
 TEST(MultiWorkerFaults, AWorkerThatDiesIsNamedByTheOthers) {
   const Output out = in_processes(2, "loop die 1 5");
   EXPECT_EQ(out.code, 137) << out.text;

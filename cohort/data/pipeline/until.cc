@@ -16,10 +16,10 @@ class TakeWhileStream final : public PredicateStream {
   using PredicateStream::PredicateStream;
 
   bool next(Element& out) override {
-    constexpr int64_t kEnd = -1;
-    if (count_ == kEnd) return false;
+    constexpr int64_t kEnded = -1;
+    if (count_ == kEnded) return false;
     if (read(out) && holds(out, count_++)) return true;
-    count_ = kEnd;
+    count_ = kEnded;
     return false;
   }
 };

@@ -124,10 +124,10 @@ struct ColumnTree {
   Element gather_ragged(std::span<const int64_t> rows, bool single) const {
     if (single) return ragged_row(ragged, rows.front());
     if (rows.empty()) return ragged.slice(0, 0);
-    std::vector<Element> parts;
-    parts.reserve(rows.size());
-    for (int64_t row : rows) parts.push_back(ragged.slice(row, 1));
-    return concatenate_ragged(parts, "[dataset.from_tensor_slices]");
+    std::vector<Element> taken;
+    taken.reserve(rows.size());
+    for (int64_t row : rows) taken.push_back(ragged.slice(row, 1));
+    return concatenate_ragged(taken, "[dataset.from_tensor_slices]");
   }
 
   Element gather_strings(std::span<const int64_t> rows, bool single) const {
