@@ -1,6 +1,7 @@
 # Part of the installation: copies the headers that programs include (`doors`), and those of Cohort's
 # that these include in turn, from `source` to `destination`. What no public header needs is nobody
 # else's business.
+cmake_policy(VERSION 3.25)  # an installation runs with the oldest
 set(waiting ${doors})
 set(seen ${doors})
 while(waiting)
