@@ -23,7 +23,7 @@ std::vector<T> numbers_of_all(Communicator& others, const char* operation,
                               std::span<const T> here) {
   const std::vector<std::byte> bytes = gather_bytes(others, operation, std::as_bytes(here));
   std::vector<T> all(bytes.size() / sizeof(T));
-  std::memcpy(all.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Models of several workers train, are measured and predict as one process with all replicas does:
-// with one replica a worker to the last bit, and the same on every worker always.
+// with one replica a worker and a fused update to the last bit, and the same on every worker
+// always.
 #include <gtest/gtest.h>
 
 #include <atomic>
