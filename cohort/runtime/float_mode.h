@@ -10,6 +10,15 @@
 
 namespace cohort::internal {
 
+/// The calling thread's rounding, flush-to-zero and the like, for another thread to compute in.
+#if defined(__x86_64__)
+inline unsigned float_mode() { return _mm_getcsr(); }
+inline void set_float_mode(unsigned mode) { _mm_setcsr(mode); }
+#else
+inline unsigned float_mode() { return 0; }
+inline void set_float_mode(unsigned) {}
+#endif
+
 /// Turns on flush-to-zero and denormals-are-zero; the destructor restores what was set before.
 class [[nodiscard]] FlushDenormals {
  public:

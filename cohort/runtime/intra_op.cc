@@ -12,14 +12,11 @@
 #include <string_view>
 #include <thread>
 
+#include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/internal/openmp_registration.h"
 #include "cohort/runtime/piece_helpers.h"
 #include "cohort/runtime/spin_advisor.h"
 #include "cohort/runtime/topology.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 // OpenMP's own entry points: at::set_num_threads would also change the default of every thread
 // that has not computed yet. GOMP_parallel is what LibTorch's regions call; GNU's and LLVM's
@@ -78,25 +75,19 @@ struct Pieces {
   // The runtime's own barriers order everything; these two say so to ThreadSanitizer as well.
   std::atomic<int> begun{0};
   std::atomic<int> done{0};
-#if defined(__x86_64__)
-  const unsigned float_mode = _mm_getcsr();
-#endif
+  const unsigned mode = float_mode();
 };
 
 void work(void* data) {
   Pieces& all = *static_cast<Pieces*>(data);
   all.begun.load(std::memory_order_acquire);
-#if defined(__x86_64__)
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(all.float_mode);
-#endif
+  const unsigned before = float_mode();
+  set_float_mode(all.mode);
   for (int i = all.next.fetch_add(1, std::memory_order_relaxed); i < all.count;
        i = all.next.fetch_add(1, std::memory_order_relaxed)) {
     all.piece(i);
   }
-#if defined(__x86_64__)
-  _mm_setcsr(before);
-#endif
+  set_float_mode(before);
   all.done.fetch_add(1, std::memory_order_release);
 }
 

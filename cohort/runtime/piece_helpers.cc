@@ -5,22 +5,11 @@
 #include <new>
 #include <system_error>
 
+#include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/thread_name.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace cohort::internal {
 namespace {
-
-#if defined(__x86_64__)
-unsigned float_mode() { return _mm_getcsr(); }
-void set_float_mode(unsigned mode) { _mm_setcsr(mode); }
-#else
-unsigned float_mode() { return 0; }
-void set_float_mode(unsigned) {}
-#endif
 
 // What is left to take, in one word: which call it is of, how many pieces it has, which is next.
 constexpr uint64_t ticket(uint64_t call, uint64_t pieces, uint64_t next) {

@@ -7,11 +7,8 @@
 
 #include <climits>
 
+#include "cohort/runtime/relax.h"
 #include "cohort/runtime/topology.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace cohort::internal {
 namespace {
@@ -19,14 +16,6 @@ namespace {
 // About 50 us on current machines: longer than replicas usually differ within a step, shorter
 // than what a scheduler would notice.
 constexpr int kMostSpins = 2000;
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // The kernel's word is an int of the same size and place.
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));

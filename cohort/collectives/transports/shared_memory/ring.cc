@@ -9,20 +9,10 @@
 #include <climits>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "cohort/runtime/relax.h"
 
 namespace cohort::internal {
 namespace {
-
-void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Between processes: without FUTEX_PRIVATE_FLAG.
 void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* wait) {
