@@ -310,8 +310,9 @@ void Communicator::all_reduce(Bytes numbers, DType dtype, ReduceOp op, CallOptio
   count_of("[communicator.all_reduce] ", numbers.size(), dtype, op);
   const std::size_t item = c10::elementSize(dtype);
   const std::size_t block = kBlockBytesOfRank * static_cast<std::size_t>(size_) / item * item;
+  if (numbers.size() <= block) return start_all_reduce(numbers, dtype, op, options).wait();
   std::deque<Pending> under_way;
-  for (std::size_t at = 0; at < numbers.size() || at == 0; at += block) {
+  for (std::size_t at = 0; at < numbers.size(); at += block) {
     const Bytes part = numbers.subspan(at, std::min(block, numbers.size() - at));
     under_way.push_back(start_all_reduce_of(numbers.size(), part, dtype, op, options));
     if (under_way.size() < 3) continue;

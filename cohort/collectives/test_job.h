@@ -18,7 +18,6 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
-#include "cohort/runtime/intra_op.h"
 
 namespace cohort::internal {
 
@@ -124,23 +123,7 @@ class TestJob {
   Communicator& operator[](int rank) { return threads_ ? (*threads_)[rank] : *ranks_[at(rank)]; }
 
   std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator&)> body) {
-    if (threads_) return threads_->try_run(body);
-    std::vector<std::exception_ptr> errors(ranks_.size());
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      threads.emplace_back([&, rank, communicator = ranks_[rank]] {
-        if (!communicator) return;
-        const IntraOpThreads threads_inside(1);
-        try {
-          body(*communicator);
-        } catch (...) {
-          errors[rank] = std::current_exception();
-          communicator->abort(errors[rank], "run");
-        }
-      });
-    }
-    threads.clear();
-    return errors;
+    return threads_ ? threads_->try_run(body) : try_on_ranks(ranks_, body);
   }
   void run(FunctionRef<void(Communicator&)> body) {
     if (threads_) return threads_->run(body);

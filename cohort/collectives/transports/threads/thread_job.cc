@@ -366,12 +366,12 @@ ThreadJob::ThreadJob(int size, CommunicatorOptions options)
 
 ThreadJob::~ThreadJob() = default;
 
-std::vector<std::exception_ptr> ThreadJob::try_run(
-    FunctionRef<void(Communicator& communicator)> body) {
-  std::vector<std::exception_ptr> errors(ranks_.size());
+std::vector<std::exception_ptr> try_on_ranks(std::span<const std::shared_ptr<Communicator>> ranks,
+                                             FunctionRef<void(Communicator& communicator)> body) {
+  std::vector<std::exception_ptr> errors(ranks.size());
   std::vector<std::jthread> threads;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    threads.emplace_back([&, rank, communicator = ranks_[rank]] {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    threads.emplace_back([&, rank, communicator = ranks[rank]] {
       if (!communicator) return;
       const IntraOpThreads threads_inside(1);
       try {

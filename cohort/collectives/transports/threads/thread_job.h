@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
@@ -17,6 +18,11 @@
 namespace cohort::internal {
 
 class ThreadMeeting;
+
+/// Calls body(communicator) on a thread for each rank and waits for all; null: a rank that has
+/// left. Returns the error of each rank, if any, which has ended the generation on all.
+std::vector<std::exception_ptr> try_on_ranks(std::span<const std::shared_ptr<Communicator>> ranks,
+                                             FunctionRef<void(Communicator& communicator)> body);
 
 /// Threads: thread-safe, but for each rank's communicator.
 class ThreadJob {
@@ -36,7 +42,9 @@ class ThreadJob {
   /// Errors: of the rank that failed first, as it was thrown there.
   void run(FunctionRef<void(Communicator& communicator)> body);
   /// The error of each rank, if any.
-  std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator& communicator)> body);
+  std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator& communicator)> body) {
+    return try_on_ranks(ranks_, body);
+  }
 
   /// Calls `hook` on the rank's thread before each exchange that it starts, and before a commit. It
   /// may wait (a slow rank) or throw (one that fails here).
