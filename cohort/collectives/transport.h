@@ -65,7 +65,7 @@ struct ExchangeKey {
   Channel channel = Channel::kCollective;
   uint8_t phase = 0;
   uint64_t sequence = 0;
-  auto operator<=>(const ExchangeKey&) const = default;
+  auto operator<=>(const ExchangeKey&) const = default;  // NOLINT(modernize-use-nullptr): its own 0
 };
 
 /// What travels between this rank and another one in an exchange.
