@@ -3,15 +3,12 @@
 // The same program in several real processes and in one: the same bits. And what the others say
 // when one of them dies or fails.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "cohort/testing/deadline.h"
+#include "cohort/testing/process.h"
 
 namespace {
 
@@ -39,17 +36,11 @@ struct Output {
 };
 
 Output run(const std::string& command) {
-  return cohort::testing::run_with_deadline(std::chrono::seconds(100), [&] {
-    Output out;
-    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-    std::array<char, 4096> bytes;
-    while (const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), pipe)) {
-      out.text.append(bytes.data(), got);
-    }
-    const int status = ::pclose(pipe);
-    out.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    return out;
-  });
+  cohort::testing::Process process({"sh", "-c", command});
+  Output out;
+  out.code = process.wait(std::chrono::seconds(100));
+  out.text = process.text();
+  return out;
 }
 
 Output in_one_process(const std::string& style, int replicas) {
