@@ -166,6 +166,23 @@ TEST(WorkerVariables, ScattersInARunJoinTheRowsOfAll) {
   }
 }
 
+// What optimizers and local_results() write and read: no other worker is asked or changed.
+TEST(WorkerVariables, AComponentIsOfItsReplicaAlone) {
+  for (const Aggregation aggregation : {Aggregation::kNone, Aggregation::kSum, Aggregation::kMean,
+                                        Aggregation::kOnlyFirstReplica}) {
+    play(3, 1, [&](Worker& w) {
+      const Variable v = w.make(ones({2}), {.aggregation = aggregation});
+      const Variable own = v.components().at(0);
+      w.group.run([&](int) { own.assign_add(full({2}, w.rank + 0.1)); });
+      EXPECT_EQ(own.value().min().item<float>(), 1 + (static_cast<float>(w.rank) + 0.1F));
+      const Variable statistic = w.make(
+          zeros({}), {.synchronization = Synchronization::kOnRead, .aggregation = aggregation});
+      if (w.rank == 2) statistic.components().at(0).assign(5.0);
+      EXPECT_EQ(statistic.components().at(0).value().item<float>(), w.rank == 2 ? 5 : 0);
+    });
+  }
+}
+
 TEST(WorkerVariables, WritesOfDifferentVariablesAreAnError) {
   play(2, 1, [](Worker& w) {
     const VariableOptions options{.trainable = false, .aggregation = Aggregation::kMean};

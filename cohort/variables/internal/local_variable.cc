@@ -149,7 +149,8 @@ void LocalVariable::write(Write kind, const PerReplica<Tensor>& x) {
 }
 
 std::vector<Variable> LocalVariable::components() {
-  if (copies() == 1) return {Variable(shared_from_this())};
+  // This worker's only component is not the whole variable, which all workers write together.
+  if (copies() == 1 && strategy_->layout().workers() == 1) return {Variable(shared_from_this())};
   std::vector<Variable> out;
   for (int r = 0; r < component_count(); ++r) {
     Description one = description_;
