@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/client.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <condition_variable>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/check.h"
+#include "cohort/rpc/internal/grpc_parts.h"
+#include "cohort/rpc/server.h"
+
+namespace cohort::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A server that has started again is found within this.
+constexpr int kReconnectMilliseconds = 100;
+constexpr int kMostReconnectMilliseconds = 1000;
+
+grpc::ChannelArguments channel_arguments() {
+  grpc::ChannelArguments out;
+  out.SetMaxReceiveMessageSize(kMostMessageBytes);
+  out.SetMaxSendMessageSize(kMostMessageBytes);
+  out.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a proxy is for strangers
+  out.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  out.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  out.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
+  out.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMostReconnectMilliseconds);
+  out.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostReconnectMilliseconds);
+  return out;
+}
+
+std::string seconds_since(Clock::time_point begin) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+  return str_cat(static_cast<double>(ms.count()) / 1000, " s");
+}
+
+}  // namespace
+
+struct RpcClient::Impl {
+  // gRPC reads and writes it until the call is over.
+  struct Call {
+    std::shared_ptr<grpc::ClientContext> context = std::make_shared<grpc::ClientContext>();
+    grpc::ByteBuffer request;
+    grpc::ByteBuffer answer;
+    std::string method;
+    Clock::time_point begun = Clock::now();
+    std::function<void(RpcResult)> done;
+  };
+
+  explicit Impl(RpcClientOptions given)
+      : options(std::move(given)),
+        signer(options.security.token),
+        claims(options.claims),
+        stub(grpc::CreateCustomChannel(options.address, channel_credentials(options.security),
+                                       channel_arguments())) {
+    claims.job = options.security.job;
+  }
+
+  std::string header(const std::string& method) {
+    RpcClaims mine;
+    {
+      const MutexLock lock(mutex);
+      mine = claims;
+    }
+    return signer.header(mine, method);
+  }
+
+  bool enter(const std::shared_ptr<Call>& call) {
+    const MutexLock lock(mutex);
+    if (!cancelled) open.insert(call);
+    return !cancelled;
+  }
+
+  void start(const std::shared_ptr<Call>& call) {
+    call->context->AddMetadata(kClaimsHeader, header(call->method));
+    if (!enter(call)) {
+      return call->done(
+          {.error = error_with(ErrorCode::kCancelled, text_of(*call, "the client was ended"), {})});
+    }
+    Call& c = *call;
+    stub.UnaryCall(c.context.get(), c.method, {}, &c.request, &c.answer,
+                   [this, call](const grpc::Status& status) { finish(call, status); });
+  }
+
+  void finish(const std::shared_ptr<Call>& call, const grpc::Status& status) {
+    RpcResult result;
+    if (status.ok()) {
+      result.payload = from_grpc(call->answer);
+    } else {
+      const grpc::Status why = seen_from_here(status);
+      result.error = error_with(static_cast<ErrorCode>(why.error_code()),
+                                text_of(*call, what_happened(why)), options.address);
+    }
+    call->done(std::move(result));
+    call->done = nullptr;
+    // A context has a share of the channel, which no thread of gRPC's may be the last to drop.
+    std::shared_ptr<grpc::ClientContext> context;
+    {
+      const MutexLock lock(mutex);
+      context.swap(call->context);
+    }
+    context.reset();
+    // Last: whoever waits for the end of all calls goes on, and this client ends.
+    const MutexLock lock(mutex);
+    open.erase(call);
+    changed.notify_all();
+  }
+
+  std::string text_of(const Call& call, const std::string& what) const {
+    return str_cat("[rpc] ", options.server_name, " (", options.address, "), asked for \"",
+                   call.method.substr(std::char_traits<char>::length(kMethodPrefix)), "\": ", what,
+                   " (after ", seconds_since(call.begun), ")");
+  }
+
+  // A call that was cancelled, but not by us, was cut off by a server that ends.
+  grpc::Status seen_from_here(const grpc::Status& status) {
+    const MutexLock lock(mutex);
+    const bool by_grpc = status.error_message() == "CANCELLED";  // a handler's has a text
+    if (cancelled || !by_grpc || status.error_code() != grpc::StatusCode::CANCELLED) return status;
+    return {grpc::StatusCode::UNAVAILABLE, "the server has ended"};
+  }
+
+  static std::string what_happened(const grpc::Status& status) {
+    switch (status.error_code()) {
+      case grpc::StatusCode::UNAVAILABLE:
+        return str_cat("does not answer: ", status.error_message(),
+                       ". Its process has ended or is cut off; see its output");
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        return str_cat("has not answered in time: ", status.error_message(),
+                       ". Its process is stopped, busy or cut off");
+      default:
+        return status.error_message();
+    }
+  }
+
+  void cancel() {
+    std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
+    {
+      const MutexLock lock(mutex);
+      cancelled = true;
+      for (const auto& call : open) {
+        if (call->context) contexts.push_back(call->context);
+      }
+    }
+    for (const auto& context : contexts) context->TryCancel();
+  }
+
+  void wait_for_all() {
+    const MutexLock lock(mutex);
+    changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) { return open.empty(); });
+  }
+
+  const RpcClientOptions options;
+  ClaimsSigner signer;
+  Mutex mutex;
+  std::condition_variable_any changed;
+  RpcClaims claims COHORT_GUARDED_BY(mutex);
+  bool cancelled COHORT_GUARDED_BY(mutex) = false;
+  std::set<std::shared_ptr<Call>> open COHORT_GUARDED_BY(mutex);
+  grpc::GenericStub stub;
+};
+
+RpcClient::RpcClient(RpcClientOptions options)
+    : impl_([&] {
+        check_reachable_safely(options.address, options.security);
+        return std::make_unique<Impl>(std::move(options));
+      }()) {}
+
+RpcClient::~RpcClient() {
+  impl_->cancel();
+  impl_->wait_for_all();
+}
+
+void RpcClient::cancel() { impl_->cancel(); }
+
+void RpcClient::set_claims(RpcClaims claims) {
+  claims.job = impl_->options.security.job;
+  const MutexLock lock(impl_->mutex);
+  impl_->claims = std::move(claims);
+}
+
+void RpcClient::start(const std::string& method, Payload request, RpcCallOptions options,
+                      std::function<void(RpcResult)> done) {
+  auto call = std::make_shared<Impl::Call>();
+  call->method = kMethodPrefix + method;
+  call->request = to_grpc(request);
+  call->done = std::move(done);
+  call->context->set_deadline(std::chrono::system_clock::now() + options.timeout);
+  call->context->set_wait_for_ready(options.wait_for_server);
+  impl_->start(call);
+}
+
+Payload RpcClient::call(const std::string& method, Payload request, RpcCallOptions options) {
+  struct Waiting {
+    Mutex mutex;
+    std::condition_variable_any changed;
+    bool over COHORT_GUARDED_BY(mutex) = false;
+    RpcResult result COHORT_GUARDED_BY(mutex);
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  start(method, std::move(request), options, [waiting](RpcResult result) {
+    const MutexLock lock(waiting->mutex);
+    waiting->result = std::move(result);
+    waiting->over = true;
+    waiting->changed.notify_all();
+  });
+  // gRPC ends every call at its deadline.
+  const MutexLock lock(waiting->mutex);
+  Waiting& w = *waiting;
+  w.changed.wait(w.mutex, [&w]() COHORT_REQUIRES(w.mutex) { return w.over; });
+  if (w.result.error) std::rethrow_exception(w.result.error);
+  return std::move(w.result.payload);
+}
+
+}  // namespace cohort::internal

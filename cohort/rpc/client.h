@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls to one server of named methods.
+//
+//   RpcClient store({.address = "127.0.0.1:4711", .server_name = "the job's store"});
+//   Payload answer = store.call("ask", Payload("..."), {.timeout = std::chrono::seconds(2)});
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cohort/rpc/claims.h"
+#include "cohort/rpc/payload.h"
+
+namespace cohort::internal {
+
+struct RpcClientOptions {
+  std::string address = {};
+  std::string server_name = "the server";  ///< Who it is, for error texts.
+  RpcSecurity security = {};
+  RpcClaims claims = {};  ///< `job` is the security's.
+};
+
+struct RpcCallOptions {
+  std::chrono::milliseconds timeout = std::chrono::seconds(10);
+  /// Whether a server that does not answer is waited for; else the call fails at once.
+  bool wait_for_server = false;
+};
+
+/// Exactly one of an error and a payload.
+struct RpcResult {
+  std::exception_ptr error = {};
+  Payload payload = {};
+};
+
+/// Threads: thread-safe.
+class RpcClient {
+ public:
+  /// Reaches nobody yet. Errors: InvalidArgument as check_reachable_safely(), and for certificates
+  ///                             that cannot be read.
+  explicit RpcClient(RpcClientOptions options);
+  /// Cancels calls that are under way. Blocks: until they have ended; so not inside of a `done`.
+  ~RpcClient();
+  RpcClient(const RpcClient&) = delete;
+  RpcClient& operator=(const RpcClient&) = delete;
+
+  /// Of the calls from here on.
+  void set_claims(RpcClaims claims);
+
+  /// Blocks: for the answer, at most `timeout`.
+  /// Errors: what the handler threw, of its class; Unavailable, DeadlineExceeded and
+  ///         Unauthenticated that name server, address, method, seconds and what to do; Cancelled
+  ///         after cancel().
+  Payload call(const std::string& method, Payload request, RpcCallOptions options = {});
+  /// `done` is called once, on a thread of gRPC's, and must not block.
+  void start(const std::string& method, Payload request, RpcCallOptions options,
+             std::function<void(RpcResult)> done);
+  /// Ends all calls that are under way, and those that come. Blocks: never.
+  void cancel();
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors that travel: a code and a text on the wire, one of Cohort's classes on either side.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "cohort/base/error.h"
+
+namespace cohort::internal {
+
+/// gRPC's UNAUTHENTICATED: the caller has not shown that it belongs to the job.
+constexpr ErrorCode kUnauthenticatedCode{16};
+class Unauthenticated : public Error {
+ public:
+  explicit Unauthenticated(const std::string& text) : Error(kUnauthenticatedCode, text) {}
+};
+
+/// The class with this code. `peer`: whose an Unavailable is.
+std::exception_ptr error_with(ErrorCode code, const std::string& text, const std::string& peer);
+
+}  // namespace cohort::internal

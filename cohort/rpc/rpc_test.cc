@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/rpc/client.h"
+#include "cohort/rpc/server.h"
+#include "cohort/testing/deadline.h"
+
+namespace cohort::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::run_with_deadline;
+
+const RpcHandler kEcho = [](RpcRequest request, RpcReply reply) {
+  reply.send(std::move(request.payload));
+};
+
+template <class E, class F>
+std::string text_of(F&& call) {
+  try {
+    call();
+  } catch (const E& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no error, or one of another class";
+  return "";
+}
+
+TEST(Rpc, AnswersByName) {
+  RpcServer server({}, {{"echo", kEcho}, {"who", [](RpcRequest request, RpcReply reply) {
+                                            reply.send(Payload(request.caller.task));
+                                          }}});
+  RpcClient client({.address = server.address(), .claims = {.task = "worker 1"}});
+  EXPECT_EQ(client.call("echo", Payload("hello")).text(), "hello");
+  EXPECT_EQ(client.call("echo", Payload()).text(), "");
+  EXPECT_EQ(client.call("who", Payload()).text(), "worker 1");
+  EXPECT_THROW(client.call("what", Payload()), Unimplemented);
+}
+
+TEST(Rpc, LargePiecesTravelFromWhereTheyLie) {
+  RpcServer server({}, {{"echo", kEcho}});
+  RpcClient client({.address = server.address()});
+  const auto rows = std::make_shared<const std::vector<std::byte>>(8 << 20, std::byte{7});
+  Payload payload("a header");
+  payload.append({.bytes = *rows, .owner = rows});
+  const std::string answer = client.call("echo", payload).text();
+  ASSERT_EQ(answer.size(), 8 + rows->size());
+  EXPECT_EQ(answer.substr(0, 9), "a header\a");
+  EXPECT_EQ(answer.back(), '\a');
+}
+
+TEST(Rpc, ErrorsKeepTheirClass) {
+  RpcServer server({},
+                   {{"now", [](RpcRequest, RpcReply) { throw DataLoss("the rows are torn"); }},
+                    {"later",
+                     [](RpcRequest, RpcReply reply) {
+                       std::thread([reply] { reply.fail(FailedPrecondition("closed")); }).join();
+                     }},
+                    {"never", [](RpcRequest, RpcReply) {}}});
+  RpcClient client({.address = server.address(), .server_name = "the store"});
+  const std::string text = text_of<DataLoss>([&] { client.call("now", Payload()); });
+  for (const char* part : {"the store (127.0.0.1:", "\"now\"", "the rows are torn", " s)"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+  EXPECT_THROW(client.call("later", Payload()), FailedPrecondition);
+  EXPECT_THROW(client.call("never", Payload()), Internal);
+}
+
+TEST(Rpc, EveryCallHasADeadline) {
+  std::optional<RpcReply> kept;
+  RpcServer server({}, {{"wait", [&](RpcRequest, RpcReply reply) { kept = reply; }}});
+  RpcClient client({.address = server.address()});
+  run_with_deadline(seconds(20), [&] {
+    const std::string text = text_of<DeadlineExceeded>(
+        [&] { client.call("wait", Payload(), {.timeout = milliseconds(50)}); });
+    EXPECT_NE(text.find("\"wait\": has not answered in time"), std::string::npos) << text;
+  });
+  kept->send(Payload("too late"));
+}
+
+TEST(Rpc, AServerThatIsNotThereIsNamed) {
+  std::string address;
+  { address = RpcServer({}, {}).address(); }
+  RpcClient client({.address = address, .server_name = "the store"});
+  run_with_deadline(seconds(30), [&] {
+    const std::string text = text_of<Unavailable>([&] { client.call("any", Payload()); });
+    EXPECT_NE(text.find("the store (" + address + ")"), std::string::npos) << text;
+    EXPECT_THROW(
+        client.call("any", Payload(), {.timeout = milliseconds(100), .wait_for_server = true}),
+        DeadlineExceeded);
+  });
+}
+
+TEST(Rpc, AnEndingServerAnswersWhoWaits) {
+  std::promise<RpcReply> arrived;
+  auto server = std::make_optional<RpcServer>(
+      RpcServerOptions{},
+      std::map<std::string, RpcHandler>{
+          {"wait", [&](RpcRequest, RpcReply reply) { arrived.set_value(reply); }}});
+  RpcClient client({.address = server->address()});
+  auto waiting = std::async(std::launch::async, [&] { client.call("wait", Payload()); });
+  const RpcReply late = arrived.get_future().get();
+  run_with_deadline(seconds(20), [&] {
+    server.reset();
+    EXPECT_THROW(waiting.get(), Unavailable);
+  });
+  late.send(Payload("nobody hears it"));
+}
+
+TEST(Rpc, AnEndingClientWaitsForItsCalls) {
+  std::optional<RpcReply> kept;
+  RpcServer server({}, {{"wait", [&](RpcRequest, RpcReply reply) { kept = reply; }}});
+  std::promise<RpcResult> done;
+  run_with_deadline(seconds(20), [&] {
+    {
+      RpcClient client({.address = server.address()});
+      client.start("wait", Payload(), {.timeout = seconds(60)},
+                   [&](RpcResult result) { done.set_value(std::move(result)); });
+    }
+    auto over = done.get_future();
+    ASSERT_EQ(over.wait_for(seconds(0)), std::future_status::ready);
+    EXPECT_THROW(std::rethrow_exception(over.get().error), Cancelled);
+  });
+}
+
+TEST(Rpc, F6_MessagesHaveALimit) {
+  RpcServer server({.most_message_bytes = 1000}, {{"echo", kEcho}});
+  RpcClient client({.address = server.address()});
+  EXPECT_THROW(client.call("echo", Payload(std::string(2000, 'x'))), Error);
+  EXPECT_EQ(client.call("echo", Payload("x")).text(), "x");
+}
+
+TEST(Rpc, F1_BeyondLoopbackOnlyWhereItIsAllowed) {
+  EXPECT_THROW(RpcServer({.address = "0.0.0.0:0"}, {}), InvalidArgument);
+  EXPECT_THROW(RpcClient({.address = "192.0.2.1:80"}), InvalidArgument);
+  RpcServer open({.address = "0.0.0.0:0", .security = {.allow_insecure = true}}, {{"echo", kEcho}});
+  RpcClient client({.address = "127.0.0.1:" + std::to_string(open.port())});
+  EXPECT_EQ(client.call("echo", Payload("x")).text(), "x");
+}
+
+TEST(Rpc, APortIsOneServers) {
+  const RpcServer server({}, {});
+  const std::string text = text_of<Error>([&] { RpcServer({.address = server.address()}, {}); });
+  EXPECT_NE(text.find(server.address()), std::string::npos) << text;
+}
+
+TEST(Rpc, F3_OnlyWhoKnowsTheTokenIsHeard) {
+  bool heard = false;
+  const Secret token("a token that nobody can guess");
+  RpcServer server({.security = {.job = "job", .token = token}},
+                   {{"set", [&](RpcRequest, RpcReply reply) {
+                       heard = true;
+                       reply.send(Payload());
+                     }}});
+  for (const RpcSecurity& stranger :
+       {RpcSecurity{.job = "job"},
+        RpcSecurity{.job = "job", .token = Secret("another of that length ....")},
+        RpcSecurity{.job = "another", .token = token}}) {
+    RpcClient client({.address = server.address(), .security = stranger});
+    const std::string text = text_of<Unauthenticated>([&] { client.call("set", Payload()); });
+    EXPECT_EQ(text.find("nobody can guess"), std::string::npos) << text;
+  }
+  EXPECT_FALSE(heard);
+  RpcClient client({.address = server.address(), .security = {.job = "job", .token = token}});
+  client.call("set", Payload());
+  EXPECT_TRUE(heard);
+}
+
+// F8: who sends no gRPC, or nothing at all, disturbs nobody.
+TEST(Rpc, F8_GarbageAtThePortIsNobodysProblem) {
+  RpcServer server({}, {{"echo", kEcho}});
+  RpcClient client({.address = server.address()});
+  std::vector<int> sockets;
+  for (int i = 0; i < 50; ++i) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(static_cast<uint16_t>(server.port()));
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    const std::string garbage(static_cast<std::size_t>(i) * 100, static_cast<char>(i * 37));
+    ASSERT_GE(::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+    sockets.push_back(fd);
+    EXPECT_EQ(client.call("echo", Payload("still there")).text(), "still there");
+  }
+  for (const int fd : sockets) ::close(fd);
+  EXPECT_EQ(client.call("echo", Payload("still there")).text(), "still there");
+}
+
+}  // namespace
+}  // namespace cohort::internal

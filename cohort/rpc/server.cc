@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/server.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/rpc/internal/grpc_parts.h"
+
+namespace cohort::internal {
+namespace {
+
+using Reactor = grpc::ServerGenericBidiReactor;
+
+// Of who connects and does not speak.
+constexpr int kHandshakeMilliseconds = 5000;
+
+Unavailable server_ends() {
+  return {"the server ends: its process is through with the job", "the server"};
+}
+
+}  // namespace
+
+// What a handler holds of a call. gRPC's side goes on living until it has been answered.
+struct RpcReply::Call {
+  explicit Call(Reactor* asked) : reactor(asked) {}
+  ~Call() { finish(status_of(Internal("a handler has dropped a call without an answer"))); }
+  void send(const Payload& payload) {
+    Reactor* to = reactor.exchange(nullptr);
+    if (to == nullptr) return;
+    *answer = to_grpc(payload);
+    to->StartWriteAndFinish(answer, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void finish(const grpc::Status& status) {
+    Reactor* to = reactor.exchange(nullptr);
+    if (to != nullptr) to->Finish(status);
+  }
+  std::atomic<Reactor*> reactor;
+  grpc::ByteBuffer* answer = nullptr;  // the reactor's
+};
+
+void RpcReply::send(Payload payload) const { call_->send(payload); }
+void RpcReply::fail(const std::exception& error) const { call_->finish(status_of(error)); }
+
+struct RpcServer::Impl final : grpc::CallbackGenericService {
+  using HeldCall = std::weak_ptr<RpcReply::Call>;
+  using HeldCalls = std::set<HeldCall, std::owner_less<>>;
+
+  // One call: reads its message, has it handled, and ends when it has been answered.
+  class CallReactor final : public Reactor {
+   public:
+    CallReactor(Impl* server, const RpcHandler& handler, RpcClaims caller)
+        : server_(server),
+          handler_(handler),
+          caller_(std::move(caller)),
+          call_(std::make_shared<RpcReply::Call>(this)) {
+      call_->answer = &answer_;
+      held_ = call_;
+      if (server->enter(held_)) {
+        StartRead(&request_);
+      } else {
+        call_->finish(status_of(server_ends()));
+      }
+    }
+    void OnReadDone(bool ok) override {
+      const auto call = std::exchange(call_, nullptr);
+      if (!ok) return call->finish(status_of(Cancelled("the caller has sent no message")));
+      try {
+        handler_({.caller = std::move(caller_), .payload = from_grpc(request_)}, RpcReply(call));
+      } catch (const std::exception& e) {
+        call->finish(status_of(e));
+      }
+    }
+    void OnDone() override {
+      server_->leave(held_);
+      delete this;
+    }
+
+   private:
+    Impl* const server_;
+    const RpcHandler& handler_;
+    RpcClaims caller_;
+    std::shared_ptr<RpcReply::Call> call_;
+    HeldCall held_;
+    grpc::ByteBuffer request_;
+    grpc::ByteBuffer answer_;
+  };
+
+  class Refusal final : public Reactor {
+   public:
+    explicit Refusal(const std::exception& error) { Finish(status_of(error)); }
+    void OnDone() override { delete this; }
+  };
+
+  Impl(RpcServerOptions given, std::map<std::string, RpcHandler> handlers)
+      : options(std::move(given)),
+        methods(std::move(handlers)),
+        verifier(options.security.job, options.security.token) {}
+
+  Reactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    try {
+      const auto& metadata = context->client_metadata();
+      const auto claims = metadata.find(kClaimsHeader);
+      if (claims == metadata.end()) {
+        throw Unauthenticated("expected a caller of this job, got one without claims");
+      }
+      const std::string_view header(claims->second.data(), claims->second.size());
+      RpcClaims caller = verifier.verify(header, context->method());
+      const auto method = methods.find(context->method());
+      if (method == methods.end()) {
+        throw Unimplemented(str_cat("there is no method \"", context->method(), "\""));
+      }
+      return new CallReactor(this, method->second, std::move(caller));
+    } catch (const std::exception& e) {
+      return new Refusal(e);
+    }
+  }
+
+  // False: it comes too late.
+  bool enter(const HeldCall& call) {
+    const MutexLock lock(mutex);
+    if (!stopping) open.insert(call);
+    return !stopping;
+  }
+  void leave(const HeldCall& call) {
+    const MutexLock lock(mutex);
+    open.erase(call);
+  }
+
+  void start() {
+    check_reachable_safely(options.address, options.security);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(options.address, server_credentials(options.security), &port);
+    builder.RegisterCallbackGenericService(this);
+    builder.SetMaxReceiveMessageSize(options.most_message_bytes);
+    builder.SetMaxSendMessageSize(options.most_message_bytes);
+    // Else two servers share one port, and each gets half of the calls.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+    server = builder.BuildAndStart();
+    if (!server || port == 0) {
+      throw Error(ErrorCode::kAlreadyExists,
+                  str_cat("[rpc] expected to listen at ", options.address,
+                          ", but the system refuses it: another program listens there, the address "
+                          "is not of this machine, or a certificate is damaged"));
+    }
+    bound_port = port;
+  }
+
+  void stop() {
+    HeldCalls waiting;
+    {
+      const MutexLock lock(mutex);
+      stopping = true;
+      waiting.swap(open);
+    }
+    for (const auto& each : waiting) {
+      if (const auto call = each.lock()) call->finish(status_of(server_ends()));
+    }
+    if (server) server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+
+  const RpcServerOptions options;
+  const std::map<std::string, RpcHandler> methods;
+  ClaimsVerifier verifier;
+  int bound_port = 0;
+  Mutex mutex;
+  bool stopping COHORT_GUARDED_BY(mutex) = false;
+  HeldCalls open COHORT_GUARDED_BY(mutex);
+  std::unique_ptr<grpc::Server> server;
+};
+
+RpcServer::RpcServer(RpcServerOptions options, std::map<std::string, RpcHandler> methods)
+    : impl_([&] {
+        std::map<std::string, RpcHandler> named;
+        for (auto& [name, handler] : methods) named[kMethodPrefix + name] = std::move(handler);
+        return std::make_unique<Impl>(std::move(options), std::move(named));
+      }()) {
+  impl_->start();
+}
+
+RpcServer::~RpcServer() { impl_->stop(); }
+
+int RpcServer::port() const { return impl_->bound_port; }
+
+std::string RpcServer::address() const {
+  const std::string& told = impl_->options.address;
+  return str_cat(told.substr(0, told.rfind(':')), ":", impl_->bound_port);
+}
+
+}  // namespace cohort::internal
