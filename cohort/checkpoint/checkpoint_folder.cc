@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/base/check.h"
-#include "cohort/checkpoint/internal/failpoint.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/tensor_writer.h"
 #include "cohort/runtime/intra_op.h"

@@ -8,11 +8,11 @@
 #include <map>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 #include "cohort/checkpoint/internal/checkpoint_state.h"
-#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/saved_values.h"
 #include "cohort/checkpoint/internal/temporary.h"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
-#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/testing/expect_error.h"
 

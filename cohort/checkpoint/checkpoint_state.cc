@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
-#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/temporary.h"
 

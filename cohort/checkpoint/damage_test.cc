@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <thread>
 
+#include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
-#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/testing/deadline.h"

@@ -13,7 +13,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/errno_code.h"
-#include "cohort/checkpoint/internal/failpoint.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
 namespace cohort::internal {

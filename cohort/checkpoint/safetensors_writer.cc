@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
-#include "cohort/checkpoint/internal/failpoint.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/checkpoint/internal/format.h"
 #include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/checkpoint/internal/tensor_writer.h"

@@ -24,8 +24,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
-#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/manifest.h"
 

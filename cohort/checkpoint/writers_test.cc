@@ -13,10 +13,10 @@
 #include <cerrno>
 #include <set>
 
+#include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
-#include "cohort/checkpoint/internal/failpoint.h"
 #include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
@@ -330,6 +331,7 @@ void Trainer::warn_once_of_loss(Fit& fit, int epoch, int64_t step) const {
 }
 
 void Trainer::end_epoch(Fit& fit, int epoch) {
+  failpoint("fit.end_of_epoch");
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
     const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
@@ -348,6 +350,7 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
   const int most = compiled_->options.steps_per_execution;
   for (int64_t step = 0; read(input, most, guard, Mode::kTest);) {
     callbacks.call(&keras::CallbackBase::on_test_batch_begin, step);
+    failpoint("evaluate.step");
     execute(Mode::kTest);
     step += static_cast<int64_t>(batches_.size());
     Logs logs = step_logs();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/internal/reduce.h"
@@ -42,6 +43,7 @@ class DistributedIterator::State {
 std::optional<PerReplica<Element>> DistributedIterator::State::next() {
   internal::check_cross_replica(kNext);
   if (ended_) return std::nullopt;
+  internal::failpoint("data.next");
   std::optional<Element> step = steps_.next();
   if (input_->any_worker) step = agreed(std::move(step));
   if (!step) {

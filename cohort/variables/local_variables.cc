@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/collectives/worker_layout.h"
 #include "cohort/runtime/replica_group.h"
@@ -165,6 +166,7 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
 // All workers begin with worker 0's.
 Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& options) const {
   if (options_.communicator == nullptr) return made;
+  failpoint("variable.first_value");
   return broadcast_across(*options_.communicator, "[variable] ",
                           str_cat("first value of \"", name_of(options), "\","), made);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/barrier.h"
 #include "cohort/runtime/replica_group.h"
@@ -123,7 +124,9 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
   for (std::size_t b = 0; b < buckets(); ++b) {
     pack(step, b);
     step.meet();
-    if (step.leads()) flight.gradients.push_back(send(b));
+    if (!step.leads()) continue;
+    failpoint("update.before_bucket");
+    flight.gradients.push_back(send(b));
   }
   if (!step.leads()) return;
   flight.agreement.wait();
@@ -141,13 +144,16 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   for (std::size_t b = 0; b < buckets(); ++b) {
     if (step.leads() && !norms) flight.gradients[b].wait();
     step.meet();
+    failpoint("update.before_rule");
     update(step, b);
     step.meet();
     if (step.leads()) flight.parameters.push_back(gather(b));
   }
   if (!step.leads()) return;
   for (auto& one : flight.parameters) one.wait();
+  failpoint("update.before_commit");
   communicator_->commit();
+  failpoint("update.after_commit");
   live_ = 1 - live_;
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 
 namespace cohort::internal {
@@ -285,6 +286,7 @@ std::vector<MeshLink> Mesh::meet() {
     call(peer, Hello::Purpose::kStream);
     call(peer, Hello::Purpose::kLine);
   }
+  failpoint("cluster.meet");
   answer_callers();
   return std::move(links_);
 }

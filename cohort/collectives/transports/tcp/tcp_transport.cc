@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/function_ref.h"
 #include "cohort/base/logging.h"
 #include "cohort/collectives/transports/shared_memory/inbox.h"
@@ -95,6 +96,7 @@ TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
 }
 
 TcpTransport::~TcpTransport() {
+  failpoint("communicator.close");
   for (const auto& each : streams_) {
     if (!each) continue;
     each->say_goodbye();
