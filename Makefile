@@ -20,7 +20,7 @@ build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 say = @echo "==> $(1)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast bench bench-peers format lint install clean
+.PHONY: help setup demo test test-fast test-faults bench bench-peers format lint install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -45,6 +45,11 @@ test: setup ## build and run all tests, layer, size and formatting checks
 test-fast: setup ## build and run the tests nearest to what differs from main (TEST_FAST_ARGS=--list)
 	@$(call configure,dev)
 	@tools/test_fast.py --build $(BUILD)/dev --jobs $(JOBS) $(TEST_FAST_ARGS)
+
+test-faults: setup ## kill workers at every place of a step, cut and slow their network (root)
+	@$(call configure,dev)
+	@$(call build,dev,faults_program death_test network_test)
+	@COHORT_FAULTS=all ctest --preset dev -R '^(death_test|network_test)$$'
 
 bench: setup ## measure the program and its step against the limit, LibTorch and peers that are set up
 	@tools/setup bench

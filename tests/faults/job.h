@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of faults ask of a job: what each worker held after which step.
+#pragma once
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cohort/testing/process.h"
+
+namespace cohort::proof {
+
+/// make test-faults: more of the same, and nothing may be left out.
+inline bool all_faults() {
+  const char* const text = std::getenv("COHORT_FAULTS");
+  return text != nullptr && std::string(text) == "all";
+}
+
+using Job = std::vector<std::unique_ptr<testing::Process>>;
+
+/// What a run without faults, in one process, holds after each step.
+using Steps = std::map<std::string, std::string>;
+
+/// The rest of the last line that begins with `prefix`; empty if none does.
+inline std::string last_line(const std::string& text, const std::string& prefix) {
+  std::string out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(prefix, 0) == 0) out = line.substr(prefix.size());
+  }
+  return out;
+}
+
+/// "N weights HASH" of each step.
+inline Steps steps_of(const std::string& text) {
+  Steps out;
+  std::istringstream lines(text);
+  for (std::string word, number, weights; lines >> word;) {
+    if (word != "step") continue;
+    lines >> number >> word >> weights;
+    out[number] = weights;
+  }
+  return out;
+}
+
+inline Steps oracle(const std::string& program, int workers, std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {program, "--mirrored", std::to_string(workers)});
+  testing::Process one(flags);
+  EXPECT_EQ(one.wait(), 0) << one.text();
+  return steps_of(one.text());
+}
+
+}  // namespace cohort::proof
