@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <system_error>
+#include <vector>
 
 #include "cohort/base/check.h"
 
@@ -55,10 +56,14 @@ void set_option(const Socket& socket, int level, int name) {
 }
 
 // An address to listen at; -1 and errno where that cannot be.
-Socket try_listen(const addrinfo& at) {
+Socket try_listen(const addrinfo& at, bool any_interface) {
   Socket socket = new_socket(at.ai_family);
   if (!socket) return socket;
   set_option(socket, SOL_SOCKET, SO_REUSEADDR);  // a job that starts again at once
+  if (any_interface && at.ai_family == AF_INET6) {
+    const int off = 0;  // IPv4's callers come here, too
+    ::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
   constexpr int kBacklog = 1024;
   if (::bind(socket.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(socket.fd(), kBacklog) != 0) {
     const int error = errno;
@@ -83,6 +88,8 @@ Socket try_connect(const addrinfo& to, Deadline deadline, std::string* why) {
       ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
   }
+  // Where nobody listens, the system may give a caller the very port it calls.
+  if (error == 0 && is_connected_to_itself(socket)) error = ECONNREFUSED;
   if (error != 0) {
     *why = error_text(error);
     socket.close();
@@ -154,8 +161,16 @@ Socket listen_at(const std::string& address, bool any_interface) {
   std::string why;
   int error = 0;
   const Addresses found = resolve(at, /*to_listen=*/true, &why);
+  std::vector<const addrinfo*> places;
   for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
-    Socket socket = try_listen(*each);
+    places.push_back(each);
+  }
+  if (any_interface) {
+    std::stable_partition(places.begin(), places.end(),
+                          [](const addrinfo* each) { return each->ai_family == AF_INET6; });
+  }
+  for (const addrinfo* each : places) {
+    Socket socket = try_listen(*each, any_interface);
     if (socket) return socket;
     error = errno;
     why = error_text(error);
@@ -184,6 +199,16 @@ Socket listen_on_free_port(std::string* address) {
   }
   *address = str_cat("127.0.0.1:", ntohs(at.sin_port));
   return socket;
+}
+
+bool is_connected_to_itself(const Socket& socket) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t size = sizeof here;
+  if (::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&here), &size) != 0) return false;
+  size = sizeof there;
+  if (::getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&there), &size) != 0) return false;
+  return std::memcmp(&here, &there, sizeof here) == 0;
 }
 
 Socket accept_from(const Socket& listener) {

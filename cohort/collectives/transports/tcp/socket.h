@@ -49,6 +49,8 @@ Socket listen_on_free_port(std::string* address);
 
 /// Who has come to a listening socket; no socket if nobody has.
 Socket accept_from(const Socket& listener);
+/// Whether both ends of a connection are this socket.
+bool is_connected_to_itself(const Socket& socket);
 /// Tries once. Returns no socket and says `why` where nobody answers.
 Socket connect_to(const std::string& address, Deadline deadline, std::string* why);
 /// Waits until a descriptor can be read (or written); false after the deadline.

@@ -5,7 +5,9 @@
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -320,6 +322,44 @@ TEST(Mesh, AddressesHaveAHostAndAPort) {
   }
   EXPECT_EQ(parse_address("", "[::1]:22").host, "::1");
   EXPECT_EQ(parse_address("", "worker-0.ns.svc:2222").port, 2222);
+}
+
+TEST(Mesh, WhoListensOnAllInterfacesIsReachedByBothProtocols) {
+  std::string address;
+  listen_on_free_port(&address).close();
+  const std::string port = address.substr(address.rfind(':'));
+  const Deadline soon = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const Socket listener = listen_at(address, /*any_interface=*/true);
+  for (const std::string host : {"127.0.0.1", "[::1]"}) {
+    std::string why;
+    const bool is_reached = static_cast<bool>(connect_to(host + port, soon, &why));
+    if (!is_reached && why == error_text(EADDRNOTAVAIL)) continue;  // a machine without IPv6
+    EXPECT_TRUE(is_reached) << host << ": " << why;
+  }
+}
+
+// What a rank gets, now and then, that calls a port of the system's choice before its peer listens.
+TEST(Mesh, AConnectionWithItselfIsNoPeer) {
+  Socket listener;
+  std::string address;
+  listener = listen_on_free_port(&address);
+  std::string why;
+  const Socket other =
+      connect_to(address, std::chrono::steady_clock::now() + std::chrono::seconds(10), &why);
+  ASSERT_TRUE(static_cast<bool>(other)) << why;
+  EXPECT_FALSE(is_connected_to_itself(other));
+
+  const Socket own(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* generic = reinterpret_cast<sockaddr*>(&at);
+  ASSERT_EQ(::bind(own.fd(), generic, size), 0);
+  ASSERT_EQ(::getsockname(own.fd(), generic, &size), 0);
+  EXPECT_FALSE(is_connected_to_itself(own));
+  ASSERT_EQ(::connect(own.fd(), generic, size), 0);
+  EXPECT_TRUE(is_connected_to_itself(own));
 }
 
 TEST(Mesh, AnAddressThatIsTakenIsNamed) {
