@@ -20,7 +20,6 @@
 namespace cohort::internal {
 namespace {
 
-using testing::expect_error;
 using testing::run_with_deadline;
 using update_rules::adam_step;
 using update_rules::AdamConfig;
@@ -389,45 +388,87 @@ TEST(ExchangedUpdate, DifferingVariablesAreAnError) {
   }
 }
 
-// Rows travel dense, which nobody can see in the numbers, unless they were to be left alone.
-TEST(ExchangedUpdate, RowsOfWorkersAreUnitedAsInOneProcess) {
-  const auto step = [](Worker& w) {
-    w.group.run([&](int r) {
-      const int64_t id = w.first() + r;
-      const std::vector<int64_t> rows = {3, 20 + id, 3, 30 - id};
-      w.update->apply(
-          {{IndexedSlices{(arange(4, kFloat32) + id).sin(), from_vector(rows, {4}), {37}},
-            w.variables[0]}},
-          SgdStep{.learning_rate = 0.5});
-    });
-  };
-  World job(2, 1);
-  World process(1, 2);
-  const std::vector<double> before = job.parameters();
-  job.run(step);
-  process.run(step);
-  expect_same(job.parameters(), process.parameters(), "two workers");
-  EXPECT_NE(job.parameters(), before);
+// A user's ops add up the replicas of each worker, the workers add up in rank order.
+class CountingOps final : public ReductionToOneDevice {
+ public:
+  std::atomic<int> batches{0};
 
-  World lazy(2, 1, {.update = {.lazy_rows = true}});
-  for (const auto& error : lazy.try_run(step)) {
-    EXPECT_NE(text_of(error).find("lazy_rows under a strategy of one worker"), std::string::npos)
-        << text_of(error);
+ protected:
+  std::vector<Mirrored<Gradient>> do_batch_reduce(ReduceOp op, std::span<const ReduceItem> items,
+                                                  const CommunicationOptions& options) override {
+    ++batches;
+    return ReductionToOneDevice::do_batch_reduce(op, items, options);
   }
-  EXPECT_EQ(lazy.parameters(), before);
+};
+
+TEST(ExchangedUpdate, OpsOfTheProgramAddUpTheReplicasOfAWorker) {
+  for (const WorldOptions& each : clippings()) {
+    WorldOptions options = each;
+    const auto ops = std::make_shared<CountingOps>();
+    const Trained plain = train(2, 2, options);
+    options.ops = ops;
+    const Trained got = train(2, 2, options);
+    EXPECT_EQ(ops->batches, 8) << "steps of two workers";
+    if (options.update.global_clipnorm) {  // norms by variables, not by runs
+      for (std::size_t i = 0; i < got.parameters.size(); ++i) {
+        ASSERT_NEAR(got.parameters[i], plain.parameters[i], 1e-6);
+      }
+      continue;
+    }
+    expect_same(got.parameters, plain.parameters, "parameters");
+    expect_same(got.slots, plain.slots, "slots");
+  }
 }
 
-TEST(ExchangedUpdate, SaysWhatWorkersCannotDo) {
-  World world(2, 1, {.ops = std::make_shared<ReductionToOneDevice>()});
-  world.try_run([](Worker& w) {
-    expect_error<Unimplemented>({"cross_device_ops", "several workers"}, [&] { w.apply(0); });
-  });
-  World other(2, 1);
-  other.run([](Worker& w) {
-    expect_error<Unimplemented>({"skip_gradients_aggregation", "several workers"}, [&] {
-      w.update->apply_own(w.gradients(0, 0), SgdStep{.learning_rate = 1});
+// As one process whose replicas do: each has its own copies and slots from then on.
+TEST(ExchangedUpdate, ReplicasMayPartAndMeetAgain) {
+  struct All {
+    std::vector<std::vector<double>> parameters;  // [replica]
+    std::vector<double> slots;                    // of replica 0
+  };
+  const auto train_apart = [](int workers, int replicas) {
+    World world(workers, replicas);
+    const auto rule = [](int step) { return adam_step({}, step + 1); };
+    std::vector<All> all(static_cast<std::size_t>(workers));
+    world.run([&](Worker& w) {
+      w.apply(0);
+      for (int step = 1; step < 4; ++step) {
+        w.group.run([&](int r) { w.update->apply_own(w.gradients(r, step), rule(step), 0.001); });
+      }
+      w.apply(4);
+      All& mine = all[static_cast<std::size_t>(w.first() / replicas)];
+      for (int r = 0; r < replicas; ++r) {
+        std::vector<double> numbers;
+        for (const Variable& v : w.variables) {
+          const Variable part = v.components()[static_cast<std::size_t>(r)];
+          for (const double x : to_vector<double>(part.value())) numbers.push_back(x);
+        }
+        mine.parameters.push_back(numbers);
+      }
+      mine.slots = w.slots();
     });
-  });
+    All out{{}, all[0].slots};
+    for (const All& one : all) {
+      out.parameters.insert(out.parameters.end(), one.parameters.begin(), one.parameters.end());
+    }
+    return out;
+  };
+  const All process = train_apart(1, 3);
+  const All workers = train_apart(3, 1);
+  ASSERT_EQ(workers.parameters.size(), 3U);
+  for (std::size_t r = 0; r < 3; ++r) {
+    expect_same(workers.parameters[r], process.parameters[r], str_cat("replica ", r));
+  }
+  expect_same(workers.slots, process.slots, "slots");
+  EXPECT_NE(workers.parameters[0], workers.parameters[1]);
+  // Several replicas each: their own parts are those of one process, the sums nearly.
+  const All four = train_apart(1, 4);
+  const All two = train_apart(2, 2);
+  for (std::size_t r = 0; r < 4; ++r) {
+    for (std::size_t i = 0; i < four.parameters[r].size(); ++i) {
+      ASSERT_NEAR(two.parameters[r][i], four.parameters[r][i], 2e-5) << r << " " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "cohort/variables/internal/clipped_update.h"
 #include "cohort/variables/internal/exchanged_update.h"
 #include "cohort/variables/internal/post.h"
+#include "cohort/variables/internal/summed_gradients.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
 
@@ -48,16 +49,21 @@ class FusedUpdate::State {
     exchange_ = std::make_unique<ExchangedUpdate>(layout, update_.options(), layout.communicator());
   }
 
+  /// What apply() does here.
+  void apply_any(const Gradients& gradients, const Rule& rule, double weight_decay);
+
   void apply(const Gradients& gradients, const Rule& rule, double weight_decay);
-  /// The same, with other workers.
+  /// The same, with other workers, each of which has a part of the slots.
   void apply_exchanged(const Gradients& gradients, const Rule& rule, double weight_decay);
   void apply_reduced(const Gradients& gradients, const Rule& rule, double weight_decay,
                      CrossDeviceOps& ops);
+  /// With other workers, where every replica has slots of its own.
+  void apply_summed(const Gradients& gradients, const Rule& rule, double weight_decay);
   void apply_own(const Gradients& gradients, const Rule& rule, double weight_decay);
 
   void check_context() const;
-  void check_exchangeable() const;
 
+  /// Null: one worker, or replicas have slots of their own.
   ExchangedUpdate* exchange() const { return exchange_.get(); }
 
   UpdateLayout layout;
@@ -76,10 +82,15 @@ class FusedUpdate::State {
   void push(const UpdateRun& run, Range range, int replica);
   void push_rows(Posts posts, const UpdateRun& run, std::size_t variable, Range range, int replica);
   void split_slots();
+  void gather_slots();
+  /// What this replica brings to what workers exchange where a user's ops add up the replicas'
+  /// gradients: replica 0 has their sums and the others nothing.
+  Gradients reduced_by(CrossDeviceOps& ops, const Gradients& gradients) const;
 
   ClippedUpdate update_;
   const PostWriter writer_;
-  std::unique_ptr<ExchangedUpdate> exchange_;  // null: one worker
+  std::unique_ptr<ExchangedUpdate> exchange_;  // null: one worker, or replicas have own slots
+  std::unique_ptr<SummedGradients> summed_;    // several workers whose replicas have own slots
   std::vector<Post> posts_;                    // [stamp % kPostSets][replica]
   std::vector<Post> own_posts_;                // [replica]
 };
@@ -195,6 +206,16 @@ void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, dou
   if (finish(posts, replica, group)) forget_copies(posts, replica);
 }
 
+Gradients FusedUpdate::State::reduced_by(CrossDeviceOps& ops, const Gradients& gradients) const {
+  const auto reduced = reduce_gradients(layout, gradients, ops);
+  std::vector<GradientAndVariable> pairs;
+  if (current_replica() > 0) return pairs;
+  for (std::size_t v = 0; v < reduced->size(); ++v) {
+    if ((*reduced)[v].size() > 0) pairs.push_back({(*reduced)[v][0], layout.variables()[v]});
+  }
+  return pairs;
+}
+
 void FusedUpdate::State::apply_exchanged(const Gradients& gradients, const Rule& rule,
                                          double weight_decay) {
   const FlushDenormals flush;
@@ -231,16 +252,67 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
   finish(posts, replica, meeting_group());
 }
 
+void FusedUpdate::State::apply_summed(const Gradients& gradients, const Rule& rule,
+                                      double weight_decay) {
+  const FlushDenormals flush;
+  ReplicaGroup* group = meeting_group();
+  const int replica = group != nullptr ? current_replica() : 0;
+  const Posts posts = meet(gradients, {rule, weight_decay}, group, replica);
+  if (replica == 0) summed_->exchange(posts, rule, weight_decay);
+  if (group != nullptr) group->barrier();
+  const Posts sum(&summed_->post(), 1);
+  update_.run(sum, replica, nullptr, rule, weight_decay);
+  bump_versions(sum, replica);
+  forget_copies(posts, replica);
+}
+
+void FusedUpdate::State::apply_any(const Gradients& gradients, const Rule& rule,
+                                   double weight_decay) {
+  CrossDeviceOps* const ops = layout.cross_device_ops();
+  const auto with_others = [&](const Gradients& mine) {
+    exchange_ != nullptr ? apply_exchanged(mine, rule, weight_decay)
+                         : apply_summed(mine, rule, weight_decay);
+  };
+  if (const auto& workers = layout.communicator()) {
+    return guard_update(*workers, [&] {
+      check_context();
+      ops != nullptr ? with_others(reduced_by(*ops, gradients)) : with_others(gradients);
+    });
+  }
+  check_context();
+  ops != nullptr ? apply_reduced(gradients, rule, weight_decay, *ops)
+                 : apply(gradients, rule, weight_decay);
+}
+
+// Every worker's part of every slot, to all replicas.
+void FusedUpdate::State::gather_slots() {
+  std::vector<std::vector<Tensor>> slots(layout.variables().size());
+  for (std::size_t v = 0; v < slots.size(); ++v) {
+    for (int s = 0; s < layout.slot_count(); ++s) slots[v].push_back(exchange_->read_slot(v, s));
+  }
+  summed_ = std::make_unique<SummedGradients>(layout, *layout.communicator());
+  layout.make_own_slots();
+  for (std::size_t v = 0; v < slots.size(); ++v) {
+    for (int s = 0; s < layout.slot_count(); ++s) {
+      layout.write_slot(v, s, slots[v][static_cast<std::size_t>(s)]);
+    }
+  }
+  exchange_.reset();
+}
+
 void FusedUpdate::State::split_slots() {
   ReplicaGroup* group = meeting_group();
-  if (group == nullptr || layout.schedule() == UpdateSchedule::kPull) return;
+  const auto split = [&] { exchange_ != nullptr ? gather_slots() : layout.split_slots(); };
+  if (group == nullptr && exchange_ != nullptr) return split();
+  const bool is_split = exchange_ == nullptr && layout.schedule() == UpdateSchedule::kPull;
+  if (group == nullptr || is_split) return;
   group->merge("optimizer.split_slots", *this, [&](Brought<State> updates) {
     for (const State& other : updates) {
       COHORT_CHECK_STATE(&other == this,
                          "[optimizer.apply_gradients] expected every replica to apply the same "
                          "optimizer here, got another one");
     }
-    layout.split_slots();
+    split();
   });
 }
 
@@ -269,45 +341,18 @@ void FusedUpdate::State::check_context() const {
                      current_replica_count());
 }
 
-void FusedUpdate::State::check_exchangeable() const {
-  if (layout.cross_device_ops() == nullptr) return;
-  throw Unimplemented(
-      "[optimizer.apply_gradients] expected no cross_device_ops of the program's own under a "
-      "strategy with several workers, whose gradients travel as the update needs them; leave them "
-      "out");
-}
-
 FusedUpdate::FusedUpdate(std::vector<Variable> variables, UpdaterOptions options)
     : state_(std::make_unique<State>(std::move(variables), std::move(options))) {}
 FusedUpdate::~FusedUpdate() = default;
 
 void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;
-  if (ExchangedUpdate* exchange = state_->exchange()) {
-    return exchange->guard([&] {
-      state_->check_context();
-      state_->check_exchangeable();
-      state_->apply_exchanged(gradients, rule, weight_decay);
-    });
-  }
-  state_->check_context();
-  if (CrossDeviceOps* ops = state_->layout.cross_device_ops()) {
-    state_->apply_reduced(gradients, rule, weight_decay, *ops);
-  } else {
-    state_->apply(gradients, rule, weight_decay);
-  }
+  state_->apply_any(gradients, rule, weight_decay);
 }
 
 void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;
   state_->check_context();
-  if (state_->exchange() != nullptr) {
-    throw Unimplemented(
-        "[optimizer.apply_gradients] expected gradients that are summed over replicas, got "
-        "skip_gradients_aggregation under a strategy with several workers, each of which has a "
-        "part "
-        "of the optimizer's slots; leave it out");
-  }
   if (state_->layout.shares_parameters() && state_->layout.replicas() > 1) {
     throw Unimplemented(
         "[optimizer.apply_gradients] expected gradients that are summed over replicas, got "

@@ -32,15 +32,16 @@ class FusedUpdate final : public Updater {
   ~FusedUpdate() override;
 
   /// Order: as Updater; one meeting before anything is written.
-  /// Errors: as Updater; Unimplemented for several workers with a CrossDeviceOps of the user, or
-  ///         with lazy_rows and IndexedSlices.
+  /// Errors: as Updater.
   /// Cost: a pass over all variables that have a gradient, but of those with IndexedSlices the rows
   ///       that they name, where the others stay as they are: with lazy_rows, or where the rule
   ///       ignores_zero_gradients and neither weight decay nor a norm needs the whole table.
   void apply(const Gradients& gradients, const update_rules::Rule& rule,
              double weight_decay = 0) override;
   /// Order: a merge point at the first call, where slots become one set per replica; then none.
-  /// Errors: as Updater; Unimplemented with several workers.
+  /// With
+  ///         several workers all of them make the first call together, where slots are gathered.
+  /// Errors: as Updater.
   void apply_own(const Gradients& gradients, const update_rules::Rule& rule,
                  double weight_decay = 0) override;
 

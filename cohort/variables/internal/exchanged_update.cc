@@ -47,6 +47,8 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
       workers_(communicator_->size()),
       bucket_bytes_(checked_bucket(options.bytes_per_bucket, workers_)),
       agreement_(layout, worker_, workers_),
+      rows_(layout, *communicator_, options.clipnorm || options.global_clipnorm),
+      by_rows_(layout.variables().size(), false),
       scales_(layout.variables().size(), 1) {
   const bool norms = options.clipnorm || options.global_clipnorm;
   std::size_t to_all = 0;
@@ -57,6 +59,7 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
     to_all += sent_.back().bytes();
     of_all += kept_.back().bytes();
   }
+  cut_buckets();
   const auto here = static_cast<std::size_t>(worker_);
   send_ = zeros_of(*communicator_, to_all);
   receive_ = zeros_of(*communicator_, sent_[here].bytes() * static_cast<std::size_t>(workers_));
@@ -86,14 +89,14 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
   }
 }
 
-void ExchangedUpdate::guard(FunctionRef<void()> body) {
+void guard_update(Communicator& communicator, FunctionRef<void()> body) {
   try {
     body();
   } catch (const PeerFailed&) {
     throw;
   } catch (...) {
-    communicator_->abort(std::current_exception(), kOperation);
-    communicator_->check();  // throws the first failure of all
+    communicator.abort(std::current_exception(), kOperation);
+    communicator.check();  // throws the first failure of all
     throw;
   }
 }
@@ -118,7 +121,8 @@ void ExchangedUpdate::run(Posts posts, int replica, ReplicaGroup* group, const R
 
 void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
   if (step.leads()) {
-    agreement_.write(step.posts, step.rule, step.weight_decay);
+    rows_.begin(step.posts);
+    agreement_.write(step.posts, rows_.counts(), step.rule, step.weight_decay);
     flight.agreement = agreement_.exchange(*communicator_);
   }
   for (std::size_t b = 0; b < buckets(); ++b) {
@@ -131,6 +135,7 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
   if (!step.leads()) return;
   flight.agreement.wait();
   agreement_.conclude();
+  rows_.exchange(step.posts, agreement_, by_rows_);
 }
 
 void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
@@ -150,6 +155,7 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
     if (step.leads()) flight.parameters.push_back(gather(b));
   }
   if (!step.leads()) return;
+  if (!rows_.empty()) update_rows(step);
   for (auto& one : flight.parameters) one.wait();
   failpoint("update.before_commit");
   communicator_->commit();
@@ -157,21 +163,43 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   live_ = 1 - live_;
 }
 
-std::size_t ExchangedUpdate::buckets() const {
-  std::size_t most = 0;
-  for (const SliceImage& image : sent_) most = std::max(most, image.bytes());
-  return (most + bucket_bytes_ - 1) / bucket_bytes_;
+void ExchangedUpdate::update_rows(const Step& step) {
+  const auto scale = [&](std::size_t v) { return scale_ * scales_[v]; };
+  const auto place = [&](int slot, int set, std::size_t run, std::size_t element) {
+    return slot_place(slot, set, run, element);
+  };
+  rows_.update(step.rule, options_, step.weight_decay, scale, live_, place);
+  rows_.gather();
 }
 
-Range ExchangedUpdate::bucket_of(const SliceImage& image, std::size_t bucket) const {
-  return Range{bucket * bucket_bytes_, (bucket + 1) * bucket_bytes_}.intersect({0, image.bytes()});
+void ExchangedUpdate::cut_buckets() {
+  const auto travels = [&](std::size_t v) { return !by_rows_[v]; };
+  sent_buckets_.clear();
+  kept_buckets_.clear();
+  buckets_ = 0;
+  for (std::size_t w = 0; w < sent_.size(); ++w) {
+    sent_buckets_.push_back(sent_[w].cut(bucket_bytes_, travels));
+    kept_buckets_.push_back(kept_[w].cut(bucket_bytes_, travels));
+    buckets_ = std::max({buckets_, sent_buckets_[w].size(), kept_buckets_[w].size()});
+  }
+}
+
+// What has been rows is expected to be rows in the next step.
+void ExchangedUpdate::note_rows() {
+  bool changes = false;
+  for (std::size_t v = 0; v < by_rows_.size(); ++v) {
+    const bool now = agreement_.is_present(v) ? agreement_.has_rows(v) : by_rows_[v];
+    changes = changes || now != by_rows_[v];
+    by_rows_[v] = now;
+  }
+  if (changes) cut_buckets();
 }
 
 // This replica's share of what a bucket takes to each worker.
 void ExchangedUpdate::pack(const Step& step, std::size_t bucket) {
   for (std::size_t w = 0; w < sent_.size(); ++w) {
     const Range bytes =
-        share_of_bytes(bucket_of(sent_[w], bucket), step.replica, layout_.replicas());
+        share_of_bytes(bucket_of(sent_buckets_[w], bucket), step.replica, layout_.replicas());
     sent_[w].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
       sum(step, layout_.runs()[run], elements, to_[w] + at);
     });
@@ -217,9 +245,9 @@ void ExchangedUpdate::sum(const Step& step, const UpdateRun& run, Range elements
 Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
   std::vector<ConstBytes> to;
   std::vector<Bytes> from;
-  const Range mine = bucket_of(sent_[static_cast<std::size_t>(worker_)], bucket);
+  const Range mine = bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket);
   for (std::size_t w = 0; w < sent_.size(); ++w) {
-    const Range theirs = bucket_of(sent_[w], bucket);
+    const Range theirs = bucket_of(sent_buckets_[w], bucket);
     to.emplace_back(to_[w] + theirs.begin, theirs.size());
     from.emplace_back(from_[w] + mine.begin, mine.size());
   }
@@ -240,7 +268,7 @@ ExchangedUpdate::Sources ExchangedUpdate::sources(std::size_t run, std::size_t e
 
 // The sums that one process would make: of runs where all gradients are at their places.
 NormBlocks* ExchangedUpdate::norm_blocks() {
-  return agreement_.full() && !options_.clipnorm ? of_runs_.get() : of_variables_.get();
+  return is_full() && !options_.clipnorm ? of_runs_.get() : of_variables_.get();
 }
 
 void ExchangedUpdate::square_own_blocks(const Step& step, NormBlocks& blocks) {
@@ -250,6 +278,7 @@ void ExchangedUpdate::square_own_blocks(const Step& step, NormBlocks& blocks) {
   const Range mine{all.begin + all.size() * r / replicas,
                    all.begin + all.size() * (r + 1) / replicas};
   for (const NormBlocks::Segment& segment : blocks.segments()) {
+    if (segment.variable && rows_.takes(*segment.variable)) continue;
     const Range here =
         mine.intersect({segment.first_block, segment.first_block + segment.blocks()});
     for (std::size_t block = here.begin; block < here.end; ++block) {
@@ -283,20 +312,30 @@ void ExchangedUpdate::share_norms(const Step& step) {
 
 void ExchangedUpdate::set_scales() {
   const NormBlocks& blocks = *norm_blocks();
+  const auto squares_of = [&](const NormBlocks::Segment& segment) {
+    const bool by_rows = segment.variable && rows_.takes(*segment.variable);
+    return by_rows ? rows_.squares_of(*segment.variable) : blocks.sum_of(segment);
+  };
   if (options_.clipnorm) {
     for (const NormBlocks::Segment& segment : blocks.segments()) {
       scales_[*segment.variable] =
-          update_rules::norm_clip_scale(std::sqrt(blocks.sum_of(segment)), *options_.clipnorm);
+          update_rules::norm_clip_scale(std::sqrt(squares_of(segment)), *options_.clipnorm);
     }
     return;
   }
   double squares = 0;
-  for (const NormBlocks::Segment& segment : blocks.segments()) squares += blocks.sum_of(segment);
+  for (const NormBlocks::Segment& segment : blocks.segments()) squares += squares_of(segment);
   scale_ = update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
 }
 
 std::byte* ExchangedUpdate::slot_data(int slot, int set) const {
   return slots_[static_cast<std::size_t>(set)][static_cast<std::size_t>(slot)].get();
+}
+
+// Of an element of this worker's slice.
+std::byte* ExchangedUpdate::slot_place(int slot, int set, std::size_t run,
+                                       std::size_t element) const {
+  return slot_data(slot, set) + kept_[static_cast<std::size_t>(worker_)].place_of(run, element);
 }
 
 // New parameters of a worker's slice.
@@ -308,8 +347,10 @@ std::byte* ExchangedUpdate::fresh(int worker) const {
 
 // This replica's share of a bucket: the rule on copies of parameters and slots.
 void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
-  const SliceImage& mine = kept_[static_cast<std::size_t>(worker_)];
-  const Range bytes = share_of_bytes(bucket_of(mine, bucket), step.replica, layout_.replicas());
+  const auto here = static_cast<std::size_t>(worker_);
+  const SliceImage& mine = kept_[here];
+  const Range bytes =
+      share_of_bytes(bucket_of(kept_buckets_[here], bucket), step.replica, layout_.replicas());
   mine.for_each(bytes, [&](std::size_t r, Range elements, std::size_t at) {
     const UpdateRun& run = layout_.runs()[r];
     const std::size_t width = run.element_size;
@@ -318,13 +359,13 @@ void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
     for (int s = 0; s < layout_.slot_count(); ++s) {
       std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
     }
-    if (agreement_.full() && !options_.clipnorm) {
+    if (is_full() && !options_.clipnorm) {
       return update_part(step, r, elements, sources(r, elements.begin, nullptr), at, scale_);
     }
     for (const std::size_t v : run.members) {
       const std::size_t begin = layout_.offset_in_run(v);
       const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
-      if (part.empty() || !agreement_.is_present(v)) continue;
+      if (part.empty() || !agreement_.is_present(v) || rows_.takes(v)) continue;
       update_part(step, r, part, sources(r, part.begin, &v),
                   at + (part.begin - elements.begin) * width, scale_ * scales_[v]);
     }
@@ -351,7 +392,7 @@ void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range element
 Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
   std::vector<Bytes> pieces;
   for (int w = 0; w < workers_; ++w) {
-    const Range bytes = bucket_of(kept_[static_cast<std::size_t>(w)], bucket);
+    const Range bytes = bucket_of(kept_buckets_[static_cast<std::size_t>(w)], bucket);
     pieces.emplace_back(fresh(w) + bytes.begin, bytes.size());
   }
   return communicator_->start_all_gather(pieces, {.tag = bucket});
@@ -360,7 +401,7 @@ Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
 // The new parameters become this replica's own. Nothing here can fail.
 void ExchangedUpdate::adopt(const Step& step) {
   const bool shared = layout_.shares_parameters();
-  const bool all = agreement_.all_present();
+  const bool all = agreement_.all_present() && rows_.empty();
   for (int w = 0; w < workers_; ++w) {
     const SliceImage& image = kept_[static_cast<std::size_t>(w)];
     const std::byte* const from = fresh(w);
@@ -379,9 +420,16 @@ void ExchangedUpdate::adopt(const Step& step) {
           for (const std::size_t v : run.members) {
             const std::size_t begin = layout_.offset_in_run(v);
             const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
-            if (!part.empty() && agreement_.is_present(v)) copy(part);
+            if (!part.empty() && agreement_.is_present(v) && !rows_.takes(v)) copy(part);
           }
         });
+  }
+  if (!shared || step.leads()) rows_.adopt(step.replica);
+  if (step.leads()) {
+    rows_.adopt_slots([&](int slot, int set, std::size_t run, std::size_t element) {
+      return slot_place(slot, set, run, element);
+    });
+    note_rows();
   }
   if (shared) step.meet();
 }
@@ -419,15 +467,17 @@ void ExchangedUpdate::write_slot(std::size_t variable, int slot, const Tensor& v
   const std::size_t begin = layout_.offset_in_run(variable);
   const Variable& v = layout_.variables()[variable];
   const Tensor whole = zeros(v.shape(), v.dtype()).copy_(value);
-  const SliceImage& image = kept_[static_cast<std::size_t>(worker_)];
-  const SlicePiece* piece = image.piece_of(run);
+  const SlicePiece* piece = kept_[static_cast<std::size_t>(worker_)].piece_of(run);
   if (piece == nullptr) return;
   const Range part =
       piece->range.intersect({begin, begin + static_cast<std::size_t>(whole.numel())});
   if (part.empty()) return;
-  std::memcpy(slot_data(slot, live_) + image.place_of(run, part.begin),
-              static_cast<const std::byte*>(whole.const_data_ptr()) + (part.begin - begin) * width,
-              part.size() * width);
+  const auto* const from =
+      static_cast<const std::byte*>(whole.const_data_ptr()) + (part.begin - begin) * width;
+  // Both sets: the rows of a table are written in both.
+  for (const int set : {0, 1}) {
+    std::memcpy(slot_place(slot, set, run, part.begin), from, part.size() * width);
+  }
 }
 
 }  // namespace cohort::internal

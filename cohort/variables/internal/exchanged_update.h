@@ -12,6 +12,9 @@
 // step is declared as a whole: whoever knows that a bucket's gradients are final would call send()
 // for it then. Nobody does yet.)
 //
+// Of a table whose gradient is rows only these travel, and the new values of them
+// (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
+//
 // A step is whole or was not: the rule writes copies of parameters and slots, and these become live
 // behind Communicator::commit, by what cannot fail.
 #pragma once
@@ -24,10 +27,15 @@
 
 #include "cohort/collectives/communicator.h"
 #include "cohort/variables/internal/clipped_update.h"
+#include "cohort/variables/internal/exchanged_rows.h"
 #include "cohort/variables/internal/slice_image.h"
 #include "cohort/variables/internal/worker_agreement.h"
 
 namespace cohort::internal {
+
+/// Calls body, which is an update: what it throws on one worker all workers throw, with where it
+/// came from. What only follows another local replica's failure is thrown as it is.
+void guard_update(Communicator& communicator, FunctionRef<void()> body);
 
 /// Threads: run() on all local replicas' threads at once, on all workers.
 class ExchangedUpdate {
@@ -41,9 +49,6 @@ class ExchangedUpdate {
            double weight_decay);
   /// Whether the last run() changed a variable: some worker had a gradient of it.
   bool has_changed(std::size_t variable) const { return agreement_.is_present(variable); }
-  /// Calls body, around run(): what it throws on one worker all workers throw, with where it came
-  /// from. What only follows another local replica's failure is thrown as it is.
-  void guard(FunctionRef<void()> body);
 
   /// Order: an operation of the communicator. Cross-replica.
   Tensor read_slot(std::size_t variable, int slot);
@@ -75,21 +80,29 @@ class ExchangedUpdate {
   void pack(const Step& step, std::size_t bucket);
   void sum(const Step& step, const UpdateRun& run, Range elements, std::byte* out) const;
   Communicator::Pending send(std::size_t bucket);
+  /// Every worker has every gradient at its place: whole runs are updated at once.
+  bool is_full() const { return agreement_.full() && rows_.empty(); }
   NormBlocks* norm_blocks();
   void share_norms(const Step& step);
   void square_own_blocks(const Step& step, NormBlocks& blocks);
   double scale_of_all(const NormBlocks& blocks) const;
   void set_scales();
   void update(const Step& step, std::size_t bucket);
+  void update_rows(const Step& step);
   void update_part(const Step& step, std::size_t run, Range elements, const Sources& sources,
                    std::size_t at, double scale);
   Sources sources(std::size_t run, std::size_t element, const std::size_t* variable) const;
   Communicator::Pending gather(std::size_t bucket);
   void adopt(const Step& step);
 
-  std::size_t buckets() const;
-  Range bucket_of(const SliceImage& image, std::size_t bucket) const;
+  void cut_buckets();
+  void note_rows();
+  std::size_t buckets() const { return buckets_; }
+  Range bucket_of(const std::vector<Range>& buckets, std::size_t bucket) const {
+    return bucket < buckets.size() ? buckets[bucket] : Range{};
+  }
   std::byte* slot_data(int slot, int set) const;
+  std::byte* slot_place(int slot, int set, std::size_t run, std::size_t element) const;
   std::byte* fresh(int worker) const;
 
   const UpdateLayout& layout_;
@@ -100,6 +113,9 @@ class ExchangedUpdate {
   const std::size_t bucket_bytes_;  // to or from one worker
   std::vector<SliceImage> sent_;    // [worker]: gradients, with what its blocks of norms need
   std::vector<SliceImage> kept_;    // [worker]: parameters and slots
+  std::vector<std::vector<Range>> sent_buckets_;  // [worker]: what travels of sent_
+  std::vector<std::vector<Range>> kept_buckets_;  // [worker]: and of kept_
+  std::size_t buckets_ = 0;
 
   // Written by local replicas in parts, or by replica 0; meetings stand in between.
   Memory send_;                               // sent_ of all workers, one behind the other
@@ -110,6 +126,8 @@ class ExchangedUpdate {
   std::array<std::vector<Memory>, 2> slots_;  // [set][slot], as kept_ of this worker
   int live_ = 0;                              // the set of slots that counts
   WorkerAgreement agreement_;
+  ExchangedRows rows_;
+  std::vector<bool> by_rows_;  // [variable]: not in the buckets; the same on every worker
   std::unique_ptr<NormBlocks> of_runs_;
   std::unique_ptr<NormBlocks> of_variables_;
   double scale_ = 1;            // global_clipnorm

@@ -4,7 +4,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "cohort/base/check.h"
-#include "cohort/collectives/communicator.h"
+#include "cohort/reductions/local_reduce.h"
 #include "cohort/variables/internal/gradient_place.h"
 
 namespace cohort::internal {
@@ -17,17 +17,32 @@ bool is_held(const Tensor& gradient, std::size_t handles) {
 
 }  // namespace
 
+Tensor sum_of(const UpdateLayout& layout, Posts posts, std::size_t variable) {
+  const Variable& v = layout.variables()[variable];
+  std::vector<Tensor> made;
+  std::vector<const void*> sources;
+  for (const Post& post : posts) {
+    if (post.gradients[variable] != nullptr) {
+      sources.push_back(post.gradients[variable]);
+    } else if (const RowSum* rows = post.rows_of(variable)) {
+      made.push_back(rows->to_dense(v.shape()));
+      sources.push_back(made.back().const_data_ptr());
+    }
+  }
+  Tensor out = empty(v.shape(), v.dtype());
+  void* const outs[] = {out.mutable_data_ptr()};
+  reduce_range({.op = ReduceOp::kSum,
+                .dtype = v.dtype(),
+                .sources = sources,
+                .outs = outs,
+                .begin = 0,
+                .end = out.numel()});
+  return out;
+}
+
 // Where rows without a gradient would stay as they are, to the bit, or are to.
 bool PostWriter::takes_rows(const Step& step, std::size_t variable) const {
   if (layout_.row_width(variable) == 0) return false;
-  if (layout_.communicator() != nullptr) {
-    if (!lazy_rows_) return false;
-    throw Unimplemented(str_cat(
-        "[optimizer.apply_gradients] expected lazy_rows under a strategy of one worker, got "
-        "IndexedSlices for \"",
-        layout_.variables()[variable].name(),
-        "\" under one of several, whose gradients travel dense; leave lazy_rows out"));
-  }
   if (lazy_rows_) return true;
   const bool decays = step.weight_decay != 0 && layout_.run_of(variable).decays;
   return !decays && !clips_norms_ && update_rules::ignores_zero_gradients(step.rule);

@@ -50,6 +50,10 @@ inline bool is_by_rows(Posts posts, std::size_t variable) {
          });
 }
 
+/// The replicas' gradients of a variable, added in their order, in memory of its own. Some replica
+/// has to have one. Shapes: the variable's.
+Tensor sum_of(const UpdateLayout& layout, Posts posts, std::size_t variable);
+
 /// Fills posts. Threads: immutable; each replica fills its own.
 class PostWriter {
  public:
@@ -66,7 +70,7 @@ class PostWriter {
   /// `stamp`: of the meeting behind which others read the post, until the replica's epoch is above
   /// `readable_until`; both 0: nobody does.
   /// Errors: InvalidArgument for a variable that is not in the layout, or there twice, and for
-  ///         another shape; Unimplemented for rows that several workers would have to leave alone.
+  ///         another shape.
   void fill(Post& post, const Gradients& gradients, const Step& step, uint64_t stamp,
             uint64_t readable_until) const;
   /// Whether rows of this variable's gradient remain rows.

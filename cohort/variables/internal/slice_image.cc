@@ -19,6 +19,34 @@ SliceImage::SliceImage(const UpdateLayout& layout, int worker, int workers, std:
   }
 }
 
+std::vector<Range> SliceImage::cut(std::size_t bucket,
+                                   FunctionRef<bool(std::size_t variable)> travels) const {
+  std::vector<Range> out;
+  Range open;  // also over what pads it between two pieces
+  const auto close = [&] {
+    for (std::size_t begin = open.begin; begin < open.end; begin += bucket) {
+      out.push_back({begin, std::min(begin + bucket, open.end)});
+    }
+    open = {};
+  };
+  for (const SlicePiece& piece : pieces_) {
+    const UpdateRun& run = layout_->runs()[piece.run];
+    for (const std::size_t v : run.members) {
+      const Range part = piece.range.intersect(layout_->range_of(v));
+      if (part.empty()) continue;
+      if (!travels(v)) {
+        close();
+        continue;
+      }
+      const std::size_t begin = piece.at + (part.begin - piece.range.begin) * run.element_size;
+      if (open.empty()) open.begin = begin;
+      open.end = begin + part.size() * run.element_size;
+    }
+  }
+  close();
+  return out;
+}
+
 void SliceImage::for_each(
     Range bytes, FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const {
   for (const SlicePiece& piece : pieces_) {

@@ -40,6 +40,8 @@ class SliceImage {
     const SlicePiece& piece = pieces_[*index_[run]];
     return piece.at + (element - piece.range.begin) * layout_->runs()[run].element_size;
   }
+  /// The bytes of the variables that travel, in parts of at most `bucket` bytes.
+  std::vector<Range> cut(std::size_t bucket, FunctionRef<bool(std::size_t variable)> travels) const;
   /// Calls visit(run, elements, at) for all that lies in a range of bytes on borders.
   void for_each(Range bytes,
                 FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const;

@@ -228,6 +228,11 @@ void UpdateLayout::split_slots() {
   schedule_ = UpdateSchedule::kPull;
 }
 
+void UpdateLayout::make_own_slots() {
+  schedule_ = UpdateSchedule::kPull;
+  make_slots(std::vector<double>(static_cast<std::size_t>(slot_count_), 0));
+}
+
 std::size_t UpdateLayout::index_of(const Variable& variable, std::size_t hint) const {
   if (hint < variables_.size() && variables_[hint] == variable) return hint;
   const auto found = index_.find(&variable.impl());

@@ -83,6 +83,9 @@ class UpdateLayout {
   /// Gives every replica slots of its own, which start equal, and the pull schedule from now on.
   /// While all replicas wait.
   void split_slots();
+  /// Makes slots of its own for every replica, all zero, and the pull schedule from now on: where
+  /// they were spread over the workers.
+  void make_own_slots();
   CrossDeviceOps* cross_device_ops() const {
     return strategy_ ? strategy_->options().cross_device_ops.get() : nullptr;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/worker_agreement.h"
 
-#include <cstring>
+#include <bit>
 #include <string_view>
 #include <variant>
 
@@ -48,11 +48,12 @@ WorkerAgreement::WorkerAgreement(const UpdateLayout& layout, int worker, int wor
     : worker_(worker),
       workers_(workers),
       digest_(digest_of(layout)),
-      row_bytes_(sizeof(Header) + layout.variables().size()),
+      row_bytes_(sizeof(Header) + sizeof(int64_t) * layout.variables().size()),
       rows_(row_bytes_ * static_cast<std::size_t>(workers)),
       present_(layout.variables().size()) {}
 
-void WorkerAgreement::write(Posts posts, const Rule& rule, double weight_decay) {
+void WorkerAgreement::write(Posts posts, const std::map<std::size_t, int64_t>& rows,
+                            const Rule& rule, double weight_decay) {
   std::byte* const to = rows_.data() + row_bytes_ * static_cast<std::size_t>(worker_);
   const Header mine{.variables = digest_,
                     .rule = rule.index(),
@@ -61,9 +62,11 @@ void WorkerAgreement::write(Posts posts, const Rule& rule, double weight_decay) 
                     .full = all_full(posts)};
   std::memcpy(to, &mine, sizeof mine);
   for (std::size_t v = 0; v < present_.size(); ++v) {
-    const bool has = std::any_of(posts.begin(), posts.end(),
-                                 [v](const Post& post) { return post.gradients[v] != nullptr; });
-    to[sizeof mine + v] = std::byte{has};
+    const auto by_rows = rows.find(v);
+    const int64_t count = by_rows != rows.end()              ? by_rows->second
+                          : internal::has_gradient(posts, v) ? kDense
+                                                             : kNothing;
+    std::memcpy(to + sizeof mine + v * sizeof count, &count, sizeof count);
   }
 }
 
@@ -88,13 +91,16 @@ void WorkerAgreement::check_same(const Header& mine, int worker, const Header& t
                      "got other ones on worker ",
                      worker, " than on worker ", worker_);
   // NaN on all of them is the same.
-  COHORT_CHECK_STATE(
-      theirs.rule == mine.rule && std::memcmp(&theirs.number, &mine.number, sizeof(double)) == 0 &&
-          std::memcmp(&theirs.weight_decay, &mine.weight_decay, sizeof(double)) == 0,
-      kName, "expected every worker to apply the same rule, got rule ", mine.rule,
-      " with learning rate ", mine.number, " and weight decay ", mine.weight_decay, " on worker ",
-      worker_, ", and rule ", theirs.rule, " with ", theirs.number, " and ", theirs.weight_decay,
-      " on worker ", worker, "; give them the same optimizer, schedule and number of steps");
+  const auto same = [](double a, double b) {
+    return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+  };
+  COHORT_CHECK_STATE(theirs.rule == mine.rule && same(theirs.number, mine.number) &&
+                         same(theirs.weight_decay, mine.weight_decay),
+                     kName, "expected every worker to apply the same rule, got rule ", mine.rule,
+                     " with learning rate ", mine.number, " and weight decay ", mine.weight_decay,
+                     " on worker ", worker_, ", and rule ", theirs.rule, " with ", theirs.number,
+                     " and ", theirs.weight_decay, " on worker ", worker,
+                     "; give them the same optimizer, schedule and number of steps");
 }
 
 void WorkerAgreement::conclude() {
@@ -106,7 +112,8 @@ void WorkerAgreement::conclude() {
     check_same(mine, w, theirs);
     full_ = full_ && theirs.full != 0;
     for (std::size_t v = 0; v < present_.size(); ++v) {
-      if (has_gradient(w, v)) present_[v] = 1;
+      const int64_t count = brought(w, v);
+      if (count != kNothing) present_[v] = std::max(present_[v], count >= 0 ? kByRows : kAsDense);
     }
   }
 }

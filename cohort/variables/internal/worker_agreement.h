@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What workers tell each other ahead of an update: which gradients each has, and that all are about
-// to do the same.
+// What workers tell each other ahead of an update: which gradients each has, how many rows of those
+// that are rows, and that all are about to do the same.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <vector>
 
 #include "cohort/collectives/communicator.h"
@@ -19,8 +21,10 @@ class WorkerAgreement {
  public:
   WorkerAgreement(const UpdateLayout& layout, int worker, int workers);
 
-  /// This worker's: a variable has a gradient if some local replica has one.
-  void write(Posts posts, const update_rules::Rule& rule, double weight_decay);
+  /// This worker's: a variable has a gradient if some local replica has one. `rows`: of variables
+  /// that some replica has rows of, how many there are on all local ones.
+  void write(Posts posts, const std::map<std::size_t, int64_t>& rows,
+             const update_rules::Rule& rule, double weight_decay);
   Communicator::Pending exchange(Communicator& communicator);
   /// When all have arrived. Errors: FailedPrecondition that names a worker with other variables,
   ///         another rule, learning rate or weight decay.
@@ -29,8 +33,15 @@ class WorkerAgreement {
   /// Every worker has every gradient, at its place in the layout's runs.
   bool full() const { return full_; }
   bool has_gradient(int worker, std::size_t variable) const {
-    return row(worker)[sizeof(Header) + variable] != std::byte{0};
+    return brought(worker, variable) != kNothing;
   }
+  /// How many rows of the variable's gradient a worker has, where a dense one counts as `all`.
+  int64_t rows(int worker, std::size_t variable, int64_t all) const {
+    const int64_t count = brought(worker, variable);
+    return count == kDense ? all : std::max(count, int64_t{0});
+  }
+  /// Some worker has rows of it.
+  bool has_rows(std::size_t variable) const { return present_[variable] == kByRows; }
   /// Some worker has a gradient of it.
   bool is_present(std::size_t variable) const { return present_[variable] != 0; }
   bool all_present() const {
@@ -38,7 +49,12 @@ class WorkerAgreement {
   }
 
  private:
-  // Which gradients a worker has stands behind it, a byte for each variable.
+  // What a worker has stands behind it, a number for each variable: rows, or one of these.
+  static constexpr int64_t kNothing = -1;
+  static constexpr int64_t kDense = -2;
+  // What `present_` says of a variable that some worker has a gradient of.
+  static constexpr uint8_t kAsDense = 1;
+  static constexpr uint8_t kByRows = 2;
   struct Header {
     uint64_t variables = 0;  // a digest of their names and shapes
     uint64_t rule = 0;
@@ -48,6 +64,11 @@ class WorkerAgreement {
   };
   const std::byte* row(int worker) const {
     return rows_.data() + row_bytes_ * static_cast<std::size_t>(worker);
+  }
+  int64_t brought(int worker, std::size_t variable) const {
+    int64_t count = 0;
+    std::memcpy(&count, row(worker) + sizeof(Header) + variable * sizeof count, sizeof count);
+    return count;
   }
   Header header(int worker) const;
   void check_same(const Header& mine, int worker, const Header& theirs) const;

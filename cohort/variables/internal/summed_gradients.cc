@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variables/internal/summed_gradients.h"
+
+namespace cohort::internal {
+
+SummedGradients::SummedGradients(const UpdateLayout& layout, Communicator& communicator)
+    : layout_(layout),
+      communicator_(communicator),
+      agreement_(layout, communicator.rank(), communicator.size()),
+      rows_(layout, communicator, /*everywhere=*/true),
+      dense_(layout.variables().size()),
+      post_(layout.variables().size()) {}
+
+void SummedGradients::exchange(Posts posts, const update_rules::Rule& rule, double weight_decay) {
+  rows_.begin(posts);
+  agreement_.write(posts, rows_.counts(), rule, weight_decay);
+  agreement_.exchange(communicator_).wait();
+  agreement_.conclude();
+  rows_.exchange(posts, agreement_, std::vector<bool>(dense_.size(), false));
+  post_ = Post(dense_.size());
+  std::vector<Communicator::Pending> pending;
+  for (std::size_t v = 0; v < dense_.size(); ++v) {
+    if (!agreement_.is_present(v)) continue;
+    if (rows_.takes(v)) {
+      post_.rows.emplace(v, rows_.sum_of_workers(v));
+      continue;
+    }
+    const Variable& variable = layout_.variables()[v];
+    dense_[v] = layout_.pad(v, has_gradient(posts, v) ? sum_of(layout_, posts, v)
+                                                      : zeros(variable.shape(), variable.dtype()));
+    auto* const data = static_cast<std::byte*>(dense_[v].mutable_data_ptr());
+    post_.gradients[v] = data;
+    pending.push_back(communicator_.start_all_reduce({data, dense_[v].nbytes()}, variable.dtype(),
+                                                     ReduceOp::kSum, {.tag = v}));
+  }
+  for (auto& one : pending) one.wait();
+}
+
+}  // namespace cohort::internal
