@@ -197,6 +197,13 @@ std::vector<std::byte> gather_bytes(Communicator& communicator, const char* oper
   return all;
 }
 
+std::vector<std::string> gather_texts(Communicator& communicator, const char* operation,
+                                      const std::string& here) {
+  std::vector<std::string> texts;
+  communicator.take_turn(operation, [&] { texts = all_texts(communicator, here); });
+  return texts;
+}
+
 void divide_by_count(const Tensor& total, double count) {
   const void* const sources[] = {total.const_data_ptr()};
   void* const outs[] = {total.mutable_data_ptr()};

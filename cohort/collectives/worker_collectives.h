@@ -58,6 +58,10 @@ Tensor broadcast_across(Communicator& communicator, const char* operation, const
 std::vector<std::byte> gather_bytes(Communicator& communicator, const char* operation,
                                     std::span<const std::byte> here);
 
+/// The texts of all workers, in their order; they may be of any lengths.
+std::vector<std::string> gather_texts(Communicator& communicator, const char* operation,
+                                      const std::string& here);
+
 /// Divides a sum, in place and in a row, as reduce_range() does for a kMean.
 void divide_by_count(const Tensor& total, double count);
 

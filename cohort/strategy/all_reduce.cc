@@ -14,6 +14,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/collective.h"
 #include "cohort/strategy/internal/local_strategy.h"
+#include "cohort/strategy/internal/own_ops.h"
 #include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
@@ -82,6 +83,8 @@ Gradient gradient_of(const CollectiveLeaf& leaf) {
 
 using Sizes = std::vector<std::vector<int64_t>>;
 
+constexpr const char* kAllReduce = "[replica_context.all_reduce] ";
+
 // Of all collectives through a user's ops: which of them it is, is for check_calls.
 constexpr const char* kByOps = "a collective";
 struct Merged {
@@ -90,9 +93,10 @@ struct Merged {
   Sizes sizes = {};
 };
 
-// Through the user's own cross-device ops: replica 0 calls them for all.
-void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const CollectiveCall& call,
-                   const CommunicationOptions& options) {
+// Through the user's own cross-device ops: replica 0 calls them for all, and then the other
+// workers.
+void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, Communicator* workers,
+                   const CollectiveCall& call, const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
   const Leaves leaves = call.leaves;
   const auto merged = strategy.merge(kByOps, call, [&](Calls all) {
@@ -103,7 +107,9 @@ void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const Collec
       for (const CollectiveCall& one : all) parts.push_back(gradient_of(one.leaves[i]));
       items.push_back({PerReplica<Gradient>(std::move(parts)), strategy.worker_devices()});
     }
-    return Merged{.reduced = ops.batch_reduce(call.op, items, options)};
+    return Merged{.reduced = workers != nullptr ? reduce_through(kAllReduce, ops, *workers, call.op,
+                                                                 items, options)
+                                                : ops.batch_reduce(call.op, items, options)};
   });
   const std::vector<Mirrored<Gradient>>& results = merged->reduced;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -120,20 +126,22 @@ void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const Collec
 void reduce_now(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
                 const CommunicationOptions& options, const CollectiveOrigin& origin) {
   ReplicaGroup* const group = meeting_place(strategy);
-  if (Communicator* const workers = other_workers("[replica_context.all_reduce] ")) {
-    return global_all_reduce(*group, *workers, op, leaves, origin);
-  }
+  Communicator* const workers = other_workers(kAllReduce);
+  const auto in_place = [&](Leaves some) {
+    workers != nullptr ? global_all_reduce(*group, *workers, op, some, origin)
+                       : all_reduce_leaves(group, op, some, origin);
+  };
   CrossDeviceOps* const ops = strategy.custom_cross_device_ops();
-  if (ops == nullptr) return all_reduce_leaves(group, op, leaves, origin);
+  if (ops == nullptr) return in_place(leaves);
   std::vector<CollectiveLeaf> theirs, numbers;
   for (const CollectiveLeaf& leaf : leaves) {
     if (leaf.kind == Kind::kNumber) numbers.push_back(leaf);
     if (leaf.kind == Kind::kTensor || leaf.kind == Kind::kSlices) theirs.push_back(leaf);
   }
   if (!theirs.empty()) {
-    reduce_by_ops(strategy, *ops, {.op = op, .leaves = theirs, .origin = origin}, options);
+    reduce_by_ops(strategy, *ops, workers, {.op = op, .leaves = theirs, .origin = origin}, options);
   }
-  if (!numbers.empty()) all_reduce_leaves(group, op, numbers, origin);
+  if (!numbers.empty()) in_place(numbers);
 }
 
 void gather_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, const CollectiveCall& call,

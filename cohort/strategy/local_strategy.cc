@@ -35,11 +35,6 @@ LocalStrategyOptions checked(LocalStrategyOptions options) {
   }
   COHORT_CHECK_ARG(!options.devices.empty(), "[", options.name,
                    "] expected at least 1 device, got none");
-  if (options.cross_device_ops && options.communicator && options.communicator->size() > 1) {
-    throw Unimplemented(str_cat(name,
-                                "expected no cross_device_ops of the program's own with several "
-                                "workers, got some; leave them out"));
-  }
   COHORT_CHECK_ARG(options.intra_op_threads >= 0, "[", options.name,
                    "] expected intra_op_threads >= 1, or 0 for the cores' share, got ",
                    options.intra_op_threads);

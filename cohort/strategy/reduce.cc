@@ -6,14 +6,17 @@
 #include <ATen/ops/amin.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 
+#include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/own_ops.h"
 
 namespace cohort::internal {
 namespace {
@@ -51,12 +54,20 @@ Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
 
 constexpr const char* kReduceVerb = "[strategy.reduce] ";
 
+// Through a user's ops, to the host.
+template <class Value>
+Gradient reduce_by_ops(ReduceOp op, const std::vector<Value>& values, CrossDeviceOps& ops,
+                       Communicator* others) {
+  const ReduceItem item{PerReplica<Gradient>(std::vector<Gradient>(values.begin(), values.end())),
+                        host_device()};
+  if (others == nullptr) return ops.reduce(op, item.value, item.destinations)[0];
+  return reduce_through(kReduceVerb, ops, *others, op, std::span(&item, 1))[0][0];
+}
+
 Tensor reduce_all(ReduceOp op, const std::vector<Tensor>& values, const Reach& reach) {
+  if (reach.ops != nullptr) return reduce_by_ops(op, values, *reach.ops, reach.others).dense();
   if (reach.others != nullptr) return reduce_across(*reach.others, kReduceVerb, op, values);
-  CrossDeviceOps* const ops = reach.ops;
-  if (ops == nullptr) return reduce_in_order(op, values);
-  std::vector<Gradient> gradients(values.begin(), values.end());
-  return ops->reduce(op, PerReplica<Gradient>(std::move(gradients)), host_device())[0].dense();
+  return reduce_in_order(op, values);
 }
 
 // The number of reduced elements counts what is really there, also with uneven batches.
@@ -200,11 +211,44 @@ Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Rea
 
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
                             const Reach& reach) {
-  if (reach.others != nullptr) return join_across(*reach.others, kReduceVerb, op, values);
+  if (reach.others != nullptr && reach.ops == nullptr) {
+    return join_across(*reach.others, kReduceVerb, op, values);
+  }
   ReductionToOneDevice in_place;
   CrossDeviceOps& chosen = reach.ops != nullptr ? *reach.ops : in_place;
-  std::vector<Gradient> gradients(values.begin(), values.end());
-  return chosen.reduce(op, PerReplica<Gradient>(std::move(gradients)), host_device())[0].slices();
+  return reduce_by_ops(op, values, chosen, reach.others).slices();
+}
+
+std::vector<Mirrored<Gradient>> reduce_through(const char* operation, CrossDeviceOps& ops,
+                                               Communicator& others, ReduceOp op,
+                                               std::span<const ReduceItem> items,
+                                               const CommunicationOptions& options) {
+  const bool mean = op == ReduceOp::kMean;
+  for (const ReduceItem& item : items) {
+    const Gradient& first = item.value[0];
+    if (first.has_value() && !first.is_sparse()) check_reducible(operation, op, first.dense());
+  }
+  const ReduceOp step = mean ? ReduceOp::kSum : op;
+  const std::vector<Mirrored<Gradient>> here = ops.batch_reduce(step, items, options);
+  std::vector<Mirrored<Gradient>> out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const double count =
+        static_cast<double>(others.size()) * static_cast<double>(items[i].value.size());
+    const Gradient& local = here[i][0];
+    const std::size_t copies = items[i].destinations.devices().size();
+    if (local.is_sparse()) {
+      IndexedSlices joined = join_across(others, operation, step, std::array{local.slices()});
+      if (mean) joined.values = joined.values.div(count);
+      out.push_back(Mirrored<Gradient>(std::vector<Gradient>(copies, Gradient(joined))));
+      continue;
+    }
+    const Tensor total = reduce_across(others, operation, step, std::array{local.dense()});
+    if (mean) divide_by_count(total, count);
+    std::vector<Gradient> each;
+    for (const Tensor& copy : ops.broadcast(total, items[i].destinations)) each.emplace_back(copy);
+    out.push_back(Mirrored<Gradient>(std::move(each)));
+  }
+  return out;
 }
 
 }  // namespace cohort::internal

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reductions and joins of the batches that distributed datasets give.
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/data/core/element.h"
 #include "cohort/data/core/internal/rows/batching.h"
+#include "cohort/data/core/internal/state.h"
 #include "cohort/strategy/internal/reduce.h"
 
 namespace cohort::internal {
@@ -23,10 +25,21 @@ bool has_ragged(const Element& element) {
   return false;
 }
 
-void check_joins_here(const char* operation, const char* what, const Reach& reach) {
-  if (reach.others == nullptr) return;
-  throw Unimplemented(str_cat(operation, " expected tensors to join between workers, got ", what,
-                              "; local_results() has those of this worker"));
+// Strings and rows of unlike lengths: workers send each other what they have as it is saved.
+Element concatenate_all(std::span<const Element> parts, const char* operation, int64_t axis,
+                        const char* what, const Reach& reach) {
+  if (axis != 0) {
+    throw Unimplemented(str_cat(operation, " expected axis 0 for ", what, ", got ", axis));
+  }
+  Element here = concatenate_elements(parts, operation);
+  if (reach.others == nullptr) return here;
+  StateWriter state;
+  state.put_element(here);
+  std::vector<Element> all;
+  for (const std::string& text : gather_texts(*reach.others, operation, std::move(state).take())) {
+    all.push_back(StateReader(text).get_element());
+  }
+  return concatenate_elements(all, operation);
 }
 
 }  // namespace
@@ -44,16 +57,11 @@ Element reduce_elements(ReduceOp op, std::span<const Element> elements, const Ax
 Element gather_elements(std::span<const Element> elements, int64_t axis, const Reach& reach) {
   static constexpr const char* kOperation = "[strategy.gather]";
   if (has_ragged(elements.front())) {
-    check_joins_here(kOperation, "rows of unlike lengths", reach);
-    if (axis == 0) return concatenate_elements(elements, kOperation);
-    throw Unimplemented(
-        str_cat(kOperation, " expected axis 0 for rows of unlike lengths, got ", axis));
+    return concatenate_all(elements, kOperation, axis, "rows of unlike lengths", reach);
   }
   return combine_elements(elements, kOperation, [&](std::span<const Element> parts) -> Element {
     if (!parts.front().is_string()) return gather_tensors(tensors_of(parts), axis, reach);
-    check_joins_here(kOperation, "strings", reach);
-    if (axis == 0) return concatenate_elements(parts, kOperation);
-    throw Unimplemented(str_cat(kOperation, " expected axis 0 for strings, got ", axis));
+    return concatenate_all(parts, kOperation, axis, "strings", reach);
   });
 }
 

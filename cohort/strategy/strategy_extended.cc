@@ -8,6 +8,7 @@
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/own_ops.h"
 #include "cohort/strategy/internal/reduce.h"
 
 namespace cohort {
@@ -33,8 +34,13 @@ internal::DeviceList list_of(const Destinations& to) {
 }
 
 // Reduced over all replicas of all workers; a copy per destination.
-Mirrored<Gradient> reduce_over_workers(const char* operation, internal::Communicator& others,
-                                       CrossDeviceOps& ops, ReduceOp op, const ReduceItem& item) {
+Mirrored<Gradient> reduce_over_workers(const char* operation, StrategyExtended& strategy,
+                                       internal::Communicator& others, ReduceOp op,
+                                       const ReduceItem& item,
+                                       const CommunicationOptions& options) {
+  if (CrossDeviceOps* const own = strategy.custom_cross_device_ops()) {
+    return internal::reduce_through(operation, *own, others, op, std::span(&item, 1), options)[0];
+  }
   const bool sparse = item.value[0].is_sparse();
   std::vector<Tensor> dense;
   std::vector<IndexedSlices> rows;
@@ -50,7 +56,9 @@ Mirrored<Gradient> reduce_over_workers(const char* operation, internal::Communic
   }
   const Tensor total = internal::reduce_across(others, operation, op, dense);
   std::vector<Gradient> out;
-  for (const Tensor& copy : ops.broadcast(total, item.destinations)) out.emplace_back(copy);
+  for (const Tensor& copy : strategy.cross_device_ops().broadcast(total, item.destinations)) {
+    out.emplace_back(copy);
+  }
   return Mirrored<Gradient>(std::move(out));
 }
 
@@ -154,7 +162,7 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
     return internal::together(others, kOperation, [&] {
       internal::check_value_count(kOperation, value.size(), num_local_replicas());
       for (const Tensor& one : value) internal::check_defined(kOperation, one);
-      return as_tensors(reduce_over_workers(kOperation, *others, cross_device_ops(), op, item), to);
+      return as_tensors(reduce_over_workers(kOperation, *this, *others, op, item, options), to);
     });
   }
   internal::check_value_count(kOperation, value.size(), num_local_replicas());
@@ -195,7 +203,7 @@ std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
       check();
       std::vector<Mirrored<Gradient>> all;
       for (const ReduceItem& item : items) {
-        all.push_back(reduce_over_workers(kOperation, *others, cross_device_ops(), op, item));
+        all.push_back(reduce_over_workers(kOperation, *this, *others, op, item, options));
       }
       return all;
     });

@@ -23,12 +23,15 @@ namespace cohort::testing {
 
 class Workers {
  public:
-  Workers(int workers, int replicas, internal::CommunicatorOptions options = {})
+  /// `ops`: the program's own, of all of them.
+  Workers(int workers, int replicas, internal::CommunicatorOptions options = {},
+          std::shared_ptr<CrossDeviceOps> ops = {})
       : job_(std::make_unique<internal::ThreadJob>(workers, options)) {
     for (int w = 0; w < workers; ++w) {
       strategies_.emplace_back(std::make_shared<internal::LocalStrategy>(
           internal::LocalStrategyOptions{.name = "WorkerStrategy",
                                          .devices = devices(replicas),
+                                         .cross_device_ops = ops,
                                          .communicator = job_->share(w)}));
     }
   }

@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <map>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cohort/autograd/gradient_tape.h"
+#include "cohort/data/core/element.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/strategy/test_workers.h"
@@ -314,6 +316,85 @@ TEST_P(WorkerVerbs, RunsOfSeveralThreadsTakeTurns) {
       work();
     });
   });
+}
+
+// Batches of data as they are, not tensors alone; of every replica another number of rows.
+TEST_P(WorkerVerbs, GatherStringsAndRowsOfUnlikeLengths) {
+  using data::Element;
+  const auto text = [](const Element& element) {
+    std::ostringstream out;
+    out << element;
+    return out.str();
+  };
+  const auto play = [&](const Strategy& s) {
+    const auto words = values(s, [](int id) {
+      std::vector<std::string> out;
+      for (int i = 0; i <= id; ++i) out.push_back("word " + std::to_string(10 * id + i));
+      return Element(out);
+    });
+    const auto rows = values(s, [&](int id) {
+      const std::vector<int64_t> splits = {0, id, id, id + 2};
+      return Element::named(
+          {{"rows", Element::ragged(value(id, {id + 2, 3}), from_vector(splits, {4}))},
+           {"label", Element(value(id, {3}))}});
+    });
+    return text(s.gather(words, 0)) + text(s.gather(rows, 0));
+  };
+  run_with_deadline(std::chrono::seconds(60), [&] {
+    const std::string expected = play(mirrored(total()));
+    EXPECT_NE(expected.find("word 11"), std::string::npos) << expected;
+    const Workers workers(GetParam().workers, GetParam().local);
+    for (const std::string& got : workers.run(play)) EXPECT_EQ(got, expected);
+  });
+}
+
+// A sum that can be told from every other.
+class TwiceTheSum final : public CrossDeviceOps {
+ public:
+  std::atomic<int> calls{0};
+
+ protected:
+  Mirrored<Gradient> do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
+                               const Destinations& to,
+                               const CommunicationOptions& options) override {
+    ++calls;
+    std::vector<Gradient> out;
+    for (const Gradient& one : plain_.reduce(op, value, to, options)) {
+      out.emplace_back(one.dense() * 2);
+    }
+    return Mirrored<Gradient>(std::move(out));
+  }
+
+ private:
+  ReductionToOneDevice plain_;
+};
+
+// The program's own ops reduce what is in a worker; workers are added up as always.
+TEST_P(WorkerVerbs, OpsOfTheProgramReduceWithinAWorker) {
+  if (GetParam().local == 1) return;  // ops are not asked for one value
+  const auto ops = std::make_shared<TwiceTheSum>();
+  run_with_deadline(std::chrono::seconds(60), [&] {
+    const Workers workers(GetParam().workers, GetParam().local, {}, ops);
+    workers.each([&](const Strategy& s) {
+      const auto ids = values(s, [](int id) { return full({3}, id + 1); });
+      const Numbers twice(3, total() * (total() + 1));
+      EXPECT_EQ(numbers(s.reduce("sum", ids)), twice);
+      EXPECT_EQ(numbers(s.extended().reduce_to("sum", ids, "CPU:0").local()), twice);
+      const Numbers mean(3, total() + 1);
+      EXPECT_EQ(numbers(s.reduce("mean", ids)), mean);
+      expect_error<InvalidArgument>({"mean"}, [&] {
+        s.reduce("mean", values(s, [](int id) { return full({1}, id, kInt64); }));
+      });
+      s.run([&] {
+        const ReplicaContext ctx = get_replica_context();
+        const int id = ctx.replica_id_in_sync_group();
+        EXPECT_EQ(numbers(ctx.all_reduce("sum", full({3}, id + 1))), twice);
+        EXPECT_EQ(numbers(ctx.all_reduce("mean", full({3}, id + 1))), mean);
+        EXPECT_EQ(ctx.all_reduce("sum", id + 1) * 2, twice[0]) << "numbers are not the ops'";
+      });
+    });
+  });
+  EXPECT_GT(ops->calls, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, WorkerVerbs,
