@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cohort/base/check.h"
+#include "cohort/base/strings.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/cluster/internal/variables.h"
 
@@ -69,7 +70,7 @@ void expand_range(const std::string& text, const std::string& prefix, const std:
   for (int i = first; i <= last; ++i) {
     std::string number = std::to_string(i);
     const std::size_t digits = std::max(ends.front().size(), number.size());
-    hosts->push_back(prefix + std::string(digits - number.size(), '0') + number);
+    hosts->push_back(str_cat(prefix, std::string(digits - number.size(), '0'), number));
   }
 }
 

@@ -91,8 +91,7 @@ Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec r
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
   return internal::with_step<internal::MapNode>(
-      input, internal::MapParams{std::move(fn), options.spec ? *options.spec : std::move(result),
-                                 options});
+      input, internal::MapParams{std::move(fn), options.spec.value_or(std::move(result)), options});
 }
 Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const {
   return internal::with_step<internal::FilterNode>(node(), std::move(predicate));
