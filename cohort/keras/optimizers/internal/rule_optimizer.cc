@@ -30,7 +30,7 @@ const CommonOptions& checked(const std::string& name, const CommonOptions& commo
 
 RuleOptimizer::RuleOptimizer(LearningRate learning_rate, std::string name, CommonOptions common,
                              std::vector<SlotSpec> slots)
-    : OptimizerBase(std::move(learning_rate), std::move(name), common.optimizer),
+    : OptimizerBase(learning_rate, std::move(name), common.optimizer),
       common_(checked(this->name(), common)),
       slots_(std::move(slots)) {}
 
