@@ -10,9 +10,12 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "cohort/base/strings.h"
 
 namespace cohort::internal {
 namespace {
@@ -126,6 +129,14 @@ int cores_of_quota(double quota, int otherwise) {
 }
 
 int usable_cores() { return cores_of_quota(quota(), cores_at_once()); }
+
+std::string cores_identity() {
+  std::string machine;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), machine);
+  std::error_code none;
+  const std::string container = fs::read_symlink("/proc/self/ns/cgroup", none).string();
+  return str_cat(machine, " ", container, " ", bracketed(allowed_cpus()));
+}
 
 int cores_at_once() {
   static const int count = count_cores();

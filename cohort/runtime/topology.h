@@ -20,6 +20,10 @@ double usable_cpu_time();
 /// of CPU affinity and physical cores.
 int cores_at_once();
 
+/// Equal in processes that share their cores: those of one machine and container, with the same
+/// affinity.
+std::string cores_identity();
+
 /// The CPU time that cgroups (v1 and v2, the least of ours and all above) allow per second, or
 /// kNoQuota. `root` is where proc and sys/fs/cgroup lie. Files that say nothing are no quota.
 double cgroup_quota(const std::string& root);

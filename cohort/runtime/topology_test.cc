@@ -2,6 +2,7 @@
 #include "cohort/runtime/topology.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -89,6 +90,22 @@ TEST(CoresOfQuota, RoundsUp) {
   EXPECT_EQ(cores_of_quota(3.2, 4), 4);
   EXPECT_EQ(cores_of_quota(7, 4), 4);
   EXPECT_EQ(cores_of_quota(kNoQuota, 4), 4);
+}
+
+TEST(Topology, CoresAreKnownByTheirAffinity) {
+  const std::string all = cores_identity();
+  EXPECT_EQ(cores_identity(), all);
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (CPU_COUNT(&before) == 1) GTEST_SKIP() << "one core";
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_NE(cores_identity(), all);
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 TEST(Topology, TimeIsAtMostOfAllCores) {

@@ -45,7 +45,9 @@ ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
   const int replicas = static_cast<int>(options.devices.size());
   // The default strategy leaves LibTorch's threads as the program set them.
   const int threads =
-      options.is_default ? 0 : intra_op_threads_of_replica(options.intra_op_threads, replicas);
+      options.is_default
+          ? 0
+          : intra_op_threads_of_replica(options.intra_op_threads, replicas * options.workers_here);
   return {.replicas = replicas, .intra_op_threads = threads, .devices = options.devices};
 }
 

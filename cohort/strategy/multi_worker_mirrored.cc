@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/random.h"
+#include "cohort/runtime/topology.h"
 #include "cohort/strategy/internal/local_strategy.h"
 
 namespace cohort {
@@ -93,14 +95,27 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
       communicator);
 }
 
+// One of each worker, in their order.
+std::vector<uint64_t> numbers_of_all(internal::Communicator& communicator, uint64_t here) {
+  std::vector<uint64_t> numbers(static_cast<std::size_t>(communicator.size()), here);
+  std::vector<internal::Bytes> pieces;
+  for (uint64_t& each : numbers) pieces.push_back(std::as_writable_bytes(std::span(&each, 1)));
+  communicator.all_gather(pieces);
+  return numbers;
+}
+
+// Those that share this one's cores: with as many threads as replicas of one process would have,
+// operations add in the same order.
+int workers_on_these_cores(internal::Communicator& communicator) {
+  const uint64_t here = std::hash<std::string>()(internal::cores_identity());
+  const std::vector<uint64_t> all = numbers_of_all(communicator, here);
+  return static_cast<int>(std::count(all.begin(), all.end(), here));
+}
+
 // Each process has a seed of its own until set_seed: their shuffles would differ, and rows be seen
 // by two workers or by none. Where the seeds are not one already, worker 0's is everybody's.
 void agree_on_seed(internal::Communicator& communicator) {
-  std::vector<uint64_t> seeds(static_cast<std::size_t>(communicator.size()),
-                              internal::current_seed());
-  std::vector<internal::Bytes> pieces;
-  for (uint64_t& seed : seeds) pieces.push_back(std::as_writable_bytes(std::span(&seed, 1)));
-  communicator.all_gather(pieces);
+  const std::vector<uint64_t> seeds = numbers_of_all(communicator, internal::current_seed());
   if (std::adjacent_find(seeds.begin(), seeds.end(), std::not_equal_to<>()) == seeds.end()) return;
   set_seed(seeds[0]);
 }
@@ -112,6 +127,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
   if (options.devices.empty()) options.devices = {internal::host_device()};
   if (!options.cluster_resolver) options.cluster_resolver = detect_cluster();
   std::shared_ptr<internal::Communicator> communicator;
+  int workers_here = 1;
   if (options.cluster_resolver) {
     const ClusterSpec spec = options.cluster_resolver->cluster_spec();
     if (!spec.empty()) {
@@ -121,6 +137,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
       if (!is_alone) {
         communicator = connect(options, spec, task);
         agree_on_seed(*communicator);
+        workers_here = workers_on_these_cores(*communicator);
       }
     }
   }
@@ -129,6 +146,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
                                      .devices = std::move(options.devices),
                                      .check_copies = options.check_copies,
                                      .intra_op_threads = options.intra_op_threads,
+                                     .workers_here = workers_here,
                                      .communicator = std::move(communicator),
                                      .own_random_numbers = false,
                                      .cluster_resolver = std::move(options.cluster_resolver)});

@@ -35,11 +35,13 @@ struct MultiWorkerMirroredOptions {
   /// authenticated: for networks that you trust. COHORT_ALLOW_INSECURE=1 does the same.
   bool allow_insecure = false;
   bool check_copies = false;  ///< As MirroredOptions::check_copies.
-  int intra_op_threads = 0;   ///< As MirroredOptions::intra_op_threads.
+  /// As MirroredOptions::intra_op_threads; workers that have the same cores share them out.
+  int intra_op_threads = 0;
 };
 
 /// Replicas in several processes, variables mirrored, gradients summed in the order of the workers:
-/// W workers of one replica have the bits of MirroredStrategy with W. Without a cluster, with one
+/// W workers of one replica have the bits of MirroredStrategy with W, with as many threads each.
+/// Without a cluster, with one
 /// worker, and in an evaluator it is MirroredStrategy.
 /// Blocks: until all workers have come.
 /// Errors: InvalidArgument for a cluster that is none, or of which this process is no chief, worker

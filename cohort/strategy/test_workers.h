@@ -32,6 +32,7 @@ class Workers {
           internal::LocalStrategyOptions{.name = "WorkerStrategy",
                                          .devices = devices(replicas),
                                          .cross_device_ops = ops,
+                                         .workers_here = workers,
                                          .communicator = job_->share(w)}));
     }
   }

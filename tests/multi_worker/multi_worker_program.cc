@@ -3,7 +3,8 @@
 // Trains a small network and writes what it has come to, to the last bit:
 //
 //   multi_worker_program shuffle
-//   multi_worker_program fit|loop [mirrored REPLICAS | die WORKER STEP | throw WORKER STEP]
+//   multi_worker_program fit|loop|convolutions [mirrored REPLICAS | die WORKER STEP | throw WORKER
+//   STEP]
 //
 // Under MultiWorkerMirroredStrategy, or in one process under MirroredStrategy. Or worker WORKER
 // dies, or fails, before its step STEP.
@@ -99,12 +100,15 @@ int run(int argc, char** argv) {
   set_seed(7);
   const Strategy strategy =
       kind == "mirrored" ? proof::strategy_of(number) : MultiWorkerMirroredStrategy();
-  const Dataset data =
-      proof::ten_classes({kRows, proof::kFeatures}).dataset().shuffle(kRows).batch(kBatch);
+  // Whose sums are long enough to be shared out among threads.
+  const bool convolves = style == "convolutions";
+  const Shape shape = convolves ? Shape{kRows / 4, proof::kPixels, proof::kPixels, 1}
+                                : Shape{kRows, proof::kFeatures};
+  const Dataset data = proof::ten_classes(shape).dataset().shuffle(kRows).batch(kBatch);
   const auto scope = strategy.scope();
-  keras::Sequential model(proof::mlp());
+  keras::Sequential model(convolves ? proof::cnn() : proof::mlp());
   Fault fault{.kind = kind, .worker = number, .step = argc > 4 ? std::atoi(argv[4]) : -1};
-  style == "fit" ? fit(data, model) : loop(strategy, data, model, fault);
+  style != "loop" ? fit(data, model) : loop(strategy, data, model, fault);
   write_weights(model);
   return 0;
 }

@@ -46,19 +46,19 @@ Output run(const std::string& command) {
 Output in_one_process(const std::string& style, int replicas) {
   return run(PROGRAM " " + style + " mirrored " + std::to_string(replicas));
 }
-Output in_processes(int workers, const std::string& arguments) {
+Output in_processes(int workers, const std::string& arguments, const std::string& options = {}) {
   return run("COHORT_MIN_LOG_LEVEL=1 " COHORTRUN " --grace 5 --workers " + std::to_string(workers) +
-             " -- " PROGRAM " " + arguments);
+             " " + options + " -- " PROGRAM " " + arguments);
 }
 
 class MultiWorker : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Styles, MultiWorker, ::testing::Values("loop", "fit"));
+INSTANTIATE_TEST_SUITE_P(Styles, MultiWorker, ::testing::Values("loop", "fit", "convolutions"));
 
 TEST_P(MultiWorker, ProcessesHaveTheBitsOfReplicas) {
   for (const int workers : {2, 3}) {
     const Output one = in_one_process(GetParam(), workers);
     ASSERT_EQ(one.code, 0) << one.text;
-    const Output several = in_processes(workers, GetParam());
+    const Output several = in_processes(workers, GetParam(), "--no-bind");
     ASSERT_EQ(several.code, 0) << several.text;
     for (int w = 0; w < workers; ++w) {
       const std::string worker = std::to_string(w);

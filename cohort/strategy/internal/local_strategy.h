@@ -32,6 +32,8 @@ struct LocalStrategyOptions {
   /// is one.
   int worker = 0;
   int workers = 1;
+  /// Of the workers those that have the same cores as this one, and share them out. At least 1.
+  int workers_here = 1;
   /// Reaches the other workers. Null: what needs them is refused.
   std::shared_ptr<Communicator> communicator = {};
   /// Where workers are threads of one process: none may shift what another one draws. A worker that
