@@ -103,7 +103,8 @@ std::string Iterator::State::save() {
   internal::StateWriter out;
   out.put_text(node_->signature());
   out.put_int(stream_ != nullptr ? 1 : 0);
-  if (stream_ != nullptr) stream_->save(out);
+  // Behind the end, too, the next pass is to have the order that it would have had.
+  stream_ != nullptr ? stream_->save(out) : node_->save_shared(out);
   std::string state = std::string(kStateMagic) + std::move(out).take();
   const uint32_t crc = internal::masked_crc32c(state);
   for (int shift = 0; shift < 32; shift += 8) state += static_cast<char>(crc >> shift);
@@ -134,6 +135,8 @@ std::unique_ptr<internal::ElementStream> Iterator::State::open_at(std::string_vi
   if (in.get_flag()) {
     stream = open();
     stream->restore(in);
+  } else if (in.bytes_left() > 0) {  // older states end here
+    node_->restore_shared(in);
   }
   in.expect_end();
   return stream;
