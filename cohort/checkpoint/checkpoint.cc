@@ -7,6 +7,7 @@
 #include "cohort/base/handle.h"
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 #include "cohort/checkpoint/internal/restore_session.h"
+#include "cohort/checkpoint/internal/worker_values.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort {
@@ -71,6 +72,14 @@ const RestoreStatus& RestoreStatus::assert_consumed() const {
   return *this;
 }
 
+const RestoreStatus& RestoreStatus::assert_existing_objects_matched() const {
+  const auto session = internal::held(session_, "RestoreStatus");
+  const std::vector<std::string> paths = session->not_saved();
+  COHORT_CHECK_STATE(paths.empty(), "[", kRestore, "] expected ", session->source(),
+                     " to have every value of the program, got none of ", join(paths, ", "));
+  return *this;
+}
+
 Checkpoint::Checkpoint(const std::map<std::string, TrackableRef>& roots) {
   COHORT_CHECK_ARG(!roots.empty(), "[checkpoint] expected objects to keep, got none");
   internal::Roots list;
@@ -79,6 +88,15 @@ Checkpoint::Checkpoint(const std::map<std::string, TrackableRef>& roots) {
     list.emplace_back(name, object.trackable());
   }
   roots_ = std::make_shared<const internal::Roots>(std::move(list));
+}
+
+Checkpoint Checkpoint::with(const std::string& name, const TrackableRef& object) const {
+  Checkpoint out(std::map<std::string, TrackableRef>{{name, object}});
+  internal::Roots list = *internal::held(roots_, "Checkpoint");
+  std::erase_if(list, [&](const auto& root) { return root.first == name; });
+  list.push_back(out.roots_->front());
+  out.roots_ = std::make_shared<const internal::Roots>(std::move(list));
+  return out;
 }
 
 Tensor Checkpoint::read(const internal::LiveValue& live, const std::function<Tensor()>& read,
@@ -106,13 +124,18 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   COHORT_CHECK_STATE(graph.gone.empty(), "[", operation, "] expected objects that exist, got \"",
                      graph.gone.front(), "\", which has ended");
   SavedValues values;
+  internal::check_same_lines(graph.group.get(), operation, "values", internal::lines_of(graph));
   for (const internal::LiveValue& live : graph.values) {
     const std::string& path = live.paths.front();
-    if (live.value.pieces.empty()) {
-      values.tensors[path] = read(live, live.value.read, live.value.shape, memory);
-    } else {
+    if (!live.value.pieces.empty()) {
       values.pieces[path] = read_pieces(live, memory);
+      continue;
     }
+    const Tensor mine = read(live, live.value.read, live.value.shape, memory);
+    internal::SavingGroup* const others = live.value.group ? nullptr : graph.group.get();
+    internal::put_value(others, path, mine, values.tensors);
+  }
+  for (const internal::LiveValue& live : graph.values) {
     for (std::size_t i = 1; i < live.paths.size(); ++i) {
       values.aliases[live.paths[i]] = live.paths.front();
     }
@@ -123,18 +146,43 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   return values;
 }
 
+std::shared_ptr<internal::SavingGroup> Checkpoint::group(const char* operation) const {
+  check_cross_replica(operation);
+  return internal::walk(operation, *internal::held(roots_, "Checkpoint", "")).group;
+}
+
 void Checkpoint::save(const std::string& path) const {
-  internal::write_checkpoint(without_slash(kSave, path), values(kSave, Memory::kShared));
+  const std::string folder = without_slash(kSave, path);
+  const auto all = group(kSave);
+  internal::together(all.get(), kSave, [&] {
+    const SavedValues what = values(kSave, Memory::kShared);
+    internal::on_chief(all.get(), [&] { internal::write_checkpoint(folder, what); });
+  });
 }
 
 RestoreStatus Checkpoint::restore(const std::string& path, const RestoreOptions& options) const {
-  check_cross_replica(kRestore);
   const std::string folder = without_slash(kRestore, path);
-  const auto session = std::make_shared<internal::RestoreSession>(
-      *internal::held(roots_, "Checkpoint"), internal::read_checkpoint(folder), folder,
-      options.allow_partial);
-  session->match_now();
+  const auto all = group(kRestore);
+  std::shared_ptr<internal::RestoreSession> session;
+  internal::together(all.get(), kRestore, [&] {
+    SavedValues saved;
+    if (internal::is_chief(all.get())) saved = internal::read_checkpoint(folder);
+    session = restore_values(internal::from_chief(all.get(), std::move(saved)), folder, options,
+                             all.get());
+  });
   return RestoreStatus(session);
+}
+
+std::shared_ptr<internal::RestoreSession> Checkpoint::restore_values(
+    SavedValues saved, const std::string& source, const RestoreOptions& options,
+    internal::SavingGroup* group) const {
+  const internal::Roots& roots = *internal::held(roots_, "Checkpoint");
+  internal::choose_own(internal::walk(kRestore, roots), group, source, options.allow_partial,
+                       saved.tensors);
+  auto session = std::make_shared<internal::RestoreSession>(roots, std::move(saved), source,
+                                                            options.allow_partial);
+  session->match_now();
+  return session;
 }
 
 }  // namespace cohort

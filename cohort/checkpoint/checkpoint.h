@@ -33,6 +33,8 @@ namespace internal {
 struct LiveValue;
 struct SavedPieces;
 struct SavedValues;
+class SavingGroup;
+struct ObjectGraph;
 }  // namespace internal
 
 struct RestoreOptions {
@@ -51,6 +53,10 @@ class RestoreStatus {
   std::vector<std::string> waiting() const;
   /// Errors: FailedPrecondition that lists waiting(), if there are any.
   const RestoreStatus& assert_consumed() const;
+  /// Errors: FailedPrecondition that lists the paths of values that the objects have and the
+  ///         checkpoint has not (with allow_partial), if there are any. What it has beyond them is
+  ///         no error.
+  const RestoreStatus& assert_existing_objects_matched() const;
 
  private:
   std::shared_ptr<const internal::RestoreSession> session_;
@@ -58,6 +64,9 @@ class RestoreStatus {
 
 /// The state of some objects, by name; a copy is of the same objects. It keeps variables alive, but
 /// no models, layers, optimizers and iterators.
+/// Where objects are of a strategy of several workers, all of them save and restore, with what is
+/// theirs, whatever path each gives: the chief (worker 0) writes, at its path, and reads, and the
+/// others have its values. Calls end when it has.
 /// Threads: one caller at a time, cross-replica, with all replicas at rest. TF:
 /// tf.train.Checkpoint.
 class Checkpoint {
@@ -73,7 +82,7 @@ class Checkpoint {
   ///         yet; InvalidArgument for dtypes without a place in the format; Error of kAlreadyExists
   ///         if `path` is something else than a checkpoint, of kAborted if another program has
   ///         removed what was being written; Error with the system's reason. What was there before
-  ///         is then as it was.
+  ///         is then as it was. FailedPrecondition on all workers, if they save different objects.
   void save(const std::string& path) const;
 
   /// Sets every value. Variables that are made later (models that are not built) are set as they
@@ -85,9 +94,19 @@ class Checkpoint {
   ///         of one of its files; Error of kNotFound; FailedPrecondition as save.
   RestoreStatus restore(const std::string& path, const RestoreOptions& options = {}) const;
 
+  /// The same with one object more, or another one of that name. Errors: as the constructor.
+  Checkpoint with(const std::string& name, const TrackableRef& object) const;
+  /// Internal: who saves and restores with this process; null: nobody. Errors: FailedPrecondition
+  /// in a replica.
+  std::shared_ptr<internal::SavingGroup> group(const char* operation) const;
+
  private:
   friend class CheckpointManager;
   enum class Memory { kShared, kOwn };  ///< kOwn: later steps do not change it.
+  std::shared_ptr<internal::RestoreSession> restore_values(internal::SavedValues saved,
+                                                           const std::string& source,
+                                                           const RestoreOptions& options,
+                                                           internal::SavingGroup* group) const;
   internal::SavedValues values(const char* operation, Memory memory) const;
   static Tensor read(const internal::LiveValue& live, const std::function<Tensor()>& read,
                      const std::optional<Shape>& shape, Memory memory);

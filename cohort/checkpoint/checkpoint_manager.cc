@@ -16,6 +16,7 @@
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/saved_values.h"
 #include "cohort/checkpoint/internal/temporary.h"
+#include "cohort/checkpoint/internal/worker_values.h"
 #include "cohort/runtime/task_thread.h"
 
 namespace cohort {
@@ -26,6 +27,7 @@ using internal::KeptCheckpoint;
 using internal::SavedValues;
 
 constexpr const char* kManagerSave = "checkpoint_manager.save";
+constexpr const char* kRestoreLatest = "checkpoint_manager.restore_latest";
 constexpr int kMostReads = 10;
 
 double now() {
@@ -83,13 +85,76 @@ class CheckpointManager::Impl {
   std::string save(std::optional<int64_t> number) {
     COHORT_CHECK_ARG(number.value_or(0) >= 0, "[", kManagerSave, "] expected a number >= 0, got ",
                      number.value_or(0));
-    wait();
-    internal::remove_temporaries(directory_, [&](std::string_view base) {
-      return base == internal::kStateName || is_own(base);
+    const auto all = checkpoint_.group(kManagerSave);
+    std::string path;
+    internal::together(all.get(), kManagerSave, [&] {
+      path = internal::from_chief(all.get(), save_here(number, internal::is_chief(all.get())));
     });
-    const auto memory =
-        options_.background ? Checkpoint::Memory::kOwn : Checkpoint::Memory::kShared;
-    SavedValues values = checkpoint_.values(kManagerSave, memory);
+    return path;
+  }
+
+  void wait() {
+    const auto all = checkpoint_.group(kManagerSave);
+    internal::together(all.get(), kManagerSave,
+                       [&] { internal::on_chief(all.get(), [&] { wait_here(); }); });
+  }
+
+  bool restore_latest(const RestoreOptions& options) {
+    const auto all = checkpoint_.group(kRestoreLatest);
+    if (all == nullptr)
+      return restore_one([&](const std::string& path) { checkpoint_.restore(path, options); });
+    bool found = false;
+    internal::together(all.get(), kRestoreLatest, [&] {
+      SavedValues saved;
+      std::string from;
+      if (internal::is_chief(all.get())) {
+        restore_one([&](const std::string& path) {
+          saved = internal::read_checkpoint(path);
+          from = path;
+        });
+      }
+      from = internal::from_chief(all.get(), from);
+      found = !from.empty();
+      if (!found) return;
+      checkpoint_.restore_values(internal::from_chief(all.get(), std::move(saved)), from, options,
+                                 all.get());
+    });
+    return found;
+  }
+
+  const std::string& directory() const { return directory_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  void add(const std::string& name, const TrackableRef& object) {
+    checkpoint_ = checkpoint_.with(name, object);
+  }
+  std::vector<std::string> checkpoints() const {
+    return existing(directory_, options_.checkpoint_name);
+  }
+
+ private:
+  /// A checkpoint on its way to its name.
+  struct Saving {
+    Saving(const std::string& directory, std::string folder, bool is_given)
+        : name(std::move(folder)),
+          is_numbered_by_caller(is_given),
+          checkpoint(directory + "/" + name) {}
+    std::string name;
+    const bool is_numbered_by_caller;
+    internal::NewCheckpoint checkpoint;
+  };
+
+  // This process's part; the path where it writes.
+  std::string save_here(std::optional<int64_t> number, bool writes) {
+    if (writes) {
+      wait_here();
+      internal::remove_temporaries(directory_, [&](std::string_view base) {
+        return base == internal::kStateName || is_own(base);
+      });
+    }
+    const bool copies = writes && options_.background;
+    SavedValues values = checkpoint_.values(
+        kManagerSave, copies ? Checkpoint::Memory::kOwn : Checkpoint::Memory::kShared);
+    if (!writes) return {};
     std::shared_ptr<Saving> saving = begin(number);
     if (!options_.background) {
       write(*saving, values);
@@ -109,12 +174,13 @@ class CheckpointManager::Impl {
     return path;
   }
 
-  void wait() {
+  void wait_here() {
     writer_.reset();
     if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
-  bool restore_latest(const RestoreOptions& options) {
+  // The newest that can be; false: there is none.
+  bool restore_one(internal::FunctionRef<void(const std::string& path)> restore_from) {
     writer_.reset();
     std::vector<KeptCheckpoint> kept;
     std::string newest_error;
@@ -126,30 +192,13 @@ class CheckpointManager::Impl {
       kept = std::move(now);
       newest_error.clear();
       for (auto it = kept.rbegin(); it != kept.rend(); ++it) {
-        if (restore(*it, options, newest_error)) return true;
+        if (restore(*it, restore_from, newest_error)) return true;
       }
     }
     throw DataLoss(str_cat("[checkpoint_manager.restore_latest] ", directory_, ": expected one of ",
                            kept.size(),
                            " checkpoints to be whole, got none; the newest: ", newest_error));
   }
-
-  const std::string& directory() const { return directory_; }
-  std::vector<std::string> checkpoints() const {
-    return existing(directory_, options_.checkpoint_name);
-  }
-
- private:
-  /// A checkpoint on its way to its name.
-  struct Saving {
-    Saving(const std::string& directory, std::string folder, bool is_given)
-        : name(std::move(folder)),
-          is_numbered_by_caller(is_given),
-          checkpoint(directory + "/" + name) {}
-    std::string name;
-    const bool is_numbered_by_caller;
-    internal::NewCheckpoint checkpoint;
-  };
 
   bool is_own(std::string_view folder) const {
     return internal::is_numbered(folder, options_.checkpoint_name);
@@ -310,10 +359,11 @@ class CheckpointManager::Impl {
     return false;
   }
 
-  bool restore(const KeptCheckpoint& kept, const RestoreOptions& options,
+  bool restore(const KeptCheckpoint& kept,
+               internal::FunctionRef<void(const std::string& path)> restore_from,
                std::string& newest_error) const {
     try {
-      checkpoint_.restore(path_of(kept.name), options);
+      restore_from(path_of(kept.name));
       return true;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kDataLoss && e.code() != ErrorCode::kNotFound) throw;
@@ -324,7 +374,7 @@ class CheckpointManager::Impl {
     }
   }
 
-  const Checkpoint checkpoint_;
+  Checkpoint checkpoint_;
   std::string directory_;
   const CheckpointManagerOptions options_;
   /// What was there before this manager, and what it saved: save(number) may replace these.
@@ -338,6 +388,13 @@ CheckpointManager::CheckpointManager(Checkpoint checkpoint, std::string director
                                      CheckpointManagerOptions options)
     : impl_(std::make_shared<Impl>(std::move(checkpoint), std::move(directory),
                                    std::move(options))) {}
+
+void CheckpointManager::add(const std::string& name, const TrackableRef& object) {
+  internal::held(impl_, "CheckpointManager")->add(name, object);
+}
+std::shared_ptr<internal::SavingGroup> CheckpointManager::group(const char* operation) const {
+  return internal::held(impl_, "CheckpointManager")->checkpoint().group(operation);
+}
 
 std::string CheckpointManager::save(std::optional<int64_t> number) {
   return internal::held(impl_, "CheckpointManager")->save(number);

@@ -37,9 +37,11 @@ struct CheckpointManagerOptions {
   bool background = false;
 };
 
-/// A copy is the same manager. Several processes may save into a folder and read there, under one
-/// name, too: each checkpoint is whole, and none takes another's number.
-/// Threads: one caller at a time, as Checkpoint. TF: tf.train.CheckpointManager.
+/// A copy is the same manager. With objects of a strategy of several workers all workers call
+/// save(), wait() and restore_latest(), each with a manager of its own: the chief's folder counts.
+/// Several processes that know nothing of each other may save into a folder and read there, under
+/// one name, too: each checkpoint is whole, and none takes another's number. Threads: one caller at
+/// a time, as Checkpoint. TF: tf.train.CheckpointManager.
 class CheckpointManager {
  public:
   /// Makes no folder before the first save().
@@ -62,7 +64,7 @@ class CheckpointManager {
 
   /// The newest one of this name; nullopt: none.
   std::optional<std::string> latest_checkpoint() const;
-  /// All of this name, oldest first. TF: CheckpointManager.checkpoints.
+  /// All of this name in this process's folder, oldest first. TF: CheckpointManager.checkpoints.
   std::vector<std::string> checkpoints() const;
   /// Restores the newest of this name; false: there is none. One that is damaged, gone, or that the
   /// disk cannot read is passed over, with a warning that says which and why, for the one before.
@@ -70,6 +72,10 @@ class CheckpointManager {
   bool restore_latest(const RestoreOptions& options = {}) const;
 
   const std::string& directory() const;
+  /// From now on its checkpoints keep that, too. Errors: as Checkpoint::with.
+  void add(const std::string& name, const TrackableRef& object);
+  /// Internal: as Checkpoint::group.
+  std::shared_ptr<internal::SavingGroup> group(const char* operation) const;
 
  private:
   class Impl;

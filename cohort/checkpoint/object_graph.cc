@@ -21,12 +21,14 @@ class Walk {
                      kDeepestPath, " deep, got \"", path, "\"");
     const TrackedParts parts = object->parts();
     if (parts.gone) graph_.gone.push_back(path);
+    join(path, parts.group);
     if (parts.growing) {
       if (auto growing = std::dynamic_pointer_cast<TrackedObject>(object)) {
         graph_.growing.push_back({path, std::move(growing)});
       }
     }
     for (const TrackedValue& value : parts.values) {
+      join(path, value.group);
       if (value.owner != nullptr) {
         owned_.emplace_back(path, value);
       } else {
@@ -58,6 +60,14 @@ class Walk {
   }
 
  private:
+  void join(const std::string& path, const std::shared_ptr<SavingGroup>& group) {
+    if (group == nullptr) return;
+    if (graph_.group == nullptr) graph_.group = group;
+    COHORT_CHECK_ARG(graph_.group == group, "[", operation_,
+                     "] expected objects of one strategy of several workers, got \"", path,
+                     "\" of another one: save them in checkpoints of their own");
+  }
+
   void check_pieces(const std::string& path, const TrackedValue& value) const {
     if (value.pieces.empty()) return;
     std::vector<ManifestPiece> boxes(value.pieces.size());

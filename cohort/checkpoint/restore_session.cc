@@ -82,6 +82,11 @@ std::map<std::string, Tensor> RestoreSession::waiting() const {
   return saved_;
 }
 
+std::vector<std::string> RestoreSession::not_saved() const {
+  const MutexLock lock(mutex_);
+  return not_saved_;
+}
+
 Tensor RestoreSession::waiting_value(const TrackedObject& object, const std::string& name) const {
   const MutexLock lock(mutex_);
   for (const GrowingObject& growing : walk(kOperation, roots_).growing) {
@@ -109,6 +114,12 @@ void RestoreSession::match(bool first) {
   }
   std::set<const void*> taken;
   for (const Pair& pair : pairs) taken.insert(pair.saved.unsafeGetTensorImpl());
+  for (const LiveValue& live : graph.values) {
+    const bool is_saved =
+        is_done(live) ||
+        std::any_of(pairs.begin(), pairs.end(), [&](const Pair& p) { return p.live == &live; });
+    if (!is_saved) not_saved_.push_back(live.paths.front());
+  }
   for (const LiveValue& live : graph.values) take(live);
   drop_aliases(graph, taken);
   attach(graph, first);

@@ -34,7 +34,8 @@ namespace cohort {
 
 namespace internal {
 class RestoreSession;
-}
+class SavingGroup;
+}  // namespace internal
 
 /// A box of a value that its object keeps in pieces.
 struct TrackedPiece {
@@ -59,6 +60,10 @@ struct TrackedValue {
   /// shape, each place once. They are saved one by one, and a restore puts them together whatever
   /// the pieces were when it was saved, or are now.
   std::vector<TrackedPiece> pieces = {};
+  /// Of several processes, such as a strategy's workers, the ones that have this value in common:
+  /// all read it and set it together, and the chief's counts. Null: it is this process's own, and
+  /// where others save with it, each has its own, which are kept apart unless they are equal.
+  std::shared_ptr<internal::SavingGroup> group = {};
 };
 
 /// Bytes of any length as a value, e.g. a position.
@@ -73,6 +78,9 @@ struct TrackedParts {
   std::vector<std::pair<std::string, std::shared_ptr<Trackable>>> children = {};
   bool growing = false;  ///< More values may come, e.g. of a layer that is not built.
   bool gone = false;     ///< The object does not exist any more.
+  /// The processes that have such an object each, and save it together. Null: only this one, or as
+  /// its values say.
+  std::shared_ptr<internal::SavingGroup> group = {};
 };
 
 /// An object as checkpoints see it. Derive where a class has values of its own to keep; most give

@@ -7,6 +7,7 @@
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/layer.h"
 #include "cohort/keras/model.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/tracked_variable.h"
 
 namespace cohort::keras {
@@ -73,6 +74,7 @@ void LayerBase::tracked_parts_grown() const {
 
 TrackedParts Model::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
+  parts.group = strategy_.extended().parameter_store()->saving_group();
   if (compiled_ != nullptr) {
     cohort::internal::UniqueNames names;
     for (const auto& child : parts.children) names.add(child.first);

@@ -136,7 +136,8 @@ class Model : public LayerBase {
   /// Ends fit: from a step's hook after that step, with validation and on_epoch_end.
   void stop_training() { stop_training_.store(true, std::memory_order_relaxed); }
 
-  /// Prints the layers, their outputs' shapes and numbers of parameters.
+  /// Prints the layers, their outputs' shapes and numbers of parameters; of several workers the
+  /// chief does.
   void summary() const;
   /// What summary() prints.
   std::string summary_text() const;
@@ -148,12 +149,13 @@ class Model : public LayerBase {
 
   /// Writes the values of all variables, by weight_paths() ("dense_1/kernel" for the second Dense
   /// of a model, whatever else is in the process), to a .safetensors file: whole or not at all.
-  /// What one model saved under one strategy loads into another of its kind under any other.
+  /// What one model saved under one strategy loads into another of its kind under any other. Of
+  /// several workers all call, and the chief writes, at its path.
   /// Errors: FailedPrecondition before the model is built; Unimplemented for .weights.h5 and
   ///         .keras; Error with the system's reason.
   void save_weights(const std::string& path) const;
-  /// Into every replica. Nothing changes unless all names, shapes and types agree. Reads the names
-  /// that earlier versions gave, too.
+  /// Into every replica; of several workers all call, and get what the chief reads. Nothing changes
+  /// unless all names, shapes and types agree. Reads the names that earlier versions gave, too.
   /// Errors: as save_weights; InvalidArgument that lists the differences; DataLoss.
   void load_weights(const std::string& path);
 

@@ -4,9 +4,11 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/safetensors.h"
+#include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/weight_names.h"
 #include "cohort/keras/weights_path.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort::keras {
 
@@ -101,16 +103,27 @@ void Model::save_weights(const std::string& path) const {
   cohort::internal::check_weights_path("save_weights", path);
   const Scope scope = enter("save_weights");
   check_built("save_weights", *this);
-  std::map<std::string, Tensor> tensors;
-  for (const auto& [name, variable] : weight_paths()) tensors[name] = variable.value();
-  save_tensors(path, tensors, {{"format", "cohort"}, {"model", name()}, {kNames, kPaths}});
+  const auto workers = strategy_.extended().parameter_store()->saving_group();
+  cohort::internal::together(workers.get(), "save_weights", [&] {
+    std::map<std::string, Tensor> tensors;
+    for (const auto& [name, variable] : weight_paths()) tensors[name] = variable.value();
+    cohort::internal::on_chief(workers.get(), [&] {
+      save_tensors(path, tensors, {{"format", "cohort"}, {"model", name()}, {kNames, kPaths}});
+    });
+  });
 }
 
 void Model::load_weights(const std::string& path) {
   cohort::internal::check_weights_path("load_weights", path);
   const Scope scope = enter("load_weights");
   check_built("load_weights", *this);
-  const TensorFile file = load_tensors(path);
+  const auto workers = strategy_.extended().parameter_store()->saving_group();
+  TensorFile file;
+  cohort::internal::together(workers.get(), "load_weights", [&] {
+    if (cohort::internal::is_chief(workers.get())) file = load_tensors(path);
+    file.tensors = cohort::internal::from_chief(workers.get(), std::move(file.tensors));
+    file.metadata = cohort::internal::from_chief(workers.get(), file.metadata);
+  });
   const NamedWeights targets = names_for(*this, file);
   const std::vector<std::string> differences = differences_of(targets, file);
   COHORT_CHECK_ARG(differences.empty(), "[load_weights] expected the weights of \"", this->name(),

@@ -9,6 +9,7 @@
 #include "cohort/data/pipeline/auto_shard.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort {
 namespace {
@@ -159,6 +160,8 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
       .replicas = share.plan.replicas,
       .global_batch_size = ahead.batch_rows()};
   if (!share.plan.batch_is_step()) agree_on_end(input, extended_);
+  input.group = extended.parameter_store()->saving_group();
+  input.is_common = share.plan.batch_is_step();
   input.devices = extended.device_list();
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }
@@ -195,6 +198,7 @@ DistributedDataset Strategy::distribute_datasets_from_function(
       .replicas = replicas,
       .global_batch_size = rows_of_a_step(datasets, context.num_replicas_in_sync)};
   if (several_workers) agree_on_end(input, extended_);
+  input.group = extended.parameter_store()->saving_group();
   input.devices = extended.device_list();
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }

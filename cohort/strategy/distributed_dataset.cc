@@ -71,6 +71,28 @@ std::optional<Element> DistributedIterator::State::agreed(std::optional<Element>
   return step;
 }
 
+/// Of several workers a value of all, or of each.
+class DistributedIterator::TrackedSteps final : public Trackable {
+ public:
+  explicit TrackedSteps(const std::shared_ptr<State>& state)
+      : state_(state), position_(trackable_position<State>(state)) {}
+
+  TrackedParts parts() const override {
+    TrackedParts parts = position_->parts();
+    const std::shared_ptr<State> state = state_.lock();
+    if (state == nullptr) return parts;
+    parts.group = state->input().group;
+    for (TrackedValue& value : parts.values) {
+      if (state->input().is_common) value.group = parts.group;
+    }
+    return parts;
+  }
+
+ private:
+  const std::weak_ptr<State> state_;
+  const std::shared_ptr<Trackable> position_;
+};
+
 DistributedIterator::DistributedIterator(std::shared_ptr<const internal::DistributedInput> input,
                                          Iterator steps)
     : state_(std::make_shared<State>(std::move(input), std::move(steps))) {}
@@ -82,7 +104,7 @@ void DistributedIterator::restore(std::string_view state) { use().restore(state)
 void DistributedIterator::cancel() { use().steps().cancel(); }
 PipelineReport DistributedIterator::report() const { return use().steps().report(); }
 std::shared_ptr<Trackable> DistributedIterator::trackable() const {
-  return trackable_position<State>(internal::held(state_, "DistributedIterator"));
+  return std::make_shared<TrackedSteps>(internal::held(state_, "DistributedIterator"));
 }
 
 PerReplica<Element> DistributedIterator::get_next() {

@@ -42,6 +42,7 @@ class Trackable;
 using namespace data;  // NOLINT: Dataset, Element, batches' options are written without a prefix
 
 namespace internal {
+class SavingGroup;
 
 /// What the iterators of a distributed dataset read.
 struct DistributedInput {
@@ -54,6 +55,9 @@ struct DistributedInput {
   /// worker calls it once for each step.
   std::function<bool(bool here)> any_worker = {};
   DeviceList devices = {};  ///< Of the local replicas.
+  /// The workers, where there are several, and whether the position of one is that of all.
+  std::shared_ptr<SavingGroup> group = {};
+  bool is_common = false;
 };
 
 }  // namespace internal
@@ -83,7 +87,8 @@ class DistributedIterator {
   /// Errors: as Iterator::restore; the position is then what it was.
   void restore(std::string_view state);
 
-  /// The position, for a Checkpoint; it keeps no iterator alive. Order: as save.
+  /// The position, for a Checkpoint; it keeps no iterator alive. With several workers all save it:
+  /// where they read batches of their own, it keeps the position of each. Order: as save.
   std::shared_ptr<Trackable> trackable() const;
 
   /// As Iterator::cancel. Threads: thread-safe.
@@ -96,6 +101,7 @@ class DistributedIterator {
   DistributedIterator(std::shared_ptr<const internal::DistributedInput> input, Iterator steps);
 
   class State;
+  class TrackedSteps;
   State& use(const char* operation = __builtin_FUNCTION()) const {
     return *internal::held(state_, "DistributedIterator", operation);
   }
@@ -145,6 +151,8 @@ class DistributedDataset {
   int64_t cardinality() const { return input().steps.cardinality(); }
   /// Rows of a full step of all workers together, or kUnknownDim.
   int64_t global_batch_size() const { return input().global_batch_size; }
+  /// Internal: false where workers read batches of their own.
+  bool has_common_position() const { return input().group == nullptr || input().is_common; }
   /// Local ones.
   int num_replicas() const { return input().replicas; }
 

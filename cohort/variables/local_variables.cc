@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/collectives/communicator_group.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/collectives/worker_layout.h"
 #include "cohort/runtime/replica_group.h"
@@ -94,7 +95,9 @@ ReplicaLayout layout_of(const LocalVariablesOptions& options) {
 }  // namespace
 
 LocalVariables::LocalVariables(LocalVariablesOptions options)
-    : options_(std::move(options)), layout_(layout_of(options_)) {
+    : options_(std::move(options)),
+      layout_(layout_of(options_)),
+      saving_group_(saving_group_of(options_.communicator)) {
   // One copy is written once: every replica has its slice.
   if (options_.placement == ParameterPlacement::kCentral) {
     options_.schedule = UpdateSchedule::kSharded;

@@ -73,6 +73,7 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   bool reaches_workers() const override {
     return layout_.workers() == 1 || options_.communicator != nullptr;
   }
+  std::shared_ptr<SavingGroup> saving_group() const override { return saving_group_; }
   /// Null where there is nobody to talk to.
   Communicator* others() const {
     return layout_.workers() > 1 ? options_.communicator.get() : nullptr;
@@ -101,6 +102,7 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
 
   LocalVariablesOptions options_;  // constant after construction
   const ReplicaLayout layout_;
+  const std::shared_ptr<SavingGroup> saving_group_;
   mutable Mutex mutex_;
   std::map<DType, ArenaChain> arenas_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<VariableImpl>> mirrored_

@@ -15,6 +15,7 @@
 
 namespace cohort::internal {
 
+class SavingGroup;
 class Updater;
 struct UpdaterOptions;
 
@@ -29,6 +30,8 @@ class ParameterStore : public VariableCreator {
   virtual ReplicaLayout layout() const { return {}; }
   /// False where updates would have to go to other workers that cannot be reached.
   virtual bool reaches_workers() const { return true; }
+  /// Who saves and restores its variables together; null: this process alone.
+  virtual std::shared_ptr<SavingGroup> saving_group() const { return nullptr; }
 };
 
 /// The store that made the variable. Errors: InvalidArgument if none did.

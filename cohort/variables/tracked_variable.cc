@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/tracked_variable.h"
 
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort {
 
 namespace internal {
+namespace {
+
+std::shared_ptr<SavingGroup> group_of(const Variable& variable) {
+  const ParameterStore* const store = variable.impl().store();
+  return store == nullptr ? nullptr : store->saving_group();
+}
+
+}  // namespace
 
 TrackedValue tracked_variable(std::string name, const Variable& variable) {
   return {.name = std::move(name),
@@ -13,7 +21,8 @@ TrackedValue tracked_variable(std::string name, const Variable& variable) {
           .shape = variable.shape(),
           .read = [variable] { return variable.value(); },
           .write = [variable](const Tensor& value) { variable.assign(value); },
-          .identity = tracked_identity(variable)};
+          .identity = tracked_identity(variable),
+          .group = group_of(variable)};
 }
 
 const void* tracked_identity(const Variable& variable) { return variable.impl().identity(); }

@@ -28,11 +28,12 @@ struct GrowingObject {
 struct ObjectGraph {
   std::vector<LiveValue> values = {};  ///< In the order of the program.
   std::vector<GrowingObject> growing = {};
-  std::vector<std::string> gone = {};  ///< Paths of objects that do not exist any more.
+  std::vector<std::string> gone = {};       ///< Paths of objects that do not exist any more.
+  std::shared_ptr<SavingGroup> group = {};  ///< Who saves with this process; null: nobody.
 };
 
-/// Errors: InvalidArgument for two values of one path, pieces that do not fill their value, or
-///         objects nested without end.
+/// Errors: InvalidArgument for two values of one path, pieces that do not fill their value, objects
+///         of two strategies of several workers, or nested without end.
 ObjectGraph walk(const char* operation, const Roots& roots);
 
 /// Whether `path` is `prefix`, or lies below it.

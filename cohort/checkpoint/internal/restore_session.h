@@ -31,6 +31,8 @@ class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
   std::map<std::string, Tensor> waiting() const;
   /// The one that will be the value `name` of an object that may still grow; undefined: none.
   Tensor waiting_value(const TrackedObject& object, const std::string& name) const;
+  /// Paths of what was there to be set, and was not saved.
+  std::vector<std::string> not_saved() const;
   const std::string& source() const { return source_; }
 
  private:
@@ -61,6 +63,7 @@ class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
 
   mutable Mutex mutex_;
   std::map<std::string, Tensor> saved_ COHORT_GUARDED_BY(mutex_);  // by every path
+  std::vector<std::string> not_saved_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> done_ COHORT_GUARDED_BY(mutex_);  // live paths that have been seen to
 };
 

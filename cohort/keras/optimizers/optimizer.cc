@@ -221,7 +221,7 @@ void OptimizerBase::make_kept() {
     const char* const name = "gradient_accumulator";
     const Variable sum = internal::state_variable(
         v, {.name = state_name(v, name), .shape = v.shape(), .dtype = v.dtype()},
-        {.read = [sums = accumulator_, i] { return sums->value(i); },
+        {.read = [sums = accumulator_, i] { return sums->value_of_all(i); },
          .write = [sums = accumulator_, i](const Tensor& x) { sums->assign(i, x); }});
     kept_.push_back({sum, i, name});
   }

@@ -4,12 +4,14 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/checkpoint/saving_group.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort::internal {
 
@@ -93,7 +95,25 @@ bool GradientAccumulator::forget_after_failure() {
   return true;
 }
 
-Tensor GradientAccumulator::value(std::size_t variable) const {
+Tensor GradientAccumulator::value_of_all(std::size_t variable) const {
+  const Tensor mine = value_here(variable);
+  const ParameterStore* const store = variables_[variable].impl().store();
+  const auto workers = store == nullptr ? nullptr : store->saving_group();
+  if (workers == nullptr) return mine;
+  const at::NoGradGuard no_grad;
+  Tensor sum = zeros(shape_of(mine), mine.scalar_type());
+  workers->together("optimizer.gradient_accumulator", [&] {
+    for (const std::string& bytes :
+         workers->gather({static_cast<const char*>(mine.const_data_ptr()), mine.nbytes()})) {
+      Tensor one = empty(shape_of(mine), mine.scalar_type());
+      std::memcpy(one.mutable_data_ptr(), bytes.data(), bytes.size());
+      sum.add_(one);
+    }
+  });
+  return sum;
+}
+
+Tensor GradientAccumulator::value_here(std::size_t variable) const {
   const at::NoGradGuard no_grad;
   Tensor sum = zeros(variables_[variable].shape(), variables_[variable].dtype());
   for (const Sums& sums : sums_) {
@@ -110,7 +130,8 @@ void GradientAccumulator::assign(std::size_t variable, const Tensor& x) {
     sums.tensors[variable] = Tensor();
     sums.rows.erase(variable);
   }
-  store(sums_.front(), variable, x);
+  const ParameterStore* const home = variables_[variable].impl().store();
+  if (home == nullptr || home->layout().worker() == 0) store(sums_.front(), variable, x);
 }
 
 }  // namespace cohort::internal

@@ -31,9 +31,9 @@ class GradientAccumulator {
   /// this replica has summed is dropped, and true returned.
   bool forget_after_failure();
 
-  /// What all replicas have summed so far; zeros if nothing.
-  Tensor value(std::size_t variable) const;
-  /// Makes `x` the sum, as if the first replica had brought all of it.
+  /// What all replicas have summed so far; zeros if nothing. With several workers all call.
+  Tensor value_of_all(std::size_t variable) const;
+  /// Makes `x` the sum, as if the first replica of all had brought all of it.
   void assign(std::size_t variable, const Tensor& x);
 
  private:
@@ -43,6 +43,7 @@ class GradientAccumulator {
     std::map<std::size_t, RowSum> rows;   // of variables that only got rows so far
     std::optional<uint64_t> failed_runs;  // of the group, at the last call
   };
+  Tensor value_here(std::size_t variable) const;
   Sums& own();
   void store(Sums& sums, std::size_t variable, const Tensor& x);
   void add_rows(Sums& sums, std::size_t variable, const IndexedSlices& slices);
