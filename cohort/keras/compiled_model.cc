@@ -107,6 +107,7 @@ void CompiledModel::resolve_metrics(const Shape& y_true, const Shape& y_pred) {
     for (keras::Metric& metric : *metrics) metric = metric.resolve(y_true, y_pred);
   }
   list_metrics();
+  if (const auto call = std::exchange(when_resolved, nullptr)) call();
 }
 
 void CompiledModel::reset_metrics() const {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "cohort/keras/callbacks/logs.h"
@@ -26,6 +27,7 @@ class LossTracker {
   /// False once a NaN or an infinity was added on any replica. Between steps. Cost: a few loads.
   bool is_finite() const;
   void reset() const;
+  std::vector<Variable> variables() const { return {total_, count_}; }
 
  private:
   Variable total_;  // float64: an epoch has many small summands
@@ -79,6 +81,8 @@ class CompiledModel {
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
   keras::Logs live;
   std::atomic<bool> warned_untrained{false};
+  /// Called once, when metrics of names are made.
+  std::function<void()> when_resolved = {};
 
  private:
   void list_metrics();

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/data/core/internal/state.h"
 
 namespace cohort::internal {
 
@@ -60,11 +61,39 @@ InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data
   }
 }
 
+std::string InputStream::save() {
+  StateWriter out;
+  out.put_int(taken_);
+  out.put_int(taken_in_pass_);
+  out.put_int(ran_out_ ? 1 : 0);
+  out.put_int(steps_.value_or(-1));
+  out.put_int(iterator_ ? 1 : 0);
+  if (iterator_) out.put_text(iterator_->save());
+  return std::move(out).take();
+}
+
+void InputStream::restore(std::string_view state) {
+  StateReader in(state);
+  const int64_t taken = in.get_int(), taken_in_pass = in.get_int();
+  const bool ran_out = in.get_flag();
+  const int64_t steps = in.get_int();
+  if (in.get_flag()) {
+    iterator_.reset();  // ends its threads first
+    iterator_.emplace(data_.make_iterator(in.get_text()));
+  }
+  in.expect_end();
+  taken_ = taken;
+  taken_in_pass_ = taken_in_pass;
+  ran_out_ = ran_out;
+  if (!steps_ && steps >= 0) steps_ = steps;
+}
+
 void InputStream::begin_epoch() {
+  const bool ended = ran_out_;
   taken_ = 0;
   ran_out_ = false;
   const bool used_up = taken_in_pass_ == data_.cardinality();
-  if (options_.steps && !options_.restart && iterator_ && !used_up) return;
+  if (options_.steps && !options_.restart && iterator_ && !used_up && !ended) return;
   begin_pass();
 }
 
@@ -95,7 +124,6 @@ std::optional<PerReplica<Element>> InputStream::run_out() {
     if (auto batch = iterator_->next()) return batch;
   }
   ran_out_ = true;
-  iterator_.reset();
   if (!std::exchange(warned_, true)) {
     COHORT_LOG(kWarning, "[", options_.operation, "] your input ran out of data after ", taken_,
                " of ", *limit_,

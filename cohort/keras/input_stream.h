@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "cohort/keras/fit_options.h"
 #include "cohort/strategy/strategy.h"
@@ -31,6 +33,13 @@ class InputStream {
   void begin_epoch();
   /// nullopt at the end of the epoch.
   std::optional<PerReplica<Element>> next();
+
+  /// The position, for a stream of the same data in another process. Blocks: as Iterator::save.
+  std::string save();
+  /// Errors: InvalidArgument if another pipeline saved the state.
+  void restore(std::string_view state);
+  /// False where workers read batches of their own: the position of one is not another's.
+  bool is_common() const { return data_.has_common_position(); }
 
   const ElementSpec& element_spec() const { return data_.element_spec(); }
   /// Of an epoch; nullopt until it is known.

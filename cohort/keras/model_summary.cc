@@ -49,6 +49,9 @@ std::string Model::summary_text() const {
   return cohort::internal::summary_table(name(), rows, foot, cohort::internal::terminal().columns);
 }
 
-void Model::summary() const { cohort::internal::print_out(summary_text()); }
+void Model::summary() const {
+  const std::string text = summary_text();
+  if (strategy_.extended().should_save_summary()) cohort::internal::print_out(text);
+}
 
 }  // namespace cohort::keras

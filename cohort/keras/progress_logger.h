@@ -59,6 +59,18 @@ class ProgressLogger : public keras::CallbackBase {
   std::optional<ProgressBar> bar_;  // of this epoch
 };
 
+/// Leaves the cursor on a line of its own, whatever ended the loop.
+class OpenLine {
+ public:
+  explicit OpenLine(ProgressLogger& progress) : progress_(progress) {}
+  ~OpenLine() { progress_.close(); }
+  OpenLine(const OpenLine&) = delete;
+  OpenLine& operator=(const OpenLine&) = delete;
+
+ private:
+  ProgressLogger& progress_;
+};
+
 /// First in a list of callbacks whose last is the logger: makes room for what those between print.
 class RoomMaker : public keras::CallbackBase {
  public:

@@ -178,7 +178,7 @@ TorchLayer::Replica& TorchLayer::local_replica() {
                      "] expected a layer that has its weights, got one that was not called yet; "
                      "call it on a batch "
                      "first");
-  Replica& replica = replicas_[internal::local_replica(replicas_.size())];
+  Replica& replica = replicas_[cohort::internal::local_replica(replicas_.size())];
   for (const Member& m : replica.members) {
     COHORT_CHECK_STATE(m.tensor.const_data_ptr() == m.place, "[", name(), "] expected ",
                        described(m),
@@ -202,7 +202,7 @@ void TorchLayer::check_cross_replica(const CallArgs& args) const {
 
 // The module's statistics, which its forward pass moves, come back if the step fails.
 void TorchLayer::keep_buffers(const Replica& replica, const CallArgs& args) {
-  internal::StepUndo* undo = internal::StepUndo::current();
+  cohort::internal::StepUndo* undo = cohort::internal::StepUndo::current();
   if (undo == nullptr || !args.training) return;
   for (const Member& m : replica.members) {
     if (m.is_buffer) undo->keep(m.tensor);

@@ -9,9 +9,9 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
-#include "cohort/base/logging.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
+#include "cohort/keras/fit_position.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/step_logs.h"
@@ -23,59 +23,6 @@ namespace cohort::internal {
 using keras::Logs;
 
 namespace {
-
-class HistoryRecorder : public keras::CallbackBase {
- public:
-  void on_epoch_end(int epoch, Logs& logs) override {
-    history.epoch.push_back(epoch);
-    for (std::size_t i = 0; i < logs.size(); ++i) {
-      history.history.try_emplace(logs.name(i)).first->second.push_back(logs.number(i));
-    }
-  }
-  keras::History history;
-};
-
-// Leaves the cursor on a line of its own, whatever ended the loop.
-class OpenLine {
- public:
-  explicit OpenLine(ProgressLogger& progress) : progress_(progress) {}
-  ~OpenLine() { progress_.close(); }
-  OpenLine(const OpenLine&) = delete;
-  OpenLine& operator=(const OpenLine&) = delete;
-
- private:
-  ProgressLogger& progress_;
-};
-
-void check_options(const keras::FitOptions& options) {
-  COHORT_CHECK_ARG(options.initial_epoch >= 0 && options.epochs >= options.initial_epoch,
-                   "[fit] expected 0 <= initial_epoch <= epochs, got ", options.initial_epoch,
-                   " and ", options.epochs);
-  COHORT_CHECK_ARG(options.validation_freq > 0, "[fit] expected validation_freq > 0, got ",
-                   options.validation_freq);
-  COHORT_CHECK_ARG(!options.validation_steps || options.validation_data,
-                   "[fit] validation_steps needs validation_data");
-}
-
-int last_epoch(const keras::FitOptions& options) {
-  const auto most = positive_from_environment("KERAS_MAX_EPOCHS");
-  return most ? static_cast<int>(std::min<int64_t>(options.epochs, *most)) : options.epochs;
-}
-
-Tensor class_weight_table(const std::map<int64_t, double>& weights) {
-  if (weights.empty()) return {};
-  COHORT_CHECK_ARG(weights.begin()->first >= 0, "[fit] expected classes >= 0 in class_weight, got ",
-                   weights.begin()->first);
-  constexpr int64_t kMostClasses = int64_t{1} << 24;
-  const int64_t last = weights.rbegin()->first;
-  COHORT_CHECK_ARG(last < kMostClasses, "[fit] expected classes < ", kMostClasses,
-                   " in class_weight, got ", last);
-  std::vector<float> table(static_cast<std::size_t>(last) + 2, 1.0F);  // the last: all others
-  for (const auto& [label, weight] : weights) {
-    table[static_cast<std::size_t>(label)] = static_cast<float>(weight);
-  }
-  return from_vector(table, {last + 2});
-}
 
 // Sample weights with as many axes as the labels, so that [n, 1] and [n] do not become [n, n].
 Tensor weight_beside(const Tensor& weight, const Tensor& labels) {
@@ -94,21 +41,6 @@ int64_t rows_of(const PerReplica<Element>& batch) {
   return rows;
 }
 
-}  // namespace
-
-struct Trainer::Fit {
-  InputStream& train;
-  InputStream* validation = nullptr;
-  const keras::FitOptions& options;
-  CallbackList callbacks = {};
-  ProgressLogger* progress = nullptr;
-  InterruptGuard guard{InterruptGuard::Of::kFit};
-  int64_t steps = 0;         // of the epoch, so far
-  bool warned = false;       // of a loss that is no number
-  bool interrupted = false;  // here or on another worker
-};
-
-namespace {
 Communicator* others_of(const Strategy& strategy, const char* operation) {
   if (strategy.extended().layout().workers() == 1) return nullptr;
   return strategy.extended().reach(str_cat("[", operation, "] ").c_str()).others;
@@ -142,18 +74,26 @@ void Trainer::prepare_training(const ElementSpec& spec) {
   model_.check_weights_made_in_scope(operation_);
 }
 
+// Of several workers the chief prints.
+keras::Verbose Trainer::verbose_here(keras::Verbose asked) const {
+  const bool prints = strategy_.extended().should_save_summary();
+  return prints ? resolve_verbose(asked) : keras::Verbose::kSilent;
+}
+
 Trainer::News Trainer::tell(News here) const {
   if (others_ == nullptr) return here;
-  std::array<int64_t, 4> numbers = {here.rows, here.stops, here.interrupts, here.bad_losses};
+  std::array<int64_t, 5> numbers = {here.rows, here.stops, here.interrupts, here.bad_losses,
+                                    here.preempted};
   others_->take_turn(operation_, [&] { others_->all_reduce(bytes_of(numbers), kInt64); });
-  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
 Trainer::News Trainer::news_here(const InterruptGuard& guard) const {
   const bool interrupted = guard.requested();
   return {.stops = interrupted || model_.stop_training_ ? 1 : 0,
           .interrupts = interrupted ? 1 : 0,
-          .bad_losses = compiled_ != nullptr && !compiled_->loss.is_finite() ? 1 : 0};
+          .bad_losses = compiled_ != nullptr && !compiled_->loss.is_finite() ? 1 : 0,
+          .preempted = position_ != nullptr && position_->is_preempted() ? 1 : 0};
 }
 
 void Trainer::guarded(FunctionRef<void()> body) {
@@ -173,6 +113,7 @@ bool Trainer::read(InputStream& input, int most, const InterruptGuard& guard, Mo
       news_.rows = rows;
       news_ = tell(news_);
       rows = news_.rows;
+      preempted_ = preempted_ || news_.preempted > 0;
       const bool ends = (mode == Mode::kTrain ? news_.stops : news_.interrupts) > 0;
       if (ends) batches_.clear();
       if (ends) break;
@@ -228,120 +169,6 @@ Logs Trainer::step_logs() const {
   return over_replicas(operation_, steps_of_all(*others_, steps));
 }
 
-keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
-  keras::History history;
-  guarded([&] { history = fit_guarded(data, options); });
-  return history;
-}
-
-keras::History Trainer::fit_guarded(const keras::DataSource& data,
-                                    const keras::FitOptions& options) {
-  compiled_ = &model_.checked(operation_);
-  check_options(options);
-  class_weights_ = class_weight_table(options.class_weight);
-  const int k = compiled_->options.steps_per_execution;
-  InputStream train(strategy_, data, {"fit", options.steps_per_epoch, k});
-  std::optional<InputStream> validation;
-  if (options.validation_data) {
-    validation.emplace(strategy_, *options.validation_data,
-                       InputStreamOptions{"fit, validation", options.validation_steps, k, true});
-  }
-  prepare_training(train.element_spec());
-  model_.stop_training_ = false;
-
-  const int epochs = last_epoch(options);
-  Fit fit{train, validation ? &*validation : nullptr, options};
-  const auto history = std::make_shared<HistoryRecorder>();
-  const auto progress = std::make_shared<ProgressLogger>(
-      train, ProgressLogger::Options{.verbose = resolve_verbose(options.verbose),
-                                     .epochs = epochs,
-                                     .values_between = others_ == nullptr});
-  fit.progress = progress.get();
-  fit.callbacks = with_progress(options.callbacks, model_, progress, history);
-
-  const OpenLine line(*progress);
-  fit.callbacks.call(&keras::CallbackBase::on_train_begin);
-  for (int epoch = options.initial_epoch; epoch < epochs; ++epoch) {
-    compiled_->reset_metrics();
-    train.begin_epoch();
-    fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
-    const bool any = train_epoch(fit, epoch);
-    news_ = tell(news_here(fit.guard));
-    if (!any) {
-      const bool was_whole = train.ran_out() && epoch > options.initial_epoch;
-      COHORT_CHECK_ARG(news_.stops > 0 || was_whole, "[fit] expected data, got an empty dataset");
-      break;
-    }
-    if (news_.bad_losses > 0) warn_once_of_loss(fit, epoch, fit.steps);
-    if (news_.interrupts == 0) end_epoch(fit, epoch);
-    news_ = tell(news_here(fit.guard));
-    if (news_.stops > 0) break;
-  }
-  fit.interrupted = news_.interrupts > 0;
-  progress->close();
-  throw_if_interrupted(fit);
-  compiled_->options.optimizer.finalize_variable_values();
-  fit.callbacks.call(&keras::CallbackBase::on_train_end);
-  throw_if_interrupted(fit);  // meanwhile
-  history->history.interrupted = fit.interrupted || fit.guard.requested();
-  if (history->history.interrupted)
-    COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");
-  return history->history;
-}
-
-void Trainer::throw_if_interrupted(const Fit& fit) {
-  const bool interrupted = fit.interrupted || fit.guard.requested();
-  if (!interrupted || fit.options.on_interrupt == keras::OnInterrupt::kReturn) return;
-  throw keras::Interrupted(
-      "[fit] interrupted by Ctrl-C; the weights are those of the last whole step (with "
-      ".on_interrupt = keras::OnInterrupt::kReturn fit returns instead)");
-}
-
-// False if there was no step.
-bool Trainer::train_epoch(Fit& fit, int epoch) {
-  const int most = compiled_->options.steps_per_execution;
-  bool any = false;
-  for (int64_t step = 0; read(fit.train, most, fit.guard, Mode::kTrain);) {
-    any = true;
-    if (news_.bad_losses > 0) [[unlikely]]
-      warn_once_of_loss(fit, epoch, step);
-    fit.callbacks.call(&keras::CallbackBase::on_train_batch_begin, step);
-    execute(Mode::kTrain);
-    step += static_cast<int64_t>(batches_.size());
-    fit.steps = step;
-    if (others_ == nullptr && !fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
-      warn_once_of_loss(fit, epoch, step);
-    Logs logs = step_logs();
-    fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
-    // Several workers end where they next tell each other.
-    if (others_ == nullptr && (fit.guard.requested() || model_.stop_training_)) break;
-  }
-  batches_.clear();
-  return any;
-}
-
-// Of several workers all come here, at the same step.
-void Trainer::warn_once_of_loss(Fit& fit, int epoch, int64_t step) const {
-  if (std::exchange(fit.warned, true)) return;
-  fit.progress->make_room();
-  COHORT_LOG(kWarning, "[fit] the loss became ", compiled_->loss.result().item<double>(),
-             " in epoch ", epoch + 1, ", batch ", step, ", and so may the weights: ",
-             "look for a learning rate that is too high and for NaN in the data, ",
-             "or end fit there with keras::TerminateOnNaN()");
-}
-
-void Trainer::end_epoch(Fit& fit, int epoch) {
-  failpoint("fit.end_of_epoch");
-  Logs logs = step_logs().values();
-  if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
-    const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
-    if (tell(news_here(fit.guard)).interrupts > 0) return;
-    for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
-  }
-  logs = logs.sorted();
-  fit.callbacks.call(&keras::CallbackBase::on_epoch_end, epoch, logs);
-}
-
 Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
                        const InterruptGuard& guard, bool in_fit) {
   compiled_->reset_metrics();
@@ -379,7 +206,7 @@ Logs Trainer::evaluate_guarded(const keras::DataSource& data,
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
-                                     .verbose = resolve_verbose(options.verbose),
+                                     .verbose = verbose_here(options.verbose),
                                      .values_between = others_ == nullptr});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
   const InterruptGuard guard(InterruptGuard::Of::kOther);
@@ -403,7 +230,7 @@ Tensor Trainer::predict_guarded(const keras::DataSource& data,
   build(input.element_spec());
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kPredict,
-                                     .verbose = resolve_verbose(options.verbose)});
+                                     .verbose = verbose_here(options.verbose)});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
   const InterruptGuard guard(InterruptGuard::Of::kOther);
   const OpenLine line(*progress);

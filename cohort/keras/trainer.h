@@ -14,9 +14,11 @@
 
 namespace cohort::internal {
 
-/// One call of a model's method. Threads: bound to one thread.
+class FitPosition;
+enum class FitMoment;
 class InterruptGuard;
 
+/// One call of a model's method. Threads: bound to one thread.
 class Trainer {
  public:
   /// Errors: FailedPrecondition where the model cannot be used, see keras::Model.
@@ -39,12 +41,14 @@ class Trainer {
   void build(const ElementSpec& spec);
   /// The model, built where the data says its shape, with weights that can be trained here.
   void prepare_training(const ElementSpec& spec);
+  keras::Verbose verbose_here(keras::Verbose asked) const;
   /// What workers tell each other ahead of each step and at each end; of one worker its own.
   struct News {
     int64_t rows = 0;        ///< Of the batch.
     int64_t stops = 0;       ///< Somebody wants to end: Ctrl-C, stop_training().
     int64_t interrupts = 0;  ///< Ctrl-C.
     int64_t bad_losses = 0;  ///< That are no numbers.
+    int64_t preempted = 0;   ///< Of those who are watched, see FitPosition.
   };
   /// The sum of all workers'.
   News tell(News here) const;
@@ -67,6 +71,9 @@ class Trainer {
   Tensor predict_guarded(const keras::DataSource& data, const keras::PredictOptions& options);
   keras::Logs step_on_guarded(const Element& batch, Mode mode);
 
+  /// Shows callbacks where fit is, and then, if a worker is to end, that it is.
+  void show_position(Fit& fit, FitMoment moment);
+  bool run_epoch(Fit& fit, int epoch);
   bool train_epoch(Fit& fit, int epoch);
   void warn_once_of_loss(Fit& fit, int epoch, int64_t step) const;
   void end_epoch(Fit& fit, int epoch);
@@ -82,8 +89,10 @@ class Trainer {
   Communicator* const others_;  // null: there is one worker
   CompiledModel* compiled_ = nullptr;
   std::vector<PerReplica<Element>> batches_;
-  std::vector<int64_t> global_rows_;  // [i] of batches_[i], over all workers
-  News news_;                         // of all workers, when they last told
+  std::vector<int64_t> global_rows_;       // [i] of batches_[i], over all workers
+  News news_;                              // of all workers, when they last told
+  const FitPosition* position_ = nullptr;  // of fit
+  bool preempted_ = false;                 // a worker is
   Tensor class_weights_;
 };
 

@@ -364,6 +364,54 @@ uint64_t RandomSeeds::next_step(int replica) {
   return steps_.at(static_cast<std::size_t>(replica) + 1)++;
 }
 
+std::vector<uint64_t> RandomSeeds::numbers() {
+  const MutexLock lock(mutex_);
+  begin_anew_after_set_seed();
+  std::vector<uint64_t> out = {operations_};
+  out.insert(out.end(), steps_.begin(), steps_.end());
+  return out;
+}
+
+void RandomSeeds::set_numbers(std::span<const uint64_t> numbers) {
+  const MutexLock lock(mutex_);
+  begin_anew_after_set_seed();
+  if (numbers.size() != steps_.size() + 1) return;
+  operations_ = numbers[0];
+  std::copy(numbers.begin() + 1, numbers.end(), steps_.begin());
+}
+
+// Seed, operations, the number of steps, steps up to the last that was drawn in; then those of the
+// strategy.
+std::string save_random_numbers() {
+  std::vector<uint64_t> steps;
+  for (const auto& step : g_steps) steps.push_back(step.load(std::memory_order_relaxed));
+  while (!steps.empty() && steps.back() == 0) steps.pop_back();
+  std::vector<uint64_t> all = {current_seed(), g_operations.load(), steps.size()};
+  all.insert(all.end(), steps.begin(), steps.end());
+  if (RandomSeeds* seeds = current_context().seeds) {
+    const std::vector<uint64_t> own = seeds->numbers();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(uint64_t)};
+}
+
+void restore_random_numbers(std::string_view state) {
+  std::vector<uint64_t> all(state.size() / sizeof(uint64_t));
+  std::memcpy(all.data(), state.data(), all.size() * sizeof(uint64_t));
+  COHORT_CHECK_ARG(all.size() >= 3 && all[2] <= all.size() - 3 && all[2] <= std::size(g_steps),
+                   "[random] expected a saved state of random numbers, got ", state.size(),
+                   " other bytes");
+  g_seed.store(all[0], std::memory_order_relaxed);
+  g_seed_set.store(true, std::memory_order_release);
+  g_operations.store(all[1], std::memory_order_relaxed);
+  for (std::size_t i = 0; i < std::size(g_steps); ++i) {
+    g_steps[i].store(i < all[2] ? all[3 + i] : 0, std::memory_order_relaxed);
+  }
+  if (RandomSeeds* seeds = current_context().seeds) {
+    seeds->set_numbers(std::span<const uint64_t>(all).subspan(3 + all[2]));
+  }
+}
+
 }  // namespace internal
 
 void set_seed(uint64_t seed) {

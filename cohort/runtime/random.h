@@ -16,6 +16,8 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/base/mutex.h"
@@ -44,6 +46,12 @@ uint64_t current_seed();
 /// Order: call it where the program is sequential (cross-replica), or runs differ.
 uint64_t next_operation_number();
 
+/// The seed, and how many operations and draws without one there have been: of the process and of
+/// the strategy here. Bytes for restore_random_numbers(), to draw the same from there on.
+std::string save_random_numbers();
+/// Order: no replica may be running.
+void restore_random_numbers(std::string_view state);
+
 /// Numbers of operations and draws that belong to one strategy: what other strategies of the
 /// process draw does not shift them, so that workers as threads of one process draw what workers
 /// as processes draw. The seed is set_seed's; with each call of it they begin anew.
@@ -55,6 +63,10 @@ class RandomSeeds {
   uint64_t next_operation();
   /// Draws so far without an operation of their own, of a local replica or, -1, of none.
   uint64_t next_step(int replica);
+  /// Operations, then steps.
+  std::vector<uint64_t> numbers();
+  /// Ignores those of another number of replicas.
+  void set_numbers(std::span<const uint64_t> numbers);
 
  private:
   void begin_anew_after_set_seed() COHORT_REQUIRES(mutex_);

@@ -13,7 +13,6 @@ constexpr std::string_view kSharded = "sharded variables";
 constexpr std::string_view kCoordinator = "the coordinator";
 constexpr std::string_view kResolvers = "cluster resolvers";
 constexpr std::string_view kTpu = "the TPU strategy";
-constexpr std::string_view kBackup = "BackupAndRestore";
 
 constexpr std::string_view kParameters =
     "arguments are C++ parameters, so one alone is an argument. TensorFlow: ValueError";
@@ -385,9 +384,12 @@ const std::vector<Case> kCases = {
     {"T23", "evaluate", "exact with data without end", {}, kServers},
     {"T24", "predict", "10 rows in batches of 4", {{kAll, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"}}},
     {"T25", "predict", "ragged and sparse outputs", {}, "ragged and sparse tensors"},
-    {"T26", "backup", "an exception in epoch 2, and fit again", {}, kBackup},
-    {"T27", "backup", "the file that is kept", {}, kBackup},
-    {"T28", "checkpoint", "files of two workers", {}, kWorkers},
+    {"T26", "backup", "an exception in epoch 2: the epochs of fit again", {{kAll, "[2]"}}},
+    {"T27", "backup", "after 2 epochs: ckpt-1, ckpt-2", {{kAll, "false; true"}}},
+    {"T28",
+     "checkpoint",
+     "two workers save at paths of their own: the chief's file, the other's",
+     {{kDefault, "true; false"}}},
     {"T30",
      "batch normalization",
      "statistics over replicas, one of them empty",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Losses, optimizers, metrics and fit: T01 to T31.
+#include <cstdlib>
+#include <filesystem>
+
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
@@ -9,6 +12,7 @@
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/strategy/loss_scaling.h"
+#include "cohort/strategy/test_workers.h"
 #include "tests/conformance/trial.h"
 
 namespace cohort::conformance {
@@ -181,6 +185,70 @@ CONFORMANCE(T24_PredictKeepsTheOrder) {
   keras::Sequential model({keras::Dense(1, {.use_bias = false, .kernel_initializer = "ones"})});
   const Dataset x = Dataset::from_tensor_slices(arange(10, kFloat32).unsqueeze(1));
   return show(model.predict(x.batch(4), {.verbose = kSilent}).squeeze(-1));
+}
+
+/// Gone when it ends.
+struct Folder {
+  Folder() { path = ::mkdtemp(path.data()); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  bool has(const std::string& name) const { return std::filesystem::exists(path + "/" + name); }
+  std::string path = (std::filesystem::temp_directory_path() / "conformance_XXXXXX").string();
+};
+
+struct FailInEpoch2 : keras::CallbackBase {
+  std::vector<int64_t> epochs;
+  bool fails = true;
+  void on_epoch_begin(int epoch) override {
+    epochs.push_back(epoch);
+    if (fails && epoch == 2) throw InvalidArgument("the fault of this test");
+  }
+};
+
+// Fails at the beginning of epoch 2, then is called again; `between` sees what is left.
+std::vector<int64_t> fit_again(const Trial& t, const Folder& folder,
+                               const std::function<void()>& between) {
+  const auto scope = t.strategy.scope();
+  OneWeightModel model({});
+  const auto callback = std::make_shared<FailInEpoch2>();
+  const keras::FitOptions options{.epochs = 3,
+                                  .callbacks = {callback, keras::BackupAndRestore(folder.path)},
+                                  .verbose = kSilent};
+  outcome([&] {
+    model.fit(rows(8).batch(4), options);
+    return 0;
+  });
+  between();
+  callback->fails = false;
+  callback->epochs.clear();
+  model.fit(rows(8).batch(4), options);
+  return callback->epochs;
+}
+
+CONFORMANCE(T26_ABackupGoesOnWithTheEpoch) {
+  const Folder folder;
+  return show(fit_again(t, folder, [] {}));
+}
+
+CONFORMANCE(T27_ABackupKeepsItsLastFile) {
+  const Folder folder;
+  bool first = true, second = false;
+  fit_again(t, folder, [&] {
+    first = folder.has("chief/ckpt-1");
+    second = folder.has("chief/ckpt-2");
+  });
+  return show(first, second);
+}
+
+CONFORMANCE(T28_TheChiefsFileIsWritten) {
+  const Folder folder;
+  testing::Workers(2, 1).each([&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    OneWeightModel model({});
+    const int worker = strategy.extended().layout().worker();
+    const std::string own = folder.path + "/" + std::to_string(worker) + ".safetensors";
+    model.fit(rows(8).batch(4), {.callbacks = {keras::ModelCheckpoint(own)}, .verbose = kSilent});
+  });
+  return show(folder.has("0.safetensors"), folder.has("1.safetensors"));
 }
 
 // One step at rate 1 on rows of the unit matrix: what each example's gradient counts.

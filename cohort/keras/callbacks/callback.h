@@ -19,10 +19,17 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/base/handle.h"
 #include "cohort/keras/callbacks/logs.h"
+
+namespace cohort::internal {
+class FitPosition;
+enum class FitMoment;
+}  // namespace cohort::internal
 
 namespace cohort::keras {
 
@@ -55,6 +62,13 @@ class CallbackBase {
   virtual void on_predict_end() {}
   virtual void on_predict_batch_begin(int64_t /*step*/) {}
   virtual void on_predict_batch_end(int64_t /*step*/) {}
+
+  /// What BackupAndRestore keeps of it, in a process of its own; restore_state gets that after
+  /// on_train_begin of a fit that goes on.
+  virtual std::string save_state() { return {}; }
+  virtual void restore_state(std::string_view /*state*/) {}
+  /// Internal: where fit is; see fit_position.h.
+  virtual void on_fit_position(cohort::internal::FitPosition&, cohort::internal::FitMoment) {}
 
   /// Internal: whose training this watches, wherever that model moves.
   void set_model(Model* model);

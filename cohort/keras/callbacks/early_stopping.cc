@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/callbacks/early_stopping.h"
 
+#include <bit>
+
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/state.h"
 #include "cohort/keras/callbacks/monitor.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/progress_bar.h"
@@ -59,6 +62,30 @@ class EarlyStoppingBase : public CallbackBase {
     }
     model().set_weights(best_weights_);
     best_weights_.clear();
+  }
+
+  std::string save_state() override {
+    cohort::internal::StateWriter out;
+    out.put_int(wait_);
+    out.put_int(std::bit_cast<int64_t>(best_));
+    out.put_int(best_epoch_.value_or(-1));
+    out.put_int(stopped_epoch_.value_or(-1));
+    out.put_int(static_cast<int64_t>(best_weights_.size()));
+    for (const Tensor& weight : best_weights_) out.put_element(weight);
+    return std::move(out).take();
+  }
+  void restore_state(std::string_view state) override {
+    cohort::internal::StateReader in(state);
+    const auto epoch_of = [](int64_t n) {
+      return n < 0 ? std::nullopt : std::optional(static_cast<int>(n));
+    };
+    wait_ = static_cast<int>(in.get_int());
+    best_ = std::bit_cast<double>(in.get_int());
+    best_epoch_ = epoch_of(in.get_int());
+    stopped_epoch_ = epoch_of(in.get_int());
+    best_weights_.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+    for (Tensor& weight : best_weights_) weight = in.get_element().tensor();
+    in.expect_end();
   }
 
   std::optional<int> stopped_epoch() const { return stopped_epoch_; }

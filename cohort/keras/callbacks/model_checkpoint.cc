@@ -2,6 +2,7 @@
 #include "cohort/keras/callbacks/model_checkpoint.h"
 
 #include <array>
+#include <bit>
 #include <cctype>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <system_error>
 
 #include "cohort/base/check.h"
+#include "cohort/data/core/internal/state.h"
 #include "cohort/keras/callbacks/monitor.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/progress_bar.h"
@@ -132,11 +134,14 @@ class ModelCheckpointBase : public CallbackBase {
     if (options_.save_best_only) monitor_.begin(model());
     if (!best_) best_ = monitor_.worst();
     // What cannot be made is better known now than after the first epoch.
-    make_folder_of(filepath_.substr(0, filepath_.find('{')));
+    if (writes()) make_folder_of(filepath_.substr(0, filepath_.find('{')));
   }
   void on_epoch_begin(int epoch) override {
     epoch_ = epoch;
     step_ = -1;
+  }
+  void on_train_batch_begin(int64_t step) override {
+    if (step_ < 0) step_ = step - 1;  // an epoch that goes on in the middle
   }
 
   void on_train_batch_end(int64_t step, Logs& logs) override {
@@ -153,13 +158,28 @@ class ModelCheckpointBase : public CallbackBase {
     if (options_.save_every_batches == 0) consider(0, logs);
   }
 
+  std::string save_state() override {
+    cohort::internal::StateWriter out;
+    out.put_int(std::bit_cast<int64_t>(best_.value_or(monitor_.worst())));
+    out.put_int(batches_);
+    out.put_int(saved_at_);
+    return std::move(out).take();
+  }
+  void restore_state(std::string_view state) override {
+    cohort::internal::StateReader in(state);
+    best_ = std::bit_cast<double>(in.get_int());
+    batches_ = in.get_int();
+    saved_at_ = in.get_int();
+    in.expect_end();
+  }
+
  private:
   void consider(int64_t batch, const Logs& logs) {
     std::string why;
     if (options_.save_best_only && !is_best(logs, why)) return;
     const std::string path = cohort::internal::format_path(filepath_, epoch_ + 1, batch, logs);
     say(str_cat(why, "saving model to ", path));
-    make_folder_of(path);
+    if (writes()) make_folder_of(path);
     model().save_weights(path);
   }
 
@@ -177,8 +197,10 @@ class ModelCheckpointBase : public CallbackBase {
     return true;
   }
 
+  bool writes() const { return model().strategy().extended().should_checkpoint(); }
+
   void say(const std::string& what) const {
-    if (options_.verbose == 0) return;
+    if (options_.verbose == 0 || !writes()) return;
     cohort::internal::print_out(str_cat("\nEpoch ", epoch_ + 1, ": ", what, "\n"));
   }
 

@@ -28,6 +28,7 @@ struct ModelCheckpointOptions {
 /// Saves weights (Model::save_weights) under a name made of the path: {epoch} and {batch} count
 /// from 1, any other name in braces is a value of the logs; {name:02d}, {name:.3f}, {name:.2e} and
 /// {name:g} format it as in Python. Missing folders are made.
+/// With several workers the chief writes, at the path that it was given.
 /// TF: keras.callbacks.ModelCheckpoint with save_weights_only.
 class ModelCheckpoint : public Callback {
  public:

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/base/termination.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "cohort/base/mutex.h"
+
+namespace cohort::internal {
+namespace {
+
+// What the handler writes.
+constinit std::atomic<unsigned> g_terminations{0};
+static_assert(std::atomic<unsigned>::is_always_lock_free);
+
+void on_termination(int) { g_terminations.fetch_add(1, std::memory_order_relaxed); }
+
+constinit Mutex g_watchers_mutex;
+constinit int g_watchers COHORT_GUARDED_BY(g_watchers_mutex) = 0;
+constinit struct sigaction g_action_before COHORT_GUARDED_BY(g_watchers_mutex) = {};
+
+}  // namespace
+
+TerminationSignal::TerminationSignal() : before_(g_terminations.load()) {
+  const MutexLock lock(g_watchers_mutex);
+  if (g_watchers++ > 0) return;
+  struct sigaction action = {};
+  action.sa_handler = on_termination;
+  action.sa_flags = SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGTERM, &action, &g_action_before);
+}
+
+TerminationSignal::~TerminationSignal() {
+  const MutexLock lock(g_watchers_mutex);
+  if (--g_watchers > 0) return;
+  struct sigaction now = {};
+  ::sigaction(SIGTERM, nullptr, &now);
+  // Not over what the program has installed meanwhile.
+  if (now.sa_handler == on_termination) ::sigaction(SIGTERM, &g_action_before, nullptr);
+}
+
+bool TerminationSignal::has_come() const {
+  return g_terminations.load(std::memory_order_relaxed) != before_;
+}
+
+void exit_now(int code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SIGTERM, by which schedulers and launchers say that a process has to end soon; and its end.
+#pragma once
+
+namespace cohort::internal {
+
+/// What schedulers take as ended by SIGTERM: Kubernetes' ExitCode policy, which starts again what
+/// ended with 128 to 255, does.
+inline constexpr int kTerminatedExitCode = 143;
+
+/// Watches SIGTERM for its lifetime: the signal is counted instead of ending the process. All of
+/// them share one handler; the last one gives the signal back to whoever had it.
+/// Threads: thread-safe.
+class [[nodiscard]] TerminationSignal {
+ public:
+  TerminationSignal();
+  ~TerminationSignal();
+  TerminationSignal(const TerminationSignal&) = delete;
+  TerminationSignal& operator=(const TerminationSignal&) = delete;
+
+  /// True once SIGTERM has come in its lifetime. Cost: one load.
+  bool has_come() const;
+
+ private:
+  const unsigned before_;  // how many had come
+};
+
+/// Ends the process with what was printed, but without destructors of statics, which other threads
+/// may still use.
+[[noreturn]] void exit_now(int code);
+
+}  // namespace cohort::internal

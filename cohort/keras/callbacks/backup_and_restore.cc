@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/callbacks/backup_and_restore.h"
+
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+#include "cohort/base/termination.h"
+#include "cohort/checkpoint/checkpoint_manager.h"
+#include "cohort/checkpoint/saving_group.h"
+#include "cohort/keras/fit_position.h"
+#include "cohort/keras/model.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::internal::FitMoment;
+using cohort::internal::FitPosition;
+
+class BackupAndRestoreBase : public CallbackBase {
+ public:
+  BackupAndRestoreBase(std::string backup_dir, BackupAndRestoreOptions options)
+      : folder_(std::move(backup_dir)), options_(std::move(options)) {
+    COHORT_CHECK_ARG(!folder_.empty(), "[backup_and_restore] expected a folder, got none");
+    const bool saves = options_.save_freq.is_epoch() || options_.save_freq.steps() > 0;
+    COHORT_CHECK_ARG(saves || options_.save_before_preemption,
+                     "[backup_and_restore] either save_freq or save_before_preemption must be set: "
+                     "expected save_freq = \"epoch\" or a number of steps, got 0");
+    folder_ += "/chief";
+  }
+
+  void on_fit_position(FitPosition& position, FitMoment moment) override {
+    switch (moment) {
+      case FitMoment::kBegin:
+        return begin(position);
+      case FitMoment::kStepsEnd:
+        return steps_ended(position);
+      case FitMoment::kEpochEnd:
+        if (options_.save_freq.is_epoch()) save();
+        return;
+      case FitMoment::kPreempted:
+        return end_process(position);
+      case FitMoment::kEnd:
+        return end(position);
+    }
+  }
+
+ private:
+  void begin(FitPosition& position) {
+    batches_ = saved_at_ = 0;
+    const Checkpoint checkpoint({{"model", model()}, {"fit", position.trackable()}});
+    manager_.emplace(checkpoint, folder_, CheckpointManagerOptions{.max_to_keep = 1});
+    if (manager_->restore_latest()) {
+      position.go_on();
+      COHORT_LOG(kInfo, "[backup_and_restore] going on from ", folder_, " at epoch ",
+                 position.epoch + 1, ", step ", position.step);
+    }
+    last_step_ = position.step;
+    if (options_.save_before_preemption) position.watch_termination();
+  }
+
+  void steps_ended(const FitPosition& position) {
+    // One execution may have run several.
+    batches_ += position.step > last_step_ ? position.step - last_step_ : position.step;
+    last_step_ = position.step;
+    is_saved_ = false;
+    const int64_t every = options_.save_freq.steps();
+    if (every == 0 || batches_ < saved_at_ + every) return;
+    saved_at_ = batches_;
+    save();
+  }
+
+  void save() {
+    manager_->save();
+    is_saved_ = true;
+  }
+
+  void end_process(FitPosition& position) {
+    if (!is_saved_) save();
+    COHORT_LOG(kWarning, "[backup_and_restore] SIGTERM: saved to ", folder_, " at epoch ",
+               position.epoch + 1, ", step ", position.step, "; ending");
+    cohort::internal::leave_together(position.group().get());
+    options_.exit_fn ? options_.exit_fn()
+                     : cohort::internal::exit_now(cohort::internal::kTerminatedExitCode);
+    position.watch_termination();  // fit goes on, and the next SIGTERM is another one
+  }
+
+  void end(const FitPosition& position) {
+    manager_.reset();
+    if (!options_.delete_checkpoint) return;
+    const auto group = position.group();
+    cohort::internal::together(group.get(), "backup_and_restore", [&] {
+      cohort::internal::on_chief(group.get(), [&] { remove_backup(); });
+    });
+  }
+
+  void remove_backup() const {
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+    if (!error) return;
+    COHORT_LOG(kWarning, "[backup_and_restore] failed to remove ", folder_, ": ", error.message());
+  }
+
+  std::string folder_;
+  const BackupAndRestoreOptions options_;
+  std::optional<CheckpointManager> manager_;  // while fit runs
+  int64_t last_step_ = 0;
+  int64_t batches_ = 0;   // of this fit
+  int64_t saved_at_ = 0;  // batches_
+  bool is_saved_ = false;
+};
+
+}  // namespace
+
+SaveFrequency::SaveFrequency(const char* name) {
+  COHORT_CHECK_ARG(std::string_view(name) == "epoch",
+                   "[backup_and_restore] expected save_freq to be \"epoch\" or a number of steps, "
+                   "got \"",
+                   name, "\"");
+}
+
+SaveFrequency::SaveFrequency(int64_t steps) : steps_(steps) {
+  COHORT_CHECK_ARG(steps >= 0, "[backup_and_restore] expected save_freq >= 0, got ", steps);
+}
+
+BackupAndRestore::BackupAndRestore(std::string backup_dir, BackupAndRestoreOptions options) {
+  callback_ = std::make_shared<BackupAndRestoreBase>(std::move(backup_dir), std::move(options));
+}
+
+}  // namespace cohort::keras

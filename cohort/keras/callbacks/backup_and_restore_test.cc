@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A fit that ends anywhere, by an error here, and is started again in fresh objects has the bits of
+// one that never did. tests/multi_worker kills processes.
+#include "cohort/keras/callbacks/backup_and_restore.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "cohort/checkpoint/test_objects.h"
+#include "cohort/keras/keras.h"
+#include "cohort/keras/test_strategies.h"
+#include "cohort/runtime/random.h"
+#include "cohort/strategy/test_workers.h"
+#include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::testing::expect_error;
+using cohort::testing::run_with_deadline;
+using cohort::testing::strategy_of;
+using cohort::testing::Workers;
+
+struct Killed {};
+
+/// Ends fit behind a step, counted over all epochs from 1.
+struct KillAt : CallbackBase {
+  KillAt(int64_t step, std::function<void()> how) : left(step), kill(std::move(how)) {}
+  void on_epoch_begin(int epoch) override { epochs.push_back(epoch); }
+  void on_train_batch_end(int64_t, Logs&) override {
+    if (--left == 0) kill();
+  }
+  int64_t left;
+  const std::function<void()> kill;
+  std::vector<int> epochs;
+};
+
+constexpr int kEpochsOfBackup = 3;
+constexpr int64_t kStepsOfBackup = 7;  // of 40 rows, 6 a batch; the last has 4
+
+struct Result {
+  std::vector<Tensor> weights = {};
+  History history = {};
+  bool operator==(const Result& other) const {
+    bool same = weights.size() == other.weights.size();
+    for (std::size_t i = 0; same && i < weights.size(); ++i) {
+      same = weights[i].equal(other.weights[i]);
+    }
+    for (const auto& [name, values] : history.history) {
+      same = same && values.back() == other.history[name].back();
+    }
+    return same;
+  }
+};
+
+struct Plan {
+  Strategy strategy;
+  BackupAndRestoreOptions backup = {};
+  std::string folder = {};  ///< Empty: no backup.
+  int64_t kill_at = -1;
+  std::function<void()> kill = [] { throw Killed(); };
+  std::optional<int64_t> steps_per_epoch = {};
+  int per_execution = 1;
+};
+
+/// All that a program makes when it starts, random numbers of its own included.
+Result train(const Plan& plan, std::vector<int>* epochs = nullptr) {
+  const auto scope = plan.strategy.scope();
+  // Names count in the process, which workers that are threads share.
+  Sequential model({InputLayer({4}), Dense(8, {.activation = "relu", .name = "hidden"}),
+                    BatchNormalization({.name = "statistics"}), Dropout(0.3),
+                    Dense(3, {.name = "out"})});
+  model.compile({.optimizer = Adam({.learning_rate = 0.02}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {"accuracy"},
+                 .steps_per_execution = plan.per_execution});
+  const Tensor x = (arange(160).to(kFloat32) * 0.37).sin().reshape({40, 4});
+  const Tensor y = (x.sum(1) * 10).to(kInt64).abs().remainder(3);
+  const Dataset rows = Dataset::from_tensor_slices({x, y});
+  const auto killer = std::make_shared<KillAt>(plan.kill_at, plan.kill);
+  std::vector<Callback> callbacks = {
+      killer, EarlyStopping({.monitor = "val_loss", .patience = 9, .restore_best_weights = true})};
+  if (!plan.folder.empty()) callbacks.push_back(BackupAndRestore(plan.folder, plan.backup));
+  Dataset data = rows.shuffle(40).batch(6);
+  if (plan.steps_per_epoch) data = data.repeat();
+  Result result;
+  result.history =
+      model.fit(data, {.epochs = kEpochsOfBackup,
+                       .validation_data = rows.take(9).shuffle(9, {.seed = 5}).batch(4),
+                       .callbacks = callbacks,
+                       .verbose = Verbose::kSilent,
+                       .steps_per_epoch = plan.steps_per_epoch});
+  result.weights = model.get_weights();
+  if (epochs != nullptr) *epochs = killer->epochs;
+  return result;
+}
+
+struct Backup : cohort::testing::FolderTest {
+  void SetUp() override {
+    FolderTest::SetUp();
+    set_seed(11);
+  }
+  /// Killed behind each of these steps of the first start, then again, and finished.
+  void expect_same_bits(Plan plan, const std::vector<int64_t>& steps) {
+    set_seed(11);
+    const Result whole = train(plan);
+    plan.folder = path("backup");
+    for (const int64_t step : steps) {
+      for (const int64_t again : {0, 2}) {
+        set_seed(11);
+        plan.kill_at = step;
+        EXPECT_THROW(train(plan), Killed) << step;
+        set_seed(99);  // other weights, another order of the rows, until the backup is there
+        if (std::filesystem::exists(path("backup/chief/checkpoint"))) {
+          plan.kill_at = again;
+          if (again > 0) {
+            EXPECT_THROW(train(plan), Killed) << step;
+          }
+          set_seed(98);
+        } else {
+          set_seed(11);
+        }
+        plan.kill_at = -1;
+        EXPECT_TRUE(train(plan) == whole) << "killed behind step " << step << ", again " << again;
+        EXPECT_FALSE(std::filesystem::exists(path("backup/chief"))) << "not deleted at the end";
+      }
+    }
+  }
+};
+
+TEST_F(Backup, WhereverItEndsTheBitsAreTheSame) {
+  for (const int replicas : {1, 2}) {
+    Plan plan{.strategy = strategy_of(replicas)};
+    expect_same_bits(plan, {3, 7, 9});
+    plan.backup.save_freq = 3;
+    expect_same_bits(plan, {2, 3, 5, 7, 13, 18});
+    plan.backup.save_freq = 1;
+    expect_same_bits(plan, {7, 10});
+  }
+}
+
+TEST_F(Backup, WithStepsOfAnEpochAndSeveralInAnExecution) {
+  Plan plan{.strategy = strategy_of(2), .backup = {.save_freq = 2}, .steps_per_epoch = 5};
+  expect_same_bits(plan, {4, 5, 8});
+  plan.per_execution = 2;  // kill_at counts executions
+  plan.steps_per_epoch = 6;
+  expect_same_bits(plan, {1, 2, 5});
+}
+
+TEST_F(Backup, OfSeveralWorkers) {
+  run_with_deadline(std::chrono::seconds(100), [&] {
+    const auto fit_all = [](const Plan& plan) {
+      const Workers workers(2, 1);
+      return workers.run([&plan](const Strategy& strategy) {
+        Plan own = plan;
+        own.strategy = strategy;
+        return train(own);
+      });
+    };
+    Plan plan{.strategy = get_strategy(), .backup = {.save_freq = 2}};
+    const std::vector<Result> whole = fit_all(plan);
+    plan.folder = path("backup");
+    plan.kill_at = 9;
+    set_seed(11);
+    EXPECT_ANY_THROW(fit_all(plan));
+    plan.kill_at = -1;
+    set_seed(99);
+    const std::vector<Result> resumed = fit_all(plan);
+    for (std::size_t w = 0; w < 2; ++w) EXPECT_TRUE(resumed[w] == whole[w]) << w;
+  });
+}
+
+// As TensorFlow's test: a second fit begins with the epoch that the first one did not finish.
+TEST_F(Backup, FilesAndEpochs) {
+  Plan plan{.strategy = strategy_of(1),
+            .backup = {.delete_checkpoint = false},
+            .folder = path("backup"),
+            .kill_at = 2 * kStepsOfBackup + 1};
+  EXPECT_THROW(train(plan), Killed);
+  EXPECT_TRUE(std::filesystem::exists(path("backup/chief/ckpt-2")));
+  EXPECT_FALSE(std::filesystem::exists(path("backup/chief/ckpt-1"))) << "the last one is kept";
+  std::vector<int> epochs;
+  plan.kill_at = -1;
+  train(plan, &epochs);
+  EXPECT_EQ(epochs, std::vector<int>{2});
+  EXPECT_TRUE(std::filesystem::exists(path("backup/chief/ckpt-3")));
+  train(plan, &epochs);
+  EXPECT_TRUE(epochs.empty()) << "nothing is left to do";
+}
+
+TEST_F(Backup, OnAnotherNumberOfReplicasItGoesOn) {
+  Plan plan{.strategy = strategy_of(2),
+            .backup = {.save_freq = 2},
+            .folder = path("backup"),
+            .kill_at = 9};
+  EXPECT_THROW(train(plan), Killed);
+  plan.kill_at = -1;
+  plan.strategy = strategy_of(1);
+  std::vector<int> epochs;
+  train(plan, &epochs);
+  EXPECT_EQ(epochs, (std::vector<int>{1, 2}));
+}
+
+TEST_F(Backup, SigtermSavesAndEndsBehindTheStep) {
+  Plan plan{.strategy = strategy_of(2)};
+  const Result whole = train(plan);
+  set_seed(11);
+  plan.folder = path("backup");
+  plan.backup = {.save_freq = 0, .save_before_preemption = true, .exit_fn = [] { throw Killed(); }};
+  plan.kill_at = 9;
+  plan.kill = [] { raise(SIGTERM); };
+  EXPECT_THROW(train(plan), Killed);
+  EXPECT_TRUE(std::filesystem::exists(path("backup/chief/ckpt-1")));
+  plan.kill_at = -1;
+  set_seed(99);
+  EXPECT_TRUE(train(plan) == whole);
+  struct sigaction now = {};
+  ::sigaction(SIGTERM, nullptr, &now);
+  EXPECT_EQ(now.sa_handler, SIG_DFL) << "SIGTERM ends the program again";
+}
+
+TEST_F(Backup, WhatContradictsItselfIsRefused) {
+  expect_error<InvalidArgument>({"folder"}, [] { BackupAndRestore(""); });
+  expect_error<InvalidArgument>({"save_freq", "save_before_preemption"},
+                                [] { BackupAndRestore("x", {.save_freq = 0}); });
+  expect_error<InvalidArgument>({"\"epoch\"", "\"batch\""},
+                                [] { BackupAndRestore("x", {.save_freq = "batch"}); });
+  expect_error<InvalidArgument>({"save_freq", "-1"},
+                                [] { BackupAndRestore("x", {.save_freq = -1}); });
+}
+
+}  // namespace
+}  // namespace cohort::keras

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a fit is, and all but the model that it needs to go on from there as if it had never
+// stopped: what fit lends BackupAndRestore; internal.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/base/termination.h"
+#include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/callbacks/callback.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort::keras {
+class Model;
+}
+
+namespace cohort::internal {
+
+class CompiledModel;
+class InputStream;
+
+/// When callbacks are shown it: after all callbacks' hooks of that moment.
+enum class FitMoment {
+  kBegin,      ///< Nothing has been done: may be set to where another fit was.
+  kStepsEnd,   ///< Of an execution.
+  kEpochEnd,   ///< It is at the next epoch, which has not begun.
+  kPreempted,  ///< After one of those: somebody is about to end the process.
+  kEnd,
+};
+
+/// Threads: bound to fit's.
+class FitPosition {
+ public:
+  struct Parts {
+    keras::Model& model;
+    CompiledModel& compiled;
+    InputStream& train;
+    InputStream* validation = nullptr;  ///< Null: fit has none.
+    const std::vector<keras::Callback>& callbacks;
+  };
+  explicit FitPosition(const Parts& parts) : parts_(parts) {}
+
+  int epoch = 0;           ///< That runs, or comes next.
+  int64_t step = 0;        ///< Steps of it that are done.
+  bool has_begun = false;  ///< The epoch.
+  bool is_over = false;    ///< Something has asked fit to stop.
+  /// From now on fit ends by kPreempted when some worker gets SIGTERM.
+  void watch_termination() { termination_.emplace(); }
+  bool is_preempted() const { return termination_ && termination_->has_come(); }
+
+  /// The workers that train; null: this process does alone.
+  std::shared_ptr<SavingGroup> group() const;
+  /// For a Checkpoint beside the model: one value. What a restore sets comes into force by
+  /// go_on().
+  TrackableRef trackable();
+  /// Goes to where the restored fit was, with its random numbers, and the statistics and metrics
+  /// that each replica keeps for itself where there are as many replicas.
+  /// Errors: InvalidArgument for other data, and for another number of workers where they read
+  ///         batches of their own.
+  void go_on();
+
+ private:
+  std::string save_here() const;
+  std::string save();
+  void restore_here(std::string_view state, bool same_layout);
+  std::vector<Variable> own_of_replicas() const;
+
+  const Parts parts_;
+  std::string restored_;
+  std::optional<TerminationSignal> termination_;
+};
+
+}  // namespace cohort::internal

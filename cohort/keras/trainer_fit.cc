@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trainer's fit: epochs, steps, and where it is.
+#include "cohort/keras/trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
+#include "cohort/base/logging.h"
+#include "cohort/base/scope_exit.h"
+#include "cohort/keras/fit_position.h"
+#include "cohort/keras/interrupt.h"
+#include "cohort/keras/progress_logger.h"
+
+namespace cohort::internal {
+
+using keras::Logs;
+
+namespace {
+
+class HistoryRecorder : public keras::CallbackBase {
+ public:
+  void on_epoch_end(int epoch, Logs& logs) override {
+    history.epoch.push_back(epoch);
+    for (std::size_t i = 0; i < logs.size(); ++i) {
+      history.history.try_emplace(logs.name(i)).first->second.push_back(logs.number(i));
+    }
+  }
+  keras::History history;
+};
+
+void check_options(const keras::FitOptions& options) {
+  COHORT_CHECK_ARG(options.initial_epoch >= 0 && options.epochs >= options.initial_epoch,
+                   "[fit] expected 0 <= initial_epoch <= epochs, got ", options.initial_epoch,
+                   " and ", options.epochs);
+  COHORT_CHECK_ARG(options.validation_freq > 0, "[fit] expected validation_freq > 0, got ",
+                   options.validation_freq);
+  COHORT_CHECK_ARG(!options.validation_steps || options.validation_data,
+                   "[fit] validation_steps needs validation_data");
+}
+
+int last_epoch(const keras::FitOptions& options) {
+  const auto most = positive_from_environment("KERAS_MAX_EPOCHS");
+  return most ? static_cast<int>(std::min<int64_t>(options.epochs, *most)) : options.epochs;
+}
+
+Tensor class_weight_table(const std::map<int64_t, double>& weights) {
+  if (weights.empty()) return {};
+  COHORT_CHECK_ARG(weights.begin()->first >= 0, "[fit] expected classes >= 0 in class_weight, got ",
+                   weights.begin()->first);
+  constexpr int64_t kMostClasses = int64_t{1} << 24;
+  const int64_t last = weights.rbegin()->first;
+  COHORT_CHECK_ARG(last < kMostClasses, "[fit] expected classes < ", kMostClasses,
+                   " in class_weight, got ", last);
+  std::vector<float> table(static_cast<std::size_t>(last) + 2, 1.0F);  // the last: all others
+  for (const auto& [label, weight] : weights) {
+    table[static_cast<std::size_t>(label)] = static_cast<float>(weight);
+  }
+  return from_vector(table, {last + 2});
+}
+
+}  // namespace
+
+struct Trainer::Fit {
+  InputStream& train;
+  InputStream* validation = nullptr;
+  const keras::FitOptions& options;
+  CallbackList callbacks = {};
+  ProgressLogger* progress = nullptr;
+  InterruptGuard guard{InterruptGuard::Of::kFit};
+  FitPosition position;
+  bool warned = false;       // of a loss that is no number
+  bool interrupted = false;  // here or on another worker
+};
+
+keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
+  keras::History history;
+  guarded([&] { history = fit_guarded(data, options); });
+  return history;
+}
+
+keras::History Trainer::fit_guarded(const keras::DataSource& data,
+                                    const keras::FitOptions& options) {
+  compiled_ = &model_.checked(operation_);
+  check_options(options);
+  class_weights_ = class_weight_table(options.class_weight);
+  const int k = compiled_->options.steps_per_execution;
+  InputStream train(strategy_, data, {"fit", options.steps_per_epoch, k});
+  std::optional<InputStream> validation;
+  if (options.validation_data) {
+    validation.emplace(strategy_, *options.validation_data,
+                       InputStreamOptions{"fit, validation", options.validation_steps, k, true});
+  }
+  prepare_training(train.element_spec());
+  model_.stop_training_ = false;
+
+  const int epochs = last_epoch(options);
+  InputStream* const validated = validation ? &*validation : nullptr;
+  Fit fit{.train = train,
+          .validation = validated,
+          .options = options,
+          .position = FitPosition({model_, *compiled_, train, validated, options.callbacks})};
+  fit.position.epoch = options.initial_epoch;
+  position_ = &fit.position;
+  const ScopeExit gone([this] { position_ = nullptr; });
+  const auto history = std::make_shared<HistoryRecorder>();
+  const auto progress = std::make_shared<ProgressLogger>(
+      train, ProgressLogger::Options{.verbose = verbose_here(options.verbose),
+                                     .epochs = epochs,
+                                     .values_between = others_ == nullptr});
+  fit.progress = progress.get();
+  fit.callbacks = with_progress(options.callbacks, model_, progress, history);
+
+  const OpenLine line(*progress);
+  fit.callbacks.call(&keras::CallbackBase::on_train_begin);
+  show_position(fit, FitMoment::kBegin);
+  while (fit.position.epoch < epochs && !fit.position.is_over) {
+    if (!run_epoch(fit, fit.position.epoch)) break;
+  }
+  fit.interrupted = news_.interrupts > 0;
+  progress->close();
+  throw_if_interrupted(fit);
+  compiled_->options.optimizer.finalize_variable_values();
+  fit.callbacks.call(&keras::CallbackBase::on_train_end);
+  show_position(fit, FitMoment::kEnd);
+  throw_if_interrupted(fit);  // meanwhile
+  history->history.interrupted = fit.interrupted || fit.guard.requested();
+  if (history->history.interrupted)
+    COHORT_LOG(kWarning, "[fit] interrupted; the weights are those so far");
+  return history->history;
+}
+
+// False at the end of the data, and where somebody has interrupted it.
+bool Trainer::run_epoch(Fit& fit, int epoch) {
+  if (!fit.position.has_begun) {
+    compiled_->reset_metrics();
+    fit.train.begin_epoch();
+    fit.position.step = 0;
+    fit.position.has_begun = true;
+  }
+  fit.callbacks.call(&keras::CallbackBase::on_epoch_begin, epoch);
+  const bool any = train_epoch(fit, epoch);
+  news_ = tell(news_here(fit.guard));
+  if (!any) {
+    const bool was_whole = fit.train.ran_out() && epoch > fit.options.initial_epoch;
+    COHORT_CHECK_ARG(news_.stops > 0 || was_whole, "[fit] expected data, got an empty dataset");
+    return false;
+  }
+  if (news_.bad_losses > 0) warn_once_of_loss(fit, epoch, fit.position.step);
+  if (news_.interrupts == 0) end_epoch(fit, epoch);
+  news_ = tell(news_here(fit.guard));
+  if (news_.interrupts > 0) return false;
+  preempted_ = preempted_ || news_.preempted > 0;
+  fit.position.is_over = news_.stops > 0;
+  ++fit.position.epoch;
+  fit.position.has_begun = false;
+  fit.position.step = 0;
+  show_position(fit, FitMoment::kEpochEnd);
+  return true;
+}
+
+void Trainer::show_position(Fit& fit, FitMoment moment) {
+  const auto show = [&](FitMoment now) {
+    fit.callbacks.call(&keras::CallbackBase::on_fit_position, fit.position, now);
+  };
+  show(moment);
+  const bool may_end = moment == FitMoment::kStepsEnd || moment == FitMoment::kEpochEnd;
+  if (others_ == nullptr) preempted_ = fit.position.is_preempted();
+  if (may_end && std::exchange(preempted_, false)) [[unlikely]]
+    show(FitMoment::kPreempted);
+}
+
+void Trainer::throw_if_interrupted(const Fit& fit) {
+  const bool interrupted = fit.interrupted || fit.guard.requested();
+  if (!interrupted || fit.options.on_interrupt == keras::OnInterrupt::kReturn) return;
+  throw keras::Interrupted(
+      "[fit] interrupted by Ctrl-C; the weights are those of the last whole step (with "
+      ".on_interrupt = keras::OnInterrupt::kReturn fit returns instead)");
+}
+
+// False if there was no step.
+bool Trainer::train_epoch(Fit& fit, int epoch) {
+  const int most = compiled_->options.steps_per_execution;
+  int64_t step = fit.position.step;  // more than none where it goes on
+  bool any = step > 0;
+  while (read(fit.train, most, fit.guard, Mode::kTrain)) {
+    any = true;
+    if (news_.bad_losses > 0) [[unlikely]]
+      warn_once_of_loss(fit, epoch, step);
+    fit.callbacks.call(&keras::CallbackBase::on_train_batch_begin, step);
+    execute(Mode::kTrain);
+    step += static_cast<int64_t>(batches_.size());
+    fit.position.step = step;
+    if (others_ == nullptr && !fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
+      warn_once_of_loss(fit, epoch, step);
+    Logs logs = step_logs();
+    fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);
+    show_position(fit, FitMoment::kStepsEnd);
+    // Several workers end where they next tell each other.
+    if (others_ == nullptr && (fit.guard.requested() || model_.stop_training_)) break;
+  }
+  batches_.clear();
+  return any;
+}
+
+// Of several workers all come here, at the same step.
+void Trainer::warn_once_of_loss(Fit& fit, int epoch, int64_t step) const {
+  if (std::exchange(fit.warned, true)) return;
+  fit.progress->make_room();
+  COHORT_LOG(kWarning, "[fit] the loss became ", compiled_->loss.result().item<double>(),
+             " in epoch ", epoch + 1, ", batch ", step, ", and so may the weights: ",
+             "look for a learning rate that is too high and for NaN in the data, ",
+             "or end fit there with keras::TerminateOnNaN()");
+}
+
+void Trainer::end_epoch(Fit& fit, int epoch) {
+  failpoint("fit.end_of_epoch");
+  Logs logs = step_logs().values();
+  if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
+    const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
+    if (tell(news_here(fit.guard)).interrupts > 0) return;
+    for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
+  }
+  logs = logs.sorted();
+  fit.callbacks.call(&keras::CallbackBase::on_epoch_end, epoch, logs);
+}
+
+}  // namespace cohort::internal
