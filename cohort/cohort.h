@@ -28,6 +28,7 @@
 #include "cohort/strategy/local_strategy_extended.h"
 #include "cohort/strategy/loss_scaling.h"
 #include "cohort/strategy/multi_worker_mirrored.h"
+#include "cohort/strategy/preemption_checkpoint_handler.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/strategy/strategy.h"

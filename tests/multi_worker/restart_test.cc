@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs of real processes that are killed and started again: they end with the bits of one that
+// never was.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cohort/testing/process.h"
+
+namespace {
+
+using cohort::testing::Process;
+
+struct Job {
+  int code = -1;
+  std::string text = {};
+  /// The lines that begin so.
+  std::vector<std::string> lines(const std::string& prefix) const {
+    std::vector<std::string> out;
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);) {
+      if (line.rfind(prefix, 0) == 0) out.push_back(line);
+    }
+    return out;
+  }
+};
+
+class Restart : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "restart_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// One start of the job; `fault`: "die 1 5", or "PLACE=kill#2", a failpoint.
+  Job start(int workers, const std::string& style, const std::string& fault = {}) const {
+    std::vector<std::string> command = {
+        COHORTRUN, "--grace", "5",   "--workers",        std::to_string(workers),
+        "--",      PROGRAM,   style, folder_ + "/backup"};
+    std::vector<std::string> environment = {"COHORT_MIN_LOG_LEVEL=1"};
+    if (fault.find('=') != std::string::npos) {
+      environment.push_back("COHORT_FAILPOINTS=" + fault);
+    } else {
+      std::istringstream words(fault);
+      for (std::string word; words >> word;) command.push_back(word);
+    }
+    Process job(command, environment);
+    const int code = job.wait(std::chrono::seconds(100));
+    return {code, job.text()};
+  }
+  std::vector<std::string> backups() const {
+    std::vector<std::string> out;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+      if (entry.path().filename() == "cohort.json") out.push_back(entry.path());
+    }
+    return out;
+  }
+
+  std::string folder_;
+};
+
+// 10 steps an epoch, a backup every third: kills ahead of the first one, between two, in one, at
+// the end of an epoch; of the chief and of another worker; and again and again.
+TEST_F(Restart, AFitThatIsKilledHasTheSameBits) {
+  const Job whole = start(2, "fit");
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  const std::vector<std::string> expected = whole.lines("[worker 0] weights ");
+  ASSERT_EQ(expected.size(), 1U) << whole.text;
+  EXPECT_TRUE(backups().empty()) << "deleted at the end";
+  const std::vector<std::vector<std::string>> kills = {
+      {"die 1 2"},
+      {"die 0 5"},
+      {"die 1 10"},
+      {"checkpoint.flushed=kill#2"},
+      {"manager.announced=kill"},
+      {"die 1 4", "manager.named=kill", "die 0 9"}};
+  for (const std::vector<std::string>& one_after_the_other : kills) {
+    for (const std::string& kill : one_after_the_other) {
+      const Job killed = start(2, "fit", kill);
+      EXPECT_EQ(killed.code, 137) << kill << "\n" << killed.text;
+    }
+    const Job finished = start(2, "fit");
+    ASSERT_EQ(finished.code, 0) << finished.text;
+    EXPECT_EQ(finished.lines("[worker 0] weights "), expected) << one_after_the_other.back() << "\n"
+                                                               << finished.text;
+    EXPECT_EQ(finished.lines("[worker 0] loss "), whole.lines("[worker 0] loss "));
+    EXPECT_EQ(finished.lines("[worker 1] loss "), whole.lines("[worker 1] loss "));
+  }
+}
+
+// SIGTERM on one worker: both save behind the same step, and end with a code that Kubernetes
+// restarts.
+TEST_F(Restart, SigtermOnOneWorkerEndsAllBehindAStep) {
+  for (const std::string style : {"fit", "loop"}) {
+    const Job whole = start(2, style);
+    ASSERT_EQ(whole.code, 0) << whole.text;
+    const std::vector<std::string> expected = whole.lines("[worker 0] weights ");
+    ASSERT_EQ(expected.size(), 1U) << whole.text;
+    for (const std::string fault : {"term 1 4", "term 0 7"}) {
+      const Job ended = start(2, style, fault);
+      EXPECT_EQ(ended.code, 143) << ended.text;
+      EXPECT_EQ(backups().size(), 1U);
+      const Job finished = start(2, style);
+      EXPECT_EQ(finished.code, 0) << finished.text;
+      EXPECT_EQ(finished.lines("[worker 0] weights "), expected) << style << fault << finished.text;
+      std::filesystem::remove_all(folder_ + "/backup");
+    }
+  }
+}
+
+TEST_F(Restart, AnEvaluatorFollowsTheWorkers) {
+  Process job({COHORTRUN, "--grace", "5", "--workers", "2", "--evaluator", "--", PROGRAM,
+               "evaluate", folder_ + "/run"},
+              {"COHORT_MIN_LOG_LEVEL=1"});
+  EXPECT_EQ(job.wait(std::chrono::seconds(100)), 0) << job.text();
+  const std::string text = job.text();
+  const auto number_behind = [&](const std::string& what) {
+    const std::size_t at = text.find(what);
+    return at == std::string::npos ? "nothing" : text.substr(at + what.size(), 6);
+  };
+  EXPECT_EQ(number_behind("evaluated "), number_behind("trained ")) << text;
+}
+
+// As many steps in all, whatever the workers of each start.
+TEST_F(Restart, AnotherNumberOfWorkersGoesOn) {
+  ASSERT_EQ(start(2, "loop", "term 1 4").code, 143);
+  const Job more = start(3, "loop", "term 2 5");
+  EXPECT_EQ(more.code, 143) << more.text;
+  EXPECT_NE(more.text.find("[worker 2] begins at run 4"), std::string::npos) << more.text;
+  const Job one = start(1, "loop");
+  EXPECT_EQ(one.code, 0) << one.text;
+  EXPECT_NE(one.text.find("begins at run 9"), std::string::npos) << one.text;
+}
+
+}  // namespace
