@@ -69,7 +69,7 @@ struct PieceHelpers::Shared {
 PieceHelpers::~PieceHelpers() {
   if (!process_.is_ours()) {
     // There are no threads to join here, and what they waited for is in use for ever.
-    static_cast<void>(new std::vector<std::thread>(std::move(threads_)));
+    static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(threads_)));
     return;
   }
   if (shared_ == nullptr) return;
