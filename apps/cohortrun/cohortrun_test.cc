@@ -2,45 +2,15 @@
 //
 // Runs the program itself, with shells as workers.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <sstream>
-#include <string>
-#include <vector>
-
-#include "cohort/base/strings.h"
-#include "cohort/testing/deadline.h"
+#include "test_run.h"
 
 namespace {
 
-struct Ran {
-  int code = -1;
-  std::vector<std::string> lines = {};  // of both outputs, sorted
-  std::string text = {};
-  bool has(const std::string& line) const {
-    return std::find(lines.begin(), lines.end(), line) != lines.end();
-  }
-};
-
-Ran run(const std::string& arguments) {
-  return cohort::testing::run_with_deadline(std::chrono::seconds(60), [&] {
-    Ran ran;
-    std::FILE* pipe = ::popen(cohort::str_cat(COHORTRUN, " ", arguments, " 2>&1").c_str(), "r");
-    std::array<char, 4096> bytes;
-    while (const std::size_t got = std::fread(bytes.data(), 1, bytes.size(), pipe)) {
-      ran.text.append(bytes.data(), got);
-    }
-    const int status = ::pclose(pipe);
-    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    std::istringstream lines(ran.text);
-    for (std::string line; std::getline(lines, line);) ran.lines.push_back(line);
-    std::sort(ran.lines.begin(), ran.lines.end());
-    return ran;
-  });
-}
+using cohortrun::testing::Folder;
+using cohortrun::testing::Ran;
+using cohortrun::testing::run;
+using cohortrun::testing::run_shell;
 
 TEST(Cohortrun, GivesEachProcessItsTaskAndPrefixesItsLines) {
   const Ran ran =
@@ -125,6 +95,76 @@ TEST(Cohortrun, RefusesWhatItDoesNotKnow) {
   const Ran cores = run("--workers 2 --cpus-per-worker 1000 -- true");
   EXPECT_EQ(cores.code, 1);
   EXPECT_NE(cores.text.find("expected at least 2000 cores"), std::string::npos) << cores.text;
+}
+
+// As torchrun reads them: what comes after the program's name is the program's.
+TEST(Cohortrun, ReadsTorchrunsFlags) {
+  const Ran ran =
+      run("--standalone --nnodes=1:1 --nproc_per_node=2 --no-python --rdzv_id=7 "
+          "echo --workers $RANK -n");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.has("[worker 1] --workers -n")) << ran.text;
+  const Ran all =
+      run("--nproc-per-node 2 --max_restarts 3 --rdzv-id job7 -- sh -c "
+          "'echo $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK $MASTER_ADDR "
+          "$TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $COHORT_RUN_ID'");
+  EXPECT_EQ(all.code, 0);
+  EXPECT_TRUE(all.says("[worker 1] 1 2 0 1 localhost 0 3 job7_")) << all.text;
+}
+
+TEST(Cohortrun, ReadsPetVariablesAsAContainersEntryPoint) {
+  const Ran ran =
+      run_shell("PET_NPROC_PER_NODE=2 PET_NNODES=1 PET_NODE_RANK=0 PET_MAX_RESTARTS=1 " COHORTRUN
+                " sh -c '[ $COHORT_RESTART_COUNT = 1 ] && echo rank $RANK "
+                "|| exit 3'");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.has("[worker 1] rank 1")) << ran.text;
+  // What is said comes before them.
+  const Ran said = run_shell("PET_NPROC_PER_NODE=2 " COHORTRUN
+                             " --workers 1 -- "
+                             "sh -c 'echo $WORLD_SIZE'");
+  EXPECT_EQ(said.text, "[worker 0] 1\n");
+}
+
+TEST(Cohortrun, ARangeOfNodesIsRefused) {
+  const Ran ran = run("--nnodes 1:4 --nproc-per-node 1 -- true");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(ran.says("workers cannot come and go in a running job yet")) << ran.text;
+  EXPECT_TRUE(ran.says("--nnodes 4")) << ran.text;
+}
+
+TEST(Cohortrun, BeyondThisHostNothingIsSentInTheOpen) {
+  const Ran ran = run("--nnodes 2 --node-rank 1 --rdzv-endpoint example.com:29400 -- true");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(ran.says("--hostfile")) << ran.text;
+  EXPECT_TRUE(ran.says("--allow-insecure")) << ran.text;
+}
+
+// They serve for ever: the job is over when the workers are.
+TEST(Cohortrun, ParameterServersAreEndedAfterTheWorkers) {
+  const Ran ran =
+      run("--workers 2 --ps 1 --port-base 21000 -- sh -c "
+          "'case \"$TF_CONFIG\" in *\\\"type\\\":\\ \\\"ps*) "
+          "echo server $RANK; exec sleep 1000;; esac; echo worker'");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.has("[ps 0] server")) << ran.text;
+  EXPECT_TRUE(ran.has("[worker 1] worker")) << ran.text;
+}
+
+TEST(Cohortrun, WritesTheLinesOfEachTaskIntoItsOwnFiles) {
+  const Folder folder;
+  const Ran ran = run("--workers 2 --log-dir " + folder.path() +
+                      " --rdzv-id logs --redirects 0:1 --tee 1:3 --prefix mpi -- "
+                      "sh -c 'echo out $RANK; echo err $RANK >&2'");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_EQ(ran.lines, (std::vector<std::string>{"[1,0]<stderr>:err 0", "[1,1]<stderr>:err 1",
+                                                 "[1,1]<stdout>:out 1"}));
+  ASSERT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+  const std::string job = std::filesystem::directory_iterator(folder.path())->path().filename();
+  EXPECT_EQ(job.rfind("logs_", 0), 0U) << job;
+  EXPECT_EQ(folder.read(job + "/attempt_0/worker_0/stdout.log"), "out 0\n");
+  EXPECT_EQ(folder.read(job + "/attempt_0/worker_1/stdout.log"), "out 1\n");
+  EXPECT_EQ(folder.read(job + "/attempt_0/worker_1/stderr.log"), "err 1\n");
 }
 
 TEST(Cohortrun, ItsHelpSaysWhatItDoes) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
-#include <netinet/in.h>
 #include <sched.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "cohort/base/strings.h"
@@ -16,30 +14,7 @@ namespace cohortrun {
 namespace {
 
 using cohort::str_cat;
-
-// All are held until the last one is known, so that none comes twice.
-std::vector<int> free_ports(std::size_t count) {
-  std::vector<int> ports;
-  std::vector<int> held;
-  for (std::size_t i = 0; i < count; ++i) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof at;
-    auto* generic = reinterpret_cast<sockaddr*>(&at);
-    if (fd >= 0) held.push_back(fd);
-    if (fd < 0 || ::bind(fd, generic, size) != 0 || ::getsockname(fd, generic, &size) != 0) break;
-    ports.push_back(ntohs(at.sin_port));
-  }
-  const int error = errno;
-  for (const int fd : held) ::close(fd);
-  if (ports.size() < count) {
-    throw std::runtime_error(
-        str_cat("expected ", count, " free ports on loopback, got: ", std::strerror(error)));
-  }
-  return ports;
-}
+using nlohmann::json;
 
 std::vector<int> allowed_cpus() {
   cpu_set_t set;
@@ -52,68 +27,167 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-void share_cpus_out(const JobOptions& options, std::vector<Task>& tasks) {
-  const std::vector<int> cpus = allowed_cpus();
-  std::size_t each = cpus.size() / tasks.size();
-  if (options.cpus_per_task > 0) {
-    const auto wanted = static_cast<std::size_t>(options.cpus_per_task);
-    if (wanted > each) {
-      throw std::runtime_error(str_cat("expected at least ", wanted * tasks.size(), " cores for ",
-                                       tasks.size(), " tasks with ", wanted, " each, got ",
-                                       cpus.size()));
+// The cluster as TF_CONFIG has it: the jobs in the order of their first tasks.
+std::string cluster_text(const std::vector<std::vector<Task>>& nodes,
+                         const std::vector<NodeAddress>& addresses) {
+  std::vector<std::string> order;
+  std::map<std::string, std::string> jobs;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    for (std::size_t t = 0; t < nodes[n].size(); ++t) {
+      std::string& job = jobs[nodes[n][t].type];
+      if (job.empty()) order.push_back(nodes[n][t].type);
+      job += str_cat(job.empty() ? "" : ", ",
+                     json(str_cat(addresses[n].host, ":", addresses[n].ports[t])).dump());
     }
-    each = wanted;
   }
-  // Fewer cores than tasks: the system shares them out better than a binding could.
-  for (std::size_t i = 0; i < tasks.size() && options.bind; ++i) {
-    const auto first = cpus.begin() + static_cast<std::ptrdiff_t>(i * each);
-    tasks[i].cpus.assign(first, first + static_cast<std::ptrdiff_t>(each));
+  std::vector<std::string> texts;
+  for (const std::string& type : order) {
+    texts.push_back(str_cat("\"", type, "\": [", jobs[type], "]"));
   }
-}
-
-// The cluster as TF_CONFIG has it.
-std::string cluster_text(const std::vector<Task>& tasks, const std::vector<int>& ports) {
-  std::string text;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const bool first = i == 0 || tasks[i - 1].type != tasks[i].type;
-    if (first) text += str_cat(i == 0 ? "" : "], ", "\"", tasks[i].type, "\": [");
-    text += str_cat(first ? "" : ", ", "\"localhost:", ports[i], "\"");
-  }
-  return str_cat("{", text, "]}");
+  return str_cat("{", cohort::join(texts, ", "), "}");
 }
 
 }  // namespace
 
-std::vector<Task> plan_job(const JobOptions& options) {
+std::vector<Task> tasks_of(const TaskCounts& counts) {
   std::vector<Task> tasks;
-  if (options.chief) tasks.push_back({.type = "chief"});
-  for (int w = 0; w < options.workers; ++w) tasks.push_back({.type = "worker", .index = w});
-  if (options.evaluator) tasks.push_back({.type = "evaluator"});
-  if (tasks.empty()) throw std::runtime_error("expected at least 1 worker or a chief, got none");
-
-  std::vector<int> ports;
-  if (options.port_base > 0) {
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      ports.push_back(options.port_base + static_cast<int>(i));
-    }
-  } else {
-    ports = free_ports(tasks.size());
+  int rank = 0;
+  if (counts.chief) tasks.push_back({.type = "chief", .rank = rank++});
+  for (int w = 0; w < counts.workers; ++w) {
+    tasks.push_back({.type = "worker", .index = w, .rank = rank++});
   }
-  const std::string cluster = cluster_text(tasks, ports);
-  // Ranks are those of the workers, the chief first; an evaluator has none.
-  const std::size_t ranks = tasks.size() - (options.evaluator ? 1 : 0);
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    Task& task = tasks[i];
-    task.environment = {str_cat("TF_CONFIG={\"cluster\": ", cluster, ", \"task\": {\"type\": \"",
-                                task.type, "\", \"index\": ", task.index, "}}")};
-    if (i >= ranks) continue;
-    for (const char* rank : {"RANK=", "LOCAL_RANK="}) task.environment.push_back(str_cat(rank, i));
-    for (const char* size : {"WORLD_SIZE=", "LOCAL_WORLD_SIZE="}) {
-      task.environment.push_back(str_cat(size, ranks));
-    }
-  }
-  share_cpus_out(options, tasks);
+  if (rank == 0) throw std::runtime_error("expected at least 1 worker or a chief, got none");
+  for (int p = 0; p < counts.ps; ++p) tasks.push_back({.type = "ps", .index = p});
+  if (counts.evaluator) tasks.push_back({.type = "evaluator"});
   return tasks;
+}
+
+std::vector<std::vector<Task>> place(const std::vector<Task>& tasks,
+                                     const std::vector<int>& slots) {
+  std::vector<std::vector<Task>> nodes(slots.size());
+  std::size_t node = 0;
+  for (const Task& task : tasks) {
+    while (node < slots.size() && static_cast<int>(nodes[node].size()) >= slots[node]) ++node;
+    if (node == slots.size()) {
+      int all = 0;
+      for (const int each : slots) all += each;
+      throw std::runtime_error(str_cat("expected at least ", tasks.size(), " slots for as many ",
+                                       "tasks, got ", all, " on ", slots.size(), " hosts"));
+    }
+    nodes[node].push_back(task);
+  }
+  std::erase_if(nodes, [](const std::vector<Task>& each) { return each.empty(); });
+  return nodes;
+}
+
+std::vector<NodePlan> plans_of(const NodePlan& common,
+                               const std::vector<std::vector<Task>>& tasks_of_nodes,
+                               const std::vector<NodeAddress>& addresses) {
+  NodePlan plan = common;
+  plan.cluster = cluster_text(tasks_of_nodes, addresses);
+  plan.nodes = static_cast<int>(tasks_of_nodes.size());
+  plan.world_size = 0;
+  for (const auto& tasks : tasks_of_nodes) {
+    plan.world_size += static_cast<int>(
+        std::count_if(tasks.begin(), tasks.end(), [](const Task& t) { return t.rank >= 0; }));
+  }
+  plan.master_addr = addresses.front().host;
+  plan.master_port = addresses.front().ports.back();
+  std::vector<NodePlan> plans(tasks_of_nodes.size(), plan);
+  for (std::size_t n = 0; n < plans.size(); ++n) {
+    plans[n].node = static_cast<int>(n);
+    plans[n].tasks = tasks_of_nodes[n];
+  }
+  return plans;
+}
+
+std::string to_json(const NodePlan& plan) {
+  json tasks = json::array();
+  for (const Task& each : plan.tasks) tasks.push_back({each.type, each.index, each.rank});
+  return json{{"run_id", plan.run_id},
+              {"attempt", plan.attempt},
+              {"max_restarts", plan.max_restarts},
+              {"cluster", plan.cluster},
+              {"tasks", tasks},
+              {"world_size", plan.world_size},
+              {"node", plan.node},
+              {"nodes", plan.nodes},
+              {"master_addr", plan.master_addr},
+              {"master_port", plan.master_port}}
+      .dump();
+}
+
+NodePlan plan_from_json(const std::string& text) {
+  try {
+    const json parsed = json::parse(text);
+    NodePlan plan{.run_id = parsed.at("run_id"),
+                  .attempt = parsed.at("attempt"),
+                  .max_restarts = parsed.at("max_restarts"),
+                  .cluster = parsed.at("cluster"),
+                  .world_size = parsed.at("world_size"),
+                  .node = parsed.at("node"),
+                  .nodes = parsed.at("nodes"),
+                  .master_addr = parsed.at("master_addr"),
+                  .master_port = parsed.at("master_port")};
+    for (const json& each : parsed.at("tasks")) {
+      plan.tasks.push_back({.type = each.at(0), .index = each.at(1), .rank = each.at(2)});
+    }
+    return plan;
+  } catch (const json::exception& e) {
+    throw std::runtime_error(str_cat("expected a plan, got: ", e.what()));
+  }
+}
+
+std::vector<std::string> environment_of(const NodePlan& plan, std::size_t task) {
+  const Task& own = plan.tasks.at(task);
+  int local_size = 0;
+  int local_rank = 0;
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) {
+    if (plan.tasks[t].rank < 0) continue;
+    if (t < task) ++local_rank;
+    ++local_size;
+  }
+  std::vector<std::string> out = {
+      str_cat("TF_CONFIG={\"cluster\": ", plan.cluster, ", \"task\": {\"type\": \"", own.type,
+              "\", \"index\": ", own.index, "}}"),
+      str_cat("COHORT_RUN_ID=", plan.run_id), str_cat("COHORT_RESTART_COUNT=", plan.attempt)};
+  const std::vector<std::pair<const char*, std::string>> ranks = {
+      {"RANK", std::to_string(own.rank)},
+      {"LOCAL_RANK", std::to_string(local_rank)},
+      {"WORLD_SIZE", std::to_string(plan.world_size)},
+      {"LOCAL_WORLD_SIZE", std::to_string(local_size)},
+      {"GROUP_RANK", std::to_string(plan.node)},
+      {"GROUP_WORLD_SIZE", std::to_string(plan.nodes)},
+      {"ROLE_RANK", std::to_string(own.rank)},
+      {"ROLE_WORLD_SIZE", std::to_string(plan.world_size)},
+      {"ROLE_NAME", "default"},
+      {"MASTER_ADDR", plan.master_addr},
+      {"MASTER_PORT", std::to_string(plan.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(plan.attempt)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(plan.max_restarts)},
+      {"TORCHELASTIC_RUN_ID", plan.run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"}};
+  for (const auto& [name, value] : ranks) {
+    out.push_back(own.rank < 0 ? std::string(name) : str_cat(name, "=", value));
+  }
+  return out;
+}
+
+std::vector<std::vector<int>> cpus_of_tasks(std::size_t tasks, int wanted_each) {
+  const std::vector<int> cpus = allowed_cpus();
+  std::size_t each = cpus.size() / tasks;
+  const auto wanted = static_cast<std::size_t>(wanted_each);
+  if (wanted > each) {
+    throw std::runtime_error(str_cat("expected at least ", wanted * tasks, " cores for ", tasks,
+                                     " tasks with ", wanted, " each, got ", cpus.size()));
+  }
+  if (wanted > 0) each = wanted;
+  std::vector<std::vector<int>> out(tasks);
+  for (std::size_t i = 0; i < tasks; ++i) {
+    const auto first = cpus.begin() + static_cast<std::ptrdiff_t>(i * each);
+    out[i].assign(first, first + static_cast<std::ptrdiff_t>(each));
+  }
+  return out;
 }
 
 }  // namespace cohortrun

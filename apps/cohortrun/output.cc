@@ -4,74 +4,121 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
 #include <utility>
+
+#include "cohort/base/strings.h"
 
 namespace cohortrun {
 namespace {
 
+using cohort::str_cat;
+
 // A line is passed on in parts of this length at most.
 constexpr std::size_t kLongestLine = std::size_t{64} << 10;
+constexpr std::size_t kLongestTailLine = 400;
 
-void write_all(int to, const std::string& text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const ssize_t now = ::write(to, text.data() + at, text.size() - at);
-    if (now > 0) at += static_cast<std::size_t>(now);
+void write_all(int to, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t now = ::write(to, text.data(), text.size());
+    if (now > 0) text.remove_prefix(static_cast<std::size_t>(now));
     if (now < 0 && errno != EINTR) return;  // nobody reads any more
   }
 }
 
+std::string prefix_of(int stream, const OutputPlace& place, Prefix prefix) {
+  const std::string rank = std::to_string(place.rank);
+  switch (prefix) {
+    case Prefix::kNone:
+      return {};
+    case Prefix::kMpi:
+      if (place.rank >= 0) return str_cat("[1,", rank, stream == 1 ? "]<stdout>:" : "]<stderr>:");
+      break;
+    case Prefix::kTorchrun:
+      if (place.local_rank >= 0) return str_cat("[default", place.local_rank, "]:");
+      break;
+    case Prefix::kTask:
+      break;
+  }
+  return str_cat("[", place.name, "] ");
+}
+
+int open_log(int stream, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  const std::string path = str_cat(directory, stream == 1 ? "/stdout.log" : "/stderr.log");
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    throw std::runtime_error(
+        str_cat("expected to write to ", path, " (--log-dir), got: ", std::strerror(errno)));
+  }
+  return fd;
+}
+
+int streams_of(int rank, int all, const std::map<int, int>& some) {
+  const auto found = some.find(rank);
+  return found == some.end() ? all : found->second;
+}
+
 }  // namespace
 
-PrefixedOutput::PrefixedOutput(int from, int to, std::string prefix)
-    : from_(from), to_(to), prefix_(std::move(prefix)) {
-  ::fcntl(from_, F_SETFL, O_NONBLOCK);
+LineOutput::LineOutput(int stream, const OutputPlace& place, const OutputOptions& options)
+    : console_(stream == 1 ? STDOUT_FILENO : STDERR_FILENO),
+      prefix_(prefix_of(stream, place, options.prefix)) {
+  if (place.directory.empty()) return;
+  const int only = streams_of(place.local_rank, options.redirects, options.redirects_of);
+  const int also = streams_of(place.local_rank, options.tee, options.tee_of);
+  if (((only | also) & stream) != 0) file_ = open_log(stream, place.directory);
+  if ((only & ~also & stream) != 0) console_ = -1;
 }
 
-PrefixedOutput::PrefixedOutput(PrefixedOutput&& other) noexcept
-    : from_(std::exchange(other.from_, -1)),
-      to_(other.to_),
+LineOutput::LineOutput(LineOutput&& other) noexcept
+    : console_(other.console_),
+      file_(std::exchange(other.file_, -1)),
       prefix_(std::move(other.prefix_)),
-      unwritten_(std::move(other.unwritten_)) {}
+      unwritten_(std::move(other.unwritten_)),
+      tail_(std::move(other.tail_)) {}
 
-PrefixedOutput::~PrefixedOutput() {
-  if (from_ >= 0) ::close(from_);
+LineOutput::~LineOutput() {
+  if (file_ >= 0) ::close(file_);
 }
 
-void PrefixedOutput::write_lines() {
+void LineOutput::write(std::string_view bytes) {
+  if (file_ >= 0) write_all(file_, bytes);
+  unwritten_ += bytes;
+  pass_on_lines();
+}
+
+void LineOutput::pass_on_lines() {
   std::string out;
   std::size_t begin = 0;
+  const auto line_until = [&](std::size_t end) {
+    const std::string line = unwritten_.substr(begin, end - begin);
+    out += prefix_ + line + "\n";
+    tail_.push_back(line.substr(0, kLongestTailLine));
+    if (tail_.size() > kTailLines) tail_.pop_front();
+  };
   for (;;) {
     const std::size_t end = unwritten_.find('\n', begin);
     if (end == std::string::npos) break;
-    out += prefix_ + unwritten_.substr(begin, end + 1 - begin);
+    line_until(end);
     begin = end + 1;
   }
+  if (unwritten_.size() - begin > kLongestLine) {
+    line_until(unwritten_.size());
+    begin = unwritten_.size();
+  }
   unwritten_.erase(0, begin);
-  if (unwritten_.size() > kLongestLine) out += prefix_ + std::exchange(unwritten_, "") + "\n";
-  write_all(to_, out);
+  if (console_ >= 0) write_all(console_, out);
 }
 
-void PrefixedOutput::pass_on() {
-  std::array<char, 16384> bytes;
-  while (from_ >= 0) {
-    const ssize_t got = ::read(from_, bytes.data(), bytes.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) return finish();
-    unwritten_.append(bytes.data(), static_cast<std::size_t>(got));
-    write_lines();
-  }
-}
-
-void PrefixedOutput::finish() {
-  if (from_ < 0) return;
-  if (!unwritten_.empty()) {
-    unwritten_ += '\n';
-    write_lines();
-  }
-  ::close(std::exchange(from_, -1));
+void LineOutput::finish() {
+  if (unwritten_.empty()) return;
+  unwritten_ += '\n';
+  pass_on_lines();
 }
 
 }  // namespace cohortrun

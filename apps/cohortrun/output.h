@@ -1,33 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process writes, line by line, each with the name of who wrote it.
+// What tasks write, line by line: to the console, each with the name of who wrote it, and into
+// files.
 #pragma once
 
+#include <deque>
+#include <map>
 #include <string>
+#include <string_view>
 
 namespace cohortrun {
 
-class PrefixedOutput {
- public:
-  /// Owns `from`, the reading end of a pipe; writes to `to`.
-  PrefixedOutput(int from, int to, std::string prefix);
-  ~PrefixedOutput();
-  PrefixedOutput(PrefixedOutput&& other) noexcept;
-  PrefixedOutput& operator=(PrefixedOutput&&) = delete;
+enum class Prefix { kTask, kMpi, kTorchrun, kNone };
 
-  int fd() const { return from_; }  ///< -1 after its end.
-  /// Passes on what is there. Blocks: while nobody reads what is written.
-  void pass_on();
-  /// Passes on a last line without its end, and closes the pipe.
+/// Which of a task's two streams, 1 (output) and 2 (errors), go where; 3 is both.
+/// TF: torchrun's --redirects and --tee.
+struct OutputOptions {
+  Prefix prefix = Prefix::kTask;
+  std::string log_dir = {};              ///< Empty: no files.
+  int redirects = 0;                     ///< Streams that go into files only.
+  int tee = 0;                           ///< Streams that go into files as well.
+  std::map<int, int> redirects_of = {};  ///< By local rank, before `redirects`.
+  std::map<int, int> tee_of = {};
+};
+
+/// Where the streams of one task go in one attempt.
+struct OutputPlace {
+  std::string name = {};       ///< "worker 1".
+  std::string directory = {};  ///< For its files.
+  int rank = -1;
+  int local_rank = -1;
+};
+
+/// One stream of one task.
+class LineOutput {
+ public:
+  static constexpr std::size_t kTailLines = 10;
+
+  /// stream: 1 or 2. Errors: std::runtime_error if a file cannot be made.
+  LineOutput(int stream, const OutputPlace& place, const OutputOptions& options);
+  ~LineOutput();
+  LineOutput(LineOutput&& other) noexcept;
+  LineOutput& operator=(LineOutput&&) = delete;
+
+  /// Passes on whole lines. Blocks: while nobody reads what is written.
+  void write(std::string_view bytes);
+  /// Passes on a last line without its end.
   void finish();
+  /// The last lines that were written.
+  const std::deque<std::string>& tail() const { return tail_; }
 
  private:
-  void write_lines();
+  void pass_on_lines();
 
-  int from_;
-  int to_;
+  int console_;  // -1: not there
+  int file_ = -1;
   std::string prefix_;
   std::string unwritten_;  // the beginning of a line
+  std::deque<std::string> tail_;
 };
 
 }  // namespace cohortrun

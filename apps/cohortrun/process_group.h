@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Processes of this host that begin together, and are ended together.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohortrun {
+
+using Clock = std::chrono::steady_clock;
+
+/// SIGCHLD and the signals that end programs, which cohortrun reads instead of being interrupted.
+class Signals {
+ public:
+  /// Errors: std::runtime_error if the system has no descriptor for them.
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  int fd() const { return fd_; }
+  /// The next one that asks to end, if one has come.
+  std::optional<int> next();
+  /// For a child: as if there were none of this.
+  static void unblock();
+
+ private:
+  int fd_ = -1;
+};
+
+struct ProcessSpec {
+  std::vector<std::string> environment = {};  ///< "NAME=value", or "NAME": to be unset.
+  std::vector<int> cpus = {};                 ///< Empty: as cohortrun itself.
+};
+
+/// Takes what a process writes (stream 1 or 2); no bytes: nothing more comes.
+using OutputSink = std::function<void(std::size_t process, int stream, std::string_view bytes)>;
+
+class ProcessGroup {
+ public:
+  struct Settings {
+    std::vector<std::string> command = {};
+    std::string directory = {};      ///< Empty: where cohortrun is.
+    std::chrono::seconds grace{30};  ///< Between SIGTERM and SIGKILL.
+    bool no_input = false;           ///< Standard input is cohortrun's own.
+  };
+  ProcessGroup(Settings settings, OutputSink sink);
+  ~ProcessGroup();  ///< Kills what still lives.
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  /// Errors: std::runtime_error if the system has no processes or pipes; none is left then.
+  void start(const std::vector<ProcessSpec>& specs);
+  bool any_alive() const;
+  /// Passes the signal on to all; what lives when the grace is over is killed.
+  void end(int signal);
+  /// The same to one.
+  void end_one(std::size_t process, int signal);
+
+  void add_polled(std::vector<pollfd>* polled) const;
+  /// When step() has something to do by itself.
+  std::optional<Clock::time_point> next_deadline() const { return kill_at_; }
+  struct Ended {
+    std::size_t process = 0;
+    int status = 0;  ///< As waitpid has it.
+  };
+  /// Passes on what was written, and says who has ended since.
+  std::vector<Ended> step();
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    std::optional<int> status = {};
+  };
+  struct Stream {
+    int fd = -1;
+    std::size_t process = 0;
+    int number = 1;
+  };
+  void start_one(const ProcessSpec& spec);
+  void signal_all(int signal);
+  void read(Stream& stream);
+  void close(Stream& stream);
+
+  const Settings settings_;
+  const OutputSink sink_;
+  std::vector<Process> processes_;
+  std::vector<Stream> streams_;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace cohortrun
