@@ -142,10 +142,13 @@ TEST(Cohortrun, BeyondThisHostNothingIsSentInTheOpen) {
 
 // They serve for ever: the job is over when the workers are.
 TEST(Cohortrun, ParameterServersAreEndedAfterTheWorkers) {
+  const Folder folder;
+  const std::string up = folder.path() + "/up";
   const Ran ran =
       run("--workers 2 --ps 1 --port-base 21000 -- sh -c "
-          "'case \"$TF_CONFIG\" in *\\\"type\\\":\\ \\\"ps*) "
-          "echo server $RANK; exec sleep 1000;; esac; echo worker'");
+          "'case \"$TF_CONFIG\" in *\\\"type\\\":\\ \\\"ps*) echo server $RANK; > " +
+          up + "; exec sleep 1000;; esac; while [ ! -e " + up +
+          " ]; do sleep 0.01; done; echo worker'");
   EXPECT_EQ(ran.code, 0) << ran.text;
   EXPECT_TRUE(ran.has("[ps 0] server")) << ran.text;
   EXPECT_TRUE(ran.has("[worker 1] worker")) << ran.text;

@@ -111,10 +111,25 @@ int run_as_follower(Options o, const Endpoint& at, Signals& signals) {
   return follow_head(std::move(*channel), o.local, o.nproc_per_node, false, signals);
 }
 
+// The name of a pod is known a moment after its start.
+int listen_in_time(const Options& o, const Endpoint& at, Signals& signals, int* signal) {
+  const auto until = Clock::now() + o.settings.nodes_timeout;
+  for (;;) {
+    const int listening = listen_at(at);
+    if (listening != kNameNotKnown || Clock::now() >= until) return listening;
+    pollfd polled{.fd = signals.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&polled, 1, 500);
+    *signal = signals.next().value_or(0);
+    if (*signal != 0) return -1;
+  }
+}
+
 // On each of several hosts somebody has started cohortrun.
 int run_among_nodes(const Options& o, Signals& signals) {
   const Endpoint at = endpoint_of(o.endpoint, 0, "--rdzv-endpoint");
-  const int listening = o.node_rank <= 0 ? listen_at(at) : -1;
+  int signal = 0;
+  const int listening = o.node_rank <= 0 ? listen_in_time(o, at, signals, &signal) : -1;
+  if (signal != 0) return 128 + signal;
   if (listening >= 0) return run_as_head(o, listening, at, signals);
   if (o.node_rank == 0) {
     throw std::runtime_error(str_cat("expected node 0 to listen at ", o.endpoint,

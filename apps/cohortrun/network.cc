@@ -146,6 +146,7 @@ bool is_this_host(const std::string& host) {
 
 int listen_at(const Endpoint& at) {
   const Addresses addresses = resolve(at);
+  if (!addresses) return kNameNotKnown;
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     const int fd = ::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) continue;

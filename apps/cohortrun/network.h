@@ -33,8 +33,10 @@ std::string own_host_name();
 
 std::string address_text(const sockaddr_storage& address);
 
+/// Nobody knows the name (yet: that of a pod comes a moment after the pod).
+inline constexpr int kNameNotKnown = -2;
 /// A listening socket at an address of this host; -1 if it is another host's, or somebody listens
-/// there already.
+/// there already; kNameNotKnown.
 int listen_at(const Endpoint& at);
 /// -1: nobody waits to be let in. `from`: the other one's address.
 int accept_from(int listening, std::string* from);
