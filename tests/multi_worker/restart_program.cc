@@ -110,7 +110,7 @@ void loop(const Strategy& strategy, const std::string& folder, const Fault& faul
 
 void train_and_evaluate(const Strategy& strategy, const std::string& folder) {
   const auto scope = strategy.scope();
-  keras::Sequential model(layers_of_fit());
+  keras::Sequential model(layers_of_loop());
   model.compile({.optimizer = keras::Adam(),
                  .loss = keras::SparseCategoricalCrossentropy({.from_logits = true})});
   const auto result = keras::train_and_evaluate(
