@@ -53,6 +53,9 @@ std::string text_of(const Tensor& value) {
   return str_cat(dtype_name(value.scalar_type()), bracketed(value.sizes()));
 }
 
+// Between workers a mean travels as a sum does: what tells them apart.
+const char* mean_text(ReduceOp op) { return op == ReduceOp::kMean ? " for a mean" : ""; }
+
 // Memory of its own, in a row.
 Tensor copy_in_a_row(const Tensor& value) {
   const Tensor row = in_a_row(value.detach());
@@ -79,7 +82,7 @@ Tensor reduce_now(Communicator& communicator, const char* operation, ReduceOp op
   const at::NoGradGuard no_grad;
   COHORT_CHECK_ARG(!values.empty(), operation, "expected at least 1 value, got none");
   check_reducible(operation, op, values[0]);
-  check_now(communicator, operation, "value", str_cat(what, text_of(values[0])));
+  check_now(communicator, operation, "value", str_cat(what, text_of(values[0]), mean_text(op)));
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const Tensor local = reduce_in_order(step, values);
   const Tensor total = values.size() == 1 ? copy_in_a_row(local) : local;
@@ -127,7 +130,8 @@ IndexedSlices join_now(Communicator& communicator, const char* operation, Reduce
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const IndexedSlices local = join_slices(operation, step, values);
   check_reducible(operation, op, local.values);
-  check_now(communicator, operation, "table to have rows of", bracketed(local.dense_shape));
+  check_now(communicator, operation, "table to have rows of",
+            str_cat(bracketed(local.dense_shape), mean_text(op)));
   Tensor rows = gather_now(communicator, operation, local.values, 0, nullptr, {});
   const Tensor indices = gather_now(communicator, operation, local.indices, 0, nullptr, {});
   const auto count = static_cast<double>(communicator.size()) * static_cast<double>(values.size());

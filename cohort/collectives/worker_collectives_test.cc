@@ -92,6 +92,15 @@ TEST(WorkerCollectives, WhatDiffersNamesBothWorkersAndEndsNothing) {
         {"[test] expected the same value on every worker, got float32[2] on worker 0",
          "float32[3] on worker 2"},
         [&] { reduce_across(c, kName, ReduceOp::kSum, std::span(&two, 1)); });
+    const ReduceOp op = c.rank() == 1 ? ReduceOp::kMean : ReduceOp::kSum;
+    const Tensor same = ones({2});
+    expect_error<FailedPrecondition>(
+        {"got float32[2] on worker 0", "float32[2] for a mean on worker 1"},
+        [&] { reduce_across(c, kName, op, std::span(&same, 1)); });
+    const IndexedSlices rows{
+        .values = ones({1, 2}), .indices = zeros({1}, kInt64), .dense_shape = {7, 2}};
+    expect_error<FailedPrecondition>({"[7, 2] on worker 0", "[7, 2] for a mean on worker 1"},
+                                     [&] { join_across(c, kName, op, std::span(&rows, 1)); });
     const Tensor typed = zeros({2}, c.rank() == 1 ? kFloat64 : kFloat32);
     expect_error<FailedPrecondition>({"\"w\" float32[2] on worker 0", "float64[2] on worker 1"},
                                      [&] { broadcast_across(c, kName, "\"w\"", typed); });

@@ -168,9 +168,10 @@ Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int 
 }
 
 std::vector<std::byte> gather_numbers(Communicator& others, std::span<const std::byte> here,
-                                      std::size_t size) {
+                                      std::size_t size, const char* kind, ReduceOp op) {
   check_same_on_workers(others, kReduceVerb, "numbers",
-                        str_cat(here.size() / size, " numbers of ", size, " bytes"));
+                        str_cat("a ", reduce_op_name(op), " of ", here.size() / size, " ", kind,
+                                " of ", size, " bytes"));
   return gather_bytes(others, kReduceVerb, here);
 }
 

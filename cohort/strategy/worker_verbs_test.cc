@@ -85,6 +85,25 @@ class WorkerVerbs : public ::testing::TestWithParam<Layout> {
 Numbers numbers(const Tensor& t) { return to_vector<double>(t.to(kFloat64)); }
 void append(Numbers& to, const Numbers& more) { to.insert(to.end(), more.begin(), more.end()); }
 
+TEST(WorkerVerbNumbers, OfOtherKindsOrReductionsAreRefused) {
+  Workers(2, 1).each([](const Strategy& strategy) {
+    const bool first = strategy.extended().layout().worker() == 0;
+    expect_error<FailedPrecondition>(
+        {"a sum of 1 floating numbers of 8 bytes on worker 0", "a sum of 1 integers of 8 bytes"},
+        [&] {
+          if (first) {
+            strategy.reduce(ReduceOp::kSum, 1.0);
+          } else {
+            strategy.reduce(ReduceOp::kSum, int64_t{1});
+          }
+        });
+    expect_error<FailedPrecondition>({"a mean of", "a sum of"}, [&] {
+      strategy.reduce(first ? ReduceOp::kMean : ReduceOp::kSum, 1.0);
+    });
+    EXPECT_EQ(strategy.reduce(ReduceOp::kSum, 1.0), 2);
+  });
+}
+
 TEST_P(WorkerVerbs, ReduceTensorsByEveryOperation) {
   for (const char* op : {"sum", "mean", "min", "max", "product"}) {
     expect_as_one_worker([&](const Strategy& s) {

@@ -61,9 +61,10 @@ auto together(Communicator* others, const char* operation, const Fn& fn) {
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
                       const Reach& reach = {});
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Reach& reach = {});
-/// The numbers of all workers' replicas. Errors: FailedPrecondition for numbers of other sizes.
+/// The numbers of all workers' replicas, each of `size` bytes. `kind`: what they are.
+/// Errors: FailedPrecondition for numbers of another kind or size, or for another reduction.
 std::vector<std::byte> gather_numbers(Communicator& others, std::span<const std::byte> here,
-                                      std::size_t size);
+                                      std::size_t size, const char* kind, ReduceOp op);
 /// Errors: FailedPrecondition that names both structures if another worker's is not `text`.
 void check_same_structure(const char* operation, const Reach& reach, const std::string& text);
 [[noreturn]] void throw_not_reducible(ReduceOp op, bool is_bool);
@@ -106,7 +107,11 @@ N reduce_numbers_of_all(ReduceOp op, std::span<const N* const> values, const Rea
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::memcpy(here.data() + i * sizeof(N), values[i], sizeof(N));
   }
-  const std::vector<std::byte> bytes = gather_numbers(*reach.others, here, sizeof(N));
+  const char* const kind = std::is_same_v<N, bool>       ? "bools"
+                           : std::is_floating_point_v<N> ? "floating numbers"
+                           : std::is_signed_v<N>         ? "integers"
+                                                         : "unsigned integers";
+  const std::vector<std::byte> bytes = gather_numbers(*reach.others, here, sizeof(N), kind, op);
   const std::size_t count = bytes.size() / sizeof(N);
   const auto numbers = std::make_unique<N[]>(count);
   std::memcpy(numbers.get(), bytes.data(), bytes.size());
