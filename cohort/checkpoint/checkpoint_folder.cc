@@ -12,6 +12,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/write_guard.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/tensor_writer.h"
 #include "cohort/runtime/intra_op.h"
@@ -185,6 +186,7 @@ void NewCheckpoint::check_whole() const {
 }
 
 bool NewCheckpoint::rename_to_free(const std::string& path) {
+  check_may_write();
   int error = rename_with(RENAME_NOREPLACE, folder_.path(), path);
   if (knows_plain_renames_only(error)) {
     if (exists(path)) return false;
@@ -196,6 +198,7 @@ bool NewCheckpoint::rename_to_free(const std::string& path) {
 }
 
 bool NewCheckpoint::replace(const std::string& path) {
+  check_may_write();
   if (!is_checkpoint(path)) {
     if (!exists(path)) return false;  // gone in between
     throw Error(ErrorCode::kAlreadyExists,

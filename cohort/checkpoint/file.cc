@@ -14,6 +14,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/errno_code.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/write_guard.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
 namespace cohort::internal {
@@ -131,6 +132,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::commit() {
   file_.flush();
+  check_may_write();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_system(operation_, path_, errno);
   committed_ = true;
   flush_folder(operation_, folder_of(path_));
