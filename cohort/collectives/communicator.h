@@ -26,16 +26,20 @@
 // One rank is the identity: no transport, no wait, no copy but from one given place to another.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
@@ -63,6 +67,7 @@ struct CallOptions {
 
 struct PendingOperation;
 class ReplicaGroup;
+class Store;
 
 /// Memory into which what is to be added is received.
 struct CommunicatorScratch {
@@ -150,6 +155,11 @@ class Communicator {
   void abort(const std::exception_ptr& error, const char* operation) noexcept;
   /// abort(), then throws what all ranks throw. Threads: the caller's.
   [[noreturn]] void fail(const std::exception_ptr& error, const char* operation);
+  /// abort() by who knows that these ranks will not answer: nobody waits for them any more.
+  /// Blocks: never. Threads: any.
+  void lose(std::span<const int> ranks, const Failure& failure) noexcept;
+  /// "in strategy.run, step 37": what this rank is at, for those who miss it. Threads: any.
+  std::string doing() const;
   bool failed() const { return transport_ != nullptr && transport_->failed(); }
   /// Throws the failure of this generation, if there is one.
   void check() const;
@@ -174,6 +184,20 @@ class Communicator {
   /// Counts renew().
   uint64_t generation() const { return generation_; }
 
+  /// To be asked right before what a process that is late must not write.
+  /// Errors: FailedPrecondition if the others have given this rank up: it was stopped or cut off.
+  /// Threads: any. Cost: reads the clock.
+  void check_lease() const;
+  /// By who renews it; without a call it has no end. Threads: any.
+  void set_lease(std::chrono::steady_clock::time_point end) {
+    lease_end_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+
+  /// What the job's processes agree on beside their tensors; null where nobody has set one.
+  const std::shared_ptr<Store>& store() const { return store_; }
+  /// Threads: before any other member is called.
+  void set_store(std::shared_ptr<Store> store) { store_ = std::move(store); }
+
   /// Memory from which operations send without a copy; 64-byte aligned. A transport may need it
   /// no longer than the communicator lives. Errors: Error kResourceExhausted.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
@@ -192,6 +216,7 @@ class Communicator {
   void give_back(CommunicatorScratch scratch);
   void withdraw_all() noexcept;
   bool has_turn() const;
+  void note_turn(const char* operation, bool is_step);
   void begin_turn();
   [[noreturn]] void throw_agreed(const std::exception_ptr& mine, const char* operation);
   void check_rank(const char* operation, int rank, bool may_be_here) const;
@@ -214,6 +239,13 @@ class Communicator {
   std::atomic<std::thread::id> holder_{};           // of the turn
   std::atomic<const ReplicaGroup*> run_ = nullptr;  // that is the turn
   std::atomic<bool> told_ = false;                  // the failure of this generation was thrown
+
+  mutable Mutex doing_mutex_;
+  std::array<char, 48> doing_ COHORT_GUARDED_BY(doing_mutex_) = {};  // the turn's operation
+  uint64_t steps_ COHORT_GUARDED_BY(doing_mutex_) = 0;               // turns that were runs
+  std::shared_ptr<Store> store_;
+  std::atomic<std::chrono::steady_clock::rep> lease_end_ =
+      std::numeric_limits<std::chrono::steady_clock::rep>::max();
 };
 
 }  // namespace cohort::internal

@@ -5,7 +5,9 @@
 #include <thread>
 #include <typeinfo>
 
+#include "cohort/base/check.h"
 #include "cohort/base/scope_exit.h"
+#include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -31,11 +33,44 @@ void Communicator::take_turn(const char* operation, FunctionRef<void()> body,
   begin_turn();
   holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   run_.store(run, std::memory_order_relaxed);
+  note_turn(operation, run != nullptr);
   const ScopeExit ended([this] {
+    note_turn("", false);
     run_.store(nullptr, std::memory_order_relaxed);
     holder_.store({}, std::memory_order_relaxed);
   });
   guard(operation, body);
+}
+
+// Without the brackets and spaces that names of operations have in errors.
+void Communicator::note_turn(const char* operation, bool is_step) {
+  const MutexLock lock(doing_mutex_);
+  std::size_t size = 0;
+  for (const char* c = operation; *c != '\0' && size + 1 < doing_.size(); ++c) {
+    if (*c != '[' && *c != ']' && *c != ' ') doing_[size++] = *c;
+  }
+  doing_[size] = '\0';
+  if (is_step) ++steps_;
+}
+
+std::string Communicator::doing() const {
+  const MutexLock lock(doing_mutex_);
+  return doing_[0] == '\0' ? str_cat("between two operations, after step ", steps_)
+                           : str_cat("in ", doing_.data(), ", step ", steps_);
+}
+
+void Communicator::check_lease() const {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  COHORT_CHECK_STATE(
+      now < lease_end_.load(std::memory_order_relaxed), "[communicator] rank ", rank_, " of ",
+      size_,
+      " is too late: it was stopped, or cut off from the job's store, until its lease "
+      "had ended. The others have gone on without it, and it must not write any more; "
+      "end it, and start it again");
+}
+
+void Communicator::lose(std::span<const int> ranks, const Failure& failure) noexcept {
+  if (transport_) transport_->lose(ranks, failure);
 }
 
 void Communicator::guard(const char* operation, FunctionRef<void()> body) {

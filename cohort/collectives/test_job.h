@@ -54,6 +54,9 @@ class PlayedTransport final : public Transport {
     is_silent() ? wait_in_vain(signature, deadline) : real_->commit(sequence, signature, deadline);
   }
   void abort(const Failure& failure) noexcept override { real_->abort(failure); }
+  void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
+    real_->lose(ranks, failure);
+  }
   bool failed() const override { return real_->failed(); }
   void check() const override { real_->check(); }
   void renew(Deadline deadline) override { real_->renew(deadline); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/rpc/errors.h"
 
 namespace cohort::internal {
 
@@ -88,6 +89,7 @@ Failure failure_of(const std::exception_ptr& error, int rank, int size, const ch
 }
 
 void throw_failure(const Failure& failure) {
+  if (failure.code == kUnauthenticatedCode) throw Unauthenticated(failure.text);
   switch (failure.code) {
     case ErrorCode::kInvalidArgument:
       throw InvalidArgument(failure.text);
@@ -108,6 +110,10 @@ void throw_failure(const Failure& failure) {
     default:
       throw Error(failure.code, failure.text);
   }
+}
+
+void Transport::lose(std::span<const int> /*ranks*/, const Failure& failure) noexcept {
+  abort(failure);
 }
 
 std::shared_ptr<std::byte> Transport::allocate(std::size_t bytes) {

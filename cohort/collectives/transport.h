@@ -125,6 +125,10 @@ class Transport {
   /// Ends the generation on all ranks: who waits wakes, who comes later fails, and all get the
   /// first failure. Blocks: never. Threads: any.
   virtual void abort(const Failure& failure) noexcept = 0;
+  /// The same for who knows that these ranks will not answer (they hang, are stopped or cut off):
+  /// nobody waits for them any more, in this generation or a later one. Blocks: never.
+  /// Threads: any.
+  virtual void lose(std::span<const int> ranks, const Failure& failure) noexcept;
   /// True from the first failure of this generation on. Threads: any.
   virtual bool failed() const = 0;
   /// Throws the first failure of this generation, if there is one. Threads: any.

@@ -67,6 +67,11 @@ bool TcpAlarms::is_away(int peer) const {
   return asked.gone || asked.left;
 }
 
+bool TcpAlarms::is_lost(int peer) const {
+  const std::scoped_lock lock(mutex_);
+  return peers_[static_cast<std::size_t>(peer)].lost;
+}
+
 std::string TcpAlarms::name_of(int rank) const {
   return str_cat("rank ", rank, " (", peers_[static_cast<std::size_t>(rank)].address, ")");
 }
@@ -161,6 +166,26 @@ void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
                        "again from its last checkpoint"),
        .rank = peer});
   if (peer == 0 && !in_commit_) tell_settled();
+  ring();  // also who waits for it in a generation that had failed before
+}
+
+void TcpAlarms::lose(std::span<const int> peers, const Failure& failure) noexcept {
+  const std::scoped_lock lock(mutex_);
+  bool lost_first = false;
+  for (const int each : peers) {
+    Peer& peer = peers_[static_cast<std::size_t>(each)];
+    if (each == rank_ || peer.gone || peer.left) continue;
+    // One that is only late reads why it is out, before it does anything else.
+    tell_failure(peer, AlarmHeader::Kind::kVerdict, generation_,
+                 {.failure = failure, .committed = committed_});
+    peer.gone = true;
+    peer.lost = true;
+    anyone_away_.store(true, std::memory_order_release);
+    lost_first |= each == 0;
+  }
+  propose_locked(failure);
+  if (lost_first && !in_commit_) tell_settled();
+  ring();  // also who waits in a generation that had failed before
 }
 
 void TcpAlarms::check() {

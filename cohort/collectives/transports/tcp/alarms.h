@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ class TcpAlarms {
   void propose(const Failure& failure) noexcept;
   /// A peer's connection was lost: as every rank that saw it says it.
   void propose_gone(int peer, const std::string& why) noexcept;
+  /// These peers do not answer any more, though their connections are there. They are told, and not
+  /// listened to. Blocks: never.
+  void lose(std::span<const int> peers, const Failure& failure) noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// Throws the generation's failure, if there is one. Blocks: until the ranks have agreed.
   void check();
@@ -62,6 +66,8 @@ class TcpAlarms {
   void also_ring(std::function<void()> bell);
   /// Whether a peer is gone or has ended.
   bool is_away(int peer) const;
+  /// Whether lose() has named it.
+  bool is_lost(int peer) const;
   /// False only if no peer is away. Cost: one load.
   bool is_anyone_away() const { return anyone_away_.load(std::memory_order_acquire); }
   /// "rank 1 (host:port)".
@@ -87,6 +93,7 @@ class TcpAlarms {
     // Guarded by mutex_.
     bool gone = false;     // dead, or cut off
     bool left = false;     // ended in good order
+    bool lost = false;     // gone, but perhaps its connection is not
     bool suspect = false;  // does not answer
     std::optional<uint64_t> settled = {};
     bool listens() const { return socket && !gone && !left; }

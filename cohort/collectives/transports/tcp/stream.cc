@@ -249,7 +249,11 @@ void TcpStream::read_some() {
 }
 
 void TcpStream::end(const std::string& why) {
-  if (!rings_ || state_ != State::kOpen) return;
+  if (rings_) give_up(why);
+}
+
+void TcpStream::give_up(const std::string& why) {
+  if (state_ != State::kOpen) return;
   read_some();
   if (state_ == State::kOpen) broken(why);
 }

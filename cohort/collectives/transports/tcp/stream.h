@@ -72,6 +72,8 @@ class TcpStream {
   void read_some();
   /// The peer is gone: reads what it has left in memory; there will be no more.
   void end(const std::string& why);
+  /// The peer does not answer any more, though its connection is there.
+  void give_up(const std::string& why);
   /// Says goodbye, as far as the peer reads; nothing may be sent after it.
   void say_goodbye();
 

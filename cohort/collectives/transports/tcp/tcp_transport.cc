@@ -35,6 +35,9 @@ class TcpTransport final : public Transport {
   void withdraw(const Exchange& exchange) noexcept override;
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override;
   void abort(const Failure& failure) noexcept override { alarms_->propose(failure); }
+  void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
+    alarms_->lose(ranks, failure);
+  }
   bool failed() const override { return alarms_->failed(); }
   void check() const override { alarms_->check(); }
   void renew(Deadline deadline) override;
@@ -120,6 +123,7 @@ void TcpTransport::move_messages() {
     each->read_some();
     if (alarms_->is_anyone_away() && alarms_->is_away(each->peer())) {
       each->end("the connection was closed");
+      if (alarms_->is_lost(each->peer())) each->give_up("it does not answer any more");
     }
     if (each->state() == TcpStream::State::kBroken) {
       alarms_->propose_gone(each->peer(), each->why());

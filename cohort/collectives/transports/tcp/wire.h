@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "cohort/collectives/transport.h"
+#include "cohort/rpc/errors.h"
 
 namespace cohort::internal {
 
@@ -90,7 +91,7 @@ struct AlarmHeader {
 
   bool is_sane() const {
     return magic == kMagic && kind <= Kind::kGoodbye && text_bytes <= kLongestText &&
-           code <= static_cast<uint8_t>(ErrorCode::kDataLoss);
+           code <= static_cast<uint8_t>(kUnauthenticatedCode);
   }
 };
 static_assert(sizeof(AlarmHeader) == 32 && std::is_trivially_copyable_v<AlarmHeader>);

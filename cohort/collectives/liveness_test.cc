@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the ranks of a job see when one of them goes silent. Processes are stopped for real in
+// tests/multi_worker.
+#include "cohort/collectives/liveness.h"
+
+#include <gtest/gtest.h>
+
+#include <stdlib.h>
+
+#include <functional>
+#include <thread>
+
+#include "cohort/base/strings.h"
+#include "cohort/base/write_guard.h"
+#include "cohort/collectives/test_job.h"
+#include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::expect_error;
+using testing::run_with_deadline;
+
+constexpr seconds kLimit{60};
+
+LivenessOptions profile(int size) {
+  LivenessOptions out{.heartbeat = milliseconds(50), .lease = milliseconds(500)};
+  for (int r = 0; r < size; ++r) {
+    out.tasks.push_back(str_cat("worker ", r));
+    out.addresses.push_back(str_cat("localhost:", 2222 + r));
+  }
+  return out;
+}
+
+std::vector<std::unique_ptr<Communicator>> connected(Carrier carrier, int size) {
+  std::vector<std::unique_ptr<Communicator>> out;
+  for (auto& transport : connect_ranks(carrier, size)) {
+    out.push_back(std::make_unique<Communicator>(std::move(transport)));
+  }
+  return out;
+}
+
+// Calls body on a thread for each rank.
+void on_each(int size, const std::function<void(int)>& body) {
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < size; ++r) threads.emplace_back([&, r] { body(r); });
+}
+
+using LivenessOver = ::testing::TestWithParam<Carrier>;
+INSTANTIATE_TEST_SUITE_P(Carriers, LivenessOver,
+                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory), carrier_name);
+
+TEST_P(LivenessOver, WatchedRanksWorkAndEnd) {
+  auto ranks = connected(GetParam(), 3);
+  run_with_deadline(kLimit, [&] {
+    on_each(3, [&](int r) {
+      const auto watched = watch_over(std::move(ranks[static_cast<std::size_t>(r)]), profile(3));
+      // Longer than the lease: heartbeats go on whatever the program does.
+      const auto begin = std::chrono::steady_clock::now();
+      for (bool goes_on = true; goes_on;) {
+        watched->take_turn("[test.step] ", [&] {
+          goes_on = std::chrono::steady_clock::now() - begin < milliseconds(800);
+          watched->broadcast(std::as_writable_bytes(std::span(&goes_on, 1)), 0);
+        });
+      }
+      EXPECT_EQ(watched->store()->insert("k", str_cat(r)).size(), 1U);
+      watched->barrier();
+    });
+  });
+}
+
+// A3, A4: the others are told within the lease and a little, by name, and can be told which rank.
+TEST_P(LivenessOver, A3_WhoGoesSilentIsNamedByAll) {
+  auto ranks = connected(GetParam(), 3);
+  StoreServer server({});
+  run_with_deadline(kLimit, [&] {
+    on_each(3, [&](int r) {
+      Communicator& mine = *ranks[static_cast<std::size_t>(r)];
+      LivenessOptions options = profile(3);
+      auto client = std::make_shared<StoreClient>(
+          StoreClientOptions{.address = server.address(),
+                             .task = options.tasks[static_cast<std::size_t>(r)],
+                             .lease = options.lease});
+      mine.barrier();
+      // Rank 0, who would decide what the failure is, has nobody who renews its lease, and waits.
+      std::optional<Liveness> watched;
+      if (r > 0) watched.emplace(client, mine, options);
+      const auto wait = [&] {
+        mine.take_turn("[test.step] ", [&] {
+          if (r == 0) {
+            while (!mine.failed()) std::this_thread::yield();
+            mine.check();
+          }
+          mine.barrier();
+        });
+      };
+      expect_error<Unavailable>({"[liveness] worker 0 (localhost:2222) has not been heard of for",
+                                 "its lease is 0.5 s", "test.step", "(rank 0 of 3)"},
+                                wait);
+      // Nobody waits for it later.
+      if (r > 0) {
+        EXPECT_THROW(mine.take_turn("again", [&] { mine.barrier(); }), Unavailable);
+      }
+      if (r == 0) {
+        expect_error<FailedPrecondition>({"worker 0 (generation 1) is too late"},
+                                         [&] { client->store()->set("k", "late"); });
+      }
+    });
+  });
+}
+
+TEST_P(LivenessOver, AStoreThatIsGoneEndsAllByTheirOwnTimers) {
+  auto ranks = connected(GetParam(), 2);
+  auto server = std::make_optional<StoreServer>(StoreServerOptions{});
+  run_with_deadline(kLimit, [&] {
+    on_each(2, [&](int r) {
+      Communicator& mine = *ranks[static_cast<std::size_t>(r)];
+      const LivenessOptions options = profile(2);
+      const auto client = std::make_shared<StoreClient>(
+          StoreClientOptions{.address = server->address(),
+                             .keeper = "the launcher",
+                             .task = options.tasks[static_cast<std::size_t>(r)],
+                             .lease = options.lease});
+      const Liveness watched(client, mine, options);
+      mine.barrier();
+      if (r == 0) server.reset();
+      expect_error<Unavailable>({"[liveness] worker ", "has had no answer for",
+                                 "the lease is 0.5 s", "which the launcher keeps"},
+                                [&] {
+                                  while (true) mine.barrier();
+                                });
+      // What it saves from here on may be another process's by now.
+      expect_error<FailedPrecondition>({"is too late", "must not write"},
+                                       [] { check_may_write(); });
+    });
+  });
+}
+
+TEST(Liveness, WrongOptionsAreNamed) {
+  auto ranks = connected(Carrier::kTcp, 2);
+  LivenessOptions options = profile(2);
+  options.lease = options.heartbeat;
+  expect_error<InvalidArgument>({"50 ms and 50 ms"},
+                                [&] { watch_over(std::move(ranks[0]), options); });
+}
+
+TEST(Liveness, AStoreThatNobodyKeepsIsNamedByAll) {
+  std::string nowhere;
+  { nowhere = StoreServer({}).address(); }
+  ::setenv(kStoreVariable, nowhere.c_str(), 1);
+  auto ranks = connected(Carrier::kTcp, 2);
+  run_with_deadline(kLimit, [&] {
+    on_each(2, [&](int r) {
+      LivenessOptions options = profile(2);
+      options.start_timeout = milliseconds(100);
+      expect_error<DeadlineExceeded>(
+          {nowhere}, [&] { watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options); });
+    });
+  });
+  ::unsetenv(kStoreVariable);
+}
+
+}  // namespace
+}  // namespace cohort::internal
