@@ -2,7 +2,9 @@
 #include "cohort/strategy/multi_worker_mirrored.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -14,6 +16,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/cluster/roles.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/collectives/liveness.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/random.h"
@@ -72,6 +75,39 @@ TaskName task_of(const ClusterResolver& resolver, const ClusterSpec& spec) {
   return task;
 }
 
+std::chrono::milliseconds milliseconds_of(const std::optional<std::chrono::milliseconds>& option,
+                                          const char* variable,
+                                          std::chrono::milliseconds otherwise) {
+  if (option) return *option;
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return otherwise;
+  int64_t number = -1;
+  const char* end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, number);
+  COHORT_CHECK_ARG(error == std::errc() && rest == end && number >= 0, kMultiWorker, "expected ",
+                   variable, " to be a number of milliseconds, got \"", text, "\"");
+  return std::chrono::milliseconds(number);
+}
+
+// The workers' leases, by which they learn who hangs or is cut off.
+std::shared_ptr<internal::Communicator> watch(std::unique_ptr<internal::Communicator> communicator,
+                                              const MultiWorkerMirroredOptions& options,
+                                              const ClusterSpec& spec) {
+  internal::LivenessOptions how{.addresses = internal::worker_addresses(spec),
+                                .allow_insecure = is_insecure_allowed(options),
+                                .start_timeout = options.start_timeout};
+  how.heartbeat = milliseconds_of(options.heartbeat, "COHORT_HEARTBEAT_MS", how.heartbeat);
+  how.lease = milliseconds_of(options.lease, "COHORT_LEASE_MS", how.lease);
+  if (how.lease.count() == 0) return communicator;
+  // Of those that count, the chief is first.
+  const bool has_chief = spec.has_job("chief");
+  for (std::size_t rank = 0; rank < how.addresses.size(); ++rank) {
+    const bool is_chief = has_chief && rank == 0;
+    how.tasks.push_back(is_chief ? "chief 0" : str_cat("worker ", rank - (has_chief ? 1 : 0)));
+  }
+  return internal::watch_over(std::move(communicator), how);
+}
+
 std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions& options,
                                                 const ClusterSpec& spec, const TaskName& task) {
   const std::vector<std::string> addresses = internal::worker_addresses(spec);
@@ -84,7 +120,7 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
   if (options.communication_options.timeout) {
     communicator.timeout = *options.communication_options.timeout;
   }
-  return std::make_shared<internal::Communicator>(
+  auto connected = std::make_unique<internal::Communicator>(
       internal::connect_over_tcp(
           {.rank = rank,
            .addresses = addresses,
@@ -93,6 +129,7 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
            .timeout = options.start_timeout,
            .allow_insecure = allow_insecure}),
       communicator);
+  return watch(std::move(connected), options, spec);
 }
 
 // One of each worker, in their order.

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,11 @@ struct MultiWorkerMirroredOptions {
   std::vector<Device> devices = {};
   /// The most that the first workers wait for the last ones to start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
+  /// A worker that is not heard of for `lease` (it hangs, is stopped or cut off) is out of the job,
+  /// and the others get Unavailable that names it; each says every `heartbeat` that it lives.
+  /// Unset: COHORT_HEARTBEAT_MS and COHORT_LEASE_MS, else 1 s and 10 s. A lease of 0: nobody looks.
+  std::optional<std::chrono::milliseconds> heartbeat = {};
+  std::optional<std::chrono::milliseconds> lease = {};
   /// Allows addresses beyond this machine's loopback. What travels is neither encrypted nor
   /// authenticated: for networks that you trust. COHORT_ALLOW_INSECURE=1 does the same.
   bool allow_insecure = false;
@@ -43,12 +49,15 @@ struct MultiWorkerMirroredOptions {
 /// W workers of one replica have the bits of MirroredStrategy with W, with as many threads each.
 /// Without a cluster, with one
 /// worker, and in an evaluator it is MirroredStrategy.
+/// Worker 0, the chief, keeps what the workers agree on (their leases), unless COHORT_STORE names
+/// a store of the launcher's.
 /// Blocks: until all workers have come.
 /// Errors: InvalidArgument for a cluster that is none, or of which this process is no chief, worker
 ///         or evaluator, and for addresses beyond loopback without allow_insecure;
 ///         FailedPrecondition on both workers, naming both, that were started with another
 ///         TF_CONFIG, build of Cohort or number of devices; DeadlineExceeded that names who has not
-///         come; Unimplemented for kNccl, kGloo and kMpi.
+///         come, or the store that does not answer; Unauthenticated from a store of another job;
+///         Unimplemented for kNccl, kGloo and kMpi.
 /// TF: tf.distribute.MultiWorkerMirroredStrategy.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:

@@ -3,11 +3,10 @@
 // Trains a small network and writes what it has come to, to the last bit:
 //
 //   multi_worker_program shuffle
-//   multi_worker_program fit|loop|convolutions [mirrored REPLICAS | die WORKER STEP | throw WORKER
-//   STEP]
+//   multi_worker_program fit|loop|convolutions [mirrored REPLICAS | die|stop|throw WORKER STEP]
 //
 // Under MultiWorkerMirroredStrategy, or in one process under MirroredStrategy. Or worker WORKER
-// dies, or fails, before its step STEP.
+// dies, is stopped until somebody lets it go on, or fails, before its step STEP.
 #include <signal.h>
 
 #include <cstdio>
@@ -33,6 +32,10 @@ struct Fault {
   void at(const Strategy& strategy, int now) const {
     if (now != step || strategy.extended().layout().worker() != worker) return;
     if (kind == "die") raise(SIGKILL);
+    if (kind == "stop") {
+      raise(SIGSTOP);
+      return;
+    }
     throw InvalidArgument("[program] the data of this step are bad");
   }
 };
@@ -116,6 +119,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what others wait for comes line by line
   try {
     return run(argc, argv);
   } catch (const std::exception& e) {

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the workers of a job see when one of them, or who keeps their store, goes silent: real
+// processes, stopped by SIGSTOP, with the short leases of tests.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/strings.h"
+#include "cohort/cluster/store/store_server.h"
+#include "cohort/testing/process.h"
+
+namespace cohort {
+namespace {
+
+using internal::Secret;
+using internal::StoreServer;
+
+const std::vector<std::string> kProfile = {"COHORT_HEARTBEAT_MS=200", "COHORT_LEASE_MS=2000",
+                                           "COHORT_MIN_LOG_LEVEL=1"};
+
+std::vector<int> ports_that_are_free(int count) {
+  std::vector<int> ports;
+  std::vector<int> held;
+  for (int i = 0; i < count; ++i) {
+    held.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    auto* generic = reinterpret_cast<sockaddr*>(&at);
+    EXPECT_EQ(::bind(held.back(), generic, size), 0);
+    EXPECT_EQ(::getsockname(held.back(), generic, &size), 0);
+    ports.push_back(ntohs(at.sin_port));
+  }
+  for (const int fd : held) ::close(fd);
+  return ports;
+}
+
+// A job whose workers are processes of the test's own: nobody ends the others when one fails.
+class Job {
+ public:
+  /// `environment`: of all; `own[w]`: of worker w beside it.
+  Job(int workers, const std::vector<std::string>& program,
+      const std::vector<std::string>& environment = {},
+      std::vector<std::vector<std::string>> own = {}) {
+    std::string addresses;
+    for (const int port : ports_that_are_free(workers)) {
+      addresses += str_cat(addresses.empty() ? "" : ", ", "\"localhost:", port, "\"");
+    }
+    own.resize(static_cast<std::size_t>(workers));
+    for (int w = 0; w < workers; ++w) {
+      std::vector<std::string> variables = kProfile;
+      variables.insert(variables.end(), environment.begin(), environment.end());
+      const auto& mine = own[static_cast<std::size_t>(w)];
+      variables.insert(variables.end(), mine.begin(), mine.end());
+      variables.push_back(str_cat(R"(TF_CONFIG={"cluster": {"worker": [)", addresses,
+                                  R"(]}, "task": {"type": "worker", "index": )", w, "}}"));
+      std::vector<std::string> command = {PROGRAM};
+      command.insert(command.end(), program.begin(), program.end());
+      workers_.push_back(std::make_unique<testing::Process>(command, variables));
+    }
+  }
+  testing::Process& operator[](int w) { return *workers_[static_cast<std::size_t>(w)]; }
+
+  /// Worker w has ended by an error of these words, and has no result.
+  void expect_error(int w, const std::vector<std::string>& words) {
+    testing::Process& worker = (*this)[w];
+    EXPECT_EQ(worker.wait(), 1) << "worker " << w << ": " << worker.text();
+    const std::string text = worker.text();
+    for (const std::string& word : words) {
+      EXPECT_NE(text.find(word), std::string::npos) << word << " of worker " << w << " in " << text;
+    }
+    EXPECT_EQ(text.find("weights "), std::string::npos) << text;
+  }
+
+ private:
+  std::vector<std::unique_ptr<testing::Process>> workers_;
+};
+
+// A3: a worker is stopped. When it goes on, it is told that it is out, and goes no further.
+TEST(WorkerLiveness, A3_AStoppedWorkerIsNamedAndFenced) {
+  Job job(3, {"loop", "stop", "1", "5"});
+  for (const int w : {0, 2}) {
+    job.expect_error(
+        w, {"[liveness] worker 1 (localhost:", "has not been heard of for", "its lease is 2 s",
+            "step 5", "in strategy.run, step 6", "start the job again from its last checkpoint"});
+  }
+  job[1].signal(SIGCONT);
+  job.expect_error(1, {"[liveness] worker 1 (localhost:"});
+}
+
+// The chief keeps the store: its silence is the store's, and the others have their own timers.
+TEST(WorkerLiveness, A3_AStoppedChiefIsNamed) {
+  Job job(3, {"loop", "stop", "0", "5"});
+  for (const int w : {1, 2}) {
+    job.expect_error(w, {"[liveness] worker ", "has had no answer for", "the lease is 2 s",
+                         "which worker 0 keeps", "in strategy.run, step 6"});
+  }
+  job[0].signal(SIGCONT);
+  job.expect_error(0, {"worker "});
+}
+
+TEST(WorkerLiveness, A1_AKilledWorkerIsNamed) {
+  Job job(3, {"loop", "die", "1", "5"});
+  for (const int w : {0, 2}) job.expect_error(w, {"rank 1 (localhost:"});
+  EXPECT_EQ(job[1].wait(), 128 + SIGKILL);
+}
+
+// The launcher's store: while it lives a job trains to its end, and when it is gone every worker
+// ends by itself.
+TEST(WorkerLiveness, AJobUsesTheStoreThatItsLauncherKeeps) {
+  const internal::RpcSecurity security = {.job = "job 7",
+                                          .token = Secret("a token that nobody can guess")};
+  auto store = std::make_optional<StoreServer>(internal::StoreServerOptions{.security = security});
+  const std::vector<std::string> environment = {"COHORT_STORE=" + store->address(),
+                                                "COHORT_JOB_ID=job 7",
+                                                "COHORT_JOB_TOKEN=a token that nobody can guess"};
+  Job whole(2, {"loop"}, environment);
+  for (const int w : {0, 1}) {
+    EXPECT_EQ(whole[w].wait(), 0) << whole[w].text();
+    EXPECT_NE(whole[w].text().find("weights "), std::string::npos);
+  }
+  const auto members = store->store()->members();
+  ASSERT_EQ(members.size(), 2U);
+  for (const auto& member : members) {
+    EXPECT_EQ(member.state, internal::StoreMember::State::kLeft) << member.task;
+  }
+  Job orphans(2, {"loop", "stop", "1", "5"}, environment);
+  ASSERT_TRUE(orphans[0].wait_for("step 5 "));
+  store.reset();
+  orphans.expect_error(
+      0, {"[liveness] worker 0 (localhost:", "has had no answer for", "which the launcher keeps"});
+  orphans[1].signal(SIGCONT);
+  orphans.expect_error(1, {"worker "});
+}
+
+// F3
+TEST(WorkerLiveness, F3_AWorkerOfAnotherTokenIsRefused) {
+  Job job(
+      2, {"loop"}, {},
+      {{"COHORT_JOB_TOKEN=one token of many bytes"}, {"COHORT_JOB_TOKEN=quite other bytes here"}});
+  for (const int w : {0, 1}) {
+    job.expect_error(w, {"expected a caller of this job", "COHORT_JOB_TOKEN"});
+    for (const char* secret : {"one token of many", "quite other bytes"}) {
+      EXPECT_EQ(job[w].text().find(secret), std::string::npos) << job[w].text();
+    }
+  }
+}
+
+TEST(WorkerLiveness, WrongVariablesAreNamed) {
+  Job job(2, {"loop"}, {"COHORT_LEASE_MS=soon"});
+  for (const int w : {0, 1}) job.expect_error(w, {"COHORT_LEASE_MS", "\"soon\""});
+}
+
+}  // namespace
+}  // namespace cohort
