@@ -6,6 +6,7 @@
 //       {.cluster_resolver = std::make_shared<TFConfigClusterResolver>()});
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -85,17 +86,21 @@ class SageMakerClusterResolver : public ClusterResolver {
 };
 
 struct LauncherOptions {
-  /// Task r listens at port_base + r. Default: MASTER_PORT + 1 where it is set, else 29600.
+  /// Task r listens at port_base + r; over several hosts one port further, for rank 0 keeps the
+  /// list of addresses at the first. Default: MASTER_PORT + 1 where it is set, else 29600.
   std::optional<int> port_base = {};
+  /// Until the ranks of all hosts have come.
+  std::chrono::seconds start_timeout{300};
 };
 
 /// Ranks that torchrun (RANK, WORLD_SIZE), horovodrun (HOROVOD_RANK), Open MPI
-/// (OMPI_COMM_WORLD_RANK) or another MPI (PMI_RANK) started on one host: all are workers. What they
-/// have of meeting each other is not used.
-/// Errors: FailedPrecondition without any of these; InvalidArgument for texts that are no numbers,
-/// or
-///         no rank of so many; Unimplemented for ranks on several hosts, whose addresses nobody
-///         says.
+/// (OMPI_COMM_WORLD_RANK) or another MPI (PMI_RANK) started: all are workers. Over several hosts
+/// they meet at MASTER_ADDR, where rank 0 has to be, and tell each other their addresses; what
+/// launchers have of meeting is not used.
+/// Blocks: over several hosts until all ranks have come.
+/// Errors: FailedPrecondition without any of these, and over several hosts without MASTER_ADDR;
+///         InvalidArgument for texts that are no numbers, or no rank of so many;
+///         DeadlineExceeded that names the meeting place if not all come.
 class LauncherClusterResolver : public ClusterResolver {
  public:
   explicit LauncherClusterResolver(LauncherOptions options = {});
@@ -109,10 +114,16 @@ class LauncherClusterResolver : public ClusterResolver {
 
 /// What fits this process: TF_CONFIG or CLUSTER_SPEC, a launcher's ranks of torchrun, SageMaker, a
 /// step of several tasks of Slurm, ranks of MPI or Horovod. Null: none, it is alone.
-/// Errors: as the resolver that fits.
+/// Errors: as the resolver that fits. TF: none; TensorFlow asks TF_CONFIG alone.
 std::shared_ptr<ClusterResolver> detect_cluster();
 
 namespace internal {
+/// What detect_cluster() takes, and why; empty: nothing.
+struct ClusterSource {
+  std::string resolver = {};
+  std::string reason = {};
+};
+ClusterSource cluster_source();
 /// "n[01-02],m" as n01, n02, m. Errors: InvalidArgument.
 std::vector<std::string> expand_hostlist(const std::string& text);
 /// "3(x2),1" as 3, 3, 1. Errors: InvalidArgument.

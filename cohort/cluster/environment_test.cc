@@ -2,6 +2,10 @@
 #include "cohort/cluster/environment.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cohort/cluster/test_variables.h"
 #include "cohort/testing/expect_error.h"
@@ -12,6 +16,19 @@ namespace {
 using testing::expect_error;
 using testing::JobVariables;
 using Texts = std::vector<std::string>;
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* generic = reinterpret_cast<sockaddr*>(&at);
+  EXPECT_EQ(::bind(fd, generic, size), 0);
+  EXPECT_EQ(::getsockname(fd, generic, &size), 0);
+  ::close(fd);
+  return ntohs(at.sin_port);
+}
 
 TEST(Slurm, ListsOfHosts) {
   using internal::expand_hostlist;
@@ -61,6 +78,29 @@ TEST(SlurmClusterResolver, JobsAndGpusAreSharedOut) {
   ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(SlurmClusterResolver, KnowsHowRanksWereHandedOut) {
+  {
+    const JobVariables variables{{"SLURM_PROCID", "3"},
+                                 {"SLURM_STEP_NUM_TASKS", "4"},
+                                 {"SLURM_STEP_NODELIST", "a,b"},
+                                 {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
+                                 {"SLURM_DISTRIBUTION", "cyclic:block"}};
+    EXPECT_EQ(SlurmClusterResolver().cluster_spec(),
+              ClusterSpec({{"worker", {"a:8888", "b:8888", "a:8889", "a:8890"}}}));
+    // The nodes keep their order, whatever their names.
+    ::setenv("SLURM_STEP_NODELIST", "b,a", 1);
+    ::setenv("SLURM_DISTRIBUTION", "block", 1);
+    EXPECT_EQ(SlurmClusterResolver({.tasks_per_node = {{"a", 1}, {"b", 3}}}).cluster_spec(),
+              ClusterSpec({{"worker", {"b:8888", "b:8889", "b:8890", "a:8888"}}}));
+  }
+  const JobVariables variables{{"SLURM_PROCID", "0"},
+                               {"SLURM_STEP_NUM_TASKS", "2"},
+                               {"SLURM_STEP_NODELIST", "a,b"},
+                               {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                               {"SLURM_DISTRIBUTION", "arbitrary"}};
+  expect_error<Unimplemented>({"SLURM_DISTRIBUTION=arbitrary"}, [] { SlurmClusterResolver(); });
+}
+
 TEST(SlurmClusterResolver, RefusesWhatDoesNotFit) {
   {
     const JobVariables variables{{"SLURM_PROCID", "0"}};
@@ -108,6 +148,34 @@ TEST(LauncherClusterResolver, KnowsEachLauncher) {
   }
 }
 
+// Each rank is a process, two of them on each of two hosts; MPI's, to which somebody has said
+// MASTER_ADDR.
+TEST(LauncherClusterResolver, RanksOfSeveralHostsTellEachOtherWhereTheyAre) {
+  const int port = free_port();
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.push_back(::fork());
+    if (ranks.back() != 0) continue;
+    ::alarm(60);
+    const JobVariables variables{{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                                 {"OMPI_COMM_WORLD_SIZE", "4"},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                 {"MASTER_ADDR", "127.0.0.1"},
+                                 {"MASTER_PORT", std::to_string(port)}};
+    const auto resolver = detect_cluster();
+    const auto at = [&](int r) { return "127.0.0.1:" + std::to_string(port + 2 + r); };
+    const bool right =
+        resolver->cluster_spec() == ClusterSpec({{"worker", {at(0), at(1), at(2), at(3)}}}) &&
+        resolver->task_id() == rank;
+    ::_exit(right ? 0 : 1);
+  }
+  for (const pid_t rank : ranks) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(rank, &status, 0), rank);
+    EXPECT_EQ(status, 0);
+  }
+}
+
 TEST(LauncherClusterResolver, RefusesWhatItCannotKnow) {
   {
     const JobVariables none{};
@@ -115,8 +183,8 @@ TEST(LauncherClusterResolver, RefusesWhatItCannotKnow) {
   }
   {
     const JobVariables two_hosts{{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}};
-    expect_error<Unimplemented>({"4 ranks", "got 2 here", "TF_CONFIG"},
-                                [] { LauncherClusterResolver(); });
+    expect_error<FailedPrecondition>({"MASTER_ADDR", "4 ranks", "2 are on this host", "TF_CONFIG"},
+                                     [] { LauncherClusterResolver(); });
   }
   {
     const JobVariables wrong{{"RANK", "4"}, {"WORLD_SIZE", "4"}};

@@ -7,6 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/cluster/environment.h"
+#include "cohort/cluster/internal/rank_meeting.h"
 #include "cohort/cluster/internal/variables.h"
 
 namespace cohort {
@@ -92,31 +93,61 @@ LauncherClusterResolver::LauncherClusterResolver(LauncherOptions options) {
                    " ranks, got ", rank);
   const auto local_text = job_variable(names->local_size);
   const int local = local_text ? whole_number(names->local_size, *local_text, 1) : size;
-  if (local != size) {
-    throw Unimplemented(str_cat("[launcher] expected all ", size, " ranks on one host, got ", local,
-                                " here: ", names->rank,
-                                " says nothing of the others' addresses. "
-                                "Give each process a TF_CONFIG instead, or start them by Slurm"));
-  }
   const int base = port_base_of(options);
-  COHORT_CHECK_ARG(base > 0 && base + size <= 65'536, "[launcher] expected ports up to 65535, got ",
-                   base, " to ", base + size - 1);
-  for (int r = 0; r < size; ++r) jobs_["worker"].push_back(str_cat("localhost:", base + r));
+  COHORT_CHECK_ARG(base > 0 && base + size <= 65'535, "[launcher] expected ports up to 65535, got ",
+                   base, " to ", base + size);
+  if (local == size) {
+    for (int r = 0; r < size; ++r) jobs_["worker"].push_back(str_cat("localhost:", base + r));
+  } else {
+    const auto master = job_variable("MASTER_ADDR");
+    COHORT_CHECK_STATE(master, "[launcher] expected MASTER_ADDR beside ", names->rank, ": ", size,
+                       " ranks of which ", local,
+                       " are on this host. Set it to the host of rank 0 (mpirun -x "
+                       "MASTER_ADDR=...), or give each process a TF_CONFIG");
+    jobs_["worker"] = internal::addresses_of_ranks(
+        {.rank = rank,
+         .size = size,
+         .meeting = str_cat(master->find(':') == std::string::npos ? *master : "[" + *master + "]",
+                            ":", base),
+         .port = base + 1 + rank,
+         .timeout = options.start_timeout});
+  }
   set_task("worker", rank);
 }
 
-std::shared_ptr<ClusterResolver> detect_cluster() {
-  if (job_variable("TF_CONFIG") || job_variable("CLUSTER_SPEC")) {
-    return std::make_shared<TFConfigClusterResolver>();
-  }
-  if (has_started_us(kTorchrun)) return std::make_shared<LauncherClusterResolver>();
-  if (job_variable("SM_HOSTS")) return std::make_shared<SageMakerClusterResolver>();
+namespace {
+
+bool has_several_slurm_tasks() {
   const auto tasks = job_variable("SLURM_STEP_NUM_TASKS");
-  if (tasks && job_variable("SLURM_PROCID") && job_variable("SLURM_STEP_NODELIST") &&
-      whole_number("SLURM_STEP_NUM_TASKS", *tasks, 1) > 1) {
-    return std::make_shared<SlurmClusterResolver>();
+  return tasks && job_variable("SLURM_PROCID") && job_variable("SLURM_STEP_NODELIST") &&
+         whole_number("SLURM_STEP_NUM_TASKS", *tasks, 1) > 1;
+}
+
+}  // namespace
+
+internal::ClusterSource internal::cluster_source() {
+  for (const char* name : {"TF_CONFIG", "CLUSTER_SPEC"}) {
+    if (job_variable(name)) return {"TFConfigClusterResolver", str_cat(name, " is set")};
   }
-  if (launcher() != nullptr) return std::make_shared<LauncherClusterResolver>();
+  if (has_started_us(kTorchrun)) {
+    return {"LauncherClusterResolver", "RANK and WORLD_SIZE are set, as torchrun does"};
+  }
+  if (job_variable("SM_HOSTS")) return {"SageMakerClusterResolver", "SM_HOSTS is set"};
+  if (has_several_slurm_tasks()) {
+    return {"SlurmClusterResolver", "this is a step of several tasks of Slurm"};
+  }
+  if (const LauncherNames* names = launcher()) {
+    return {"LauncherClusterResolver", str_cat(names->rank, " and ", names->size, " are set")};
+  }
+  return {};
+}
+
+std::shared_ptr<ClusterResolver> detect_cluster() {
+  const std::string name = internal::cluster_source().resolver;
+  if (name == "TFConfigClusterResolver") return std::make_shared<TFConfigClusterResolver>();
+  if (name == "SageMakerClusterResolver") return std::make_shared<SageMakerClusterResolver>();
+  if (name == "SlurmClusterResolver") return std::make_shared<SlurmClusterResolver>();
+  if (name == "LauncherClusterResolver") return std::make_shared<LauncherClusterResolver>();
   return nullptr;
 }
 

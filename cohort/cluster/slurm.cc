@@ -129,10 +129,17 @@ int slurm_number(const char* name) {
 // Tasks of each host, in the order of the ranks.
 std::vector<std::pair<std::string, int>> tasks_of_hosts(const SlurmOptions& options) {
   std::vector<std::pair<std::string, int>> out;
-  if (!options.tasks_per_node.empty()) {
-    return {options.tasks_per_node.begin(), options.tasks_per_node.end()};
-  }
   const auto hosts = expand_hostlist(needed_variable("SLURM_STEP_NODELIST", kSlurmHint));
+  if (!options.tasks_per_node.empty()) {
+    for (const std::string& host : hosts) {
+      const auto found = options.tasks_per_node.find(host);
+      COHORT_CHECK_ARG(found != options.tasks_per_node.end(),
+                       "[slurm] expected tasks_per_node of all nodes of SLURM_STEP_NODELIST, got ",
+                       "none of ", host);
+      out.emplace_back(host, found->second);
+    }
+    return out;
+  }
   const auto counts =
       expand_tasks_per_node(needed_variable("SLURM_STEP_TASKS_PER_NODE", kSlurmHint));
   COHORT_CHECK_ARG(hosts.size() == counts.size(), "[slurm] expected as many nodes in ",
@@ -140,6 +147,40 @@ std::vector<std::pair<std::string, int>> tasks_of_hosts(const SlurmOptions& opti
                    " and ", counts.size());
   for (std::size_t i = 0; i < hosts.size(); ++i) out.emplace_back(hosts[i], counts[i]);
   return out;
+}
+
+// Ranks are handed out node after node, or one to each node in turn.
+bool is_cyclic() {
+  const std::string text = job_variable("SLURM_DISTRIBUTION").value_or("block");
+  const std::string over_nodes = text.substr(0, text.find_first_of(":,"));
+  if (over_nodes == "cyclic") return true;
+  if (over_nodes == "block" || over_nodes == "*" || over_nodes == "unknown") return false;
+  throw Unimplemented(str_cat("[slurm] expected ranks handed out blockwise or cyclically (srun ",
+                              "--distribution), got SLURM_DISTRIBUTION=", text));
+}
+
+struct SlurmPlace {
+  std::string host = {};
+  int local = 0;  // which task of its node
+};
+
+// Of each rank.
+std::vector<SlurmPlace> places_of(const std::vector<std::pair<std::string, int>>& hosts) {
+  std::vector<SlurmPlace> places;
+  if (!is_cyclic()) {
+    for (const auto& [host, tasks] : hosts) {
+      for (int i = 0; i < tasks; ++i) places.push_back({host, i});
+    }
+    return places;
+  }
+  std::size_t all = 0;
+  for (const auto& [host, tasks] : hosts) all += static_cast<std::size_t>(tasks);
+  for (int i = 0; places.size() < all; ++i) {
+    for (const auto& [host, tasks] : hosts) {
+      if (i < tasks) places.push_back({host, i});
+    }
+  }
+  return places;
 }
 
 int gpus_of_node(const SlurmOptions& options) {
@@ -169,12 +210,10 @@ SlurmClusterResolver::SlurmClusterResolver(SlurmOptions options)
   int most = 0;
   std::vector<std::string> addresses;
   std::vector<int> local;
-  for (const auto& [host, tasks] : hosts) {
-    most = std::max(most, tasks);
-    for (int i = 0; i < tasks; ++i) {
-      addresses.push_back(str_cat(host, ":", options.port_base + i));
-      local.push_back(i);
-    }
+  for (const auto& [host, tasks] : hosts) most = std::max(most, tasks);
+  for (const internal::SlurmPlace& place : internal::places_of(hosts)) {
+    addresses.push_back(str_cat(place.host, ":", options.port_base + place.local));
+    local.push_back(place.local);
   }
   int requested = 0;
   for (const auto& [job, tasks] : options.jobs) requested += tasks;
