@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <memory>
 
 #include "cohort/base/error.h"
@@ -36,7 +37,7 @@ void expect_same(const std::vector<double>& got, const std::vector<double>& expe
   std::size_t differ = 0;
   std::size_t first = 0;
   for (std::size_t i = got.size(); i-- > 0;) {
-    if (std::memcmp(&got[i], &expected[i], sizeof(double)) == 0) continue;
+    if (std::bit_cast<uint64_t>(got[i]) == std::bit_cast<uint64_t>(expected[i])) continue;
     ++differ;
     first = i;
   }
