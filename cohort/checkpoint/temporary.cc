@@ -16,7 +16,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -25,6 +24,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/manifest.h"
@@ -121,11 +121,12 @@ bool is_still(const std::string& path, int descriptor) {
 
 // Once for each folder.
 void warn_of_no_locks(const std::string& path) {
-  static std::mutex mutex;
+  static Mutex mutex;
+  [[maybe_unused]] static const bool kept = keep_free_over_fork(mutex);
   static std::set<std::string> warned;
   const std::string folder = folder_of(path);
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!warned.insert(folder).second) return;
   }
   COHORT_LOG(kWarning, "[checkpoint] ", folder,

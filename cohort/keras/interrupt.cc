@@ -6,6 +6,7 @@
 #include <csignal>
 #include <vector>
 
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 #include "cohort/keras/fit_options.h"
@@ -29,6 +30,7 @@ void on_interrupt(int) {
 }
 
 constinit cohort::internal::Mutex g_mutex;
+[[maybe_unused]] const bool guards_kept = cohort::internal::keep_free_over_fork(g_mutex);
 constinit bool g_installed COHORT_GUARDED_BY(g_mutex) = false;
 constinit struct sigaction g_before COHORT_GUARDED_BY(g_mutex) = {};
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/internal/layer_call.h"
@@ -27,6 +28,7 @@ std::atomic<uint64_t> g_structure_version{1};
 void structure_changed() { g_structure_version.fetch_add(1, std::memory_order_acq_rel); }
 
 constinit cohort::internal::Mutex g_names_mutex;
+[[maybe_unused]] const bool names_kept = cohort::internal::keep_free_over_fork(g_names_mutex);
 std::map<std::string, int>& name_counts() COHORT_REQUIRES(g_names_mutex) {
   static auto* counts = new std::map<std::string, int>;  // outlives layers with static storage
   return *counts;

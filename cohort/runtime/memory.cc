@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 #include "cohort/runtime/memory.h"
@@ -34,6 +35,7 @@ struct CachingAllocator final : c10::Allocator {
 };
 
 constinit internal::Mutex g_policy_lock;
+[[maybe_unused]] const bool policy_kept = internal::keep_free_over_fork(g_policy_lock);
 constinit bool g_policy_chosen COHORT_GUARDED_BY(g_policy_lock) = false;
 constinit std::atomic<MemoryPolicy> g_policy{MemoryPolicy::kSystem};
 

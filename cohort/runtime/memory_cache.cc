@@ -13,7 +13,6 @@
 // a block in an inbox has been paid for by its sender.
 #include "cohort/runtime/memory.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,13 +21,15 @@
 #include <bit>
 #include <cstdlib>
 #include <fstream>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/internal/owner_gate.h"
+#include "cohort/runtime/internal/refused_memory.h"
 
 namespace cohort {
 namespace {
@@ -114,7 +115,8 @@ struct Cache {
 constinit std::atomic<Cache*> g_caches{nullptr};
 constinit std::atomic<std::size_t> g_paid{0};
 constinit std::atomic<std::size_t> g_limit{0};
-constinit std::mutex g_registry;
+// Of who joins or leaves g_caches, and of who empties them all.
+constinit internal::Mutex g_registry;
 // For threads whose cache is gone already.
 constinit std::atomic<uint64_t> g_late_allocations{0}, g_late_out{0}, g_late_back{0};
 
@@ -336,7 +338,7 @@ void empty_own(Cache& cache) {
 void empty_all() {
   Cache* const own = t_cache;
   if (own != nullptr) empty_own(*own);
-  std::lock_guard lock(g_registry);  // no fork between shut() and open()
+  const internal::MutexLock lock(g_registry);  // no fork between shut() and open()
   for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
     if (c == own) continue;
     if (c->gate.shut()) {
@@ -353,18 +355,17 @@ Header* allocate_from_system(std::size_t bytes, std::size_t size_class, Cache* o
   if (Header* block = system_allocate(bytes, size_class, owner)) return block;
   empty_all();
   if (Header* block = system_allocate(bytes, size_class, owner)) return block;
-  throw std::bad_alloc();
+  throw internal::RefusedMemory(bytes);
 }
 
 // A child must not find the lock taken, or its cache shut, by a thread that it does not have.
 void keep_registry_free_over_fork() {
-  [[maybe_unused]] static const int registered = pthread_atfork(
-      [] { g_registry.lock(); }, [] { g_registry.unlock(); }, [] { g_registry.unlock(); });
+  [[maybe_unused]] static const bool kept = internal::keep_free_over_fork(g_registry);
 }
 
 Cache* adopt_cache() {
   keep_registry_free_over_fork();
-  std::lock_guard lock(g_registry);
+  const internal::MutexLock lock(g_registry);
   for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
     if (c->alive.load(std::memory_order_acquire)) continue;
     c->alive.store(true, std::memory_order_seq_cst);
@@ -379,7 +380,7 @@ Cache* adopt_cache() {
 
 void leave_cache(Cache* cache) {
   empty_own(*cache);
-  std::lock_guard lock(g_registry);
+  const internal::MutexLock lock(g_registry);
   cache->alive.store(false, std::memory_order_seq_cst);
   drop_inbox(*cache);
 }

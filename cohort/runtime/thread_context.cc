@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 
@@ -21,7 +22,9 @@ struct EndedScopes {
   std::vector<std::unique_ptr<ScopeFrame>> scopes COHORT_GUARDED_BY(mutex);
 };
 EndedScopes& ended_scopes() {
-  static auto& ended = *new EndedScopes();  // threads may ask while statics die
+  // Threads may ask while statics die.
+  static auto& ended = *new EndedScopes();
+  [[maybe_unused]] static const bool kept = keep_free_over_fork(ended.mutex);
   return ended;
 }
 
