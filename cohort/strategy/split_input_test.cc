@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -45,6 +46,14 @@ TEST(SplitInput, ABatchIsAStepWhereverItEnds) {
                        policy == AutoShardPolicy::kOff ? Step{{3, 4}, {}} : Step{{3}, {4}}}));
     }
   }
+}
+
+TEST(SplitInput, DataThatIsNotBatchedIsNamed) {
+  const Dataset rows = Dataset::from_tensor_slices({ones({6, 3}), ones({6, 1})});
+  const MirroredStrategy three({"CPU:0", "CPU:1", "CPU:2"});
+  testing::expect_error<InvalidArgument>({"(float32[3], float32[1])", "call batch() first"}, [&] {
+    for (const auto& step : three.distribute_dataset(rows)) static_cast<void>(step);
+  });
 }
 
 /// The rows [0], [1, 2], [], [3, 4, 5], [6], with their numbers.

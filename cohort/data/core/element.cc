@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/core/element.h"
 
-#include <mutex>
-
 #include <c10/util/accumulate.h>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/core/internal/rows/deferred_element.h"
 #include "cohort/data/core/internal/rows/packed_strings.h"
@@ -14,13 +13,13 @@
 namespace cohort::internal {
 
 const Element& DeferredElement::value() const {
-  if (is_computed()) return value_;
-  std::lock_guard lock(mutex_);
+  if (is_computed()) return constant_value();
+  const MutexLock lock(mutex_);
   if (!ready_.load(std::memory_order_relaxed)) {
     value_ = compute();
     ready_.store(true, std::memory_order_release);
   }
-  return value_;
+  return constant_value();
 }
 
 ElementSpec batched_spec(const ElementSpec& row, int64_t rows) {

@@ -67,6 +67,20 @@ TEST_F(Snapshot, LaterPassesReadWhatTheFirstWrote) {
       (Texts{"elements", "shard-00000-of-00003", "shard-00001-of-00003", "shard-00002-of-00003"}));
 }
 
+// Before the pass, not when all is written.
+TEST_F(Snapshot, AFolderThatIsNotWholeIsNamed) {
+  const auto make = [&] { return counted(10).snapshot(path("s")); };
+  texts_of(make());
+  calls_ = 0;
+  const Texts folders = names_in(path("s"));
+  std::filesystem::remove(path("s/" + folders[0] + "/elements"));
+  testing::expect_error<Error>({"[dataset.snapshot]", folders[0], "\"elements\"", "remove it"},
+                               [&] { texts_of(make()); });
+  EXPECT_EQ(calls_, 0);
+  std::filesystem::remove_all(path("s/" + folders[0]));
+  EXPECT_EQ(texts_of(make()).size(), 10U);
+}
+
 TEST_F(Snapshot, AnotherPipelineGetsAnotherFolder) {
   const auto shot = [this](const Dataset& ds, const std::string& version = "") {
     return texts_of(ds.snapshot(path("s"), {.version = version})).size();

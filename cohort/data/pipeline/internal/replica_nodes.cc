@@ -11,12 +11,29 @@
 namespace cohort::internal {
 namespace {
 
+// Whether components are known to have unlike numbers of rows. `rows`: of those before.
+bool have_unlike_rows(const ElementSpec& spec, int64_t& rows) {
+  if (spec.is_tuple() && !spec.is_ragged()) {
+    for (std::size_t i = 0; i < spec.size(); ++i) {
+      if (have_unlike_rows(spec[i], rows)) return true;
+    }
+    return false;
+  }
+  const int64_t own = spec.rows();
+  if (rows == kUnknownDim) rows = own;
+  return own != kUnknownDim && own != rows;
+}
+
 void check_has_rows(const ElementSpec& spec, const std::string& where) {
   for (const TensorSpec& leaf : spec.flat()) {
     COHORT_CHECK_ARG(!leaf.known_rank || !leaf.shape.empty(), where,
                      " expected batches, got elements ", spec.to_string(),
                      " with a scalar: call batch() first");
   }
+  int64_t rows = kUnknownDim;
+  COHORT_CHECK_ARG(!have_unlike_rows(spec, rows), where,
+                   " expected batches, whose components have equally many rows, got elements ",
+                   spec.to_string(), ": call batch() first");
 }
 
 /// A tuple of `part(component)` for the components of a tuple, with their names.

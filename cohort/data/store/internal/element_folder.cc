@@ -22,10 +22,24 @@ std::string shard_path(const std::string& folder, int64_t shard, int64_t shards)
 
 std::string contents_path(const std::string& folder) { return folder + "/elements"; }
 
+// What is in the way would be found when everything is written.
+void check_free(const ElementFolder& folder) {
+  std::error_code ignored;
+  const bool in_the_way = std::filesystem::exists(folder.path, ignored) &&
+                          !std::filesystem::is_empty(folder.path, ignored) &&
+                          !std::filesystem::exists(contents_path(folder.path), ignored);
+  if (!in_the_way) return;
+  throw Error(ErrorCode::kAlreadyExists,
+              str_cat(folder.where, " expected whole elements or nothing in ", folder.path,
+                      ", got a folder without the file \"elements\": it is damaged, or not "
+                      "Cohort's; remove it"));
+}
+
 class FolderSink final : public ElementSink {
  public:
   explicit FolderSink(const ElementFolder& folder)
       : folder_(folder), header_{new_element_file_id(), folder.pipeline, folder.spec} {
+    check_free(folder_);
     partial_ = str_cat(folder_.path, ".partial-", header_.id);
     create_folders(folder_.where, std::filesystem::path(partial_).parent_path());
     create_new_folder(folder_.where, partial_);

@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 
+#include "cohort/base/mutex.h"
 #include "cohort/data/core/element.h"
 
 namespace cohort::internal {
@@ -34,9 +34,12 @@ class DeferredElement {
   virtual Element compute() const = 0;
 
  private:
+  /// Behind ready_.
+  const Element& constant_value() const COHORT_NO_THREAD_SAFETY_ANALYSIS { return value_; }
+
   mutable std::atomic<bool> ready_{false};
-  mutable std::mutex mutex_;
-  mutable Element value_;  ///< Guarded by mutex_ until ready_.
+  mutable Mutex mutex_;
+  mutable Element value_ COHORT_GUARDED_BY(mutex_);  ///< Constant once ready_.
 };
 
 /// The spec of `rows` rows that look like `row`; kUnknownDim rows where the number varies.
