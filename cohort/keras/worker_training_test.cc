@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/autograd/embedding.h"
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/autograd/leaf_gradients.h"
 #include "cohort/keras/keras.h"
@@ -217,6 +218,58 @@ TEST_P(WorkerTraining, GradientsThatSomeReplicasDoNotHave) {
       }
       Numbers out;
       for (const Variable& v : {a, b, c}) append(out, v.value());
+      return out;
+    });
+  }
+}
+
+// Of a table whose gradient is rows, other ones on each replica.
+TEST_P(WorkerTraining, RowsOfATable) {
+  for (const bool lazy : {false, true}) {
+    expect_as_one_process([&](const Strategy& strategy) {
+      const auto scope = strategy.scope();
+      const Variable table((arange(150).to(kFloat32) * 0.1).sin().reshape({50, 3}));
+      const Variable bias(ones({3}));
+      Numbers out;
+      for (const Optimizer& optimizer :
+           {Optimizer(Adam({.learning_rate = 0.1, .lazy_rows = lazy})),
+            Optimizer(Adagrad({.learning_rate = 0.1, .lazy_rows = lazy}))}) {
+        for (int step = 0; step < 3; ++step) {
+          strategy.run([&] {
+            const int id = get_replica_context().replica_id_in_sync_group();
+            const Tensor ids = from_vector(std::vector<int64_t>{3, 7 * id + step, 3, 49 - id}, {4});
+            GradientTape tape;
+            const Tensor loss = ((embedding_lookup(table, ids) + bias.value()).sin() * id).sum();
+            optimizer.apply_gradients(tape.gradient(loss, {table, bias}));
+          });
+        }
+        append(out, table.value());
+      }
+      append(out, bias.value());
+      return out;
+    });
+  }
+}
+
+// The program has added the gradients up itself, and every replica applies the sum to its copy.
+TEST_P(WorkerTraining, GradientsThatTheProgramHasAggregated) {
+  for (const char* name : {"sgd", "adam"}) {
+    expect_as_one_process([&](const Strategy& strategy) {
+      const auto scope = strategy.scope();
+      const Variable v((arange(40).to(kFloat32) * 0.1).sin());
+      const Optimizer optimizer(name);
+      for (int step = 0; step < 4; ++step) {
+        strategy.run([&] {
+          const ReplicaContext ctx = get_replica_context();
+          const Tensor g = (arange(40).to(kFloat32) + ctx.replica_id_in_sync_group()).cos() + step;
+          // In between as always: the sum is the same.
+          const bool skip = step != 2;
+          optimizer.apply_gradients({{skip ? ctx.all_reduce("sum", g) : g, v}},
+                                    {.skip_gradients_aggregation = skip});
+        });
+      }
+      Numbers out;
+      append(out, v.value());
       return out;
     });
   }

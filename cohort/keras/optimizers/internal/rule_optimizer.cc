@@ -75,7 +75,7 @@ void RuleOptimizer::apply(const Gradients& gradients, const ApplyOptions& option
   const double rate = learning_rate();
   const update_rules::Rule now = rule(rate, step());
   const double decay = common_.weight_decay.value_or(0) * rate;
-  if (options.skip_gradients_aggregation && replicas() > 1) {
+  if (options.skip_gradients_aggregation) {
     updater_->apply_own(gradients, now, decay);
   } else {
     updater_->apply(gradients, now, decay);
