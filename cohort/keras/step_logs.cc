@@ -84,8 +84,34 @@ bool same_on_all(std::span<const Tensor> values) {
 
 double number_of(const Tensor& t) { return t.item<double>(); }
 
+// One number times each replica's share: a loss that the step weighs. Where all shares are equal
+// this says nothing, and where they are multiplied by the number of replicas nor does it: the mean
+// of a replica's own rows is that, too. Replicas without rows have zeros.
+bool is_multiple_of(std::span<const double> shares, std::span<const double> numbers) {
+  constexpr double kRounding = 4e-7;
+  const auto near = [](double a, double b) {
+    return std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));
+  };
+  std::vector<std::size_t> there;
+  bool differ = false;
+  for (std::size_t r = 0; r < shares.size(); ++r) {
+    if ((shares[r] == 0) != (numbers[r] == 0)) return false;
+    if (shares[r] == 0) continue;
+    there.push_back(r);
+    const std::size_t first = there.front();
+    if (!near(numbers[r] * shares[first], numbers[first] * shares[r])) return false;
+    differ = differ || !near(shares[r], shares[first]);
+  }
+  if (!differ) return false;
+  const double share = shares[there.front()];
+  const double number = numbers[there.front()];
+  return !near(number, static_cast<double>(there.size()) * share) &&
+         !near(number, static_cast<double>(shares.size()) * share);
+}
+
 // For values without a graph, such as copies, numbers, and all of a step that does not record: one
-// of the shares, or the sum or mean of some of them, the same ones on all replicas.
+// of the shares, or a multiple of it, or the sum or mean of some of them, the same ones on all
+// replicas.
 bool is_of_shares(std::span<const Tensor> values, std::span<const ReplicaStep> steps) {
   constexpr std::size_t kMostShares = 6;
   const std::size_t count = steps[0].shares.values().size();
@@ -114,6 +140,11 @@ bool is_of_shares(std::span<const Tensor> values, std::span<const ReplicaStep> s
   const unsigned end = 1U << std::min(count, kMostShares);
   for (unsigned chosen = 1; chosen < end; ++chosen) {
     if (fits(chosen, 1) || fits(chosen, std::popcount(chosen))) return true;
+  }
+  for (std::size_t k = 0; k < std::min(count, kMostShares); ++k) {
+    std::vector<double> own;
+    for (const auto& of_replica : shares) own.push_back(of_replica[k]);
+    if (is_multiple_of(own, numbers)) return true;
   }
   return false;
 }

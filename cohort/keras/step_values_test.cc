@@ -60,6 +60,8 @@ struct Student : Model {
     return {{"a", logs.value("a")},
             {"c", logs.value("c")},
             {"sum", logs.value("sum")},
+            {"weighted", logs.value("a") * 0.3},
+            {"weighted number", logs.value("c").item<double>() * -7},
             {"mean", logs.value("mean")}};
   }
 };
