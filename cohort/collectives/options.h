@@ -11,12 +11,12 @@
 
 namespace cohort {
 
-/// kAuto: the best there is. Looked at by strategies over several machines.
+/// What carries values between workers. kAuto: Cohort chooses. One process ignores it.
 enum class CommunicationImplementation { kAuto, kRing, kNccl, kGloo, kMpi };
 
 struct CommunicationOptions {
   int64_t bytes_per_pack = 0;  ///< 0: chosen by the library. Errors: negative.
-  std::optional<std::chrono::milliseconds> timeout = {};  ///< nullopt: the health check decides.
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< Of waits for workers. Unset: 10 min.
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
 };
 

@@ -78,7 +78,7 @@ class Strategy {
   ///         current, or if replicas make different numbers of merge calls. InvalidArgument for a
   ///         PerReplica of another number of values, and for an empty function. With several
   ///         workers what fails on one of them all throw: those whose own run is over or has no
-  ///         meeting left throw it when they next do something together. The next run goes on.
+  ///         meeting left throw it when they next do something together. Later runs work.
   template <class Fn, class... A>
   requires(!std::same_as<Fn, RunOptions>) auto run(const Fn& fn, const A&... args) const;
   template <class Fn, class... A>
@@ -146,8 +146,8 @@ class Strategy {
   requires(internal::holds_distributed<T>() &&
            !internal::is_distributed_v<T>) auto gather(const T& nest, int64_t axis) const;
 
-  /// The components as a vector; of a nest with some inside one nest per replica; a plain value
-  /// alone. TF: experimental_local_results.
+  /// This worker's components, as a vector; a nest that holds some gives one nest per replica, a
+  /// plain value itself, once. TF: experimental_local_results.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return std::vector<T>(value.begin(), value.end());
@@ -169,9 +169,9 @@ class Strategy {
                                         const InputOptions& options = {}) const;
   /// The datasets that fn(InputContext) makes, of batches for one replica each: of a worker's
   /// dataset they go to its replicas in turn, or each replica has its own (kPerReplica). Nothing
-  /// is split or sharded: fn does that with what the context says. At the end replicas without a
-  /// batch get one of 0 rows; but a worker alone whose shapes are all known (drop_remainder), or
-  /// whose data has no end, has no step that does not reach all replicas.
+  /// is split or sharded: fn does that with what the context says. When data ends, replicas that
+  /// have no batch for the last step get one of 0 rows. Only where there is one worker, and all
+  /// shapes are known (drop_remainder) or data never ends, is such a last step left out.
   /// Errors: InvalidArgument for options that do not fit, or datasets of unlike elements.
   /// TF: distribute_datasets_from_function.
   DistributedDataset distribute_datasets_from_function(

@@ -121,11 +121,11 @@ class Variable {
 
   /// Writes as the table above says, converted to dtype(); a 0-D tensor fills the variable.
   /// Returns what a read gives now. Nothing is written on an error.
-  /// Errors: InvalidArgument for another shape, for what dtype() cannot hold (floating numbers in
-  /// an
-  ///         integer variable), in a replica for kSum if all pass one tensor, and
-  ///         for adding to kSum on read cross-replica; FailedPrecondition in a replica or a scope
-  ///         of another strategy.
+  /// Errors: InvalidArgument for another shape; for what dtype() cannot hold, such as floating
+  ///         numbers in an integer variable; in a replica for kSum if all replicas pass one and
+  ///         the same tensor, which cannot be meant as parts of a sum; cross-replica for adding to
+  ///         what is summed on read. FailedPrecondition in a replica, or in a scope, of another
+  ///         strategy than the variable's.
   Tensor assign(const Tensor& x) const;
   Tensor assign_add(const Tensor& x) const;
   Tensor assign_sub(const Tensor& x) const;

@@ -35,7 +35,7 @@ namespace cohort::keras {
 //       (ResourceSparseApplyKerasMomentum, ...Adagrad, ...Adadelta, ...RMSProp, ...Ftrl) and, for
 //       Adam, tfa.optimizers.LazyAdam and torch.optim.SparseAdam; tf.compat.v1.train.Adam is not
 //       lazy. Norms are those of the named rows. use_ema and constraints still pass over all rows.
-//       With several workers it is Unimplemented.
+//       Between workers only the named rows travel, with their ids.
 
 struct SGDOptions {
   LearningRate learning_rate = 0.01;

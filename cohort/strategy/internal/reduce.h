@@ -132,7 +132,7 @@ std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
 /// Leaf by leaf over elements of one structure. Errors: InvalidArgument for strings.
 data::Element reduce_elements(ReduceOp op, std::span<const data::Element> elements,
                               const Axes& axes, const Reach& reach);
-/// Strings and rows of unlike lengths are joined along axis 0, and of one worker, only.
+/// Strings and rows of unlike lengths are joined along axis 0 only. Errors: Unimplemented.
 data::Element gather_elements(std::span<const data::Element> elements, int64_t axis,
                               const Reach& reach);
 
