@@ -11,7 +11,6 @@ constexpr std::string_view kWorkers = "several processes";
 constexpr std::string_view kServers = "parameter servers";
 constexpr std::string_view kSharded = "sharded variables";
 constexpr std::string_view kCoordinator = "the coordinator";
-constexpr std::string_view kResolvers = "cluster resolvers";
 constexpr std::string_view kTpu = "the TPU strategy";
 
 constexpr std::string_view kParameters =
@@ -114,7 +113,10 @@ const std::vector<Case> kCases = {
      "reduce",
      "plain values: kSum of 1, kMean of 1, kSum of 0",
      {{kTwo, "InvalidArgument; 1.0; 0"}, {kOne, "1.0; 1.0; 0"}}},
-    {"C34", "reduce", "a plain 1.0 on each of two workers", {}, kWorkers},
+    {"C34",
+     "reduce",
+     "a plain 1.0 on each of two workers: sum; mean",
+     {{kDefault, "[2, 2]; [1, 1]"}}},
     {"C35",
      "reduce",
      "an unknown name, \"max\", and a number as the operation",
@@ -323,8 +325,14 @@ const std::vector<Case> kCases = {
      "ragged rows [0], [1, 2], [], [3, 4, 5], [6] in a batch of 5: values; row splits",
      {{kTwo, "PR([0, 1, 2]|[3, 4, 5, 6]); PR([0, 1, 3, 3]|[0, 3, 4])"},
       {kOne, "PR([0, 1, 2, 3, 4, 5, 6]); PR([0, 1, 3, 3, 6, 7])"}}},
-    {"M01", "cluster", "ids, leader and size out of TF_CONFIG", {}, kResolvers},
-    {"M03", "cluster", "two chiefs, an unknown job, an id too large", {}, kResolvers},
+    {"M01",
+     "cluster",
+     "of a chief and two workers in TF_CONFIG: the chief's id, worker 1's; leader; size",
+     {{kDefault, "0; 2; \"/job:chief/replica:0/task:0\"; 3"}}},
+    {"M03",
+     "cluster",
+     "two chiefs; an unknown job; an id too large",
+     {{kDefault, "InvalidArgument; InvalidArgument; InvalidArgument"}}},
     {"M04", "several workers", "all_reduce after a restart of a killed worker", {}, kWorkers},
     {"M05", "several workers", "a worker dies in a collective", {}, kWorkers},
     {"K01", "coordinator", "a nest as a result", {}, kCoordinator},
@@ -402,8 +410,14 @@ const std::vector<Case> kCases = {
        "every example counts the same by default. TensorFlow's weights are those of "
        "exact_uneven_batches = false"}}},
     {"T33", "evaluate", "a metric of all workers", {}, kServers},
-    {"R02", "resolver", "a union of two", {}, kResolvers},
-    {"R04", "resolver", "no TF_CONFIG", {}, kWorkers},
+    {"R02",
+     "resolver",
+     "a union of two: workers; parameter servers",
+     {{kDefault, "[\"a\", \"b\", \"c\"]; [\"d\"]"}}},
+    {"R04",
+     "resolver",
+     "no TF_CONFIG: replicas, workers, whether it is the chief",
+     {{kDefault, "1; 1; true"}}},
     {"R05", "resolver", "wrong shapes of a TPU mesh", {}, kTpu},
     {"R06", "resolver", "a tensor split over logical devices", {}, kTpu},
 };
