@@ -4,13 +4,20 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 
 #include "cohort/autograd/gradient_tape.h"
+#include "cohort/base/check.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/keras/callbacks/callback.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/strategy/multi_worker_mirrored.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "contender.h"
@@ -63,10 +70,19 @@ Tensor features_of(const Workload& workload, std::int64_t batch, int replica, st
   return tensor_of(workload.features(batch, replica), input_shape(workload, rows));
 }
 
-// The strategy, the model with its initial weights, and a new optimizer.
+// Who trains: all replicas of a strategy, of which these are this process's.
+struct Team {
+  Strategy strategy;
+  int first = 0;
+  int local = 1;
+};
+
+Team mirrored_team(int replicas) { return {MirroredStrategy(devices(replicas)), 0, replicas}; }
+
+// The model with its initial weights, and a new optimizer.
 struct Trained {
-  Trained(const Workload& workload, int replicas)
-      : strategy(devices(replicas)),
+  Trained(const Workload& workload, const Team& team)
+      : strategy(team.strategy),
         scope(strategy.scope()),
         model(layers(workload)),
         optimizer(keras::Adam({.epsilon = 1e-12})) {
@@ -97,7 +113,7 @@ struct Trained {
     return worst;
   }
 
-  MirroredStrategy strategy;
+  Strategy strategy;
   Scope scope;
   keras::Sequential model;
   keras::Optimizer optimizer;
@@ -107,16 +123,18 @@ struct Trained {
 class BareStep : public Contender {
  public:
   explicit BareStep(bool alone) : alone_(alone) {}
+  explicit BareStep(Team team) : alone_(false), team_(std::move(team)) {}
 
   void init(const Workload& workload) override {
     workload_ = &workload;
     const Case& c = workload.benchmark_case();
     replicas_ = alone_ ? 1 : c.replicas;
+    const Team team = team_ ? *team_ : mirrored_team(replicas_);
     features_.clear();
     labels_.clear();
     for (std::int64_t i = 0; i < Workload::kBatches; ++i) {
       std::vector<Tensor> x, y;
-      for (int r = 0; r < replicas_; ++r) {
+      for (int r = team.first; r < team.first + team.local; ++r) {
         x.push_back(features_of(workload, i, r, c.batch));
         y.push_back(tensor_of(workload.labels(i, r), {c.batch}));
       }
@@ -129,7 +147,7 @@ class BareStep : public Contender {
 
   void reset() override {
     trained_.reset();
-    trained_ = std::make_unique<Trained>(*workload_, replicas_);
+    trained_ = std::make_unique<Trained>(*workload_, team_ ? *team_ : mirrored_team(replicas_));
     next_ = 0;
   }
 
@@ -153,7 +171,7 @@ class BareStep : public Contender {
     }
     StepTime time{std::chrono::nanoseconds(Clock::now() - start).count(), 0};
     next_ += steps;
-    for (const Tensor& part : loss) time.loss += part.item().toDouble();
+    time.loss = trained_->strategy.reduce(ReduceOp::kSum, loss).item().toDouble();
     return time;
   }
 
@@ -161,6 +179,7 @@ class BareStep : public Contender {
 
  private:
   const bool alone_;
+  const std::optional<Team> team_ = {};
   int replicas_ = 1;
   const Workload* workload_ = nullptr;
   std::vector<PerReplica<Tensor>> features_, labels_;
@@ -195,7 +214,8 @@ class Fit : public Contender {
 
   void reset() override {
     trained_.reset();
-    trained_ = std::make_unique<Trained>(*workload_, workload_->benchmark_case().replicas);
+    trained_ =
+        std::make_unique<Trained>(*workload_, mirrored_team(workload_->benchmark_case().replicas));
     trained_->model.compile({.optimizer = trained_->optimizer,
                              .loss = keras::SparseCategoricalCrossentropy({.from_logits = true}),
                              .metrics = {keras::SparseCategoricalAccuracy()}});
@@ -227,11 +247,90 @@ class Fit : public Contender {
   std::unique_ptr<Trained> trained_;
 };
 
+// Worker `rank` of two, each with one replica.
+Team worker_team(const std::vector<std::string>& addresses, int rank) {
+  return {MultiWorkerMirroredStrategy({.cluster_resolver = std::make_shared<SimpleClusterResolver>(
+                                           ClusterSpec({{"worker", addresses}}),
+                                           TaskOptions{.task_type = "worker", .task_id = rank})}),
+          rank, 1};
+}
+
+// The other process: does all that the first one does.
+[[noreturn]] void follow(const std::vector<std::string>& addresses, int commands) {
+  std::unique_ptr<Workload> workload;
+  BareStep step(worker_team(addresses, 1));
+  std::string word;
+  const auto next = [&] {
+    word.clear();
+    for (char c = 0; ::read(commands, &c, 1) == 1;) {
+      if (c == '\n') return true;
+      word += c;
+    }
+    return false;
+  };
+  while (next()) {
+    if (word == "reset") {
+      step.reset();
+    } else if (word.starts_with("run ")) {
+      step.run(std::stoll(word.substr(4)));
+    } else {
+      auto fresh = std::make_unique<Workload>(word);
+      step.init(*fresh);
+      workload = std::move(fresh);
+    }
+  }
+  ::_exit(0);
+}
+
+/// The same step by two processes under MultiWorkerMirroredStrategy, one replica each.
+class Workers : public Contender {
+ public:
+  Workers() {
+    std::vector<std::string> addresses(2);
+    {
+      const internal::Socket first = internal::listen_on_free_port(addresses.data());
+      const internal::Socket second = internal::listen_on_free_port(&addresses[1]);
+    }
+    std::array<int, 2> ends = {};
+    COHORT_CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe");
+    commands_ = ends[1];
+    if (::fork() == 0) {  // before either has threads
+      ::close(ends[1]);
+      follow(addresses, ends[0]);
+    }
+    ::close(ends[0]);
+    step_ = std::make_unique<BareStep>(worker_team(addresses, 0));
+  }
+  void init(const Workload& workload) override {
+    tell(workload.path());
+    step_->init(workload);
+  }
+  void reset() override {
+    tell("reset");
+    step_->reset();
+  }
+  StepTime run(std::int64_t steps) override {
+    tell(str_cat("run ", steps));
+    return step_->run(steps);
+  }
+
+ private:
+  void tell(const std::string& command) const {
+    const std::string line = command + '\n';
+    COHORT_CHECK(::write(commands_, line.data(), line.size()) == static_cast<ssize_t>(line.size()),
+                 "the other worker is gone");
+  }
+  int commands_ = -1;
+  std::unique_ptr<BareStep> step_;
+};
+
 }  // namespace
 
 std::unique_ptr<Contender> make_cohort_contender(bool alone) {
   return std::make_unique<BareStep>(alone);
 }
+
+std::unique_ptr<Contender> make_cohort_workers_contender() { return std::make_unique<Workers>(); }
 
 std::unique_ptr<Contender> make_cohort_fit_contender() { return std::make_unique<Fit>(); }
 

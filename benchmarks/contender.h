@@ -54,6 +54,9 @@ std::string libtorch_version();
 /// only the first replica of the workload; and `fit` as the README's program has it.
 std::unique_ptr<Contender> make_cohort_contender(bool alone);
 std::unique_ptr<Contender> make_cohort_fit_contender();
+/// The custom loop under MultiWorkerMirroredStrategy: two processes of one replica each. Starts the
+/// other process, so it comes before all threads.
+std::unique_ptr<Contender> make_cohort_workers_contender();
 
 /// Answers the harness on standard input and output until `quit` or the end of the pipe; what
 /// libraries print goes to standard error. Returns the process's exit status.

@@ -38,6 +38,7 @@ std::vector<PeerRow> peer_rows() {
       // XLA's convolutions are twice as slow as TensorFlow's own, so not for the cnn.
       {"tf_function_xla", Family::kKeras, "xla", "tensorflow_peer.py", "function_xla", dense, 1},
       {"tf_mirrored", Family::kKeras, "xla", "tensorflow_peer.py", "mirrored", both, 2},
+      {"tf_multi_worker", Family::kKeras, "xla", "tensorflow_peer.py", "multi_worker", both, 2},
       {"torch_eager", Family::kTorch, "torch", "torch_peer.py", "eager", both, 1},
       {"torch_fused", Family::kTorch, "torch", "torch_peer.py", "fused", both, 1},
       {"torch_compiled", Family::kTorch, "torch", "torch_peer.py", "compiled", dense, 1},
@@ -84,11 +85,14 @@ std::vector<ContenderSpec> roster(const Places& places, bool peers) {
   ContenderSpec alone = native(places, "cohort_alone", Family::kCohortPart, models);
   alone.min_replicas = 2;
   alone.same_work = false;
+  ContenderSpec workers = native(places, "cohort_workers", Family::kCohort, models);
+  workers.min_replicas = workers.max_replicas = 2;
   std::vector<ContenderSpec> all = {
       native(places, "cohort", Family::kCohort, models),
       native(places, "cohort_fit", Family::kCohort, {"mlp_fit"}),
       native(places, "cohort_step", Family::kCohortPart, {"mlp_fit"}),
       alone,
+      workers,
       native(places, "libtorch", Family::kLibtorch, models),
       native(places, "libtorch_malloc", Family::kLibtorch, models),
   };

@@ -134,6 +134,7 @@ NamedContender make_contender(const std::string& name) {
   const std::string version = "libtorch " + libtorch_version();
   if (name == "cohort" || name == "cohort_step") return {make_cohort_contender(false), version};
   if (name == "cohort_alone") return {make_cohort_contender(true), version};
+  if (name == "cohort_workers") return {make_cohort_workers_contender(), version};
   if (name == "cohort_fit") return {make_cohort_fit_contender(), version};
   if (name == "libtorch") return {make_libtorch_contender(), version};
   COHORT_CHECK_ARG(name == "libtorch_malloc", "[step_bench] unknown contender ", name);

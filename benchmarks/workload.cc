@@ -192,7 +192,7 @@ void export_workload(const Case& c, const Images& images, const std::string& pat
   COHORT_CHECK_STATE(out, "[step_bench] cannot write ", path);
 }
 
-Workload::Workload(const std::string& path) {
+Workload::Workload(const std::string& path) : path_(path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   COHORT_CHECK_STATE(file >= 0, "[step_bench] cannot open ", path);
   struct stat status;

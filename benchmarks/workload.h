@@ -84,6 +84,7 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
+  const std::string& path() const { return path_; }
   const Case& benchmark_case() const { return case_; }
   std::int64_t features_per_row() const { return features_per_row_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -94,6 +95,7 @@ class Workload {
   const std::int64_t* labels(std::int64_t batch_index, int replica) const;
 
  private:
+  std::string path_;
   Case case_;
   std::vector<Parameter> parameters_;
   std::vector<std::size_t> weight_offsets_;

@@ -5,20 +5,38 @@
     tensorflow_peer.py function | function_xla   a custom step in tf.function (jit_compile=True)
     tensorflow_peer.py mirrored                  MirroredStrategy on two logical CPUs, its custom
                                                  loop inside one tf.function
+    tensorflow_peer.py multi_worker              the same under MultiWorkerMirroredStrategy (RING) in
+                                                 two processes; starts the second one itself
 """
 
+import json
 import os
+import socket
+import subprocess
 import sys
 import time
 
 import peer
 
 KIND = sys.argv[1]
-REPLICAS = 2 if KIND == "mirrored" else 1
+WORKERS = KIND == "multi_worker"
+RANK = int(sys.argv[2]) if WORKERS and len(sys.argv) > 2 else 0
+REPLICAS = 2 if KIND in ("mirrored", "multi_worker") else 1
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 os.environ["KERAS_BACKEND"] = "tensorflow"
-peer.pin(0, REPLICAS)
+peer.pin(RANK, 1 if WORKERS else REPLICAS)
+if WORKERS and RANK == 0:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    PORTS = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+elif WORKERS:
+    PORTS = [int(port) for port in sys.argv[3].split(",")]
+if WORKERS:
+    os.environ["TF_CONFIG"] = json.dumps({
+        "cluster": {"worker": [f"127.0.0.1:{port}" for port in PORTS]},
+        "task": {"type": "worker", "index": RANK}})
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
@@ -26,8 +44,9 @@ import tensorflow as tf  # noqa: E402
 
 if not peer.DEFAULT_THREADS:
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    # A worker whose one thread waits for the other worker could not answer it.
     tf.config.threading.set_inter_op_parallelism_threads(REPLICAS)
-if REPLICAS > 1:
+if KIND == "mirrored":
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * REPLICAS)
@@ -163,7 +182,7 @@ class Function(Base):
 class Mirrored(Base):
     def init(self, workload):
         keras.backend.clear_session()
-        self.strategy = strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        self.strategy = strategy = STRATEGY or tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
         with strategy.scope():
             self.create(workload)
         model, optimizer = self.model, self.optimizer
@@ -174,7 +193,8 @@ class Mirrored(Base):
             rows + (peer.CNN_FEATURES if workload.is_cnn else (workload.row_size,)))
         dataset = tf.data.Dataset.from_tensor_slices((x, workload.labels.reshape(rows)))
         self.dataset = strategy.distribute_datasets_from_function(
-            lambda _: dataset.repeat().prefetch(8))
+            lambda context: dataset.shard(context.num_input_pipelines, context.input_pipeline_id)
+            .repeat().prefetch(8))
 
         def replica_step(x, y):
             with tf.GradientTape() as tape:
@@ -211,6 +231,51 @@ class Mirrored(Base):
         return worst
 
 
+class Leader:
+    """Worker 0: every call is made in the second process, too."""
+
+    def __init__(self, follower):
+        self.follower = follower
+        self.peer = Mirrored()
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            words = [a.path if isinstance(a, peer.Workload) else str(a) for a in arguments]
+            print(name, *words, file=self.follower.stdin, flush=True)
+            return getattr(self.peer, name)(*arguments)
+
+        return call
+
+
+def follow():
+    follower = Mirrored()
+    for line in sys.stdin:
+        name, *words = line.split()
+        if name == "init":
+            follower.init(peer.Workload(words[0]))
+        else:
+            getattr(follower, name)(*[int(word) for word in words])
+    os._exit(0)
+
+
+def workers_strategy():
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.RING))
+
+
+STRATEGY = None
+if WORKERS and RANK > 0:
+    STRATEGY = workers_strategy()
+    follow()
 KINDS = {"fit": Fit, "fit50": Fit, "function": Function, "function_xla": Function,
          "mirrored": Mirrored}
-peer.serve(KINDS[KIND](), f"tensorflow {tf.__version__} keras {keras.__version__}")
+if WORKERS:
+    ports = ",".join(str(port) for port in PORTS)
+    second = subprocess.Popen([sys.executable, __file__, KIND, "1", ports], stdin=subprocess.PIPE,
+                              text=True, stdout=subprocess.DEVNULL)
+    STRATEGY = workers_strategy()
+    subject = Leader(second)
+else:
+    subject = KINDS[KIND]()
+peer.serve(subject, f"tensorflow {tf.__version__} keras {keras.__version__}")
