@@ -3,101 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <numeric>
 #include <utility>
 
 #include "cohort/base/check.h"
-#include "cohort/reductions/local_reduce.h"
+#include "cohort/collectives/pending_operation.h"
 
 namespace cohort::internal {
-
-// Something that is under way, or over.
-struct PendingOperation {
-  Exchange exchange = {};
-  std::chrono::milliseconds timeout{};
-  uint64_t generation = 0;
-  Communicator* owner = nullptr;  // null: gone
-  bool done = false;
-  bool withdrawn = false;
-  CommunicatorScratch scratch = {};
-  // When a phase has arrived. True: the exchange is that of the next phase now, which begins.
-  std::function<bool(PendingOperation&)> arrived = {};
-
-  bool is_pair() const { return exchange.key.channel == ExchangeKey::Channel::kPair; }
-  const char* name() const { return collective_name(exchange.signature.collective); }
-};
-
-namespace {
-
-// A large all_reduce goes in blocks: one is added while the next one travels, and what comes is
-// still in the cache when it is added.
-constexpr std::size_t kBlockBytesOfRank = std::size_t{512} << 10;
-constexpr std::size_t kMostSpares = 4;
-
-// Up to here numbers are sent whole and added everywhere: one round trip instead of two.
-constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
-
-using Operation = PendingOperation;
-
-std::size_t count_of(const char* operation, std::size_t bytes, DType dtype, ReduceOp op) {
-  check_reducible(operation, op, dtype);
-  const std::size_t item = c10::elementSize(dtype);
-  COHORT_CHECK_ARG(bytes % item == 0, operation, "expected whole numbers of ", dtype_name(dtype),
-                   " (", item, " bytes each), got ", bytes, " bytes");
-  return bytes / item;
-}
-
-// What all ranks have brought of the same numbers, added in rank order.
-class RankedSources {
- public:
-  // `others`: what came from the other ranks, one after the other.
-  RankedSources(int rank, int size, const std::byte* own, const std::byte* others,
-                std::size_t bytes) {
-    for (int r = 0; r < size; ++r) {
-      sources_.push_back(r == rank ? own : others + bytes * part_index(r, rank));
-    }
-  }
-  void reduce(DType dtype, ReduceOp op, std::byte* out, std::size_t count) const {
-    void* const outs[] = {out};
-    reduce_range({.op = op,
-                  .dtype = dtype,
-                  .sources = {sources_.data(), sources_.size()},
-                  .outs = outs,
-                  .begin = 0,
-                  .end = static_cast<int64_t>(count),
-                  .divisor = static_cast<double>(sources_.size())});
-  }
-  /// Where rank r's part stands among those of all but `rank`.
-  static std::size_t part_index(int r, int rank) {
-    return static_cast<std::size_t>(r < rank ? r : r - 1);
-  }
-
- private:
-  c10::SmallVector<const void*, 8> sources_;
-};
-
-void copy_apart(ConstBytes from, Bytes to) {
-  if (from.data() != to.data() && !from.empty()) {
-    std::memmove(to.data(), from.data(), from.size());
-  }
-}
-
-std::size_t total_bytes(std::span<const ConstBytes> pieces) {
-  return std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
-                         [](std::size_t sum, ConstBytes piece) { return sum + piece.size(); });
-}
-
-// The elements of a row that rank r adds up for all.
-Bytes segment(Bytes numbers, std::size_t item, int rank, int size) {
-  const std::size_t count = numbers.size() / item;
-  const auto border = [&](int r) {
-    return count * static_cast<std::size_t>(r) / static_cast<std::size_t>(size) * item;
-  };
-  return numbers.subspan(border(rank), border(rank + 1) - border(rank));
-}
-
-}  // namespace
 
 Communicator::Pending::Pending(std::shared_ptr<PendingOperation> operation)
     : operation_(std::move(operation)) {}
@@ -180,33 +91,22 @@ Communicator::Pending Communicator::begin(Operation operation) {
 
 // One phase after the other, until there is none.
 void Communicator::finish(PendingOperation& operation) {
+  Exchange& exchange = operation.exchange;
   for (;;) {
-    transport_->finish(operation.exchange, std::chrono::steady_clock::now() + operation.timeout);
-    if (!operation.arrived || !operation.arrived(operation)) break;
-    ++operation.exchange.key.phase;
-    transport_->start(operation.exchange);
+    const bool looks = exchange.delivery != Exchange::Delivery::kMove;
+    const Deadline deadline = std::chrono::steady_clock::now() + operation.timeout;
+    looks ? transport_->look(exchange, deadline) : transport_->finish(exchange, deadline);
+    const bool goes_on = operation.arrived && operation.arrived(operation);
+    if (looks) transport_->let_go(exchange, deadline);
+    if (!goes_on) {
+      if (looks) transport_->await_readers(exchange, deadline);
+      break;
+    }
+    ++exchange.key.phase;
+    transport_->start(exchange);
   }
   operation.done = true;
   give_back(std::move(operation.scratch));
-}
-
-// Fresh memory would be page-faulted anew by every operation.
-CommunicatorScratch Communicator::scratch(std::size_t bytes) {
-  for (CommunicatorScratch& spare : spares_) {
-    if (spare.bytes < bytes) continue;
-    CommunicatorScratch found = std::move(spare);
-    spare = std::move(spares_.back());
-    spares_.pop_back();
-    return found;
-  }
-  return {allocate_aligned(bytes), bytes};
-}
-
-void Communicator::give_back(CommunicatorScratch scratch) {
-  const std::size_t most = kBlockBytesOfRank * static_cast<std::size_t>(size_);
-  if (scratch.memory && scratch.bytes <= most && spares_.size() < kMostSpares) {
-    spares_.push_back(std::move(scratch));
-  }
 }
 
 void Communicator::finish_until(PendingOperation& last) {
@@ -263,7 +163,10 @@ void Communicator::renew(CallOptions options) {
 }
 
 std::shared_ptr<std::byte> Communicator::allocate(std::size_t bytes) {
-  return transport_ != nullptr ? transport_->allocate(bytes) : allocate_aligned(bytes);
+  if (transport_ != nullptr) return transport_->allocate(bytes);
+  std::shared_ptr<std::byte> memory = allocate_aligned(bytes);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
 }
 
 void Communicator::check_rank(const char* operation, int rank, bool may_be_here) const {
@@ -306,93 +209,6 @@ Communicator::Pending Communicator::start_broadcast(Bytes bytes, int root, CallO
   return begin(std::move(operation));
 }
 
-void Communicator::all_reduce(Bytes numbers, DType dtype, ReduceOp op, CallOptions options) {
-  count_of("[communicator.all_reduce] ", numbers.size(), dtype, op);
-  const std::size_t item = c10::elementSize(dtype);
-  const std::size_t block = kBlockBytesOfRank * static_cast<std::size_t>(size_) / item * item;
-  if (numbers.size() <= block) return start_all_reduce(numbers, dtype, op, options).wait();
-  std::deque<Pending> under_way;
-  for (std::size_t at = 0; at < numbers.size(); at += block) {
-    const Bytes part = numbers.subspan(at, std::min(block, numbers.size() - at));
-    under_way.push_back(start_all_reduce_of(numbers.size(), part, dtype, op, options));
-    if (under_way.size() < 3) continue;
-    under_way.front().wait();
-    under_way.pop_front();
-  }
-  for (Pending& pending : under_way) pending.wait();
-}
-
-Communicator::Pending Communicator::start_all_reduce(Bytes numbers, DType dtype, ReduceOp op,
-                                                     CallOptions options) {
-  return start_all_reduce_of(numbers.size(), numbers, dtype, op, options);
-}
-
-// `numbers` are a part of so many bytes, which is what the ranks compare.
-Communicator::Pending Communicator::start_all_reduce_of(std::size_t bytes, Bytes numbers,
-                                                        DType dtype, ReduceOp op,
-                                                        const CallOptions& options) {
-  const std::size_t count = count_of("[communicator.all_reduce] ", numbers.size(), dtype, op);
-  if (size_ == 1) return {};
-  Operation operation = prepare(
-      {.collective = Collective::kAllReduce, .bytes = bytes, .dtype = dtype, .op = op}, options);
-  const std::size_t item = c10::elementSize(dtype);
-  const bool whole = numbers.size() <= kWholeBytes;
-  const Bytes mine = whole ? numbers : segment(numbers, item, rank_, size_);
-  operation->scratch = scratch(mine.size() * static_cast<std::size_t>(size_ - 1));
-  std::byte* into = operation->scratch.memory.get();
-  for (ExchangePart& part : operation->exchange.parts) {
-    part.to_peer = whole ? numbers : segment(numbers, item, part.peer, size_);
-    part.from_peer = {into, mine.size()};
-    into += mine.size();
-  }
-  operation->arrived = [=, rank = rank_, size = size_](PendingOperation& self) {
-    if (self.exchange.key.phase > 0) return false;
-    const RankedSources sources(rank, size, mine.data(), self.scratch.memory.get(), mine.size());
-    sources.reduce(dtype, op, mine.data(), whole ? count : mine.size() / item);
-    if (whole) return false;
-    for (ExchangePart& part : self.exchange.parts) {
-      part.to_peer = mine;
-      part.from_peer = segment(numbers, item, part.peer, size);
-    }
-    return true;
-  };
-  return begin(std::move(operation));
-}
-
-Communicator::Pending Communicator::start_reduce_scatter(std::span<const ConstBytes> pieces,
-                                                         Bytes out, DType dtype, ReduceOp op,
-                                                         CallOptions options) {
-  constexpr const char* kName = "[communicator.reduce_scatter] ";
-  COHORT_CHECK_ARG(pieces.size() == static_cast<std::size_t>(size_), kName, "expected ", size_,
-                   " pieces, one for each rank, got ", pieces.size());
-  const ConstBytes mine = pieces[static_cast<std::size_t>(rank_)];
-  COHORT_CHECK_ARG(mine.size() == out.size(), kName, "expected ", mine.size(),
-                   " bytes for the result, as this rank's piece has, got ", out.size());
-  for (const ConstBytes& piece : pieces) count_of(kName, piece.size(), dtype, op);
-  if (size_ == 1) {
-    copy_apart(mine, out);
-    return {};
-  }
-  Operation operation = prepare({.collective = Collective::kReduceScatter,
-                                 .bytes = total_bytes(pieces),
-                                 .dtype = dtype,
-                                 .op = op},
-                                options);
-  operation->scratch = scratch(mine.size() * static_cast<std::size_t>(size_ - 1));
-  std::byte* into = operation->scratch.memory.get();
-  for (ExchangePart& part : operation->exchange.parts) {
-    part.to_peer = pieces[static_cast<std::size_t>(part.peer)];
-    part.from_peer = {into, mine.size()};
-    into += mine.size();
-  }
-  operation->arrived = [=, rank = rank_, size = size_](PendingOperation& self) {
-    const RankedSources sources(rank, size, mine.data(), self.scratch.memory.get(), mine.size());
-    sources.reduce(dtype, op, out.data(), out.size() / c10::elementSize(dtype));
-    return false;
-  };
-  return begin(std::move(operation));
-}
-
 Communicator::Pending Communicator::start_all_gather(std::span<const Bytes> pieces,
                                                      CallOptions options) {
   COHORT_CHECK_ARG(pieces.size() == static_cast<std::size_t>(size_),
@@ -430,6 +246,55 @@ Communicator::Pending Communicator::start_all_to_all(std::span<const ConstBytes>
   return begin(std::move(operation));
 }
 
+Communicator::Pending Communicator::start_lend(std::span<const ConstBytes> to,
+                                               std::span<const Bytes> from,
+                                               std::span<ConstBytes> seen, CallOptions options) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const auto here = static_cast<std::size_t>(rank_);
+  COHORT_CHECK_ARG(to.size() == ranks && from.size() == ranks && seen.size() == ranks,
+                   "[communicator.lend] expected ", size_,
+                   " pieces to lend, to receive and to see, one for each rank, got ", to.size(),
+                   ", ", from.size(), " and ", seen.size());
+  seen[here] = to[here];
+  if (size_ == 1) return {};
+  Operation operation = prepare({.collective = Collective::kAllToAll}, options);
+  for (ExchangePart& part : operation->exchange.parts) {
+    part.to_peer = to[static_cast<std::size_t>(part.peer)];
+  }
+  return begin_lending(std::move(operation), from, seen);
+}
+
+Communicator::Pending Communicator::start_lend_to_all(ConstBytes piece, std::span<const Bytes> from,
+                                                      std::span<ConstBytes> seen,
+                                                      CallOptions options) {
+  COHORT_CHECK_ARG(from.size() == static_cast<std::size_t>(size_) && seen.size() == from.size(),
+                   "[communicator.lend] expected ", size_,
+                   " pieces to receive and to see, one for each rank, got ", from.size(), " and ",
+                   seen.size());
+  seen[static_cast<std::size_t>(rank_)] = piece;
+  if (size_ == 1) return {};
+  CallSignature signature{.collective = Collective::kAllGather};
+  for (const Bytes each : from) signature.bytes += each.size();
+  Operation operation = prepare(signature, options);
+  for (ExchangePart& part : operation->exchange.parts) part.to_peer = piece;
+  return begin_lending(std::move(operation), from, seen);
+}
+
+Communicator::Pending Communicator::begin_lending(Operation operation, std::span<const Bytes> from,
+                                                  std::span<ConstBytes> seen) {
+  operation->exchange.delivery = Exchange::Delivery::kLend;
+  for (ExchangePart& part : operation->exchange.parts) {
+    part.from_peer = from[static_cast<std::size_t>(part.peer)];
+  }
+  operation->arrived = [seen](PendingOperation& self) {
+    for (const ExchangePart& part : self.exchange.parts) {
+      seen[static_cast<std::size_t>(part.peer)] = part.seen;
+    }
+    return false;
+  };
+  return begin(std::move(operation));
+}
+
 Communicator::Pending Communicator::begin_pair(const ExchangePart& part, uint64_t sequence,
                                                const CallOptions& options) {
   auto operation = std::make_shared<PendingOperation>();
@@ -457,10 +322,6 @@ Communicator::Pending Communicator::start_receive(Bytes bytes, int from, CallOpt
 void Communicator::barrier(CallOptions options) { start_barrier(options).wait(); }
 void Communicator::broadcast(Bytes bytes, int root, CallOptions options) {
   start_broadcast(bytes, root, options).wait();
-}
-void Communicator::reduce_scatter(std::span<const ConstBytes> pieces, Bytes out, DType dtype,
-                                  ReduceOp op, CallOptions options) {
-  start_reduce_scatter(pieces, out, dtype, op, options).wait();
 }
 void Communicator::all_gather(std::span<const Bytes> pieces, CallOptions options) {
   start_all_gather(pieces, options).wait();

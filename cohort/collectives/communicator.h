@@ -150,6 +150,19 @@ class Communicator {
   Pending start_send(ConstBytes bytes, int to, CallOptions options = {});
   Pending start_receive(Bytes bytes, int from, CallOptions options = {});
 
+  /// As start_all_to_all(), but a piece that lies in memory of allocate() need not move: once
+  /// waited for, seen[r] is where rank r's piece for this rank can be read, which is from[r], or
+  /// rank r's own memory. The ranks have rules of their own for how long: who lends a piece writes
+  /// it again only behind a later operation that all others start when they have read it. `seen`
+  /// stays.
+  Pending start_lend(std::span<const ConstBytes> to, std::span<const Bytes> from,
+                     std::span<ConstBytes> seen, CallOptions options = {});
+  /// The same of start_all_gather(): `piece` for everybody.
+  Pending start_lend_to_all(ConstBytes piece, std::span<const Bytes> from,
+                            std::span<ConstBytes> seen, CallOptions options = {});
+  /// Whether ranks can read each other's memory of allocate() where it is.
+  bool shares_memory() const { return transport_ != nullptr && transport_->shares_memory(); }
+
   /// Ends the generation on all ranks by `error`; the first one counts. `operation` is what this
   /// rank was at. Blocks: never. Threads: any.
   void abort(const std::exception_ptr& error, const char* operation) noexcept;
@@ -198,12 +211,14 @@ class Communicator {
   /// Threads: before any other member is called.
   void set_store(std::shared_ptr<Store> store) { store_ = std::move(store); }
 
-  /// Memory from which operations send without a copy; 64-byte aligned. A transport may need it
-  /// no longer than the communicator lives. Errors: Error kResourceExhausted.
+  /// Memory from which operations send without a copy: zeros, 64-byte aligned.
+  /// Errors: Error kResourceExhausted.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
  private:
   using Operation = std::shared_ptr<PendingOperation>;
+  Pending begin_lending(Operation operation, std::span<const Bytes> from,
+                        std::span<ConstBytes> seen);
   Exchange exchange_with_all(const CallSignature& signature) const;
   Operation prepare(const CallSignature& signature, const CallOptions& options);
   Pending begin(Operation operation);
@@ -212,6 +227,8 @@ class Communicator {
   void finish_until(PendingOperation& operation);
   Pending start_all_reduce_of(std::size_t bytes, Bytes numbers, DType dtype, ReduceOp op,
                               const CallOptions& options);
+  void reduce_at_once(Bytes numbers, DType dtype, ReduceOp op, const CallOptions& options);
+  CommunicatorScratch receive_to_look(Exchange& exchange, std::size_t bytes);
   CommunicatorScratch scratch(std::size_t bytes);
   void give_back(CommunicatorScratch scratch);
   void withdraw_all() noexcept;

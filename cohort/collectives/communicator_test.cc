@@ -21,7 +21,8 @@ class CommunicatorSizes : public ::testing::TestWithParam<std::tuple<Carrier, in
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorSizes,
                          ::testing::Combine(::testing::Values(Carrier::kThreads, Carrier::kTcp,
-                                                              Carrier::kSharedMemory),
+                                                              Carrier::kSharedMemory,
+                                                              Carrier::kTwoMachines),
                                             ::testing::Values(1, 2, 3, 5, 8)));
 
 // Another one for each rank, place and dtype; sums in another order have other bits.
@@ -133,6 +134,77 @@ TEST_P(CommunicatorSizes, AllToAllSendsEachRankItsOwn) {
       const auto& got = in[static_cast<std::size_t>(r)];
       EXPECT_EQ(got, std::vector<int>(got.size(), 100 * r + c.rank()));
     }
+  });
+}
+
+// Whether they move or are read in place.
+TEST_P(CommunicatorSizes, LentPiecesCanBeReadUntilTheRanksAgree) {
+  for (const std::size_t floats : {std::size_t{3}, std::size_t{5000}, std::size_t{400'000}}) {
+    job_.run([&](Communicator& c) {
+      const auto ranks = static_cast<std::size_t>(size());
+      const std::size_t bytes = floats * sizeof(float);
+      const auto lent = c.allocate(bytes);
+      const auto mine = std::span(reinterpret_cast<float*>(lent.get()), floats);
+      std::vector<std::vector<float>> in(ranks, std::vector<float>(floats));
+      std::vector<ConstBytes> to(ranks, bytes_of(mine)), seen(ranks);
+      std::vector<Bytes> from;
+      for (auto& one : in) from.push_back(bytes_of(one));
+      for (int round = 0; round < 20; ++round) {
+        std::fill(mine.begin(), mine.end(), static_cast<float>(100 * round + c.rank()));
+        c.start_lend(to, from, seen).wait();
+        for (std::size_t r = 0; r < ranks; ++r) {
+          const auto* const there = reinterpret_cast<const float*>(seen[r].data());
+          EXPECT_EQ(there[0], static_cast<float>(100 * round) + static_cast<float>(r));
+          EXPECT_EQ(there[floats - 1], there[0]);
+        }
+        c.commit();
+        c.start_lend_to_all(bytes_of(mine), from, seen).wait();
+        EXPECT_EQ(reinterpret_cast<const float*>(seen.back().data())[floats - 1],
+                  static_cast<float>(100 * round + size() - 1));
+        c.commit();
+      }
+    });
+  }
+}
+
+TEST_P(CommunicatorSizes, LargePiecesArrive) {
+  job_.run([&](Communicator& c) {
+    std::vector<std::vector<int>> rows;
+    std::vector<Bytes> pieces;
+    for (int r = 0; r < size(); ++r) {
+      // Some of them larger than what can lie ready between two processes.
+      rows.emplace_back(static_cast<std::size_t>(150'000 * r + 6000), r == c.rank() ? r + 7 : -1);
+    }
+    for (auto& row : rows) pieces.push_back(bytes_of(row));
+    c.all_gather(pieces);
+    for (int r = 0; r < size(); ++r) {
+      const auto& row = rows[static_cast<std::size_t>(r)];
+      EXPECT_EQ(row, std::vector<int>(row.size(), r + 7)) << "of rank " << r;
+    }
+    const auto sums = c.allocate(3'000'000);
+    const auto numbers = std::span(reinterpret_cast<float*>(sums.get()), 750'000);
+    std::fill(numbers.begin(), numbers.end(), static_cast<float>(c.rank()));
+    c.all_reduce(bytes_of(numbers), kFloat32);
+    EXPECT_EQ(numbers.front(), static_cast<float>(size() * (size() - 1) / 2));
+    EXPECT_EQ(numbers.back(), numbers.front());
+  });
+}
+
+// More than have a place in shared memory at a time.
+TEST_P(CommunicatorSizes, ManyStartedOperationsFinishInAnyOrder) {
+  job_.run([&](Communicator& c) {
+    std::vector<std::vector<float>> sums(40, std::vector<float>(9000, 1.0F));
+    std::vector<Communicator::Pending> pending;
+    for (auto& each : sums) pending.push_back(c.start_all_reduce(bytes_of(each), kFloat32));
+    if (c.rank() % 2 == 0) pending.back().wait();
+    for (auto& each : pending) each.wait();
+    for (auto& each : sums) EXPECT_EQ(each.back(), static_cast<float>(size()));
+    std::vector<std::vector<float>> few(100, std::vector<float>(10, 1.0F));
+    pending.clear();
+    for (auto& each : few) pending.push_back(c.start_all_reduce(bytes_of(each), kFloat32));
+    c.commit();
+    for (auto& each : few) EXPECT_EQ(each.back(), static_cast<float>(size()));
+    for (auto& each : pending) each.wait();
   });
 }
 

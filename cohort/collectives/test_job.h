@@ -21,10 +21,17 @@
 
 namespace cohort::internal {
 
-enum class Carrier { kThreads, kTcp, kSharedMemory };
+/// kTwoMachines: some of the ranks share memory, and TCP is between them and the rest.
+enum class Carrier { kThreads, kTcp, kSharedMemory, kTwoMachines };
 inline std::string carrier_name(const ::testing::TestParamInfo<Carrier>& info) {
-  constexpr const char* kNames[] = {"Threads", "Tcp", "SharedMemory"};
+  constexpr const char* kNames[] = {"Threads", "Tcp", "SharedMemory", "TwoMachines"};
   return kNames[static_cast<int>(info.param)];
+}
+
+/// Where a test has a rank.
+inline std::string machine_of(Carrier carrier, std::size_t rank) {
+  if (carrier != Carrier::kTwoMachines) return {};
+  return rank % 3 == 1 ? "another machine" : "a machine";
 }
 
 /// A transport on which a test plays tricks.
@@ -48,6 +55,17 @@ class PlayedTransport final : public Transport {
   void finish(const Exchange& exchange, Deadline deadline) override {
     is_silent() ? wait_in_vain(exchange.signature, deadline) : real_->finish(exchange, deadline);
   }
+  bool shares_memory() const override { return real_->shares_memory(); }
+  void look(Exchange& exchange, Deadline deadline) override {
+    is_silent() ? wait_in_vain(exchange.signature, deadline) : real_->look(exchange, deadline);
+  }
+  void let_go(const Exchange& exchange, Deadline deadline) override {
+    real_->let_go(exchange, deadline);
+  }
+  void await_readers(const Exchange& exchange, Deadline deadline) override {
+    real_->await_readers(exchange, deadline);
+  }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
   void withdraw(const Exchange& exchange) noexcept override { real_->withdraw(exchange); }
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     call_hook({.sequence = sequence}, signature);
@@ -99,7 +117,8 @@ inline std::vector<std::unique_ptr<Transport>> connect_ranks(Carrier carrier, in
       ranks[r] = connect_over_tcp({.rank = static_cast<int>(r),
                                    .addresses = addresses,
                                    .timeout = std::chrono::minutes(1),
-                                   .shared_memory = carrier == Carrier::kSharedMemory,
+                                   .shared_memory = carrier != Carrier::kTcp,
+                                   .machine = machine_of(carrier, r),
                                    .listener = std::move(listeners[r])});
     });
   }
@@ -124,6 +143,10 @@ class TestJob {
 
   int size() const { return threads_ ? threads_->size() : static_cast<int>(ranks_.size()); }
   Communicator& operator[](int rank) { return threads_ ? (*threads_)[rank] : *ranks_[at(rank)]; }
+
+  const std::shared_ptr<Communicator>& share(int rank) {
+    return threads_ ? threads_->share(rank) : ranks_[at(rank)];
+  }
 
   std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator&)> body) {
     return threads_ ? threads_->try_run(body) : try_on_ranks(ranks_, body);

@@ -2,6 +2,7 @@
 #include "cohort/collectives/transport.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -116,8 +117,15 @@ void Transport::lose(std::span<const int> /*ranks*/, const Failure& failure) noe
   abort(failure);
 }
 
+void Transport::look(Exchange& exchange, Deadline deadline) {
+  finish(exchange, deadline);
+  for (ExchangePart& part : exchange.parts) part.seen = part.from_peer;
+}
+
 std::shared_ptr<std::byte> Transport::allocate(std::size_t bytes) {
-  return allocate_aligned(bytes);
+  std::shared_ptr<std::byte> memory = allocate_aligned(bytes);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
 }
 
 std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes) {

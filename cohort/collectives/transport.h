@@ -75,10 +75,20 @@ struct ExchangePart {
   bool receives = true;
   ConstBytes to_peer = {};
   Bytes from_peer = {};
+  ConstBytes seen = {};  ///< What Transport::look() shows of it.
 };
 
 /// Threads: bound to its communicator.
 struct Exchange {
+  /// Where what comes is wanted.
+  enum class Delivery : uint8_t {
+    kMove,  ///< In from_peer.
+    kLook,  ///< Where look() shows it, until let_go(). With a transport that shares_memory(),
+            ///< from_peer only says how much there is.
+    kLend,  ///< Where look() shows it, for as long as the ranks' own rules say: from_peer, or the
+            ///< peer's memory, if that came from allocate().
+  };
+  Delivery delivery = Delivery::kMove;
   ExchangeKey key = {};
   CallSignature signature = {};
   c10::SmallVector<ExchangePart, 8> parts = {};
@@ -114,6 +124,15 @@ class Transport {
   ///         DeadlineExceeded that names the ranks that have not come; the failure after abort().
   ///         The exchange is withdrawn then.
   virtual void finish(const Exchange& exchange, Deadline deadline) = 0;
+  /// Whether ranks can read each other's memory where it is.
+  virtual bool shares_memory() const { return false; }
+  /// As finish(), but leaves the bytes where they are and shows them as the parts' `seen`; what was
+  /// sent may be still read.
+  virtual void look(Exchange& exchange, Deadline deadline);
+  /// After look(), when all has been read. Errors: the failure, if it was no more what was sent.
+  virtual void let_go(const Exchange&, Deadline) {}
+  /// After let_go(): waits until what was sent may be written again. Errors: as finish().
+  virtual void await_readers(const Exchange&, Deadline) {}
   /// Gives up an exchange that was started: afterwards nobody reads or writes its memory.
   virtual void withdraw(const Exchange& exchange) noexcept = 0;
 
@@ -139,7 +158,8 @@ class Transport {
   /// missing; the generation stays as it was.
   virtual void renew(Deadline deadline) = 0;
 
-  /// Memory from which sending is cheapest; 64-byte aligned. Errors: Error kResourceExhausted.
+  /// Memory from which sending is cheapest: zeros, 64-byte aligned. Errors: Error
+  ///         kResourceExhausted.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +49,33 @@ std::vector<std::string> all_texts(Communicator& communicator, const std::string
   return texts;
 }
 
+// What each worker says of its value before it sends it, and with it the value itself if it is
+// small, so that one exchange does. As long everywhere, whatever the values are.
+struct Notice {
+  static constexpr std::size_t kMost = 480;
+  uint64_t hash = 0;   // of what workers have to agree on
+  int64_t length = 0;  // along the axis to join
+  uint64_t bytes = 0;  // of the value
+  std::array<std::byte, kMost> value = {};
+};
+
+Notice notice_of(const std::string& text, ConstBytes value, int64_t length = 0) {
+  Notice notice{.hash = hash_of(text), .length = length, .bytes = value.size()};
+  if (!value.empty() && value.size() <= Notice::kMost) {
+    std::memcpy(notice.value.data(), value.data(), value.size());
+  }
+  return notice;
+}
+
+void put(const Notice& notice, Bytes to) {
+  if (!to.empty()) std::memcpy(to.data(), notice.value.data(), to.size());
+}
+
+bool have_come_whole(std::span<const Notice> notices) {
+  return std::all_of(notices.begin(), notices.end(),
+                     [](const Notice& notice) { return notice.bytes <= Notice::kMost; });
+}
+
 // Of one value of each local replica: what workers have to agree on.
 std::string text_of(const Tensor& value) {
   return str_cat(dtype_name(value.scalar_type()), bracketed(value.sizes()));
@@ -56,18 +84,24 @@ std::string text_of(const Tensor& value) {
 // Between workers a mean travels as a sum does: what tells them apart.
 const char* mean_text(ReduceOp op) { return op == ReduceOp::kMean ? " for a mean" : ""; }
 
+// And what tells other reductions from sums.
+std::string other_op_text(ReduceOp op) {
+  return op == ReduceOp::kSum ? "" : str_cat(" for a ", reduce_op_name(op));
+}
+
 // Memory of its own, in a row.
 Tensor copy_in_a_row(const Tensor& value) {
   const Tensor row = in_a_row(value.detach());
   return row.is_alias_of(value) ? row.clone() : row;
 }
 
-void check_now(Communicator& communicator, const char* operation, const char* what,
-               const std::string& text) {
-  if (communicator.size() == 1) return;
-  const std::vector<uint64_t> hashes = all_of(communicator, hash_of(text));
-  if (std::all_of(hashes.begin(), hashes.end(), [&](uint64_t h) { return h == hashes[0]; })) return;
-  // All have seen it, so all come here.
+// All have seen the same notices, so all come to the same end.
+void check_hashes(Communicator& communicator, const char* operation, const char* what,
+                  const std::string& text, std::span<const Notice> notices) {
+  if (std::all_of(notices.begin(), notices.end(),
+                  [&](const Notice& notice) { return notice.hash == notices[0].hash; })) {
+    return;
+  }
   const std::vector<std::string> texts = all_texts(communicator, text);
   for (std::size_t w = 1; w < texts.size(); ++w) {
     COHORT_CHECK_STATE(texts[w] == texts[0], operation, "expected the same ", what,
@@ -76,17 +110,52 @@ void check_now(Communicator& communicator, const char* operation, const char* wh
   }
 }
 
+std::vector<Notice> exchange_notices(Communicator& communicator, const char* operation,
+                                     const char* what, const std::string& text, ConstBytes value,
+                                     int64_t length = 0) {
+  std::vector<Notice> notices = all_of(communicator, notice_of(text, value, length));
+  check_hashes(communicator, operation, what, text, notices);
+  return notices;
+}
+
+void check_now(Communicator& communicator, const char* operation, const char* what,
+               const std::string& text) {
+  if (communicator.size() == 1) return;
+  exchange_notices(communicator, operation, what, text, {});
+}
+
+// As Communicator::all_reduce() does it.
+void add_notices(std::span<const Notice> notices, ReduceOp op, const Tensor& total) {
+  c10::SmallVector<const void*, 8> sources;
+  for (const Notice& notice : notices) sources.push_back(notice.value.data());
+  void* const outs[] = {total.mutable_data_ptr()};
+  reduce_range({.op = op,
+                .dtype = total.scalar_type(),
+                .sources = {sources.data(), sources.size()},
+                .outs = outs,
+                .begin = 0,
+                .end = total.numel(),
+                .divisor = static_cast<double>(sources.size()),
+                .memory = total.device().type()});
+}
+
 Tensor reduce_now(Communicator& communicator, const char* operation, ReduceOp op,
                   std::span<const Tensor> values, const std::string& what) {
   if (communicator.size() == 1) return reduce_in_order(op, values);
   const at::NoGradGuard no_grad;
   COHORT_CHECK_ARG(!values.empty(), operation, "expected at least 1 value, got none");
   check_reducible(operation, op, values[0]);
-  check_now(communicator, operation, "value", str_cat(what, text_of(values[0]), mean_text(op)));
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const Tensor local = reduce_in_order(step, values);
   const Tensor total = values.size() == 1 ? copy_in_a_row(local) : local;
-  communicator.all_reduce(bytes_in(total), total.scalar_type(), step);
+  const std::string text = str_cat(what, text_of(values[0]), mean_text(op), other_op_text(step));
+  const std::vector<Notice> notices =
+      exchange_notices(communicator, operation, "value", text, bytes_in(total));
+  if (have_come_whole(notices)) {
+    add_notices(notices, step, total);
+  } else {
+    communicator.all_reduce(bytes_in(total), total.scalar_type(), step);
+  }
   if (op == ReduceOp::kMean) {
     divide_by_count(total,
                     static_cast<double>(communicator.size()) * static_cast<double>(values.size()));
@@ -104,21 +173,29 @@ Tensor gather_now(Communicator& communicator, const char* operation, const Tenso
   const at::NoGradGuard no_grad;
   Shape others = shape_of(value);
   others.erase(others.begin() + along);
-  check_now(
+  const Tensor mine = in_a_row(value.detach());
+  const std::vector<Notice> notices = exchange_notices(
       communicator, operation, "value but for the axis to join",
-      str_cat(what, dtype_name(value.scalar_type()), bracketed(others), " along axis ", along));
-  const std::vector<int64_t> lengths = all_of(communicator, value.size(along));
+      str_cat(what, dtype_name(value.scalar_type()), bracketed(others), " along axis ", along),
+      bytes_in(mine), value.size(along));
+  std::vector<int64_t> lengths;
   std::vector<Tensor> parts;
   std::vector<Bytes> pieces;
-  for (std::size_t w = 0; w < lengths.size(); ++w) {
+  for (std::size_t w = 0; w < notices.size(); ++w) {
+    lengths.push_back(notices[w].length);
     Shape shape = shape_of(value);
-    shape[static_cast<std::size_t>(along)] = lengths[w];
+    shape[static_cast<std::size_t>(along)] = notices[w].length;
     const bool here = static_cast<int>(w) == communicator.rank();
-    parts.push_back(here ? in_a_row(value.detach())
-                         : at::empty(shape, value.options().requires_grad(false)));
+    parts.push_back(here ? mine : at::empty(shape, value.options().requires_grad(false)));
     pieces.push_back(bytes_in(parts.back()));
   }
-  communicator.all_gather(pieces);
+  if (!have_come_whole(notices)) {
+    communicator.all_gather(pieces);
+  } else {
+    for (std::size_t w = 0; w < pieces.size(); ++w) {
+      if (static_cast<int>(w) != communicator.rank()) put(notices[w], pieces[w]);
+    }
+  }
   if (sizes != nullptr) *sizes = lengths;
   return concat(parts, along);
 }
@@ -143,9 +220,14 @@ Tensor broadcast_now(Communicator& communicator, const char* operation, const st
                      const Tensor& value, int root) {
   if (communicator.size() == 1) return value;
   const at::NoGradGuard no_grad;
-  check_now(communicator, operation, "value", str_cat(what, " ", text_of(value)));
   const Tensor out = copy_in_a_row(value);
-  communicator.broadcast(bytes_in(out), root);
+  const std::vector<Notice> notices = exchange_notices(
+      communicator, operation, "value", str_cat(what, " ", text_of(value)), bytes_in(out));
+  if (have_come_whole(notices)) {
+    put(notices[static_cast<std::size_t>(root)], bytes_in(out));
+  } else {
+    communicator.broadcast(bytes_in(out), root);
+  }
   return out;
 }
 

@@ -23,16 +23,32 @@ void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value, con
 
 // ring() against wait(), as in WaitWord: who waits counts itself, then looks once more; who rings
 // changes, then reads the count. All are sequentially consistent, so one of them sees the other.
-void SharedBell::ring() {
+bool SharedBell::ring() {
   rings_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(rings_, FUTEX_WAKE, INT_MAX, nullptr);
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return false;
+  futex(rings_, FUTEX_WAKE, INT_MAX, nullptr);
+  return true;
+}
+
+void PeerBell::ring() const {
+  if (!bell->ring() || door < 0) return;
+  const char byte = 0;
+  // A pipe that is full wakes as well as one that is not; and who is gone needs no waking.
+  [[maybe_unused]] const ssize_t written = ::write(door, &byte, 1);
+}
+
+// Who changed something did so before it comes here; who waits looks once more when it has counted
+// itself.
+void SharedBell::ring_if_asleep() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) ring();
 }
 
 void SharedBell::wait(uint32_t seen, SpinBudget& budget,
-                      std::chrono::steady_clock::time_point deadline) {
+                      std::chrono::steady_clock::time_point deadline, FunctionRef<bool()> is_over) {
   const int spins = budget.next();
   for (int i = 0; i < spins; ++i) {
-    if (rings() != seen) return budget.met(i);
+    if (is_over() || rings() != seen) return budget.met(i);
     relax();
   }
   const auto left = deadline - std::chrono::steady_clock::now();
@@ -41,7 +57,7 @@ void SharedBell::wait(uint32_t seen, SpinBudget& budget,
   const timespec wait{.tv_sec = seconds.count(),
                       .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  futex(rings_, FUTEX_WAIT, seen, &wait);
+  if (!is_over()) futex(rings_, FUTEX_WAIT, seen, &wait);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
   budget.parked();
 }
@@ -79,7 +95,7 @@ std::size_t RingReader::read(std::span<std::byte> bytes) {
   r.tail.store(tail + now, std::memory_order_seq_cst);
   if (r.writer_is_full.load(std::memory_order_seq_cst) != 0 &&
       r.writer_is_full.exchange(0, std::memory_order_seq_cst) != 0) {
-    writers_->ring();
+    writer_.ring();
   }
   return now;
 }

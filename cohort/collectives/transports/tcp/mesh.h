@@ -20,9 +20,10 @@ struct MeshOptions {
   /// Addresses beyond loopback are refused without it: whoever reaches them could take part, and
   /// read all that travels.
   bool allow_insecure = false;
-  /// Whether messages go through shared memory where all ranks are on one machine.
+  /// Whether messages between ranks of one machine go through memory that they share.
   bool shared_memory = true;
-  Socket listener = {};  ///< Listens at this rank's address already; for tests.
+  std::string machine = {};  ///< Plays another machine; for tests.
+  Socket listener = {};      ///< Listens at this rank's address already; for tests.
 };
 
 struct MeshLink {

@@ -40,6 +40,7 @@ class TcpStream {
   int fd() const { return socket_.fd(); }
   /// From now on messages take this way; none may be under way.
   void move_to(RingPair rings) { rings_ = rings; }
+  bool is_in_memory() const { return rings_.has_value(); }
   State state() const { return state_; }
   const std::string& why() const { return why_; }
   uint64_t generation() const { return generation_; }

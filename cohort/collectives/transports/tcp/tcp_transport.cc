@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 
-#include <poll.h>
-#include <time.h>
-
 #include <algorithm>
-#include <cstring>
-#include <limits>
+#include <array>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
-#include "cohort/base/function_ref.h"
-#include "cohort/base/logging.h"
-#include "cohort/collectives/transports/shared_memory/inbox.h"
-#include "cohort/collectives/transports/tcp/alarms.h"
-#include "cohort/collectives/transports/tcp/stream.h"
+#include "cohort/collectives/transports/tcp/transport_parts.h"
 
 namespace cohort::internal {
 namespace {
@@ -23,74 +15,20 @@ namespace {
 // How long what a rank that is gone has sent before is waited for.
 constexpr std::chrono::seconds kDrainWithin{3};
 
-class TcpTransport final : public Transport {
- public:
-  TcpTransport(int rank, std::vector<MeshLink> links);
-  ~TcpTransport() override;
-
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(streams_.size()); }
-  void start(const Exchange& exchange) override;
-  void finish(const Exchange& exchange, Deadline deadline) override;
-  void withdraw(const Exchange& exchange) noexcept override;
-  void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override;
-  void abort(const Failure& failure) noexcept override { alarms_->propose(failure); }
-  void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
-    alarms_->lose(ranks, failure);
-  }
-  bool failed() const override { return alarms_->failed(); }
-  void check() const override { alarms_->check(); }
-  void renew(Deadline deadline) override;
-
-  /// Moves all messages into memory that the ranks share, if they are on one machine: all of them,
-  /// or none. All ranks call it, first of all.
-  void share_memory(Deadline deadline);
-
- private:
-  // `is_here(stream)` of each of the peers, and meanwhile all that comes is read.
-  // Errors: the failure, Unavailable and DeadlineExceeded that name who is missing.
-  struct Wait {
-    std::vector<int> peers;
-    FunctionRef<bool(const TcpStream&)> is_here;
-    std::string what;
-    bool heeds_failures = true;
-  };
-  TcpStream& stream(int peer) { return *streams_[static_cast<std::size_t>(peer)]; }
-  std::string who_misses(const Wait& wait) const;
-  void wait_for(const Wait& wait, Deadline deadline);
-  void check_ended(const Wait& wait);
-  void move_messages();
-  bool sleep_until(Deadline deadline);
-  bool sleep_at_inbox(Deadline deadline);
-  template <class T>
-  std::vector<T> told_by_all(uint64_t question, const T& mine, Deadline deadline);
-  std::vector<int> others() const;
-  void commit_as_first(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
-  void commit_as_other(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
-  bool has_committed(const ExchangeKey& answer, const std::exception_ptr& error);
-
-  const int rank_;
-  uint64_t generation_ = 0;
-  uint64_t renewing_ = 0;                            // the newest generation that all were told of
-  std::vector<std::unique_ptr<TcpStream>> streams_;  // [peer]; of this rank itself: none
-  std::vector<pollfd> polled_;
-  std::unique_ptr<SharedInbox> inbox_;  // null: messages travel over the connections
-  uint32_t rings_ = 0;                  // of the inbox's bell, before the last look
-  SpinBudget looks_;
-  std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
-};
-
 std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
   std::vector<TcpAlarms::Line> lines;
   for (MeshLink& link : links) lines.push_back({link.address, std::move(link.line)});
   return lines;
 }
 
+}  // namespace
+
 TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
     : rank_(rank),
       looks_(most_spins(static_cast<int>(links.size()))),
       alarms_(std::make_unique<TcpAlarms>(rank, lines_of(links))) {
   for (std::size_t r = 0; r < links.size(); ++r) {
+    if (static_cast<int>(r) != rank) others_.push_back(static_cast<int>(r));
     streams_.push_back(
         static_cast<int>(r) == rank
             ? nullptr
@@ -107,16 +45,9 @@ TcpTransport::~TcpTransport() {
   }
 }
 
-std::vector<int> TcpTransport::others() const {
-  std::vector<int> peers;
-  for (int r = 0; r < size(); ++r) {
-    if (r != rank_) peers.push_back(r);
-  }
-  return peers;
-}
-
 void TcpTransport::move_messages() {
   if (inbox_) rings_ = inbox_->bell().rings();
+  if (shared_) shared_->go_on();
   for (const auto& each : streams_) {
     if (!each || each->state() != TcpStream::State::kOpen) continue;
     each->write_some();
@@ -132,23 +63,25 @@ void TcpTransport::move_messages() {
 }
 
 // False if the deadline has passed.
-bool TcpTransport::sleep_until(Deadline deadline) {
-  if (inbox_) return sleep_at_inbox(deadline);
+bool TcpTransport::sleep_until(Deadline deadline, const Wait& wait) {
+  if (shared_) return sleep_at_bell(deadline, wait);
   polled_.assign(1, {.fd = alarms_->bell(), .events = POLLIN, .revents = 0});
+  if (inbox_) polled_.push_back({.fd = inbox_->door(), .events = POLLIN, .revents = 0});
   for (const auto& each : streams_) {
-    if (!each || each->state() != TcpStream::State::kOpen) continue;
+    if (!each || each->state() != TcpStream::State::kOpen || each->is_in_memory()) continue;
     const int events = POLLIN | (each->wants_to_write() ? POLLOUT : 0);
     polled_.push_back({.fd = each->fd(), .events = static_cast<short>(events), .revents = 0});
   }
-  const int left = milliseconds_until(deadline);
+  if (inbox_) inbox_->bell().begin_sleep();
+  const bool rang = inbox_ && inbox_->bell().rings() != rings_;
+  const int left = rang ? 0 : milliseconds_until(deadline);
   const int ready = ::poll(polled_.data(), polled_.size(), left);
+  if (inbox_) {
+    inbox_->bell().end_sleep();
+    inbox_->empty_door();
+  }
   if (polled_[0].revents != 0) alarms_->silence_bell();
-  return ready > 0 || left > 0;
-}
-
-bool TcpTransport::sleep_at_inbox(Deadline deadline) {
-  inbox_->bell().wait(rings_, looks_, deadline);
-  return inbox_->bell().rings() != rings_ || std::chrono::steady_clock::now() < deadline;
+  return rang || ready > 0 || left > 0;
 }
 
 std::string TcpTransport::who_misses(const Wait& wait) const {
@@ -168,7 +101,7 @@ void TcpTransport::check_ended(const Wait& wait) {
     if (stream(peer).state() == TcpStream::State::kOpen || wait.is_here(stream(peer))) continue;
     const std::string missing = who_misses(wait);
     throw Unavailable(
-        str_cat("[communicator] expected every rank at ", wait.what, ", got none from ", missing),
+        str_cat("[communicator] expected every rank at ", wait.text(), ", got none from ", missing),
         alarms_->name_of(peer));
   }
 }
@@ -178,19 +111,20 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
     return std::all_of(wait.peers.begin(), wait.peers.end(),
                        [&](int peer) { return wait.is_here(stream(peer)); });
   };
-  for (bool in_time = true;; in_time = sleep_until(deadline)) {
+  for (bool in_time = true;; in_time = sleep_until(deadline, wait)) {
     move_messages();
     if (wait.heeds_failures) alarms_->check();
     if (all_here()) return;
     check_ended(wait);
     if (!in_time) break;
   }
-  throw DeadlineExceeded(str_cat("[communicator] expected every rank at ", wait.what,
+  throw DeadlineExceeded(str_cat("[communicator] expected every rank at ", wait.text(),
                                  " before the deadline, got none from ", who_misses(wait)));
 }
 
 void TcpTransport::start(const Exchange& exchange) {
   alarms_->check();
+  if (meets(exchange)) return start_meeting(exchange);
   for (const ExchangePart& part : exchange.parts) {
     if (part.receives) stream(part.peer).expect(exchange.key, exchange.signature, part.from_peer);
   }
@@ -200,6 +134,16 @@ void TcpTransport::start(const Exchange& exchange) {
 }
 
 void TcpTransport::finish(const Exchange& exchange, Deadline deadline) {
+  if (!meets(exchange)) return finish_streams(exchange, deadline);
+  try {
+    finish_meeting(exchange, deadline);
+  } catch (...) {
+    withdraw(exchange);
+    throw;
+  }
+}
+
+void TcpTransport::finish_streams(const Exchange& exchange, Deadline deadline) {
   const auto part_of = [&](int peer) {
     return std::find_if(exchange.parts.begin(), exchange.parts.end(),
                         [&](const ExchangePart& part) { return part.peer == peer; });
@@ -212,7 +156,7 @@ void TcpTransport::finish(const Exchange& exchange, Deadline deadline) {
            (!part->sends || from.is_sent(exchange.key));
   };
   try {
-    wait_for({std::move(peers), is_here, signature_text(exchange.signature)}, deadline);
+    wait_for({.peers = peers, .is_here = is_here, .signature = &exchange.signature}, deadline);
     for (const ExchangePart& part : exchange.parts) {
       if (!part.receives) continue;
       stream(part.peer).take(exchange.key, exchange.signature, rank_, part.from_peer);
@@ -224,6 +168,7 @@ void TcpTransport::finish(const Exchange& exchange, Deadline deadline) {
 }
 
 void TcpTransport::withdraw(const Exchange& exchange) noexcept {
+  if (meets(exchange)) shared_->withdraw(exchange.key);
   for (const ExchangePart& part : exchange.parts) {
     if (part.sends) stream(part.peer).withdraw_sent(exchange.key);
     if (part.receives) stream(part.peer).withdraw_expected(exchange.key);
@@ -235,7 +180,8 @@ void TcpTransport::commit(uint64_t sequence, const CallSignature& signature, Dea
   if (rank_ == 0) return commit_as_first(key, signature, deadline);
   alarms_->begin_commit();
   try {
-    commit_as_other(key, signature, deadline);
+    shared_ ? commit_at_meeting(key, signature, deadline)
+            : commit_as_other(key, signature, deadline);
   } catch (...) {
     alarms_->end_commit(0);
     throw;
@@ -243,17 +189,24 @@ void TcpTransport::commit(uint64_t sequence, const CallSignature& signature, Dea
   alarms_->end_commit(sequence + 1);
 }
 
+Exchange TcpTransport::arrivals(const ExchangeKey& key, const CallSignature& signature) const {
+  Exchange exchange{.key = key, .signature = signature};
+  for (const int peer : others_)
+    exchange.parts.push_back({.peer = peer, .sends = shared_ != nullptr});
+  return exchange;
+}
+
 void TcpTransport::commit_as_first(const ExchangeKey& key, const CallSignature& signature,
                                    Deadline deadline) {
   alarms_->check();
-  Exchange arrivals{.key = key, .signature = signature};
-  for (const int peer : others()) arrivals.parts.push_back({.peer = peer, .sends = false});
-  start(arrivals);
-  finish(arrivals, deadline);
+  const Exchange arrival = arrivals(key, signature);
+  start(arrival);
+  finish(arrival, deadline);
   if (!alarms_->decide_commit(key.sequence)) alarms_->check();
+  if (shared_) return shared_->commit(key.sequence);
   ExchangeKey answer = key;
   answer.phase = 1;
-  for (const int peer : others()) stream(peer).send(answer, signature, {});
+  for (const int peer : others_) stream(peer).send(answer, signature, {});
 }
 
 void TcpTransport::commit_as_other(const ExchangeKey& key, const CallSignature& signature,
@@ -263,12 +216,13 @@ void TcpTransport::commit_as_other(const ExchangeKey& key, const CallSignature& 
   stream(0).expect(answer, signature, {});
   stream(0).send(key, signature, {});
   const auto is_here = [&](const TcpStream& first) { return first.has_come(answer); };
+  constexpr std::array<int, 1> kFirst = {0};
   try {
     // Whoever is at another operation sends something else by this key.
     const auto is_answered = [&](const TcpStream& first) {
       return first.has_come(answer) || first.has_come(key);
     };
-    wait_for({{0}, is_answered, signature_text(signature)}, deadline);
+    wait_for({.peers = kFirst, .is_here = is_answered, .signature = &signature}, deadline);
     if (!is_here(stream(0))) stream(0).take(key, signature, rank_, {});
   } catch (...) {
     const bool passed = has_committed(answer, std::current_exception());
@@ -285,11 +239,16 @@ bool TcpTransport::has_committed(const ExchangeKey& answer, const std::exception
   alarms_->propose(failure_of(error, rank_, size(), collective_name(Collective::kCommit)));
   if (alarms_->verdict().committed > answer.sequence) return true;
   if (!alarms_->first_is_gone()) return false;
+  if (shared_) {
+    const bool shown = shared_->has_committed(answer.sequence);
+    return alarms_->settle(shown ? answer.sequence + 1 : 0) > answer.sequence;
+  }
   const auto has_ended = [](const TcpStream& first) {
     return first.state() != TcpStream::State::kOpen;
   };
   try {
-    wait_for({{0}, has_ended, "the end", /*heeds_failures=*/false},
+    constexpr std::array<int, 1> kFirst = {0};
+    wait_for({.peers = kFirst, .is_here = has_ended, .what = "the end", .heeds_failures = false},
              std::chrono::steady_clock::now() + kDrainWithin);
   } catch (const Error&) {
     // What rank 0 has sent does not come any more.
@@ -302,65 +261,26 @@ void TcpTransport::renew(Deadline deadline) {
   const uint64_t next = generation_ + 1;
   if (renewing_ < next) {
     renewing_ = next;
-    for (const int peer : others()) {
+    for (const int peer : others_) {
       stream(peer).send_plain(FrameHeader::Kind::kRenew, next);
     }
   }
   const auto is_here = [&](const TcpStream& from) { return from.peer_generation() >= next; };
-  wait_for({others(), is_here, "renew", /*heeds_failures=*/false}, deadline);
+  wait_for({.peers = others_, .is_here = is_here, .what = "renew", .heeds_failures = false},
+           deadline);
   generation_ = next;
-  for (const int peer : others()) stream(peer).begin_generation(next);
+  for (const int peer : others_) stream(peer).begin_generation(next);
+  if (shared_) shared_->begin_generation(next);
   alarms_->begin_generation(next);
 }
-
-// Before any operation of a communicator, whose keys have another phase.
-template <class T>
-std::vector<T> TcpTransport::told_by_all(uint64_t question, const T& mine, Deadline deadline) {
-  std::vector<T> answers(streams_.size(), mine);
-  Exchange exchange{.key = {.channel = ExchangeKey::Channel::kPair,
-                            .phase = std::numeric_limits<uint8_t>::max(),
-                            .sequence = question},
-                    .signature = {.collective = Collective::kAllGather, .bytes = sizeof(T)}};
-  for (const int peer : others()) {
-    exchange.parts.push_back({.peer = peer,
-                              .to_peer = std::as_bytes(std::span(&mine, 1)),
-                              .from_peer = std::as_writable_bytes(
-                                  std::span(answers).subspan(static_cast<std::size_t>(peer), 1))});
-  }
-  start(exchange);
-  finish(exchange, deadline);
-  return answers;
-}
-
-void TcpTransport::share_memory(Deadline deadline) {
-  std::unique_ptr<SharedInbox> inbox;
-  SegmentOffer offer;
-  std::string why = "the system gives none";
-  try {
-    inbox = std::make_unique<SharedInbox>(rank_, size());
-    offer = inbox->offer();
-  } catch (const Error& e) {
-    why = e.what();
-  }
-  const auto offers = told_by_all(0, offer, deadline);
-  const char opened = inbox && inbox->open(offers, &why) ? 1 : 0;
-  const auto all = told_by_all(1, opened, deadline);
-  if (opened == 0)
-    COHORT_LOG(kInfo, "[communicator] messages travel over TCP, not through shared memory: ", why);
-  if (std::find(all.begin(), all.end(), 0) != all.end()) return;
-  inbox_ = std::move(inbox);
-  for (const int peer : others()) stream(peer).move_to(inbox_->rings_of(peer));
-  alarms_->also_ring([bell = &inbox_->bell()] { bell->ring(); });
-}
-
-}  // namespace
 
 std::unique_ptr<Transport> connect_over_tcp(MeshOptions options) {
   const int rank = options.rank;
   const bool share = options.shared_memory;
+  const std::string machine = options.machine;
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   auto transport = std::make_unique<TcpTransport>(rank, meet_over_tcp(std::move(options)));
-  if (share) transport->share_memory(deadline);
+  if (share) transport->share_memory(machine, deadline);
   return transport;
 }
 

@@ -38,7 +38,8 @@ MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket 
   return {.rank = rank,
           .addresses = addresses,
           .timeout = std::chrono::seconds(30),
-          .shared_memory = carrier == Carrier::kSharedMemory,
+          .shared_memory = carrier != Carrier::kTcp,
+          .machine = machine_of(carrier, static_cast<std::size_t>(rank)),
           .listener = std::move(listener)};
 }
 
@@ -100,7 +101,9 @@ class RanksAsProcesses : public ::testing::TestWithParam<Carrier> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Carriers, RanksAsProcesses,
-                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory), carrier_name);
+                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory,
+                                           Carrier::kTwoMachines),
+                         carrier_name);
 
 TEST_P(RanksAsProcesses, AddUpInRankOrder) {
   const auto statuses = play_on_processes(3, [](Communicator& c, const Addresses&) {
@@ -196,7 +199,9 @@ TEST_P(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
 // What a message that was given up had begun is filled up: the next generation goes on after it.
 using Streams = ::testing::TestWithParam<Carrier>;
 INSTANTIATE_TEST_SUITE_P(Carriers, Streams,
-                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory), carrier_name);
+                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory,
+                                           Carrier::kTwoMachines),
+                         carrier_name);
 
 TEST_P(Streams, GoOnAfterAMessageThatWasGivenUp) {
   run_with_deadline(kPatience, [] {

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collectives/transports/shared_memory/board.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::internal {
+
+struct alignas(64) BoardHead {
+  std::array<std::atomic<uint64_t>, SharedBoard::kLanes> finished;  // stamps; only ever higher
+  std::atomic<uint64_t> committed;                                  // a stamp, of rank 0
+  alignas(64) SegmentTable table;
+};
+
+// Pieces and inline bytes stand behind it.
+struct alignas(64) BoardPost {
+  std::atomic<uint64_t> stamp;  // 0: nothing to be read
+  CallSignature signature;
+};
+
+namespace {
+
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+static_assert(std::is_trivially_copyable_v<CallSignature>);
+
+std::size_t SharedBoard::post_bytes(int ranks) {
+  return sizeof(BoardPost) + round_up(static_cast<std::size_t>(ranks) * sizeof(Piece)) +
+         kInlineBytes;
+}
+
+std::size_t SharedBoard::bytes(int ranks) {
+  return sizeof(BoardHead) + kLanes * kSlots * post_bytes(ranks);
+}
+
+SharedBoard::SharedBoard(int rank, std::vector<std::byte*> boards)
+    : rank_(rank), ranks_(static_cast<int>(boards.size())), boards_(std::move(boards)) {}
+
+BoardHead& SharedBoard::head(int rank) const {
+  return *reinterpret_cast<BoardHead*>(boards_[static_cast<std::size_t>(rank)]);
+}
+
+BoardPost& SharedBoard::post_of(int rank, const ExchangeKey& key) const {
+  const std::size_t slot = lane_of(key) * kSlots + key.sequence % kSlots;
+  return *reinterpret_cast<BoardPost*>(boards_[static_cast<std::size_t>(rank)] + sizeof(BoardHead) +
+                                       slot * post_bytes(ranks_));
+}
+
+SharedBoard::Piece* SharedBoard::pieces_of(BoardPost& post) const {
+  return reinterpret_cast<Piece*>(reinterpret_cast<std::byte*>(&post) + sizeof(BoardPost));
+}
+
+std::byte* SharedBoard::inline_of(BoardPost& post) const {
+  return reinterpret_cast<std::byte*>(pieces_of(post)) +
+         round_up(static_cast<std::size_t>(ranks_) * sizeof(Piece));
+}
+
+SegmentTable* SharedBoard::table(int rank) const { return &head(rank).table; }
+
+void SharedBoard::begin_generation(uint64_t generation) {
+  generation_ = generation;
+  lanes_ = {};
+}
+
+bool SharedBoard::takes(const Exchange& exchange) const {
+  if (exchange.key.channel != ExchangeKey::Channel::kCollective) return false;
+  if (exchange.key.phase >= kLanes || static_cast<int>(exchange.parts.size()) != ranks_ - 1) {
+    return false;
+  }
+  return std::all_of(exchange.parts.begin(), exchange.parts.end(),
+                     [](const ExchangePart& part) { return part.sends && part.receives; });
+}
+
+bool SharedBoard::can_post(const ExchangeKey& key) const {
+  const std::size_t lane = lane_of(key);
+  const uint64_t held = lanes_[lane].held[key.sequence % kSlots];
+  for (int peer = 0; held != 0 && peer < ranks_; ++peer) {
+    if (peer != rank_ && head(peer).finished[lane].load(std::memory_order_acquire) < held) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void SharedBoard::post(const Exchange& exchange, std::span<const Piece> pieces) {
+  BoardPost& post = post_of(rank_, exchange.key);
+  post.stamp.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  post.signature = exchange.signature;
+  const std::byte* last = nullptr;
+  std::size_t end = 0;
+  Piece same = {};
+  for (std::size_t i = 0; i < exchange.parts.size(); ++i) {
+    const ExchangePart& part = exchange.parts[i];
+    Piece piece = pieces[i];
+    if (piece.segment == Piece::kInline && piece.bytes > 0) {
+      if (part.to_peer.data() == last && piece.bytes == same.bytes) {
+        piece = same;  // the same for several peers
+      } else {
+        piece.at = end;
+        std::memcpy(inline_of(post) + end, part.to_peer.data(), piece.bytes);
+        end += piece.bytes;
+        last = part.to_peer.data();
+        same = piece;
+      }
+    }
+    pieces_of(post)[part.peer] = piece;
+  }
+  const uint64_t stamp = stamp_of(exchange.key.sequence);
+  lanes_[lane_of(exchange.key)].held[exchange.key.sequence % kSlots] = stamp;
+  post.stamp.store(stamp, std::memory_order_seq_cst);
+}
+
+void SharedBoard::revoke(const ExchangeKey& key) {
+  BoardPost& post = post_of(rank_, key);
+  if (post.stamp.load(std::memory_order_relaxed) != stamp_of(key.sequence)) return;
+  post.stamp.store(0, std::memory_order_seq_cst);
+}
+
+bool SharedBoard::has_come(int peer, const ExchangeKey& key) const {
+  return post_of(peer, key).stamp.load(std::memory_order_acquire) == stamp_of(key.sequence);
+}
+
+CallSignature SharedBoard::signature(int peer, const ExchangeKey& key) const {
+  return post_of(peer, key).signature;
+}
+
+SharedBoard::Piece SharedBoard::piece(int peer, const ExchangeKey& key) const {
+  return pieces_of(post_of(peer, key))[rank_];
+}
+
+std::span<const std::byte> SharedBoard::inline_bytes(int peer, const ExchangeKey& key,
+                                                     const Piece& piece) const {
+  return {inline_of(post_of(peer, key)) + piece.at, piece.bytes};
+}
+
+void SharedBoard::finish(const ExchangeKey& key) {
+  head(rank_).finished[lane_of(key)].store(stamp_of(key.sequence), std::memory_order_seq_cst);
+}
+
+bool SharedBoard::has_finished(int peer, const ExchangeKey& key) const {
+  return head(peer).finished[lane_of(key)].load(std::memory_order_acquire) >=
+         stamp_of(key.sequence);
+}
+
+void SharedBoard::commit(uint64_t sequence) {
+  head(rank_).committed.store(stamp_of(sequence), std::memory_order_seq_cst);
+}
+
+bool SharedBoard::has_committed(uint64_t sequence) const {
+  return head(0).committed.load(std::memory_order_acquire) >= stamp_of(sequence);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collectives/transports/shared_memory/meeting.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/base/strings.h"
+
+namespace cohort::internal {
+namespace {
+
+using Piece = SharedBoard::Piece;
+
+// More than this of what was only to be moved goes through the rings, piece by piece.
+constexpr std::size_t kMostStaged = std::size_t{1} << 20;
+
+std::vector<std::byte*> boards_of(const SharedInbox& inbox, int ranks) {
+  std::vector<std::byte*> boards;
+  for (int r = 0; r < ranks; ++r) boards.push_back(inbox.board_of(r));
+  return boards;
+}
+
+// Of different bytes: a post has those for several peers once.
+std::size_t bytes_to_show(const Exchange& exchange) {
+  std::size_t all = 0;
+  const std::byte* last = nullptr;
+  for (const ExchangePart& part : exchange.parts) {
+    if (part.to_peer.data() != last) all += part.to_peer.size();
+    last = part.to_peer.data();
+  }
+  return all;
+}
+
+}  // namespace
+
+SharedMeeting::SharedMeeting(SharedInbox& inbox, int rank, int ranks)
+    : rank_(rank),
+      ranks_(ranks),
+      inbox_(inbox),
+      board_(rank, boards_of(inbox, ranks)),
+      heap_(board_.table(rank)) {
+  for (int r = 0; r < ranks; ++r) theirs_.emplace_back(board_.table(r));
+}
+
+void SharedMeeting::ring() {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank_) inbox_.bell_of(peer).ring_if_asleep();
+  }
+}
+
+SharedMeeting::Stage* SharedMeeting::free_stage(std::size_t bytes) {
+  for (Stage& stage : stages_) {
+    if (stage.bytes < bytes) continue;
+    bool is_free = true;
+    for (int peer = 0; stage.used && is_free && peer < ranks_; ++peer) {
+      is_free = peer == rank_ || board_.has_finished(peer, stage.key);
+    }
+    if (is_free) return &stage;
+  }
+  std::shared_ptr<std::byte> memory = heap_.allocate(std::max(bytes, SharedHeap::kLeastBytes));
+  if (memory == nullptr) return nullptr;
+  stages_.push_back({.memory = std::move(memory), .bytes = bytes});
+  return &stages_.back();
+}
+
+bool SharedMeeting::place_on_stage(const Exchange& exchange, std::size_t bytes,
+                                   SharedBoard::Pieces& pieces) {
+  Stage* const stage = free_stage(bytes);
+  if (stage == nullptr) return false;
+  stage->used = true;
+  stage->key = exchange.key;
+  const std::byte* last = nullptr;
+  std::size_t end = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const ConstBytes from = exchange.parts[i].to_peer;
+    if (from.data() != last) {
+      begin = end;
+      if (!from.empty()) std::memcpy(stage->memory.get() + begin, from.data(), from.size());
+      end += from.size();
+    }
+    last = from.data();
+    const HeapPlace place = *heap_.find({stage->memory.get() + begin, from.size()});
+    pieces[i] = {.bytes = from.size(), .at = place.at, .segment = place.segment};
+  }
+  return true;
+}
+
+SharedBoard::Pieces SharedMeeting::place(const Exchange& exchange) {
+  SharedBoard::Pieces pieces(exchange.parts.size());
+  const std::size_t all = bytes_to_show(exchange);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    pieces[i].bytes = exchange.parts[i].to_peer.size();
+  using Delivery = Exchange::Delivery;
+  // What is lent has to be in one place, few bytes or many.
+  const bool fits = all <= SharedBoard::kInlineBytes;
+  if (fits && (exchange.delivery != Delivery::kLend || all == 0)) return pieces;
+  bool lent = true;
+  for (std::size_t i = 0; lent && i < pieces.size(); ++i) {
+    if (pieces[i].bytes == 0) continue;
+    const auto place = heap_.find(exchange.parts[i].to_peer);
+    lent = place.has_value();
+    if (lent) pieces[i] = {.bytes = pieces[i].bytes, .at = place->at, .segment = place->segment};
+  }
+  if (lent) {
+    loans_.push_back(exchange.key);
+    return pieces;
+  }
+  if (fits) {
+    for (Piece& piece : pieces) piece.segment = Piece::kInline;
+    return pieces;
+  }
+  const bool may_stage = exchange.delivery == Delivery::kLook ||
+                         (exchange.delivery == Delivery::kMove && all <= kMostStaged);
+  if (may_stage && place_on_stage(exchange, all, pieces)) return pieces;
+  if (exchange.delivery == Delivery::kLook) {
+    throw Error(ErrorCode::kResourceExhausted,
+                str_cat("[communicator] expected room for ", all,
+                        " bytes in shared memory, got none: too many operations are under way"));
+  }
+  for (Piece& piece : pieces) {
+    piece.segment = piece.bytes > 0 ? Piece::kElsewhere : Piece::kInline;
+  }
+  return pieces;
+}
+
+c10::SmallVector<int, 8> SharedMeeting::start(const Exchange& exchange) {
+  const SharedBoard::Pieces pieces = place(exchange);
+  auto& waiting = waiting_[SharedBoard::lane_of(exchange.key)];
+  if (waiting.empty() && board_.can_post(exchange.key)) {
+    board_.post(exchange, pieces);
+    ring();
+  } else {
+    waiting.push_back({exchange, pieces});
+  }
+  c10::SmallVector<int, 8> elsewhere;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].segment == Piece::kElsewhere) elsewhere.push_back(exchange.parts[i].peer);
+  }
+  return elsewhere;
+}
+
+void SharedMeeting::go_on() {
+  for (auto& waiting : waiting_) {
+    while (!waiting.empty() && board_.can_post(waiting.front().exchange.key)) {
+      board_.post(waiting.front().exchange, waiting.front().pieces);
+      waiting.pop_front();
+      ring();
+    }
+  }
+}
+
+bool SharedMeeting::has_come(const Exchange& exchange) {
+  go_on();
+  return std::all_of(exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
+    return board_.has_come(part.peer, exchange.key);
+  });
+}
+
+bool SharedMeeting::is_elsewhere(int peer, const ExchangeKey& key) const {
+  return board_.piece(peer, key).segment == Piece::kElsewhere;
+}
+
+bool SharedMeeting::is_inline(int peer, const ExchangeKey& key) const {
+  return board_.piece(peer, key).segment == Piece::kInline;
+}
+
+void SharedMeeting::check(const Exchange& exchange) const {
+  for (const ExchangePart& part : exchange.parts) {
+    check_same_signature(exchange.signature, rank_, board_.signature(part.peer, exchange.key),
+                         part.peer);
+    check_same_length(exchange.signature, rank_, part.from_peer.size(), part.peer,
+                      board_.piece(part.peer, exchange.key).bytes);
+  }
+}
+
+ConstBytes SharedMeeting::see(int peer, const ExchangeKey& key) {
+  const Piece piece = board_.piece(peer, key);
+  if (piece.segment == Piece::kInline) return board_.inline_bytes(peer, key, piece);
+  return theirs_[static_cast<std::size_t>(peer)].read({piece.segment, piece.at}, piece.bytes);
+}
+
+bool SharedMeeting::is_intact(const Exchange& exchange) const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return std::all_of(exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
+    return board_.has_come(part.peer, exchange.key);
+  });
+}
+
+void SharedMeeting::finish(const Exchange& exchange) {
+  board_.finish(exchange.key);
+  ring();
+}
+
+bool SharedMeeting::lends(const ExchangeKey& key) const {
+  return std::find(loans_.begin(), loans_.end(), key) != loans_.end();
+}
+
+void SharedMeeting::forget_loan(const ExchangeKey& key) { std::erase(loans_, key); }
+
+void SharedMeeting::withdraw(const ExchangeKey& key) {
+  board_.revoke(key);
+  forget_loan(key);
+  for (auto& waiting : waiting_) {
+    std::erase_if(waiting, [&](const Waiting& one) { return one.exchange.key == key; });
+  }
+}
+
+void SharedMeeting::commit(uint64_t sequence) {
+  board_.commit(sequence);
+  ring();
+}
+
+void SharedMeeting::begin_generation(uint64_t generation) {
+  board_.begin_generation(generation);
+  for (Stage& stage : stages_) stage.used = false;
+  loans_.clear();
+  for (auto& waiting : waiting_) waiting.clear();
+}
+
+}  // namespace cohort::internal

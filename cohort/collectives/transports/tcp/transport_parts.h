@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The class behind connect_over_tcp(): streams, alarms and, where all ranks are on one machine, the
+// memory that they share (shared_transport.cc).
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/function_ref.h"
+#include "cohort/collectives/transports/shared_memory/inbox.h"
+#include "cohort/collectives/transports/shared_memory/meeting.h"
+#include "cohort/collectives/transports/tcp/alarms.h"
+#include "cohort/collectives/transports/tcp/mesh.h"
+#include "cohort/collectives/transports/tcp/stream.h"
+
+namespace cohort::internal {
+
+/// Threads: as Transport.
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(int rank, std::vector<MeshLink> links);
+  ~TcpTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(streams_.size()); }
+  void start(const Exchange& exchange) override;
+  void finish(const Exchange& exchange, Deadline deadline) override;
+  bool shares_memory() const override { return shared_ != nullptr; }
+  void look(Exchange& exchange, Deadline deadline) override;
+  void let_go(const Exchange& exchange, Deadline deadline) override;
+  void await_readers(const Exchange& exchange, Deadline deadline) override;
+  void withdraw(const Exchange& exchange) noexcept override;
+  void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override;
+  void abort(const Failure& failure) noexcept override { alarms_->propose(failure); }
+  void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
+    alarms_->lose(ranks, failure);
+  }
+  bool failed() const override { return alarms_->failed(); }
+  void check() const override { alarms_->check(); }
+  void renew(Deadline deadline) override;
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+
+  /// Moves the messages between ranks of one machine into memory that they share. All ranks call
+  /// it, first of all. `machine`: as MeshOptions.
+  void share_memory(const std::string& machine, Deadline deadline);
+
+ private:
+  // `is_here(stream)` of each of the peers, and meanwhile all that comes is read.
+  // Errors: the failure, Unavailable and DeadlineExceeded that name who is missing.
+  static constexpr auto kNever = [] { return false; };
+  struct Wait {
+    std::span<const int> peers;
+    FunctionRef<bool(const TcpStream&)> is_here;
+    const CallSignature* signature = nullptr;  // of what is waited for,
+    const char* what = "";                     // or its name
+    bool heeds_failures = true;
+    /// What shared memory shows by itself, without a message; it was looked for in vain already.
+    FunctionRef<bool()> is_over = kNever;
+    bool has_looked = false;
+    std::string text() const { return signature != nullptr ? signature_text(*signature) : what; }
+  };
+  TcpStream& stream(int peer) { return *streams_[static_cast<std::size_t>(peer)]; }
+  std::string who_misses(const Wait& wait) const;
+  void wait_for(const Wait& wait, Deadline deadline);
+  void check_ended(const Wait& wait);
+  void move_messages();
+  bool sleep_until(Deadline deadline, const Wait& wait);
+  bool sleep_at_bell(Deadline deadline, const Wait& wait);
+  bool meets(const Exchange& exchange) const { return shared_ && shared_->takes(exchange); }
+  bool look_for(FunctionRef<bool()> is_over);
+  void wait_by_looking(Wait wait, Deadline deadline);
+  void meet(const Exchange& exchange, Deadline deadline);
+  void start_meeting(const Exchange& exchange);
+  void move(const Exchange& exchange, Deadline deadline,
+            FunctionRef<bool(const ExchangePart&)> wants);
+  void finish_meeting(const Exchange& exchange, Deadline deadline);
+  void finish_streams(const Exchange& exchange, Deadline deadline);
+  template <class T>
+  std::vector<T> told_by_all(uint64_t question, const T& mine, Deadline deadline);
+  void commit_as_first(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
+  void commit_as_other(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
+  bool has_committed(const ExchangeKey& answer, const std::exception_ptr& error);
+  Exchange arrivals(const ExchangeKey& key, const CallSignature& signature) const;
+  void commit_at_meeting(const ExchangeKey& key, const CallSignature& signature, Deadline deadline);
+
+  const int rank_;
+  std::vector<int> others_;
+  uint64_t generation_ = 0;
+  uint64_t renewing_ = 0;                            // the newest generation that all were told of
+  std::vector<std::unique_ptr<TcpStream>> streams_;  // [peer]; of this rank itself: none
+  std::vector<pollfd> polled_;
+  // Null: all messages travel over the connections. Else those to ranks of this machine go through
+  // memory, and with no others there is a meeting, too.
+  std::unique_ptr<SharedInbox> inbox_;
+  std::unique_ptr<SharedMeeting> shared_;
+  uint32_t rings_ = 0;  // of the inbox's bell, before the last look
+  std::optional<SpinBudget> looks_;
+  std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
+};
+
+}  // namespace cohort::internal
