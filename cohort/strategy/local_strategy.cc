@@ -95,16 +95,18 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
   if (layout_.workers() > 1 && options_.own_random_numbers) seeds_.emplace(layout_.local());
   install_caching_allocator();
   note_replica_threads(group_.intra_op_threads());
-  LocalVariablesOptions variables{.devices = options_.devices,
-                                  .schedule = UpdateSchedule::kPull,
-                                  .cross_device_ops = options_.cross_device_ops,
-                                  .group = &group_,
-                                  .worker = layout_.worker(),
-                                  .workers = layout_.workers(),
-                                  .parameter_device = options_.parameter_device,
-                                  .communicator = options_.communicator,
-                                  .variable_options = options_.variable_options,
-                                  .owner = description()};
+  LocalVariablesOptions variables{
+      .devices = options_.devices,
+      .schedule = UpdateSchedule::kPull,
+      .cross_device_ops = options_.cross_device_ops,
+      .group = &group_,
+      .worker = layout_.worker(),
+      .workers = layout_.workers(),
+      .parameter_device = options_.parameter_device,
+      .communicator = options_.communicator,
+      .bytes_per_bucket = static_cast<std::size_t>(options_.bytes_per_pack),
+      .variable_options = options_.variable_options,
+      .owner = description()};
   if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
   const auto made = std::make_shared<LocalVariables>(std::move(variables));

@@ -185,6 +185,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
                                      .intra_op_threads = options.intra_op_threads,
                                      .workers_here = workers_here,
                                      .communicator = std::move(communicator),
+                                     .bytes_per_pack = options.communication_options.bytes_per_pack,
                                      .own_random_numbers = false,
                                      .cluster_resolver = std::move(options.cluster_resolver)});
 }

@@ -26,6 +26,7 @@ namespace cohort {
 struct MultiWorkerMirroredOptions {
   /// Null: what detect_cluster() finds; where it finds none, this process is alone.
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
+  /// bytes_per_pack: of gradients that travel at once; bits do not depend on it.
   /// timeout: the most that a worker waits for another one, 10 minutes if it is not set.
   CommunicationOptions communication_options = {};
   /// This worker's, each has as many. Empty: CPU:0. TF: all GPUs, else CPU:0.

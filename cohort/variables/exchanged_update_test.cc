@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "cohort/base/error.h"
-#include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/collectives/test_job.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
@@ -49,6 +49,8 @@ struct WorldOptions {
   UpdaterOptions update = {};
   ParameterPlacement placement = ParameterPlacement::kMirrored;
   std::shared_ptr<CrossDeviceOps> ops = {};
+  Carrier carrier = Carrier::kThreads;
+  std::size_t bytes_per_pack = 0;
 };
 
 // One process of a job: replicas, their variables and an update.
@@ -59,7 +61,8 @@ class Worker {
     LocalVariablesOptions local{.devices = {},
                                 .cross_device_ops = options.ops,
                                 .placement = options.placement,
-                                .communicator = std::move(communicator)};
+                                .communicator = std::move(communicator),
+                                .bytes_per_bucket = options.bytes_per_pack};
     for (int r = 0; r < replicas; ++r) local.devices.emplace_back(str_cat("CPU:", r));
     creator_ = std::make_shared<LocalVariables>(local);
     const VariableCreatorScope scope(creator_);
@@ -68,7 +71,7 @@ class Worker {
       variables.emplace_back((arange(size, kFloat64) * 0.01).sin().to(dtype),
                              VariableOptions{.name = str_cat("v", size)});
     }
-    update = std::make_unique<FusedUpdate>(variables, options.update);
+    update = creator_->make_updater(variables, options.update);
   }
 
   // Of a local replica: another one for each replica of the job.
@@ -119,7 +122,7 @@ class Worker {
 
   ReplicaGroup group;
   std::vector<Variable> variables;
-  std::unique_ptr<FusedUpdate> update;
+  std::shared_ptr<Updater> update;
 
  private:
   const int first_;
@@ -128,7 +131,7 @@ class Worker {
 
 class World {
  public:
-  World(int workers, int replicas, WorldOptions options = {}) : job(workers) {
+  World(int workers, int replicas, WorldOptions options = {}) : job(options.carrier, workers) {
     if (options.update.slot_initial.empty()) options.update.slot_initial = {0, 0.25};
     workers_.resize(static_cast<std::size_t>(workers));
     // All at once: making variables is something that workers do together.
@@ -164,7 +167,7 @@ class World {
     return all[0];
   }
 
-  ThreadJob job;
+  TestJob job;
 
  private:
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -203,12 +206,32 @@ TEST(ExchangedUpdate, WorkersOfOneReplicaHaveTheBitsOfOneProcess) {
       for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
         WorldOptions cut = options;
         cut.update.bytes_per_bucket = bytes;
-        const Trained got = train(workers, 1, cut);
-        expect_same(got.parameters, one_process.parameters, str_cat(workers, " workers, ", bytes));
-        expect_same(got.slots, one_process.slots, str_cat(workers, " workers, slots, ", bytes));
+        for (const Carrier carrier : {Carrier::kThreads, Carrier::kSharedMemory}) {
+          cut.carrier = carrier;
+          const Trained got = train(workers, 1, cut);
+          const std::string what = str_cat(workers, " workers, ", bytes, ", ", int(carrier));
+          expect_same(got.parameters, one_process.parameters, what);
+          expect_same(got.slots, one_process.slots, what);
+        }
       }
     }
   }
+}
+
+// CommunicationOptions::bytes_per_pack.
+TEST(ExchangedUpdate, BytesPerPackCutsWhatTravels) {
+  const auto messages = [](std::size_t bytes) {
+    World world(2, 1, {.bytes_per_pack = bytes});
+    std::atomic<int> count = 0;
+    world.job.before_each(0, [&](const ExchangeKey&, const CallSignature& signature) {
+      if (signature.collective == Collective::kAllToAll) ++count;
+    });
+    world.run([](Worker& w) { w.apply(0); });
+    return count.load();
+  };
+  EXPECT_EQ(messages(0), 1);
+  EXPECT_EQ(messages(1 << 20), 1);  // about 60 KB
+  EXPECT_GT(messages(10000), 4);
 }
 
 TEST(ExchangedUpdate, SeveralReplicasEachHaveBitsOfTheirOwn) {
@@ -217,7 +240,8 @@ TEST(ExchangedUpdate, SeveralReplicasEachHaveBitsOfTheirOwn) {
       const Trained got = train(workers, 2, options);
       WorldOptions cut = options;
       cut.update.bytes_per_bucket = 3000;
-      EXPECT_EQ(got, train(workers, 2, cut)) << "buckets change no bit";
+      cut.carrier = Carrier::kSharedMemory;
+      EXPECT_EQ(got, train(workers, 2, cut)) << "buckets change no bit, and what carries them";
       const Trained one_process = train(1, 2 * workers, options);
       ASSERT_EQ(got.parameters.size(), one_process.parameters.size());
       for (std::size_t i = 0; i < got.parameters.size(); ++i) {
@@ -312,8 +336,8 @@ TEST(ExchangedUpdate, UpdatesBumpTheVersionOfWhatTheyWrite) {
 
 // Worker 1 fails before its n-th operation, for every n: a step is whole everywhere or was not.
 TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
-  for (const WorldOptions& each :
-       {WorldOptions{}, WorldOptions{.update = {.global_clipnorm = 2.0}}}) {
+  for (const WorldOptions& each : {WorldOptions{}, WorldOptions{.update = {.global_clipnorm = 2.0}},
+                                   WorldOptions{.carrier = Carrier::kSharedMemory}}) {
     WorldOptions options = each;
     options.update.bytes_per_bucket = 32768;
     const Trained undisturbed = train(2, 2, options, 2);

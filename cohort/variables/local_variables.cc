@@ -180,6 +180,7 @@ std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> vari
     COHORT_CHECK_ARG(v.impl().store() == this, "[optimizer] expected variables of ", owner(),
                      ", got ", label(v.impl()), " of ", owner_of(v.impl()));
   }
+  if (options_.bytes_per_bucket > 0) options.bytes_per_bucket = options_.bytes_per_bucket;
   return std::make_shared<FusedUpdate>(std::move(variables), std::move(options));
 }
 

@@ -48,6 +48,8 @@ struct LocalVariablesOptions {
   /// Between the workers of the job; says which of them this is. Null: there is one, or they cannot
   /// reach each other, and what they have to do together is Unimplemented.
   std::shared_ptr<Communicator> communicator = {};
+  /// Of gradients that travel at once between workers. 0: as the updater's options say.
+  std::size_t bytes_per_bucket = 0;
   /// What a variable is made with, given what was asked for, complete. Null: with that.
   std::function<VariableOptions(const VariableOptions&)> variable_options = {};
   std::string owner = "no strategy";  ///< For error texts.

@@ -36,6 +36,8 @@ struct LocalStrategyOptions {
   int workers_here = 1;
   /// Reaches the other workers. Null: what needs them is refused.
   std::shared_ptr<Communicator> communicator = {};
+  /// CommunicationOptions::bytes_per_pack.
+  int64_t bytes_per_pack = 0;
   /// Where workers are threads of one process: none may shift what another one draws. A worker that
   /// is a process draws from the process's stream, as one that is alone.
   bool own_random_numbers = true;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/exchanged_update.h"
 
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -21,6 +20,9 @@ namespace {
 
 constexpr const char* kOperation = "optimizer.apply_gradients";
 
+// Of parameters and of each slot; whole lines, so that no part begins within one.
+constexpr std::size_t kCopied = std::size_t{8} << 10;
+
 std::size_t checked_bucket(std::size_t bytes, int workers) {
   const std::size_t one = bytes / static_cast<std::size_t>(workers);
   return std::max(one / SliceImage::kBorder, std::size_t{1}) * SliceImage::kBorder;
@@ -30,12 +32,6 @@ std::size_t checked_bucket(std::size_t bytes, int workers) {
 
 void ExchangedUpdate::Step::meet() const {
   if (group != nullptr) group->barrier();
-}
-
-ExchangedUpdate::Memory ExchangedUpdate::zeros_of(Communicator& communicator, std::size_t bytes) {
-  Memory memory = communicator.allocate(bytes);
-  std::memset(memory.get(), 0, bytes);
-  return memory;
 }
 
 ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOptions& options,
@@ -61,15 +57,17 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
   }
   cut_buckets();
   const auto here = static_cast<std::size_t>(worker_);
-  send_ = zeros_of(*communicator_, to_all);
-  receive_ = zeros_of(*communicator_, sent_[here].bytes() * static_cast<std::size_t>(workers_));
-  fresh_ = zeros_of(*communicator_, of_all);
+  send_ = communicator_->allocate(to_all);
+  receive_ = communicator_->allocate(sent_[here].bytes() * static_cast<std::size_t>(workers_));
+  fresh_ = communicator_->allocate(of_all);
   std::byte* to = send_.get();
   for (std::size_t w = 0; w < sent_.size(); ++w) {
     to_.push_back(to);
-    from_.push_back(w == here ? to : receive_.get() + w * sent_[here].bytes());
+    into_.push_back(w == here ? to : receive_.get() + w * sent_[here].bytes());
     to += sent_[w].bytes();
+    fresh_at_.push_back(fresh(static_cast<int>(w)));
   }
+  from_.assign(into_.begin(), into_.end());
   if (options.global_clipnorm) {
     of_runs_ = std::make_unique<NormBlocks>(layout, NormBlocks::Of::kRuns, workers_);
   }
@@ -78,7 +76,7 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
   }
   for (auto& set : slots_) {
     for (std::size_t s = 0; s < options.slot_initial.size(); ++s) {
-      set.push_back(zeros_of(*communicator_, kept_[here].bytes()));
+      set.push_back(communicator_->allocate(kept_[here].bytes()));
     }
   }
   for (std::size_t v = 0; v < layout.variables().size(); ++v) {
@@ -142,12 +140,12 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   const bool norms = of_variables_ != nullptr;
   if (norms) {
     // Nothing is written before all norms are known.
-    for (auto& one : flight.gradients) one.wait();
+    for (std::size_t b = 0; b < flight.gradients.size(); ++b) receive(flight, b);
     step.meet();
     share_norms(step);
   }
   for (std::size_t b = 0; b < buckets(); ++b) {
-    if (step.leads() && !norms) flight.gradients[b].wait();
+    if (step.leads() && !norms) receive(flight, b);
     step.meet();
     failpoint("update.before_rule");
     update(step, b);
@@ -156,7 +154,7 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   }
   if (!step.leads()) return;
   if (!rows_.empty()) update_rows(step);
-  for (auto& one : flight.parameters) one.wait();
+  find_parameters(flight);
   failpoint("update.before_commit");
   communicator_->commit();
   failpoint("update.after_commit");
@@ -182,6 +180,8 @@ void ExchangedUpdate::cut_buckets() {
     kept_buckets_.push_back(kept_[w].cut(bucket_bytes_, travels));
     buckets_ = std::max({buckets_, sent_buckets_[w].size(), kept_buckets_[w].size()});
   }
+  gradients_seen_.resize(buckets_ * sent_.size());
+  parameters_seen_.resize(buckets_ * sent_.size());
 }
 
 // What has been rows is expected to be rows in the next step.
@@ -198,6 +198,7 @@ void ExchangedUpdate::note_rows() {
 // This replica's share of what a bucket takes to each worker.
 void ExchangedUpdate::pack(const Step& step, std::size_t bucket) {
   for (std::size_t w = 0; w < sent_.size(); ++w) {
+    if (static_cast<int>(w) == worker_ && has_own_in_place(step)) continue;
     const Range bytes =
         share_of_bytes(bucket_of(sent_buckets_[w], bucket), step.replica, layout_.replicas());
     sent_[w].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
@@ -242,6 +243,26 @@ void ExchangedUpdate::sum(const Step& step, const UpdateRun& run, Range elements
   }
 }
 
+// One replica's gradients need no sum, and lie as the runs do.
+bool ExchangedUpdate::has_own_in_place(const Step& step) const {
+  return step.posts.size() == 1 && step.posts[0].full;
+}
+
+std::span<ConstBytes> ExchangedUpdate::seen(Seen& all, std::size_t bucket) const {
+  return std::span(all).subspan(bucket * sent_.size(), sent_.size());
+}
+
+void ExchangedUpdate::receive(Flight& flight, std::size_t bucket) {
+  flight.gradients[bucket].wait();
+  const std::size_t begin =
+      bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket).begin;
+  const std::span<const ConstBytes> at = seen(gradients_seen_, bucket);
+  for (std::size_t w = 0; w < at.size(); ++w) {
+    // All buckets of a worker are in one place: its memory, or this worker's.
+    if (!at[w].empty()) from_[w] = at[w].data() - begin;
+  }
+}
+
 Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
   std::vector<ConstBytes> to;
   std::vector<Bytes> from;
@@ -249,83 +270,27 @@ Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
   for (std::size_t w = 0; w < sent_.size(); ++w) {
     const Range theirs = bucket_of(sent_buckets_[w], bucket);
     to.emplace_back(to_[w] + theirs.begin, theirs.size());
-    from.emplace_back(from_[w] + mine.begin, mine.size());
+    from.emplace_back(into_[w] + mine.begin, mine.size());
   }
-  return communicator_->start_all_to_all(to, from, {.tag = bucket});
+  return communicator_->start_lend(to, from, seen(gradients_seen_, bucket), {.tag = bucket});
 }
 
 // Whose gradients of an element have arrived, in rank order.
-ExchangedUpdate::Sources ExchangedUpdate::sources(std::size_t run, std::size_t element,
+ExchangedUpdate::Sources ExchangedUpdate::sources(const Step& step, std::size_t run,
+                                                  std::size_t element,
                                                   const std::size_t* variable) const {
   const std::size_t place = sent_[static_cast<std::size_t>(worker_)].place_of(run, element);
   Sources out;
   for (int w = 0; w < workers_; ++w) {
     if (variable != nullptr && !agreement_.has_gradient(w, *variable)) continue;
+    if (w == worker_ && has_own_in_place(step)) {
+      const UpdateRun& of = layout_.runs()[run];
+      out.push_back(step.posts[0].gradients[of.members.front()] + element * of.element_size);
+      continue;
+    }
     out.push_back(from_[static_cast<std::size_t>(w)] + place);
   }
   return out;
-}
-
-// The sums that one process would make: of runs where all gradients are at their places.
-NormBlocks* ExchangedUpdate::norm_blocks() {
-  return is_full() && !options_.clipnorm ? of_runs_.get() : of_variables_.get();
-}
-
-void ExchangedUpdate::square_own_blocks(const Step& step, NormBlocks& blocks) {
-  const Range all = blocks.blocks_of(worker_);
-  const auto r = static_cast<std::size_t>(step.replica);
-  const auto replicas = static_cast<std::size_t>(layout_.replicas());
-  const Range mine{all.begin + all.size() * r / replicas,
-                   all.begin + all.size() * (r + 1) / replicas};
-  for (const NormBlocks::Segment& segment : blocks.segments()) {
-    if (segment.variable && rows_.takes(*segment.variable)) continue;
-    const Range here =
-        mine.intersect({segment.first_block, segment.first_block + segment.blocks()});
-    for (std::size_t block = here.begin; block < here.end; ++block) {
-      const std::size_t inside = (block - segment.first_block) * update_rules::kSquareSumBlock;
-      const Sources from = sources(segment.run, segment.begin + inside,
-                                   segment.variable ? &*segment.variable : nullptr);
-      const std::size_t size = std::min(update_rules::kSquareSumBlock, segment.size - inside);
-      blocks.squares[block] =
-          from.empty() ? 0
-                       : layout_.runs()[segment.run].sum_of_squares(from, step.replica, 0, size);
-    }
-  }
-}
-
-void ExchangedUpdate::share_norms(const Step& step) {
-  NormBlocks& blocks = *norm_blocks();
-  square_own_blocks(step, blocks);
-  step.meet();
-  if (step.leads()) {
-    std::vector<Bytes> pieces;
-    for (int w = 0; w < workers_; ++w) {
-      const Range theirs = blocks.blocks_of(w);
-      pieces.push_back(bytes_of(blocks.squares)
-                           .subspan(theirs.begin * sizeof(double), theirs.size() * sizeof(double)));
-    }
-    communicator_->all_gather(pieces);
-    set_scales();
-  }
-  step.meet();
-}
-
-void ExchangedUpdate::set_scales() {
-  const NormBlocks& blocks = *norm_blocks();
-  const auto squares_of = [&](const NormBlocks::Segment& segment) {
-    const bool by_rows = segment.variable && rows_.takes(*segment.variable);
-    return by_rows ? rows_.squares_of(*segment.variable) : blocks.sum_of(segment);
-  };
-  if (options_.clipnorm) {
-    for (const NormBlocks::Segment& segment : blocks.segments()) {
-      scales_[*segment.variable] =
-          update_rules::norm_clip_scale(std::sqrt(squares_of(segment)), *options_.clipnorm);
-    }
-    return;
-  }
-  double squares = 0;
-  for (const NormBlocks::Segment& segment : blocks.segments()) squares += squares_of(segment);
-  scale_ = update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
 }
 
 std::byte* ExchangedUpdate::slot_data(int slot, int set) const {
@@ -345,31 +310,45 @@ std::byte* ExchangedUpdate::fresh(int worker) const {
   return at;
 }
 
-// This replica's share of a bucket: the rule on copies of parameters and slots.
+// This replica's share of a bucket: the rule on copies of parameters and slots, so much at a time
+// that the copies are still in the cache.
 void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
   const auto here = static_cast<std::size_t>(worker_);
   const SliceImage& mine = kept_[here];
   const Range bytes =
       share_of_bytes(bucket_of(kept_buckets_[here], bucket), step.replica, layout_.replicas());
   mine.for_each(bytes, [&](std::size_t r, Range elements, std::size_t at) {
-    const UpdateRun& run = layout_.runs()[r];
-    const std::size_t width = run.element_size;
-    copy_memory(host_device(), fresh(worker_) + at, run.device(step.replica),
-                run.parameters(step.replica) + elements.begin * width, elements.size() * width);
-    for (int s = 0; s < layout_.slot_count(); ++s) {
-      std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
-    }
-    if (is_full() && !options_.clipnorm) {
-      return update_part(step, r, elements, sources(r, elements.begin, nullptr), at, scale_);
-    }
-    for (const std::size_t v : run.members) {
-      const std::size_t begin = layout_.offset_in_run(v);
-      const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
-      if (part.empty() || !agreement_.is_present(v) || rows_.takes(v)) continue;
-      update_part(step, r, part, sources(r, part.begin, &v),
-                  at + (part.begin - elements.begin) * width, scale_ * scales_[v]);
+    const std::size_t width = layout_.runs()[r].element_size;
+    for (std::size_t begin = elements.begin; begin < elements.end; begin += kCopied / width) {
+      const Range part = elements.intersect({begin, begin + kCopied / width});
+      update_copy(step, r, part, at + (begin - elements.begin) * width);
     }
   });
+}
+
+void ExchangedUpdate::copy_beside(const Step& step, std::size_t r, Range elements, std::size_t at) {
+  const UpdateRun& run = layout_.runs()[r];
+  const std::size_t width = run.element_size;
+  copy_memory(host_device(), fresh(worker_) + at, run.device(step.replica),
+              run.parameters(step.replica) + elements.begin * width, elements.size() * width);
+  for (int s = 0; s < layout_.slot_count(); ++s) {
+    std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
+  }
+}
+
+void ExchangedUpdate::update_copy(const Step& step, std::size_t r, Range elements, std::size_t at) {
+  const UpdateRun& run = layout_.runs()[r];
+  copy_beside(step, r, elements, at);
+  if (is_full() && !options_.clipnorm) {
+    return update_part(step, r, elements, sources(step, r, elements.begin, nullptr), at, scale_);
+  }
+  for (const std::size_t v : run.members) {
+    const std::size_t begin = layout_.offset_in_run(v);
+    const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
+    if (part.empty() || !agreement_.is_present(v) || rows_.takes(v)) continue;
+    update_part(step, r, part, sources(step, r, part.begin, &v),
+                at + (part.begin - elements.begin) * run.element_size, scale_ * scales_[v]);
+  }
 }
 
 void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range elements,
@@ -390,12 +369,23 @@ void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range element
 }
 
 Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
-  std::vector<Bytes> pieces;
+  std::vector<Bytes> from;
   for (int w = 0; w < workers_; ++w) {
     const Range bytes = bucket_of(kept_buckets_[static_cast<std::size_t>(w)], bucket);
-    pieces.emplace_back(fresh(w) + bytes.begin, bytes.size());
+    from.emplace_back(fresh(w) + bytes.begin, bytes.size());
   }
-  return communicator_->start_all_gather(pieces, {.tag = bucket});
+  return communicator_->start_lend_to_all(from[static_cast<std::size_t>(worker_)], from,
+                                          seen(parameters_seen_, bucket), {.tag = bucket});
+}
+
+void ExchangedUpdate::find_parameters(Flight& flight) {
+  for (std::size_t b = 0; b < flight.parameters.size(); ++b) {
+    flight.parameters[b].wait();
+    const std::span<const ConstBytes> at = seen(parameters_seen_, b);
+    for (std::size_t w = 0; w < at.size(); ++w) {
+      if (!at[w].empty()) fresh_at_[w] = at[w].data() - bucket_of(kept_buckets_[w], b).begin;
+    }
+  }
 }
 
 // The new parameters become this replica's own. Nothing here can fail.
@@ -404,7 +394,7 @@ void ExchangedUpdate::adopt(const Step& step) {
   const bool all = agreement_.all_present() && rows_.empty();
   for (int w = 0; w < workers_; ++w) {
     const SliceImage& image = kept_[static_cast<std::size_t>(w)];
-    const std::byte* const from = fresh(w);
+    const std::byte* const from = fresh_at_[static_cast<std::size_t>(w)];
     const Range bytes{0, image.bytes()};
     image.for_each(
         shared ? share_of_bytes(bytes, step.replica, layout_.replicas()) : bytes,

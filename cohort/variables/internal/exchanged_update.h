@@ -7,10 +7,11 @@
 //
 // Workers add in rank order what each has added in the order of its replicas, so the bits depend on
 // their numbers alone; W workers of one replica have those of one process with W replicas. Slots
-// exist for the own slice only. Gradients travel in buckets of limited bytes, each as soon as the
-// local replicas have summed it. (Buckets could leave while the backward pass still runs, where a
-// step is declared as a whole: whoever knows that a bucket's gradients are final would call send()
-// for it then. Nobody does yet.)
+// exist for the own slice only. Where workers share memory, nothing is sent: gradients and new
+// parameters are read where the others have them. Gradients go in buckets of limited bytes, each as
+// soon as the local replicas have summed it. (Buckets could leave while the backward pass still
+// runs, where a step is declared as a whole: whoever knows that a bucket's gradients are final
+// would call send() for it then. Nobody does yet.)
 //
 // Of a table whose gradient is rows only these travel, and the new values of them
 // (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
@@ -23,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cohort/collectives/communicator.h"
@@ -57,6 +59,7 @@ class ExchangedUpdate {
 
  private:
   using Memory = std::shared_ptr<std::byte>;
+  using Seen = std::vector<ConstBytes>;  // [bucket][worker]
   using Sources = UpdateRun::Sources;
   struct Step {
     Posts posts;
@@ -73,13 +76,15 @@ class ExchangedUpdate {
     std::vector<Communicator::Pending> gradients = {};   // [bucket]
     std::vector<Communicator::Pending> parameters = {};  // [bucket]
   };
-  static Memory zeros_of(Communicator& communicator, std::size_t bytes);
 
   void exchange_gradients(const Step& step, Flight& flight);
   void update_slices(const Step& step, Flight& flight);
   void pack(const Step& step, std::size_t bucket);
   void sum(const Step& step, const UpdateRun& run, Range elements, std::byte* out) const;
+  bool has_own_in_place(const Step& step) const;
   Communicator::Pending send(std::size_t bucket);
+  void receive(Flight& flight, std::size_t bucket);
+  std::span<ConstBytes> seen(Seen& all, std::size_t bucket) const;
   /// Every worker has every gradient at its place: whole runs are updated at once.
   bool is_full() const { return agreement_.full() && rows_.empty(); }
   NormBlocks* norm_blocks();
@@ -91,8 +96,12 @@ class ExchangedUpdate {
   void update_rows(const Step& step);
   void update_part(const Step& step, std::size_t run, Range elements, const Sources& sources,
                    std::size_t at, double scale);
-  Sources sources(std::size_t run, std::size_t element, const std::size_t* variable) const;
+  void update_copy(const Step& step, std::size_t run, Range elements, std::size_t at);
+  void copy_beside(const Step& step, std::size_t run, Range elements, std::size_t at);
+  Sources sources(const Step& step, std::size_t run, std::size_t element,
+                  const std::size_t* variable) const;
   Communicator::Pending gather(std::size_t bucket);
+  void find_parameters(Flight& flight);
   void adopt(const Step& step);
 
   void cut_buckets();
@@ -117,12 +126,18 @@ class ExchangedUpdate {
   std::vector<std::vector<Range>> kept_buckets_;  // [worker]: and of kept_
   std::size_t buckets_ = 0;
 
-  // Written by local replicas in parts, or by replica 0; meetings stand in between.
-  Memory send_;                               // sent_ of all workers, one behind the other
-  std::vector<std::byte*> to_;                // [worker], in send_
-  Memory receive_;                            // of each other worker what sent_ has of this one
-  std::vector<std::byte*> from_;              // [worker]; of this one what it packed
-  Memory fresh_;                              // new parameters: kept_ of all workers
+  // Written by local replicas in parts, or by replica 0; meetings stand in between. What is lent to
+  // other workers is written again only behind the commit of its step (gradients), or the gradients
+  // of the next one (parameters): they have read it by then.
+  Memory send_;                             // sent_ of all workers, one behind the other
+  std::vector<std::byte*> to_;              // [worker], in send_
+  Memory receive_;                          // of each other worker what sent_ has of this one
+  std::vector<std::byte*> into_;            // [worker], in receive_
+  std::vector<const std::byte*> from_;      // [worker]: where its gradients can be read
+  Memory fresh_;                            // new parameters: kept_ of all workers
+  std::vector<const std::byte*> fresh_at_;  // [worker]: where they can be read
+  Seen gradients_seen_;
+  Seen parameters_seen_;
   std::array<std::vector<Memory>, 2> slots_;  // [set][slot], as kept_ of this worker
   int live_ = 0;                              // the set of slots that counts
   WorkerAgreement agreement_;
