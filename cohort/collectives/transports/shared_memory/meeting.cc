@@ -154,9 +154,8 @@ void SharedMeeting::go_on() {
 
 bool SharedMeeting::has_come(const Exchange& exchange) {
   go_on();
-  return std::all_of(exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
-    return board_.has_come(part.peer, exchange.key);
-  });
+  return std::all_of(exchange.parts.begin(), exchange.parts.end(),
+                     [&](const ExchangePart& part) { return has_come(part.peer, exchange.key); });
 }
 
 bool SharedMeeting::is_elsewhere(int peer, const ExchangeKey& key) const {

@@ -27,8 +27,11 @@ class SharedMeeting {
   c10::SmallVector<int, 8> start(const Exchange& exchange);
   /// Shows what had to wait for a slot; nothing most of the time.
   void go_on();
-  /// A peer's part, all of it but what comes another way.
-  bool has_come(int peer, const ExchangeKey& key) const { return board_.has_come(peer, key); }
+  /// A peer's part, all of it but what comes another way; and this rank's, which may have to wait
+  /// for its place: what it shows must not change before.
+  bool has_come(int peer, const ExchangeKey& key) const {
+    return board_.has_come(rank_, key) && board_.has_come(peer, key);
+  }
   bool has_come(const Exchange& exchange);
   /// Whether the peer sends the bytes of its part another way.
   bool is_elsewhere(int peer, const ExchangeKey& key) const;
