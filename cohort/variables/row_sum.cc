@@ -60,6 +60,28 @@ Tensor zero_rows(const Tensor& like, std::size_t count) {
   return at::zeros(shape, like.options().requires_grad(false));
 }
 
+// The rows one after another, those of one number into one.
+template <class T>
+void add_in_order(const std::vector<NumberedRow>& order, const T* from, T* to, std::size_t width) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && order[i].row != order[i - 1].row) to += width;
+    add_row(to, from + static_cast<std::size_t>(order[i].position) * width, width);
+  }
+}
+
+// A part's rows from `first` on, to those that `out` has.
+template <class T>
+void add_part(const RowSum& part, int64_t first, std::size_t width, RowSum* out) {
+  T* const to = out->values.mutable_data_ptr<T>();
+  const T* const from = part.values.const_data_ptr<T>();
+  auto at = std::lower_bound(part.rows.begin(), part.rows.end(), first);
+  for (std::size_t i = 0; i < out->rows.size() && at != part.rows.end(); ++i) {
+    if (*at != out->rows[i]) continue;
+    add_row(to + i * width, from + static_cast<std::size_t>(at - part.rows.begin()) * width, width);
+    ++at;
+  }
+}
+
 // The rows of all parts that lie in [first, last), each once.
 std::vector<int64_t> united(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
   std::vector<int64_t> rows;
@@ -115,12 +137,8 @@ RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
   out.values = zero_rows(values, out.rows.size());
   const std::size_t width = out.width();
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, dtype, "sum_rows", [&] {
-    const auto* from = values.const_data_ptr<scalar_t>();
-    auto* to = out.values.mutable_data_ptr<scalar_t>();
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      if (i > 0 && order[i].row != order[i - 1].row) to += width;
-      add_row(to, from + static_cast<std::size_t>(order[i].position) * width, width);
-    }
+    add_in_order(order, values.const_data_ptr<scalar_t>(), out.values.mutable_data_ptr<scalar_t>(),
+                 width);
   });
   return out;
 }
@@ -131,20 +149,11 @@ RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t las
   RowSum out{united(parts, first, last), {}};
   out.values = zero_rows(parts[0]->values, out.rows.size());
   const std::size_t width = out.width();
-  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(
-      at::kHalf, at::kBFloat16, out.values.scalar_type(), "sum_rows", [&] {
-        auto* const to = out.values.mutable_data_ptr<scalar_t>();
-        for (const RowSum* part : parts) {
-          const auto* const from = part->values.const_data_ptr<scalar_t>();
-          auto at = std::lower_bound(part->rows.begin(), part->rows.end(), first);
-          for (std::size_t i = 0; i < out.rows.size() && at != part->rows.end(); ++i) {
-            if (*at != out.rows[i]) continue;
-            add_row(to + i * width,
-                    from + static_cast<std::size_t>(at - part->rows.begin()) * width, width);
-            ++at;
-          }
-        }
-      });
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, out.values.scalar_type(),
+                                         "sum_rows", [&] {
+                                           for (const RowSum* part : parts)
+                                             add_part<scalar_t>(*part, first, width, &out);
+                                         });
   return out;
 }
 

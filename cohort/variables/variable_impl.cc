@@ -88,7 +88,9 @@ void VariableImpl::scatter(Scatter kind, const IndexedSlices&) {
 bool has_only_handles(const Tensor& tensor, uint32_t handles) {
   // Letting go of these makes what others did before they let go visible here: counts are read
   // without any order.
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const Tensor handle = tensor;
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const c10::Storage storage = tensor.storage();
   return handle.use_count() == handles + 1 && storage.use_count() == 2;
 }
