@@ -121,6 +121,10 @@ void SharedBoard::revoke(const ExchangeKey& key) {
   post.stamp.store(0, std::memory_order_seq_cst);
 }
 
+bool SharedBoard::has_posted(const ExchangeKey& key) const {
+  return lanes_[lane_of(key)].held[key.sequence % kSlots] >= stamp_of(key.sequence);
+}
+
 bool SharedBoard::has_come(int peer, const ExchangeKey& key) const {
   return post_of(peer, key).stamp.load(std::memory_order_acquire) == stamp_of(key.sequence);
 }

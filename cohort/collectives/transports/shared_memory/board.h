@@ -61,6 +61,8 @@ class SharedBoard {
   /// What was posted is not to be read any more; nothing if it was not.
   void revoke(const ExchangeKey& key);
 
+  /// This rank has shown its post; another one may have its slot by now.
+  bool has_posted(const ExchangeKey& key) const;
   bool has_come(int peer, const ExchangeKey& key) const;
   CallSignature signature(int peer, const ExchangeKey& key) const;
   /// What the peer has for this rank.

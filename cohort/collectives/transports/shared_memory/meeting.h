@@ -30,7 +30,7 @@ class SharedMeeting {
   /// A peer's part, all of it but what comes another way; and this rank's, which may have to wait
   /// for its place: what it shows must not change before.
   bool has_come(int peer, const ExchangeKey& key) const {
-    return board_.has_come(rank_, key) && board_.has_come(peer, key);
+    return board_.has_posted(key) && board_.has_come(peer, key);
   }
   bool has_come(const Exchange& exchange);
   /// Whether the peer sends the bytes of its part another way.
