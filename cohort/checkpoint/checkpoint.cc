@@ -2,6 +2,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
@@ -148,7 +149,10 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
 
 std::shared_ptr<internal::SavingGroup> Checkpoint::group(const char* operation) const {
   check_cross_replica(operation);
-  return internal::walk(operation, *internal::held(roots_, "Checkpoint", "")).group;
+  const std::string_view verb = operation;  // behind the class
+  return internal::walk(operation, *internal::held(roots_, "Checkpoint",
+                                                   verb.substr(verb.find('.') + 1).data()))
+      .group;
 }
 
 void Checkpoint::save(const std::string& path) const {

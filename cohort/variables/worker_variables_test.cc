@@ -196,7 +196,7 @@ TEST(WorkerVariables, WritesOfDifferentVariablesAreAnError) {
       o.name = "b";
       return o;
     }());
-    expect_error<FailedPrecondition>({"\"a\", float32[2] on worker 0", "\"b\""}, [&] {
+    expect_error<FailedPrecondition>({"\"a\", float32[2] for a mean on worker 0", "\"b\""}, [&] {
       w.group.run([&](int) { (w.rank == 0 ? a : b).assign(full({2}, w.rank)); });
     });
     EXPECT_EQ(to_vector<float>(a.value()), (std::vector<float>{1, 1}));

@@ -23,7 +23,9 @@ constexpr keras::Verbose kSilent = keras::Verbose::kSilent;
 // Its one weight, for every row.
 class OneWeight : public keras::LayerBase {
  public:
-  explicit OneWeight(keras::Regularizer regularizer = {}) : regularizer_(regularizer) {}
+  // A name of its own: workers that are threads count their layers together.
+  explicit OneWeight(keras::Regularizer regularizer = {})
+      : LayerBase("one_weight"), regularizer_(regularizer) {}
   void build(const Shape&) override {
     weight_ =
         add_weight({.name = "v", .shape = {}, .initializer = "ones", .regularizer = regularizer_});

@@ -124,7 +124,8 @@ TEST_F(Restart, AnEvaluatorFollowsTheWorkers) {
     const std::size_t at = text.find(what);
     return at == std::string::npos ? "nothing" : text.substr(at + what.size(), 6);
   };
-  EXPECT_EQ(number_behind("evaluated "), number_behind("trained ")) << text;
+  EXPECT_EQ(number_behind("[evaluator 0] evaluated "), number_behind("[worker 0] trained "))
+      << text;
 }
 
 // As many steps in all, whatever the workers of each start.
