@@ -190,6 +190,40 @@ TEST_P(CommunicatorSizes, LargePiecesArrive) {
   });
 }
 
+// What goes to the ranks may begin at one place of a buffer, with other lengths or none.
+TEST_P(CommunicatorSizes, PiecesOfOneBufferMayBeginTogether) {
+  job_.run([&](Communicator& c) {
+    // Rank r sends rank p the first `length(p)` bytes of its buffer.
+    const auto size_to = [](std::size_t unit, int p) {
+      return p == 0 ? 0 : unit * static_cast<std::size_t>(p);
+    };
+    for (const std::size_t unit : {100UL, 9000UL, 40'000UL, 9000UL}) {
+      for (const bool last_is_empty : {false, true}) {
+        const auto length = [&](int p) {
+          return size_to(unit, last_is_empty ? size() - 1 - p : p);
+        };
+        const std::vector<char> mine(unit * static_cast<std::size_t>(size()),
+                                     static_cast<char>('a' + c.rank()));
+        std::vector<std::vector<char>> got;
+        for (int r = 0; r < size(); ++r) got.emplace_back(length(c.rank()), '?');
+        std::vector<ConstBytes> to;
+        std::vector<Bytes> from;
+        for (int r = 0; r < size(); ++r) {
+          to.push_back(std::as_bytes(std::span(mine).first(length(r))));
+          from.push_back(bytes_of(got[static_cast<std::size_t>(r)]));
+        }
+        c.all_to_all(to, from);
+        for (int r = 0; r < size(); ++r) {
+          if (r == c.rank()) continue;
+          EXPECT_EQ(got[static_cast<std::size_t>(r)],
+                    std::vector<char>(length(c.rank()), static_cast<char>('a' + r)))
+              << unit << " from " << r;
+        }
+      }
+    }
+  });
+}
+
 // More than have a place in shared memory at a time.
 TEST_P(CommunicatorSizes, ManyStartedOperationsFinishInAnyOrder) {
   job_.run([&](Communicator& c) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "cohort/base/check.h"
@@ -18,6 +19,8 @@ using std::chrono::milliseconds;
 
 // A good end is told, if the store answers at once.
 constexpr milliseconds kGoodbyeWithin{500};
+// How long who keeps the store stays behind its goodbye: a heartbeat that was under way asks again.
+constexpr milliseconds kKeeperStays{50};
 
 std::string liveness_seconds(std::chrono::steady_clock::duration time) {
   const auto ms = std::chrono::duration_cast<milliseconds>(time);
@@ -40,7 +43,11 @@ Liveness::~Liveness() {
   thread_.request_stop();
   try {
     client_->leave(std::min(kGoodbyeWithin, client_->options().lease));
-  } catch (const Error&) {
+    const auto rank = static_cast<std::size_t>(communicator_.rank());
+    if (client_->options().keeper == options_.tasks[rank]) {
+      std::this_thread::sleep_for(kKeeperStays);
+    }
+  } catch (const std::exception&) {
     // The store has ended before, or this task is out already.
   }
   client_->cancel();
@@ -59,7 +66,7 @@ void Liveness::watch(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const auto left = acknowledged_ + lease - Clock::now();
     if (left <= Clock::duration::zero()) return give_up_store();
-    if (!beat(stop, std::chrono::ceil<milliseconds>(left))) return;
+    if (!beat(stop, std::chrono::ceil<milliseconds>(left)) || store_has_ended_) return;
     if (last_error_.empty()) continue;
     // What failed at once is not tried at once again.
     const auto rest = acknowledged_ + lease - Clock::now();
@@ -73,6 +80,8 @@ void Liveness::watch(const std::stop_token& stop) {
 // than what is left of the lease. False: the end.
 bool Liveness::beat(const std::stop_token& stop, milliseconds left) {
   const auto sent = Clock::now();
+  const bool looks = looks_.load();
+  if (looks && !std::exchange(has_looked_, true)) version_ = 0;  // all members once more
   try {
     const milliseconds hold = std::min(options_.heartbeat, left / 2);
     const StoreReply reply =
@@ -83,11 +92,12 @@ bool Liveness::beat(const std::stop_token& stop, milliseconds left) {
     communicator_.set_lease(sent + client_->options().lease);
     version_ = reply.number;
     last_error_.clear();
-    return look_at(reply.members);
+    if (looks && !is_over_) is_over_ = !look_at(reply.members);
+    return true;
   } catch (const FailedPrecondition& e) {
     if (!stop.stop_requested()) give_up(ErrorCode::kFailedPrecondition, e.what());
     return false;
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     last_error_ = e.what();
   }
   return true;
@@ -122,6 +132,12 @@ bool Liveness::look_at(const std::vector<StoreMember>& members) {
     if (found == options_.tasks.end()) continue;
     const auto rank = static_cast<int>(found - options_.tasks.begin());
     if (rank == communicator_.rank()) continue;
+    if (member.state == StoreMember::State::kLeft && client_->options().keeper == member.task) {
+      // Nobody is left there who could give this rank up.
+      store_has_ended_ = true;
+      communicator_.set_lease(Clock::time_point::max());
+      return true;
+    }
     uint64_t& known = generations_[static_cast<std::size_t>(rank)];
     const uint64_t before = std::exchange(known, member.generation);
     const bool is_replaced = before != 0 && before != member.generation;
@@ -221,7 +237,9 @@ void join_store(Watched& watched, const LivenessOptions& options) {
                                                        .lease = options.lease,
                                                        .start_timeout = options.start_timeout});
   communicator.set_store(watched.client->store());
+  watched.liveness.emplace(watched.client, communicator, options);
   communicator.barrier();  // who looks for the others finds all of them
+  watched.liveness->look();
 }
 
 }  // namespace
@@ -237,7 +255,6 @@ std::shared_ptr<Communicator> watch_over(std::unique_ptr<Communicator> communica
   watched->communicator = std::move(communicator);
   Communicator* const inner = watched->communicator.get();
   inner->guard("liveness", [&] { join_store(*watched, options); });
-  watched->liveness.emplace(watched->client, *inner, options);
   return {watched, inner};
 }
 

@@ -41,6 +41,8 @@ class Liveness {
            LivenessOptions options);
   /// Leaves the job in good order.
   ~Liveness();
+  /// From here on the others are looked at: all have joined. The lease is renewed before, too.
+  void look() { looks_.store(true); }
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
@@ -62,7 +64,11 @@ class Liveness {
   int64_t version_ = 0;
   std::vector<uint64_t> generations_;  // by rank; 0: not seen yet
   std::string last_error_;
+  bool has_looked_ = false;
+  bool is_over_ = false;          // somebody is out; the lease goes on, for what is still written
+  bool store_has_ended_ = false;  // with its keeper, in good order
 
+  std::atomic<bool> looks_{false};
   Mutex mutex_;
   std::condition_variable_any ended_;
   const WriteGuard files_;  // a rank that is too late publishes no file

@@ -88,7 +88,10 @@ TEST_P(LivenessOver, A3_WhoGoesSilentIsNamedByAll) {
       mine.barrier();
       // Rank 0, who would decide what the failure is, has nobody who renews its lease, and waits.
       std::optional<Liveness> watched;
-      if (r > 0) watched.emplace(client, mine, options);
+      if (r > 0) {
+        watched.emplace(client, mine, options);
+        watched->look();
+      }
       const auto wait = [&] {
         mine.take_turn("[test.step] ", [&] {
           if (r == 0) {
@@ -125,7 +128,8 @@ TEST_P(LivenessOver, AStoreThatIsGoneEndsAllByTheirOwnTimers) {
                              .keeper = "the launcher",
                              .task = options.tasks[static_cast<std::size_t>(r)],
                              .lease = options.lease});
-      const Liveness watched(client, mine, options);
+      Liveness watched(client, mine, options);
+      watched.look();
       mine.barrier();
       if (r == 0) server.reset();
       expect_error<Unavailable>({"[liveness] worker ", "has had no answer for", "the lease is 2 s",

@@ -51,7 +51,7 @@ class FitPosition {
   bool has_begun = false;  ///< The epoch.
   bool is_over = false;    ///< Something has asked fit to stop.
   /// From now on fit ends by kPreempted when some worker gets SIGTERM.
-  void watch_termination() { termination_.emplace(); }
+  void watch_termination() { termination_ = std::make_unique<TerminationSignal>(); }
   bool is_preempted() const { return termination_ && termination_->has_come(); }
 
   /// The workers that train; null: this process does alone.
@@ -73,7 +73,7 @@ class FitPosition {
 
   const Parts parts_;
   std::string restored_;
-  std::optional<TerminationSignal> termination_;
+  std::unique_ptr<TerminationSignal> termination_;
 };
 
 }  // namespace cohort::internal

@@ -104,7 +104,7 @@ void InputStream::begin_pass() {
 }
 
 std::optional<PerReplica<Element>> InputStream::next() {
-  if (limit_ && taken_ == *limit_) return std::nullopt;
+  if (limit_ && taken_ >= *limit_) return std::nullopt;
   if (ran_out_) return std::nullopt;
   std::optional<PerReplica<Element>> batch = iterator_->next();
   if (!batch && options_.steps) batch = run_out();

@@ -84,12 +84,11 @@ Logs SidecarEvaluator::start() {
   std::string seen;
   for (int done = 0; !options_.max_evaluations || done < *options_.max_evaluations;) {
     const std::optional<std::string> newest = latest_checkpoint(folder_);
-    if (!newest || *newest == seen) {
+    if (!newest || *newest == seen || !restore(*newest)) {
       std::this_thread::sleep_for(options_.poll_every);
       continue;
     }
     seen = *newest;
-    if (!restore(seen)) continue;
     logs = model_.evaluate(
         data_,
         {.steps = options_.steps, .callbacks = options_.callbacks, .verbose = options_.verbose});

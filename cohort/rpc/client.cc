@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 // A server that has started again is found within this.
 constexpr int kReconnectMilliseconds = 100;
 constexpr int kMostReconnectMilliseconds = 1000;
+// The least that one attempt has, TLS included: a machine may be busy.
+constexpr int kConnectMilliseconds = 5000;
 
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments out;
@@ -33,7 +35,7 @@ grpc::ChannelArguments channel_arguments() {
   out.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   out.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   out.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
-  out.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMostReconnectMilliseconds);
+  out.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
   out.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostReconnectMilliseconds);
   return out;
 }

@@ -132,7 +132,6 @@ class PreemptionCheckpointHandler::Impl {
   }
 
   void watch() {
-    watcher_.reset();
     watcher_ = std::make_unique<Watcher>(config_.termination_watcher_fn);
     saved_ = false;
     noticed_.reset();

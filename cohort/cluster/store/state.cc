@@ -316,7 +316,7 @@ std::vector<StoreMember> StoreState::members(Time now) const {
   std::vector<StoreMember> out;
   for (const auto& [task, member] : members_) {
     out.push_back(member.told);
-    out.back().silent = store_milliseconds(now - member.heard);
+    out.back().silent = std::max(milliseconds(0), store_milliseconds(now - member.heard));
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/termination.h"
+#include "cohort/base/write_guard.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/fit_position.h"
@@ -97,8 +98,14 @@ class BackupAndRestoreBase : public CallbackBase {
   }
 
   void remove_backup() const {
+    cohort::internal::check_may_write();
+    // A name of its own first: who is killed meanwhile leaves no half of a backup.
+    const std::string ended = folder_ + ".ended";
     std::error_code error;
-    std::filesystem::remove_all(folder_, error);
+    std::filesystem::remove_all(ended, error);
+    std::filesystem::rename(folder_, ended, error);
+    if (error == std::errc::no_such_file_or_directory) return;
+    if (!error) std::filesystem::remove_all(ended, error);
     if (!error) return;
     COHORT_LOG(kWarning, "[backup_and_restore] failed to remove ", folder_, ": ", error.message());
   }

@@ -119,6 +119,8 @@ void SharedBoard::revoke(const ExchangeKey& key) {
   BoardPost& post = post_of(rank_, key);
   if (post.stamp.load(std::memory_order_relaxed) != stamp_of(key.sequence)) return;
   post.stamp.store(0, std::memory_order_seq_cst);
+  // What is written from here on is not seen before that.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 bool SharedBoard::has_posted(const ExchangeKey& key) const {

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 
+#include "cohort/base/check.h"
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 
@@ -57,7 +58,10 @@ std::optional<HeapPlace> SharedHeap::find(std::span<const std::byte> bytes) cons
 }
 
 std::span<const std::byte> PeerHeap::read(HeapPlace place, std::size_t bytes) {
-  const SegmentOffer& offer = table_->entries[static_cast<std::size_t>(place.segment)];
+  COHORT_CHECK_STATE(
+      place.segment >= 0 && static_cast<std::size_t>(place.segment) < std::size(table_->entries),
+      "[communicator] expected a segment of another rank, got number ", place.segment);
+  const SegmentOffer offer = table_->entries[static_cast<std::size_t>(place.segment)];
   auto& [token, segment] = open_[place.segment];
   if (!segment || token != offer.token) {
     std::string why;

@@ -22,13 +22,16 @@ std::vector<std::byte*> boards_of(const SharedInbox& inbox, int ranks) {
   return boards;
 }
 
+bool are_same(ConstBytes a, ConstBytes b) { return a.data() == b.data() && a.size() == b.size(); }
+
 // Of different bytes: a post has those for several peers once.
 std::size_t bytes_to_show(const Exchange& exchange) {
   std::size_t all = 0;
-  const std::byte* last = nullptr;
+  ConstBytes last;
   for (const ExchangePart& part : exchange.parts) {
-    if (part.to_peer.data() != last) all += part.to_peer.size();
-    last = part.to_peer.data();
+    if (part.to_peer.empty()) continue;
+    if (!are_same(part.to_peer, last)) all += part.to_peer.size();
+    last = part.to_peer;
   }
   return all;
 }
@@ -51,18 +54,22 @@ void SharedMeeting::ring() {
 }
 
 SharedMeeting::Stage* SharedMeeting::free_stage(std::size_t bytes) {
+  Stage* small = nullptr;
   for (Stage& stage : stages_) {
-    if (stage.bytes < bytes) continue;
     bool is_free = true;
     for (int peer = 0; stage.used && is_free && peer < ranks_; ++peer) {
       is_free = peer == rank_ || board_.has_finished(peer, stage.key);
     }
-    if (is_free) return &stage;
+    if (is_free && stage.bytes >= bytes) return &stage;
+    if (is_free) small = &stage;
   }
+  // In its place, so that sizes that grow do not fill the heap's table.
+  if (small != nullptr) *small = {};
   std::shared_ptr<std::byte> memory = heap_.allocate(std::max(bytes, SharedHeap::kLeastBytes));
   if (memory == nullptr) return nullptr;
-  stages_.push_back({.memory = std::move(memory), .bytes = bytes});
-  return &stages_.back();
+  if (small == nullptr) small = &stages_.emplace_back();
+  *small = {.memory = std::move(memory), .bytes = bytes};
+  return small;
 }
 
 bool SharedMeeting::place_on_stage(const Exchange& exchange, std::size_t bytes,
@@ -71,17 +78,21 @@ bool SharedMeeting::place_on_stage(const Exchange& exchange, std::size_t bytes,
   if (stage == nullptr) return false;
   stage->used = true;
   stage->key = exchange.key;
-  const std::byte* last = nullptr;
+  ConstBytes last;
   std::size_t end = 0;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const ConstBytes from = exchange.parts[i].to_peer;
-    if (from.data() != last) {
+    if (from.empty()) {
+      pieces[i] = {};
+      continue;
+    }
+    if (!are_same(from, last)) {
       begin = end;
-      if (!from.empty()) std::memcpy(stage->memory.get() + begin, from.data(), from.size());
+      std::memcpy(stage->memory.get() + begin, from.data(), from.size());
       end += from.size();
     }
-    last = from.data();
+    last = from;
     const HeapPlace place = *heap_.find({stage->memory.get() + begin, from.size()});
     pieces[i] = {.bytes = from.size(), .at = place.at, .segment = place.segment};
   }
@@ -127,13 +138,24 @@ SharedBoard::Pieces SharedMeeting::place(const Exchange& exchange) {
 }
 
 c10::SmallVector<int, 8> SharedMeeting::start(const Exchange& exchange) {
-  const SharedBoard::Pieces pieces = place(exchange);
+  if (exchange.key.phase > 0) {
+    // Who has come to this phase has read what was lent in the one before.
+    ExchangeKey before = exchange.key;
+    --before.phase;
+    forget_loan(before);
+  }
   auto& waiting = waiting_[SharedBoard::lane_of(exchange.key)];
-  if (waiting.empty() && board_.can_post(exchange.key)) {
+  const bool has_slot = waiting.empty() && board_.can_post(exchange.key);
+  if (!has_slot && exchange.delivery == Exchange::Delivery::kLook) {
+    waiting.push_back({.exchange = exchange, .placed = false});  // copied when there is a slot
+    return {};
+  }
+  const SharedBoard::Pieces pieces = place(exchange);
+  if (has_slot) {
     board_.post(exchange, pieces);
     ring();
   } else {
-    waiting.push_back({exchange, pieces});
+    waiting.push_back({.exchange = exchange, .pieces = pieces});
   }
   c10::SmallVector<int, 8> elsewhere;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -145,7 +167,9 @@ c10::SmallVector<int, 8> SharedMeeting::start(const Exchange& exchange) {
 void SharedMeeting::go_on() {
   for (auto& waiting : waiting_) {
     while (!waiting.empty() && board_.can_post(waiting.front().exchange.key)) {
-      board_.post(waiting.front().exchange, waiting.front().pieces);
+      Waiting& next = waiting.front();
+      if (!next.placed) next.pieces = place(next.exchange);
+      board_.post(next.exchange, next.pieces);
       waiting.pop_front();
       ring();
     }
@@ -195,6 +219,12 @@ void SharedMeeting::finish(const Exchange& exchange) {
 
 bool SharedMeeting::lends(const ExchangeKey& key) const {
   return std::find(loans_.begin(), loans_.end(), key) != loans_.end();
+}
+
+bool SharedMeeting::has_read_copies(int peer) const {
+  return std::all_of(stages_.begin(), stages_.end(), [&](const Stage& stage) {
+    return !stage.used || board_.has_finished(peer, stage.key);
+  });
 }
 
 void SharedMeeting::forget_loan(const ExchangeKey& key) { std::erase(loans_, key); }

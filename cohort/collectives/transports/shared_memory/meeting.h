@@ -48,6 +48,8 @@ class SharedMeeting {
   bool lends(const ExchangeKey& key) const;
   bool was_read(int peer, const ExchangeKey& key) const { return board_.has_finished(peer, key); }
   void forget_loan(const ExchangeKey& key);
+  /// Whether the peer has read all copies that were made for it.
+  bool has_read_copies(int peer) const;
   /// Takes back what was shown; who is reading it will see so.
   void withdraw(const ExchangeKey& key);
 
@@ -67,8 +69,9 @@ class SharedMeeting {
     ExchangeKey key = {};
   };
   struct Waiting {
-    Exchange exchange;
-    SharedBoard::Pieces pieces;
+    Exchange exchange = {};
+    SharedBoard::Pieces pieces = {};
+    bool placed = true;
   };
   SharedBoard::Pieces place(const Exchange& exchange);
   bool place_on_stage(const Exchange& exchange, std::size_t bytes, SharedBoard::Pieces& pieces);

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstring>
 
+#include "cohort/base/scope_exit.h"
 #include "cohort/runtime/relax.h"
 
 namespace cohort::internal {
@@ -56,9 +57,9 @@ void SharedBell::wait(uint32_t seen, SpinBudget& budget,
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec wait{.tv_sec = seconds.count(),
                       .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  begin_sleep();
+  const ScopeExit awake([&] { end_sleep(); });
   if (!is_over()) futex(rings_, FUTEX_WAIT, seen, &wait);
-  sleepers_.fetch_sub(1, std::memory_order_relaxed);
   budget.parked();
 }
 

@@ -25,7 +25,10 @@ class SharedBell {
   void ring_if_asleep();
   /// Around a sleep of another kind, of which ring() says that there is one; look at rings() once
   /// more in between.
-  void begin_sleep() { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
+  void begin_sleep() {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // with ring_if_asleep()'s
+  }
   void end_sleep() { sleepers_.fetch_sub(1, std::memory_order_relaxed); }
   /// Returns when it has rung since rings() was `seen`, `is_over`, or at the deadline.
   void wait(

@@ -39,7 +39,12 @@ bool have_own_cores(std::span<const cpu_set_t> cores) {
 bool TcpTransport::sleep_at_bell(Deadline deadline, const Wait& wait) {
   SharedBell& bell = inbox_->bell();
   SpinBudget none(0);
-  bell.wait(rings_, wait.has_looked ? none : *looks_, deadline, wait.is_over);
+  // A slot for what has to wait for one comes without a message.
+  const auto is_over = [&] {
+    shared_->go_on();
+    return wait.is_over();
+  };
+  bell.wait(rings_, wait.has_looked ? none : *looks_, deadline, is_over);
   return wait.is_over() || bell.rings() != rings_ || std::chrono::steady_clock::now() < deadline;
 }
 

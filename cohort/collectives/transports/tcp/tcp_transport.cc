@@ -38,10 +38,29 @@ TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
 
 TcpTransport::~TcpTransport() {
   failpoint("communicator.close");
+  await_copies();
   for (const auto& each : streams_) {
     if (!each) continue;
     each->say_goodbye();
     each->read_some();  // what is left unread would reset the connection, and lose the goodbye
+  }
+}
+
+// Copies that were made for others go with this process: who is slow shall read them first.
+void TcpTransport::await_copies() noexcept {
+  if (!shared_ || alarms_->failed()) return;
+  const auto is_here = [&](const TcpStream& from) {
+    return from.state() != TcpStream::State::kOpen || shared_->has_read_copies(from.peer());
+  };
+  const auto is_over = [&] {
+    return std::all_of(others_.begin(), others_.end(),
+                       [&](int peer) { return is_here(stream(peer)); });
+  };
+  try {
+    wait_for({.peers = others_, .is_here = is_here, .what = "the end", .is_over = is_over},
+             std::chrono::steady_clock::now() + kDrainWithin);
+  } catch (...) {
+    // Who does not read them now, will not.
   }
 }
 
@@ -237,6 +256,8 @@ void TcpTransport::commit_as_other(const ExchangeKey& key, const CallSignature& 
 // Whether a commit that has failed here has passed elsewhere. From here on it cannot any more.
 bool TcpTransport::has_committed(const ExchangeKey& answer, const std::exception_ptr& error) {
   alarms_->propose(failure_of(error, rank_, size(), collective_name(Collective::kCommit)));
+  // Rank 0 shows it when it has decided, and may have ended since.
+  if (shared_ && shared_->has_committed(answer.sequence)) return true;
   if (alarms_->verdict().committed > answer.sequence) return true;
   if (!alarms_->first_is_gone()) return false;
   if (shared_) {

@@ -70,6 +70,7 @@ class TcpTransport final : public Transport {
   std::string who_misses(const Wait& wait) const;
   void wait_for(const Wait& wait, Deadline deadline);
   void check_ended(const Wait& wait);
+  void await_copies() noexcept;
   void move_messages();
   bool sleep_until(Deadline deadline, const Wait& wait);
   bool sleep_at_bell(Deadline deadline, const Wait& wait);
