@@ -157,7 +157,7 @@ std::vector<KeptCheckpoint> by_numbers(const std::string& directory, const std::
   }
   std::sort(found.begin(), found.end());
   std::vector<KeptCheckpoint> out;
-  for (auto& [number, name] : found) out.push_back({name, written(directory + "/" + name)});
+  for (auto& [number, name] : found) out.push_back({name, written(str_cat(directory, "/", name))});
   return out;
 }
 
