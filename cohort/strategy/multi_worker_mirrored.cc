@@ -90,26 +90,25 @@ std::chrono::milliseconds milliseconds_of(const std::optional<std::chrono::milli
 }
 
 // The workers' leases, by which they learn who hangs or is cut off.
-std::shared_ptr<internal::Communicator> watch(std::unique_ptr<internal::Communicator> communicator,
-                                              const MultiWorkerMirroredOptions& options,
-                                              const ClusterSpec& spec) {
+internal::LivenessOptions leases_of(const MultiWorkerMirroredOptions& options,
+                                    const ClusterSpec& spec) {
   internal::LivenessOptions how{.addresses = internal::worker_addresses(spec),
                                 .allow_insecure = is_insecure_allowed(options),
                                 .start_timeout = options.start_timeout};
   how.heartbeat = milliseconds_of(options.heartbeat, "COHORT_HEARTBEAT_MS", how.heartbeat);
   how.lease = milliseconds_of(options.lease, "COHORT_LEASE_MS", how.lease);
-  if (how.lease.count() == 0) return communicator;
   // Of those that count, the chief is first.
   const bool has_chief = spec.has_job("chief");
   for (std::size_t rank = 0; rank < how.addresses.size(); ++rank) {
     const bool is_chief = has_chief && rank == 0;
     how.tasks.push_back(is_chief ? "chief 0" : str_cat("worker ", rank - (has_chief ? 1 : 0)));
   }
-  return internal::watch_over(std::move(communicator), how);
+  return how;
 }
 
 std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions& options,
                                                 const ClusterSpec& spec, const TaskName& task) {
+  const internal::LivenessOptions leases = leases_of(options, spec);
   const std::vector<std::string> addresses = internal::worker_addresses(spec);
   const int rank = internal::id_in_cluster(spec, task);
   const bool allow_insecure = is_insecure_allowed(options);
@@ -129,7 +128,8 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
            .timeout = options.start_timeout,
            .allow_insecure = allow_insecure}),
       communicator);
-  return watch(std::move(connected), options, spec);
+  if (leases.lease.count() == 0) return connected;
+  return internal::watch_over(std::move(connected), leases);
 }
 
 // One of each worker, in their order.
