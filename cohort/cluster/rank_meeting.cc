@@ -57,9 +57,17 @@ std::vector<std::string> addresses_of_ranks(const RankPlace& place) {
                       .start_timeout = place.timeout});
   const auto addresses = client.store()->meet("addresses of ranks", place.size,
                                               str_cat(own, ":", place.port), place.timeout);
-  // Rank 0 stays until all have read them.
-  client.store()->barrier("addresses are known", place.size, place.timeout);
-  client.leave(std::chrono::seconds(1));
+  // Rank 0 stays until all have read them, and may be gone before it has answered that they have.
+  const auto has_read = [](int rank) { return str_cat("has read: ", task_name(rank)); };
+  if (place.rank == 0) {
+    for (int r = 1; r < place.size; ++r) client.store()->get(has_read(r), place.timeout);
+  }
+  try {
+    client.store()->set(has_read(place.rank), "");
+    client.leave(std::chrono::seconds(1));
+  } catch (const Unavailable&) {
+    if (place.rank == 0) throw;
+  }
   std::vector<std::string> out;
   for (int r = 0; r < place.size; ++r) {
     const auto found = addresses.find(task_name(r));
