@@ -2,10 +2,8 @@
 //
 // Several hosts: as many cohortruns of this one, with addresses of the loopback.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include "cohort/testing/ports.h"
 #include "test_run.h"
 
 namespace {
@@ -24,19 +22,6 @@ echo "$host" >> "$(dirname "$0")/called"
 echo "Welcome to $host"
 cd / && exec sh -c "$*"
 )";
-
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* generic = reinterpret_cast<sockaddr*>(&at);
-  EXPECT_EQ(::bind(fd, generic, size), 0);
-  EXPECT_EQ(::getsockname(fd, generic, &size), 0);
-  ::close(fd);
-  return ntohs(at.sin_port);
-}
 
 class OverSsh : public ::testing::Test {
  protected:
@@ -144,7 +129,7 @@ class AmongNodes : public ::testing::Test {
     return str_cat(COHORTRUN, " --nnodes 2 --rdzv-endpoint 127.0.0.1:", port_, " ", flags, " -- ",
                    program);
   }
-  const int port_ = free_port();
+  const int port_ = cohort::testing::free_ports(1)[0];
 };
 
 TEST_F(AmongNodes, EachOfThemStartsItsPartOfOneJob) {

@@ -2,13 +2,12 @@
 #include "cohort/cluster/environment.h"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cohort/cluster/test_variables.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/ports.h"
 
 namespace cohort {
 namespace {
@@ -16,19 +15,6 @@ namespace {
 using testing::expect_error;
 using testing::JobVariables;
 using Texts = std::vector<std::string>;
-
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* generic = reinterpret_cast<sockaddr*>(&at);
-  EXPECT_EQ(::bind(fd, generic, size), 0);
-  EXPECT_EQ(::getsockname(fd, generic, &size), 0);
-  ::close(fd);
-  return ntohs(at.sin_port);
-}
 
 TEST(Slurm, ListsOfHosts) {
   using internal::expand_hostlist;
@@ -151,7 +137,7 @@ TEST(LauncherClusterResolver, KnowsEachLauncher) {
 // Each rank is a process, two of them on each of two hosts; MPI's, to which somebody has said
 // MASTER_ADDR.
 TEST(LauncherClusterResolver, RanksOfSeveralHostsTellEachOtherWhereTheyAre) {
-  const int port = free_port();
+  const int port = testing::free_ports(1)[0];
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.push_back(::fork());

@@ -2,36 +2,18 @@
 //
 // A worker that is killed at any point of a step, three real processes: the others name it, and all
 // of them hold the same whole step.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "cohort/base/strings.h"
+#include "cohort/testing/ports.h"
 #include "tests/faults/job.h"
 
 namespace cohort::proof {
 namespace {
 
+using testing::free_ports;
 using testing::Process;
 constexpr int kWorkers = 3;
-
-// Free a moment ago, all at once so that they differ.
-std::vector<int> free_ports(int count) {
-  std::vector<int> sockets, ports;
-  for (int i = 0; i < count; ++i) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    sockets.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    (void)::bind(sockets.back(), reinterpret_cast<sockaddr*>(&address), size);
-    ::getsockname(sockets.back(), reinterpret_cast<sockaddr*>(&address), &size);
-    ports.push_back(ntohs(address.sin_port));
-  }
-  for (const int socket : sockets) ::close(socket);
-  return ports;
-}
 
 struct Case {
   const char* place;

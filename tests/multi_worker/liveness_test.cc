@@ -3,10 +3,7 @@
 // What the workers of a job see when one of them, or who keeps their store, goes silent: real
 // processes, stopped by SIGSTOP, with the short leases of tests.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -15,6 +12,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/cluster/store/store_server.h"
+#include "cohort/testing/ports.h"
 #include "cohort/testing/process.h"
 
 namespace cohort {
@@ -26,24 +24,6 @@ using internal::StoreServer;
 const std::vector<std::string> kProfile = {"COHORT_HEARTBEAT_MS=200", "COHORT_LEASE_MS=2000",
                                            "COHORT_MIN_LOG_LEVEL=1"};
 
-std::vector<int> ports_that_are_free(int count) {
-  std::vector<int> ports;
-  std::vector<int> held;
-  for (int i = 0; i < count; ++i) {
-    held.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof at;
-    auto* generic = reinterpret_cast<sockaddr*>(&at);
-    EXPECT_EQ(::bind(held.back(), generic, size), 0);
-    EXPECT_EQ(::getsockname(held.back(), generic, &size), 0);
-    ports.push_back(ntohs(at.sin_port));
-  }
-  for (const int fd : held) ::close(fd);
-  return ports;
-}
-
 // A job whose workers are processes of the test's own: nobody ends the others when one fails.
 class Job {
  public:
@@ -52,7 +32,7 @@ class Job {
       const std::vector<std::string>& environment = {},
       std::vector<std::vector<std::string>> own = {}) {
     std::string addresses;
-    for (const int port : ports_that_are_free(workers)) {
+    for (const int port : testing::free_ports(workers)) {
       addresses += str_cat(addresses.empty() ? "" : ", ", "\"localhost:", port, "\"");
     }
     own.resize(static_cast<std::size_t>(workers));
