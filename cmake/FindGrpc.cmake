@@ -1,11 +1,11 @@
-# Finds gRPC for C++ and OpenSSL's libcrypto, and defines Grpc::grpc++ and Grpc::crypto. gRPC's headers
+# Finds gRPC for C++ and OpenSSL, and defines Grpc::grpc++, Grpc::ssl and Grpc::crypto. gRPC's headers
 # use Abseil's mutex themselves.
 #
 # For the build and the installed package alike. The build wants the headers; a program that links an
 # installed Cohort needs the shared libraries alone, without the development packages' links. gRPC's
 # own gRPCConfig.cmake is not used: it asks for the development packages of all that is beneath it.
 set(_grpc_variables "")
-foreach(_grpc_part grpc++ grpc gpr crypto absl_synchronization)
+foreach(_grpc_part grpc++ grpc gpr crypto absl_synchronization ssl)
   string(MAKE_C_IDENTIFIER "Grpc_${_grpc_part}_LIBRARY" _grpc_variable)
   find_library(${_grpc_variable} NAMES ${_grpc_part})
   if(NOT ${_grpc_variable})
@@ -42,11 +42,15 @@ if(Grpc_FOUND AND NOT TARGET Grpc::grpc++)
   list(GET _grpc_variables 2 _grpc_base)
   list(GET _grpc_variables 3 _grpc_crypto)
   list(GET _grpc_variables 4 _grpc_mutex)
+  list(GET _grpc_variables 5 _grpc_ssl)
   add_library(Grpc::grpc++ UNKNOWN IMPORTED GLOBAL)
   set_target_properties(Grpc::grpc++ PROPERTIES IMPORTED_LOCATION "${${_grpc_main}}"
     INTERFACE_LINK_LIBRARIES "${${_grpc_core}};${${_grpc_base}};${${_grpc_mutex}}")
   add_library(Grpc::crypto UNKNOWN IMPORTED GLOBAL)
   set_target_properties(Grpc::crypto PROPERTIES IMPORTED_LOCATION "${${_grpc_crypto}}")
+  add_library(Grpc::ssl UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(Grpc::ssl PROPERTIES IMPORTED_LOCATION "${${_grpc_ssl}}"
+    INTERFACE_LINK_LIBRARIES Grpc::crypto)
   if(Grpc_INCLUDE_DIR)
     set_target_properties(Grpc::grpc++ PROPERTIES
       INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${Grpc_INCLUDE_DIR}")
