@@ -45,7 +45,7 @@ bool is_a(const std::exception_ptr& error) {
 using CommunicatorFailure = ::testing::TestWithParam<Carrier>;
 INSTANTIATE_TEST_SUITE_P(Carriers, CommunicatorFailure,
                          ::testing::Values(Carrier::kThreads, Carrier::kTcp, Carrier::kSharedMemory,
-                                           Carrier::kTwoMachines),
+                                           Carrier::kTwoMachines, Carrier::kTls),
                          carrier_name);
 
 struct Operation {

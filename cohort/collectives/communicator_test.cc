@@ -22,7 +22,7 @@ class CommunicatorSizes : public ::testing::TestWithParam<std::tuple<Carrier, in
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorSizes,
                          ::testing::Combine(::testing::Values(Carrier::kThreads, Carrier::kTcp,
                                                               Carrier::kSharedMemory,
-                                                              Carrier::kTwoMachines),
+                                                              Carrier::kTwoMachines, Carrier::kTls),
                                             ::testing::Values(1, 2, 3, 5, 8)));
 
 // Another one for each rank, place and dtype; sums in another order have other bits.

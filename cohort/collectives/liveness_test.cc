@@ -52,7 +52,8 @@ void on_each(int size, const std::function<void(int)>& body) {
 
 using LivenessOver = ::testing::TestWithParam<Carrier>;
 INSTANTIATE_TEST_SUITE_P(Carriers, LivenessOver,
-                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory), carrier_name);
+                         ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory, Carrier::kTls),
+                         carrier_name);
 
 TEST_P(LivenessOver, WatchedRanksWorkAndEnd) {
   auto ranks = connected(GetParam(), 3);

@@ -4,6 +4,10 @@
 // have them so. It can do to each what ThreadJob can: make a rank slow, failing, silent or gone.
 #pragma once
 
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,17 +19,43 @@
 
 #include <gtest/gtest.h>
 
+#include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
+#include "cohort/rpc/job_authority.h"
 
 namespace cohort::internal {
 
 /// kTwoMachines: some of the ranks share memory, and TCP is between them and the rest.
-enum class Carrier { kThreads, kTcp, kSharedMemory, kTwoMachines };
+enum class Carrier { kThreads, kTcp, kSharedMemory, kTwoMachines, kTls };
 inline std::string carrier_name(const ::testing::TestParamInfo<Carrier>& info) {
-  constexpr const char* kNames[] = {"Threads", "Tcp", "SharedMemory", "TwoMachines"};
+  constexpr const char* kNames[] = {"Threads", "Tcp", "SharedMemory", "TwoMachines", "Tls"};
   return kNames[static_cast<int>(info.param)];
+}
+
+/// Whether all that its ranks say goes over sockets.
+inline bool is_socket(Carrier carrier) {
+  return carrier == Carrier::kTcp || carrier == Carrier::kTls;
+}
+
+/// A certificate for `host`, of an authority, as a process of the job has it.
+inline TlsContext tls_for(const JobAuthority& authority, const std::string& host) {
+  static std::atomic<int> number{0};
+  const IssuedCertificate issued = authority.issue(host);
+  const auto write = [at = str_cat(::testing::TempDir(), "/tls_", ::getpid(), "_", ++number)](
+                         const char* what, const std::string& text) {
+    std::ofstream(at + what, std::ios::binary) << text;
+    return at + what;
+  };
+  return TlsContext::of_certificates({.certificate = write(".pem", issued.certificate),
+                                      .key = write(".key", issued.key),
+                                      .authority = write(".ca", authority.certificate())});
+}
+inline TlsContext tls_of(Carrier carrier) {
+  if (carrier != Carrier::kTls) return {};
+  static const TlsContext context = tls_for(JobAuthority("test"), "127.0.0.1");
+  return context;
 }
 
 /// Where a test has a rank.
@@ -117,7 +147,8 @@ inline std::vector<std::unique_ptr<Transport>> connect_ranks(Carrier carrier, in
       ranks[r] = connect_over_tcp({.rank = static_cast<int>(r),
                                    .addresses = addresses,
                                    .timeout = std::chrono::minutes(1),
-                                   .shared_memory = carrier != Carrier::kTcp,
+                                   .tls = tls_of(carrier),
+                                   .shared_memory = !is_socket(carrier),
                                    .machine = machine_of(carrier, r),
                                    .listener = std::move(listeners[r])});
     });

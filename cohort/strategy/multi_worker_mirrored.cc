@@ -112,9 +112,13 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
   const std::vector<std::string> addresses = internal::worker_addresses(spec);
   const int rank = internal::id_in_cluster(spec, task);
   const bool allow_insecure = is_insecure_allowed(options);
+  const internal::RpcSecurity security = internal::security_from_environment();
+  const char* how = "";
+  if (allow_insecure) how = "; messages are not encrypted";
+  if (security.has_tls()) how = ", over TLS";
   COHORT_LOG(kInfo, "MultiWorkerMirroredStrategy: ", task.type, " ", task.id, " is worker ", rank,
-             " of ", addresses.size(), ", at ", addresses[static_cast<std::size_t>(rank)],
-             allow_insecure ? "; messages are not encrypted" : "", "; waiting for the others");
+             " of ", addresses.size(), ", at ", addresses[static_cast<std::size_t>(rank)], how,
+             "; waiting for the others");
   internal::CommunicatorOptions communicator;
   if (options.communication_options.timeout) {
     communicator.timeout = *options.communication_options.timeout;
@@ -126,6 +130,8 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
            .agreement = str_cat("Cohort ", COHORT_VERSION, ", ", options.devices.size(),
                                 " devices each, ", spec),
            .timeout = options.start_timeout,
+           .tls = security.has_tls() ? internal::TlsContext::of_certificates(security)
+                                     : internal::TlsContext(),
            .allow_insecure = allow_insecure}),
       communicator);
   if (leases.lease.count() == 0) return connected;

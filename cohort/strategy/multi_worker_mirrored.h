@@ -38,8 +38,9 @@ struct MultiWorkerMirroredOptions {
   /// Unset: COHORT_HEARTBEAT_MS and COHORT_LEASE_MS, else 1 s and 10 s. A lease of 0: nobody looks.
   std::optional<std::chrono::milliseconds> heartbeat = {};
   std::optional<std::chrono::milliseconds> lease = {};
-  /// Allows addresses beyond this machine's loopback. What travels is neither encrypted nor
-  /// authenticated: for networks that you trust. COHORT_ALLOW_INSECURE=1 does the same.
+  /// Allows addresses beyond loopback without TLS (COHORT_TLS_CERTIFICATE; cohortrun makes them),
+  /// on networks that you trust: nothing is encrypted or proved. COHORT_ALLOW_INSECURE=1 does the
+  /// same.
   bool allow_insecure = false;
   bool check_copies = false;  ///< As MirroredOptions::check_copies.
   /// As MirroredOptions::intra_op_threads; workers that have the same cores share them out.
@@ -54,7 +55,7 @@ struct MultiWorkerMirroredOptions {
 /// a store of the launcher's.
 /// Blocks: until all workers have come.
 /// Errors: InvalidArgument for a cluster that is none, or of which this process is no chief, worker
-///         or evaluator, and for addresses beyond loopback without allow_insecure;
+///         or evaluator, and for addresses beyond loopback without TLS or allow_insecure;
 ///         FailedPrecondition on both workers, naming both, that were started with another
 ///         TF_CONFIG, build of Cohort or number of devices; DeadlineExceeded that names who has not
 ///         come, or the store that does not answer; Unauthenticated from a store of another job;

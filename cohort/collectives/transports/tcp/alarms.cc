@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "cohort/base/check.h"
 
@@ -95,8 +95,10 @@ void TcpAlarms::tell(Peer& peer, AlarmHeader header, const std::string& text) {
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + sizeof header, text.data(), header.text_bytes);
   // A line is empty but for its one or two failures: what does not fit, nobody reads any more.
-  [[maybe_unused]] const ssize_t sent =
-      ::send(peer.socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (peer.socket.has_begun_to_send()) return;
+  std::string why;
+  const std::array<iovec, 1> all = {{{bytes.data(), bytes.size()}}};
+  peer.socket.send(all, &why);
 }
 
 void TcpAlarms::tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation,
@@ -317,13 +319,25 @@ void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& tex
 void TcpAlarms::read_line(int from) {
   Peer& peer = peers_[static_cast<std::size_t>(from)];
   std::array<std::byte, 4096> bytes;
-  const ssize_t got = ::recv(peer.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got <= 0) {
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    propose_gone(from, got == 0 ? "the connection was closed" : error_text(errno));
-    return;
+  std::string why;
+  for (;;) {
+    const ssize_t got = peer.socket.receive(bytes.data(), bytes.size(), &why);
+    if (got < 0) return propose_gone(from, why);
+    if (got == 0) return;
+    peer.read.insert(peer.read.end(), bytes.begin(), bytes.begin() + got);
+    hear_all(from);
+    if (!listens_to(from)) return;
   }
-  peer.read.insert(peer.read.end(), bytes.begin(), bytes.begin() + got);
+}
+
+bool TcpAlarms::listens_to(int from) {
+  const std::scoped_lock lock(mutex_);
+  return peers_[static_cast<std::size_t>(from)].listens();
+}
+
+// The whole messages of what has been read.
+void TcpAlarms::hear_all(int from) {
+  Peer& peer = peers_[static_cast<std::size_t>(from)];
   for (;;) {
     AlarmHeader header;
     if (peer.read.size() < sizeof header) return;
@@ -340,6 +354,10 @@ void TcpAlarms::read_line(int from) {
 void TcpAlarms::watch(const std::stop_token& stop) {
   std::vector<pollfd> polled;
   std::vector<int> ranks;
+  // What came with the greeting was read already, and no descriptor tells of it.
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    if (peers_[r].socket) read_line(static_cast<int>(r));
+  }
   while (!stop.stop_requested()) {
     polled.assign(1, {.fd = stop_bell_.fd(), .events = POLLIN, .revents = 0});
     ranks.assign(1, rank_);

@@ -113,6 +113,8 @@ class TcpAlarms {
   void hear_verdict(uint64_t generation, const Verdict& verdict);
 
   void watch(const std::stop_token& stop);
+  bool listens_to(int from);
+  void hear_all(int from);
   void read_line(int peer);
 
   const int rank_;

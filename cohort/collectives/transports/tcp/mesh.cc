@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -60,11 +59,15 @@ class Mesh {
   std::string name_of(int rank) const {
     return str_cat("rank ", rank, " (", options_.addresses[static_cast<std::size_t>(rank)], ")");
   }
+  std::string host_of(int rank) const;
+  bool is_reachable_from_elsewhere() const { return options_.allow_insecure || options_.tls; }
   void check_addresses() const;
   Socket& place(int rank, Hello::Purpose purpose);
   std::vector<std::byte> hello(Hello::Purpose purpose) const;
   void call(int peer, Hello::Purpose purpose);
   bool try_call(int peer, Hello::Purpose purpose, std::string* why);
+  bool prove(Socket& socket, int peer, std::string* why);
+  void distrust(const std::string& whom, const std::string& why);
   void answer_callers();
   bool answer(Stranger& stranger);
   void welcome(Stranger& stranger, const Hello& theirs, const std::string& text);
@@ -78,6 +81,7 @@ class Mesh {
   const Deadline deadline_;
   Socket listener_;
   std::vector<MeshLink> links_;
+  std::string distrusted_;  // the first one, and why
 };
 
 Mesh::Mesh(MeshOptions options)
@@ -86,8 +90,9 @@ Mesh::Mesh(MeshOptions options)
                    "[cluster] expected a rank of 0 to ", size() - 1, ", got ", options_.rank);
   check_addresses();
   const std::string& own = options_.addresses[static_cast<std::size_t>(options_.rank)];
-  listener_ = options_.listener ? std::move(options_.listener)
-                                : listen_at(own, options_.allow_insecure && !is_loopback(own));
+  listener_ = options_.listener
+                  ? std::move(options_.listener)
+                  : listen_at(own, is_reachable_from_elsewhere() && !is_loopback(own));
   for (const std::string& address : options_.addresses) links_.push_back({.address = address});
 }
 
@@ -95,13 +100,14 @@ void Mesh::check_addresses() const {
   for (int r = 0; r < size(); ++r) {
     const std::string& address = options_.addresses[static_cast<std::size_t>(r)];
     parse_address("[cluster] ", address);
-    if (options_.allow_insecure) continue;
+    if (is_reachable_from_elsewhere()) continue;
     COHORT_CHECK_ARG(is_loopback(address),
                      "[cluster] expected addresses of this machine's loopback, such as "
                      "localhost:2222, got ",
                      name_of(r),
-                     ": between machines nothing is encrypted or authenticated yet; on a network "
-                     "that you trust, allow it with allow_insecure = true");
+                     ": beyond it give TLS certificates, as cohortrun makes them "
+                     "(COHORT_TLS_CERTIFICATE, COHORT_TLS_KEY, COHORT_TLS_AUTHORITY), or, on a "
+                     "network that you trust, allow_insecure = true");
   }
 }
 
@@ -125,11 +131,13 @@ std::vector<std::byte> Mesh::hello(Hello::Purpose purpose) const {
 bool send_all(const Socket& socket, const std::vector<std::byte>& bytes, Deadline deadline,
               std::string* why) {
   for (std::size_t sent = 0; sent < bytes.size();) {
-    const ssize_t now = ::send(socket.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (now > 0) sent += static_cast<std::size_t>(now);
-    if (now >= 0 || errno == EINTR) continue;
-    *why = error_text(errno);
-    if (errno != EAGAIN || !wait_for_fd(socket.fd(), /*to_write=*/true, deadline)) return false;
+    const std::array<iovec, 1> left = {
+        {{const_cast<std::byte*>(bytes.data()) + sent, bytes.size() - sent}}};
+    const ssize_t now = socket.send(left, why);
+    if (now < 0) return false;
+    sent += static_cast<std::size_t>(now);
+    *why = "no answer";
+    if (now == 0 && !wait_for_fd(socket.fd(), /*to_write=*/true, deadline)) return false;
   }
   return true;
 }
@@ -138,19 +146,11 @@ bool send_all(const Socket& socket, const std::vector<std::byte>& bytes, Deadlin
 bool receive_all(const Socket& socket, void* to, std::size_t bytes, Deadline deadline,
                  std::string* why) {
   for (std::size_t got = 0; got < bytes;) {
-    const ssize_t now = ::recv(socket.fd(), static_cast<std::byte*>(to) + got, bytes - got, 0);
-    if (now > 0) {
-      got += static_cast<std::size_t>(now);
-    } else if (now == 0) {
-      *why = "the connection was closed";
-      return false;
-    } else if (errno == EAGAIN) {
-      *why = "no answer";
-      if (!wait_for_fd(socket.fd(), /*to_write=*/false, deadline)) return false;
-    } else if (errno != EINTR) {
-      *why = error_text(errno);
-      return false;
-    }
+    const ssize_t now = socket.receive(static_cast<std::byte*>(to) + got, bytes - got, why);
+    if (now < 0) return false;
+    got += static_cast<std::size_t>(now);
+    *why = "no answer";
+    if (now == 0 && !wait_for_fd(socket.fd(), /*to_write=*/false, deadline)) return false;
   }
   return true;
 }
@@ -180,11 +180,11 @@ void Mesh::check_links() const {
 }
 
 void Mesh::give_up(const std::string& why) const {
-  throw DeadlineExceeded(
-      str_cat("[cluster] expected all ", size(), " workers within ",
-              std::chrono::duration_cast<std::chrono::duration<double>>(options_.timeout).count(),
-              " s, got none from ", who_is_missing(), why,
-              ". Check that TF_CONFIG is right on every machine and that all tasks are started"));
+  throw DeadlineExceeded(str_cat(
+      "[cluster] expected all ", size(), " workers within ",
+      std::chrono::duration_cast<std::chrono::duration<double>>(options_.timeout).count(),
+      " s, got none from ", who_is_missing(), why, distrusted_.empty() ? "" : "; ", distrusted_,
+      ". Check that TF_CONFIG is right on every machine and that all tasks are started"));
 }
 
 std::string Mesh::who_is_missing() const {
@@ -203,11 +203,33 @@ void Mesh::pause() const {
   std::this_thread::sleep_for(kRetryAfter);  // until somebody listens there
 }
 
+std::string Mesh::host_of(int rank) const {
+  return parse_address("[cluster] ", options_.addresses[static_cast<std::size_t>(rank)]).host;
+}
+
+// False: what answers there is not believed, or does not believe this rank.
+bool Mesh::prove(Socket& socket, int peer, std::string* why) {
+  if (!options_.tls) return true;
+  socket.secure(options_.tls, TlsSide::kClient, host_of(peer));
+  if (shake_hands(socket, deadline_, why)) return true;
+  distrust(str_cat(name_of(peer), " is not proved to belong to this job"), *why);
+  return false;
+}
+
+// It may be another job's, and go away; but somebody waits meanwhile.
+void Mesh::distrust(const std::string& whom, const std::string& why) {
+  if (!distrusted_.empty()) return;
+  distrusted_ = str_cat(whom, ": ", why);
+  COHORT_LOG(kWarning, "[cluster] ", distrusted_,
+             ". Have all workers certificates of one authority (COHORT_TLS_CERTIFICATE)?");
+}
+
 // One attempt. False: nobody of this kind is there yet.
 bool Mesh::try_call(int peer, Hello::Purpose purpose, std::string* why) {
   const std::string& address = options_.addresses[static_cast<std::size_t>(peer)];
   Socket socket = connect_to(address, deadline_, why);
-  if (!socket || !send_all(socket, hello(purpose), deadline_, why)) return false;
+  if (!socket || !prove(socket, peer, why)) return false;
+  if (!send_all(socket, hello(purpose), deadline_, why)) return false;
   Hello theirs;
   if (!receive_all(socket, &theirs, sizeof theirs, deadline_, why)) return false;
   if (!theirs.is_sane()) {
@@ -234,6 +256,11 @@ void Mesh::call(int peer, Hello::Purpose purpose) {
 // The answer goes out before anything is compared: both sides shall see both.
 void Mesh::welcome(Stranger& stranger, const Hello& theirs, const std::string& text) {
   std::string why;
+  const TlsSession* const tls = stranger.socket.tls();
+  if (tls != nullptr && theirs.rank < size() && !tls->is_peer_for(host_of(theirs.rank))) {
+    return distrust(str_cat("a caller says that it is ", name_of(theirs.rank)),
+                    "its certificate is for another host");
+  }
   const bool told = send_all(stranger.socket, hello(theirs.purpose), deadline_, &why);
   check_same_job(theirs, text, std::min(theirs.rank, size() - 1));
   COHORT_CHECK_STATE(theirs.rank > options_.rank && !place(theirs.rank, theirs.purpose),
@@ -245,8 +272,12 @@ void Mesh::welcome(Stranger& stranger, const Hello& theirs, const std::string& t
 // True: done with it, whoever it was.
 bool Mesh::answer(Stranger& stranger) {
   std::array<std::byte, 4096> bytes;
-  const ssize_t got = ::recv(stranger.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return true;
+  std::string why;
+  const ssize_t got = stranger.socket.receive(bytes.data(), bytes.size(), &why);
+  if (got < 0) {
+    if (options_.tls) distrust("a caller was turned away", why);
+    return true;
+  }
   if (got > 0) stranger.read.insert(stranger.read.end(), bytes.begin(), bytes.begin() + got);
   Hello theirs;
   if (stranger.read.size() >= sizeof theirs) {
@@ -275,6 +306,7 @@ void Mesh::answer_callers() {
     std::erase_if(strangers, [&](Stranger& each) { return answer(each); });
     Socket next = accept_from(listener_);
     if (next && strangers.size() < kMostStrangers) {
+      if (options_.tls) next.secure(options_.tls, TlsSide::kServer);
       strangers.push_back(
           {.socket = std::move(next), .until = std::chrono::steady_clock::now() + kHelloWithin});
     }

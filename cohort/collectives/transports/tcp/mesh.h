@@ -17,8 +17,10 @@ struct MeshOptions {
   /// What all ranks have to have alike, in words; compared, and named where it differs.
   std::string agreement = {};
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// Addresses beyond loopback are refused without it: whoever reaches them could take part, and
-  /// read all that travels.
+  /// Encrypts all that travels between ranks, and lets in only who is proved to belong to the job.
+  TlsContext tls = {};
+  /// Addresses beyond loopback are refused without it or TLS: whoever reaches them could take part,
+  /// and read all that travels.
   bool allow_insecure = false;
   /// Whether messages between ranks of one machine go through memory that they share.
   bool shared_memory = true;

@@ -100,8 +100,47 @@ Socket try_connect(const addrinfo& to, Deadline deadline, std::string* why) {
 }  // namespace
 
 void Socket::close() {
+  tls_.reset();
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+}
+
+ssize_t Socket::send(std::span<const iovec> parts, std::string* why) const {
+  if (tls_) return tls_->send(parts, why);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  for (;;) {
+    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return sent;
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    *why = error_text(errno);
+    return -1;
+  }
+}
+
+ssize_t Socket::receive(std::byte* to, std::size_t bytes, std::string* why) const {
+  if (tls_) return tls_->receive(to, bytes, why);
+  for (;;) {
+    const ssize_t got = ::recv(fd_, to, bytes, MSG_DONTWAIT);
+    if (got > 0) return got;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+    *why = got == 0 ? "the connection was closed" : error_text(errno);
+    return -1;
+  }
+}
+
+bool shake_hands(const Socket& socket, Deadline deadline, std::string* why) {
+  for (;;) {
+    const TlsSession::Handshake now = socket.tls()->shake_hands(why);
+    if (now == TlsSession::Handshake::kDone) return true;
+    if (now == TlsSession::Handshake::kFailed) return false;
+    *why = "no answer";
+    const bool to_write = now == TlsSession::Handshake::kWantsToWrite;
+    if (!wait_for_fd(socket.fd(), to_write, deadline)) return false;
+  }
 }
 
 std::string error_text(int error) { return std::system_category().message(error); }

@@ -3,23 +3,32 @@
 // What the transport needs of TCP sockets.
 #pragma once
 
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "cohort/collectives/transport.h"
+#include "cohort/rpc/tls.h"
 
 namespace cohort::internal {
 
-/// Owns a file descriptor of a socket that does not block. Threads: thread-compatible.
+/// Owns a file descriptor of a socket that does not block. Threads: thread-compatible; send() and
+/// receive() may be called by two threads.
 class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
   ~Socket() { close(); }
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket(Socket&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(tls_, other.tls_);
     return *this;
   }
 
@@ -27,8 +36,23 @@ class Socket {
   explicit operator bool() const { return fd_ >= 0; }
   void close();
 
+  /// From here on all that it carries is encrypted, and both sides are proved. As TlsSession.
+  void secure(const TlsContext& context, TlsSide side, const std::string& host = {}) {
+    tls_ = std::make_unique<TlsSession>(context, side, fd_, host);
+  }
+  TlsSession* tls() const { return tls_.get(); }  ///< Null: nothing is encrypted.
+
+  /// Sends what can be sent now, and returns how many bytes that was; -1 and `why` if none can be
+  /// any more. What is left of a message is sent next. Blocks: never.
+  ssize_t send(std::span<const iovec> parts, std::string* why) const;
+  /// Whether the first of what send() has not counted is on its way already.
+  bool has_begun_to_send() const { return tls_ && tls_->has_begun_to_send(); }
+  /// Reads what is there; -1 and `why` if nothing comes any more. Blocks: never.
+  ssize_t receive(std::byte* to, std::size_t bytes, std::string* why) const;
+
  private:
   int fd_ = -1;
+  std::unique_ptr<TlsSession> tls_;
 };
 
 struct HostPort {
@@ -51,6 +75,8 @@ Socket listen_on_free_port(std::string* address);
 Socket accept_from(const Socket& listener);
 /// Whether both ends of a connection are this socket.
 bool is_connected_to_itself(const Socket& socket);
+/// Waits until both sides have proved who they are; of a socket with TLS. False and `why` if not.
+bool shake_hands(const Socket& socket, Deadline deadline, std::string* why);
 /// Tries once. Returns no socket and says `why` where nobody answers.
 Socket connect_to(const std::string& address, Deadline deadline, std::string* why);
 /// Waits until a descriptor can be read (or written); false after the deadline.

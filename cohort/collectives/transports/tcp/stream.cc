@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 namespace cohort::internal {
@@ -63,16 +62,10 @@ ssize_t TcpStream::transmit(std::span<iovec> parts) {
     if (all > 0) rings_->to_peer.publish();
     return static_cast<ssize_t>(all);
   }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  for (;;) {
-    const ssize_t sent = ::sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) return sent;
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) broken(error_text(errno));
-    return 0;
-  }
+  std::string why;
+  const ssize_t sent = socket_.send(parts, &why);
+  if (sent < 0) give_up(why);  // it may have said goodbye before
+  return std::max<ssize_t>(sent, 0);
 }
 
 void TcpStream::write_some() {
@@ -132,7 +125,8 @@ void TcpStream::withdraw_sent(const ExchangeKey& key) noexcept {
     if (one.header.kind != FrameHeader::Kind::kMessage || one.header.key() != key) return false;
     one.withdrawn = true;
     one.bytes = {};
-    return one.sent == 0;
+    const bool has_begun = &one == &outgoing_.front() && socket_.has_begun_to_send();
+    return one.sent == 0 && !has_begun;
   });
 }
 
@@ -206,17 +200,10 @@ bool TcpStream::parse_some() {
 // Returns what was read; 0 if there is nothing now, or never again.
 ssize_t TcpStream::receive(std::byte* to, std::size_t bytes) {
   if (rings_) return static_cast<ssize_t>(rings_->from_peer.read({to, bytes}));
-  for (;;) {
-    const ssize_t got = ::recv(socket_.fd(), to, bytes, MSG_DONTWAIT);
-    if (got > 0) return got;
-    if (got == 0) {
-      broken("the connection was closed");
-      return 0;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) broken(error_text(errno));
-    return 0;
-  }
+  std::string why;
+  const ssize_t got = socket_.receive(to, bytes, &why);
+  if (got < 0) broken(std::move(why));
+  return std::max<ssize_t>(got, 0);
 }
 
 void TcpStream::read_some() {

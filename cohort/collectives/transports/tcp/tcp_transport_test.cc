@@ -38,7 +38,8 @@ MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket 
   return {.rank = rank,
           .addresses = addresses,
           .timeout = std::chrono::seconds(30),
-          .shared_memory = carrier != Carrier::kTcp,
+          .tls = tls_of(carrier),
+          .shared_memory = !is_socket(carrier),
           .machine = machine_of(carrier, static_cast<std::size_t>(rank)),
           .listener = std::move(listener)};
 }
@@ -102,7 +103,7 @@ class RanksAsProcesses : public ::testing::TestWithParam<Carrier> {
 };
 INSTANTIATE_TEST_SUITE_P(Carriers, RanksAsProcesses,
                          ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory,
-                                           Carrier::kTwoMachines),
+                                           Carrier::kTwoMachines, Carrier::kTls),
                          carrier_name);
 
 TEST_P(RanksAsProcesses, AddUpInRankOrder) {
@@ -200,7 +201,7 @@ TEST_P(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
 using Streams = ::testing::TestWithParam<Carrier>;
 INSTANTIATE_TEST_SUITE_P(Carriers, Streams,
                          ::testing::Values(Carrier::kTcp, Carrier::kSharedMemory,
-                                           Carrier::kTwoMachines),
+                                           Carrier::kTwoMachines, Carrier::kTls),
                          carrier_name);
 
 TEST_P(Streams, GoOnAfterAMessageThatWasGivenUp) {
@@ -315,9 +316,44 @@ TEST(Mesh, WhoDoesNotComeIsNamedWithTheReason) {
 }
 
 TEST(Mesh, AddressesBeyondLoopbackNeedTheirOption) {
-  expect_error<InvalidArgument>({"rank 1 (192.0.2.7:2222)", "allow_insecure"}, [] {
-    meet_over_tcp({.rank = 0, .addresses = {"127.0.0.1:2222", "192.0.2.7:2222"}});
+  expect_error<InvalidArgument>(
+      {"rank 1 (192.0.2.7:2222)", "COHORT_TLS_CERTIFICATE", "allow_insecure"}, [] {
+        meet_over_tcp({.rank = 0, .addresses = {"127.0.0.1:2222", "192.0.2.7:2222"}});
+      });
+}
+
+/// Two ranks that do not come together, each within its deadline; what the caller says is wrong.
+void expect_no_meeting(const TlsContext& first, const TlsContext& second, testing::Words words) {
+  const auto errors = errors_of_meeting(2, [&](int rank, MeshOptions& options) {
+    options.tls = rank == 0 ? first : second;
+    options.timeout = std::chrono::milliseconds(300);
   });
+  expect_error<DeadlineExceeded>({"rank 1 (127.0.0.1:"}, [&] {
+    if (errors[0]) std::rethrow_exception(errors[0]);
+  });
+  expect_error<DeadlineExceeded>(words, [&] {
+    if (errors[1]) std::rethrow_exception(errors[1]);
+  });
+}
+
+TEST(Mesh, F2_WorkersOfAnotherAuthorityDoNotMeet) {
+  const TlsContext theirs = tls_for(JobAuthority("theirs"), "127.0.0.1");
+  expect_no_meeting(tls_of(Carrier::kTls), theirs,
+                    {"rank 0 (127.0.0.1:", "TLS: certificate verify failed"});
+}
+
+TEST(Mesh, F2_AWorkerWithoutTlsDoesNotMeetOneWithIt) {
+  expect_no_meeting(tls_of(Carrier::kTls), {}, {"rank 0 (127.0.0.1:"});
+  expect_no_meeting({}, tls_of(Carrier::kTls), {"rank 0 (127.0.0.1:"});
+}
+
+// One host of the job cannot be another one.
+TEST(Mesh, F2_ACertificateOfAnotherHostIsNoRanksHere) {
+  const JobAuthority authority("test");
+  const TlsContext here = tls_for(authority, "127.0.0.1");
+  const TlsContext elsewhere = tls_for(authority, "127.0.0.2");
+  expect_no_meeting(here, elsewhere, {"rank 0 (127.0.0.1:"});
+  expect_no_meeting(elsewhere, here, {"rank 0 (127.0.0.1:", "IP address mismatch"});
 }
 
 TEST(Mesh, AddressesHaveAHostAndAPort) {
