@@ -10,6 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "cohort/base/errno_code.h"
 #include "cohort/base/strings.h"
@@ -52,6 +56,21 @@ std::string read_to_end(int from) {
   }
 }
 
+// The launcher's connections are not the store's: who waits there for the end of one would wait for
+// both. What else is open, gRPC may have made when it was loaded.
+void close_connections_but(int first, int second) {
+  std::vector<int> open;
+  std::error_code none;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd", none)) {
+    const std::string what = std::filesystem::read_symlink(each.path(), none).string();
+    if (what.rfind("socket:", 0) != 0 && what.rfind("pipe:", 0) != 0) continue;
+    open.push_back(std::stoi(each.path().filename().string()));
+  }
+  for (const int fd : open) {
+    if (fd > STDERR_FILENO && fd != first && fd != second) ::close(fd);
+  }
+}
+
 // In the child: keeps the store until the launcher ends. "=" and its address, or what went wrong.
 [[noreturn]] void keep_store(const std::string& address, const RpcSecurity& security, int told,
                              int life) {
@@ -59,6 +78,7 @@ std::string read_to_end(int from) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, "cohort_store");
+  close_connections_but(told, life);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

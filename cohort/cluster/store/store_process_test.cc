@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +20,8 @@ namespace {
 TEST(StoreProcesses, LiveAsLongAsTheLauncher) {
   testing::expect_error<Unavailable>({"192.0.2.1:0", "loopback"},
                                      [] { StoreProcess("192.0.2.1:0"); });
-  // A launcher that dies without a word.
+  // A launcher that dies without a word; whose orphan is this process's then.
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   const pid_t launcher = ::fork();
@@ -29,11 +31,13 @@ TEST(StoreProcesses, LiveAsLongAsTheLauncher) {
     if (::write(ends[1], &pid, sizeof pid) != sizeof pid) ::_exit(1);
     ::raise(SIGKILL);
   }
-  ::close(ends[1]);  // the store has the other one, until it ends
+  ::close(ends[1]);  // the store has no other one
   int orphan = 0;
   ASSERT_EQ(::read(ends[0], &orphan, sizeof orphan), static_cast<ssize_t>(sizeof orphan));
-  EXPECT_EQ(::read(ends[0], &orphan, sizeof orphan), 0) << "the store has ended, too";
+  int none = 0;
+  EXPECT_EQ(::read(ends[0], &none, sizeof none), 0) << "the store holds what was the launcher's";
   ::waitpid(launcher, nullptr, 0);
+  EXPECT_EQ(::waitpid(orphan, nullptr, 0), orphan) << "the store has ended, too";
 
   const RpcSecurity security = {.job = "job", .token = Secret("a token that nobody can guess")};
   const StoreProcess first("127.0.0.1:0", security);
