@@ -121,6 +121,8 @@ class DeployTest(unittest.TestCase):
         self.assertTrue(manifest["spec"]["network"]["enableDNSHostnames"])
         self.assertEqual(env["PET_MASTER_PORT"]["value"],
                          str(container["ports"][0]["containerPort"]))
+        self.assertIn("secretKeyRef", env["COHORT_JOB_TOKEN"]["valueFrom"])
+        self.assertNotIn("COHORT_ALLOW_INSECURE", env)
         for each in env.values():
             self.assertTrue(isinstance(each.get("value", ""), str), f"{each} has to be a text")
 
@@ -131,6 +133,7 @@ class DeployTest(unittest.TestCase):
                if "value" in each and name != "PET_LOCAL_ADDR"}
         with socket.create_server(("127.0.0.1", 0)) as free:
             env.update(PET_MASTER_ADDR="127.0.0.1", PET_MASTER_PORT=str(free.getsockname()[1]))
+        env.update(COHORT_JOB_TOKEN="what the cluster's secret has")
         arguments = [str(COHORTRUN)] + pods["containers"][0]["args"]
         arguments[arguments.index("multi_worker_mnist")] = "./program"
         nodes = [subprocess.Popen(arguments, cwd=self.path, stdout=subprocess.PIPE, text=True,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -50,11 +51,13 @@ class Agent {
   void wait_for_something();
   void take(const Message& message);
   void tell(const Event& event);
+  void say_that_the_head_is_gone() const;
   bool is_over() const { return code_.has_value() && !node_.any_alive(); }
 
   Channel channel_;
   Signals& signals_;
   LocalNode node_;
+  bool was_let_in_ = false;
   std::optional<int> code_;
 };
 
@@ -99,6 +102,17 @@ void Agent::tell(const Event& event) {
   channel_.send(kind, event_to_json(event), kOutputLimit);
 }
 
+void Agent::say_that_the_head_is_gone() const {
+  if (was_let_in_) {
+    std::fprintf(stderr, "cohortrun: the head of the job is gone; its tasks here are ended\n");
+    return;
+  }
+  std::fprintf(stderr,
+               "cohortrun: the head has not let this node in%s%s: all nodes of a job need the same "
+               "secret (COHORT_JOB_TOKEN_FILE, COHORT_JOB_TOKEN), or none; or it has ended\n",
+               channel_.why().empty() ? "" : ": ", channel_.why().c_str());
+}
+
 int Agent::run() {
   try {
     // Some messages may have come with the first one.
@@ -108,11 +122,14 @@ int Agent::run() {
         node_.end(*signal);
       }
       channel_.read();
-      while (const auto message = channel_.next()) take(*message);
+      while (const auto message = channel_.next()) {
+        was_let_in_ = true;
+        take(*message);
+      }
       for (const Event& event : node_.step()) tell(event);
       if (!channel_.is_open() && !code_) {
         code_ = kHungUp;
-        std::fprintf(stderr, "cohortrun: the head of the job is gone; its tasks here are ended\n");
+        say_that_the_head_is_gone();
         node_.end(SIGTERM);
       }
       if (is_over()) break;
@@ -152,8 +169,9 @@ int follow_head(Channel channel, const LocalSettings& settings, int slots, bool 
   return Agent(std::move(channel), settings, slots, passes_output_on, signals).run();
 }
 
-std::optional<Channel> find_head(const Endpoint& at, std::chrono::seconds limit, Signals& signals,
-                                 int* signal, std::string* own_address) {
+std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::TlsContext& tls,
+                                 std::chrono::seconds limit, Signals& signals, int* signal,
+                                 std::string* own_address) {
   const auto until = Clock::now() + limit;
   while (Clock::now() < until) {
     const int socket = begin_to_connect(at);
@@ -164,7 +182,7 @@ std::optional<Channel> find_head(const Endpoint& at, std::chrono::seconds limit,
       if (*signal == 0 && has_connected(socket)) {
         notice_silence(socket);
         *own_address = own_address_of(socket);
-        return Channel(socket, socket);
+        return Channel(socket, tls, cohort::internal::TlsSide::kClient, at.host);
       }
       ::close(socket);
     }
@@ -217,6 +235,12 @@ int follow_over_ssh(Signals& signals) {
         str_cat("--agent is for the cohortrun of another host, whose message "
                 "was expected, got: ",
                 e.what()));
+  }
+  // For what this process itself asks of it: the files of certificates that the user has.
+  for (const std::string& each : settings.environment) {
+    const std::size_t equals = each.find('=');
+    if (each.rfind("COHORT_", 0) != 0 || equals == std::string::npos) continue;
+    ::setenv(each.substr(0, equals).c_str(), each.c_str() + equals + 1, 1);
   }
   return follow_head(std::move(channel), settings, 0, true, signals);
 }

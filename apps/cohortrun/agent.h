@@ -16,8 +16,9 @@ int follow_head(Channel channel, const LocalSettings& settings, int slots, bool 
                 Signals& signals);
 
 /// Connects to the head, for so long at most. Empty: a signal came, or *why says what is wrong.
-std::optional<Channel> find_head(const Endpoint& at, std::chrono::seconds limit, Signals& signals,
-                                 int* signal, std::string* own_address);
+std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::TlsContext& tls,
+                                 std::chrono::seconds limit, Signals& signals, int* signal,
+                                 std::string* own_address);
 
 /// As the agent that ssh started: reads from the head what to run.
 /// Errors: std::runtime_error if what it reads is not that.

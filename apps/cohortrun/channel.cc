@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -42,11 +43,19 @@ Channel::Channel(int in, int out) : in_(in), out_(out) {
   }
 }
 
+Channel::Channel(int socket, const cohort::internal::TlsContext& tls,
+                 cohort::internal::TlsSide side, const std::string& host)
+    : Channel(socket, socket) {
+  if (tls) tls_ = std::make_unique<cohort::internal::TlsSession>(tls, side, socket, host);
+}
+
 Channel::~Channel() { close(); }
 
 Channel::Channel(Channel&& other) noexcept
     : in_(std::exchange(other.in_, -1)),
       out_(std::exchange(other.out_, -1)),
+      tls_(std::move(other.tls_)),
+      why_(std::move(other.why_)),
       skip_noise_(other.skip_noise_),
       unread_(std::move(other.unread_)) {}
 
@@ -55,6 +64,8 @@ Channel& Channel::operator=(Channel&& other) noexcept {
     close();
     in_ = std::exchange(other.in_, -1);
     out_ = std::exchange(other.out_, -1);
+    tls_ = std::move(other.tls_);
+    why_ = std::move(other.why_);
     skip_noise_ = other.skip_noise_;
     unread_ = std::move(other.unread_);
   }
@@ -62,34 +73,62 @@ Channel& Channel::operator=(Channel&& other) noexcept {
 }
 
 void Channel::close() {
+  tls_.reset();
   if (in_ >= 0) ::close(in_);
   if (out_ >= 0 && out_ != in_) ::close(out_);
   in_ = -1;
   out_ = -1;
 }
 
+// As write() and read() of the system.
+ssize_t Channel::send_some(std::string_view bytes) {
+  if (!tls_) return ::write(out_, bytes.data(), bytes.size());
+  const std::array<iovec, 1> part = {{{const_cast<char*>(bytes.data()), bytes.size()}}};
+  const ssize_t now = tls_->send(part, &why_);
+  errno = now == 0 ? EAGAIN : EPIPE;
+  return now == 0 ? -1 : now;
+}
+
+ssize_t Channel::read_some(char* to, std::size_t bytes) {
+  if (!tls_) return ::read(in_, to, bytes);
+  const ssize_t now = tls_->receive(reinterpret_cast<std::byte*>(to), bytes, &why_);
+  errno = now == 0 ? EAGAIN : EPIPE;
+  return now == 0 ? -1 : std::max<ssize_t>(now, 0);
+}
+
+// A moment at most. A handshake may have to wait for the other side instead.
+void Channel::wait_to_send() {
+  std::string none;
+  using Handshake = cohort::internal::TlsSession::Handshake;
+  const bool to_read = tls_ && tls_->shake_hands(&none) == Handshake::kWantsToRead;
+  pollfd polled{.fd = to_read ? in_ : out_,
+                .events = static_cast<short>(to_read ? POLLIN : POLLOUT),
+                .revents = 0};
+  ::poll(&polled, 1, 100);
+}
+
 void Channel::send(Kind kind, std::string_view body, std::chrono::seconds limit) {
   std::string text = cohort::str_cat(static_cast<char>(kind), " ", body.size(), "\n", body);
   const auto until = Clock::now() + limit;
   for (std::size_t at = 0; at < text.size() && out_ >= 0;) {
-    const ssize_t now = ::write(out_, text.data() + at, text.size() - at);
+    const ssize_t now = send_some(std::string_view(text).substr(at));
     if (now > 0) at += static_cast<std::size_t>(now);
     if (now >= 0 || errno == EINTR) continue;
     if (errno != EAGAIN || Clock::now() >= until) return close();
-    pollfd polled{.fd = out_, .events = POLLOUT, .revents = 0};
-    ::poll(&polled, 1, 100);
+    wait_to_send();
   }
 }
 
 void Channel::read() {
   std::array<char, 65536> bytes;
   while (in_ >= 0) {
-    const ssize_t got = ::read(in_, bytes.data(), bytes.size());
+    const ssize_t got = read_some(bytes.data(), bytes.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) return close();
     unread_.append(bytes.data(), static_cast<std::size_t>(got));
-    if (unread_.size() > 2 * kLongestBody) return;  // first what is there
+    // First what is there; of what TLS has read already no descriptor tells.
+    if (unread_.size() > 2 * kLongestBody && !tls_) return;
   }
 }
 

@@ -3,10 +3,15 @@
 // Messages between the cohortrun of two hosts, over a connection or over the pipes of an ssh.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "cohort/rpc/tls.h"
 
 namespace cohortrun {
 
@@ -36,6 +41,9 @@ class Channel {
 
   /// Owns both, which may be one and the same.
   Channel(int in, int out);
+  /// Over a connection, whose other side is proved before any message.
+  Channel(int socket, const cohort::internal::TlsContext& tls, cohort::internal::TlsSide side,
+          const std::string& host = {});
   ~Channel();
   Channel(Channel&& other) noexcept;
   Channel& operator=(Channel&& other) noexcept;
@@ -51,10 +59,18 @@ class Channel {
   void skip_noise() { skip_noise_ = true; }
   /// The next message that was read.
   std::optional<Message> next();
+  /// What ended it, where that was no more than its end.
+  const std::string& why() const { return why_; }
 
  private:
+  ssize_t send_some(std::string_view bytes);
+  ssize_t read_some(char* to, std::size_t bytes);
+  void wait_to_send();
+
   int in_;
   int out_;
+  std::unique_ptr<cohort::internal::TlsSession> tls_;
+  std::string why_;
   bool skip_noise_ = false;
   std::string unread_;
 };

@@ -156,11 +156,12 @@ void Coordinator::gather() {
   }
   addresses_.assign(nodes_.size(), std::nullopt);
   state_ = State::kPreparing;
-  for (std::size_t n = 0; n < nodes_.size(); ++n) nodes_[n]->prepare(tasks_[n].size() + 1);
+  for (std::size_t n = 0; n < nodes_.size(); ++n) nodes_[n]->prepare(tasks_[n].size() + kMorePorts);
 }
 
 void Coordinator::ready(std::size_t node, const NodeAddress& address) {
-  if (state_ != State::kPreparing || address.ports.size() != tasks_[node].size() + 1) return;
+  if (state_ != State::kPreparing || address.ports.size() != tasks_[node].size() + kMorePorts)
+    return;
   addresses_[node] = address;
   const bool all = std::all_of(addresses_.begin(), addresses_.end(),
                                [](const auto& each) { return each.has_value(); });
@@ -172,7 +173,7 @@ void Coordinator::start_all() {
   for (const auto& each : addresses_) addresses.push_back(*each);
   const auto plans = plans_of(
       {.run_id = settings_.run_id, .attempt = attempt_, .max_restarts = settings_.max_restarts},
-      tasks_, addresses);
+      settings_.security, tasks_, addresses);
   state_ = State::kRunning;
   failed_.clear();
   later_.reset();

@@ -25,6 +25,7 @@ struct JobSettings {
   RestartPolicy policy = RestartPolicy::kOnFailure;
   int max_restarts = 0;
   std::chrono::seconds nodes_timeout{300};  ///< Until all nodes have come.
+  SecuritySettings security = {};
 };
 
 /// Returns the exit code for all: 0, or that of the task that failed first (128 + the number of the

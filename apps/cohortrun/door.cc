@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace {
 using cohort::str_cat;
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 // Who has not said yet who it is; more than that many wait outside.
 constexpr std::size_t kMostGuests = 64;
 constexpr std::chrono::seconds kRefusalLimit{1};
@@ -29,8 +30,8 @@ std::string to_json(const Hello& hello) {
       .dump();
 }
 
-Door::Door(int listening, std::string job, int nodes)
-    : listening_(listening), job_(std::move(job)), nodes_(nodes) {}
+Door::Door(int listening, std::string job, int nodes, cohort::internal::TlsContext tls)
+    : listening_(listening), job_(std::move(job)), nodes_(nodes), tls_(std::move(tls)) {}
 
 Door::~Door() { ::close(listening_); }
 
@@ -85,11 +86,16 @@ void Door::step(const std::vector<RemoteNode*>& nodes) {
     std::string from;
     const int fd = accept_from(listening_, &from);
     if (fd < 0) break;
-    guests_.push_back({.channel = Channel(fd, fd), .from = std::move(from)});
+    guests_.push_back({.channel = Channel(fd, tls_, cohort::internal::TlsSide::kServer),
+                       .from = std::move(from)});
   }
   for (Guest& guest : guests_) {
     guest.channel.read();
     if (!guest.greeting) guest.greeting = guest.channel.next();
+    if (!guest.greeting && !guest.channel.is_open() && !guest.channel.why().empty()) {
+      std::fprintf(stderr, "cohortrun: a caller from %s was turned away: %s\n", guest.from.c_str(),
+                   guest.channel.why().c_str());
+    }
     if (!guest.greeting) continue;
     const std::string why = guest.greeting->kind == Kind::kHello
                                 ? let_in(guest, guest.greeting->body, nodes)

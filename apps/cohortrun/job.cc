@@ -4,11 +4,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "cohort/base/strings.h"
+#include "cohort/cluster/store/store_server.h"
 
 namespace cohortrun {
 namespace {
@@ -80,7 +82,7 @@ std::vector<std::vector<Task>> place(const std::vector<Task>& tasks,
   return nodes;
 }
 
-std::vector<NodePlan> plans_of(const NodePlan& common,
+std::vector<NodePlan> plans_of(const NodePlan& common, const SecuritySettings& security,
                                const std::vector<std::vector<Task>>& tasks_of_nodes,
                                const std::vector<NodeAddress>& addresses) {
   NodePlan plan = common;
@@ -92,16 +94,34 @@ std::vector<NodePlan> plans_of(const NodePlan& common,
         std::count_if(tasks.begin(), tasks.end(), [](const Task& t) { return t.rank >= 0; }));
   }
   plan.master_addr = addresses.front().host;
-  plan.master_port = addresses.front().ports.back();
+  std::size_t tasks_in_all = 0;
+  for (const auto& tasks : tasks_of_nodes) tasks_in_all += tasks.size();
+  const std::vector<int>& ports = addresses.front().ports;
+  plan.master_port = ports[ports.size() - kMorePorts];
+  // One task alone has nobody to agree with; and a user may keep a store.
+  if (tasks_in_all > 1 && std::getenv(cohort::internal::kStoreVariable) == nullptr) {
+    plan.store_port = ports.back();
+  }
+  std::vector<std::string> hosts;
+  for (const NodeAddress& each : addresses) hosts.push_back(each.host);
+  const auto secrets = security_of_nodes(security, common.run_id, common.attempt, hosts);
   std::vector<NodePlan> plans(tasks_of_nodes.size(), plan);
   for (std::size_t n = 0; n < plans.size(); ++n) {
     plans[n].node = static_cast<int>(n);
     plans[n].tasks = tasks_of_nodes[n];
+    plans[n].security = secrets[n];
   }
   return plans;
 }
 
+std::string store_address(const NodePlan& plan) {
+  if (plan.store_port == 0) return {};
+  const std::string host = plan.master_addr == "localhost" ? "127.0.0.1" : plan.master_addr;
+  return str_cat(host, ":", plan.store_port);
+}
+
 std::string to_json(const NodePlan& plan) {
+  const TaskSecurity& s = plan.security;
   json tasks = json::array();
   for (const Task& each : plan.tasks) tasks.push_back({each.type, each.index, each.rank});
   return json{{"run_id", plan.run_id},
@@ -113,7 +133,10 @@ std::string to_json(const NodePlan& plan) {
               {"node", plan.node},
               {"nodes", plan.nodes},
               {"master_addr", plan.master_addr},
-              {"master_port", plan.master_port}}
+              {"master_port", plan.master_port},
+              {"store_port", plan.store_port},
+              {"security", {s.job, s.token, s.certificate, s.key, s.authority}},
+              {"allow_insecure", s.allow_insecure}}
       .dump();
 }
 
@@ -128,7 +151,15 @@ NodePlan plan_from_json(const std::string& text) {
                   .node = parsed.at("node"),
                   .nodes = parsed.at("nodes"),
                   .master_addr = parsed.at("master_addr"),
-                  .master_port = parsed.at("master_port")};
+                  .master_port = parsed.at("master_port"),
+                  .store_port = parsed.at("store_port")};
+    const json& s = parsed.at("security");
+    plan.security = {.job = s.at(0),
+                     .token = s.at(1),
+                     .certificate = s.at(2),
+                     .key = s.at(3),
+                     .authority = s.at(4),
+                     .allow_insecure = parsed.at("allow_insecure")};
     for (const json& each : parsed.at("tasks")) {
       plan.tasks.push_back({.type = each.at(0), .index = each.at(1), .rank = each.at(2)});
     }
@@ -151,6 +182,9 @@ std::vector<std::string> environment_of(const NodePlan& plan, std::size_t task) 
       str_cat("TF_CONFIG={\"cluster\": ", plan.cluster, ", \"task\": {\"type\": \"", own.type,
               "\", \"index\": ", own.index, "}}"),
       str_cat("COHORT_RUN_ID=", plan.run_id), str_cat("COHORT_RESTART_COUNT=", plan.attempt)};
+  if (plan.store_port > 0) {
+    out.push_back(str_cat(cohort::internal::kStoreVariable, "=", store_address(plan)));
+  }
   const std::vector<std::pair<const char*, std::string>> ranks = {
       {"RANK", std::to_string(own.rank)},
       {"LOCAL_RANK", std::to_string(local_rank)},

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "job_security.h"
+
 namespace cohortrun {
 
 struct Task {
@@ -34,8 +36,10 @@ std::vector<std::vector<Task>> place(const std::vector<Task>& tasks, const std::
 /// Where a node's tasks listen in one attempt.
 struct NodeAddress {
   std::string host = {};
-  std::vector<int> ports = {};  ///< One for each task, and one more.
+  std::vector<int> ports = {};  ///< One for each task, and kMorePorts.
 };
+/// MASTER_PORT; the one above it, which programs take as theirs; and the store's.
+inline constexpr std::size_t kMorePorts = 3;
 
 /// What one node is told of one attempt.
 struct NodePlan {
@@ -49,10 +53,13 @@ struct NodePlan {
   int nodes = 1;
   std::string master_addr = {};
   int master_port = 0;
+  int store_port = 0;  ///< Of the store that node 0 keeps, at master_addr; 0: it keeps none.
+  TaskSecurity security = {};
 };
 
 /// The plans of all nodes for an attempt; `common` has what they share.
-std::vector<NodePlan> plans_of(const NodePlan& common,
+/// Errors: as security_of_nodes().
+std::vector<NodePlan> plans_of(const NodePlan& common, const SecuritySettings& security,
                                const std::vector<std::vector<Task>>& tasks_of_nodes,
                                const std::vector<NodeAddress>& addresses);
 
@@ -60,8 +67,11 @@ std::string to_json(const NodePlan& plan);
 /// Errors: std::runtime_error for a text that is none.
 NodePlan plan_from_json(const std::string& text);
 
-/// What one of the node's tasks finds in its environment: "NAME=value", or "NAME" of what it must
-/// not find there.
+/// The job's store for tasks; "" if it has none.
+std::string store_address(const NodePlan& plan);
+
+/// What one of the node's tasks finds in its environment beside its secrets: "NAME=value", or
+/// "NAME" of what it must not find there.
 std::vector<std::string> environment_of(const NodePlan& plan, std::size_t task);
 
 /// The cores of each of so many tasks of this host: as many as are wanted, or an equal share. Empty

@@ -85,7 +85,7 @@ int run_on_hosts(Options o, Signals& signals) {
 
 int run_as_head(Options o, int listening, const Endpoint& at, Signals& signals) {
   o.local.host = o.local_addr.empty() ? at.host : o.local_addr;
-  Door door(listening, o.job, o.nodes);
+  Door door(listening, o.job, o.nodes, tls_between_nodes(o.settings.security.own));
   std::vector<std::unique_ptr<Node>> nodes;
   nodes.push_back(std::make_unique<LocalNode>(o.local, o.nproc_per_node));
   for (int n = 1; n < o.nodes; ++n) {
@@ -97,7 +97,8 @@ int run_as_head(Options o, int listening, const Endpoint& at, Signals& signals) 
 int run_as_follower(Options o, const Endpoint& at, Signals& signals) {
   int signal = 0;
   std::string own_address;
-  auto channel = find_head(at, o.settings.nodes_timeout, signals, &signal, &own_address);
+  auto channel = find_head(at, tls_between_nodes(o.settings.security.own), o.settings.nodes_timeout,
+                           signals, &signal, &own_address);
   if (signal != 0) return 128 + signal;
   if (!channel) {
     throw std::runtime_error(str_cat("expected the first node's cohortrun at ", o.endpoint,

@@ -108,17 +108,38 @@ void LocalNode::prepare(std::size_t ports) {
   events_.push_back(std::move(event));
 }
 
+// The store that this node keeps for the job: a new one for each attempt.
+void LocalNode::start_store(const NodePlan& plan) {
+  store_.reset();
+  if (plan.node != 0 || plan.store_port == 0) return;
+  // A name may stand for several addresses of this host, so beyond loopback it is found at all.
+  std::string at = store_address(plan);
+  if (!is_loopback(plan.master_addr)) {
+    at = str_cat(plan.master_addr.front() == '[' ? "[::]:" : "0.0.0.0:", plan.store_port);
+  }
+  store_ = std::make_unique<cohort::internal::StoreProcess>(at, secrets_->security());
+}
+
 void LocalNode::start(const NodePlan& plan) {
   if (!sink_) outputs_ = std::make_unique<TaskOutputs>(plan, settings_.output);
+  secrets_ = std::make_unique<SecretFiles>(plan.security);
+  start_store(plan);
   std::vector<ProcessSpec> specs(plan.tasks.size());
   const auto cpus = cpus_of_tasks(plan.tasks.size(), settings_.cpus_per_task);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     specs[i].environment = settings_.environment;
     const auto own = environment_of(plan, i);
-    specs[i].environment.insert(specs[i].environment.end(), own.begin(), own.end());
+    for (const auto& more : {own, secrets_->environment()}) {
+      specs[i].environment.insert(specs[i].environment.end(), more.begin(), more.end());
+    }
     if (settings_.bind) specs[i].cpus = cpus[i];
   }
   group_.start(specs);
+}
+
+void LocalNode::finish(int) {
+  store_.reset();
+  secrets_.reset();
 }
 
 std::vector<Event> LocalNode::step() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "channel.h"
+#include "cohort/cluster/store/store_process.h"
 #include "job.h"
 #include "output.h"
 #include "process_group.h"
@@ -83,7 +84,7 @@ class LocalNode : public Node {
   void prepare(std::size_t ports) override;
   void start(const NodePlan& plan) override;
   void end(int signal) override { group_.end(signal); }
-  void finish(int) override {}
+  void finish(int) override;
   void add_polled(std::vector<pollfd>* polled) const override { group_.add_polled(polled); }
   std::optional<Clock::time_point> next_deadline() const override {
     return events_.empty() ? group_.next_deadline() : Clock::now();
@@ -92,12 +93,16 @@ class LocalNode : public Node {
   bool any_alive() const { return group_.any_alive(); }
 
  private:
+  void start_store(const NodePlan& plan);
+
   const LocalSettings settings_;
   const int slots_;
   const OutputSink sink_;
   std::unique_ptr<TaskOutputs> outputs_;
   std::vector<Event> events_;
-  ProcessGroup group_;  // the last: it writes to the others
+  std::unique_ptr<SecretFiles> secrets_;
+  std::unique_ptr<cohort::internal::StoreProcess> store_;  // on node 0
+  ProcessGroup group_;  // the last: it writes to the others, and its tasks need them
 };
 
 /// Another host, where a cohortrun does what this one says.

@@ -113,8 +113,10 @@ void declare_nodes(CLI::App& app, Options& o, Texts& t) {
                  "The first process of a host listens here, each other one port further; by "
                  "default at free ports")
       ->check(CLI::Range(1024, 64'000));
-  app.add_flag("--allow-insecure", o.allow_insecure,
-               "Meet other hosts over a connection without encryption");
+  app.add_flag("--tls", o.settings.security.tls,
+               "Certificates of the job's own for its processes, on one host, too");
+  app.add_flag("--allow-insecure", o.settings.security.allow_insecure,
+               "Nothing is encrypted between hosts, whose network you trust");
 }
 
 void declare_life(CLI::App& app, Options& o, Texts& t) {
@@ -240,20 +242,39 @@ void read_endpoint(const Texts& t, Options* o) {
     throw std::runtime_error(
         str_cat("expected --node-rank below --nnodes ", o->nodes, ", got ", o->node_rank));
   }
-  const char* variable = std::getenv("COHORT_ALLOW_INSECURE");
-  if (variable != nullptr && std::string_view(variable) == "1") o->allow_insecure = true;
-  if (!o->allow_insecure && !is_loopback(at.host)) {
+  const SecuritySettings& security = o->settings.security;
+  const bool is_proved = !security.own.token.empty() || security.own.has_tls();
+  if (!security.allow_insecure && !is_proved && !is_loopback(at.host)) {
     throw std::runtime_error(str_cat(
-        "nothing is encrypted between the cohortruns of several hosts: --rdzv-endpoint ", at.host,
-        " is beyond this one. Start them over ssh (--hostfile), or say "
-        "--allow-insecure (COHORT_ALLOW_INSECURE=1) in a network that you trust"));
+        "--rdzv-endpoint ", at.host,
+        " is beyond this host: give all nodes one secret in COHORT_JOB_TOKEN_FILE or "
+        "COHORT_JOB_TOKEN (openssl rand -hex 32 makes one), by which they know each other and "
+        "encrypt; or start them over ssh (--hostfile); or say --allow-insecure "
+        "(COHORT_ALLOW_INSECURE=1) in a network that you trust"));
   }
+}
+
+// Errors: cohort::Error for variables that are wrong.
+void read_security(Options* o) {
+  SecuritySettings& security = o->settings.security;
+  if (o->is_agent) return;
+  security.own = cohort::internal::security_from_environment();
+  security.allow_insecure = security.allow_insecure || security.own.allow_insecure;
+  if (security.tls && security.allow_insecure) {
+    throw std::runtime_error("expected --tls or --allow-insecure, got both");
+  }
+}
+
+// What has a way of its own to the other hosts, and leads to files of this one.
+bool is_secret(std::string_view variable) {
+  return variable.rfind("COHORT_JOB_TOKEN", 0) == 0 || variable.rfind("COHORT_JOB_ID=", 0) == 0;
 }
 
 // Of this process, for those on other hosts.
 void read_exports(const Texts& t, Options* o) {
   for (char** each = environ; *each != nullptr; ++each) {
-    if (std::string_view(*each).rfind("COHORT_", 0) == 0) o->local.environment.emplace_back(*each);
+    if (std::string_view(*each).rfind("COHORT_", 0) != 0 || is_secret(*each)) continue;
+    o->local.environment.emplace_back(*each);
   }
   for (const std::string& each : t.exported) {
     const char* value = std::getenv(each.c_str());
@@ -287,6 +308,7 @@ Options understood(Options o, const Texts& t, std::vector<std::string> command) 
   read_outputs(t, &o.local.output);
   read_hosts(t, &o);
   read_tasks(t, &o);
+  read_security(&o);
   read_endpoint(t, &o);
   read_exports(t, &o);
   read_address(&o);

@@ -27,7 +27,6 @@ struct Options {
   int node_rank = -1;  ///< -1: in the order of their coming.
   std::string endpoint = {};
   std::string job = "none";  ///< --rdzv-id
-  bool allow_insecure = false;
   std::vector<Host> hosts = {};
   std::vector<std::string> ssh = {};
   std::string remote_program = {};

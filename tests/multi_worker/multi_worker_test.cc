@@ -54,6 +54,20 @@ Output in_processes(int workers, const std::string& arguments, const std::string
 class MultiWorker : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Styles, MultiWorker, ::testing::Values("loop", "fit", "convolutions"));
 
+// cohortrun's certificates, its store and its token: the workers meet over TLS.
+TEST(MultiWorkerTls, ProcessesHaveTheBitsOfReplicas) {
+  const Output one = in_one_process("loop", 2);
+  const Output two =
+      run("COHORT_MIN_LOG_LEVEL=0 " COHORTRUN
+          " --grace 5 --workers 2 --no-bind --tls --prefix none -- " PROGRAM " loop");
+  EXPECT_EQ(two.code, 0) << two.text;
+  EXPECT_NE(two.text.find(", over TLS; waiting for the others"), std::string::npos) << two.text;
+  EXPECT_EQ(two.lines("weights ").size(), 2U) << two.text;
+  for (const std::string& weights : two.lines("weights ")) {
+    EXPECT_EQ(weights, one.lines("weights ").at(0));
+  }
+}
+
 TEST_P(MultiWorker, ProcessesHaveTheBitsOfReplicas) {
   for (const int workers : {2, 3}) {
     const Output one = in_one_process(GetParam(), workers);

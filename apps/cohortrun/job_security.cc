@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job_security.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+
+#include "cohort/base/strings.h"
+#include "cohort/rpc/job_authority.h"
+#include "network.h"
+
+namespace cohortrun {
+namespace {
+
+using cohort::str_cat;
+using cohort::internal::JobAuthority;
+using cohort::internal::RpcSecurity;
+using cohort::internal::Secret;
+using cohort::internal::TlsContext;
+
+std::string hex_of(const Secret& secret) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out;
+  for (const unsigned char byte : secret.bytes()) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+std::string text_of(const Secret& secret) {
+  const auto bytes = secret.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string new_folder() {
+  std::error_code none;
+  const bool has_memory = ::access("/dev/shm", W_OK | X_OK) == 0;
+  const auto where = has_memory ? "/dev/shm" : std::filesystem::temp_directory_path(none);
+  std::string name = (where / "cohortrun_XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw std::runtime_error(
+        str_cat("expected to make a folder in ", where.string(), ", got: ", std::strerror(errno)));
+  }
+  return name;
+}
+
+}  // namespace
+
+std::vector<TaskSecurity> security_of_nodes(const SecuritySettings& settings,
+                                            const std::string& run_id, int attempt,
+                                            const std::vector<std::string>& hosts) {
+  // From here on this process knows what no core file and no debugger is to show.
+  ::prctl(PR_SET_DUMPABLE, 0);
+  const RpcSecurity& own = settings.own;
+  TaskSecurity common{.job = own.job.empty() ? str_cat(run_id, ".", attempt) : own.job,
+                      .token = own.token.empty() ? hex_of(Secret::random()) : text_of(own.token),
+                      .allow_insecure = settings.allow_insecure};
+  const bool is_far = std::any_of(hosts.begin(), hosts.end(),
+                                  [](const std::string& host) { return !is_loopback(host); });
+  const bool makes_own = !own.has_tls() && (settings.tls || (is_far && !settings.allow_insecure));
+  std::vector<TaskSecurity> out(hosts.size(), common);
+  if (!makes_own) return out;
+  const JobAuthority authority(run_id);
+  for (std::size_t n = 0; n < hosts.size(); ++n) {
+    const auto issued = authority.issue(hosts[n]);
+    out[n].certificate = issued.certificate;
+    out[n].key = issued.key;
+    out[n].authority = authority.certificate();
+  }
+  return out;
+}
+
+TlsContext tls_between_nodes(const RpcSecurity& own) {
+  if (!own.token.empty()) return TlsContext::of_secret(own.token, "cohortrun --nnodes");
+  return own.has_tls() ? TlsContext::of_certificates(own) : TlsContext();
+}
+
+SecretFiles::SecretFiles(const TaskSecurity& security)
+    : security_(cohort::internal::security_from_environment()) {
+  security_.job = security.job;
+  security_.token = Secret(security.token);
+  security_.allow_insecure = security_.allow_insecure || security.allow_insecure;
+  folder_ = new_folder();
+  environment_ = {str_cat("COHORT_JOB_ID=", security.job), "COHORT_JOB_TOKEN",
+                  str_cat("COHORT_JOB_TOKEN_FILE=", write("token", security.token))};
+  if (security.allow_insecure) environment_.emplace_back("COHORT_ALLOW_INSECURE=1");
+  if (security.certificate.empty()) return;
+  security_.certificate = write("certificate.pem", security.certificate);
+  security_.key = write("key.pem", security.key);
+  security_.authority = write("authority.pem", security.authority);
+  environment_.push_back(str_cat("COHORT_TLS_CERTIFICATE=", security_.certificate));
+  environment_.push_back(str_cat("COHORT_TLS_KEY=", security_.key));
+  environment_.push_back(str_cat("COHORT_TLS_AUTHORITY=", security_.authority));
+}
+
+SecretFiles::~SecretFiles() {
+  std::error_code none;
+  std::filesystem::remove_all(folder_, none);
+}
+
+std::string SecretFiles::write(const std::string& name, const std::string& text) {
+  const std::string path = str_cat(folder_, "/", name);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const bool good =
+      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!good) {
+    std::error_code none;
+    std::filesystem::remove_all(folder_, none);
+    throw std::runtime_error(str_cat("expected to write ", path, ", got: ", std::strerror(error)));
+  }
+  return path;
+}
+
+}  // namespace cohortrun
