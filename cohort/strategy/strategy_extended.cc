@@ -288,8 +288,17 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   COHORT_CHECK_STATE(do_is_default() || current_context().strategy == this, kOperation,
                      "expected to be inside the scope of ", description(),
                      ", got no strategy; enter strategy.scope() first");
-  // All variables of a store live on its devices.
-  return Colocation(parameter_store());
+  return Colocation(do_colocation(v));
+}
+
+std::shared_ptr<internal::VariableCreator> StrategyExtended::do_colocation(const Variable&) {
+  return parameter_store();
+}
+
+std::shared_ptr<void> StrategyExtended::do_cache_reads() {
+  throw InvalidArgument(
+      str_cat("[strategy.cache_variable_reads] expected a ParameterServerStrategy, got ",
+              description(), ", whose variables are this process's; leave the cache out"));
 }
 
 Variable StrategyExtended::value_container(const Variable& component) const {

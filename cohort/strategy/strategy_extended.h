@@ -151,12 +151,27 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
    private:
     friend class StrategyExtended;
-    explicit Colocation(const std::shared_ptr<internal::ParameterStore>& store) : scope_(store) {}
+    explicit Colocation(std::shared_ptr<internal::VariableCreator> creator)
+        : scope_(std::move(creator)) {}
     internal::VariableCreatorScope scope_;
   };
   /// Errors: InvalidArgument unless v was made under this strategy; FailedPrecondition outside of
   /// its scope, but for the default strategy.
   Colocation colocate_vars_with(const Variable& v);
+  /// While it lives, a variable that this thread has read reads as it did then, whatever is written
+  /// meanwhile.
+  class [[nodiscard]] ReadCache {
+   public:
+    ReadCache(const ReadCache&) = delete;
+    ReadCache& operator=(const ReadCache&) = delete;
+
+   private:
+    friend class StrategyExtended;
+    explicit ReadCache(std::shared_ptr<void> cache) : cache_(std::move(cache)) {}
+    const std::shared_ptr<void> cache_;
+  };
+  /// Errors: InvalidArgument where variables are this process's, and inside another one.
+  ReadCache cache_variable_reads() { return ReadCache(do_cache_reads()); }
   /// The variable that a component belongs to; a whole variable itself.
   Variable value_container(const Variable& component) const;
   /// True if the variable was made under this strategy.
@@ -236,6 +251,11 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
   virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
   virtual const std::shared_ptr<ParameterStore>& do_parameter_store() = 0;
+  /// What makes variables beside this one of the strategy's. Default: its store, all of whose
+  /// variables are in the same places.
+  virtual std::shared_ptr<internal::VariableCreator> do_colocation(const Variable& v);
+  /// What ends with the cache of reads. Default: InvalidArgument.
+  virtual std::shared_ptr<void> do_cache_reads();
   /// How the gradients of an optimizer's step update the variables. Called on each replica's thread
   /// with that replica's gradients: of its share of the loss, if the loss was divided by the global
   /// batch. (With gradient accumulation: of the steps that update.) Default: all replicas together.

@@ -30,6 +30,9 @@ class ParameterStore : public VariableCreator {
   virtual ReplicaLayout layout() const { return {}; }
   /// False where updates would have to go to other workers that cannot be reached.
   virtual bool reaches_workers() const { return true; }
+  /// True where other processes keep the parameters, and may write them at any time: a variable's
+  /// component is what this process has read last.
+  virtual bool is_remote() const { return false; }
   /// Who saves and restores its variables together; null: this process alone.
   virtual std::shared_ptr<SavingGroup> saving_group() const { return nullptr; }
 };

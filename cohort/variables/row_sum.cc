@@ -126,6 +126,18 @@ IndexedSlices RowSum::to_slices(const Shape& shape) && {
   return {std::move(values), indices, shape};
 }
 
+UniqueRows unique_rows(const Tensor& indices) {
+  const std::vector<NumberedRow> order = in_order(indices);
+  UniqueRows out;
+  out.position.resize(order.size());
+  for (const NumberedRow& one : order) {
+    if (out.rows.empty() || out.rows.back() != one.row) out.rows.push_back(one.row);
+    out.position[static_cast<std::size_t>(one.position)] =
+        static_cast<int64_t>(out.rows.size()) - 1;
+  }
+  return out;
+}
+
 RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
   const at::NoGradGuard no_grad;
   const std::vector<NumberedRow> order = in_order(slices.indices);

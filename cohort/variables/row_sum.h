@@ -25,6 +25,14 @@ struct RowSum {
   IndexedSlices to_slices(const Shape& shape) &&;
 };
 
+/// Which rows indices name, each once, in ascending order, and which of them each index is.
+struct UniqueRows {
+  std::vector<int64_t> rows = {};
+  std::vector<int64_t> position = {};  ///< rows[position[i]] is index i.
+};
+/// Shapes: indices [n] of int32 or int64, none below 0. Cost: proportional to n.
+UniqueRows unique_rows(const Tensor& indices);
+
 /// Adds repeated rows in the order in which they stand: the bits of slices.to_dense(). Indices are
 /// those of rows of the table, as VariableImpl::check_rows says.
 /// Owns: values of its own. Cost: proportional to the slices, whatever the table's size.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/update_rules/rules.h"
@@ -16,6 +17,7 @@
 namespace cohort::internal {
 
 struct UpdaterOptions {
+  std::string name = {};                  ///< The optimizer's: tells its slots from another's.
   std::vector<double> slot_initial = {};  ///< A number per slot of the rule; its length counts.
   std::vector<bool> decays = {};          ///< Which variables weight decay touches. Empty: all.
   std::optional<double> clipvalue = {};  ///< Keras's ways to clip the summed gradient; at most one.

@@ -7,7 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/internal/write.h"
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/parameter_store.h"
 
 namespace cohort {
 
@@ -38,6 +38,10 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
 }
 
 namespace {
+
+bool is_remote(const internal::VariableImpl& variable) {
+  return variable.store() != nullptr && variable.store()->is_remote();
+}
 
 bool lies_in(const Shape& part, const PartitionInfo& of) {
   if (part.size() != of.shape.size() || part.size() != of.offset.size()) return false;
@@ -127,10 +131,18 @@ bool Variable::trainable() const { return use().description().trainable; }
 Synchronization Variable::synchronization() const { return use().description().synchronization; }
 Aggregation Variable::aggregation() const { return use().description().aggregation; }
 std::vector<Variable> Variable::components() const { return use().components(); }
+std::vector<Tensor> Variable::read_all() const {
+  std::vector<Tensor> all;
+  for (const Variable& each : components()) all.push_back(each.value());
+  return all;
+}
 
 Tensor& Variable::local_tensor() const {
   const int updated = current_replica() < 0 ? internal::current_update_replica() : -1;
   if (updated >= 0 && updated < use().component_count()) return use().component(updated).tensor;
+  COHORT_CHECK_ARG(!is_remote(use()),
+                   "[variable.local_tensor] expected a variable of this process, got \"", name(),
+                   "\", which parameter servers keep; use value() and assign()");
   COHORT_CHECK_ARG(current_replica() >= 0 || use().copies() == 1,
                    "[variable.local_tensor] expected to be inside strategy.run for \"", name(),
                    "\", which has ", use().component_count(),
@@ -154,7 +166,7 @@ std::ostream& operator<<(std::ostream& out, const Variable& v) {
   if (!v) return out << "<Variable, empty handle>";
   // What the other replicas have may be written while they run.
   if (current_replica() >= 0 || v.impl().copies() == 1) {
-    print_one(out, v, v.impl().local_component().tensor);
+    print_one(out, v, is_remote(v.impl()) ? v.value() : v.impl().local_component().tensor);
     return out;
   }
   const bool on_read = v.synchronization() == Synchronization::kOnRead;

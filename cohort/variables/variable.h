@@ -92,6 +92,9 @@ struct VariableOptions {
   std::optional<Shape> shape = {};  ///< Needed with a function as initial value.
   std::optional<DType> dtype = {};
   std::function<Tensor(const Tensor&)> constraint = {};  ///< Applied by optimizers after an update.
+  /// Under parameter servers: a copy for each worker, which reads and writes its own, as
+  /// "name/worker_i"; the coordinator reads all of them (read_all). Elsewhere it changes nothing.
+  bool per_worker = false;
 };
 
 /// Handle to a variable; a copy is the same variable.
@@ -163,8 +166,11 @@ class Variable {
   Synchronization synchronization() const;
   Aggregation aggregation() const;
 
-  /// One variable per local component: "w", "w/replica_1", ...
+  /// One variable per local component: "w", "w/replica_1", ...; of one that is kept in shards
+  /// "w/part_0", ...
   std::vector<Variable> components() const;
+  /// The values of components(). TF: PerWorkerVariable.read_all.
+  std::vector<Tensor> read_all() const;
   /// The own component's storage; inside StrategyExtended::update that of the component updated.
   /// Errors: InvalidArgument elsewhere if there are several.
   Tensor& local_tensor() const;
