@@ -171,12 +171,16 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   constrained_.clear();
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     index_[&trained_[i].impl()] = i;
-    components_.push_back(trained_[i].components());
+    // One that is kept in shards is updated as a whole: they are its store's business.
+    const bool is_one = trained_[i].impl().component_count() == 1;
+    components_.push_back(is_one ? std::vector{trained_[i]} : trained_[i].components());
     for (const Variable& component : components_.back()) index_[&component.impl()] = i;
     if (trained_[i].impl().description().constraint) constrained_.push_back(i);
   }
   replicas_ = trained_.front().impl().component_count();
   shares_parameters_ = trained_.front().impl().copies() < replicas_;
+  is_remote_ = cohort::internal::store_of("[optimizer.build] ", trained_.front()).is_remote();
+  check_remote();
   make_counters();
   make_kept();
   slots_.clear();
@@ -321,6 +325,7 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   ensure_built(gradients);
   if (options.skip_gradients_aggregation) check_own_copies(gradients);
   const at::NoGradGuard no_grad;
+  if (is_remote_) calls_.value();  // as all workers have counted
   bool updates = true;
   if (accumulator_ == nullptr) {
     make_step(gradients, options);
@@ -332,7 +337,7 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   }
   if (updates && options_.use_ema) average();
   // Equal on all replicas, each counts its own copy: no merge point.
-  ++calls();
+  is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());
   if (updates && !constrained_.empty()) constrain();
 }
 

@@ -111,6 +111,8 @@ class OptimizerBase {
   struct CountBeforeBuild;
   void ensure_built(const Gradients& gradients);
   void check_gradients(const Gradients& gradients);
+  /// Errors: Unimplemented for options that need the variables in this process.
+  void check_remote() const;
   void make_counters();
   void make_kept();
   /// The calling replica's count of calls.
@@ -140,6 +142,7 @@ class OptimizerBase {
   const OptimizerOptions options_;
   int replicas_ = 1;
   bool shares_parameters_ = false;  // one copy for all replicas
+  bool is_remote_ = false;          // other processes keep the variables, and count with us
   Variable calls_;
   Variable iterations_;  // calls_, unless several calls are one update or it is not built
   std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What checkpoints see of optimizers: slots go by the path of their variable.
+#include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/variables/tracked_variable.h"
@@ -8,6 +9,15 @@
 namespace cohort::keras {
 
 using cohort::internal::tracked_variable;
+
+// Each process would overwrite what the others keep.
+void OptimizerBase::check_remote() const {
+  if (!is_remote_ || (!options_.use_ema && options_.gradient_accumulation_steps == 1)) return;
+  throw Unimplemented(str_cat(
+      "[", name_, "] expected neither use_ema nor gradient_accumulation_steps for variables of ",
+      "parameter servers, got ", options_.use_ema ? "use_ema" : "gradient_accumulation_steps",
+      "; leave it out, or use MultiWorkerMirroredStrategy"));
+}
 
 std::shared_ptr<Trackable> OptimizerBase::trackable() const { return tracked_; }
 

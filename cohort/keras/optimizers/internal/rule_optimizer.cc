@@ -42,6 +42,7 @@ bool RuleOptimizer::decays(const Variable& variable) const {
 
 void RuleOptimizer::on_build(std::span<const Variable> variables) {
   cohort::internal::UpdaterOptions options;
+  options.name = name();
   options.lazy_rows = common_.lazy_rows;
   for (const SlotSpec& slot : slots_) options.slot_initial.push_back(slot.initial);
   if (common_.weight_decay && !common_.exclude_from_weight_decay.empty()) {
