@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameter_server_strategy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
+#include "cohort/cluster/environment.h"
+#include "cohort/coordinator/parameters/parameter_servers.h"
+#include "cohort/coordinator/parameters/remote_variables.h"
+#include "cohort/rpc/security.h"
+#include "cohort/strategy/local_strategy_extended.h"
+
+namespace cohort {
+namespace internal {
+namespace {
+
+constexpr const char* kStrategy = "[ParameterServerStrategy] ";
+
+class ParameterServerExtended final : public LocalStrategyExtended {
+ public:
+  explicit ParameterServerExtended(ParameterServerPlace place)
+      : LocalStrategyExtended({.name = "ParameterServerStrategy",
+                               .devices = {host_device()},
+                               .cluster_resolver = place.cluster_resolver}),
+        servers_(place.servers->count()),
+        variables_(std::make_shared<RemoteVariables>(
+            RemoteVariablesOptions{.servers = std::move(place.servers),
+                                   .partitioner = std::move(place.partitioner),
+                                   .worker = place.worker,
+                                   .workers = place.workers,
+                                   .owner = description()})),
+        store_(variables_) {}
+
+  RemoteVariables& variables() { return *variables_; }
+
+ protected:
+  std::vector<Device> do_parameter_devices() const override {
+    std::vector<Device> out;
+    for (int s = 0; s < servers_; ++s) {
+      out.emplace_back(str_cat("/job:ps/replica:0/task:", s, "/device:CPU:0"));
+    }
+    return out;
+  }
+  // One after the other: what a pass computes with is one leaf for each variable.
+  void do_run(ReplicaBody body) override {
+    const MutexLock turn(runs_);
+    variables_->begin_pass();
+    LocalStrategyExtended::do_run(body);
+  }
+  const std::shared_ptr<ParameterStore>& do_parameter_store() override { return store_; }
+  std::shared_ptr<VariableCreator> do_colocation(const Variable& v) override {
+    return variables_->beside(v);
+  }
+  std::shared_ptr<void> do_cache_reads() override { return variables_->cache_reads(); }
+
+ private:
+  const int servers_;
+  const std::shared_ptr<RemoteVariables> variables_;
+  const std::shared_ptr<ParameterStore> store_;
+  Mutex runs_;
+};
+
+RemoteVariables& variables_of(const Strategy& strategy, const char* operation) {
+  auto* const extended = dynamic_cast<ParameterServerExtended*>(&strategy.extended());
+  COHORT_CHECK_ARG(extended != nullptr, operation, "expected a ParameterServerStrategy, got ",
+                   strategy.extended().description());
+  return extended->variables();
+}
+
+}  // namespace
+
+Strategy make_parameter_server_strategy(ParameterServerPlace place) {
+  return Strategy(std::make_shared<ParameterServerExtended>(std::move(place)));
+}
+
+void begin_parameter_pass(const Strategy& strategy) {
+  variables_of(strategy, kStrategy).begin_pass();
+}
+
+Variable bind_variable(const Strategy& strategy, const std::string& name, bool trainable) {
+  return variables_of(strategy, "[variable] ").bind(name, trainable);
+}
+
+void check_parameter_cluster(const ClusterSpec& spec, const std::optional<std::string>& task_type) {
+  static const std::vector<std::string> kJobs = {"chief", "worker", "ps", "evaluator"};
+  const std::string jobs = join(kJobs, ", ");
+  COHORT_CHECK_ARG(!spec.empty(), kStrategy,
+                   "expected a cluster of workers and parameter servers, ",
+                   "got none; set TF_CONFIG, or give a cluster_resolver");
+  for (const std::string& job : spec.jobs()) {
+    COHORT_CHECK_ARG(std::find(kJobs.begin(), kJobs.end(), job) != kJobs.end(), kStrategy,
+                     "expected tasks of the types ", jobs, ", got \"", job, "\"");
+  }
+  for (const char* const needed : {"ps", "worker"}) {
+    COHORT_CHECK_ARG(spec.has_job(needed) && spec.num_tasks(needed) > 0, kStrategy,
+                     "expected at least one task \"", needed, "\" in the cluster, got ", spec);
+  }
+  const std::string type = task_type.value_or("chief");
+  COHORT_CHECK_ARG(std::find(kJobs.begin(), kJobs.end(), type) != kJobs.end(), kStrategy,
+                   "expected this task to be one of ", jobs, ", got \"", type, "\"");
+  COHORT_CHECK_ARG(type != "ps" && type != "worker", kStrategy,
+                   "expected the coordinator, got a task of type \"", type,
+                   "\", which serves the coordinator: call run_task(resolver) first, and end the "
+                   "program where it returns true");
+}
+
+}  // namespace internal
+
+namespace {
+
+Strategy make_strategy(ParameterServerOptions options) {
+  std::shared_ptr<ClusterResolver> resolver = std::move(options.cluster_resolver);
+  if (resolver == nullptr) resolver = detect_cluster();
+  const ClusterSpec spec = resolver == nullptr ? ClusterSpec() : resolver->cluster_spec();
+  internal::check_parameter_cluster(spec,
+                                    resolver == nullptr ? std::nullopt : resolver->task_type());
+  const internal::RpcSecurity security = internal::security_from_environment();
+  std::vector<std::shared_ptr<internal::RpcClient>> clients;
+  for (const int task : spec.task_indices("ps")) {
+    clients.push_back(std::make_shared<internal::RpcClient>(
+        internal::RpcClientOptions{.address = spec.task_address("ps", task),
+                                   .server_name = str_cat("parameter server ", task),
+                                   .security = security,
+                                   .claims = {.task = "chief 0"}}));
+  }
+  return internal::make_parameter_server_strategy(
+      {.servers = std::make_shared<internal::ParameterServers>(std::move(clients)),
+       .partitioner = std::move(options.variable_partitioner),
+       .workers = spec.num_tasks("worker"),
+       .cluster_resolver = std::move(resolver)});
+}
+
+}  // namespace
+
+ParameterServerStrategy::ParameterServerStrategy(ParameterServerOptions options)
+    : Strategy(make_strategy(std::move(options))) {}
+
+}  // namespace cohort

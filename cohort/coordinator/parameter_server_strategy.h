@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training with parameters on servers: variables live in processes of their own, each worker
+// computes gradients by itself, and what it pushes is applied when it arrives.
+//
+//   ParameterServerStrategy strategy({.cluster_resolver = resolver,
+//                                     .variable_partitioner = min_size_partitioner({.max_shards =
+//                                     2})});
+//   auto scope = strategy.scope();
+//   Variable table(random_normal({1000000, 32}), {.name = "table"});   // on the servers
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/coordinator/partitioners.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+struct ParameterServerOptions {
+  /// Who takes part. Null: what detect_cluster() finds.
+  std::shared_ptr<ClusterResolver> cluster_resolver = {};
+  /// How variables are cut into shards. Null: each is in one piece on one server.
+  Partitioner variable_partitioner = {};
+};
+
+/// The coordinator's side: made in the task `chief`, or one that the cluster does not name.
+/// Variables go to the servers in turn, shards to one after the other. A variable that is read is
+/// asked for: it gives what is there now. Between a tape's record and its gradient it stays.
+/// With one replica: num_replicas_in_sync() is 1, and what strategy.run computes here it computes
+/// in this process.
+/// Errors: InvalidArgument for a cluster without servers or workers, or with other jobs than chief,
+///         worker, ps and evaluator, and in a task that is a worker or a server.
+/// TF: tf.distribute.ParameterServerStrategy.
+class ParameterServerStrategy : public Strategy {
+ public:
+  explicit ParameterServerStrategy(ParameterServerOptions options);
+};
+
+namespace internal {
+
+class ParameterServers;
+
+struct ParameterServerPlace {
+  std::shared_ptr<ParameterServers> servers = {};
+  Partitioner partitioner = {};
+  std::optional<int> worker = {};  ///< Unset: the coordinator.
+  int workers = 1;
+  std::shared_ptr<ClusterResolver> cluster_resolver = {};
+};
+/// A strategy over these servers.
+Strategy make_parameter_server_strategy(ParameterServerPlace place);
+
+/// From here on the strategy's variables are read anew: a function of a worker begins.
+void begin_parameter_pass(const Strategy& strategy);
+/// The variable of this name on the servers. Errors: InvalidArgument if nobody has made it, and for
+///                                                   another strategy.
+Variable bind_variable(const Strategy& strategy, const std::string& name, bool trainable = true);
+
+/// Errors: as ParameterServerStrategy.
+void check_parameter_cluster(const ClusterSpec& spec, const std::optional<std::string>& task_type);
+
+}  // namespace internal
+}  // namespace cohort

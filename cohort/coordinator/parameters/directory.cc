@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/directory.h"
+
+#include "cohort/base/check.h"
+#include "cohort/coordinator/partitioners.h"
+
+namespace cohort::internal {
+
+Directory::Found Directory::find_or_place(const Declaration& asked) {
+  const int64_t rows = asked.shape.empty() ? 1 : asked.shape[0];
+  COHORT_CHECK_ARG(
+      !asked.name.empty() && asked.servers > 0 && asked.parts > 0 &&
+          (asked.parts == 1 || asked.parts <= rows) && asked.server.value_or(0) < asked.servers,
+      "[variable] expected a name, and parts of at least one row each, for \"", asked.name,
+      "\", got ", asked.parts, " parts of ", rows, " rows on ", asked.servers, " servers");
+  const MutexLock lock(mutex_);
+  if (const auto found = entries_.find(asked.name); found != entries_.end()) {
+    const Declaration& is = found->second.what;
+    COHORT_CHECK_STATE(is.dtype == asked.dtype && is.shape == asked.shape, "[variable] expected \"",
+                       asked.name, "\" to be ", dtype_name(is.dtype), " ", bracketed(is.shape),
+                       ", as another process has made it, got ", dtype_name(asked.dtype), " ",
+                       bracketed(asked.shape), "; give it another name");
+    return {.is_new = false, .shards = found->second.shards};
+  }
+  Entry made{.what = asked, .shards = {}};
+  int64_t first = 0;
+  for (const int64_t part : split_sizes(rows, asked.parts)) {
+    const auto next = static_cast<int>(placed_ % static_cast<uint64_t>(asked.servers));
+    if (!asked.server) ++placed_;
+    made.shards.push_back({asked.server.value_or(next), first, part});
+    first += part;
+  }
+  return {.is_new = true,
+          .shards = entries_.emplace(asked.name, std::move(made)).first->second.shards};
+}
+
+Declaration Directory::find(const std::string& name, std::vector<Shard>* shards) const {
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(name);
+  COHORT_CHECK_ARG(found != entries_.end(), "[variable] expected a variable of the parameter ",
+                   "servers, got \"", name, "\", which nobody has made");
+  *shards = found->second.shards;
+  return found->second.what;
+}
+
+void Directory::forget(const std::string& name) {
+  const MutexLock lock(mutex_);
+  entries_.erase(name);
+}
+
+void Directory::clear() {
+  const MutexLock lock(mutex_);
+  entries_.clear();
+  placed_ = 0;
+}
+
+}  // namespace cohort::internal

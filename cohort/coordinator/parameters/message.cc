@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/message.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "cohort/base/check.h"
+
+namespace cohort::internal {
+namespace {
+
+using namespace update_rules;  // NOLINT(google-build-using-namespace): the rules, by their names
+
+// As the sender has it in memory: another version, or another order of bytes, reads as another one.
+constexpr uint64_t kMark = 0x0001'5350'5f48'4f43;  // "COH_PS", version 1
+constexpr std::size_t kMostHeaderBytes = std::size_t{1} << 20;
+constexpr uint64_t kMostAxes = 64;
+
+// Their places are what travels: new ones come last.
+constexpr std::array kDTypes = {kBool,     kUint8,   kInt32,   kInt64,      kFloat16,
+                                kBFloat16, kFloat32, kFloat64, DType::Char, DType::Short};
+
+// The numbers of each rule, in one order for both directions.
+auto fields(SgdStep& s) { return std::tie(s.learning_rate); }
+auto fields(MomentumStep& s) { return std::tie(s.learning_rate, s.momentum, s.nesterov); }
+auto fields(AdamStep& s) { return std::tie(s.alpha, s.beta_1, s.beta_2, s.epsilon, s.amsgrad); }
+auto fields(RmspropStep& s) {
+  return std::tie(s.learning_rate, s.rho, s.momentum, s.epsilon, s.centered);
+}
+auto fields(AdagradStep& s) { return std::tie(s.learning_rate, s.epsilon); }
+auto fields(AdadeltaStep& s) { return std::tie(s.learning_rate, s.rho, s.epsilon); }
+auto fields(AdamaxStep& s) { return std::tie(s.alpha, s.beta_1, s.beta_2, s.epsilon); }
+auto fields(NadamStep& s) {
+  return std::tie(s.momentum_scale, s.gradient_scale, s.velocity_scale, s.beta_1, s.beta_2,
+                  s.epsilon);
+}
+auto fields(FtrlStep& s) {
+  return std::tie(s.learning_rate, s.learning_rate_power, s.l1, s.l2, s.l2_shrinkage, s.beta);
+}
+auto fields(LionStep& s) { return std::tie(s.learning_rate, s.beta_1, s.beta_2); }
+auto fields(UpdateOptions& o) { return std::tie(o.gradient_scale, o.clip_value, o.weight_decay); }
+
+void put(MessageWriter& out, double x) { out.number(std::bit_cast<uint64_t>(x)); }
+void put(MessageWriter& out, bool x) { out.number(x ? 1 : 0); }
+void get(MessageReader& in, double& x) { x = std::bit_cast<double>(in.number()); }
+void get(MessageReader& in, bool& x) { x = in.number_up_to(1) == 1; }
+
+template <class S>
+void put_fields(MessageWriter& out, S step) {
+  std::apply([&](const auto&... each) { (put(out, each), ...); }, fields(step));
+}
+template <class S>
+void get_fields(MessageReader& in, S& step) {
+  std::apply([&](auto&... each) { (get(in, each), ...); }, fields(step));
+}
+
+template <std::size_t... I>
+Rule rule_of_index(uint64_t index, std::index_sequence<I...>) {
+  Rule out;
+  ((index == I ? static_cast<void>(out.emplace<I>()) : void()), ...);
+  return out;
+}
+
+}  // namespace
+
+Payload message(const MessageWriter& header) {
+  const std::string& text = header.str();
+  std::string bytes(2 * sizeof(uint64_t) + text.size(), '\0');
+  const uint64_t size = text.size();
+  std::memcpy(bytes.data(), &kMark, sizeof(kMark));
+  std::memcpy(bytes.data() + sizeof(kMark), &size, sizeof(size));
+  std::copy(text.begin(), text.end(), bytes.begin() + 2 * sizeof(uint64_t));
+  return Payload(bytes);
+}
+
+void append_bytes(Payload& to, const Tensor& contiguous) {
+  const auto* data = static_cast<const std::byte*>(contiguous.const_data_ptr());
+  to.append({.bytes = {data, contiguous.nbytes()}, .owner = std::make_shared<Tensor>(contiguous)});
+}
+
+void append_rows(Payload& to, std::vector<int64_t> rows) {
+  auto owner = std::make_shared<const std::vector<int64_t>>(std::move(rows));
+  to.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
+}
+
+std::string PayloadReader::header() {
+  uint64_t mark = 0;
+  uint64_t size = 0;
+  read(&mark, sizeof(mark));
+  read(&size, sizeof(size));
+  if (mark != kMark || size > kMostHeaderBytes || size > left_) {
+    throw DataLoss(str_cat(operation_, "expected a message between workers and parameter servers, ",
+                           "got other bytes; the other side is of another version of Cohort, of a ",
+                           "machine with another order of bytes, or no part of Cohort"));
+  }
+  std::string out(size, '\0');
+  read(out.data(), size);
+  return out;
+}
+
+void PayloadReader::read(void* to, std::size_t bytes) {
+  if (bytes > left_) {
+    throw DataLoss(
+        str_cat(operation_, "expected ", bytes, " more bytes in a message, got ", left_));
+  }
+  auto* out = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const std::span<const std::byte> piece = payload_.pieces()[piece_].bytes;
+    const std::size_t now = std::min(bytes, piece.size() - at_);
+    std::memcpy(out, piece.data() + at_, now);
+    out += now;
+    bytes -= now;
+    left_ -= now;
+    at_ += now;
+    if (at_ == piece.size()) {
+      ++piece_;
+      at_ = 0;
+    }
+  }
+}
+
+std::vector<int64_t> PayloadReader::rows(std::size_t count, int64_t below) {
+  if (count > left_ / sizeof(int64_t)) expect(std::numeric_limits<std::size_t>::max());
+  std::vector<int64_t> out(count);
+  read(out.data(), count * sizeof(int64_t));
+  for (const int64_t row : out) {
+    if (row < 0 || row >= below) {
+      throw InvalidArgument(
+          str_cat(operation_, "expected rows in [0, ", below, "), got row ", row));
+    }
+  }
+  return out;
+}
+
+std::vector<int64_t> PayloadReader::ascending_rows(std::size_t count, int64_t below) {
+  std::vector<int64_t> out = rows(count, below);
+  const auto wrong = std::adjacent_find(out.begin(), out.end(), std::greater_equal<>());
+  if (wrong != out.end()) {
+    throw InvalidArgument(str_cat(operation_, "expected each row once, in ascending order, got ",
+                                  wrong[0], " and then ", wrong[1]));
+  }
+  return out;
+}
+
+void PayloadReader::expect(std::size_t bytes) const {
+  if (left_ == bytes) return;
+  throw DataLoss(str_cat(operation_, "expected ", bytes, " bytes of numbers, got ", left_));
+}
+
+uint64_t wire_dtype(DType dtype) {
+  const auto* const found = std::find(kDTypes.begin(), kDTypes.end(), dtype);
+  COHORT_CHECK_ARG(found != kDTypes.end(), "[variable] expected a dtype that parameter servers ",
+                   "keep, got ", dtype_name(dtype));
+  return static_cast<uint64_t>(found - kDTypes.begin());
+}
+
+DType read_dtype(MessageReader& in) { return kDTypes[in.number_up_to(kDTypes.size() - 1)]; }
+
+void write_shape(MessageWriter& out, const Shape& shape) {
+  out.number(shape.size());
+  for (const int64_t axis : shape) out.signed_number(axis);
+}
+
+Shape read_shape(MessageReader& in) {
+  constexpr uint64_t kMostElements = uint64_t{1} << 48;
+  Shape out(in.number_up_to(kMostAxes));
+  uint64_t elements = 1;
+  for (int64_t& axis : out) {
+    const uint64_t most = elements == 0 ? kMostElements : kMostElements / elements;
+    axis = static_cast<int64_t>(in.number_up_to(most));
+    elements *= static_cast<uint64_t>(axis);
+  }
+  return out;
+}
+
+void write_step(MessageWriter& out, const UpdateStep& step) {
+  out.number(step.rule.index());
+  std::visit([&](const auto& rule) { put_fields(out, rule); }, step.rule);
+  put_fields(out, step.how);
+  out.text(step.slots);
+}
+
+UpdateStep read_step(MessageReader& in) {
+  constexpr std::size_t kRules = std::variant_size_v<Rule>;
+  UpdateStep out;
+  out.rule = rule_of_index(in.number_up_to(kRules - 1), std::make_index_sequence<kRules>());
+  std::visit([&](auto& rule) { get_fields(in, rule); }, out.rule);
+  get_fields(in, out.how);
+  out.slots = in.text();
+  return out;
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages to and from parameter servers: a small header and then rows of numbers as they lie in
+// memory, in the byte order of the machine.
+//
+//   Payload out = message(header);
+//   append_bytes(out, rows);                       // not copied: the tensor's memory is kept
+//   PayloadReader in("[ps] ", payload);  MessageReader header("[ps] ", in.header());
+//   in.read(row, bytes);  in.end();
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/rpc/payload.h"
+#include "cohort/rpc/wire.h"
+#include "cohort/runtime/tensor.h"
+#include "cohort/update_rules/rules.h"
+#include "cohort/update_rules/update.h"
+
+namespace cohort::internal {
+
+/// Begins with a mark of Cohort's, the version and the byte order.
+Payload message(const MessageWriter& header);
+
+/// The bytes of a contiguous tensor. Owns: a handle of it. It must stay as it is until the message
+/// has been sent.
+void append_bytes(Payload& to, const Tensor& contiguous);
+void append_rows(Payload& to, std::vector<int64_t> rows);
+
+/// Reads what a stranger may have sent, however it is cut. Errors, of all: DataLoss.
+/// Threads: thread-compatible.
+class PayloadReader {
+ public:
+  /// `payload` stays there. `operation`: for error texts.
+  PayloadReader(const char* operation, const Payload& payload)
+      : operation_(operation), payload_(payload), left_(payload.size()) {}
+
+  /// What message() was given.
+  std::string header();
+  void read(void* to, std::size_t bytes);
+  /// Strictly ascending numbers in [0, below).
+  std::vector<int64_t> ascending_rows(std::size_t count, int64_t below);
+  /// Numbers in [0, below).
+  std::vector<int64_t> rows(std::size_t count, int64_t below);
+  std::size_t left() const { return left_; }
+  /// The rest are so many bytes.
+  void expect(std::size_t bytes) const;
+
+ private:
+  const char* const operation_;
+  const Payload& payload_;
+  std::size_t left_;
+  std::size_t piece_ = 0;
+  std::size_t at_ = 0;  // in the piece
+};
+
+/// Of a variable's numbers. Errors: InvalidArgument for a dtype that does not travel.
+uint64_t wire_dtype(DType dtype);
+/// Errors: DataLoss.
+DType read_dtype(MessageReader& in);
+
+void write_shape(MessageWriter& out, const Shape& shape);
+/// Errors: DataLoss for what is no shape, or has more elements than memory has addresses.
+Shape read_shape(MessageReader& in);
+
+/// A rule with its numbers, and what happens around it.
+struct UpdateStep {
+  update_rules::Rule rule = {};
+  update_rules::UpdateOptions how = {};
+  std::string slots = {};  ///< Whose: the name of the optimizer's set.
+};
+void write_step(MessageWriter& out, const UpdateStep& step);
+/// Errors: DataLoss for a rule that there is not.
+UpdateStep read_step(MessageReader& in);
+
+}  // namespace cohort::internal

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/parameter_servers.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/calls.h"
+#include "cohort/coordinator/partitioners.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr const char* kOperation = "[parameter_servers] ";
+// Of one message: large enough to be worth one, small enough that a server reads one while the next
+// one is on its way.
+constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
+// A value of so much travels with the call that makes the variable.
+constexpr std::size_t kMostFirstBytes = std::size_t{32} << 20;
+
+// Of a call that only frees memory: nobody stands still for it.
+constexpr std::chrono::milliseconds kUnwaitedTimeout = std::chrono::seconds(3);
+
+/// Row numbers [first, last) of a list, which one shard has.
+struct Part {
+  std::size_t first;
+  std::size_t last;
+};
+
+/// The part of ascending rows that lies in the shard.
+Part part_of(const std::vector<int64_t>& ascending, const Shard& shard) {
+  const auto at = [&](int64_t row) {
+    return static_cast<std::size_t>(std::lower_bound(ascending.begin(), ascending.end(), row) -
+                                    ascending.begin());
+  };
+  return {at(shard.first), at(shard.first + shard.rows)};
+}
+
+/// Rows [first, last) of a list as the shard counts them.
+std::vector<int64_t> local_rows(const std::vector<int64_t>& rows, Part part, const Shard& shard) {
+  std::vector<int64_t> out(rows.begin() + static_cast<std::ptrdiff_t>(part.first),
+                           rows.begin() + static_cast<std::ptrdiff_t>(part.last));
+  for (int64_t& row : out) row -= shard.first;
+  return out;
+}
+
+std::size_t rows_of_message(const ParameterHandle& variable) {
+  return std::max<std::size_t>(1, kMessageBytes / std::max<std::size_t>(1, variable.row_bytes()));
+}
+
+/// Calls body(first, count) for pieces of [0, rows), one message each; at least once.
+template <class Body>
+void in_messages(const ParameterHandle& variable, int64_t rows, const Body& body) {
+  const auto most = static_cast<int64_t>(rows_of_message(variable));
+  int64_t first = 0;
+  do {
+    const int64_t count = std::min(most, rows - first);
+    body(first, count);
+    first += count;
+  } while (first < rows);
+}
+
+Tensor by_rows(const ParameterHandle& variable, const Tensor& contiguous) {
+  const int64_t rows = variable.rows();
+  return contiguous.view({rows, rows == 0 ? 0 : contiguous.numel() / rows});
+}
+
+void write_place(MessageWriter& out, const StoredPlace& place) {
+  out.text(place.slots);
+  out.number(place.slot);
+}
+
+void write_range(MessageWriter& out, RowRange range) {
+  out.signed_number(range.first);
+  out.signed_number(range.count);
+}
+
+void skip_header(PayloadReader& in) { in.header(); }
+
+/// Reads the rows of an answer to where they belong.
+std::function<void(const Payload&)> taker(std::byte* to, std::size_t bytes) {
+  return [to, bytes](const Payload& payload) {
+    PayloadReader in(kOperation, payload);
+    skip_header(in);
+    in.expect(bytes);
+    in.read(to, bytes);
+  };
+}
+
+Payload id_message(uint64_t id) {
+  MessageWriter out;
+  out.number(id);
+  return message(out);
+}
+
+Payload name_message(const std::string& name) {
+  MessageWriter out;
+  out.text(name);
+  return message(out);
+}
+
+}  // namespace
+
+std::size_t ParameterHandle::row_bytes() const {
+  const int64_t elements = rows() == 0 ? 0 : c10::multiply_integers(shape) / rows();
+  return static_cast<std::size_t>(elements) * c10::elementSize(dtype);
+}
+
+Shape ParameterHandle::shape_of_rows(int64_t count) const {
+  Shape out = shape;
+  if (!out.empty()) out[0] = count;
+  return out;
+}
+
+std::string ParameterHandle::shard_name(std::size_t shard) const {
+  return shards.size() == 1 ? name : str_cat(name, "/part_", shard);
+}
+
+struct ParameterServers::Unwaited {
+  Mutex mutex;
+  std::condition_variable_any changed;
+  int open COHORT_GUARDED_BY(mutex) = 0;
+  /// Every call ends at its deadline.
+  void wait() {
+    const MutexLock lock(mutex);
+    changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) { return open == 0; });
+  }
+};
+
+ParameterServers::ParameterServers(std::vector<std::shared_ptr<RpcClient>> servers,
+                                   ParameterServersOptions options)
+    : servers_(std::move(servers)), options_(options), unwaited_(std::make_shared<Unwaited>()) {
+  COHORT_CHECK_ARG(!servers_.empty(), kOperation, "expected at least 1 parameter server, got none");
+}
+
+ParameterServers::~ParameterServers() { unwaited_->wait(); }
+
+void ParameterServers::start_unwaited(RpcClient& server, const char* method, Payload request) {
+  {
+    const MutexLock lock(unwaited_->mutex);
+    ++unwaited_->open;
+  }
+  server.start(method, std::move(request),
+               {.timeout = std::min(options_.timeout, kUnwaitedTimeout)},
+               [unwaited = unwaited_](const RpcResult&) {
+                 const MutexLock lock(unwaited->mutex);
+                 if (--unwaited->open == 0) unwaited->changed.notify_all();
+               });
+}
+
+Payload ParameterServers::call(int server, const char* method, Payload request) {
+  return servers_[static_cast<std::size_t>(server)]->call(
+      method, std::move(request), {.timeout = options_.timeout, .wait_for_server = true});
+}
+
+namespace {
+
+std::vector<BoundShard> read_shards(MessageReader& in, int servers) {
+  std::vector<BoundShard> out(in.number_up_to(uint64_t{1} << 20));
+  for (BoundShard& each : out) {
+    each.place.server = static_cast<int>(in.number_up_to(static_cast<uint64_t>(servers) - 1));
+    each.place.first = in.signed_number();
+    each.place.rows = in.signed_number();
+  }
+  in.end();
+  return out;
+}
+
+}  // namespace
+
+void ParameterServers::bind_shards(ParameterHandle& variable) {
+  Calls calls(options_.timeout);
+  for (std::size_t i = 0; i < variable.shards.size(); ++i) {
+    BoundShard& shard = variable.shards[i];
+    calls.start(at(shard), "ps.bind", name_message(variable.shard_name(i)),
+                [&shard, &variable](const Payload& payload) {
+                  PayloadReader data(kOperation, payload);
+                  const std::string header = data.header();
+                  MessageReader in(kOperation, header);
+                  shard.id = in.number();
+                  const DType dtype = read_dtype(in);
+                  const Shape shape = read_shape(in);
+                  COHORT_CHECK(
+                      dtype == variable.dtype && shape == variable.shape_of_rows(shard.place.rows),
+                      variable.name);
+                });
+  }
+  calls.wait();
+}
+
+void ParameterServers::make_shard(const ParameterHandle& variable, std::size_t index,
+                                  const std::function<Tensor(int64_t, int64_t)>& make_part,
+                                  BoundShard& shard) {
+  const Tensor value = make_part(shard.place.rows, shard.place.first).detach().contiguous();
+  const bool is_whole = value.nbytes() <= kMostFirstBytes;
+  MessageWriter out;
+  out.text(variable.shard_name(index));
+  out.number(wire_dtype(variable.dtype));
+  write_shape(out, variable.shape_of_rows(shard.place.rows));
+  out.number(is_whole ? 1 : 0);
+  Payload request = message(out);
+  if (is_whole) append_bytes(request, value);
+  const Payload answer = call(shard.place.server, "ps.create", std::move(request));
+  PayloadReader data(kOperation, answer);
+  const std::string header = data.header();
+  shard.id = MessageReader(kOperation, header).number();
+  if (is_whole) return;
+  ParameterHandle alone = variable;
+  alone.shape = variable.shape_of_rows(shard.place.rows);
+  alone.shards = {shard};
+  alone.shards[0].place.first = 0;
+  write(alone, {}, Write::kAssign, value);
+  call(shard.place.server, "ps.ready", id_message(shard.id));
+}
+
+ParameterHandle ParameterServers::make_or_bind(
+    Declaration what, const std::function<Tensor(int64_t rows, int64_t first)>& make_part,
+    bool* made) {
+  unwaited_->wait();  // else a variable that has just ended might be found under its name
+  what.servers = count();
+  MessageWriter out;
+  out.text(what.name);
+  out.number(wire_dtype(what.dtype));
+  write_shape(out, what.shape);
+  out.signed_number(what.parts);
+  out.signed_number(what.server ? *what.server + 1 : 0);
+  out.signed_number(what.servers);
+  const Payload answer = call(0, "ps.declare", message(out));
+  PayloadReader data(kOperation, answer);
+  const std::string header = data.header();
+  MessageReader in(kOperation, header);
+  const bool is_new = in.number_up_to(1) == 1;
+  if (made != nullptr) *made = is_new;
+  ParameterHandle variable{what.name, what.dtype, what.shape, read_shards(in, count())};
+  if (!is_new) {
+    bind_shards(variable);
+    return variable;
+  }
+  try {
+    for (std::size_t i = 0; i < variable.shards.size(); ++i) {
+      make_shard(variable, i, make_part, variable.shards[i]);
+    }
+  } catch (...) {
+    drop(variable);
+    throw;
+  }
+  return variable;
+}
+
+ParameterHandle ParameterServers::bind(const std::string& name) {
+  const Payload answer = call(0, "ps.find", name_message(name));
+  PayloadReader data(kOperation, answer);
+  const std::string header = data.header();
+  MessageReader in(kOperation, header);
+  ParameterHandle out;
+  out.name = name;
+  out.dtype = read_dtype(in);
+  out.shape = read_shape(in);
+  out.shards = read_shards(in, count());
+  bind_shards(out);
+  return out;
+}
+
+void ParameterServers::drop(const ParameterHandle& variable) {
+  start_unwaited(*servers_[0], "ps.forget", name_message(variable.name));
+  for (const BoundShard& shard : variable.shards) {
+    if (shard.id != 0) start_unwaited(at(shard), "ps.drop", id_message(shard.id));
+  }
+}
+
+Tensor ParameterServers::pull_range(const ParameterHandle& variable, const StoredPlace& place,
+                                    RowRange range) {
+  Tensor out = empty(variable.shape_of_rows(range.count), variable.dtype);
+  auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
+  const std::size_t row_bytes = variable.row_bytes();
+  Calls calls(options_.timeout);
+  for (const BoundShard& shard : variable.shards) {
+    const int64_t begin = std::max(range.first, shard.place.first);
+    const int64_t end = std::min(range.first + range.count, shard.place.first + shard.place.rows);
+    if (begin >= end) continue;
+    in_messages(variable, end - begin, [&](int64_t first, int64_t rows) {
+      MessageWriter header;
+      header.number(shard.id);
+      write_place(header, place);
+      write_range(header, {begin - shard.place.first + first, rows});
+      const auto offset = static_cast<std::size_t>(begin - range.first + first) * row_bytes;
+      calls.start(at(shard), "ps.pull", message(header),
+                  taker(to + offset, static_cast<std::size_t>(rows) * row_bytes));
+    });
+  }
+  calls.wait();
+  return out;
+}
+
+Tensor ParameterServers::pull(const ParameterHandle& variable, const StoredPlace& place) {
+  return pull_range(variable, place, {0, variable.rows()});
+}
+
+Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor& rows) {
+  const UniqueRows unique = unique_rows(rows);
+  const auto count = static_cast<int64_t>(unique.rows.size());
+  Tensor out = empty(variable.shape_of_rows(count), variable.dtype);
+  auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
+  const std::size_t row_bytes = variable.row_bytes();
+  Calls calls(options_.timeout);
+  for (const BoundShard& shard : variable.shards) {
+    const Part part = part_of(unique.rows, shard.place);
+    for (std::size_t at_row = part.first; at_row < part.last;) {
+      const std::size_t end = std::min(part.last, at_row + rows_of_message(variable));
+      MessageWriter header;
+      header.number(shard.id);
+      header.number(end - at_row);
+      Payload request = message(header);
+      append_rows(request, local_rows(unique.rows, {at_row, end}, shard.place));
+      calls.start(at(shard), "ps.pull_rows", std::move(request),
+                  taker(to + at_row * row_bytes, (end - at_row) * row_bytes));
+      at_row = end;
+    }
+  }
+  calls.wait();
+  const bool as_asked =
+      count == rows.numel() && std::is_sorted(unique.position.begin(), unique.position.end());
+  if (as_asked) return out;
+  const auto asked = static_cast<int64_t>(unique.position.size());
+  return out.index_select(0, from_vector(unique.position, {asked}));
+}
+
+Tensor ParameterServers::write(const ParameterHandle& variable, const StoredPlace& place,
+                               Write kind, const Tensor& x) {
+  const Tensor rows = by_rows(variable, x.contiguous());
+  Tensor out;
+  Calls calls(options_.timeout);
+  for (const BoundShard& shard : variable.shards) {
+    in_messages(variable, shard.place.rows, [&](int64_t first, int64_t count) {
+      MessageWriter header;
+      header.number(shard.id);
+      write_place(header, place);
+      header.number(static_cast<uint64_t>(kind));
+      write_range(header, {first, count});
+      Payload request = message(header);
+      append_bytes(request, rows.narrow(0, shard.place.first + first, count));
+      const bool is_all = variable.shards.size() == 1 && count == variable.rows();
+      calls.start(at(shard), "ps.write", std::move(request), [&, is_all](const Payload& payload) {
+        PayloadReader in(kOperation, payload);
+        skip_header(in);
+        if (!is_all || in.left() == 0) return;
+        in.expect(x.nbytes());
+        out = empty(variable.shape, variable.dtype);
+        in.read(out.mutable_data_ptr(), out.nbytes());
+      });
+    });
+  }
+  calls.wait();
+  return out;
+}
+
+void ParameterServers::scatter(const ParameterHandle& variable, Scatter kind,
+                               const IndexedSlices& slices) {
+  const Tensor index = slices.indices.to(kInt64).contiguous();
+  const std::span rows(index.const_data_ptr<int64_t>(), static_cast<std::size_t>(index.numel()));
+  const Tensor values = slices.values.detach().contiguous();
+  Calls calls(options_.timeout);
+  for (const BoundShard& shard : variable.shards) {
+    std::vector<int64_t> mine;   // as the shard counts them, in the order given
+    std::vector<int64_t> which;  // of the slices
+    const auto send = [&] {
+      if (mine.empty()) return;
+      MessageWriter header;
+      header.number(shard.id);
+      header.number(static_cast<uint64_t>(kind));
+      header.number(mine.size());
+      Payload request = message(header);
+      append_rows(request, std::exchange(mine, {}));
+      const auto count = static_cast<int64_t>(which.size());
+      append_bytes(request, values.index_select(0, from_vector(which, {count})));
+      which.clear();
+      // One after the other: of several updates of a row the last one stays.
+      calls.start(at(shard), "ps.scatter", std::move(request));
+      calls.wait();
+    };
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const int64_t local = rows[i] - shard.place.first;
+      if (local < 0 || local >= shard.place.rows) continue;
+      mine.push_back(local);
+      which.push_back(static_cast<int64_t>(i));
+      if (mine.size() == rows_of_message(variable)) send();
+    }
+    send();
+  }
+}
+
+void ParameterServers::make_slots(const ParameterHandle& variable, const std::string& set,
+                                  const std::vector<double>& initial) {
+  unwaited_->wait();
+  Calls calls(options_.timeout);
+  for (const BoundShard& shard : variable.shards) {
+    MessageWriter header;
+    header.number(shard.id);
+    header.text(set);
+    header.number(initial.size());
+    Payload request = message(header);
+    const auto owner = std::make_shared<const std::vector<double>>(initial);
+    request.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
+    calls.start(at(shard), "ps.make_slots", std::move(request));
+  }
+  calls.wait();
+}
+
+void ParameterServers::drop_slots(const ParameterHandle& variable, const std::string& set) {
+  for (const BoundShard& shard : variable.shards) {
+    MessageWriter header;
+    header.number(shard.id);
+    header.text(set);
+    start_unwaited(at(shard), "ps.drop_slots", message(header));
+  }
+}
+
+struct ParameterServers::Push::Impl {
+  explicit Impl(ParameterServers& all) : servers(all), calls(all.options_.timeout) {}
+  ParameterServers& servers;
+  Calls calls;
+};
+
+ParameterServers::Push::Push(ParameterServers& servers) : impl_(std::make_unique<Impl>(servers)) {}
+ParameterServers::Push::~Push() = default;
+void ParameterServers::Push::wait() { impl_->calls.wait(); }
+
+void ParameterServers::Push::dense(const ParameterHandle& variable, const UpdateStep& step,
+                                   const Tensor& gradient) {
+  const Tensor rows = by_rows(variable, gradient);
+  for (const BoundShard& shard : variable.shards) {
+    in_messages(variable, shard.place.rows, [&](int64_t first, int64_t count) {
+      MessageWriter header;
+      header.number(shard.id);
+      write_step(header, step);
+      write_range(header, {first, count});
+      Payload request = message(header);
+      append_bytes(request, rows.narrow(0, shard.place.first + first, count));
+      impl_->calls.start(impl_->servers.at(shard), "ps.push", std::move(request));
+    });
+  }
+}
+
+// Messages share out the rows of the shard, named or not: each of them has a gradient once.
+void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateStep& step,
+                                  const RowSum& gradient, bool others_too) {
+  const std::size_t most = rows_of_message(variable);
+  for (const BoundShard& shard : variable.shards) {
+    const Part part = part_of(gradient.rows, shard.place);
+    if (part.first == part.last && !others_too) continue;
+    int64_t begin = 0;
+    std::size_t first = part.first;
+    do {
+      const std::size_t last = std::min(part.last, first + most);
+      const bool is_last = last == part.last;
+      const int64_t end = is_last ? shard.place.rows : gradient.rows[last] - shard.place.first;
+      MessageWriter header;
+      header.number(shard.id);
+      write_step(header, step);
+      write_range(header, {begin, end - begin});
+      header.number(last - first);
+      header.number(others_too ? 1 : 0);
+      Payload request = message(header);
+      append_rows(request, local_rows(gradient.rows, {first, last}, shard.place));
+      append_bytes(request, gradient.values.narrow(0, static_cast<int64_t>(first),
+                                                   static_cast<int64_t>(last - first)));
+      impl_->calls.start(impl_->servers.at(shard), "ps.push_rows", std::move(request));
+      begin = end;
+      first = last;
+    } while (first < part.last);
+  }
+}
+
+}  // namespace cohort::internal

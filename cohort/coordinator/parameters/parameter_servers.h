@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All parameter servers of a job, as a worker or the coordinator sees them: variables by name,
+// whose rows lie on one server or several.
+//
+//   ParameterServers servers({ps0, ps1});
+//   ParameterHandle table = servers.make_or_bind({.name = "table", .shape = {1000, 8}, .parts = 2},
+//                                                make_part);
+//   Tensor rows = servers.pull_rows(table, ids);
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/parameters/directory.h"
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/coordinator/parameters/stored_parameter.h"
+#include "cohort/rpc/client.h"
+#include "cohort/values/indexed_slices.h"
+#include "cohort/variables/row_sum.h"
+
+namespace cohort::internal {
+
+/// A shard of a variable and the number by which its server knows it.
+struct BoundShard {
+  Shard place = {};
+  uint64_t id = 0;
+};
+
+/// Where a variable is. Value.
+struct ParameterHandle {
+  std::string name = {};
+  DType dtype = kFloat32;
+  Shape shape = {};
+  std::vector<BoundShard> shards = {};  ///< In the order of their rows; at least one.
+
+  int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
+  std::size_t row_bytes() const;
+  /// Of so many rows: the shape of a pull.
+  Shape shape_of_rows(int64_t rows) const;
+  /// "table/part_1", or the name of a variable that is in one piece.
+  std::string shard_name(std::size_t shard) const;
+};
+
+struct ParameterServersOptions {
+  /// Of one message; and what a process waits for a variable that another one is making.
+  std::chrono::milliseconds timeout = std::chrono::minutes(1);
+};
+
+/// Errors, of all: what a server threw, of its class; Unavailable and DeadlineExceeded that name
+/// the server. Order: what one thread has written it reads, and so does everybody from then on.
+/// Threads: thread-safe.
+class ParameterServers {
+ public:
+  /// All of the job's, by their indices.
+  explicit ParameterServers(std::vector<std::shared_ptr<RpcClient>> servers,
+                            ParameterServersOptions options = {});
+  /// Blocks: until servers have heard what has been dropped, a few seconds at the most.
+  ~ParameterServers();
+  ParameterServers(const ParameterServers&) = delete;
+  ParameterServers& operator=(const ParameterServers&) = delete;
+
+  int count() const { return static_cast<int>(servers_.size()); }
+
+  /// Finds the variable, or places and makes it: `make_part(rows, first)` gives so many rows of its
+  /// first value, from `first` on. `made`: whether it was this call.
+  /// Blocks: while another process is making it.
+  /// Errors: FailedPrecondition for a variable of this name that is another one.
+  ParameterHandle make_or_bind(Declaration what,
+                               const std::function<Tensor(int64_t rows, int64_t first)>& make_part,
+                               bool* made = nullptr);
+  /// Errors: InvalidArgument if nobody has made it.
+  ParameterHandle bind(const std::string& name);
+  /// Does not wait; a server that does not answer has lost it anyway.
+  void drop(const ParameterHandle& variable);
+
+  /// The value, or a slot.
+  Tensor pull(const ParameterHandle& variable, const StoredPlace& place = {});
+  Tensor pull_range(const ParameterHandle& variable, const StoredPlace& place, RowRange range);
+  /// Each row travels once, however often it is named. Shapes: rows [n], checked; result [n,
+  /// rest...].
+  Tensor pull_rows(const ParameterHandle& variable, const Tensor& rows);
+  /// `x` has the variable's shape and dtype. Returns the new value, if it is small; else nothing.
+  Tensor write(const ParameterHandle& variable, const StoredPlace& place, Write kind,
+               const Tensor& x);
+  /// Checked slices of the variable's dtype.
+  void scatter(const ParameterHandle& variable, Scatter kind, const IndexedSlices& slices);
+
+  void make_slots(const ParameterHandle& variable, const std::string& set,
+                  const std::vector<double>& initial);
+  /// Does not wait.
+  void drop_slots(const ParameterHandle& variable, const std::string& set);
+
+  /// Gradients of one step, sent at once to all servers that have a part of them.
+  class Push {
+   public:
+    explicit Push(ParameterServers& servers);
+    ~Push();
+    Push(const Push&) = delete;
+    Push& operator=(const Push&) = delete;
+    /// Has the variable's shape and dtype, is contiguous, and stays as it is until wait().
+    void dense(const ParameterHandle& variable, const UpdateStep& step, const Tensor& gradient);
+    /// Only these rows. others_too: what a gradient of zero does happens to the others.
+    void rows(const ParameterHandle& variable, const UpdateStep& step, const RowSum& gradient,
+              bool others_too);
+    /// Until all servers have applied them. Errors: the first server's.
+    void wait();
+
+   private:
+    struct Impl;
+    const std::unique_ptr<Impl> impl_;
+  };
+
+ private:
+  /// Calls that nobody waits for, but what comes behind them does.
+  struct Unwaited;
+  void start_unwaited(RpcClient& server, const char* method, Payload request);
+  RpcClient& at(const BoundShard& shard) {
+    return *servers_[static_cast<std::size_t>(shard.place.server)];
+  }
+  Payload call(int server, const char* method, Payload request);
+  void bind_shards(ParameterHandle& variable);
+  void make_shard(const ParameterHandle& variable, std::size_t index,
+                  const std::function<Tensor(int64_t, int64_t)>& make_part, BoundShard& shard);
+
+  const std::vector<std::shared_ptr<RpcClient>> servers_;
+  const ParameterServersOptions options_;
+  const std::shared_ptr<Unwaited> unwaited_;
+};
+
+}  // namespace cohort::internal

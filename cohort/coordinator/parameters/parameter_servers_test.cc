@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/parameter_servers.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal {
+namespace {
+
+using Numbers = std::vector<float>;
+
+// 0, 1, 2, ... in the shape.
+std::function<Tensor(int64_t, int64_t)> counted(const Shape& shape) {
+  return [shape](int64_t rows, int64_t first) {
+    const int64_t width = shape.size() < 2 ? 1 : shape[1];
+    Shape part = shape;
+    if (!part.empty()) part[0] = rows;
+    return (arange(rows * width).to(kFloat32) + first * width).reshape(part);
+  };
+}
+
+ParameterHandle make(ParameterServers& servers, const std::string& name, const Shape& shape,
+                     int64_t parts = 1) {
+  return servers.make_or_bind({.name = name, .shape = shape, .parts = parts}, counted(shape));
+}
+
+Numbers numbers(const Tensor& t) { return to_vector<float>(t); }
+UpdateStep sgd(double rate) {
+  return {.rule = update_rules::SgdStep{rate}, .how = {}, .slots = {}};
+}
+
+TEST(ParameterServers, KeepWhatIsWritten) {
+  const TestServers test(2);
+  const auto servers = test.connect();
+  const ParameterHandle w = make(*servers, "w", {3, 2});
+  EXPECT_EQ(numbers(servers->pull(w)), (Numbers{0, 1, 2, 3, 4, 5}));
+  servers->write(w, {}, Write::kAdd, ones({3, 2}));
+  EXPECT_EQ(numbers(servers->pull(w)), (Numbers{1, 2, 3, 4, 5, 6}));
+  const ParameterHandle n = make(*servers, "n", {});
+  EXPECT_EQ(numbers(servers->write(n, {}, Write::kSub, scalar(2))), (Numbers{-2}));
+  EXPECT_EQ(test.services[0]->bytes() + test.services[1]->bytes(), 7 * sizeof(float));
+}
+
+TEST(ParameterServers, ShardsActAsOne) {
+  const TestServers test(2);
+  const auto servers = test.connect();
+  const ParameterHandle t = make(*servers, "t", {5, 2}, 3);
+  ASSERT_EQ(t.shards.size(), 3U);
+  EXPECT_EQ(t.shards[2].place, (Shard{.server = 0, .first = 4, .rows = 1}));
+  EXPECT_EQ(numbers(servers->pull(t)), (Numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(numbers(servers->pull_range(t, {}, {1, 3})), (Numbers{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(numbers(servers->pull_rows(t, tensor({4, 0, 4, 2}, kInt64))),
+            (Numbers{8, 9, 0, 1, 8, 9, 4, 5}));
+  servers->scatter(t, Scatter::kUpdate,
+                   {.values = tensor({1, 1, 2, 2, 3, 3}).reshape({3, 2}),
+                    .indices = tensor({4, 1, 4}, kInt64),
+                    .dense_shape = {5, 2}});
+  EXPECT_EQ(numbers(servers->pull(t)), (Numbers{0, 1, 2, 2, 4, 5, 6, 7, 3, 3}));
+}
+
+// 40 MB in shards of 20, which need several messages each.
+TEST(ParameterServers, LargeValuesTravelInSeveralMessages) {
+  const TestServers test(1);
+  const auto servers = test.connect();
+  const Shape shape = {5'000'000, 2};
+  const ParameterHandle t = make(*servers, "large", shape, 1);
+  const Tensor expected = arange(10'000'000).to(kFloat32).reshape(shape);
+  EXPECT_TRUE(servers->pull(t).equal(expected));
+  ParameterServers::Push push(*servers);
+  push.dense(t, sgd(1), expected);
+  push.wait();
+  EXPECT_EQ(servers->pull(t).abs().max().item<float>(), 0);
+}
+
+TEST(ParameterServers, EachRowTravelsOnce) {
+  const TestServers test(1);
+  const auto servers = test.connect();
+  const ParameterHandle t = make(*servers, "t", {4, 1});
+  const Tensor ids = tensor({3, 3, 3, 1}, kInt64);
+  EXPECT_EQ(unique_rows(ids).rows, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(numbers(servers->pull_rows(t, ids)), (Numbers{3, 3, 3, 1}));
+  EXPECT_EQ(numbers(servers->pull_rows(t, zeros({0}, kInt64))), Numbers{});
+}
+
+TEST(ParameterServers, WhoeverComesFirstMakesAVariable) {
+  const TestServers test(2);
+  std::atomic<int> made = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const auto servers = test.connect();
+      const auto make_part = [&](int64_t rows, int64_t) {
+        ++made;
+        return full({rows}, 7);
+      };
+      const ParameterHandle h = servers->make_or_bind({.name = "one", .shape = {9}}, make_part);
+      EXPECT_EQ(numbers(servers->pull(h)), Numbers(9, 7));
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(made, 1);
+  const auto servers = test.connect();
+  EXPECT_EQ(numbers(servers->pull(servers->bind("one"))), Numbers(9, 7));
+  testing::expect_error<FailedPrecondition>({"\"one\"", "[9]", "[8]"},
+                                            [&] { make(*servers, "one", {8}); });
+  testing::expect_error<InvalidArgument>({"\"two\""}, [&] { servers->bind("two"); });
+}
+
+// Pushes of several workers are all applied; a sum of integers loses nothing to rounding.
+TEST(ParameterServers, NoUpdateIsLost) {
+  const TestServers test(2);
+  const auto first = test.connect();
+  const ParameterHandle dense = make(*first, "dense", {64, 33});
+  const ParameterHandle table = make(*first, "table", {100, 8}, 3);
+  const Tensor dense_before = first->pull(dense);
+  const Tensor table_before = first->pull(table);
+  constexpr int kWorkers = 4;
+  constexpr int kSteps = 25;
+  std::vector<std::thread> workers;
+  for (int w = 0; w < kWorkers; ++w) {
+    workers.emplace_back([&] {
+      const auto servers = test.connect();
+      const RowSum rows{{0, 33, 34, 99}, full({4, 8}, -1)};
+      for (int s = 0; s < kSteps; ++s) {
+        ParameterServers::Push push(*servers);
+        push.dense(dense, sgd(1), full({64, 33}, -1));
+        push.rows(table, sgd(1), rows, /*others_too=*/s % 2 == 0);
+        push.wait();
+      }
+    });
+  }
+  for (std::thread& each : workers) each.join();
+  const float steps = kWorkers * kSteps;
+  EXPECT_TRUE(first->pull(dense).equal(dense_before + steps));
+  const Tensor grown = first->pull(table) - table_before;
+  EXPECT_EQ(grown.sum().item<float>(), 4 * 8 * steps);
+  EXPECT_EQ(grown.select(0, 33).min().item<float>(), steps);
+}
+
+TEST(ParameterServers, SlotsBelongToTheirOptimizer) {
+  const TestServers test(2);
+  const auto servers = test.connect();
+  const ParameterHandle t = make(*servers, "t", {5}, 2);
+  servers->make_slots(t, "adam", {0, 0.5});
+  servers->make_slots(t, "adam", {0, 0.5});
+  EXPECT_EQ(numbers(servers->pull(t, {.slots = "adam", .slot = 1})), Numbers(5, 0.5));
+  testing::expect_error<FailedPrecondition>({"\"adam\"", "\"t/part_0\""},
+                                            [&] { servers->make_slots(t, "adam", {0}); });
+  EXPECT_THROW(servers->pull(t, {.slots = "sgd", .slot = 0}), FailedPrecondition);
+  EXPECT_THROW(servers->pull(t, {.slots = "adam", .slot = 2}), InvalidArgument);
+  ParameterServers::Push push(*servers);
+  push.dense(t, {.rule = update_rules::MomentumStep{}, .how = {}, .slots = "sgd"}, ones({5}));
+  EXPECT_THROW(push.wait(), FailedPrecondition);
+}
+
+TEST(ParameterServers, ServersThatEndOrBeginAnewAreNamed) {
+  TestServers test(2);
+  const auto servers = test.connect();
+  const ParameterHandle a = make(*servers, "a", {2});
+  const ParameterHandle b = make(*servers, "b", {2});
+  test.services[0]->reset();
+  testing::expect_error<FailedPrecondition>({"started anew", "parameter server 0"},
+                                            [&] { servers->pull(a); });
+  test.end(1);
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    try {
+      servers->pull(b);
+      ADD_FAILURE();
+    } catch (const Unavailable& e) {
+      EXPECT_NE(std::string(e.what()).find("parameter server 1"), std::string::npos) << e.what();
+    }
+  });
+}
+
+TEST(ParameterServers, AVariableThatWasNotMadeIsMadeByTheNext) {
+  const TestServers test(1);
+  const auto servers = test.connect();
+  const auto fails = [](int64_t, int64_t) -> Tensor { throw InvalidArgument("no value"); };
+  EXPECT_THROW(servers->make_or_bind({.name = "w", .shape = {2}}, fails), InvalidArgument);
+  EXPECT_EQ(numbers(servers->pull(make(*servers, "w", {2}))), (Numbers{0, 1}));
+}
+
+// What strangers send is an error, whatever it is.
+TEST(ParameterServers, BadMessagesAreErrors) {
+  const TestServers test(1);
+  const auto servers = test.connect();
+  const ParameterHandle t = make(*servers, "t", {4, 2}, 1);
+  RpcClient client(test.address(0));
+  MessageWriter header;
+  header.number(t.shards[0].id);
+  write_step(header, sgd(1));
+  header.signed_number(0);
+  header.signed_number(4);
+  header.number(2);
+  header.number(1);
+  Payload good = message(header);
+  append_rows(good, {1, 3});
+  append_bytes(good, ones({2, 2}));
+  const std::string text = good.text();
+  client.call("ps.push_rows", Payload(text));
+  for (const char* method : {"ps.push_rows", "ps.push", "ps.pull", "ps.pull_rows", "ps.write",
+                             "ps.scatter", "ps.create", "ps.declare", "ps.make_slots", "ps.find"}) {
+    for (std::size_t size = 0; size < text.size(); size += 7) {
+      EXPECT_THROW(client.call(method, Payload(text.substr(0, size))), Error) << method;
+    }
+  }
+  // Bytes that are wrong one by one: nearly all are noticed, none ends the server.
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same every time
+  for (int i = 0; i < 300; ++i) {
+    std::string damaged = text;
+    damaged[random() % (damaged.size() - 16)] = static_cast<char>(random());
+    try {
+      client.call("ps.push_rows", Payload(damaged));
+    } catch (const Error&) {
+    }
+  }
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{1, 1}, {3, 1}, {1, 4}, {-1, 2}}) {
+    Payload wrong = message(header);
+    append_rows(wrong, rows);
+    append_bytes(wrong, ones({2, 2}));
+    EXPECT_THROW(client.call("ps.push_rows", wrong), InvalidArgument);
+  }
+  EXPECT_EQ(shape_of(servers->pull(t)), (Shape{4, 2}));
+}
+
+}  // namespace
+}  // namespace cohort::internal

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/parameter_service.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/directory.h"
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/coordinator/parameters/stored_parameter.h"
+#include "cohort/coordinator/parameters/task_threads.h"
+#include "cohort/runtime/topology.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr const char* kPs = "[ps] ";
+constexpr uint64_t kMostParts = 1 << 20;
+constexpr uint64_t kMostServers = 1 << 16;
+// More threads wait for the same memory.
+constexpr int kMostThreads = 8;
+// Values that come back with a write, such as a count.
+constexpr std::size_t kAnsweredBytes = 64;
+
+uint64_t random_id() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) & ~uint64_t{0xffffff};
+}
+
+Payload answer_with(const Tensor& numbers) {
+  Payload out = message({});
+  append_bytes(out, numbers);
+  return out;
+}
+
+StoredPlace read_place(MessageReader& in) {
+  StoredPlace out;
+  out.slots = in.text();
+  out.slot = in.number_up_to(update_rules::kMaxSlots);
+  return out;
+}
+
+RowRange read_range(MessageReader& in) {
+  RowRange out;
+  out.first = in.signed_number();
+  out.count = in.signed_number();
+  return out;
+}
+
+}  // namespace
+
+struct ParameterService::Impl {
+  using Stored = std::shared_ptr<StoredParameter>;
+  struct Entry {
+    Stored parameter;
+    bool is_ready = false;
+  };
+
+  // A message is read, in the order in which it stands, by one of these.
+  Payload declare(MessageReader& in, PayloadReader& data);
+  Payload find(MessageReader& in, PayloadReader& data);
+  Payload forget(MessageReader& in, PayloadReader& data);
+  Payload create(MessageReader& in, PayloadReader& data);
+  Payload ready(MessageReader& in, PayloadReader& data);
+  Payload drop(MessageReader& in, PayloadReader& data);
+  Payload pull(MessageReader& in, PayloadReader& data);
+  Payload pull_rows(MessageReader& in, PayloadReader& data);
+  Payload write(MessageReader& in, PayloadReader& data);
+  Payload scatter(MessageReader& in, PayloadReader& data);
+  Payload make_slots(MessageReader& in, PayloadReader& data);
+  Payload drop_slots(MessageReader& in, PayloadReader& data);
+  Payload push(MessageReader& in, PayloadReader& data);
+  Payload push_rows(MessageReader& in, PayloadReader& data);
+  /// Answers when the variable is ready.
+  void bind(const Payload& payload, const RpcReply& reply);
+
+  Stored at(uint64_t id);
+  Stored read_id(MessageReader& in) { return at(in.number()); }
+  static Payload answer_binding(uint64_t id, const StoredParameter& parameter);
+  void set_ready(uint64_t id);
+
+  Directory directory;
+  mutable Mutex mutex;
+  // Of this server since it has begun, or was reset: what it had before is not mistaken for it.
+  uint64_t next_id COHORT_GUARDED_BY(mutex) = random_id();
+  std::map<uint64_t, Entry> entries COHORT_GUARDED_BY(mutex);
+  std::map<std::string, uint64_t> ids COHORT_GUARDED_BY(mutex);
+  std::map<std::string, std::vector<RpcReply>> waiting COHORT_GUARDED_BY(mutex);
+  TaskThreads threads{std::clamp(usable_cores(), 2, kMostThreads)};  // last: it ends first
+};
+
+ParameterService::Impl::Stored ParameterService::Impl::at(uint64_t id) {
+  const MutexLock lock(mutex);
+  const auto found = entries.find(id);
+  COHORT_CHECK_STATE(
+      found != entries.end(),
+      "[ps] expected a variable that this parameter server has, got one of before "
+      "the server or the coordinator was started anew, or one that has been deleted; "
+      "make the variables again, and restore them from a checkpoint");
+  return found->second.parameter;
+}
+
+Payload ParameterService::Impl::declare(MessageReader& in, PayloadReader& data) {
+  Declaration asked;
+  asked.name = in.text();
+  asked.dtype = read_dtype(in);
+  asked.shape = read_shape(in);
+  asked.parts = static_cast<int64_t>(in.number_up_to(kMostParts));
+  const auto beside = static_cast<int>(in.number_up_to(kMostServers));  // 0: anywhere
+  if (beside > 0) asked.server = beside - 1;
+  asked.servers = static_cast<int>(in.number_up_to(kMostServers));
+  in.end();
+  data.expect(0);
+  const Directory::Found found = directory.find_or_place(asked);
+  MessageWriter out;
+  out.number(found.is_new ? 1 : 0);
+  out.number(found.shards.size());
+  for (const Shard& shard : found.shards) {
+    out.signed_number(shard.server);
+    out.signed_number(shard.first);
+    out.signed_number(shard.rows);
+  }
+  return message(out);
+}
+
+Payload ParameterService::Impl::find(MessageReader& in, PayloadReader& data) {
+  const std::string name = in.text();
+  in.end();
+  data.expect(0);
+  std::vector<Shard> shards;
+  const Declaration found = directory.find(name, &shards);
+  MessageWriter out;
+  out.number(wire_dtype(found.dtype));
+  write_shape(out, found.shape);
+  out.number(shards.size());
+  for (const Shard& shard : shards) {
+    out.signed_number(shard.server);
+    out.signed_number(shard.first);
+    out.signed_number(shard.rows);
+  }
+  return message(out);
+}
+
+Payload ParameterService::Impl::forget(MessageReader& in, PayloadReader& data) {
+  const std::string name = in.text();
+  in.end();
+  data.expect(0);
+  directory.forget(name);
+  return message({});
+}
+
+Payload ParameterService::Impl::create(MessageReader& in, PayloadReader& data) {
+  std::string name = in.text();
+  const DType dtype = read_dtype(in);
+  const Shape shape = read_shape(in);
+  const bool is_whole = in.number_up_to(1) == 1;  // its numbers come with it
+  in.end();
+  const auto made = std::make_shared<StoredParameter>(name, dtype, shape);
+  if (is_whole) {
+    made->write({}, Write::kAssign, {0, made->rows()}, data);
+  } else {
+    data.expect(0);
+  }
+  uint64_t id = 0;
+  {
+    const MutexLock lock(mutex);
+    COHORT_CHECK_STATE(ids.count(name) == 0, "[variable] expected a new variable, got \"", name,
+                       "\", which this parameter server has");
+    id = ++next_id;
+    entries[id] = {made, false};
+    ids[std::move(name)] = id;
+  }
+  if (is_whole) set_ready(id);
+  return answer_binding(id, *made);
+}
+
+Payload ParameterService::Impl::answer_binding(uint64_t id, const StoredParameter& parameter) {
+  MessageWriter out;
+  out.number(id);
+  out.number(wire_dtype(parameter.dtype()));
+  write_shape(out, parameter.shape());
+  return message(out);
+}
+
+void ParameterService::Impl::set_ready(uint64_t id) {
+  Stored parameter;
+  std::vector<RpcReply> answered;
+  {
+    const MutexLock lock(mutex);
+    const auto found = entries.find(id);
+    if (found == entries.end()) return;
+    found->second.is_ready = true;
+    parameter = found->second.parameter;
+    if (const auto them = waiting.find(parameter->name()); them != waiting.end()) {
+      answered = std::move(them->second);
+      waiting.erase(them);
+    }
+  }
+  for (const RpcReply& each : answered) each.send(answer_binding(id, *parameter));
+}
+
+Payload ParameterService::Impl::ready(MessageReader& in, PayloadReader& data) {
+  const uint64_t id = in.number();
+  in.end();
+  data.expect(0);
+  at(id);
+  set_ready(id);
+  return message({});
+}
+
+void ParameterService::Impl::bind(const Payload& payload, const RpcReply& reply) {
+  PayloadReader data(kPs, payload);
+  const std::string header = data.header();
+  MessageReader in(kPs, header);
+  const std::string name = in.text();
+  in.end();
+  uint64_t id = 0;
+  Stored parameter;
+  {
+    const MutexLock lock(mutex);
+    const auto found = ids.find(name);
+    if (found != ids.end() && entries.at(found->second).is_ready) {
+      id = found->second;
+      parameter = entries.at(id).parameter;
+    } else {
+      waiting[name].push_back(reply);
+    }
+  }
+  if (parameter != nullptr) reply.send(answer_binding(id, *parameter));
+}
+
+Payload ParameterService::Impl::drop(MessageReader& in, PayloadReader& data) {
+  const uint64_t id = in.number();
+  in.end();
+  data.expect(0);
+  const MutexLock lock(mutex);
+  if (const auto found = entries.find(id); found != entries.end()) {
+    ids.erase(found->second.parameter->name());
+    entries.erase(found);
+  }
+  return message({});
+}
+
+Payload ParameterService::Impl::pull(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const StoredPlace place = read_place(in);
+  const RowRange range = read_range(in);
+  in.end();
+  data.expect(0);
+  return answer_with(parameter->read(place, range));
+}
+
+Payload ParameterService::Impl::pull_rows(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const std::size_t count = in.number();
+  in.end();
+  const std::vector<int64_t> rows = data.rows(count, parameter->rows());
+  data.expect(0);
+  return answer_with(parameter->read_rows(rows));
+}
+
+Payload ParameterService::Impl::write(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const StoredPlace place = read_place(in);
+  const auto kind = static_cast<Write>(in.number_up_to(static_cast<uint64_t>(Write::kSub)));
+  const RowRange range = read_range(in);
+  in.end();
+  parameter->write(place, kind, range, data);
+  const bool is_small =
+      static_cast<std::size_t>(range.count) * parameter->row_bytes() <= kAnsweredBytes;
+  return is_small ? answer_with(parameter->read(place, range)) : message({});
+}
+
+Payload ParameterService::Impl::scatter(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const auto kind = static_cast<Scatter>(in.number_up_to(static_cast<uint64_t>(Scatter::kUpdate)));
+  const std::size_t count = in.number();
+  in.end();
+  const std::vector<int64_t> rows = data.rows(count, parameter->rows());
+  parameter->scatter(kind, rows, data);
+  return message({});
+}
+
+Payload ParameterService::Impl::make_slots(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const std::string set = in.text();
+  const uint64_t count = in.number_up_to(update_rules::kMaxSlots);
+  in.end();
+  std::vector<double> initial(count);
+  data.expect(count * sizeof(double));
+  data.read(initial.data(), count * sizeof(double));
+  parameter->make_slots(set, initial);
+  return message({});
+}
+
+Payload ParameterService::Impl::drop_slots(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const std::string set = in.text();
+  in.end();
+  data.expect(0);
+  parameter->drop_slots(set);
+  return message({});
+}
+
+Payload ParameterService::Impl::push(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const UpdateStep step = read_step(in);
+  const RowRange range = read_range(in);
+  in.end();
+  parameter->update(step, range, data);
+  return message({});
+}
+
+Payload ParameterService::Impl::push_rows(MessageReader& in, PayloadReader& data) {
+  const Stored parameter = read_id(in);
+  const UpdateStep step = read_step(in);
+  const RowRange range = read_range(in);
+  const std::size_t count = in.number();
+  const bool others_too = in.number_up_to(1) == 1;
+  in.end();
+  const std::vector<int64_t> rows = data.ascending_rows(count, parameter->rows());
+  parameter->update_rows(step, range, rows, others_too, data);
+  return message({});
+}
+
+ParameterService::ParameterService() : impl_(std::make_unique<Impl>()) {}
+ParameterService::~ParameterService() = default;
+
+void ParameterService::reset() {
+  std::vector<RpcReply> waiting;
+  impl_->directory.clear();
+  const MutexLock lock(impl_->mutex);
+  impl_->entries.clear();
+  impl_->ids.clear();
+  impl_->next_id = random_id();
+  for (auto& [name, replies] : impl_->waiting) {
+    for (const RpcReply& each : replies) {
+      each.fail(Cancelled("another coordinator has begun; its variables are other ones"));
+    }
+  }
+  impl_->waiting.clear();
+}
+
+std::size_t ParameterService::bytes() const {
+  std::vector<Impl::Stored> all;
+  {
+    const MutexLock lock(impl_->mutex);
+    for (const auto& [id, entry] : impl_->entries) all.push_back(entry.parameter);
+  }
+  std::size_t sum = 0;
+  for (const auto& each : all) sum += each->bytes();
+  return sum;
+}
+
+std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service) {
+  using Impl = ParameterService::Impl;
+  using Method = Payload (Impl::*)(MessageReader&, PayloadReader&);
+  std::map<std::string, RpcHandler> out;
+  // A handler must not block: gRPC's threads only bring the message.
+  const auto later = [&](const char* name, std::function<void(const Payload&, RpcReply)> work) {
+    out[name] = [service, work = std::move(work)](RpcRequest request, RpcReply reply) {
+      service->impl_->threads.add([work, payload = std::move(request.payload), reply] {
+        try {
+          work(payload, reply);
+        } catch (const c10::Error& e) {
+          reply.fail(Internal(str_cat(kPs, e.what_without_backtrace())));
+        } catch (const std::exception& e) {
+          reply.fail(e);
+        }
+      });
+    };
+  };
+  Impl* const impl = service->impl_.get();
+  const auto add = [&](const char* name, Method method) {
+    later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
+      PayloadReader data(kPs, payload);
+      const std::string header = data.header();
+      MessageReader in(kPs, header);
+      reply.send((impl->*method)(in, data));
+    });
+  };
+  add("ps.declare", &Impl::declare);
+  add("ps.find", &Impl::find);
+  add("ps.forget", &Impl::forget);
+  add("ps.create", &Impl::create);
+  add("ps.ready", &Impl::ready);
+  add("ps.drop", &Impl::drop);
+  add("ps.pull", &Impl::pull);
+  add("ps.pull_rows", &Impl::pull_rows);
+  add("ps.write", &Impl::write);
+  add("ps.scatter", &Impl::scatter);
+  add("ps.make_slots", &Impl::make_slots);
+  add("ps.drop_slots", &Impl::drop_slots);
+  add("ps.push", &Impl::push);
+  add("ps.push_rows", &Impl::push_rows);
+  later("ps.bind",
+        [impl](const Payload& payload, const RpcReply& reply) { impl->bind(payload, reply); });
+  return out;
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A parameter server: it keeps variables, or shards of them, and applies gradients to them. Workers
+// reach it by ParameterServers (parameter_servers.h).
+//
+//   auto parameters = std::make_shared<ParameterService>();
+//   RpcServer server({.address = address}, parameter_methods(parameters));
+//
+// The first server of a job also keeps the directory: which variables there are, and on which
+// servers their shards lie. So whichever process asks first for a variable makes it, and all others
+// find it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "cohort/rpc/server.h"
+
+namespace cohort::internal {
+
+/// Threads: thread-safe. What is asked of it is done by threads of its own, several at once; an
+/// update of one variable, as far as one message brings it, is one step to all who read it.
+class ParameterService {
+ public:
+  ParameterService();
+  ~ParameterService();
+  ParameterService(const ParameterService&) = delete;
+  ParameterService& operator=(const ParameterService&) = delete;
+
+  /// Forgets all variables: another coordinator begins. Who asks for an old one gets an error.
+  void reset();
+  /// Bytes of variables and slots.
+  std::size_t bytes() const;
+
+ private:
+  friend std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService>);
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+/// "ps.pull" and the others, for an RpcServer.
+std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service);
+
+}  // namespace cohort::internal

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/remote_updater.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/remote_variable.h"
+#include "cohort/update_rules/update.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr const char* kApply = "[optimizer.apply_gradients] ";
+
+double squares_of(const Tensor& contiguous) {
+  const auto size = static_cast<std::size_t>(contiguous.numel());
+  if (contiguous.scalar_type() == kFloat32) {
+    const float* const sources[] = {contiguous.const_data_ptr<float>()};
+    return update_rules::sum_of_squares<float>(sources, 0, size);
+  }
+  const double* const sources[] = {contiguous.const_data_ptr<double>()};
+  return update_rules::sum_of_squares<double>(sources, 0, size);
+}
+
+}  // namespace
+
+RemoteUpdater::RemoteUpdater(std::shared_ptr<RemoteVariables> store,
+                             std::vector<Variable> variables, UpdaterOptions options)
+    : store_(std::move(store)),
+      variables_(std::move(variables)),
+      options_(std::move(options)),
+      slots_(store_->take_slots_name(options_.name)) {
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const VariableImpl& v = variables_[i].impl();
+    COHORT_CHECK_ARG(
+        dynamic_cast<const RemoteVariable*>(&v) != nullptr && v.store() == store_.get(),
+        "[optimizer] expected variables of ", store_->owner(), ", got ", label(v), " of ",
+        owner_of(v));
+    const VariableImpl::Description& d = v.description();
+    COHORT_CHECK_ARG(d.trainable, "[optimizer] expected trainable variables, got ", label(v));
+    COHORT_CHECK_ARG(d.dtype == kFloat32 || d.dtype == kFloat64,
+                     "[optimizer] expected variables of float32 or float64, got ", label(v), " of ",
+                     dtype_name(d.dtype));
+    COHORT_CHECK_ARG(index_.emplace(&v, i).second, "[optimizer] expected each variable once, got ",
+                     label(v), " twice");
+  }
+  if (options_.slot_initial.empty()) return;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    store_->servers().make_slots(remote(i).handle(), slots_, options_.slot_initial);
+  }
+}
+
+RemoteUpdater::~RemoteUpdater() {
+  if (!store_->is_coordinator()) return;
+  store_->free_slots_name(slots_);
+  if (options_.slot_initial.empty()) return;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    store_->servers().drop_slots(remote(i).handle(), slots_);
+  }
+}
+
+RemoteVariable& RemoteUpdater::remote(std::size_t variable) const {
+  return static_cast<RemoteVariable&>(variables_[variable].impl());
+}
+
+RemoteUpdater::Part RemoteUpdater::part_of(const GradientAndVariable& pair) const {
+  const VariableImpl& v = pair.variable.impl();
+  const auto found = index_.find(&v);
+  COHORT_CHECK_ARG(found != index_.end(), kApply, "expected one of the ", variables_.size(),
+                   " variables that the optimizer was built with, got ", label(v));
+  Part part{.variable = found->second};
+  const VariableImpl::Description& d = v.description();
+  const bool has_rows = !d.shape.empty() && v.numel() > 0;
+  if (pair.gradient.is_sparse() && has_rows) {
+    v.check_slices(kApply, pair.gradient.slices());
+    part.rows = sum_rows(pair.gradient.slices(), d.dtype);
+    if (clips_norms()) part.squares = squares_of(part.rows.values);
+    return part;
+  }
+  const Tensor gradient = pair.gradient.as_tensor();
+  COHORT_CHECK_ARG(shape_of(gradient) == d.shape, kApply, "expected a gradient of shape ",
+                   bracketed(d.shape), " for \"", d.name, "\", got ", bracketed(gradient.sizes()));
+  part.dense = gradient.detach().to(d.dtype).contiguous();
+  if (clips_norms()) part.squares = squares_of(part.dense);
+  return part;
+}
+
+std::vector<RemoteUpdater::Part> RemoteUpdater::parts_of(const Gradients& gradients) const {
+  std::vector<Part> parts;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!pair.gradient.has_value()) continue;
+    parts.push_back(part_of(pair));
+    const bool twice = std::any_of(parts.begin(), parts.end() - 1, [&](const Part& other) {
+      return other.variable == parts.back().variable;
+    });
+    COHORT_CHECK_ARG(!twice, kApply, "expected each variable once, got \"", pair.variable.name(),
+                     "\" twice");
+  }
+  return parts;
+}
+
+double RemoteUpdater::global_scale(const std::vector<Part>& parts) const {
+  if (!options_.global_clipnorm) return 1;
+  double squares = 0;
+  for (const Part& part : parts) squares += part.squares;
+  return update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
+}
+
+double RemoteUpdater::scale_of(const Part& part, double global) const {
+  if (!options_.clipnorm) return global;
+  return update_rules::norm_clip_scale(std::sqrt(part.squares), *options_.clipnorm);
+}
+
+void RemoteUpdater::apply(const Gradients& gradients, const update_rules::Rule& rule,
+                          double weight_decay) {
+  const at::NoGradGuard no_grad;
+  const std::vector<Part> parts = parts_of(gradients);
+  const double global = global_scale(parts);
+  ParameterServers::Push push(store_->servers());
+  for (const Part& part : parts) {
+    UpdateStep step{.rule = rule, .how = {}, .slots = slots_};
+    step.how.gradient_scale = scale_of(part, global);
+    if (options_.clipvalue) step.how.clip_value = *options_.clipvalue;
+    const bool decays = options_.decays.empty() || options_.decays[part.variable];
+    step.how.weight_decay = decays ? weight_decay : 0;
+    const ParameterHandle& handle = remote(part.variable).handle();
+    if (part.is_dense()) {
+      push.dense(handle, step, part.dense);
+      continue;
+    }
+    // A scale that is none makes zeros none, too.
+    const bool others_stay = step.how.weight_decay == 0 && std::isfinite(step.how.gradient_scale) &&
+                             update_rules::ignores_zero_gradients(rule);
+    push.rows(handle, step, part.rows, !options_.lazy_rows && !others_stay);
+  }
+  // Whatever becomes of it, some of it may have been done.
+  for (const Part& part : parts) remote(part.variable).note_change();
+  push.wait();
+  for (const Part& part : parts) remote(part.variable).note_change();
+}
+
+Tensor RemoteUpdater::slot(std::size_t variable, int slot) const {
+  return store_->servers().pull(remote(variable).handle(),
+                                {.slots = slots_, .slot = static_cast<uint64_t>(slot)});
+}
+
+void RemoteUpdater::set_slot(std::size_t variable, int slot, const Tensor& value) {
+  const VariableImpl::Description& d = variables_[variable].impl().description();
+  variables_[variable].impl().check_value("[optimizer.set_slot] ", value);
+  store_->servers().write(remote(variable).handle(),
+                          {.slots = slots_, .slot = static_cast<uint64_t>(slot)}, Write::kAssign,
+                          value.detach().to(d.dtype).expand(d.shape).contiguous());
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A variable that parameter servers keep, in one piece or in shards.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/pulled_leaf.h"
+#include "cohort/coordinator/parameters/remote_variables.h"
+
+namespace cohort::internal {
+
+/// A read asks the servers: it gives what is there now, of this process's writes all. While a
+/// recorded pass is under way the variable reads as that pass has read it, so that a gradient
+/// belongs to one value. Lookups bring the rows that they name, never the table.
+/// Threads: thread-safe; but passes that are recorded by several threads at once share the leaf.
+class RemoteVariable final : public VariableImpl {
+ public:
+  struct Owner {
+    std::shared_ptr<RemoteVariables> store;
+    bool ends = false;  ///< The servers forget the variable with this object.
+    std::shared_ptr<RemoteVariable> whole = {};  ///< Of a shard.
+    std::size_t shard = 0;
+  };
+  RemoteVariable(Description description, ParameterHandle handle, Owner owner);
+  ~RemoteVariable() override;
+
+  Tensor value() const override;
+  Tensor gather_rows(const Tensor& rows) const override;
+  using VariableImpl::write;
+  Tensor write(Write kind, const Tensor& x) override;
+  void scatter(Scatter kind, const IndexedSlices& slices) override;
+  /// The shards, "name/part_i"; of one piece itself.
+  std::vector<Variable> components() override;
+  Variable container() override;
+  const void* identity() const override;
+  Component& local_component() override { return leaf_.component(); }
+
+  const ParameterHandle& handle() const { return handle_; }
+  RemoteVariables& remote_store() const { return *owner_.store; }
+  /// Somebody of this process has changed what the servers have.
+  void note_change();
+
+ private:
+  Tensor read(bool in_cache) const COHORT_REQUIRES(mutex_);
+
+  const ParameterHandle handle_;
+  const Owner owner_;
+  mutable Mutex mutex_;
+  mutable PulledLeaf leaf_;                                    // its component is the replica's
+  mutable uint64_t read_in_ COHORT_GUARDED_BY(mutex_) = 0;     // pass
+  mutable bool is_changed_ COHORT_GUARDED_BY(mutex_) = false;  // since it was read
+};
+
+/// A copy for each worker.
+class PerWorkerVariable final : public VariableImpl {
+ public:
+  PerWorkerVariable(Description description, std::vector<std::shared_ptr<RemoteVariable>> copies,
+                    const std::shared_ptr<RemoteVariables>& store);
+
+  Tensor value() const override { return own("read").value(); }
+  Tensor gather_rows(const Tensor& rows) const override { return own("read").gather_rows(rows); }
+  using VariableImpl::write;
+  Tensor write(Write kind, const Tensor& x) override { return own("write").write(kind, x); }
+  void scatter(Scatter kind, const IndexedSlices& slices) override {
+    own("write").scatter(kind, slices);
+  }
+  std::vector<Variable> components() override;
+  Component& local_component() override { return own("use").local_component(); }
+
+ private:
+  /// Errors: FailedPrecondition in the coordinator.
+  RemoteVariable& own(const char* use) const;
+
+  const std::vector<std::shared_ptr<RemoteVariable>> copies_;
+  const std::optional<int> worker_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/remote_variables.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <unordered_set>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/remote_updater.h"
+#include "cohort/coordinator/parameters/remote_variable.h"
+
+namespace cohort::internal {
+namespace {
+
+/// What a thread has read since its cache began.
+struct ReadCacheState {
+  const RemoteVariables* store = nullptr;
+  std::unordered_set<const VariableImpl*> read = {};
+};
+thread_local ReadCacheState* t_cache = nullptr;
+
+Device device_of(int server) {
+  return Device(str_cat("/job:ps/replica:0/task:", server, "/device:CPU:0"));
+}
+
+void check_options(const VariableOptions& options, DType dtype, const std::string& name) {
+  COHORT_CHECK_ARG(options.synchronization != Synchronization::kNone,
+                   "[variable] expected synchronization on write or on read for \"", name,
+                   "\", got none, which no strategy supports");
+  COHORT_CHECK_ARG(options.aggregation != Aggregation::kMean || at::isFloatingType(dtype),
+                   "[variable] expected a floating type for \"", name,
+                   "\", which is aggregated by mean, got ", dtype_name(dtype));
+}
+
+/// Makes what is asked for on one server.
+class BesideCreator final : public VariableCreator {
+ public:
+  BesideCreator(std::shared_ptr<RemoteVariables> store, int server)
+      : store_(std::move(store)), server_(server) {}
+  std::shared_ptr<VariableImpl> create(const InitialValue& initial,
+                                       const VariableOptions& options) override {
+    return store_->create_beside(server_, initial, options);
+  }
+  std::string owner() const override { return store_->owner(); }
+
+ private:
+  const std::shared_ptr<RemoteVariables> store_;
+  const int server_;
+};
+
+}  // namespace
+
+RemoteVariables::RemoteVariables(RemoteVariablesOptions options)
+    : options_(std::move(options)),
+      local_(std::make_shared<LocalVariables>(LocalVariablesOptions{.owner = options_.owner})) {}
+
+std::shared_ptr<VariableImpl> RemoteVariables::create(const InitialValue& initial,
+                                                      const VariableOptions& options) {
+  return create_at(std::nullopt, initial, options);
+}
+
+std::shared_ptr<VariableImpl> RemoteVariables::create_beside(int server,
+                                                             const InitialValue& initial,
+                                                             const VariableOptions& options) {
+  return create_at(server, initial, options);
+}
+
+std::shared_ptr<VariableCreator> RemoteVariables::beside(const Variable& variable) {
+  const auto* remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
+  COHORT_CHECK_ARG(remote != nullptr, "[strategy.colocate_vars_with] expected a variable that the ",
+                   "parameter servers keep, got ", label(variable.impl()));
+  return std::make_shared<BesideCreator>(shared_from_this(),
+                                         remote->handle().shards.front().place.server);
+}
+
+std::string RemoteVariables::take_name(std::set<std::string>& taken, const std::string& name) {
+  std::string unique = name;
+  for (int n = 1; taken.count(unique) > 0; ++n) unique = str_cat(name, "_", n);
+  taken.insert(unique);
+  return unique;
+}
+
+std::string RemoteVariables::name_of(const VariableOptions& options) {
+  const std::string name = options.name.empty() ? "Variable" : options.name;
+  if (!is_coordinator()) {
+    COHORT_CHECK_ARG(!options.name.empty(),
+                     "[variable] expected a name of a variable that a worker makes, got none: by "
+                     "it all workers find the same one");
+    return name;
+  }
+  const MutexLock lock(mutex_);
+  return take_name(names_, name);
+}
+
+void RemoteVariables::free_name(const std::string& name) {
+  const MutexLock lock(mutex_);
+  names_.erase(name);
+}
+
+std::string RemoteVariables::take_slots_name(const std::string& optimizer) {
+  const std::string name = optimizer.empty() ? "optimizer" : optimizer;
+  if (!is_coordinator()) return name;
+  const MutexLock lock(mutex_);
+  return take_name(slot_names_, name);
+}
+
+void RemoteVariables::free_slots_name(const std::string& name) {
+  const MutexLock lock(mutex_);
+  slot_names_.erase(name);
+}
+
+std::shared_ptr<VariableImpl> RemoteVariables::create_at(std::optional<int> server,
+                                                         const InitialValue& initial,
+                                                         const VariableOptions& options) {
+  const at::NoGradGuard no_grad;
+  const bool is_own = options.synchronization == Synchronization::kOnRead &&
+                      options.aggregation == Aggregation::kSum && !options.per_worker;
+  if (is_own) return local_->create(initial, options);
+  if (!options.per_worker) return make(server, name_of(options), initial, options);
+  COHORT_CHECK_ARG(!options.trainable.value_or(false), "[variable] expected \"", options.name,
+                   "\", which has a copy for each worker, not to be trainable");
+  const std::string name = name_of(options);
+  std::vector<std::shared_ptr<RemoteVariable>> copies;
+  for (int w = 0; w < options_.workers; ++w) {
+    VariableOptions own = options;
+    own.trainable = false;
+    copies.push_back(make(server, str_cat(name, "/worker_", w), initial, own));
+  }
+  free_name(name);
+  VariableImpl::Description d = copies.front()->description();
+  d.name = name;
+  return std::make_shared<PerWorkerVariable>(std::move(d), std::move(copies), shared_from_this());
+}
+
+std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
+                                                      const std::string& name,
+                                                      const InitialValue& initial,
+                                                      const VariableOptions& options) {
+  // Of a tensor, or where it alone says the dtype; a function makes each shard by itself.
+  Tensor whole;
+  if (!options.shape || !options.dtype) whole = initial.make(options.shape, options.dtype);
+  Declaration what{.name = name,
+                   .dtype = whole.defined() ? whole.scalar_type() : *options.dtype,
+                   .shape = whole.defined() ? shape_of(whole) : *options.shape,
+                   .server = server};
+  check_options(options, what.dtype, name);
+  const bool in_one = server.has_value() || options.per_worker;
+  what.parts = in_one ? 1 : shards_of(options_.partitioner, what.shape, what.dtype, name);
+  const auto part = [&](int64_t rows, int64_t first) {
+    if (what.parts == 1 && whole.defined()) return whole;
+    if (whole.defined()) return whole.narrow(0, first, rows);
+    PartitionInfo of{what.shape, Shape(what.shape.size())};
+    Shape shape = what.shape;
+    if (!shape.empty()) {
+      of.offset[0] = first;
+      shape[0] = rows;
+    }
+    return initial.make_part(shape, of, what.dtype).to(what.dtype);
+  };
+  bool made = false;
+  ParameterHandle handle;
+  try {
+    handle = servers().make_or_bind(what, part, &made);
+  } catch (...) {
+    free_name(name);
+    throw;
+  }
+  VariableImpl::Description d;
+  d.name = name;
+  d.shape = what.shape;
+  d.dtype = what.dtype;
+  d.synchronization = options.synchronization == Synchronization::kOnRead
+                          ? Synchronization::kOnRead
+                          : Synchronization::kOnWrite;
+  d.trainable = options.trainable.value_or(d.synchronization == Synchronization::kOnWrite) &&
+                at::isFloatingType(d.dtype);
+  d.aggregation = options.aggregation;
+  d.constraint = options.constraint;
+  for (const BoundShard& shard : handle.shards) d.devices.push_back(device_of(shard.place.server));
+  return std::make_shared<RemoteVariable>(
+      std::move(d), std::move(handle),
+      RemoteVariable::Owner{.store = shared_from_this(), .ends = made && is_coordinator()});
+}
+
+Variable RemoteVariables::bind(const std::string& name, bool trainable) {
+  ParameterHandle handle = servers().bind(name);
+  VariableImpl::Description d;
+  d.name = name;
+  d.shape = handle.shape;
+  d.dtype = handle.dtype;
+  d.trainable = trainable && at::isFloatingType(d.dtype);
+  for (const BoundShard& shard : handle.shards) d.devices.push_back(device_of(shard.place.server));
+  return Variable(std::make_shared<RemoteVariable>(
+      std::move(d), std::move(handle), RemoteVariable::Owner{.store = shared_from_this()}));
+}
+
+std::shared_ptr<Updater> RemoteVariables::make_updater(std::vector<Variable> variables,
+                                                       UpdaterOptions options) {
+  return std::make_shared<RemoteUpdater>(shared_from_this(), std::move(variables),
+                                         std::move(options));
+}
+
+std::shared_ptr<void> RemoteVariables::cache_reads() {
+  COHORT_CHECK_ARG(t_cache == nullptr,
+                   "[strategy.cache_variable_reads] expected no other cache around this one on the "
+                   "same thread, got one; they cannot be nested");
+  auto state = std::make_unique<ReadCacheState>(ReadCacheState{this});
+  t_cache = state.get();
+  return {state.release(), [](ReadCacheState* ended) {
+            if (t_cache == ended) t_cache = nullptr;
+            delete ended;
+          }};
+}
+
+bool RemoteVariables::is_cached(const VariableImpl& variable, bool remember) const {
+  if (t_cache == nullptr || t_cache->store != this) return false;
+  return remember ? !t_cache->read.insert(&variable).second : t_cache->read.count(&variable) > 0;
+}
+
+}  // namespace cohort::internal

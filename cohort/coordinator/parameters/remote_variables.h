@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The variables of a strategy whose parameters are on servers.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/parameter_servers.h"
+#include "cohort/coordinator/partitioners.h"
+#include "cohort/variables/local_variables.h"
+#include "cohort/variables/parameter_store.h"
+
+namespace cohort::internal {
+
+class RemoteVariable;
+
+struct RemoteVariablesOptions {
+  std::shared_ptr<ParameterServers> servers = {};
+  Partitioner partitioner = {};  ///< Null: no variable is cut.
+  /// This worker's number; unset in the coordinator, whose variables end with their last handle,
+  /// and which may give two variables one name: the second one gets another.
+  std::optional<int> worker = {};
+  int workers = 1;
+  std::string owner = "no strategy";  ///< For error texts.
+};
+
+/// Threads: thread-safe.
+class RemoteVariables final : public ParameterStore,
+                              public std::enable_shared_from_this<RemoteVariables> {
+ public:
+  explicit RemoteVariables(RemoteVariablesOptions options);
+
+  /// Makes the variable on the servers, or finds the one of this name that another process has
+  /// made. What is summed on read (metrics) is this process's own.
+  /// Errors: as ParameterServers::make_or_bind; InvalidArgument for options that make no sense, and
+  ///         in a worker for a variable without a name.
+  std::shared_ptr<VariableImpl> create(const InitialValue& initial,
+                                       const VariableOptions& options) override;
+  /// The same in one piece on that server.
+  std::shared_ptr<VariableImpl> create_beside(int server, const InitialValue& initial,
+                                              const VariableOptions& options);
+  /// One that somebody has made. Errors: InvalidArgument if nobody has.
+  Variable bind(const std::string& name, bool trainable = true);
+  /// Errors: InvalidArgument for variables of others, frozen ones, one listed twice, and a dtype
+  ///         other than float32 and float64; Unimplemented as the text says.
+  std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
+                                        UpdaterOptions options) override;
+  std::string owner() const override { return options_.owner; }
+  bool is_remote() const override { return true; }
+
+  ParameterServers& servers() { return *options_.servers; }
+  const RemoteVariablesOptions& options() const { return options_; }
+  bool is_coordinator() const { return !options_.worker.has_value(); }
+
+  /// From here on variables are read anew, also those that a pass that somebody keeps has used.
+  void begin_pass() { pass_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t pass() const { return pass_.load(std::memory_order_relaxed); }
+
+  /// While it lives, this thread's reads of a variable give what the first one gave.
+  /// Errors: InvalidArgument inside another one.
+  std::shared_ptr<void> cache_reads();
+  /// Whether this thread has read the variable since its cache began; remembers that it has.
+  bool is_cached(const VariableImpl& variable, bool remember) const;
+
+  /// What makes variables on the server of this one, in one piece.
+  std::shared_ptr<VariableCreator> beside(const Variable& variable);
+
+  /// Under which an optimizer's slots are kept: in the coordinator one that no living one has.
+  std::string take_slots_name(const std::string& optimizer);
+  void free_slots_name(const std::string& name);
+  void free_name(const std::string& name);
+
+ private:
+  /// Under which a variable is made: in the coordinator one that no living one has.
+  std::string name_of(const VariableOptions& options);
+  static std::string take_name(std::set<std::string>& taken, const std::string& name);
+  std::shared_ptr<VariableImpl> create_at(std::optional<int> server, const InitialValue& initial,
+                                          const VariableOptions& options);
+  std::shared_ptr<RemoteVariable> make(std::optional<int> server, const std::string& name,
+                                       const InitialValue& initial, const VariableOptions& options);
+
+  const RemoteVariablesOptions options_;
+  const std::shared_ptr<LocalVariables> local_;
+  std::atomic<uint64_t> pass_ = 1;
+  Mutex mutex_;
+  std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
+  std::set<std::string> slot_names_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/stored_parameter.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/float_mode.h"
+#include "cohort/variables/internal/scatter.h"
+
+namespace cohort::internal {
+namespace {
+
+// Of a gradient at a time: it stays in the core's cache between its arrival and its use.
+constexpr int64_t kBlockElements = 16384;
+constexpr std::size_t kMostSlotSets = 64;
+
+}  // namespace
+
+StoredParameter::StoredParameter(std::string name, DType dtype, Shape shape)
+    : name_(std::move(name)),
+      dtype_(dtype),
+      shape_(std::move(shape)),
+      rows_(shape_.empty() ? 1 : shape_[0]),
+      width_(rows_ == 0 ? 0 : c10::multiply_integers(shape_) / rows_),
+      row_bytes_(static_cast<std::size_t>(width_) * c10::elementSize(dtype)),
+      value_(empty(shape_, dtype)) {}
+
+void StoredParameter::check_range(RowRange range) const {
+  COHORT_CHECK_ARG(range.first >= 0 && range.count >= 0 && range.first <= rows_ &&
+                       range.count <= rows_ - range.first,
+                   "[ps] expected rows of \"", name_, "\", which has ", rows_, ", got ",
+                   range.count, " from ", range.first, " on");
+}
+
+std::size_t StoredParameter::bytes() {
+  const MutexLock lock(mutex_);
+  std::size_t sum = value_.nbytes();
+  for (const auto& [name, set] : slots_) {
+    for (const Tensor& slot : set.values) sum += slot.nbytes();
+  }
+  return sum;
+}
+
+Tensor& StoredParameter::tensor_at(const StoredPlace& place) {
+  if (place.slots.empty()) return value_;
+  const auto found = slots_.find(place.slots);
+  COHORT_CHECK_STATE(found != slots_.end(), "[ps] expected slots \"", place.slots, "\" of \"",
+                     name_, "\", which have not been made");
+  COHORT_CHECK_ARG(place.slot < found->second.values.size(), "[ps] expected one of ",
+                   found->second.values.size(), " slots \"", place.slots, "\" of \"", name_,
+                   "\", got ", place.slot);
+  return found->second.values[place.slot];
+}
+
+Tensor StoredParameter::rows_of(const StoredPlace& place, RowRange range) {
+  return tensor_at(place).view({rows_, width_}).narrow(0, range.first, range.count);
+}
+
+Tensor StoredParameter::received(int64_t rows, PayloadReader& numbers) const {
+  numbers.expect(static_cast<std::size_t>(rows) * row_bytes_);
+  Tensor out = empty({rows, width_}, dtype_);
+  numbers.read(out.mutable_data_ptr(), out.nbytes());
+  return out;
+}
+
+Tensor StoredParameter::read(const StoredPlace& place, RowRange range) {
+  check_range(range);
+  Tensor out = empty({range.count, width_}, dtype_);
+  const MutexLock lock(mutex_);
+  const auto* from = static_cast<const std::byte*>(tensor_at(place).const_data_ptr());
+  if (out.nbytes() > 0) {
+    std::memcpy(out.mutable_data_ptr(), from + static_cast<std::size_t>(range.first) * row_bytes_,
+                out.nbytes());
+  }
+  return out;
+}
+
+Tensor StoredParameter::read_rows(const std::vector<int64_t>& rows) {
+  Tensor out = empty({static_cast<int64_t>(rows.size()), width_}, dtype_);
+  auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
+  const MutexLock lock(mutex_);
+  const auto* from = static_cast<const std::byte*>(value_.const_data_ptr());
+  for (const int64_t row : rows) {
+    std::memcpy(to, from + static_cast<std::size_t>(row) * row_bytes_, row_bytes_);
+    to += row_bytes_;
+  }
+  return out;
+}
+
+void StoredParameter::write(const StoredPlace& place, Write kind, RowRange range,
+                            PayloadReader& numbers) {
+  check_range(range);
+  const Tensor x = received(range.count, numbers);
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex_);
+  Tensor to = rows_of(place, range);
+  switch (kind) {
+    case Write::kAssign:
+      to.copy_(x);
+      return;
+    case Write::kAdd:
+      in_plain_words("[ps] ", [&] { to.add_(x); });
+      return;
+    case Write::kSub:
+      in_plain_words("[ps] ", [&] { to.sub_(x); });
+      return;
+  }
+}
+
+void StoredParameter::scatter(Scatter kind, const std::vector<int64_t>& rows,
+                              PayloadReader& values) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const Tensor x = received(count, values);
+  const Tensor indices = from_vector(rows, {count});
+  const at::NoGradGuard no_grad;
+  const MutexLock lock(mutex_);
+  Tensor to = value_.view({rows_, width_});
+  scatter_rows(to, kind, {.values = x, .indices = indices, .dense_shape = {rows_, width_}});
+}
+
+void StoredParameter::make_slots(const std::string& set, const std::vector<double>& initial) {
+  COHORT_CHECK_ARG(!set.empty(), "[ps] expected a name for the slots of \"", name_, "\", got none");
+  COHORT_CHECK_ARG(initial.size() <= update_rules::kMaxSlots, "[ps] expected at most ",
+                   update_rules::kMaxSlots, " slots of \"", name_, "\", got ", initial.size());
+  const MutexLock lock(mutex_);
+  if (const auto found = slots_.find(set); found != slots_.end()) {
+    COHORT_CHECK_STATE(found->second.initial == initial,
+                       "[optimizer.build] expected the optimizer ", "\"", set, "\" of \"", name_,
+                       "\" that another process has made, with ", found->second.initial.size(),
+                       " slots, got another one with ", initial.size(),
+                       ", or with other first values; give it another name");
+    return;
+  }
+  COHORT_CHECK_ARG(slots_.size() < kMostSlotSets, "[ps] expected at most ", kMostSlotSets,
+                   " optimizers of \"", name_, "\", got one more");
+  SlotSet& made = slots_[set];
+  made.initial = initial;
+  for (const double number : initial) made.values.push_back(full(shape_, number, dtype_));
+}
+
+void StoredParameter::drop_slots(const std::string& set) {
+  const MutexLock lock(mutex_);
+  slots_.erase(set);
+}
+
+void StoredParameter::check_updated(const UpdateStep& step) const {
+  COHORT_CHECK_ARG(dtype_ == kFloat32 || dtype_ == kFloat64,
+                   "[optimizer.apply_gradients] expected a variable of float32 or float64, got \"",
+                   name_, "\" of ", dtype_name(dtype_));
+  const auto found = slots_.find(step.slots);
+  const std::size_t has = found == slots_.end() ? 0 : found->second.values.size();
+  for (std::size_t s = 0; s < update_rules::kMaxSlots; ++s) {
+    COHORT_CHECK_STATE(!update_rules::uses_slot(step.rule, s) || s < has,
+                       "[optimizer.apply_gradients] expected slot ", s, " of \"", step.slots,
+                       "\" for \"", name_, "\", which has ", has);
+  }
+}
+
+template <class T>
+update_rules::Target<T> StoredParameter::target(const UpdateStep& step) {
+  update_rules::Target<T> out{.param = value_.mutable_data_ptr<T>(), .slots = {}};
+  if (const auto found = slots_.find(step.slots); found != slots_.end()) {
+    for (std::size_t s = 0; s < found->second.values.size(); ++s) {
+      out.slots[s] = found->second.values[s].mutable_data_ptr<T>();
+    }
+  }
+  return out;
+}
+
+// Without `rows` the gradient has all elements; else zero where no row is named.
+template <class T>
+void StoredParameter::update_blocks(const UpdateStep& step, RowRange range,
+                                    const std::vector<int64_t>* rows, PayloadReader& gradient) {
+  const update_rules::Target<T> all = target<T>(step);
+  const int64_t block_rows = rows == nullptr ? 1 : std::max<int64_t>(1, kBlockElements / width_);
+  const int64_t block = rows == nullptr ? kBlockElements : block_rows * width_;
+  std::vector<T> numbers(static_cast<std::size_t>(block));
+  const T* const sources[] = {numbers.data()};
+  std::size_t next = 0;
+  const int64_t end = (range.first + range.count) * width_;
+  for (int64_t begin = range.first * width_; begin < end; begin += block) {
+    const int64_t size = std::min(block, end - begin);
+    if (rows == nullptr) {
+      gradient.read(numbers.data(), static_cast<std::size_t>(size) * sizeof(T));
+    } else {
+      std::fill(numbers.begin(), numbers.end(), T{0});
+      const int64_t first = begin / width_;
+      for (; next < rows->size() && (*rows)[next] < first + block_rows; ++next) {
+        gradient.read(numbers.data() + ((*rows)[next] - first) * width_, row_bytes_);
+      }
+    }
+    update_rules::Target<T> here = all;
+    here.param += begin;
+    for (T*& slot : here.slots) slot = slot == nullptr ? nullptr : slot + begin;
+    update_rules::fused_update<T>(step.rule, here, sources, 0, static_cast<std::size_t>(size),
+                                  step.how);
+  }
+}
+
+template <class T>
+void StoredParameter::update_named_rows(const UpdateStep& step, const std::vector<int64_t>& rows,
+                                        PayloadReader& gradient) {
+  const update_rules::Target<T> all = target<T>(step);
+  const auto width = static_cast<std::size_t>(width_);
+  const std::size_t block =
+      std::max<std::size_t>(1, static_cast<std::size_t>(kBlockElements) / width);
+  std::vector<T> numbers(std::min(block, rows.size()) * width);
+  for (std::size_t at = 0; at < rows.size(); at += block) {
+    const std::size_t count = std::min(block, rows.size() - at);
+    gradient.read(numbers.data(), count * row_bytes_);
+    update_rules::fused_update_rows<T>(step.rule, all, numbers.data(), {rows.data() + at, count},
+                                       width, step.how);
+  }
+}
+
+void StoredParameter::update(const UpdateStep& step, RowRange range, PayloadReader& gradient) {
+  check_range(range);
+  gradient.expect(static_cast<std::size_t>(range.count) * row_bytes_);
+  const FlushDenormals flush;
+  const MutexLock lock(mutex_);
+  check_updated(step);
+  if (dtype_ == kFloat32) {
+    update_blocks<float>(step, range, nullptr, gradient);
+  } else {
+    update_blocks<double>(step, range, nullptr, gradient);
+  }
+}
+
+void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
+                                  const std::vector<int64_t>& rows, bool others_too,
+                                  PayloadReader& gradient) {
+  check_range(range);
+  COHORT_CHECK_ARG(
+      rows.empty() || (rows.front() >= range.first && rows.back() < range.first + range.count),
+      "[ps] expected rows of \"", name_, "\" in [", range.first, ", ", range.first + range.count,
+      "), got rows outside");
+  gradient.expect(rows.size() * row_bytes_);
+  if (width_ == 0) return;
+  const FlushDenormals flush;
+  const MutexLock lock(mutex_);
+  check_updated(step);
+  const bool is_float = dtype_ == kFloat32;
+  if (others_too) {
+    is_float ? update_blocks<float>(step, range, &rows, gradient)
+             : update_blocks<double>(step, range, &rows, gradient);
+  } else {
+    is_float ? update_named_rows<float>(step, rows, gradient)
+             : update_named_rows<double>(step, rows, gradient);
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a parameter server keeps of one variable, or of one shard of it: its value and the slots of
+// the optimizers that train it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/runtime/tensor.h"
+#include "cohort/variables/variable_impl.h"
+
+namespace cohort::internal {
+
+/// Rows [first, first + count) of the first axis; a single number is one row.
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+/// The value, or one of an optimizer's slots.
+struct StoredPlace {
+  std::string slots = {};  ///< Empty: the value.
+  uint64_t slot = 0;
+};
+
+/// Errors, of all: InvalidArgument for places, rows and dtypes that it has not; DataLoss for
+/// another number of bytes. Nothing is written then.
+/// Threads: thread-safe. Each call sees and leaves whole values: it is one step to all others.
+class StoredParameter {
+ public:
+  /// Not initialised.
+  StoredParameter(std::string name, DType dtype, Shape shape);
+
+  const std::string& name() const { return name_; }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  int64_t rows() const { return rows_; }
+  std::size_t row_bytes() const { return row_bytes_; }
+  /// Of value and slots.
+  std::size_t bytes();
+
+  /// Copies. Shapes: [count, rest...], [rows.size(), rest...].
+  Tensor read(const StoredPlace& place, RowRange range);
+  Tensor read_rows(const std::vector<int64_t>& rows);
+  /// `numbers` holds the rows of the range.
+  void write(const StoredPlace& place, Write kind, RowRange range, PayloadReader& numbers);
+  /// In the order of `rows`, which may repeat.
+  void scatter(Scatter kind, const std::vector<int64_t>& rows, PayloadReader& values);
+
+  /// Makes a set of slots, unless it is there. Errors: FailedPrecondition if there is another one
+  /// of
+  ///                                                this name.
+  void make_slots(const std::string& set, const std::vector<double>& initial);
+  void drop_slots(const std::string& set);
+
+  /// Applies the rule to the rows of the range, with their gradient.
+  void update(const UpdateStep& step, RowRange range, PayloadReader& gradient);
+  /// The same where only `rows` of the range have a gradient, in ascending order. others_too: what
+  /// a gradient of zero does to the others is done, else they are left alone.
+  void update_rows(const UpdateStep& step, RowRange range, const std::vector<int64_t>& rows,
+                   bool others_too, PayloadReader& gradient);
+
+ private:
+  struct SlotSet {
+    std::vector<double> initial;
+    std::vector<Tensor> values;
+  };
+  template <class T>
+  update_rules::Target<T> target(const UpdateStep& step) COHORT_REQUIRES(mutex_);
+  template <class T>
+  void update_blocks(const UpdateStep& step, RowRange range, const std::vector<int64_t>* rows,
+                     PayloadReader& gradient) COHORT_REQUIRES(mutex_);
+  template <class T>
+  void update_named_rows(const UpdateStep& step, const std::vector<int64_t>& rows,
+                         PayloadReader& gradient) COHORT_REQUIRES(mutex_);
+  Tensor& tensor_at(const StoredPlace& place) COHORT_REQUIRES(mutex_);
+  /// By rows: [rows, row].
+  Tensor rows_of(const StoredPlace& place, RowRange range) COHORT_REQUIRES(mutex_);
+  void check_range(RowRange range) const;
+  void check_updated(const UpdateStep& step) const COHORT_REQUIRES(mutex_);
+  Tensor received(int64_t rows, PayloadReader& numbers) const;
+
+  const std::string name_;
+  const DType dtype_;
+  const Shape shape_;
+  const int64_t rows_;
+  const int64_t width_;  // elements of a row
+  const std::size_t row_bytes_;
+  Mutex mutex_;
+  Tensor value_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::string, SlotSet> slots_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parameter servers in this process, for tests, and clients of them over real connections.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/parameter_server_strategy.h"
+#include "cohort/coordinator/parameters/parameter_servers.h"
+#include "cohort/coordinator/parameters/parameter_service.h"
+
+namespace cohort::internal {
+
+class TestServers {
+ public:
+  explicit TestServers(int count) {
+    for (int s = 0; s < count; ++s) {
+      services.push_back(std::make_shared<ParameterService>());
+      servers_.push_back(
+          std::make_unique<RpcServer>(RpcServerOptions{}, parameter_methods(services.back())));
+    }
+  }
+
+  RpcClientOptions address(int server) const {
+    return {.address = servers_[static_cast<std::size_t>(server)]->address(),
+            .server_name = "parameter server " + std::to_string(server)};
+  }
+  /// Another process's view of them.
+  std::shared_ptr<ParameterServers> connect() const {
+    std::vector<std::shared_ptr<RpcClient>> clients;
+    for (std::size_t s = 0; s < servers_.size(); ++s) {
+      clients.push_back(std::make_shared<RpcClient>(address(static_cast<int>(s))));
+    }
+    return std::make_shared<ParameterServers>(std::move(clients));
+  }
+  Strategy coordinator(Partitioner partitioner = {}, int workers = 1) const {
+    return make_parameter_server_strategy(
+        {.servers = connect(), .partitioner = std::move(partitioner), .workers = workers});
+  }
+  Strategy worker(int worker, int workers = 2, Partitioner partitioner = {}) const {
+    return make_parameter_server_strategy({.servers = connect(),
+                                           .partitioner = std::move(partitioner),
+                                           .worker = worker,
+                                           .workers = workers});
+  }
+  void end(int server) { servers_[static_cast<std::size_t>(server)].reset(); }
+
+  std::vector<std::shared_ptr<ParameterService>> services;
+
+ private:
+  std::vector<std::unique_ptr<RpcServer>> servers_;
+};
+
+}  // namespace cohort::internal
