@@ -82,7 +82,11 @@ std::string text_of(const Tensor& value) {
 }
 
 // Between workers a mean travels as a sum does: what tells them apart.
-const char* mean_text(ReduceOp op) { return op == ReduceOp::kMean ? " for a mean" : ""; }
+// And how many values a worker brings, for all divide by the number that it knows.
+std::string mean_text(ReduceOp op, std::size_t values) {
+  if (op != ReduceOp::kMean) return {};
+  return values == 1 ? " for a mean" : str_cat(" for a mean of ", values);
+}
 
 // And what tells other reductions from sums.
 std::string other_op_text(ReduceOp op) {
@@ -148,7 +152,8 @@ Tensor reduce_now(Communicator& communicator, const char* operation, ReduceOp op
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
   const Tensor local = reduce_in_order(step, values);
   const Tensor total = values.size() == 1 ? copy_in_a_row(local) : local;
-  const std::string text = str_cat(what, text_of(values[0]), mean_text(op), other_op_text(step));
+  const std::string text =
+      str_cat(what, text_of(values[0]), mean_text(op, values.size()), other_op_text(step));
   const std::vector<Notice> notices =
       exchange_notices(communicator, operation, "value", text, bytes_in(total));
   if (have_come_whole(notices)) {
@@ -208,7 +213,7 @@ IndexedSlices join_now(Communicator& communicator, const char* operation, Reduce
   const IndexedSlices local = join_slices(operation, step, values);
   check_reducible(operation, op, local.values);
   check_now(communicator, operation, "table to have rows of",
-            str_cat(bracketed(local.dense_shape), mean_text(op)));
+            str_cat(bracketed(local.dense_shape), mean_text(op, values.size())));
   Tensor rows = gather_now(communicator, operation, local.values, 0, nullptr, {});
   const Tensor indices = gather_now(communicator, operation, local.indices, 0, nullptr, {});
   const auto count = static_cast<double>(communicator.size()) * static_cast<double>(values.size());

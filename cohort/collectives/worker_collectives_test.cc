@@ -48,6 +48,20 @@ TEST(WorkerCollectives, AMeanCountsEveryReplica) {
   });
 }
 
+// Each would divide by another number.
+TEST(WorkerCollectives, AMeanOfUnlikeNumbersOfValuesIsAnError) {
+  ThreadJob job(2);
+  job.run([](Communicator& c) {
+    const std::vector<Tensor> values(static_cast<std::size_t>(c.rank() + 1), ones({3}));
+    c.take_turn("test", [&] {
+      expect_error<FailedPrecondition>(
+          {"float32[3] for a mean on worker 0", "float32[3] for a mean of 2 on worker 1"},
+          [&] { reduce_across(c, kName, ReduceOp::kMean, values); });
+      EXPECT_EQ(sum_across(c, 1), 2);
+    });
+  });
+}
+
 TEST(WorkerCollectives, JoinsAlongAnyAxis) {
   ThreadJob job(3);
   job.run([](Communicator& c) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/test_late_rank.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
@@ -138,6 +139,69 @@ TEST(WorkerVariables, WritesInARunAreAggregatedOverAllReplicas) {
     const auto four = written(1, 4, aggregation, add);
     const auto two_of_two = written(2, 2, aggregation, add);
     for (std::size_t i = 0; i < four.size(); ++i) EXPECT_NEAR(two_of_two[i], four[i], 1e-4);
+  }
+}
+
+// What is one value on each replica of one worker is none on the other.
+TEST(WorkerVariables, AMeanCountsEveryReplicaWhateverItsWorkerBrings) {
+  const auto number = [](const Worker& w, const Variable& v, int r) {
+    v.assign(w.rank == 1 && r == 0 ? 0.5 : 1.0);
+  };
+  EXPECT_EQ(written(2, 2, Aggregation::kMean, number), std::vector<float>(7, 0.875));
+  const Tensor captured = ones({7});
+  const auto tensor = [&](const Worker& w, const Variable& v, int r) {
+    v.assign(w.rank == 0 ? captured : full({7}, r == 0 ? 0.5 : 1.0));
+  };
+  EXPECT_EQ(written(2, 2, Aggregation::kMean, tensor), std::vector<float>(7, 0.875));
+  const Tensor rows = arange(7, kInt64);
+  const auto slices = [&](const Worker& w, const Variable& v, int r) {
+    v.scatter_add({.values = w.rank == 0 ? captured : full({7}, r == 0 ? 0.5 : 1.0),
+                   .indices = rows,
+                   .dense_shape = {7}});
+  };
+  EXPECT_EQ(written(2, 2, Aggregation::kMean, slices), std::vector<float>(7, 1.875));
+}
+
+// What each worker has where worker 1 fails behind its write, while worker 0 is late.
+template <class Write>
+std::vector<Tensor> written_by_late_ones(int replicas, Aggregation aggregation,
+                                         const Write& write) {
+  std::vector<Tensor> got(2);
+  ThreadJob job(2);
+  testing::LateRank late(job);
+  testing::run_with_deadline(std::chrono::seconds(60), [&] {
+    const auto errors = job.try_run([&](Communicator& c) {
+      Worker w(replicas, job.share(c.rank()));
+      const Variable v = w.make(ones({7}), {.trainable = false, .aggregation = aggregation});
+      try {
+        w.group.run([&](int r) {
+          write(w, v, r);
+          if (c.rank() == 1) throw DataLoss("[step] behind the write");
+        });
+      } catch (const Error&) {
+        c.abort(std::current_exception(), "step");
+      }
+      if (c.rank() == 1) late.other_has_ended();
+      got[static_cast<std::size_t>(c.rank())] = v.components().at(0).value().clone();
+    });
+    for (const std::exception_ptr& error : errors) EXPECT_EQ(error, nullptr);
+  });
+  return got;
+}
+
+TEST(WorkerVariables, AWriteInARunIsMadeByAllWorkersOrByNone) {
+  const auto add = [](const Worker& w, const Variable& v, int r) { v.assign_add(own_value(w, r)); };
+  const auto scatter = [](const Worker& w, const Variable& v, int r) {
+    v.scatter_add({.values = own_value(w, r), .indices = arange(7, kInt64), .dense_shape = {7}});
+  };
+  for (const int replicas : {1, 2}) {
+    for (const Aggregation aggregation :
+         {Aggregation::kSum, Aggregation::kMean, Aggregation::kOnlyFirstReplica}) {
+      const auto added = written_by_late_ones(replicas, aggregation, add);
+      EXPECT_TRUE(added[0].equal(added[1])) << added[0] << added[1];
+      const auto scattered = written_by_late_ones(replicas, aggregation, scatter);
+      EXPECT_TRUE(scattered[0].equal(scattered[1])) << scattered[0] << scattered[1];
+    }
   }
 }
 

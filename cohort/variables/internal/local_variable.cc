@@ -256,7 +256,9 @@ Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal)
   }
   check_aggregation(operation_name(kind));
   merge({this, operation_name(kind), &x, is_literal}, [&](Contributions all) {
-    const Tensor merged = aggregated(all);
+    const bool same = is_one_value(all);
+    Tensor merged;
+    agree(all[0], [&] { merged = aggregated(all, same); });
     write_copies([&](Tensor& to, int) { write_tensor(to, kind, merged); });
   });
   return value();
@@ -276,6 +278,16 @@ void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contribution
   });
 }
 
+// Behind it no worker can fail before it has written: all write, or none.
+void LocalVariable::agree(const Contribution& first, FunctionRef<void()> exchange) const {
+  Communicator* const others = strategy_->others();
+  if (others == nullptr) return exchange();
+  others->take_turn(first.operation, [&] {
+    exchange();
+    others->commit();
+  });
+}
+
 // What is one object on every replica (a number, a captured tensor) is no value per replica.
 void LocalVariable::check_summable(const Contribution& first, bool is_same,
                                    const char* what) const {
@@ -290,15 +302,20 @@ bool LocalVariable::is_one_object(Contributions all, bool is_same) const {
   return is_same && (strategy_->others() == nullptr || all.size() > 1 || all[0].is_literal);
 }
 
-Tensor LocalVariable::aggregated(Contributions all) const {
+bool LocalVariable::is_one_value(Contributions all) const {
   const Contribution& first = all[0];
-  Communicator* others = strategy_->others();
   const bool same =
       is_one_object(all, std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
                       return one.value->is_same(*first.value) ||
                              (one.is_literal && first.is_literal && one.value->equal(*first.value));
                     }));
   check_summable(first, same, first.is_literal ? "number" : "tensor");
+  return same;
+}
+
+Tensor LocalVariable::aggregated(Contributions all, bool same) const {
+  const Contribution& first = all[0];
+  Communicator* others = strategy_->others();
   const bool only_first = description_.aggregation == Aggregation::kOnlyFirstReplica;
   if (others == nullptr && (same || only_first)) return apart(first.value->detach());
   const auto shaped = [&](const Contribution& one) {
@@ -306,10 +323,9 @@ Tensor LocalVariable::aggregated(Contributions all) const {
     return x.dim() == 0 ? x.expand(description_.shape) : x;
   };
   if (only_first) return broadcast_across(*others, first.operation, text(), shaped(first));
+  // One of each replica, even where they are the same: on another worker they may differ.
   std::vector<Tensor> values;
-  for (const Contribution& one : all) {
-    if (values.empty() || !same) values.push_back(shaped(one));
-  }
+  for (const Contribution& one : all) values.push_back(shaped(one));
   return reduced(first.operation, values);
 }
 
@@ -340,26 +356,33 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
                                 "all_reduce them and scatter cross-replica"));
   }
   merge({.variable = this, .operation = operation, .slices = &slices}, [&](Contributions all) {
-    const IndexedSlices x = joined(all);
+    const bool same = are_same_rows(all);
+    IndexedSlices x;
+    agree(all[0], [&] { x = joined(all, same); });
     write_copies([&](Tensor& to, int) { scatter_rows(to, kind, x); });
   });
 }
 
-IndexedSlices LocalVariable::joined(Contributions all) const {
+bool LocalVariable::are_same_rows(Contributions all) const {
   const IndexedSlices& first = *all[0].slices;
-  Communicator* others = strategy_->others();
   const bool same =
       is_one_object(all, std::all_of(all.begin(), all.end(), [&](const Contribution& one) {
                       return one.slices->values.is_same(first.values) &&
                              one.slices->indices.is_same(first.indices);
                     }));
   check_summable(all[0], same, "slices");
+  return same;
+}
+
+IndexedSlices LocalVariable::joined(Contributions all, bool same) const {
+  const IndexedSlices& first = *all[0].slices;
+  Communicator* others = strategy_->others();
   const bool only_first = description_.aggregation == Aggregation::kOnlyFirstReplica;
   if (others == nullptr && (same || only_first)) return apart(first);
   std::vector<Tensor> values;
   std::vector<Tensor> indices;
   for (const Contribution& one : all) {
-    if (!values.empty() && (same || only_first)) break;
+    if (!values.empty() && only_first) break;
     values.push_back(one.slices->values.detach());
     indices.push_back(one.slices->indices.to(kInt64));
   }

@@ -73,9 +73,15 @@ class LocalVariable final : public VariableImpl {
 
   /// A merge point; `body` runs once, with every replica's contribution.
   void merge(const Contribution& own, FunctionRef<void(Contributions)> body);
+  /// `exchange` finds out, with all workers, what a merge writes.
+  void agree(const Contribution& first, FunctionRef<void()> exchange) const;
   Tensor write_merged(Write kind, const Tensor& x, bool is_literal);
-  Tensor aggregated(Contributions all) const;
-  IndexedSlices joined(Contributions all) const;
+  /// Whether the replicas brought one number, tensor or list of rows. Errors: InvalidArgument if
+  /// that would have to be summed.
+  bool is_one_value(Contributions all) const;
+  bool are_same_rows(Contributions all) const;
+  Tensor aggregated(Contributions all, bool same) const;
+  IndexedSlices joined(Contributions all, bool same) const;
   IndexedSlices joined_across(Communicator& others, const char* operation,
                               const IndexedSlices& rows, bool only_first) const;
   void check_summable(const Contribution& first, bool is_same, const char* what) const;

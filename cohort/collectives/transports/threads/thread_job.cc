@@ -40,6 +40,7 @@ class ThreadMeeting {
   void leave(int rank) noexcept;
   void silence(int rank);
   void set_hook(int rank, ThreadJob::Hook hook);
+  void set_wait_hook(int rank, ThreadJob::Hook hook);
   // Where the failure of this generation came from, or -1.
   int failed_rank() const;
 
@@ -53,6 +54,7 @@ class ThreadMeeting {
   };
   struct Rank {
     ThreadJob::Hook hook = {};
+    ThreadJob::Hook wait_hook = {};
     bool silent = false;
     bool left = false;
     bool renews = false;
@@ -184,6 +186,12 @@ void ThreadMeeting::take(int rank, const Exchange& exchange, const ExchangePart&
 }
 
 void ThreadMeeting::finish(int rank, const Exchange& exchange, Deadline deadline) {
+  ThreadJob::Hook hook;
+  {
+    const MutexLock lock(mutex_);
+    hook = of(rank).wait_hook;
+  }
+  if (hook) hook(exchange.key, exchange.signature);
   const MutexLock lock(mutex_);
   try {
     std::vector<int> senders;
@@ -326,6 +334,11 @@ void ThreadMeeting::set_hook(int rank, ThreadJob::Hook hook) {
   of(rank).hook = std::move(hook);
 }
 
+void ThreadMeeting::set_wait_hook(int rank, ThreadJob::Hook hook) {
+  const MutexLock lock(mutex_);
+  of(rank).wait_hook = std::move(hook);
+}
+
 namespace {
 
 class ThreadTransport final : public Transport {
@@ -398,6 +411,7 @@ void ThreadJob::run(FunctionRef<void(Communicator& communicator)> body) {
 }
 
 void ThreadJob::before_each(int rank, Hook hook) { meeting_->set_hook(rank, std::move(hook)); }
+void ThreadJob::before_wait(int rank, Hook hook) { meeting_->set_wait_hook(rank, std::move(hook)); }
 void ThreadJob::silence(int rank) { meeting_->silence(rank); }
 void ThreadJob::leave(int rank) { ranks_[static_cast<std::size_t>(rank)].reset(); }
 

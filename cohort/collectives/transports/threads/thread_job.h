@@ -50,6 +50,9 @@ class ThreadJob {
   /// may wait (a slow rank) or throw (one that fails here).
   using Hook = std::function<void(const ExchangeKey& key, const CallSignature& signature)>;
   void before_each(int rank, Hook hook);
+  /// The same before it waits for one that it has started, whose messages may have come by then: a
+  /// rank that the system lets run late.
+  void before_wait(int rank, Hook hook);
   /// From now on the rank and the others do not hear of each other, as behind a cut line; until the
   /// next generation.
   void silence(int rank);
