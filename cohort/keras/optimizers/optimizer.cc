@@ -291,22 +291,31 @@ class OptimizerBase::Step final : public OptimizerStep {
  public:
   explicit Step(OptimizerBase& optimizer) : optimizer_(optimizer) {}
   int64_t iterations() const override { return optimizer_.step(); }
-  void apply_together(const Gradients& gradients) override { optimizer_.apply(gradients, {}); }
+  void apply_together(const Gradients& gradients) override {
+    optimizer_.apply(gradients, {});
+    together_ = true;
+  }
   void apply_alone(const Gradients& gradients) override {
     optimizer_.check_own_copies(gradients);
     optimizer_.apply(gradients, {.skip_gradients_aggregation = true});
   }
+  bool was_together() const { return together_; }
 
  private:
   OptimizerBase& optimizer_;
+  bool together_ = false;
 };
 
-void OptimizerBase::make_step(const Gradients& gradients, const ApplyOptions& options) {
+bool OptimizerBase::make_step(const Gradients& gradients, const ApplyOptions& options) {
   const cohort::internal::ThreadContext& here = cohort::internal::current_context();
   const bool strategy_says = here.strategy != nullptr && here.replica >= 0;
-  if (options.skip_gradients_aggregation || !strategy_says) return apply(gradients, options);
+  if (options.skip_gradients_aggregation || !strategy_says) {
+    apply(gradients, options);
+    return !options.skip_gradients_aggregation;
+  }
   Step step(*this);
   here.strategy->apply_gradients(gradients, step);
+  return step.was_together();
 }
 
 void OptimizerBase::check_own_copies(const Gradients& gradients) const {
@@ -326,19 +335,22 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   if (options.skip_gradients_aggregation) check_own_copies(gradients);
   const at::NoGradGuard no_grad;
   if (is_remote_) calls_.value();  // as all workers have counted
+  const int64_t before = step();
   bool updates = true;
+  bool together = false;
   if (accumulator_ == nullptr) {
-    make_step(gradients, options);
+    together = make_step(gradients, options);
   } else if ((updates = accumulate(gradients))) {
-    make_step(accumulator_->take(options_.gradient_accumulation_steps), options);
+    together = make_step(accumulator_->take(options_.gradient_accumulation_steps), options);
   }
   if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
     undo->commit();  // all replicas have come this far, and the weights are written
   }
-  if (updates && options_.use_ema) average();
-  // Equal on all replicas, each counts its own copy: no merge point.
+  // Equal on all replicas, each counts its own copy: no merge point. Ahead of what may throw on one
+  // worker alone.
   is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());
-  if (updates && !constrained_.empty()) constrain();
+  if (updates && options_.use_ema) average(before);
+  if (updates && !constrained_.empty()) constrain(together);
 }
 
 std::vector<Tensor> OptimizerBase::sum_over_replicas(Brought<Gradients> all) const {
@@ -378,56 +390,15 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
   const auto sums = cohort::internal::current_replica_group()->merge(
       "optimizer.sum_gradients", gradients, [&](Brought<Gradients> all) {
         std::vector<Tensor> own = sum_over_replicas(all);
-        if (workers != nullptr) sum_over_workers(*workers, trained_, own);
+        if (workers != nullptr) {
+          sum_over_workers(*workers, trained_, own);
+          workers->commit();  // behind it no other worker fails: all make the step, or none
+        }
         if (shares_parameters_) apply_to_shared(std::exchange(own, {}));
         return own;
       });
   for (std::size_t i = 0; i < sums->size(); ++i) {
     if ((*sums)[i].defined()) update(components_[i][replica], (*sums)[i].clone());
-  }
-}
-
-template <class Work>
-void OptimizerBase::on_own_copies(const Work& work) {
-  if (!shares_parameters_) return work(static_cast<int>(this_replica()));
-  cohort::internal::current_replica_group()->merge("optimizer.on_own_copies", *this,
-                                                   [&](Brought<OptimizerBase>) { work(0); });
-}
-
-void OptimizerBase::average() {
-  // The first average is the variable itself.
-  const double momentum = step() == 0 ? 0 : options_.ema_momentum;
-  const auto& every = options_.ema_overwrite_frequency;
-  const bool overwrites = every && (step() + 1) % *every == 0;
-  on_own_copies([&](int replica) {
-    for (std::size_t i = 0; i < averages_.size(); ++i) {
-      Tensor& mean = averages_[i].impl().component(replica).tensor;
-      const Variable& variable = components_[i][static_cast<std::size_t>(replica)];
-      mean.mul_(momentum).add_(variable.value(), 1 - momentum);
-      if (overwrites) variable.assign(mean);
-    }
-  });
-}
-
-void OptimizerBase::constrain() {
-  on_own_copies([&](int replica) {
-    for (const std::size_t i : constrained_) {
-      const Variable& variable = components_[i][static_cast<std::size_t>(replica)];
-      variable.assign(trained_[i].impl().description().constraint(variable.value()));
-    }
-  });
-}
-
-void OptimizerBase::finalize_variable_values() const {
-  COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
-                     "[optimizer.finalize_variable_values] expected cross-replica context, got a "
-                     "replica");
-  if (averages_.empty() || step() == 0) return;  // nothing to be put anywhere
-  for (std::size_t i = 0; i < averages_.size(); ++i) {
-    // Each copy its own average: replicas that apply their own gradients differ.
-    for (int r = 0; r < static_cast<int>(components_[i].size()); ++r) {
-      components_[i][static_cast<std::size_t>(r)].assign(averages_[i].impl().component(r).tensor);
-    }
   }
 }
 

@@ -119,14 +119,14 @@ class OptimizerBase {
   int64_t& calls() const;
   bool accumulate(const Gradients& gradients);
   class Step;
-  /// One update: in a replica as its strategy says.
-  void make_step(const Gradients& gradients, const ApplyOptions& options);
+  /// One update: in a replica as its strategy says. Whether all replicas made it together.
+  bool make_step(const Gradients& gradients, const ApplyOptions& options);
   /// Errors: Unimplemented where replicas have no copies of their own.
   void check_own_copies(const Gradients& gradients) const;
   void apply_to_shared(const std::vector<Tensor>& sums);
   std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
-  void average();
-  void constrain();
+  void average(int64_t updates_before);
+  void constrain(bool together);
   TrackedParts tracked_parts() const;
   void tracked_parts_grown();
   /// Calls work(replica) where that replica's copies may be written: on its thread, or once with

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/summed_gradients.h"
 
+#include "cohort/base/failpoint.h"
+
 namespace cohort::internal {
 
 SummedGradients::SummedGradients(const UpdateLayout& layout, Communicator& communicator)
@@ -34,6 +36,10 @@ void SummedGradients::exchange(Posts posts, const update_rules::Rule& rule, doub
                                                      ReduceOp::kSum, {.tag = v}));
   }
   for (auto& one : pending) one.wait();
+  // What replicas do with the sums cannot fail any more: all workers make the step, or none.
+  failpoint("update.before_commit");
+  communicator_.commit();
+  failpoint("update.after_commit");
 }
 
 }  // namespace cohort::internal

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step is made by all workers or by none, and a constraint that throws leaves copies equal.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/collectives/test_late_rank.h"
+#include "cohort/keras/optimizers/optimizers.h"
+#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/strategies.h"
+#include "cohort/strategy/test_workers.h"
+#include "cohort/testing/deadline.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::testing::LateRank;
+using cohort::testing::run_with_deadline;
+using cohort::testing::Workers;
+
+constexpr auto kLimit = std::chrono::seconds(60);
+
+struct OwnDescent : OptimizerBase {
+  void update(const Variable& w, const Gradient& g) override {
+    w.assign_sub(g.dense() * learning_rate());
+  }
+};
+
+struct Made {
+  std::vector<float> weights;
+  int64_t iterations = 0;
+  bool operator==(const Made&) const = default;
+};
+
+struct Case {
+  std::string name;
+  std::function<Optimizer()> make;
+  bool parts_first = false;  // a step of each replica's own comes before
+};
+
+std::vector<Case> cases() {
+  return {{"fused", [] { return Optimizer(Adam({.learning_rate = 0.1})); }},
+          {"fused, with slots on every replica",
+           [] { return Optimizer(Adam({.learning_rate = 0.1})); }, true},
+          {"own", [] { return Optimizer(std::make_shared<OwnDescent>()); }}};
+}
+
+int rank_of(const Strategy& s) { return s.extended().layout().worker(); }
+
+// Worker 1 fails behind its step, while worker 0 is late.
+Made made_on(const Strategy& s, const Case& how, LateRank& late) {
+  const auto scope = s.scope();
+  const Variable w(ones({5}));
+  const Optimizer optimizer = how.make();
+  const auto apply = [&](const ApplyOptions& options) {
+    optimizer.apply_gradients({{ones({5}), w}}, options);
+  };
+  if (how.parts_first) s.run([&] { apply({.skip_gradients_aggregation = true}); });
+  try {
+    s.run([&] {
+      apply({});
+      if (rank_of(s) == 1) throw DataLoss("[step] behind the update");
+    });
+  } catch (const DataLoss&) {
+  }
+  if (rank_of(s) == 1) late.other_has_ended();
+  return {to_vector<float>(w.components().at(0).value()),
+          optimizer.iterations().components().at(0).value().item<int64_t>()};
+}
+
+TEST(WholeSteps, AreMadeByAllWorkersOrByNone) {
+  for (const Case& how : cases()) {
+    for (const int local : {1, 2}) {
+      SCOPED_TRACE(how.name);
+      run_with_deadline(kLimit, [&] {
+        const Workers workers(2, local);
+        LateRank late(workers.job());
+        const auto made = workers.run([&](const Strategy& s) { return made_on(s, how, late); });
+        EXPECT_EQ(made[0].weights, made[1].weights);
+        EXPECT_EQ(made[0].iterations, made[1].iterations);
+        EXPECT_EQ(made[1].iterations, how.parts_first ? 2 : 1);
+      });
+    }
+  }
+}
+
+// Halves its variable, and throws on the last of all replicas.
+Tensor throwing_constraint(const Tensor& x) {
+  const ReplicaContext here = get_replica_context();
+  if (here.replica_id_in_sync_group() == here.num_replicas_in_sync() - 1) {
+    throw InvalidArgument("[constraint] cannot");
+  }
+  return x * 0.5;
+}
+
+std::vector<std::vector<float>> copies_after_a_throwing_constraint(const Strategy& s,
+                                                                   const Optimizer& optimizer) {
+  const auto scope = s.scope();
+  const Variable a(ones({3}), {.constraint = [](const Tensor& x) { return x * 0.5; }});
+  const Variable b(ones({3}), {.constraint = throwing_constraint});
+  EXPECT_THROW(s.run([&] {
+    optimizer.apply_gradients({{ones({3}), a}, {ones({3}), b}});
+  }),
+               InvalidArgument);
+  std::vector<std::vector<float>> copies;
+  for (const Variable& v : {a, b}) {
+    for (const Variable& one : v.components()) copies.push_back(to_vector<float>(one.value()));
+  }
+  for (const Variable& one : optimizer.iterations().components()) {
+    copies.push_back(to_vector<float>(one.value().to(kFloat32)));
+  }
+  return copies;
+}
+
+TEST(WholeSteps, AConstraintThatThrowsOnOneWorkerLeavesAllEqual) {
+  for (const Case& how : cases()) {
+    for (const int local : {1, 2}) {
+      SCOPED_TRACE(how.name);
+      run_with_deadline(kLimit, [&] {
+        const auto copies = Workers(2, local).run(
+            [&](const Strategy& s) { return copies_after_a_throwing_constraint(s, how.make()); });
+        EXPECT_EQ(copies[0], copies[1]);
+        EXPECT_EQ(copies[0].back(), std::vector<float>{1});
+      });
+    }
+  }
+}
+
+TEST(WholeSteps, AConstraintThatThrowsInOneReplicaLeavesCopiesEqual) {
+  const MirroredStrategy s({"CPU:0", "CPU:1"});
+  const auto copies = copies_after_a_throwing_constraint(s, SGD({.learning_rate = 0.1}));
+  ASSERT_EQ(copies.size(), 6);
+  for (const std::size_t i : {0, 2, 4}) EXPECT_EQ(copies[i], copies[i + 1]);
+}
+
+}  // namespace
+}  // namespace cohort::keras
