@@ -169,17 +169,20 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   index_.clear();
   components_.clear();
   constrained_.clear();
+  const auto& store = cohort::internal::store_of("[optimizer.build] ", trained_.front());
+  is_remote_ = store.is_remote();
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     index_[&trained_[i].impl()] = i;
-    // One that is kept in shards is updated as a whole: they are its store's business.
-    const bool is_one = trained_[i].impl().component_count() == 1;
-    components_.push_back(is_one ? std::vector{trained_[i]} : trained_[i].components());
+    // One that is kept in shards is updated as a whole: they are its store's business. The only
+    // component of each of several workers is not the whole.
+    const bool is_whole =
+        trained_[i].impl().component_count() == 1 && (is_remote_ || store.layout().workers() == 1);
+    components_.push_back(is_whole ? std::vector{trained_[i]} : trained_[i].components());
     for (const Variable& component : components_.back()) index_[&component.impl()] = i;
     if (trained_[i].impl().description().constraint) constrained_.push_back(i);
   }
   replicas_ = trained_.front().impl().component_count();
   shares_parameters_ = trained_.front().impl().copies() < replicas_;
-  is_remote_ = cohort::internal::store_of("[optimizer.build] ", trained_.front()).is_remote();
   check_remote();
   make_counters();
   make_kept();

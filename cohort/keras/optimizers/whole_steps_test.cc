@@ -89,6 +89,25 @@ TEST(WholeSteps, AreMadeByAllWorkersOrByNone) {
   }
 }
 
+// Whatever the variable would make of writes of all replicas.
+TEST(WholeSteps, AnOwnRuleWritesTheCopyOfItsReplica) {
+  for (const int local : {1, 2}) {
+    run_with_deadline(kLimit, [&] {
+      const auto made = Workers(2, local).run([&](const Strategy& s) {
+        const auto scope = s.scope();
+        const Variable w(ones({5}), {.aggregation = Aggregation::kSum});
+        const Optimizer optimizer = std::make_shared<OwnDescent>();
+        s.run([&] { optimizer.apply_gradients({{ones({5}), w}}); });
+        return to_vector<float>(w.components().at(0).value());
+      });
+      const float want = 1.0F - 0.001F * static_cast<float>(2 * local);
+      for (const auto& weights : made) {
+        for (const float each : weights) EXPECT_FLOAT_EQ(each, want);
+      }
+    });
+  }
+}
+
 // Halves its variable, and throws on the last of all replicas.
 Tensor throwing_constraint(const Tensor& x) {
   const ReplicaContext here = get_replica_context();
