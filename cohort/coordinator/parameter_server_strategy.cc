@@ -7,9 +7,10 @@
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/environment.h"
+#include "cohort/coordinator/internal/cluster_connection.h"
+#include "cohort/coordinator/internal/coordinated.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/remote_variables.h"
-#include "cohort/rpc/security.h"
 #include "cohort/strategy/local_strategy_extended.h"
 
 namespace cohort {
@@ -18,12 +19,13 @@ namespace {
 
 constexpr const char* kStrategy = "[ParameterServerStrategy] ";
 
-class ParameterServerExtended final : public LocalStrategyExtended {
+class ParameterServerExtended final : public LocalStrategyExtended, public Coordinated {
  public:
   explicit ParameterServerExtended(ParameterServerPlace place)
       : LocalStrategyExtended({.name = "ParameterServerStrategy",
                                .devices = {host_device()},
                                .cluster_resolver = place.cluster_resolver}),
+        connection_(std::move(place.connection)),
         servers_(place.servers->count()),
         variables_(std::make_shared<RemoteVariables>(
             RemoteVariablesOptions{.servers = std::move(place.servers),
@@ -34,6 +36,11 @@ class ParameterServerExtended final : public LocalStrategyExtended {
         store_(variables_) {}
 
   RemoteVariables& variables() { return *variables_; }
+  std::shared_ptr<ClusterConnection> connection() override {
+    COHORT_CHECK_STATE(connection_ != nullptr,
+                       "[cluster_coordinator] expected the chief's strategy, got a worker's");
+    return connection_;
+  }
 
  protected:
   std::vector<Device> do_parameter_devices() const override {
@@ -56,6 +63,7 @@ class ParameterServerExtended final : public LocalStrategyExtended {
   std::shared_ptr<void> do_cache_reads() override { return variables_->cache_reads(); }
 
  private:
+  const std::shared_ptr<ClusterConnection> connection_;  // ends last: servers hear what is dropped
   const int servers_;
   const std::shared_ptr<RemoteVariables> variables_;
   const std::shared_ptr<ParameterStore> store_;
@@ -77,6 +85,21 @@ Strategy make_parameter_server_strategy(ParameterServerPlace place) {
 
 void begin_parameter_pass(const Strategy& strategy) {
   variables_of(strategy, kStrategy).begin_pass();
+}
+
+Strategy make_worker_side(const WorkerPlace& place) {
+  std::vector<std::shared_ptr<RpcClient>> clients;
+  for (const int task : place.spec.task_indices("ps")) {
+    clients.push_back(std::make_shared<RpcClient>(
+        RpcClientOptions{.address = place.spec.task_address("ps", task),
+                         .server_name = str_cat("ps ", task),
+                         .security = place.security,
+                         .claims = {.task = str_cat("worker ", place.worker)}}));
+  }
+  return make_parameter_server_strategy(
+      {.servers = std::make_shared<ParameterServers>(std::move(clients)),
+       .worker = place.worker,
+       .workers = place.spec.num_tasks("worker")});
 }
 
 Variable bind_variable(const Strategy& strategy, const std::string& name, bool trainable) {
@@ -116,20 +139,16 @@ Strategy make_strategy(ParameterServerOptions options) {
   const ClusterSpec spec = resolver == nullptr ? ClusterSpec() : resolver->cluster_spec();
   internal::check_parameter_cluster(spec,
                                     resolver == nullptr ? std::nullopt : resolver->task_type());
-  const internal::RpcSecurity security = internal::security_from_environment();
+  auto connection = std::make_shared<internal::ClusterConnection>(
+      internal::ClusterConnectionOptions{.spec = spec});
   std::vector<std::shared_ptr<internal::RpcClient>> clients;
-  for (const int task : spec.task_indices("ps")) {
-    clients.push_back(std::make_shared<internal::RpcClient>(
-        internal::RpcClientOptions{.address = spec.task_address("ps", task),
-                                   .server_name = str_cat("parameter server ", task),
-                                   .security = security,
-                                   .claims = {.task = "chief 0"}}));
-  }
+  for (int task = 0; task < connection->num_ps(); ++task) clients.push_back(connection->ps(task));
   return internal::make_parameter_server_strategy(
       {.servers = std::make_shared<internal::ParameterServers>(std::move(clients)),
        .partitioner = std::move(options.variable_partitioner),
        .workers = spec.num_tasks("worker"),
-       .cluster_resolver = std::move(resolver)});
+       .cluster_resolver = std::move(resolver),
+       .connection = std::move(connection)});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/coordinator/internal/worker_place.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/strategy/strategy.h"
 
@@ -34,8 +35,11 @@ struct ParameterServerOptions {
 /// asked for: it gives what is there now. Between a tape's record and its gradient it stays.
 /// With one replica: num_replicas_in_sync() is 1, and what strategy.run computes here it computes
 /// in this process.
+/// Blocks: until all servers and workers have come, five minutes at most. They are told at the
+/// strategy's end that the job is over.
 /// Errors: InvalidArgument for a cluster without servers or workers, or with other jobs than chief,
-///         worker, ps and evaluator, and in a task that is a worker or a server.
+///         worker, ps and evaluator, and in a task that is a worker or a server; DeadlineExceeded
+///         that names who has not come; FailedPrecondition for a task of another program.
 /// TF: tf.distribute.ParameterServerStrategy.
 class ParameterServerStrategy : public Strategy {
  public:
@@ -44,6 +48,7 @@ class ParameterServerStrategy : public Strategy {
 
 namespace internal {
 
+class ClusterConnection;
 class ParameterServers;
 
 struct ParameterServerPlace {
@@ -52,10 +57,13 @@ struct ParameterServerPlace {
   std::optional<int> worker = {};  ///< Unset: the coordinator.
   int workers = 1;
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
+  std::shared_ptr<ClusterConnection> connection = {};  ///< The coordinator's.
 };
 /// A strategy over these servers.
 Strategy make_parameter_server_strategy(ParameterServerPlace place);
 
+/// A worker's side of the strategy. Errors: InvalidArgument for a cluster without servers.
+Strategy make_worker_side(const WorkerPlace& place);
 /// From here on the strategy's variables are read anew: a function of a worker begins.
 void begin_parameter_pass(const Strategy& strategy);
 /// The variable of this name on the servers. Errors: InvalidArgument if nobody has made it, and for

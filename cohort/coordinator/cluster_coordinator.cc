@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/cluster_coordinator.h"
+
+#include "cohort/base/check.h"
+#include "cohort/coordinator/internal/cluster_connection.h"
+#include "cohort/coordinator/internal/coordinated.h"
+
+namespace cohort {
+namespace {
+
+std::shared_ptr<internal::CoordinatorCore> coordinator_of(const Strategy& strategy) {
+  auto* const coordinated = dynamic_cast<internal::Coordinated*>(&strategy.extended());
+  COHORT_CHECK_ARG(coordinated != nullptr,
+                   "[cluster_coordinator] expected a ParameterServerStrategy, got ",
+                   strategy.extended().description());
+  return coordinated->coordinator();
+}
+
+}  // namespace
+
+namespace internal {
+
+std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
+  const MutexLock lock(mutex_);
+  std::shared_ptr<CoordinatorCore> out = coordinator_.lock();
+  if (!out) {
+    out = std::make_shared<CoordinatorCore>(connection());
+    coordinator_ = out;
+  }
+  return out;
+}
+
+}  // namespace internal
+
+ClusterCoordinator::ClusterCoordinator(const Strategy& strategy)
+    : strategy_(strategy), core_(coordinator_of(strategy)) {}
+
+std::shared_ptr<internal::RemoteResult> ClusterCoordinator::put(internal::AnyFunction function,
+                                                                internal::ClosurePtr closure) {
+  closure->function = internal::registered_function(function, "[schedule] ").name;
+  closure->result = std::make_shared<internal::RemoteResult>();
+  auto result = closure->result;
+  core_->put(std::move(closure));
+  return result;
+}
+
+PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const data::Dataset&) {
+  throw Unimplemented(
+      "[create_per_worker_dataset] a pipeline does not travel to workers yet; give a registered "
+      "function that makes it there: Dataset make_data(int64_t batch) { ... } "
+      "COHORT_REGISTER_FUNCTION(make_data);");
+}
+
+PerWorkerIterator ClusterCoordinator::make_iterator(const PerWorkerDataset& dataset) {
+  return PerWorkerIterator(core_->add_resource(
+      {.kind = internal::ResourceRecipe::Kind::kIterator, .dataset = dataset.handle()->id()},
+      {dataset.handle()}));
+}
+
+std::shared_ptr<internal::ResourceHandle> ClusterCoordinator::add_resource(
+    internal::AnyFunction fn, internal::EncodedValues arguments,
+    std::vector<std::shared_ptr<const void>> kept) {
+  const std::string& name = internal::registered_function(fn, "[create_per_worker_resource] ").name;
+  return core_->add_resource({.function = name, .arguments = std::move(arguments)},
+                             std::move(kept));
+}
+
+}  // namespace cohort

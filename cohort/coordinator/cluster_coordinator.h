@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The chief's hand on the workers: it schedules registered functions, which run on any worker that
+// is free.
+//
+//   ClusterCoordinator coordinator(strategy);               // a ParameterServerStrategy
+//   auto data = coordinator.make_iterator(coordinator.create_per_worker_dataset(make_data, 64));
+//   RemoteValue<Tensor> loss;
+//   for (int step = 0; step < 1000; ++step) loss = coordinator.schedule(train_step, data);
+//   coordinator.join();
+//   std::printf("loss %g\n", coordinator.fetch(loss).item<double>());
+//
+// A worker that dies is not seen: its functions go to others, and it gets its datasets and
+// resources anew when it is there again. So a function runs at least once, not exactly once.
+//
+// When a function throws, nothing more is begun; the next schedule(), join() or done() waits for
+// those that run, throws its error, and cancels what was waiting. After that all goes on as before.
+// A parameter server that is lost takes its variables along: everything throws Unavailable that
+// names it, from then on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/handle.h"
+#include "cohort/coordinator/function.h"
+#include "cohort/coordinator/internal/coordinator_core.h"
+#include "cohort/coordinator/internal/remote_result.h"
+#include "cohort/strategy/distributed_dataset.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+namespace internal {
+class ClusterConnection;
+struct CoordinatorAccess;
+}  // namespace internal
+
+/// What a scheduled function will have returned. Handle; the result is the coordinator's as soon as
+/// the function has ended, whatever becomes of its worker. Threads: thread-safe.
+/// TF: distribute.coordinator.RemoteValue.
+template <class T>
+class RemoteValue {
+ public:
+  /// Of no function; using it throws FailedPrecondition.
+  RemoteValue() = default;
+  /// Blocks: until the function has ended. Errors: what it has thrown, of its class, an exception
+  ///         that is none of Cohort's as Error kUnknown; Cancelled; Unavailable for good where a
+  ///         parameter server is lost.
+  T get() const {
+    const internal::EncodedValues& value = internal::held(result_, "RemoteValue")->wait();
+    if constexpr (!std::is_void_v<T>) {
+      internal::ValueReader in(value);
+      T out = internal::read_value<T>(in);
+      in.end();
+      return out;
+    }
+  }
+  /// The same.
+  T fetch() const { return get(); }
+  RemoteStatus status() const { return internal::held(result_, "RemoteValue")->status(); }
+
+ private:
+  friend class ClusterCoordinator;
+  explicit RemoteValue(std::shared_ptr<internal::RemoteResult> result)
+      : result_(std::move(result)) {}
+  std::shared_ptr<internal::RemoteResult> result_;
+};
+
+/// One T on every worker, made there when it is first needed, and again after a restart. It can be
+/// given to functions, which get this worker's as T&; it cannot be read here. Handle: the workers
+/// let go of theirs after the last copy. TF: distribute.experimental.coordinator.PerWorkerValues.
+template <class T>
+class PerWorkerValues {
+ public:
+  PerWorkerValues() = default;
+  /// Internal.
+  explicit PerWorkerValues(std::shared_ptr<internal::ResourceHandle> handle)
+      : handle_(std::move(handle)) {}
+  const std::shared_ptr<internal::ResourceHandle>& handle() const {
+    return internal::held(handle_, "PerWorkerValues");
+  }
+
+ private:
+  std::shared_ptr<internal::ResourceHandle> handle_;
+};
+
+using PerWorkerDataset = PerWorkerValues<data::Dataset>;
+/// next() is called in the workers' functions alone.
+using PerWorkerIterator = PerWorkerValues<DistributedIterator>;
+
+namespace internal {
+
+template <class A>
+inline constexpr bool is_per_worker_v = false;
+template <class T>
+inline constexpr bool is_per_worker_v<PerWorkerValues<T>> = true;
+
+/// Whether an argument A can be given for a parameter P.
+template <class P, class A>
+constexpr bool is_passable() {
+  using Value = typename Parameter<P>::Value;
+  if constexpr (Parameter<P>::kIsPerWorker) {
+    return std::is_same_v<A, PerWorkerValues<Value>>;
+  } else if constexpr (Parameter<P>::kIsVariable) {
+    return std::is_same_v<A, Variable>;
+  } else {
+    return std::is_convertible_v<const A&, Value>;
+  }
+}
+
+template <class Parameters, class... A>
+inline constexpr bool are_passable_v = false;
+template <class... P, class... A>
+requires(sizeof...(P) ==
+         sizeof...(A)) inline constexpr bool are_passable_v<std::tuple<P...>, A...> =
+    (is_passable<P, A>() && ...);
+/// As many arguments as parameters, each of which the parameter takes: a nest's value, a
+/// PerWorkerValues<T> for T&, a Variable. What another function will return (RemoteValue) is not
+/// there yet, and cannot be passed.
+template <class Parameters, class... A>
+concept Passable = are_passable_v<Parameters, A...>;
+
+template <class P, class A>
+void write_argument(ValueWriter& out, const A& argument) {
+  if constexpr (Parameter<P>::kIsPerWorker) {
+    out.kind(ValueKind::kPerWorker);
+    out.number(argument.handle()->id());
+    out.keep(argument.handle());
+  } else if constexpr (Parameter<P>::kIsVariable) {
+    out.kind(ValueKind::kVariable);
+    out.text(argument.name());
+  } else {
+    const typename Parameter<P>::Value& value = argument;
+    write_value(out, value);
+  }
+}
+
+}  // namespace internal
+
+/// Handle. Of one strategy there is one coordinator, whose workers rest when the last handle is
+/// gone. Threads: thread-safe. TF: distribute.coordinator.ClusterCoordinator.
+class ClusterCoordinator {
+ public:
+  /// Errors: InvalidArgument unless the strategy has parameter servers.
+  explicit ClusterCoordinator(const Strategy& strategy);
+  bool operator==(const ClusterCoordinator& other) const { return core_ == other.core_; }
+
+  /// Queues f for any worker that is free; its arguments are read now. Order: handed out as they
+  /// were scheduled, each may end before or after the others.
+  /// Blocks: while 256 * 1024 functions wait, and where an error is pending until no function runs.
+  /// Errors: InvalidArgument for a function that is not registered, and arguments of more than 63
+  ///         MiB; the error of an earlier function, and this one is not queued.
+  template <class R, class... P, class... A>
+  requires internal::Passable<std::tuple<P...>, A...> RemoteValue<R> schedule(R (*f)(P...),
+                                                                              const A&... args) {
+    static_assert(!internal::makes_resource_v<R>,
+                  "[schedule] what makes a resource or dataset belongs to "
+                  "create_per_worker_resource or create_per_worker_dataset");
+    auto closure = std::make_shared<internal::Closure>();
+    internal::ValueWriter out;
+    (internal::write_argument<P>(out, args), ...);
+    closure->kept = out.kept();
+    closure->arguments = std::move(out).finish();
+    return RemoteValue<R>(put(reinterpret_cast<internal::AnyFunction>(f), std::move(closure)));
+  }
+  /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them, with
+  /// which it is over.
+  void join() { core_->join(); }
+  /// Whether all scheduled functions have ended. Errors, and blocks with one: as join().
+  bool done() { return core_->done(); }
+  /// As RemoteValue::get.
+  template <class T>
+  T fetch(const RemoteValue<T>& value) const {
+    return value.get();
+  }
+  template <class T>
+  std::vector<T> fetch(const std::vector<RemoteValue<T>>& values) const {
+    std::vector<T> out;
+    for (const RemoteValue<T>& each : values) out.push_back(each.get());
+    return out;
+  }
+
+  /// fn, registered, makes the dataset of each worker there. Nothing is sharded: fn says what a
+  /// worker reads, e.g. by get_current_worker_index; endless and shuffled data suit best.
+  /// Errors: what fn throws, by the functions that use the dataset.
+  template <class... P>
+  PerWorkerDataset create_per_worker_dataset(data::Dataset (*fn)(P...),
+                                             const std::remove_cvref_t<P>&... args) {
+    return PerWorkerDataset(make<P...>(reinterpret_cast<internal::AnyFunction>(fn), args...));
+  }
+  /// Errors: Unimplemented: a pipeline does not travel, a registered function that makes it does.
+  PerWorkerDataset create_per_worker_dataset(const data::Dataset& pipeline);
+  /// Each worker's position in its dataset. A restarted worker begins anew. TF: iter(dataset).
+  PerWorkerIterator make_iterator(const PerWorkerDataset& dataset);
+  /// fn, registered, makes an object on each worker, in the strategy's scope: state that outlives a
+  /// function's call, such as a model. Errors: as create_per_worker_dataset.
+  template <class T, class... P>
+  PerWorkerValues<T> create_per_worker_resource(std::shared_ptr<T> (*fn)(P...),
+                                                const std::remove_cvref_t<P>&... args) {
+    return PerWorkerValues<T>(make<P...>(reinterpret_cast<internal::AnyFunction>(fn), args...));
+  }
+
+  Strategy strategy() const { return strategy_; }
+
+ private:
+  friend struct internal::CoordinatorAccess;
+  ClusterCoordinator(Strategy strategy, std::shared_ptr<internal::CoordinatorCore> core)
+      : strategy_(std::move(strategy)), core_(std::move(core)) {}
+
+  std::shared_ptr<internal::RemoteResult> put(internal::AnyFunction function,
+                                              internal::ClosurePtr closure);
+  template <class... P>
+  std::shared_ptr<internal::ResourceHandle> make(internal::AnyFunction fn,
+                                                 const std::remove_cvref_t<P>&... args) {
+    internal::ValueWriter out;
+    (internal::write_argument<P>(out, args), ...);
+    std::vector<std::shared_ptr<const void>> kept = out.kept();
+    return add_resource(fn, std::move(out).finish(), std::move(kept));
+  }
+  std::shared_ptr<internal::ResourceHandle> add_resource(
+      internal::AnyFunction fn, internal::EncodedValues arguments,
+      std::vector<std::shared_ptr<const void>> kept);
+
+  Strategy strategy_;
+  std::shared_ptr<internal::CoordinatorCore> core_;
+};
+
+}  // namespace cohort

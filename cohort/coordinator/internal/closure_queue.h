@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which scheduled function runs when, and what becomes of it: a machine of states without threads,
+// clocks or sockets, which a simulator runs through as well as the real thing.
+//
+//   ClosureQueue queue({.capacity = 1000});
+//   queue.put(closure);
+//   for (const ClosurePtr& each : queue.take(worker, 1)) ...   // send it to the worker
+//   queue.end(worker, closure->id);                            // it has been run there
+//
+// An error stops everything: nothing is handed out any more; when what runs has come back, what
+// waits is cancelled, and whoever asks next takes the error, with which it is over. A lost worker's
+// functions go to the end of the queue. So every function is run at least once, or is cancelled.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/internal/call_codec.h"
+
+namespace cohort::internal {
+
+class RemoteResult;
+
+/// One scheduled call.
+struct Closure {
+  uint64_t id = 0;
+  std::string function = {};
+  EncodedValues arguments = {};
+  std::vector<std::shared_ptr<const void>> kept = {};  ///< Until it has been run.
+  std::shared_ptr<RemoteResult> result = {};
+};
+using ClosurePtr = std::shared_ptr<Closure>;
+
+/// One that will not be run (again). Without an error: because of another one's.
+struct CancelledClosure {
+  ClosurePtr closure = {};
+  std::exception_ptr error = {};
+};
+
+/// Threads: thread-compatible.
+class ClosureQueue {
+ public:
+  struct Options {
+    std::size_t capacity = 256 * 1024;
+  };
+  explicit ClosureQueue(Options options) : options_(options) {}
+
+  bool is_full() const { return waiting_.size() >= options_.capacity; }
+  bool has_error() const { return error_ != nullptr; }
+  /// Whether the error may be taken: nothing runs any more, or nothing will ever again.
+  bool is_error_ripe() const { return has_error() && (is_over_ || running_.empty()); }
+  /// Nothing waits and nothing runs.
+  bool is_idle() const { return waiting_.empty() && running_.empty(); }
+  std::size_t waiting() const { return waiting_.size(); }
+  std::size_t running() const { return running_.size(); }
+
+  /// To the end. Errors: Internal with an error, or where it is full.
+  void put(ClosurePtr closure);
+  /// At most so many from the front, which from here on run on the worker; none with an error.
+  std::vector<ClosurePtr> take(int worker, std::size_t most);
+  /// It has been run, or has thrown. Null: it does not run there (any more).
+  ClosurePtr end(int worker, uint64_t id);
+  /// The same for one that has thrown. The first error stays, later ones are dropped.
+  ClosurePtr fail(int worker, uint64_t id, const std::exception_ptr& error);
+  /// The worker has not begun it: to the front. Of several the last one first.
+  void hand_back(int worker, uint64_t id);
+  /// It could not be run there, for a reason that may pass: to the end.
+  void put_back(int worker, uint64_t id);
+  /// The worker is lost: what runs there goes to the end.
+  void lose_worker(int worker);
+  /// Nothing can be run any more, now or later: all that waits and runs has this error.
+  void fail_for_good(const std::exception_ptr& error);
+  /// The ripe error, which is over with that, unless it is one for good.
+  std::exception_ptr take_error();
+  /// Those that were cancelled since the last call.
+  std::vector<CancelledClosure> take_cancelled();
+
+ private:
+  struct Running {
+    int worker = 0;
+    ClosurePtr closure = {};
+  };
+  /// Takes it out of those that run; null where it does not run there.
+  ClosurePtr leave(int worker, uint64_t id);
+  /// Back to the queue's end, or cancelled with an error.
+  void return_to_end(ClosurePtr closure);
+  void settle();
+
+  const Options options_;
+  std::deque<ClosurePtr> waiting_;
+  std::map<uint64_t, Running> running_;  // by the closure's id
+  std::vector<CancelledClosure> cancelled_;
+  std::exception_ptr error_;
+  bool is_over_ = false;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/cluster_connection.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/check.h"
+#include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/task_service.h"
+#include "cohort/rpc/wire.h"
+#include "cohort/runtime/thread_name.h"
+
+namespace cohort::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How often who has not come is named in the log, and the pause between two tries.
+constexpr milliseconds kSayMissing{10000};
+constexpr milliseconds kOneTry{1000};
+constexpr int kMostFailures = 3;
+
+std::string number_text(uint64_t number) {
+  MessageWriter out;
+  out.number(number);
+  return out.str();
+}
+
+uint64_t number_of(const Payload& payload) {
+  const std::string text = payload.text();
+  MessageReader in("[coordinator] ", text);
+  const uint64_t out = in.number();
+  in.end();
+  return out;
+}
+
+bool is_absence(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded ||
+         code == ErrorCode::kCancelled;
+}
+
+}  // namespace
+
+struct ClusterConnection::Impl {
+  // The answer to a ping, on its way from a thread of gRPC's.
+  struct Ping {
+    Mutex mutex;
+    bool is_asked COHORT_GUARDED_BY(mutex) = false;
+    bool is_answered COHORT_GUARDED_BY(mutex) = false;
+    RpcResult result COHORT_GUARDED_BY(mutex);
+  };
+  struct Task {
+    std::string name = {};
+    std::string address = {};
+    std::shared_ptr<RpcClient> client = {};
+    uint64_t incarnation = 0;
+    int failures = 0;  // in a row, of a parameter server
+    std::shared_ptr<Ping> ping = std::make_shared<Ping>();
+  };
+
+  explicit Impl(ClusterConnectionOptions given)
+      : options(std::move(given)), greeting{.program = program_identity()} {
+    const Secret random = Secret::random();
+    std::memcpy(&greeting.session, random.bytes().data(), sizeof greeting.session);
+    add_tasks("ps", servers);
+    add_tasks("worker", workers);
+  }
+
+  void add_tasks(const std::string& job, std::vector<Task>& to) {
+    COHORT_CHECK_ARG(options.spec.has_job(job) && options.spec.num_tasks(job) > 0,
+                     "[parameter_server_strategy] expected a cluster with at least one ", job,
+                     ", got ", options.spec.to_string());
+    for (const int index : options.spec.task_indices(job)) {
+      COHORT_CHECK_ARG(index == static_cast<int>(to.size()),
+                       "[parameter_server_strategy] expected tasks of \"", job,
+                       "\" without gaps, got ", options.spec.to_string());
+      Task task{.name = str_cat(job, " ", index), .address = options.spec.task_address(job, index)};
+      task.client = client_of(task);
+      to.push_back(std::move(task));
+    }
+  }
+
+  std::shared_ptr<RpcClient> client_of(const Task& task) const {
+    return std::make_shared<RpcClient>(RpcClientOptions{.address = task.address,
+                                                        .server_name = task.name,
+                                                        .security = options.security,
+                                                        .claims = {.task = "coordinator"}});
+  }
+
+  std::shared_ptr<RpcClient> client(const Task& task) {
+    const MutexLock lock(mutex);
+    return task.client;
+  }
+
+  void greet(Task& task, milliseconds timeout) {
+    const Payload answer = client(task)->call("task.hello", to_payload(greeting),
+                                              {.timeout = timeout, .wait_for_server = true});
+    const uint64_t incarnation = number_of(answer);
+    const MutexLock lock(mutex);
+    task.incarnation = incarnation;
+  }
+
+  // Until the task is there; those that are not are named from time to time.
+  void wait_for(Task& task, Clock::time_point limit) {
+    auto say = Clock::now() + kSayMissing;
+    while (true) {
+      try {
+        return greet(task, kOneTry);
+      } catch (const Error& e) {
+        if (!is_absence(e.code())) throw;
+        if (Clock::now() >= limit) {
+          throw DeadlineExceeded(str_cat(
+              "[parameter_server_strategy] expected all parameter servers and workers within ",
+              options.start_timeout.count() / 1000, " s, but ", task.name, " (", task.address,
+              ") has not come; start it, or see its output"));
+        }
+      }
+      if (Clock::now() >= say) {
+        COHORT_LOG(kWarning, "waiting for ", task.name, " (", task.address, ")");
+        say = Clock::now() + kSayMissing;
+      }
+    }
+  }
+
+  void wait_for_all() {
+    const auto limit = Clock::now() + options.start_timeout;
+    for (Task& task : servers) wait_for(task, limit);
+    for (Task& task : workers) wait_for(task, limit);
+  }
+
+  void ask(Task& task) {
+    {
+      const MutexLock lock(task.ping->mutex);
+      if (task.ping->is_asked) return;
+      task.ping->is_asked = true;
+      task.ping->is_answered = false;
+    }
+    client(task)->start("task.ping", Payload(number_text(greeting.session)),
+                        {.timeout = options.lease}, [ping = task.ping](RpcResult result) {
+                          const MutexLock lock(ping->mutex);
+                          ping->result = std::move(result);
+                          ping->is_answered = true;
+                        });
+  }
+
+  // Nothing: there is none yet.
+  static std::optional<RpcResult> answer_of(Task& task) {
+    const MutexLock lock(task.ping->mutex);
+    if (!task.ping->is_answered) return std::nullopt;
+    task.ping->is_asked = false;
+    task.ping->is_answered = false;
+    return std::move(task.ping->result);
+  }
+
+  void look_at_server(Task& task) {
+    const auto answer = answer_of(task);
+    if (!answer) return;
+    try {
+      if (answer->error) std::rethrow_exception(answer->error);
+      const MutexLock lock(mutex);
+      task.failures = 0;
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::kAborted) return lose_server(task, "was started anew");
+      count_failure(task, e.what());
+    } catch (const std::exception& e) {
+      count_failure(task, e.what());
+    }
+  }
+
+  void count_failure(Task& task, const std::string& what) {
+    {
+      const MutexLock lock(mutex);
+      if (++task.failures < kMostFailures) return;
+    }
+    lose_server(task, what);
+  }
+
+  void lose_server(const Task& task, const std::string& what) {
+    const auto error = std::make_exception_ptr(
+        Unavailable(str_cat("[coordinator] ", task.name, " (", task.address,
+                            ") is lost, and the variables that it had: ", what,
+                            ". Start the job again, from its last checkpoint"),
+                    task.name));
+    const MutexLock lock(watch_mutex);
+    if (on_failure) on_failure(error);
+  }
+
+  // A worker that hangs is told from one that works long: it answers to pings.
+  void look_at_worker(int index) {
+    Task& task = workers[static_cast<std::size_t>(index)];
+    const auto answer = answer_of(task);
+    if (!answer || !answer->error) return;
+    try {
+      std::rethrow_exception(answer->error);
+    } catch (const DeadlineExceeded&) {
+      COHORT_LOG(kWarning, task.name, " (", task.address, ") has not answered for ",
+                 options.lease.count() / 1000, " s; its functions go to other workers");
+      drop_calls(index);
+    } catch (const std::exception&) {  // what is under way there fails by itself
+    }
+  }
+
+  void drop_calls(int index) {
+    Task& task = workers[static_cast<std::size_t>(index)];
+    std::shared_ptr<RpcClient> old = client_of(task);
+    {
+      const MutexLock lock(mutex);
+      task.client.swap(old);
+    }
+    old->cancel();
+  }
+
+  void monitor() {
+    set_thread_name("cohort-cluster");
+    while (true) {
+      for (Task& task : servers) {
+        look_at_server(task);
+        ask(task);
+      }
+      for (std::size_t w = 0; w < workers.size(); ++w) {
+        look_at_worker(static_cast<int>(w));
+        ask(workers[w]);
+      }
+      const MutexLock lock(mutex);
+      changed.wait_for(mutex, options.heartbeat, [this]() COHORT_REQUIRES(mutex) { return ends; });
+      if (ends) return;
+    }
+  }
+
+  void end_all() {
+    {
+      const MutexLock lock(mutex);
+      ends = true;
+      changed.notify_all();
+    }
+    if (thread.joinable()) thread.join();
+    for (auto* const tasks : {&workers, &servers}) {
+      for (Task& task : *tasks) say_end(task);
+    }
+  }
+  void say_end(Task& task) {
+    try {
+      client(task)->call("task.end", Payload(number_text(greeting.session)), {.timeout = kOneTry});
+    } catch (const std::exception&) {  // it has ended, or does not listen: nothing to be done
+    }
+  }
+
+  const ClusterConnectionOptions options;
+  Greeting greeting;
+  std::vector<Task> servers;
+  std::vector<Task> workers;
+  Mutex mutex;  // of clients, incarnations and failures
+  std::condition_variable_any changed;
+  bool ends COHORT_GUARDED_BY(mutex) = false;
+  Mutex watch_mutex;
+  std::function<void(std::exception_ptr)> on_failure COHORT_GUARDED_BY(watch_mutex);
+  std::thread thread;
+};
+
+ClusterConnection::ClusterConnection(ClusterConnectionOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {
+  impl_->wait_for_all();
+  impl_->thread = std::thread([impl = impl_.get()] { impl->monitor(); });
+}
+
+ClusterConnection::~ClusterConnection() { impl_->end_all(); }
+
+int ClusterConnection::num_workers() const { return static_cast<int>(impl_->workers.size()); }
+int ClusterConnection::num_ps() const { return static_cast<int>(impl_->servers.size()); }
+const ClusterSpec& ClusterConnection::spec() const { return impl_->options.spec; }
+uint64_t ClusterConnection::session() const { return impl_->greeting.session; }
+
+std::shared_ptr<RpcClient> ClusterConnection::ps(int index) const {
+  return impl_->client(impl_->servers.at(static_cast<std::size_t>(index)));
+}
+
+std::shared_ptr<RpcClient> ClusterConnection::worker(int index) const {
+  return impl_->client(impl_->workers.at(static_cast<std::size_t>(index)));
+}
+
+uint64_t ClusterConnection::worker_incarnation(int index) const {
+  const MutexLock lock(impl_->mutex);
+  return impl_->workers.at(static_cast<std::size_t>(index)).incarnation;
+}
+
+void ClusterConnection::drop_calls(int worker) { impl_->drop_calls(worker); }
+
+void ClusterConnection::greet_worker(int worker, milliseconds timeout) {
+  impl_->greet(impl_->workers.at(static_cast<std::size_t>(worker)), timeout);
+}
+
+void ClusterConnection::watch_servers(std::function<void(std::exception_ptr)> on_failure) {
+  const MutexLock lock(impl_->watch_mutex);
+  impl_->on_failure = std::move(on_failure);
+}
+
+int ClusterConnection::ps_at(const std::string& address) const {
+  for (std::size_t i = 0; i < impl_->servers.size(); ++i) {
+    if (impl_->servers[i].address == address) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+void ClusterConnection::report_ps(int ps, const std::string& what) {
+  impl_->count_failure(impl_->servers.at(static_cast<std::size_t>(ps)), what);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a coordinator has of the parameter servers and workers of its job:
+//
+//   ClusterConnection connection({.spec = resolver->cluster_spec()});   // waits for all of them
+//   Payload answer = connection.worker(0)->call("worker.run", request);
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cohort/cluster/cluster_spec.h"
+#include "cohort/rpc/client.h"
+#include "cohort/rpc/security.h"
+
+namespace cohort::internal {
+
+struct ClusterConnectionOptions {
+  ClusterSpec spec = {};
+  RpcSecurity security = security_from_environment();
+  /// Until all tasks are there.
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
+  /// How often each task is asked whether it lives, and how long it may take to say so.
+  std::chrono::milliseconds heartbeat = std::chrono::milliseconds(500);
+  std::chrono::milliseconds lease = std::chrono::seconds(10);
+};
+
+/// A coordinator's session with the tasks of its job. Threads: thread-safe.
+class ClusterConnection {
+ public:
+  /// Blocks: until all parameter servers and workers have answered.
+  /// Errors: InvalidArgument for a cluster without any, and as RpcClient; DeadlineExceeded that
+  ///         names who has not come; FailedPrecondition that names a task of another program, with
+  ///         the first function that differs; Unauthenticated.
+  explicit ClusterConnection(ClusterConnectionOptions options);
+  /// Tells all tasks that the job is over.
+  ~ClusterConnection();
+  ClusterConnection(const ClusterConnection&) = delete;
+  ClusterConnection& operator=(const ClusterConnection&) = delete;
+
+  int num_workers() const;
+  int num_ps() const;
+  const ClusterSpec& spec() const;
+  /// Tells this coordinator from those before it.
+  uint64_t session() const;
+  std::shared_ptr<RpcClient> ps(int index) const;
+  /// Another one after drop_calls().
+  std::shared_ptr<RpcClient> worker(int index) const;
+  /// Which start of the worker's process has answered last.
+  uint64_t worker_incarnation(int index) const;
+
+  /// Ends all calls to the worker that are under way, by Cancelled.
+  void drop_calls(int worker);
+  /// Reaches a worker (again), which may have been started anew. Blocks: `timeout` at most.
+  /// Errors: Unavailable or DeadlineExceeded where it is not there; FailedPrecondition and
+  ///         Unauthenticated as the constructor.
+  void greet_worker(int worker, std::chrono::milliseconds timeout);
+
+  /// `on_failure` is called, on another thread and perhaps several times, when a parameter server
+  /// is lost: it did not answer three times, or was started anew, without its variables. An empty
+  /// one ends it, and waits until it is not called any more.
+  void watch_servers(std::function<void(std::exception_ptr)> on_failure);
+  /// Which parameter server has this address; -1: none.
+  int ps_at(const std::string& address) const;
+  /// A worker's function could not reach it. Counts as an answer that did not come.
+  void report_ps(int ps, const std::string& what);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ClusterCoordinator asks of a strategy whose variables live on parameter servers.
+#pragma once
+
+#include <memory>
+
+#include "cohort/base/mutex.h"
+
+namespace cohort::internal {
+
+class ClusterConnection;
+class CoordinatorCore;
+
+/// A StrategyExtended derives this, too. Threads: thread-safe.
+class Coordinated {
+ public:
+  Coordinated() = default;
+  virtual ~Coordinated() = default;
+  Coordinated(const Coordinated&) = delete;
+  Coordinated& operator=(const Coordinated&) = delete;
+
+  virtual std::shared_ptr<ClusterConnection> connection() = 0;
+  /// The one coordinator of this strategy, made at the first call.
+  std::shared_ptr<CoordinatorCore> coordinator();
+
+ private:
+  Mutex mutex_;
+  std::weak_ptr<CoordinatorCore> coordinator_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::internal

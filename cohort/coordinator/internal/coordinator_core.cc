@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/coordinator_core.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
+#include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/cluster_connection.h"
+#include "cohort/coordinator/internal/remote_result.h"
+#include "cohort/coordinator/internal/watchdog.h"
+#include "cohort/rpc/server.h"
+#include "cohort/runtime/thread_name.h"
+
+namespace cohort::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A message of functions may be under way for as long as they take: who hangs is found by pings.
+constexpr std::chrono::hours kRunTimeout{24 * 365};
+constexpr std::chrono::seconds kOneGreeting{5};
+constexpr std::chrono::seconds kMostAbsence{3600};
+constexpr std::chrono::milliseconds kStopAgain{20};
+// Functions of one message: as many as run within a millisecond or so.
+constexpr std::size_t kMostOfOneMessage = 256;
+constexpr double kMessageNanoseconds = 1e6;
+constexpr std::size_t kMostMessageArguments = 8 << 20;
+constexpr std::size_t kMostArguments = kMostMessageBytes - (1 << 20);
+
+double number_variable(const char* name, double otherwise) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  COHORT_CHECK_ARG(*end == '\0', "[cluster_coordinator] expected ", name, " to be a number, got \"",
+                   text, "\"");
+  return value;
+}
+
+std::chrono::milliseconds start_delay(int worker) {
+  const double most = number_variable("TF_COORDINATOR_SCHEDULE_START_DELAY_MAX", 0);
+  double seconds = worker * number_variable("TF_COORDINATOR_SCHEDULE_START_DELAY", 0);
+  if (most != 0) seconds = std::min(seconds, most);
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+std::exception_ptr cancelled_error() {
+  return std::make_exception_ptr(Cancelled(
+      "[cluster_coordinator] the function is cancelled, because another one has failed or the "
+      "coordinator has ended; schedule it again"));
+}
+
+// Of a message that did not arrive, or whose answer did not: whose fault it is.
+bool is_workers_absence(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kCancelled ||
+         code == ErrorCode::kAborted || code == ErrorCode::kDeadlineExceeded;
+}
+
+}  // namespace
+
+struct CoordinatorCore::Impl {
+  struct Resource {
+    ResourceRecipe recipe = {};
+    std::vector<std::shared_ptr<const void>> kept = {};
+  };
+  /// One worker as its thread sees it.
+  struct Worker {
+    int index = 0;
+    std::string name = {};
+    uint64_t incarnation = 0;
+    std::set<uint64_t> made = {};  // the resources that it has
+    double call_nanoseconds = kMessageNanoseconds;
+    std::thread thread = {};
+  };
+
+  explicit Impl(std::shared_ptr<ClusterConnection> to)
+      : connection(std::move(to)),
+        workers(static_cast<std::size_t>(connection->num_workers())),
+        queue({}),
+        ignored_timeouts(
+            static_cast<int>(number_variable("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS",
+                                             std::floor(connection->num_workers() / 10.0)))),
+        watchdog(number_variable("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", -1)) {}
+
+  void start() {
+    {
+      const MutexLock lock(mutex);
+      serving = static_cast<int>(workers.size());
+    }
+    connection->watch_servers([this](const std::exception_ptr& error) { fail_for_good(error); });
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      Worker& worker = workers[i];
+      worker.index = static_cast<int>(i);
+      worker.name = str_cat("on worker ", i);
+      worker.incarnation = connection->worker_incarnation(worker.index);
+      worker.thread = std::thread([this, &worker] {
+        set_thread_name(str_cat("cohort-to-w", worker.index));
+        serve(worker);
+        const MutexLock lock(mutex);
+        --serving;
+        changed.notify_all();
+      });
+    }
+  }
+
+  void stop() {
+    connection->watch_servers({});
+    {
+      const MutexLock lock(mutex);
+      ends = true;
+      work.notify_all();
+      changed.notify_all();
+    }
+    while (is_serving()) {  // again and again: a message may just have been sent
+      for (Worker& worker : workers) connection->drop_calls(worker.index);
+    }
+    for (Worker& worker : workers) {
+      if (worker.thread.joinable()) worker.thread.join();
+    }
+    const MutexLock lock(mutex);
+    queue.fail_for_good(cancelled_error());
+    tell_cancelled();
+  }
+
+  // Waits a moment for the workers' threads to end.
+  bool is_serving() {
+    const MutexLock lock(mutex);
+    changed.wait_for(mutex, kStopAgain, [this]() COHORT_REQUIRES(mutex) { return serving == 0; });
+    return serving > 0;
+  }
+
+  // What the queue has cancelled learns it. Behind every event of the queue.
+  void tell_cancelled() COHORT_REQUIRES(mutex) {
+    for (const CancelledClosure& each : queue.take_cancelled()) {
+      each.closure->result->fail(each.error ? each.error : cancelled_error());
+      each.closure->kept.clear();
+    }
+    changed.notify_all();
+  }
+
+  void throw_ripe_error() COHORT_REQUIRES(mutex) {
+    if (!queue.has_error()) return;
+    changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) {
+      return !queue.has_error() || queue.is_error_ripe();
+    });
+    if (!queue.has_error()) return;  // another thread has thrown it
+    const std::exception_ptr error = queue.take_error();
+    changed.notify_all();
+    std::rethrow_exception(error);
+  }
+
+  void fail_for_good(const std::exception_ptr& error) {
+    const MutexLock lock(mutex);
+    queue.fail_for_good(error);
+    tell_cancelled();
+  }
+
+  // The thread of one worker.
+  void serve(Worker& worker) {
+    if (const auto delay = start_delay(worker.index); delay.count() > 0) {
+      const MutexLock lock(mutex);
+      changed.wait_for(mutex, delay, [this]() COHORT_REQUIRES(mutex) { return ends; });
+    }
+    while (true) {
+      const std::vector<ClosurePtr> closures = wait_for_work(worker);
+      if (closures.empty()) return;
+      if (!run(worker, closures) && !find_again(worker)) return;
+    }
+  }
+
+  std::vector<ClosurePtr> wait_for_work(const Worker& worker) {
+    const MutexLock lock(mutex);
+    work.wait(mutex, [this]() COHORT_REQUIRES(mutex) {
+      return ends || (queue.waiting() > 0 && !queue.has_error());
+    });
+    if (ends) return {};
+    // Not so many that another worker would have none.
+    const std::size_t share = 1 + queue.waiting() / (2 * workers.size());
+    const auto fit = static_cast<std::size_t>(kMessageNanoseconds / worker.call_nanoseconds);
+    std::size_t most = std::clamp<std::size_t>(std::min(share, fit), 1, kMostOfOneMessage);
+    std::vector<ClosurePtr> out = queue.take(worker.index, 1);
+    std::size_t bytes = out.front()->arguments.size();
+    while (--most > 0 && queue.waiting() > 0 && bytes < kMostMessageArguments) {
+      out.push_back(queue.take(worker.index, 1).front());
+      bytes += out.back()->arguments.size();
+    }
+    return out;
+  }
+
+  // False: the worker is lost.
+  bool run(Worker& worker, const std::vector<ClosurePtr>& closures) {
+    std::vector<uint64_t> sent;
+    RunAnswer answer;
+    try {
+      failpoint("coordinator.before_send");
+      const RunRequest request = request_for(worker, closures, sent);
+      const Payload payload = connection->worker(worker.index)
+                                  ->call(kRunMethod, to_payload(request), {.timeout = kRunTimeout});
+      answer = run_answer_of(payload, worker.name);
+    } catch (const Error& e) {
+      return handle_failure(worker, closures, e);
+    }
+    worker.made.insert(sent.begin(), sent.end());
+    take_answers(worker, answer);
+    return true;
+  }
+
+  RunRequest request_for(Worker& worker, const std::vector<ClosurePtr>& closures,
+                         std::vector<uint64_t>& sent) {
+    RunRequest out{.session = connection->session()};
+    const MutexLock lock(mutex);
+    for (auto ids = dropped->take(); !ids.empty(); ids = dropped->take()) {
+      for (const uint64_t id : ids) resources.erase(id);  // which may let go of others
+    }
+    for (const auto& [id, resource] : resources) {
+      if (worker.made.count(id) > 0) continue;
+      out.made.push_back(resource.recipe);
+      sent.push_back(id);
+    }
+    for (auto it = worker.made.begin(); it != worker.made.end();) {
+      if (resources.count(*it) > 0) {
+        ++it;
+      } else {
+        out.dropped.push_back(*it);
+        it = worker.made.erase(it);
+      }
+    }
+    for (const ClosurePtr& each : closures) {
+      out.calls.push_back(
+          {.id = each->id, .function = each->function, .arguments = each->arguments});
+    }
+    return out;
+  }
+
+  void take_answers(Worker& worker, RunAnswer& answer) {
+    std::vector<std::pair<int, std::string>> lost_servers;
+    {
+      const MutexLock lock(mutex);
+      std::size_t ran = 0;
+      // Backwards, so that those that were not run are the next ones, in their order.
+      for (auto it = answer.calls.rbegin(); it != answer.calls.rend(); ++it) {
+        if (it->state == CallAnswer::State::kNotRun) queue.hand_back(worker.index, it->id);
+      }
+      for (CallAnswer& each : answer.calls) {
+        ran += each.state == CallAnswer::State::kNotRun ? 0 : 1;
+        if (each.state == CallAnswer::State::kValue) take_value(worker, each);
+        if (each.state == CallAnswer::State::kError) take_error(worker, each, lost_servers);
+      }
+      if (ran > 0) {
+        const double each = static_cast<double>(answer.nanoseconds) / static_cast<double>(ran);
+        worker.call_nanoseconds = std::max(1.0, 0.5 * worker.call_nanoseconds + 0.5 * each);
+        watchdog.reset();
+      }
+      tell_cancelled();
+      if (queue.waiting() > 0) work.notify_all();
+    }
+    for (const auto& [ps, what] : lost_servers) connection->report_ps(ps, what);
+  }
+
+  void take_value(const Worker& worker, CallAnswer& answer) COHORT_REQUIRES(mutex) {
+    const ClosurePtr closure = queue.end(worker.index, answer.id);
+    if (!closure) return;
+    closure->kept.clear();
+    closure->result->set(std::move(answer.value));
+  }
+
+  // A function that could not reach a parameter server is run again: the connection counts how
+  // often that happens.
+  void take_error(const Worker& worker, const CallAnswer& answer,
+                  std::vector<std::pair<int, std::string>>& lost_servers) COHORT_REQUIRES(mutex) {
+    try {
+      std::rethrow_exception(answer.error);
+    } catch (const Unavailable& e) {
+      if (const int ps = connection->ps_at(e.peer()); ps >= 0) {
+        lost_servers.emplace_back(ps, e.what());
+        return queue.put_back(worker.index, answer.id);
+      }
+    } catch (const DeadlineExceeded&) {
+      if (--ignored_timeouts >= 0) return queue.put_back(worker.index, answer.id);
+    } catch (...) {  // the queue's business
+    }
+    if (const ClosurePtr closure = queue.fail(worker.index, answer.id, answer.error)) {
+      closure->kept.clear();
+      closure->result->fail(answer.error);
+    }
+  }
+
+  bool handle_failure(Worker& worker, const std::vector<ClosurePtr>& closures, const Error& error) {
+    const MutexLock lock(mutex);
+    if (!is_workers_absence(error.code())) {
+      // The message itself is not to be sent: nobody else could.
+      for (const ClosurePtr& each : closures) {
+        const auto why = std::current_exception();
+        if (queue.fail(worker.index, each->id, why)) each->result->fail(why);
+      }
+      tell_cancelled();
+      return true;
+    }
+    if (!ends) {
+      COHORT_LOG(kWarning, "worker ", worker.index, " is lost: ", error.what(), "; its ",
+                 closures.size(), " functions go to the end of the queue");
+    }
+    queue.lose_worker(worker.index);
+    tell_cancelled();
+    work.notify_all();
+    return false;
+  }
+
+  // Until the worker is there again. False: it is not, or nobody needs it any more.
+  bool find_again(Worker& worker) {
+    const auto limit = Clock::now() + kMostAbsence;
+    while (Clock::now() < limit) {
+      {
+        const MutexLock lock(mutex);
+        if (ends) return false;
+      }
+      try {
+        connection->greet_worker(worker.index, kOneGreeting);
+        const uint64_t incarnation = connection->worker_incarnation(worker.index);
+        if (incarnation != worker.incarnation) worker.made.clear();
+        worker.incarnation = incarnation;
+        COHORT_LOG(kInfo, "worker ", worker.index, " is there again");
+        return true;
+      } catch (const Error& e) {
+        if (!is_workers_absence(e.code())) return give_up(worker, e.what());
+      }
+    }
+    return give_up(worker, "it did not come back within an hour");
+  }
+
+  bool give_up(const Worker& worker, const std::string& why) {
+    const MutexLock lock(mutex);
+    COHORT_LOG(kError, "worker ", worker.index, " takes no more part: ", why);
+    if (++gone == static_cast<int>(workers.size())) {
+      queue.fail_for_good(std::make_exception_ptr(
+          Unavailable(str_cat("[cluster_coordinator] no worker is left: ", why), "all workers")));
+      tell_cancelled();
+    }
+    return false;
+  }
+
+  const std::shared_ptr<ClusterConnection> connection;
+  std::vector<Worker> workers;
+  Mutex mutex;
+  std::condition_variable_any changed;  // for who schedules and joins
+  std::condition_variable_any work;     // for the workers' threads
+  ClosureQueue queue COHORT_GUARDED_BY(mutex);
+  std::map<uint64_t, Resource> resources COHORT_GUARDED_BY(mutex);  // in the order of their making
+  const std::shared_ptr<DroppedResources> dropped = std::make_shared<DroppedResources>();
+  uint64_t last_resource COHORT_GUARDED_BY(mutex) = 0;
+  uint64_t last_closure COHORT_GUARDED_BY(mutex) = 0;
+  int ignored_timeouts COHORT_GUARDED_BY(mutex);
+  int gone COHORT_GUARDED_BY(mutex) = 0;
+  int serving COHORT_GUARDED_BY(mutex) = 0;  // threads
+  bool ends COHORT_GUARDED_BY(mutex) = false;
+  Watchdog watchdog;
+};
+
+void DroppedResources::add(uint64_t id) {
+  const MutexLock lock(mutex_);
+  ids_.push_back(id);
+}
+
+std::vector<uint64_t> DroppedResources::take() {
+  const MutexLock lock(mutex_);
+  return std::exchange(ids_, {});
+}
+
+CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection)
+    : impl_(std::make_unique<Impl>(std::move(connection))) {
+  impl_->start();
+}
+
+CoordinatorCore::~CoordinatorCore() { impl_->stop(); }
+
+void CoordinatorCore::put(ClosurePtr closure) {
+  COHORT_CHECK_ARG(closure->arguments.size() <= kMostArguments,
+                   "[schedule] expected arguments of at most ", kMostArguments, " bytes, got ",
+                   closure->arguments.size(), "; workers read what is larger themselves");
+  Impl& i = *impl_;
+  const MutexLock lock(i.mutex);
+  i.throw_ripe_error();
+  while (i.queue.is_full()) {
+    i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
+      return !i.queue.is_full() || i.queue.has_error();
+    });
+    i.throw_ripe_error();
+  }
+  closure->id = ++i.last_closure;
+  i.queue.put(std::move(closure));
+  i.work.notify_one();
+}
+
+void CoordinatorCore::join() {
+  Impl& i = *impl_;
+  const MutexLock lock(i.mutex);
+  i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
+    return i.queue.is_idle() || i.queue.has_error();
+  });
+  i.throw_ripe_error();
+}
+
+bool CoordinatorCore::done() {
+  Impl& i = *impl_;
+  const MutexLock lock(i.mutex);
+  i.throw_ripe_error();
+  return i.queue.is_idle();
+}
+
+std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
+    ResourceRecipe recipe, std::vector<std::shared_ptr<const void>> kept) {
+  COHORT_CHECK_ARG(recipe.arguments.size() <= kMostArguments,
+                   "[create_per_worker_resource] expected arguments of at most ", kMostArguments,
+                   " bytes, got ", recipe.arguments.size());
+  Impl& i = *impl_;
+  const MutexLock lock(i.mutex);
+  const uint64_t id = ++i.last_resource;
+  recipe.id = id;
+  auto handle = std::make_shared<ResourceHandle>(i.dropped, id);
+  i.resources[id] = {.recipe = std::move(recipe), .kept = std::move(kept)};
+  return handle;
+}
+
+}  // namespace cohort::internal

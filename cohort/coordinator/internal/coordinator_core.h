@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A coordinator at work: the queue, and a thread for each worker, which sends it functions, takes
+// what comes back, and waits for a worker that is lost to be there again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/closure_queue.h"
+#include "cohort/coordinator/internal/run_messages.h"
+
+namespace cohort::internal {
+
+class ClusterConnection;
+
+/// The resources that nobody holds any more. Threads: thread-safe.
+class DroppedResources {
+ public:
+  void add(uint64_t id);
+  /// All, once.
+  std::vector<uint64_t> take();
+
+ private:
+  Mutex mutex_;
+  std::vector<uint64_t> ids_ COHORT_GUARDED_BY(mutex_);
+};
+
+/// A share in what each worker has its own of. It is let go everywhere after the last one.
+class ResourceHandle {
+ public:
+  ResourceHandle(std::shared_ptr<DroppedResources> dropped, uint64_t id)
+      : dropped_(std::move(dropped)), id_(id) {}
+  ~ResourceHandle() { dropped_->add(id_); }
+  ResourceHandle(const ResourceHandle&) = delete;
+  ResourceHandle& operator=(const ResourceHandle&) = delete;
+  uint64_t id() const { return id_; }
+
+ private:
+  const std::shared_ptr<DroppedResources> dropped_;
+  const uint64_t id_;
+};
+
+/// Threads: thread-safe.
+class CoordinatorCore {
+ public:
+  explicit CoordinatorCore(std::shared_ptr<ClusterConnection> connection);
+  /// What waits or runs is cancelled.
+  ~CoordinatorCore();
+  CoordinatorCore(const CoordinatorCore&) = delete;
+  CoordinatorCore& operator=(const CoordinatorCore&) = delete;
+
+  /// Blocks: while the queue is full, and while an error is pending and functions run.
+  /// Errors: that of an earlier function, which is over with that; the closure is cancelled then.
+  void put(ClosurePtr closure);
+  /// Blocks: until nothing waits or runs. Errors: as put().
+  void join();
+  /// Errors: as put().
+  bool done();
+
+  /// `kept`: what the recipe refers to.
+  std::shared_ptr<ResourceHandle> add_resource(ResourceRecipe recipe,
+                                               std::vector<std::shared_ptr<const void>> kept);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every task of a job answers: who it is, that it lives, and that the job is over.
+//
+//   TaskService task("worker 1");
+//   RpcServer server(options, task.methods());
+//   task.wait_for_end();
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/rpc/server.h"
+
+namespace cohort::internal {
+
+/// What a program is: its build, and the functions that it has registered.
+struct ProgramIdentity {
+  std::string build = {};
+  std::vector<std::pair<std::string, std::string>> functions = {};
+};
+/// This program's. Errors: as registered_functions().
+ProgramIdentity program_identity();
+/// In words how `theirs` differs from `ours`, the first difference; empty: not at all.
+std::string first_difference(const ProgramIdentity& ours, const ProgramIdentity& theirs);
+
+/// A coordinator's greeting, and a task's answer.
+struct Greeting {
+  uint64_t session = 0;
+  ProgramIdentity program = {};
+};
+Payload to_payload(const Greeting& greeting);
+/// Errors: DataLoss.
+Greeting greeting_of(const Payload& payload);
+
+/// Threads: thread-safe.
+class TaskService {
+ public:
+  struct Options {
+    std::string name = {};  ///< "worker 1", for error texts.
+    /// From the last word of a coordinator on, until the job is taken for over.
+    std::chrono::milliseconds coordinator_lease = std::chrono::minutes(5);
+    /// Another coordinator begins, on a thread that must not be blocked.
+    std::function<void(uint64_t session)> on_session = {};
+  };
+  explicit TaskService(Options options);
+
+  /// task.hello, task.ping and task.end.
+  std::map<std::string, RpcHandler> methods();
+  /// Errors: Error kAborted for a session that has not greeted this process, or that another one
+  ///         has followed.
+  void check_session(uint64_t session);
+  uint64_t incarnation() const { return incarnation_; }
+  /// Blocks: until a coordinator has said that the job is over, or is not heard of any more.
+  void wait_for_end();
+  void end();
+
+ private:
+  Payload hello(const Greeting& greeting);
+
+  const Options options_;
+  const uint64_t incarnation_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  uint64_t session_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::set<uint64_t> former_sessions_ COHORT_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point heard_ COHORT_GUARDED_BY(mutex_);
+  bool is_over_ COHORT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cohort::internal

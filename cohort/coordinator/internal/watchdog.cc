@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/watchdog.h"
+
+#include <dirent.h>
+#include <execinfo.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/logging.h"
+#include "cohort/runtime/thread_name.h"
+
+namespace cohort::internal {
+namespace {
+
+// A real-time signal that no library is known to take.
+int stack_signal() { return SIGRTMIN + 9; }
+
+::sem_t g_written;  // a handler has written its thread's stack
+
+void write_stack(int /*signal*/) {
+  std::array<void*, 64> frames{};
+  const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));
+  ::backtrace_symbols_fd(frames.data(), count, STDERR_FILENO);
+  ::sem_post(&g_written);
+}
+
+std::vector<pid_t> all_threads() {
+  std::vector<pid_t> out;
+  ::DIR* const tasks = ::opendir("/proc/self/task");
+  if (tasks == nullptr) return out;
+  while (const ::dirent* entry = ::readdir(tasks)) {
+    const auto id = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (id > 0) out.push_back(id);
+  }
+  ::closedir(tasks);
+  return out;
+}
+
+void wait_a_second() {
+  timespec limit{};
+  ::clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += 1;
+  while (::sem_timedwait(&g_written, &limit) != 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
+void dump_all_stacks() {
+  static Mutex mutex;
+  const MutexLock lock(mutex);
+  std::array<void*, 1> warm{};
+  ::backtrace(warm.data(), 1);  // loads what it needs here, not in a handler
+  ::sem_init(&g_written, 0, 0);
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = write_stack;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(stack_signal(), &action, &before);
+  for (const pid_t thread : all_threads()) {
+    const std::string title = str_cat("thread ", thread, ":\n");
+    if (::write(STDERR_FILENO, title.data(), title.size()) < 0) break;
+    if (::syscall(SYS_tgkill, ::getpid(), thread, stack_signal()) == 0) wait_a_second();
+  }
+  ::sigaction(stack_signal(), &before, nullptr);
+}
+
+Watchdog::Watchdog(double seconds) : seconds_(seconds) {
+  if (seconds_ > 0) thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const MutexLock lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::reset() {
+  if (seconds_ <= 0) return;
+  const MutexLock lock(mutex_);
+  happened_ = true;
+}
+
+void Watchdog::watch() {
+  set_thread_name("cohort-watchdog");
+  const auto limit = std::chrono::duration<double>(seconds_);
+  while (true) {
+    {
+      const MutexLock lock(mutex_);
+      changed_.wait_for(mutex_, limit, [this]() COHORT_REQUIRES(mutex_) { return ends_; });
+      if (ends_) return;
+      if (std::exchange(happened_, false)) continue;
+    }
+    COHORT_LOG(kWarning, "no function of the coordinator has ended for ", seconds_,
+               " s; all threads are here:");
+    dump_all_stacks();
+  }
+}
+
+}  // namespace cohort::internal

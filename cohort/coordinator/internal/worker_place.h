@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a worker of a job with parameter servers is, and whom it reaches.
+#pragma once
+
+#include "cohort/cluster/cluster_spec.h"
+#include "cohort/rpc/security.h"
+
+namespace cohort::internal {
+
+struct WorkerPlace {
+  ClusterSpec spec = {};
+  int worker = 0;
+  RpcSecurity security = {};
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/worker_resources.h"
+
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
+#include "cohort/strategy/distributed_dataset.h"
+
+namespace cohort::internal {
+
+std::shared_ptr<void> WorkerResources::resource(uint64_t id, const std::type_info& type) {
+  const auto found = made_.find(id);
+  COHORT_CHECK_STATE(found != made_.end(), "[schedule] worker ", options_.worker,
+                     " has no resource ", id, ": its PerWorkerValues are gone");
+  const Made& made = found->second;
+  if (made.error) std::rethrow_exception(made.error);
+  COHORT_CHECK_ARG(
+      *made.resource.type == type, "[schedule] expected a parameter of the type that was made, ",
+      readable_signature(made.resource.type->name()), ", got ", readable_signature(type.name()));
+  return made.resource.value;
+}
+
+Variable WorkerResources::variable(const std::string& name) {
+  if (options_.variable && options_.strategy) return options_.variable(*options_.strategy, name);
+  throw Unimplemented(str_cat("[schedule] the variable \"", name,
+                              "\" cannot be given to a function: this job's strategy has no "
+                              "variables that workers reach"));
+}
+
+void WorkerResources::make(const ResourceRecipe& recipe) {
+  if (made_.count(recipe.id) > 0) return;
+  Made made;
+  try {
+    failpoint("worker.make_resource");
+    made.resource = resource_of(recipe);
+    COHORT_CHECK_ARG(made.resource.value != nullptr, "[create_per_worker_resource] expected \"",
+                     recipe.function, "\" to return an object, got null");
+  } catch (...) {
+    made.error = std::current_exception();
+  }
+  made_[recipe.id] = std::move(made);
+}
+
+MadeResource WorkerResources::resource_of(const ResourceRecipe& recipe) {
+  if (recipe.kind == ResourceRecipe::Kind::kIterator) {
+    const auto dataset = resource(recipe.dataset, typeid(Dataset));
+    const auto steps = get_strategy().distribute_dataset(*static_cast<Dataset*>(dataset.get()));
+    return {std::make_shared<DistributedIterator>(steps.make_iterator()),
+            &typeid(DistributedIterator)};
+  }
+  const RegisteredFunction& entry =
+      registered_function(recipe.function, "[create_per_worker_resource] ");
+  COHORT_CHECK_ARG(entry.make != nullptr, "[create_per_worker_resource] expected \"",
+                   recipe.function, "\" to return std::shared_ptr<T> or Dataset");
+  const RunningFunction running(options_.worker);
+  ValueReader in(recipe.arguments);
+  return entry.make(entry.function, in, *this);
+}
+
+}  // namespace cohort::internal
