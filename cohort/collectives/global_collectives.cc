@@ -51,7 +51,7 @@ std::string leaf_text(const CollectiveLeaf& leaf) {
                      bracketed(slices.dense_shape));
     }
     case Kind::kNumber:
-      return str_cat("a number of ", leaf.bytes, " bytes");
+      return str_cat("a number of type ", leaf.type);
     case Kind::kNone:
       return "nothing";
   }

@@ -53,7 +53,7 @@ const char* kind_name(const CollectiveLeaf& leaf) {
     case Kind::kSlices:
       return "indexed slices";
     case Kind::kNumber:
-      return "a number";
+      return "a number of type ";
     case Kind::kNone:
       return "nothing";
   }
@@ -232,8 +232,8 @@ void check_same_call(const CollectiveCall& first, const CollectiveCall& other,
     COHORT_CHECK_ARG(first.leaves[i].kind == other.leaves[i].kind &&
                          first.leaves[i].reduce == other.leaves[i].reduce,
                      operation, "expected values of the same kind on every replica, got ",
-                     kind_name(first.leaves[i]), " on replica 0 and ", kind_name(other.leaves[i]),
-                     " on replica ", replica);
+                     kind_name(first.leaves[i]), first.leaves[i].type, " on replica 0 and ",
+                     kind_name(other.leaves[i]), other.leaves[i].type, " on replica ", replica);
   }
 }
 

@@ -31,6 +31,7 @@ struct CollectiveLeaf {
   void* out = nullptr;             ///< Of the same type; assigned when all replicas are done.
   ReduceNumbers reduce = nullptr;  ///< Of a kNumber.
   std::size_t bytes = 0;           ///< Of a kNumber.
+  const char* type = "";           ///< Of a kNumber: "int64", the same on every worker.
 };
 
 /// What else has to agree where replicas meet. Threads: read by the others at the meeting.

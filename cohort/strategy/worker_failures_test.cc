@@ -171,6 +171,25 @@ TEST_P(WorkerFailures, DifferentCollectivesInReplicasAreNamed) {
   });
 }
 
+// Of equal bytes; the bits of one are no number of the other.
+TEST_P(WorkerFailures, NumbersOfOtherTypesInReplicasAreRefused) {
+  play([&](const Strategy& s) {
+    const bool first = worker_of(s) == 0;
+    const std::string text = error_text<FailedPrecondition>([&] {
+      s.run([&] {
+        const ReplicaContext ctx = get_replica_context();
+        if (first) {
+          ctx.all_reduce("sum", int64_t{1});
+        } else {
+          ctx.all_reduce("sum", 1.0);
+        }
+      });
+    });
+    expect_words(text, {"int64", "on worker 0", "double", "on worker 1"});
+    expect_usable(s);
+  });
+}
+
 TEST_P(WorkerFailures, AWorkerThatNeverComesIsNamed) {
   run_with_deadline(kLimit, [&] {
     const Workers workers(3, local(), {.timeout = std::chrono::milliseconds(300)});

@@ -3,6 +3,8 @@
 // Collectives of a replica context over all leaves of a nest at once.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <deque>
 #include <span>
 #include <type_traits>
@@ -27,6 +29,21 @@ void all_reduce_together(StrategyExtended& strategy, ReduceOp op,
 void all_gather_together(StrategyExtended& strategy, int64_t axis,
                          std::span<const CollectiveLeaf> leaves,
                          const CollectiveOrigin& origin = {});
+
+/// "int64" or "double": the same on every machine, whatever C++ calls it there.
+template <class N>
+constexpr const char* number_type() {
+  if constexpr (std::is_same_v<N, bool>) {
+    return "bool";
+  } else if constexpr (std::is_floating_point_v<N>) {
+    return sizeof(N) == 4 ? "float" : sizeof(N) == 8 ? "double" : "long double";
+  } else {
+    constexpr const char* kSigned[] = {"int8", "int16", "int32", "int64"};
+    constexpr const char* kUnsigned[] = {"uint8", "uint16", "uint32", "uint64"};
+    const std::size_t size = std::bit_width(sizeof(N)) - 1;
+    return std::is_signed_v<N> ? kSigned[size] : kUnsigned[size];
+  }
+}
 
 /// The leaves of a nest and of the nest that the results go to.
 class LeafPairs {
@@ -84,7 +101,8 @@ class LeafPairs {
                   for (const void* value : values) typed.push_back(static_cast<const N*>(value));
                   *static_cast<N*>(result) = reduce_numbers<N>(op, typed);
                 },
-            .bytes = sizeof(N)};
+            .bytes = sizeof(N),
+            .type = number_type<N>()};
   }
   CollectiveLeaf pair(const std::string&, std::string&) {
     throw InvalidArgument(
