@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/communicator.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/pipeline/auto_shard.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
@@ -100,6 +101,16 @@ void agree_on_end(DistributedInput& input, const std::shared_ptr<StrategyExtende
   input.any_worker = [extended](bool here) { return extended->any_worker(here); };
 }
 
+/// What ends one worker's reading ends what the others wait for, and names that worker.
+void tell_errors(DistributedInput& input, const std::shared_ptr<StrategyExtended>& extended) {
+  const bool has_others = extended->layout().workers() > 1;
+  if (!has_others || !extended->parameter_store()->reaches_workers()) return;
+  input.guarded = [extended](internal::FunctionRef<void()> body) {
+    extended->reach("[distributed_iterator.next] ")
+        .others->guard("distributed_iterator.next", body);
+  };
+}
+
 bool has_static_shapes(const ElementSpec& spec) {
   if (spec.is_unknown()) return false;
   const std::vector<TensorSpec> leaves = spec.flat();
@@ -160,6 +171,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
       .replicas = share.plan.replicas,
       .global_batch_size = ahead.batch_rows()};
   if (!share.plan.batch_is_step()) agree_on_end(input, extended_);
+  tell_errors(input, extended_);
   input.group = extended.parameter_store()->saving_group();
   input.is_common = share.plan.batch_is_step();
   input.devices = extended.device_list();
@@ -198,6 +210,7 @@ DistributedDataset Strategy::distribute_datasets_from_function(
       .replicas = replicas,
       .global_batch_size = rows_of_a_step(datasets, context.num_replicas_in_sync)};
   if (several_workers) agree_on_end(input, extended_);
+  tell_errors(input, extended_);
   input.group = extended.parameter_store()->saving_group();
   input.devices = extended.device_list();
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));

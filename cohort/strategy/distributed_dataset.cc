@@ -23,6 +23,7 @@ class DistributedIterator::State {
       : input_(std::move(input)), steps_(std::move(steps)) {}
 
   std::optional<PerReplica<Element>> next();
+  std::optional<Element> next_step();
   std::string save() { return steps_.save(); }
   void restore(std::string_view state) {
     steps_.restore(state);
@@ -43,9 +44,9 @@ class DistributedIterator::State {
 std::optional<PerReplica<Element>> DistributedIterator::State::next() {
   internal::check_cross_replica(kNext);
   if (ended_) return std::nullopt;
-  internal::failpoint("data.next");
-  std::optional<Element> step = steps_.next();
-  if (input_->any_worker) step = agreed(std::move(step));
+  std::optional<Element> step;
+  const auto read = [&] { step = next_step(); };
+  input_->guarded ? input_->guarded(read) : read();
   if (!step) {
     ended_ = true;
     return std::nullopt;
@@ -58,6 +59,12 @@ std::optional<PerReplica<Element>> DistributedIterator::State::next() {
     for (std::size_t i = 0; i < step->size(); ++i) parts.push_back((*step)[i]);
   }
   return PerReplica<Element>::placed(std::move(parts), input_->devices);
+}
+
+std::optional<Element> DistributedIterator::State::next_step() {
+  internal::failpoint("data.next");
+  std::optional<Element> step = steps_.next();
+  return input_->any_worker ? agreed(std::move(step)) : step;
 }
 
 /// The step; one without rows if only others have more; nullopt if nobody has.

@@ -31,6 +31,7 @@
 #include <utility>
 
 #include "cohort/base/callable.h"
+#include "cohort/base/function_ref.h"
 #include "cohort/base/handle.h"
 #include "cohort/data/dataset.h"
 #include "cohort/values/per_replica.h"
@@ -54,6 +55,8 @@ struct DistributedInput {
   /// Set where workers may end at different steps: true on all of them if it is on one. Every
   /// worker calls it once for each step.
   std::function<bool(bool here)> any_worker = {};
+  /// Set where there are other workers: what the body throws, they get to know.
+  std::function<void(FunctionRef<void()> body)> guarded = {};
   DeviceList devices = {};  ///< Of the local replicas.
   /// The workers, where there are several, and whether the position of one is that of all.
   std::shared_ptr<SavingGroup> group = {};
@@ -64,7 +67,9 @@ struct DistributedInput {
 
 /// Position in a distributed input.
 /// Errors: next throws what the pipeline throws, in its place among the steps, and can be called
-///         again; FailedPrecondition inside a replica.
+///         again; FailedPrecondition inside a replica. With several workers what one's pipeline
+///         throws is thrown on all, with that worker's rank: by next, or by what else they wait for
+///         it in. The step is lost on all of them.
 /// Threads: one caller at a time, cross-replica, but for cancel. Background threads end with the
 /// iterator. TF: tf.distribute.DistributedIterator.
 class DistributedIterator {

@@ -190,6 +190,34 @@ TEST_P(WorkerFailures, NumbersOfOtherTypesInReplicasAreRefused) {
   });
 }
 
+// With an end that workers agree on, and without.
+TEST_P(WorkerFailures, WhatOneWorkersDataThrowsAllThrow) {
+  for (const bool ends : {true, false}) {
+    play([&](const Strategy& s) {
+      const DistributedDataset steps =
+          s.distribute_datasets_from_function([&](const InputContext& context) {
+            const bool fails = context.input_pipeline_id == 1;
+            const Dataset numbers = Dataset::range(8).map([fails](const Tensor& x) {
+              if (fails && x.item<int64_t>() == 5) throw DataLoss("[records] record 5 is damaged");
+              return x;
+            });
+            return (ends ? numbers : numbers.repeat()).batch(1);
+          });
+      DistributedIterator it = steps.make_iterator();
+      const std::string text = error_text<DataLoss>([&] {
+        for (int step = 0; step < 8; ++step) {
+          const auto batch = it.next();
+          ASSERT_TRUE(batch);
+          s.run([&] { get_replica_context().all_reduce("sum", ones({2})); });
+        }
+      });
+      expect_words(text, {"record 5 is damaged", "rank 1"});
+      expect_usable(s);
+      EXPECT_TRUE(it.next());
+    });
+  }
+}
+
 TEST_P(WorkerFailures, AWorkerThatNeverComesIsNamed) {
   run_with_deadline(kLimit, [&] {
     const Workers workers(3, local(), {.timeout = std::chrono::milliseconds(300)});
