@@ -109,8 +109,9 @@ std::string TcpTransport::who_misses(const Wait& wait) const {
     const TcpStream& from = *streams_[static_cast<std::size_t>(peer)];
     if (wait.is_here(from)) continue;
     out += out.empty() ? "" : ", ";
-    out += from.state() == TcpStream::State::kEnded ? str_cat("rank ", peer, ", which has ended")
-                                                    : alarms_->name_of(peer);
+    out += from.state() == TcpStream::State::kEnded
+               ? str_cat("rank ", peer, ", which has ended (see its output)")
+               : alarms_->name_of(peer);
   }
   return out;
 }

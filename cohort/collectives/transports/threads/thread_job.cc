@@ -163,7 +163,7 @@ void ThreadMeeting::wait_for(const std::vector<int>& peers,
   if (!all_here()) {
     const std::string missing = missing_text(peers, here);
     throw Unavailable(str_cat("[communicator] expected every rank at ", what, ", got none from ",
-                              missing, ", which has ended"),
+                              missing, ", which has ended (see its output)"),
                       missing);
   }
 }
