@@ -160,6 +160,13 @@ class Communicator {
   /// The same of start_all_gather(): `piece` for everybody.
   Pending start_lend_to_all(ConstBytes piece, std::span<const Bytes> from,
                             std::span<ConstBytes> seen, CallOptions options = {});
+  /// Moves what was started and can be moved without waiting: for who computes meanwhile.
+  void go_on() {
+    if (transport_ != nullptr && !transport_->failed()) transport_->go_on();
+  }
+  /// Operations of all ranks that were started in this generation.
+  uint64_t operations() const { return sequence_; }
+
   /// Whether ranks can read each other's memory of allocate() where it is.
   bool shares_memory() const { return transport_ != nullptr && transport_->shares_memory(); }
 

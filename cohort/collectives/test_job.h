@@ -82,6 +82,9 @@ class PlayedTransport final : public Transport {
     call_hook(exchange.key, exchange.signature);
     if (!is_silent()) real_->start(exchange);
   }
+  void go_on() override {
+    if (!is_silent()) real_->go_on();
+  }
   void finish(const Exchange& exchange, Deadline deadline) override {
     is_silent() ? wait_in_vain(exchange.signature, deadline) : real_->finish(exchange, deadline);
   }

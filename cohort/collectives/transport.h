@@ -119,6 +119,9 @@ class Transport {
   /// Begins to send and to receive; the memory of its parts stays as it is until finish() or
   /// withdraw() has returned. Blocks: never for another rank.
   virtual void start(const Exchange& exchange) = 0;
+  /// Moves what can be moved now of what was started. Blocks: never. Errors: none; who waits sees
+  ///         them. Default: whatever carries the bytes needs nobody for it.
+  virtual void go_on() {}
   /// Waits until everything has been received, and what was sent may be written again.
   /// Errors: FailedPrecondition as check_same_signature, before a byte is delivered;
   ///         DeadlineExceeded that names the ranks that have not come; the failure after abort().

@@ -276,7 +276,7 @@ Logs Model::train_step(const Element& batch) {
   const Tensor y_pred = (*this)(x, {.training = true});
   const Tensor loss = compute_loss(x, y, y_pred, weight);
   if (const auto weights = trainable_variables(); !weights.empty()) {
-    optimizer().apply_gradients(tape.gradient(loss, weights));
+    optimizer().minimize(loss, weights, tape);
   } else if (!compiled_->warned_untrained.exchange(true)) {
     COHORT_LOG(kWarning, "[fit] model \"", name(),
                "\" has no trainable weights: nothing is trained");

@@ -62,6 +62,7 @@ class FusedUpdate::State {
   void apply_own(const Gradients& gradients, const Rule& rule, double weight_decay);
 
   void check_context() const;
+  FinalGradients* expect_gradients();
 
   /// Null: one worker, or replicas have slots of their own.
   ExchangedUpdate* exchange() const { return exchange_.get(); }
@@ -93,7 +94,19 @@ class FusedUpdate::State {
   std::unique_ptr<SummedGradients> summed_;    // several workers whose replicas have own slots
   std::vector<Post> posts_;                    // [stamp % kPostSets][replica]
   std::vector<Post> own_posts_;                // [replica]
+  uint64_t expected_ = 0;                      // passes, where replicas do not count meetings
 };
+
+// A pass is told from others by what the replicas have counted alike before it.
+FinalGradients* FusedUpdate::State::expect_gradients() {
+  const bool in_place = exchange_ != nullptr && layout.cross_device_ops() == nullptr;
+  if (!in_place || current_replica() < 0 || current_replica_count() != layout.replicas()) {
+    return nullptr;
+  }
+  ReplicaGroup* const group = meeting_group();
+  const int replica = group != nullptr ? current_replica() : 0;
+  return exchange_->expect(replica, group != nullptr ? group->epoch(replica) : ++expected_);
+}
 
 void FusedUpdate::State::check_posts(Posts posts, int replica) {
   for (std::size_t r = 0; r < posts.size(); ++r) {
@@ -349,6 +362,8 @@ void FusedUpdate::apply(const Gradients& gradients, const Rule& rule, double wei
   const at::NoGradGuard no_grad;
   state_->apply_any(gradients, rule, weight_decay);
 }
+
+FinalGradients* FusedUpdate::expect_gradients() { return state_->expect_gradients(); }
 
 void FusedUpdate::apply_own(const Gradients& gradients, const Rule& rule, double weight_decay) {
   const at::NoGradGuard no_grad;

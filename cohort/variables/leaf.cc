@@ -1,19 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors of others as components. A unit of its own because it needs LibTorch's autograd headers.
+// Tensors of others as components, and what passes tell of leaves. A unit of its own because it
+// needs LibTorch's autograd headers.
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/libtorch.h"
+#include "cohort/variables/final_gradients.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
 namespace {
 
 using torch::autograd::variable_list;
+
+thread_local PassListener* t_listener = nullptr;
+
+// If the slot has all of it, where optimizers look for it.
+void tell(Component& component) {
+  FinalGradients* const to = PassListener::current();
+  const GradientSlot& slot = component.slot;
+  if (to == nullptr || !slot.written || !slot.rows.empty()) return;
+  if (component.range == nullptr || component.buffer_of(slot.view) == nullptr) return;
+  to->on_final(component, slot.view);
+}
 
 /// Puts what a pass brings to a leaf into the open slot while it is hot in the cache and its memory
 /// can serve the rest of the pass. All uses are summed by then: the engine calls it once, after
@@ -23,8 +37,15 @@ struct SlotHook final : torch::autograd::FunctionPreHook {
 
   variable_list operator()(const variable_list& gradients) override {
     const Tensor& gradient = gradients[0];
-    if (*component == nullptr || !gradient.defined() || gradient.is_sparse()) return gradients;
-    if (!(*component)->has_open_slot()) return gradients;
+    if (*component == nullptr || !(*component)->has_open_slot()) return gradients;
+    if (gradient.defined() && gradient.is_sparse()) return gradients;
+    const bool from_engine = gradient.defined();
+    if (from_engine) put(gradient);
+    tell(**component);
+    return from_engine ? variable_list{(*component)->slot.view} : gradients;
+  }
+
+  void put(const Tensor& gradient) const {
     GradientSlot& slot = (*component)->slot;
     const at::NoGradGuard no_grad;
     if (std::exchange(slot.written, true)) {
@@ -33,7 +54,6 @@ struct SlotHook final : torch::autograd::FunctionPreHook {
       slot.view.copy_(gradient);
     }
     slot.summed = true;
-    return {slot.view};
   }
 
   const std::shared_ptr<Component*> component;  // null when the variable is gone
@@ -50,7 +70,38 @@ struct AdoptedLeaf {
   const GraphNodePtr<torch::autograd::Node> node;
 };
 
+// The component's tensor is a leaf that requires gradients.
+void add_slot_hook(Component& component) {
+  auto adopted = std::make_shared<AdoptedLeaf>(
+      &component, torch::autograd::impl::grad_accumulator(component.tensor));
+  torch::autograd::impl::add_hook(component.tensor, std::make_unique<SlotHook>(adopted->back));
+  component.accumulator = std::move(adopted);
+}
+
 }  // namespace
+
+PassListener::PassListener(FinalGradients* to, const Tensor& target) : to_(to), outer_(t_listener) {
+  t_listener = to != nullptr ? this : nullptr;
+  // The target is where the pass begins, ahead of all that it calls.
+  if (to == nullptr || !target.defined() || target.grad_fn() == nullptr) return;
+  target.register_hook([](const Tensor&) {
+    const bool begins = t_listener != nullptr && t_listener->pass_ < 0;
+    if (begins) t_listener->pass_ = torch::autograd::get_current_graph_task_id();
+  });
+}
+PassListener::~PassListener() { t_listener = outer_; }
+
+FinalGradients* PassListener::current() {
+  const bool is_told = t_listener != nullptr && t_listener->pass_ >= 0 &&
+                       t_listener->pass_ == torch::autograd::get_current_graph_task_id();
+  return is_told ? t_listener->to_ : nullptr;
+}
+
+void tell_when_final(Component& component) {
+  // Beside hooks of the program there is none of ours: one it registers later takes ours away.
+  const bool is_free = torch::autograd::impl::hooks(component.tensor).empty();
+  if (component.tensor.requires_grad() && is_free) add_slot_hook(component);
+}
 
 void Component::adopt(const Tensor& leaf) {
   COHORT_CHECK_ARG(leaf.is_leaf() && leaf.sizes() == tensor.sizes() &&
@@ -67,10 +118,7 @@ void Component::adopt(const Tensor& leaf) {
   tensor = leaf;
   accumulator.reset();
   if (!trains) return;
-  auto adopted =
-      std::make_shared<AdoptedLeaf>(this, torch::autograd::impl::grad_accumulator(tensor));
-  torch::autograd::impl::add_hook(tensor, std::make_unique<SlotHook>(adopted->back));
-  accumulator = std::move(adopted);
+  add_slot_hook(*this);
 }
 
 }  // namespace cohort::internal

@@ -27,12 +27,14 @@
 #include "cohort/variables/variable.h"
 
 namespace cohort {
+class GradientTape;
 class Trackable;
 class TrackedObject;
 struct TrackedParts;
 namespace internal {
+class FinalGradients;
 class GradientAccumulator;
-}
+}  // namespace internal
 }  // namespace cohort
 
 namespace cohort::keras {
@@ -80,6 +82,7 @@ class OptimizerBase {
   void build(std::span<const Variable> variables);
   bool built() const { return built_.load(std::memory_order_acquire); }
   void apply_gradients(const Gradients& gradients, const ApplyOptions& options);
+  void minimize(const Tensor& loss, std::span<const Variable> variables, GradientTape& tape);
   void finalize_variable_values() const;
   const Variable& iterations() const;
   double learning_rate() const;
@@ -94,6 +97,9 @@ class OptimizerBase {
   /// One step's work after the checks. Default: reduces, then calls update() per variable.
   virtual void apply(const Gradients& gradients, const ApplyOptions& options);
   virtual std::vector<SlotVariable> slot_variables() const;
+  /// Who wants to be told of gradients that apply() will be given as a backward pass leaves them;
+  /// null: nobody. See Updater::expect_gradients().
+  virtual cohort::internal::FinalGradients* expect_gradients() { return nullptr; }
 
   /// Which of build()'s variables this is, or is a component of. For slots.
   /// Errors: InvalidArgument for another variable.
@@ -190,6 +196,19 @@ class Optimizer {
   void apply_gradients(Gradients gradients, ApplyOptions options = {}) const {
     // By value: what the caller keeps has another handle then, by which the update sees it.
     base().apply_gradients(gradients, options);
+  }
+
+  /// apply_gradients(tape.gradient(loss, variables)), and nothing in between, so that with several
+  /// workers gradients travel while the backward pass still computes others: buckets of
+  /// CommunicationOptions::bytes_per_pack leave as soon as all of their gradients are there, from
+  /// the variables that were made last on. The numbers are the same, bit by bit. fit() does it.
+  /// Not ahead of the pass's end: in the first step; with gradient_accumulation_steps, clipnorm or
+  /// global_clipnorm; where the backward pass itself has collectives; what a variable gets by rows
+  /// and whole at once, or what hooks of the program change.
+  /// Order: as apply_gradients(); all replicas of all workers, or none.
+  /// Errors: as tape.gradient() and apply_gradients(). TF: minimize(loss, var_list, tape).
+  void minimize(const Tensor& loss, std::span<const Variable> variables, GradientTape& tape) const {
+    base().minimize(loss, variables, tape);
   }
 
   /// Updates made so far: int64. Before it is built the number that it will begin with: what a

@@ -102,7 +102,7 @@ void ExchangedRows::exchange_ids(const WorkerAgreement& agreement) {
 Range ExchangedRows::slice_of(std::size_t variable, int worker) const {
   const Range here = layout_.range_of(variable);
   const auto numel = static_cast<std::size_t>(layout_.variables()[variable].impl().numel());
-  const Range share = layout_.share(layout_.run_of(variable), worker, communicator_.size())
+  const Range share = shares_.share(shares_.region_of(variable), layout_.run_of(variable), worker)
                           .intersect({here.begin, here.begin + numel});
   if (share.empty()) return {};
   return {share.begin - here.begin, share.end - here.begin};

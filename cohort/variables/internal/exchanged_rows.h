@@ -17,6 +17,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/variables/internal/post.h"
+#include "cohort/variables/internal/slice_image.h"
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/internal/worker_agreement.h"
 
@@ -30,8 +31,9 @@ class ExchangedRows {
       FunctionRef<std::byte*(int slot, int set, std::size_t run, std::size_t element)>;
 
   /// `everywhere`: all workers need all values, for norms, and not those of their slices alone.
-  ExchangedRows(const UpdateLayout& layout, Communicator& communicator, bool everywhere)
-      : layout_(layout), communicator_(communicator), everywhere_(everywhere) {}
+  ExchangedRows(const UpdateLayout& layout, const WorkerShares& shares, Communicator& communicator,
+                bool everywhere)
+      : layout_(layout), shares_(shares), communicator_(communicator), everywhere_(everywhere) {}
 
   /// This worker's rows: of every variable of which a replica has brought some.
   void begin(Posts posts);
@@ -87,6 +89,7 @@ class ExchangedRows {
                     FunctionRef<void(Range elements, std::size_t place)> visit) const;
 
   const UpdateLayout& layout_;
+  const WorkerShares& shares_;
   Communicator& communicator_;
   const bool everywhere_;
   std::map<std::size_t, RowSum> own_;    // [variable]

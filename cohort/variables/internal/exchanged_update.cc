@@ -2,6 +2,7 @@
 #include "cohort/variables/internal/exchanged_update.h"
 
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -18,14 +19,21 @@ using update_rules::Rule;
 
 namespace {
 
-constexpr const char* kOperation = "optimizer.apply_gradients";
-
 // Of parameters and of each slot; whole lines, so that no part begins within one.
 constexpr std::size_t kCopied = std::size_t{8} << 10;
 
 std::size_t checked_bucket(std::size_t bytes, int workers) {
   const std::size_t one = bytes / static_cast<std::size_t>(workers);
   return std::max(one / SliceImage::kBorder, std::size_t{1}) * SliceImage::kBorder;
+}
+
+bool clips_norms(const UpdaterOptions& options) {
+  return options.clipnorm || options.global_clipnorm;
+}
+
+// Blocks of norms know no borders of regions; what needs them waits for all gradients anyway.
+std::size_t region_bytes(const UpdaterOptions& options) {
+  return clips_norms(options) ? std::numeric_limits<std::size_t>::max() : options.bytes_per_bucket;
 }
 
 }  // namespace
@@ -42,16 +50,18 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
       worker_(communicator_->rank()),
       workers_(communicator_->size()),
       bucket_bytes_(checked_bucket(options.bytes_per_bucket, workers_)),
+      shares_(layout, workers_, region_bytes(options)),
       agreement_(layout, worker_, workers_),
-      rows_(layout, *communicator_, options.clipnorm || options.global_clipnorm),
+      rows_(layout, shares_, *communicator_, clips_norms(options)),
       by_rows_(layout.variables().size(), false),
+      departures_(layout, shares_, by_rows_),
       scales_(layout.variables().size(), 1) {
-  const bool norms = options.clipnorm || options.global_clipnorm;
+  const bool norms = clips_norms(options);
   std::size_t to_all = 0;
   std::size_t of_all = 0;
   for (int w = 0; w < workers_; ++w) {
-    sent_.emplace_back(layout, w, workers_, norms ? update_rules::kSquareSumBlock : 0);
-    kept_.emplace_back(layout, w, workers_, 0);
+    sent_.emplace_back(layout, shares_, w, norms ? update_rules::kSquareSumBlock : 0);
+    kept_.emplace_back(layout, shares_, w, 0);
     to_all += sent_.back().bytes();
     of_all += kept_.back().bytes();
   }
@@ -93,7 +103,7 @@ void guard_update(Communicator& communicator, FunctionRef<void()> body) {
   } catch (const PeerFailed&) {
     throw;
   } catch (...) {
-    communicator.abort(std::current_exception(), kOperation);
+    communicator.abort(std::current_exception(), kApplyGradients);
     communicator.check();  // throws the first failure of all
     throw;
   }
@@ -101,7 +111,7 @@ void guard_update(Communicator& communicator, FunctionRef<void()> body) {
 
 void ExchangedUpdate::run(Posts posts, int replica, ReplicaGroup* group, const Rule& rule,
                           double weight_decay) {
-  const Step step{posts, replica, group, rule, weight_decay};
+  const Step step{posts, replica, group, rule, weight_decay, departures_.left()};
   Flight flight;
   try {
     exchange_gradients(step, flight);
@@ -110,7 +120,7 @@ void ExchangedUpdate::run(Posts posts, int replica, ReplicaGroup* group, const R
     throw;
   } catch (...) {
     // Before the flight is dropped, which would be the others' reason.
-    communicator_->abort(std::current_exception(), kOperation);
+    communicator_->abort(std::current_exception(), kApplyGradients);
     throw;
   }
   step.meet();
@@ -118,12 +128,16 @@ void ExchangedUpdate::run(Posts posts, int replica, ReplicaGroup* group, const R
 }
 
 void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
+  // Behind all buckets where some may have left: the order is every worker's.
+  const bool agrees_first = !step.turns_left;
+  const auto agree = [&] { flight.agreement = agreement_.exchange(*communicator_); };
   if (step.leads()) {
+    take_over(step, flight);
     rows_.begin(step.posts);
     agreement_.write(step.posts, rows_.counts(), step.rule, step.weight_decay);
-    flight.agreement = agreement_.exchange(*communicator_);
+    if (agrees_first) agree();
   }
-  for (std::size_t b = 0; b < buckets(); ++b) {
+  for (std::size_t b = first_buckets_[step.turns_left.value_or(0)]; b < buckets(); ++b) {
     pack(step, b);
     step.meet();
     if (!step.leads()) continue;
@@ -131,6 +145,7 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
     flight.gradients.push_back(send(b));
   }
   if (!step.leads()) return;
+  if (!agrees_first) agree();
   flight.agreement.wait();
   agreement_.conclude();
   rows_.exchange(step.posts, agreement_, by_rows_);
@@ -159,6 +174,7 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   communicator_->commit();
   failpoint("update.after_commit");
   live_ = 1 - live_;
+  conclude_departures();
 }
 
 void ExchangedUpdate::update_rows(const Step& step) {
@@ -175,10 +191,24 @@ void ExchangedUpdate::cut_buckets() {
   sent_buckets_.clear();
   kept_buckets_.clear();
   buckets_ = 0;
-  for (std::size_t w = 0; w < sent_.size(); ++w) {
-    sent_buckets_.push_back(sent_[w].cut(bucket_bytes_, travels));
-    kept_buckets_.push_back(kept_[w].cut(bucket_bytes_, travels));
-    buckets_ = std::max({buckets_, sent_buckets_[w].size(), kept_buckets_[w].size()});
+  sent_buckets_.resize(sent_.size());
+  kept_buckets_.resize(sent_.size());
+  first_buckets_.assign(1, 0);
+  const auto add = [](std::vector<Range>& to, const std::vector<Range>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+    return to.size();
+  };
+  for (std::size_t region = shares_.regions(); region-- > 0;) {
+    for (std::size_t w = 0; w < sent_.size(); ++w) {
+      buckets_ =
+          std::max({buckets_, add(sent_buckets_[w], sent_[w].cut(region, bucket_bytes_, travels)),
+                    add(kept_buckets_[w], kept_[w].cut(region, bucket_bytes_, travels))});
+    }
+    for (std::size_t w = 0; w < sent_.size(); ++w) {
+      sent_buckets_[w].resize(buckets_);
+      kept_buckets_[w].resize(buckets_);
+    }
+    first_buckets_.push_back(buckets_);
   }
   gradients_seen_.resize(buckets_ * sent_.size());
   parameters_seen_.resize(buckets_ * sent_.size());
@@ -201,20 +231,23 @@ void ExchangedUpdate::pack(const Step& step, std::size_t bucket) {
     if (static_cast<int>(w) == worker_ && has_own_in_place(step)) continue;
     const Range bytes =
         share_of_bytes(bucket_of(sent_buckets_[w], bucket), step.replica, layout_.replicas());
-    sent_[w].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
-      sum(step, layout_.runs()[run], elements, to_[w] + at);
-    });
+    pack_for(w, step.posts, bytes);
   }
+}
+
+void ExchangedUpdate::pack_for(std::size_t worker, Posts posts, Range bytes) {
+  sent_[worker].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
+    sum(posts, layout_.runs()[run], elements, to_[worker] + at);
+  });
 }
 
 // The local replicas' gradients of some elements of a run, in replica order. Zero where none of
 // them has one; whoever receives it knows.
-void ExchangedUpdate::sum(const Step& step, const UpdateRun& run, Range elements,
-                          std::byte* out) const {
+void ExchangedUpdate::sum(Posts posts, const UpdateRun& run, Range elements, std::byte* out) const {
   const std::size_t width = run.element_size;
   const auto add = [&](std::size_t variable, Range part, std::size_t begin) {
     c10::SmallVector<const void*, 8> from;
-    for (const Post& post : step.posts) {
+    for (const Post& post : posts) {
       const std::byte* gradient = post.gradients[variable];
       if (gradient != nullptr) from.push_back(gradient + (part.begin - begin) * width);
     }
@@ -233,7 +266,7 @@ void ExchangedUpdate::sum(const Step& step, const UpdateRun& run, Range elements
                     .end = static_cast<int64_t>(part.size())});
     }
   };
-  if (std::all_of(step.posts.begin(), step.posts.end(), [](const Post& p) { return p.full; })) {
+  if (std::all_of(posts.begin(), posts.end(), [](const Post& p) { return p.full; })) {
     return add(run.members.front(), elements, 0);
   }
   for (const std::size_t v : run.members) {
@@ -422,52 +455,6 @@ void ExchangedUpdate::adopt(const Step& step) {
     note_rows();
   }
   if (shared) step.meet();
-}
-
-Tensor ExchangedUpdate::read_slot(std::size_t variable, int slot) {
-  const std::size_t run = layout_.run_index_of(variable);
-  const std::size_t width = layout_.runs()[run].element_size;
-  const std::size_t begin = layout_.offset_in_run(variable);
-  const Variable& v = layout_.variables()[variable];
-  Tensor out = zeros(v.shape(), v.dtype());
-  const Range all{begin, begin + static_cast<std::size_t>(out.numel())};
-  auto* const data = static_cast<std::byte*>(out.mutable_data_ptr());
-  std::vector<Bytes> pieces;
-  for (int w = 0; w < workers_; ++w) {
-    const SliceImage& image = kept_[static_cast<std::size_t>(w)];
-    const SlicePiece* piece = image.piece_of(run);
-    const Range part = piece != nullptr ? piece->range.intersect(all) : Range{};
-    if (part.empty()) {
-      pieces.emplace_back();
-      continue;
-    }
-    pieces.emplace_back(data + (part.begin - begin) * width, part.size() * width);
-    if (w != worker_) continue;
-    std::memcpy(pieces.back().data(), slot_data(slot, live_) + image.place_of(run, part.begin),
-                pieces.back().size());
-  }
-  communicator_->take_turn("optimizer.slot",
-                           [&] { communicator_->all_gather(pieces, {.tag = variable}); });
-  return out;
-}
-
-void ExchangedUpdate::write_slot(std::size_t variable, int slot, const Tensor& value) {
-  const std::size_t run = layout_.run_index_of(variable);
-  const std::size_t width = layout_.runs()[run].element_size;
-  const std::size_t begin = layout_.offset_in_run(variable);
-  const Variable& v = layout_.variables()[variable];
-  const Tensor whole = zeros(v.shape(), v.dtype()).copy_(value);
-  const SlicePiece* piece = kept_[static_cast<std::size_t>(worker_)].piece_of(run);
-  if (piece == nullptr) return;
-  const Range part =
-      piece->range.intersect({begin, begin + static_cast<std::size_t>(whole.numel())});
-  if (part.empty()) return;
-  const auto* const from =
-      static_cast<const std::byte*>(whole.const_data_ptr()) + (part.begin - begin) * width;
-  // Both sets: the rows of a table are written in both.
-  for (const int set : {0, 1}) {
-    std::memcpy(slot_place(slot, set, run, part.begin), from, part.size() * width);
-  }
 }
 
 }  // namespace cohort::internal

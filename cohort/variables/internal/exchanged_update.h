@@ -9,9 +9,8 @@
 // their numbers alone; W workers of one replica have those of one process with W replicas. Slots
 // exist for the own slice only. Where workers share memory, nothing is sent: gradients and new
 // parameters are read where the others have them. Gradients go in buckets of limited bytes, each as
-// soon as the local replicas have summed it. (Buckets could leave while the backward pass still
-// runs, where a step is declared as a whole: whoever knows that a bucket's gradients are final
-// would call send() for it then. Nobody does yet.)
+// soon as the local replicas have summed it; where a step says before its backward pass that it
+// will apply what comes out of it (expect()), while the pass still runs.
 //
 // Of a table whose gradient is rows only these travel, and the new values of them
 // (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
@@ -24,11 +23,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "cohort/collectives/communicator.h"
+#include "cohort/variables/final_gradients.h"
 #include "cohort/variables/internal/clipped_update.h"
+#include "cohort/variables/internal/departures.h"
 #include "cohort/variables/internal/exchanged_rows.h"
 #include "cohort/variables/internal/slice_image.h"
 #include "cohort/variables/internal/worker_agreement.h"
@@ -39,11 +41,18 @@ namespace cohort::internal {
 /// came from. What only follows another local replica's failure is thrown as it is.
 void guard_update(Communicator& communicator, FunctionRef<void()> body);
 
+constexpr const char* kApplyGradients = "optimizer.apply_gradients";
+
 /// Threads: run() on all local replicas' threads at once, on all workers.
-class ExchangedUpdate {
+class ExchangedUpdate final : public FinalGradients {
  public:
   ExchangedUpdate(const UpdateLayout& layout, const UpdaterOptions& options,
                   std::shared_ptr<Communicator> communicator);
+
+  /// As Updater::expect_gradients(). `stamp`: tells passes apart, the same on all replicas.
+  FinalGradients* expect(int replica, uint64_t stamp);
+  void on_final(Component& leaf, const Tensor& gradient) override;
+  void on_failure(const std::exception_ptr& error) noexcept override;
 
   /// Order: an operation of the communicator; replica 0 calls it.
   /// Errors: whatever fails on any worker, on all workers alike, with nothing written.
@@ -67,8 +76,13 @@ class ExchangedUpdate {
     ReplicaGroup* group;
     const update_rules::Rule& rule;
     double weight_decay;
+    std::optional<std::size_t> turns_left;  // during the pass; unset: it was not expected
     bool leads() const { return replica == 0; }
     void meet() const;
+  };
+  struct OperationCount {
+    uint64_t generation = 0;
+    uint64_t operations = 0;
   };
   // What replica 0 has under way.
   struct Flight {
@@ -79,8 +93,13 @@ class ExchangedUpdate {
 
   void exchange_gradients(const Step& step, Flight& flight);
   void update_slices(const Step& step, Flight& flight);
+  void leave_in_turn();
+  void leave(std::size_t turn);
+  void take_over(const Step& step, Flight& flight);
+  void conclude_departures();
   void pack(const Step& step, std::size_t bucket);
-  void sum(const Step& step, const UpdateRun& run, Range elements, std::byte* out) const;
+  void pack_for(std::size_t worker, Posts posts, Range bytes);
+  void sum(Posts posts, const UpdateRun& run, Range elements, std::byte* out) const;
   bool has_own_in_place(const Step& step) const;
   Communicator::Pending send(std::size_t bucket);
   void receive(Flight& flight, std::size_t bucket);
@@ -120,11 +139,13 @@ class ExchangedUpdate {
   const int worker_;
   const int workers_;
   const std::size_t bucket_bytes_;  // to or from one worker
-  std::vector<SliceImage> sent_;    // [worker]: gradients, with what its blocks of norms need
-  std::vector<SliceImage> kept_;    // [worker]: parameters and slots
+  const WorkerShares shares_;
+  std::vector<SliceImage> sent_;  // [worker]: gradients, with what its blocks of norms need
+  std::vector<SliceImage> kept_;  // [worker]: parameters and slots
   std::vector<std::vector<Range>> sent_buckets_;  // [worker]: what travels of sent_
   std::vector<std::vector<Range>> kept_buckets_;  // [worker]: and of kept_
   std::size_t buckets_ = 0;
+  std::vector<std::size_t> first_buckets_;  // [turn]; then buckets_. See Departures.
 
   // Written by local replicas in parts, or by replica 0; meetings stand in between. What is lent to
   // other workers is written again only behind the commit of its step (gradients), or the gradients
@@ -143,6 +164,12 @@ class ExchangedUpdate {
   WorkerAgreement agreement_;
   ExchangedRows rows_;
   std::vector<bool> by_rows_;  // [variable]: not in the buckets; the same on every worker
+  Departures departures_;
+  std::vector<Communicator::Pending> left_;  // by whose turn it is; then replica 0's
+  bool may_leave_ = false;                   // by replica 0, between meetings; as the rest:
+  std::optional<OperationCount> before_pass_ = {};
+  uint64_t operations_at_run_ = 0;
+  std::size_t buckets_left_ = 0;
   std::unique_ptr<NormBlocks> of_runs_;
   std::unique_ptr<NormBlocks> of_variables_;
   double scale_ = 1;            // global_clipnorm

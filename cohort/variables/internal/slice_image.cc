@@ -1,25 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/slice_image.h"
 
+#include <utility>
+
 #include "cohort/update_rules/update.h"
 
 namespace cohort::internal {
 
-SliceImage::SliceImage(const UpdateLayout& layout, int worker, int workers, std::size_t halo)
-    : layout_(&layout), index_(layout.runs().size()) {
-  for (std::size_t r = 0; r < layout.runs().size(); ++r) {
+// From the end on, where gradients are known first: what is left over travels last.
+WorkerShares::WorkerShares(const UpdateLayout& layout, int workers, std::size_t bytes)
+    : workers_(workers), borders_{layout.total()}, regions_of_(layout.variables().size()) {
+  std::size_t open = 0;
+  std::size_t begin = layout.total();
+  std::size_t from_end = 0;
+  for (std::size_t r = layout.runs().size(); r-- > 0;) {
     const UpdateRun& run = layout.runs()[r];
-    Range range = layout.share(run, worker, workers);
-    if (range.empty()) continue;
-    range.end = std::min(range.end + halo, run.size);
-    index_[r] = pieces_.size();
-    pieces_.push_back({.run = r, .range = range, .at = bytes_});
-    const std::size_t bytes = range.size() * run.element_size;
-    bytes_ += (bytes + kBorder - 1) / kBorder * kBorder;
+    for (std::size_t m = run.members.size(); m-- > 0;) {
+      const std::size_t v = run.members[m];
+      const std::size_t size = layout.padded_size(v) * run.element_size;
+      if (open > 0 && open + size > bytes) {
+        borders_.push_back(begin);
+        open = 0;
+        ++from_end;
+      }
+      open += size;
+      begin = run.start + layout.offset_in_run(v);
+      regions_of_[v] = from_end;
+    }
   }
+  borders_.push_back(0);
+  std::reverse(borders_.begin(), borders_.end());
+  for (std::size_t& region : regions_of_) region = from_end - region;
 }
 
-std::vector<Range> SliceImage::cut(std::size_t bucket,
+SliceImage::SliceImage(const UpdateLayout& layout, const WorkerShares& shares, int worker,
+                       std::size_t halo)
+    : layout_(&layout) {
+  for (std::size_t region = 0; region < shares.regions(); ++region) {
+    first_.push_back(pieces_.size());
+    for (std::size_t r = 0; r < layout.runs().size(); ++r) {
+      const UpdateRun& run = layout.runs()[r];
+      Range range = shares.share(region, run, worker);
+      if (range.empty()) continue;
+      range.end = std::min(range.end + halo, run.size);
+      pieces_.push_back({.run = r, .range = range, .at = bytes_});
+      const std::size_t bytes = range.size() * run.element_size;
+      bytes_ += (bytes + kBorder - 1) / kBorder * kBorder;
+    }
+  }
+  first_.push_back(pieces_.size());
+}
+
+const SlicePiece* SliceImage::piece_of(std::size_t region, std::size_t run) const {
+  for (const SlicePiece& piece : pieces_of(region)) {
+    if (piece.run == run) return &piece;
+  }
+  return nullptr;
+}
+
+const SlicePiece& SliceImage::piece_at(std::size_t run, std::size_t element) const {
+  const auto behind = std::upper_bound(pieces_.begin(), pieces_.end(), std::pair(run, element),
+                                       [](const auto& place, const SlicePiece& piece) {
+                                         return place < std::pair(piece.run, piece.range.begin);
+                                       });
+  return *(behind - 1);
+}
+
+std::vector<Range> SliceImage::cut(std::size_t region, std::size_t bucket,
                                    FunctionRef<bool(std::size_t variable)> travels) const {
   std::vector<Range> out;
   Range open;  // also over what pads it between two pieces
@@ -29,7 +76,7 @@ std::vector<Range> SliceImage::cut(std::size_t bucket,
     }
     open = {};
   };
-  for (const SlicePiece& piece : pieces_) {
+  for (const SlicePiece& piece : pieces_of(region)) {
     const UpdateRun& run = layout_->runs()[piece.run];
     for (const std::size_t v : run.members) {
       const Range part = piece.range.intersect(layout_->range_of(v));
@@ -49,7 +96,12 @@ std::vector<Range> SliceImage::cut(std::size_t bucket,
 
 void SliceImage::for_each(
     Range bytes, FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const {
-  for (const SlicePiece& piece : pieces_) {
+  const auto ends_before = [&](const SlicePiece& piece, std::size_t byte) {
+    return piece.at + piece.range.size() * layout_->runs()[piece.run].element_size <= byte;
+  };
+  const auto first = std::lower_bound(pieces_.begin(), pieces_.end(), bytes.begin, ends_before);
+  for (auto each = first; each != pieces_.end() && each->at < bytes.end; ++each) {
+    const SlicePiece& piece = *each;
     const std::size_t width = layout_->runs()[piece.run].element_size;
     const Range inside = bytes.intersect({piece.at, piece.at + piece.range.size() * width});
     if (inside.empty()) continue;

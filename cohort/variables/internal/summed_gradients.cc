@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/summed_gradients.h"
 
+#include <limits>
+
 #include "cohort/base/failpoint.h"
 
 namespace cohort::internal {
@@ -9,7 +11,8 @@ SummedGradients::SummedGradients(const UpdateLayout& layout, Communicator& commu
     : layout_(layout),
       communicator_(communicator),
       agreement_(layout, communicator.rank(), communicator.size()),
-      rows_(layout, communicator, /*everywhere=*/true),
+      shares_(layout, communicator.size(), std::numeric_limits<std::size_t>::max()),
+      rows_(layout, shares_, communicator, /*everywhere=*/true),
       dense_(layout.variables().size()),
       post_(layout.variables().size()) {}
 

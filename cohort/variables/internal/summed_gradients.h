@@ -26,6 +26,7 @@ class SummedGradients {
   const UpdateLayout& layout_;
   Communicator& communicator_;
   WorkerAgreement agreement_;
+  const WorkerShares shares_;
   ExchangedRows rows_;
   std::vector<Tensor> dense_;  // [variable], padded
   Post post_;

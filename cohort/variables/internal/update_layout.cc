@@ -254,11 +254,11 @@ Range UpdateLayout::slice(const UpdateRun& run, int replica) const {
   return share(run, replica, replicas());
 }
 
-Range UpdateLayout::share(const UpdateRun& run, int part, int parts) const {
+Range UpdateLayout::share(const UpdateRun& run, Range all, int part, int parts) {
   const auto border = [&](int p) {
     const auto at = static_cast<std::size_t>(p);
-    const auto all = static_cast<std::size_t>(parts);
-    return at == all ? total_ : total_ / kShareUnit * at / all * kShareUnit;
+    const auto of = static_cast<std::size_t>(parts);
+    return at == of ? all.end : all.begin + all.size() / kShareUnit * at / of * kShareUnit;
   };
   const auto inside = [&](std::size_t x) {
     return std::clamp(x, run.start, run.start + run.size) - run.start;

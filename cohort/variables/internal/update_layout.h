@@ -106,8 +106,14 @@ class UpdateLayout {
   /// Elements in a row of a variable.
   std::size_t row_width(std::size_t variable) const;
   std::size_t run_index_of(std::size_t variable) const { return places_[variable].run; }
+  /// Elements of all runs, one behind the other.
+  std::size_t total() const { return total_; }
   /// The part of a run that one of `parts` takes where all runs together are shared out.
-  Range share(const UpdateRun& run, int part, int parts) const;
+  Range share(const UpdateRun& run, int part, int parts) const {
+    return share(run, {0, total_}, part, parts);
+  }
+  /// The same where these elements of all runs are.
+  static Range share(const UpdateRun& run, Range all, int part, int parts);
   /// What `replica` updates of a run: its share under the sharded schedule, else all.
   Range slice(const UpdateRun& run, int replica) const;
   /// A contiguous copy of a gradient, padded to the variable's place.

@@ -5,9 +5,9 @@
 //   Communicator communicator(connect_over_tcp({.rank = 0, .addresses = {"a:2222", "b:2222"}}));
 //
 // Messages are moved by the thread that waits, without a thread of their own; so a large message
-// goes on only while its sender is in start(), finish(), commit() or renew(). Failures travel at
-// once (alarms.h): a process that ends is known to all others by then, whatever they do. One that
-// is stopped, or cut off without a word, is met by deadlines alone.
+// goes on only while its sender is in start(), go_on(), finish(), commit() or renew(). Failures
+// travel at once (alarms.h): a process that ends is known to all others by then, whatever they do.
+// One that is stopped, or cut off without a word, is met by deadlines alone.
 //
 // Commits: rank 0 decides. If it dies meanwhile, the others settle it among themselves; if a
 // network parts it from the others in the very moment, it may have passed and they not.

@@ -31,6 +31,7 @@ class TcpTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(streams_.size()); }
   void start(const Exchange& exchange) override;
+  void go_on() override { move_messages(); }
   void finish(const Exchange& exchange, Deadline deadline) override;
   bool shares_memory() const override { return shared_ != nullptr; }
   void look(Exchange& exchange, Deadline deadline) override;
