@@ -45,7 +45,7 @@ class Departures {
   /// The step is over, or another begins without having been expected.
   void end();
   /// What was announced: only gradients. Threads: who has a turn, or behind a meeting of all.
-  Posts posts() const COHORT_NO_THREAD_SAFETY_ANALYSIS { return posts_; }
+  Posts posts() const { return posts_; }
 
  private:
   void count_missing() COHORT_REQUIRES(mutex_);

@@ -46,7 +46,7 @@ TcpAlarms::TcpAlarms(int rank, std::vector<Line> lines)
 
 TcpAlarms::~TcpAlarms() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Peer& peer : peers_) {
       tell(peer, {.kind = AlarmHeader::Kind::kGoodbye, .generation = generation_}, {});
     }
@@ -57,18 +57,18 @@ TcpAlarms::~TcpAlarms() {
 }
 
 void TcpAlarms::also_ring(std::function<void()> bell) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   other_bell_ = std::move(bell);
 }
 
 bool TcpAlarms::is_away(int peer) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Peer& asked = peers_[static_cast<std::size_t>(peer)];
   return asked.gone || asked.left;
 }
 
 bool TcpAlarms::is_lost(int peer) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return peers_[static_cast<std::size_t>(peer)].lost;
 }
 
@@ -151,12 +151,12 @@ void TcpAlarms::decide(const Failure& failure) {
 }
 
 void TcpAlarms::propose(const Failure& failure) noexcept {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   propose_locked(failure);
 }
 
 void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Peer& lost = peers_[static_cast<std::size_t>(peer)];
   if (lost.gone || lost.left) return;
   lost.gone = true;
@@ -172,7 +172,7 @@ void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
 }
 
 void TcpAlarms::lose(std::span<const int> peers, const Failure& failure) noexcept {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   bool lost_first = false;
   for (const int each : peers) {
     Peer& peer = peers_[static_cast<std::size_t>(each)];
@@ -195,7 +195,7 @@ void TcpAlarms::check() {
 }
 
 Verdict TcpAlarms::verdict() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   int asked = -1;
   auto give_up = std::chrono::steady_clock::now();
   while (!verdict_) {
@@ -210,7 +210,7 @@ Verdict TcpAlarms::verdict() {
       asked = at;
       give_up = std::chrono::steady_clock::now() + kAnswerWithin;
     }
-    if (changed_.wait_until(lock, give_up) == std::cv_status::timeout) {
+    if (changed_.wait_until(mutex_, give_up) == std::cv_status::timeout) {
       peers_[static_cast<std::size_t>(at)].suspect = true;
     }
   }
@@ -218,7 +218,7 @@ Verdict TcpAlarms::verdict() {
 }
 
 void TcpAlarms::begin_generation(uint64_t generation) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   generation_ = generation;
   committed_ = 0;
   proposed_.reset();
@@ -237,38 +237,38 @@ void TcpAlarms::silence_bell() {
 
 void TcpAlarms::begin_commit() {
   check();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   in_commit_ = true;
 }
 
 void TcpAlarms::end_commit(uint64_t committed) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   in_commit_ = false;
   committed_ = std::max(committed_, committed);
   if (peers_[0].gone && !has_settled_) tell_settled();
 }
 
 bool TcpAlarms::decide_commit(uint64_t sequence) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (proposed_ || verdict_) return false;
   committed_ = sequence + 1;
   return true;
 }
 
 bool TcpAlarms::first_is_gone() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return peers_[0].gone;
 }
 
 uint64_t TcpAlarms::settle(uint64_t committed) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   committed_ = std::max(committed_, committed);
   tell_settled();
   const auto all_have = [&] {
     return std::all_of(peers_.begin() + 1, peers_.end(),
                        [](const Peer& peer) { return !peer.listens() || peer.settled; });
   };
-  changed_.wait_until(lock, std::chrono::steady_clock::now() + kAnswerWithin, all_have);
+  changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kAnswerWithin, all_have);
   for (const Peer& peer : peers_) committed_ = std::max(committed_, peer.settled.value_or(0));
   return committed_;
 }
@@ -296,7 +296,7 @@ void TcpAlarms::hear_verdict(uint64_t generation, const Verdict& verdict) {
 }
 
 void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& text) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Peer& peer = peers_[static_cast<std::size_t>(from)];
   const Failure failure{
       .code = static_cast<ErrorCode>(header.code), .text = text, .rank = header.rank};
@@ -331,7 +331,7 @@ void TcpAlarms::read_line(int from) {
 }
 
 bool TcpAlarms::listens_to(int from) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return peers_[static_cast<std::size_t>(from)].listens();
 }
 
@@ -362,7 +362,7 @@ void TcpAlarms::watch(const std::stop_token& stop) {
     polled.assign(1, {.fd = stop_bell_.fd(), .events = POLLIN, .revents = 0});
     ranks.assign(1, rank_);
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       for (std::size_t r = 0; r < peers_.size(); ++r) {
         if (!peers_[r].listens()) continue;
         polled.push_back({.fd = peers_[r].socket.fd(), .events = POLLIN, .revents = 0});

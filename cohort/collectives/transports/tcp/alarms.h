@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/collectives/transports/tcp/wire.h"
 #include "cohort/runtime/task_thread.h"
@@ -90,7 +90,7 @@ class TcpAlarms {
     std::string address;
     Socket socket;
     std::vector<std::byte> read = {};  // the watching thread's
-    // Guarded by mutex_.
+    // Whoever holds mutex_.
     bool gone = false;     // dead, or cut off
     bool left = false;     // ended in good order
     bool lost = false;     // gone, but perhaps its connection is not
@@ -99,18 +99,18 @@ class TcpAlarms {
     bool listens() const { return socket && !gone && !left; }
   };
 
-  // These want mutex_.
-  int judge() const;
-  void propose_locked(const Failure& failure);
-  void decide(const Failure& failure);
-  void tell(Peer& peer, AlarmHeader header, const std::string& text);
-  void tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation,
-                    const Verdict& verdict);
-  void tell_settled();
-  void ring();
+  int judge() const COHORT_REQUIRES(mutex_);
+  void propose_locked(const Failure& failure) COHORT_REQUIRES(mutex_);
+  void decide(const Failure& failure) COHORT_REQUIRES(mutex_);
+  void tell(Peer& peer, AlarmHeader header, const std::string& text) COHORT_REQUIRES(mutex_);
+  void tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation, const Verdict& verdict)
+      COHORT_REQUIRES(mutex_);
+  void tell_settled() COHORT_REQUIRES(mutex_);
+  void ring() COHORT_REQUIRES(mutex_);
   void hear(int peer, const AlarmHeader& header, const std::string& text);
-  void hear_proposal(Peer& peer, uint64_t generation, const Failure& failure);
-  void hear_verdict(uint64_t generation, const Verdict& verdict);
+  void hear_proposal(Peer& peer, uint64_t generation, const Failure& failure)
+      COHORT_REQUIRES(mutex_);
+  void hear_verdict(uint64_t generation, const Verdict& verdict) COHORT_REQUIRES(mutex_);
 
   void watch(const std::stop_token& stop);
   bool listens_to(int from);
@@ -123,18 +123,18 @@ class TcpAlarms {
   std::atomic<bool> failed_{false};
   std::atomic<bool> anyone_away_{false};
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::vector<Peer> peers_;
-  uint64_t generation_ = 0;
-  uint64_t committed_ = 0;
-  bool in_commit_ = false;
-  bool has_settled_ = false;
-  std::optional<Failure> proposed_;
-  std::optional<Verdict> verdict_;
-  std::function<void()> other_bell_;
-  std::map<uint64_t, Verdict> later_;  // of generations that others have begun already
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Peer> peers_;  // as many as in the constructor; what is guarded of each stands there
+  uint64_t generation_ COHORT_GUARDED_BY(mutex_) = 0;
+  uint64_t committed_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool in_commit_ COHORT_GUARDED_BY(mutex_) = false;
+  bool has_settled_ COHORT_GUARDED_BY(mutex_) = false;
+  std::optional<Failure> proposed_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Verdict> verdict_ COHORT_GUARDED_BY(mutex_);
+  std::function<void()> other_bell_ COHORT_GUARDED_BY(mutex_);
+  // Of generations that others have begun already.
+  std::map<uint64_t, Verdict> later_ COHORT_GUARDED_BY(mutex_);
 
   std::optional<TaskThread> thread_;  // last: it uses all the rest
 };
