@@ -50,10 +50,12 @@ class ReplicaContext {
 
   /// The reduction of all replicas' values, on every replica; all leaves of a nest at once. A
   /// number counts once per replica, a variable as its value. Differentiable for tensors: the
-  /// gradient is all-reduced as well. Order: a merge point; replicas add their shares at the same
-  /// time, each in replica order. Errors: InvalidArgument if structure, shapes or dtypes differ;
-  /// FailedPrecondition if another
-  ///         replica is at another collective or merge call.
+  /// gradient is all-reduced as well.
+  /// Order: a merge point; replicas add their shares at the same time, each in replica order. All
+  ///        workers come to it in the same order.
+  /// Errors: InvalidArgument if structure, shapes, dtypes or types of numbers differ between the
+  ///         replicas of a worker; FailedPrecondition if they differ between workers (it names
+  ///         both), or if another replica or worker is at another collective or merge call.
   template <class T>
   internal::Collected<T> all_reduce(ReduceOpArg op, const T& nest,
                                     const CommunicationOptions& options = {}) const;
