@@ -123,5 +123,11 @@ Tensor number_over(const at::Scalar& a, const Tensor& t) {
   return number.div(t);
 }
 
+Tensor number_modulo(const at::Scalar& a, const Tensor& t) {
+  Tensor number = at::scalar_to_tensor(a, t.device());
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return number.remainder(t);
+}
+
 }  // namespace internal
 }  // namespace cohort

@@ -77,6 +77,10 @@ concept TensorOperand = std::same_as<T, Tensor> || ReadsAsTensor<T>;
 template <class A, class B>
 concept TensorOperands = (TensorOperand<A> && (TensorOperand<B> || std::is_arithmetic_v<B>)) ||
                          (std::is_arithmetic_v<A> && TensorOperand<B>);
+/// == and != compare elements where one side is a tensor or a number; two variables are equal if
+/// they are the same.
+template <class A, class B>
+concept TensorComparands = TensorOperands<A, B> && !(ReadsAsTensor<A> && ReadsAsTensor<B>);
 
 namespace internal {
 template <class T>
@@ -109,6 +113,8 @@ std::string values_text(const Tensor& t);
 void print_shape(std::ostream& out, const Shape& shape);
 /// a / t, rounded once: t.reciprocal().mul(a) gives 49 / 49 < 1.
 Tensor number_over(const at::Scalar& a, const Tensor& t);
+/// a % t.
+Tensor number_modulo(const at::Scalar& a, const Tensor& t);
 }  // namespace internal
 
 template <class T>
@@ -136,26 +142,29 @@ std::vector<T> to_vector(const Tensor& t) {
 }
 
 // These lose to ATen's own operators where a unit includes ATen/ATen.h: they are templates.
-#define COHORT_DEFINE_OPERATOR(op, method, reversed)                         \
-  template <class A, class B>                                                \
-  requires TensorOperands<A, B> Tensor operator op(const A& a, const B& b) { \
-    if constexpr (std::is_arithmetic_v<B>) {                                 \
-      return internal::read_operand(a).method(at::Scalar(b));                \
-    } else if constexpr (std::is_arithmetic_v<A>) {                          \
-      const Tensor& t = internal::read_operand(b);                           \
-      return reversed;                                                       \
-    } else {                                                                 \
-      return internal::read_operand(a).method(internal::read_operand(b));    \
-    }                                                                        \
+#define COHORT_DEFINE_OPERATOR(op, Operands, method, reversed)            \
+  template <class A, class B>                                             \
+  requires Operands<A, B> Tensor operator op(const A& a, const B& b) {    \
+    if constexpr (std::is_arithmetic_v<B>) {                              \
+      return internal::read_operand(a).method(at::Scalar(b));             \
+    } else if constexpr (std::is_arithmetic_v<A>) {                       \
+      const Tensor& t = internal::read_operand(b);                        \
+      return reversed;                                                    \
+    } else {                                                              \
+      return internal::read_operand(a).method(internal::read_operand(b)); \
+    }                                                                     \
   }
-COHORT_DEFINE_OPERATOR(+, add, t.add(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(-, sub, t.neg().add(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(*, mul, t.mul(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(/, div, internal::number_over(at::Scalar(a), t))
-COHORT_DEFINE_OPERATOR(<, lt, t.gt(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(>, gt, t.lt(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(<=, le, t.ge(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(>=, ge, t.le(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(+, TensorOperands, add, t.add(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(-, TensorOperands, sub, t.neg().add(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(*, TensorOperands, mul, t.mul(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(/, TensorOperands, div, internal::number_over(at::Scalar(a), t))
+COHORT_DEFINE_OPERATOR(%, TensorOperands, remainder, internal::number_modulo(at::Scalar(a), t))
+COHORT_DEFINE_OPERATOR(<, TensorOperands, lt, t.gt(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(>, TensorOperands, gt, t.lt(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(<=, TensorOperands, le, t.ge(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(>=, TensorOperands, ge, t.le(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(==, TensorComparands, eq, t.eq(at::Scalar(a)))
+COHORT_DEFINE_OPERATOR(!=, TensorComparands, ne, t.ne(at::Scalar(a)))
 #undef COHORT_DEFINE_OPERATOR
 
 template <TensorOperand A>

@@ -109,6 +109,17 @@ TEST(Tensor, DividingANumberRoundsOnce) {
   EXPECT_EQ((1 / tensor({3}, kFloat64)).scalar_type(), kFloat64);
 }
 
+// As Python's %: of the divisor's sign.
+TEST(Tensor, ModuloTakesTensorsHandlesAndNumbers) {
+  const Tensor a = tensor({1, -2, 3});
+  const Handle b{tensor({2, 3, -2})};
+  EXPECT_EQ(to_vector<float>(a % b), (Floats{1, 1, -1}));
+  EXPECT_EQ(to_vector<float>(a % 2), (Floats{1, 0, 1}));
+  EXPECT_EQ(to_vector<float>(4 % b), (Floats{0, 1, 0}));
+  EXPECT_EQ(to_vector<int64_t>(arange(4) % 2), (std::vector<int64_t>{0, 1, 0, 1}));
+  EXPECT_EQ((5 % tensor({3}, kFloat16)).scalar_type(), kFloat16);
+}
+
 TEST(Tensor, ComparisonsGiveBools) {
   const Tensor a = tensor({1, 2, 3});
   const Tensor b = tensor({2, 2, 2});
@@ -126,6 +137,14 @@ TEST(Tensor, ComparisonsGiveBools) {
   EXPECT_EQ(bits(2 > a), (Ints{1, 0, 0}));
   EXPECT_EQ(bits(2 <= a), (Ints{0, 1, 1}));
   EXPECT_EQ(bits(2 >= a), (Ints{1, 1, 0}));
+  EXPECT_EQ(bits(a == b), (Ints{0, 1, 0}));
+  EXPECT_EQ(bits(a != b), (Ints{1, 0, 1}));
+  EXPECT_EQ(bits(a == Handle{b}), (Ints{0, 1, 0}));
+  EXPECT_EQ(bits(Handle{b} != a), (Ints{1, 0, 1}));
+  EXPECT_EQ(bits(a == 3), (Ints{0, 0, 1}));
+  EXPECT_EQ(bits(3 == a), (Ints{0, 0, 1}));
+  EXPECT_EQ(bits(a != 3), (Ints{1, 1, 0}));
+  EXPECT_EQ(bits(3 != a), (Ints{1, 1, 0}));
 }
 
 TEST(Tensor, TypesHaveKerasNames) {

@@ -190,6 +190,15 @@ TEST(Variable, ChecksItsEnumerators) {
   EXPECT_EQ(Variable(0.0).synchronization(), Synchronization::kOnWrite);
 }
 
+// Elements where one side is a tensor or a number; a variable is one thing.
+TEST(Variable, IsComparedByElementsOrAsAThing) {
+  const Variable a(tensor({1, 2})), b(tensor({1, 2}));
+  EXPECT_EQ(to_vector<bool>(a == tensor({1, 3})), (std::vector<bool>{true, false}));
+  EXPECT_EQ(to_vector<bool>(2 != a), (std::vector<bool>{true, false}));
+  EXPECT_TRUE(a == a);
+  EXPECT_TRUE(a != b);
+}
+
 TEST(Variable, IsTrainableUnlessOnReadOrAnInteger) {
   EXPECT_TRUE(Variable(0.0).trainable());
   EXPECT_FALSE(Variable(0.0, {.trainable = false}).trainable());
