@@ -244,6 +244,8 @@ class Layer {
   const std::string& name() const { return use().name(); }
   std::span<const Variable> variables() const { return use().variables(); }
   std::span<const Variable> trainable_variables() const { return use().trainable_variables(); }
+  bool trainable() const { return use().trainable(); }
+  void set_trainable(bool on) const { use().set_trainable(on); }
   std::shared_ptr<Trackable> trackable() const { return use().trackable(); }
   /// As the layer; "<Layer, empty handle>".
   friend std::ostream& operator<<(std::ostream& out, const Layer& layer);

@@ -132,7 +132,8 @@ TEST(Layer, CountsTheWeightsOfSubLayers) {
   EXPECT_EQ(layer.variables().size(), 5U);
   EXPECT_EQ(layer.variables()[1].name(), "first/kernel");
   EXPECT_EQ(layer.trainable_variables().size(), 5U);
-  block->inner[1].base().set_trainable(false);
+  block->inner[1].set_trainable(false);
+  EXPECT_FALSE(block->inner[1].trainable());
   EXPECT_EQ(layer.trainable_variables().size(), 3U);
   EXPECT_EQ(block->non_trainable_variables().size(), 2U);
   block->set_trainable(false);

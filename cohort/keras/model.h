@@ -91,7 +91,7 @@ class Model : public LayerBase {
     return evaluate_arrays(x, y, options);
   }
 
-  /// The outputs for all rows, in their order.
+  /// The outputs for all rows, in their order; by files: step by step, in each worker by worker.
   Tensor predict(const DataSource& data, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
 
@@ -146,6 +146,9 @@ class Model : public LayerBase {
   std::vector<Tensor> get_weights() const;
   /// Errors: InvalidArgument for another number of weights or other shapes.
   void set_weights(std::span<const Tensor> weights);
+  void set_weights(std::initializer_list<Tensor> weights) {
+    set_weights(std::span(weights.begin(), weights.size()));
+  }
 
   /// Writes the values of all variables, by weight_paths() ("dense_1/kernel" for the second Dense
   /// of a model, whatever else is in the process), to a .safetensors file: whole or not at all.

@@ -248,7 +248,7 @@ TEST(Model, TrainsASharedLayerUnlessAllItsParentsAreFrozen) {
   EXPECT_EQ(model.trainable_variables().size(), 2u);
   left->set_trainable(false);  // and with it the layer that both share
   EXPECT_EQ(model.trainable_variables().size(), 0u);
-  shared.base().set_trainable(true);
+  shared.set_trainable(true);
   EXPECT_EQ(model.trainable_variables().size(), 2u);
   EXPECT_EQ(model.non_trainable_variables().size(), 0u);
   EXPECT_EQ(left->trainable_variables().size(), 0u);
@@ -278,7 +278,7 @@ TEST_P(TrainingOn, FreezingTakesEffectAtOnceAndThawingWithANewOptimizer) {
     model.fit(data, {.verbose = Verbose::kSilent});
     return !model.get_weights()[0].equal(before);
   };
-  first.base().set_trainable(false);
+  first.set_trainable(false);
   model.compile({.optimizer = "adam", .loss = "mse"});
   EXPECT_FALSE(changes());
   first.base().set_trainable(true);
@@ -343,6 +343,9 @@ TEST(Model, SetsWeightsThatFit) {
   const std::vector<Tensor> weights = {tensor({3, 4}).unsqueeze(1), tensor({5})};
   model.set_weights(weights);
   EXPECT_EQ(model(ones({1, 2})).item<float>(), 12);
+  model.set_weights({weights[0] + 1, weights[1]});
+  EXPECT_TRUE(model.get_weights()[0].equal(weights[0] + 1));
+  model.set_weights(weights);
   EXPECT_THROW(model.set_weights(std::vector<Tensor>{tensor({1})}), InvalidArgument);
   EXPECT_THROW(model.set_weights(std::vector<Tensor>{tensor({1, 2}), tensor({5})}),
                InvalidArgument);
