@@ -116,8 +116,8 @@ std::vector<NodePlan> plans_of(const NodePlan& common, const SecuritySettings& s
 
 std::string store_address(const NodePlan& plan) {
   if (plan.store_port == 0) return {};
-  const std::string host = plan.master_addr == "localhost" ? "127.0.0.1" : plan.master_addr;
-  return str_cat(host, ":", plan.store_port);
+  // By the name that the node's certificate is for.
+  return str_cat(plan.master_addr, ":", plan.store_port);
 }
 
 std::string to_json(const NodePlan& plan) {
