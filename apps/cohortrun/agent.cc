@@ -50,9 +50,10 @@ class Agent {
   }
   void wait_for_something();
   void take(const Message& message);
+  void start_again(const std::string& text);
   void tell(const Event& event);
   void say_that_the_head_is_gone() const;
-  bool is_over() const { return code_.has_value() && !node_.any_alive(); }
+  bool is_over() const { return code_.has_value() && !node_.any_alive() && !node_.any_left(); }
 
   Channel channel_;
   Signals& signals_;
@@ -65,6 +66,7 @@ void Agent::wait_for_something() {
   std::vector<pollfd> polled = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
   if (channel_.is_open()) polled.push_back({.fd = channel_.fd(), .events = POLLIN, .revents = 0});
   node_.add_polled(&polled);
+  Console::add_polled(&polled);
   int timeout = -1;
   if (const auto next = node_.next_deadline()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now());
@@ -81,6 +83,9 @@ void Agent::take(const Message& message) {
     case Kind::kStart:
       if (!code_ && !node_.any_alive()) node_.start(plan_from_json(message.body));
       break;
+    case Kind::kAgain:
+      start_again(message.body);
+      break;
     case Kind::kEnd:
       node_.end(std::clamp(number_of(message.body), 1, 64));
       break;
@@ -94,6 +99,15 @@ void Agent::take(const Message& message) {
       break;
     default:
       break;
+  }
+}
+
+void Agent::start_again(const std::string& text) {
+  try {
+    const json asked = json::parse(text);
+    if (!code_) node_.start_again(asked.at("task"), asked.at("restarts"));
+  } catch (const json::exception& e) {
+    throw std::runtime_error(str_cat("expected a task to start again, got: ", e.what()));
   }
 }
 
@@ -126,6 +140,8 @@ int Agent::run() {
         was_let_in_ = true;
         take(*message);
       }
+      Console::flush();
+      node_.pause(Console::any_is_full());
       for (const Event& event : node_.step()) tell(event);
       if (!channel_.is_open() && !code_) {
         code_ = kHungUp;

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kKinds = "HRJPASOEKBX";
+constexpr std::string_view kKinds = "HRJPASOETKBX";
 constexpr std::size_t kLongestHeader = 16;
 constexpr std::size_t kMostNoise = std::size_t{64} << 10;
 

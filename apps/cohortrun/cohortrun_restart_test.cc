@@ -62,6 +62,40 @@ TEST(CohortrunRestart, PoliciesSayWhichFailuresAreMetByOne) {
   }
 }
 
+// $COHORT_RESTART_COUNT of each, as it begins.
+std::string servers_job(const std::string& of_type_1, const std::string& otherwise) {
+  return " -- bash -c 'type=$(sed \"s/.*\\\"type\\\": \\\"\\([a-z]*\\).*/\\1/\" <<< "
+         "\"$TF_CONFIG\"); echo begins as number $COHORT_RESTART_COUNT; case $type$RANK in " +
+         of_type_1 + ") " + otherwise + " esac'";
+}
+
+// The chief and the other worker are not ended: they wait for the one that has died.
+TEST(CohortrunRestart, AWorkerBesideParameterServersBeginsAgainAlone) {
+  const Folder folder;
+  const std::string back = folder.path() + "/back";
+  const Ran ran = run("--chief --workers 1 --ps 1 --max-restarts 2" +
+                      servers_job("worker1) [ $COHORT_RESTART_COUNT = 0 ] && kill -9 $$; > " +
+                                      back + "; exec sleep 1000;; ps*) exec sleep 1000;; *",
+                                  "while [ ! -e " + back + " ]; do sleep 0.01; done;;"));
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(
+      ran.has("cohortrun: worker 0 was killed by signal 9 (Killed); starting it again "
+              "(restart 1 of 2)"))
+      << ran.text;
+  EXPECT_TRUE(ran.has("[worker 0] begins as number 1")) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "[chief 0] begins"), 1) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "[ps 0] begins"), 1) << ran.text;
+}
+
+TEST(CohortrunRestart, AParameterServerBeginsAgainAloneAsOftenAsItMay) {
+  const Ran ran = run("--chief --ps 1 --max-restarts 2" +
+                      servers_job("ps*) exit 140;; *", "exec sleep 1000;;"));
+  EXPECT_EQ(ran.code, 140) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "; starting it again"), 2) << ran.text;
+  EXPECT_TRUE(ran.has("[ps 0] begins as number 2")) << ran.text;
+  EXPECT_EQ(count_of(ran.text, "[chief 0] begins"), 1) << ran.text;
+}
+
 // Who asks the job to end does not want it again.
 TEST(CohortrunRestart, ASignalToCohortrunEndsTheJobForGood) {
   const Ran ran = run("--workers 1 --max-restarts 5 -- sh -c 'kill -TERM $PPID; exec sleep 1000'");

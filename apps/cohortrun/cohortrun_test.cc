@@ -2,6 +2,7 @@
 //
 // Runs the program itself, with shells as workers.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "test_run.h"
 
@@ -152,6 +153,44 @@ TEST(Cohortrun, ParameterServersAreEndedAfterTheWorkers) {
   EXPECT_EQ(ran.code, 0) << ran.text;
   EXPECT_TRUE(ran.has("[ps 0] server")) << ran.text;
   EXPECT_TRUE(ran.has("[worker 1] worker")) << ran.text;
+}
+
+// What a task has left behind in the background, and does not hear SIGTERM; in the second case not
+// even in its process group.
+TEST(Cohortrun, GrandchildrenAreEndedWhenTheGraceIsOver) {
+  for (const char* apart : {"", "setsid "}) {
+    const Folder folder;
+    const std::string pid = folder.path() + "/pid";
+    const Ran ran = run(cohort::str_cat("--workers 1 --grace 1 -- sh -c '", apart,
+                                        "sh -c \"trap : INT; trap \\\"\\\" TERM; echo \\$\\$ > ",
+                                        pid, "; exec sleep 1000\" > /dev/null 2>&1 & while [ ! -s ",
+                                        pid, " ]; do sleep 0.01; done'"));
+    EXPECT_EQ(ran.code, 0) << ran.text;
+    std::ifstream file(pid);
+    pid_t grandchild = 0;
+    ASSERT_TRUE(file >> grandchild);
+    EXPECT_NE(::kill(grandchild, 0), 0) << apart << grandchild << " still lives";
+  }
+}
+
+// Its output is a pipe that nobody reads. It holds back what its tasks write, and hears SIGTERM.
+TEST(Cohortrun, AFullPipeStopsNothingButTheTasksThatFillIt) {
+  Folder folder;
+  const std::string at = folder.path();
+  const Ran ran = run_shell(
+      cohort::str_cat("mkfifo ", at, "/pipe; exec 3<>", at, "/pipe; ", COHORTRUN,
+                      " --workers 1 --grace 1 -- sh -c 'yes | head -c 100000; > ", at,
+                      "/written; exec yes' > ", at, "/pipe 2>&1 3>&- & while [ ! -e ", at,
+                      "/written ]; do sleep 0.01; done; kill -TERM $!; wait $!; echo code $?"));
+  EXPECT_TRUE(ran.has("code 143")) << ran.text;
+}
+
+TEST(Cohortrun, AJobWithParameterServersIsOverWhenItsChiefIs) {
+  const Ran ran =
+      run("--chief --workers 1 --ps 1 -- sh -c 'case \"$TF_CONFIG\" in *\\\"type\\\":\\ "
+          "\\\"chief*) echo done;; *) exec sleep 1000;; esac'");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_TRUE(ran.has("[chief 0] done")) << ran.text;
 }
 
 TEST(Cohortrun, WritesTheLinesOfEachTaskIntoItsOwnFiles) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -66,6 +67,9 @@ class Coordinator {
   void ready(std::size_t node, const NodeAddress& address);
   void ended(std::size_t node, const Event& event);
   void lost(std::size_t node, const std::string& why);
+  bool has_servers() const;
+  bool is_server(const Task& task) const;
+  bool start_again(std::size_t node, const Event& event);
   void failed(Failure failure);
   void end_servers();
   void check_time();
@@ -73,6 +77,7 @@ class Coordinator {
   const Failure* cause() const;
   void report(const Failure& first) const;
   bool may_restart(int code) const;
+  void write_the_rest();
   std::vector<RemoteNode*> remote_nodes() const;
 
   const JobSettings settings_;
@@ -82,16 +87,19 @@ class Coordinator {
 
   State state_ = State::kGathering;
   int attempt_ = 0;
+  int restarts_ = 0;                                                // of all tasks, or of one
+  std::map<std::pair<std::size_t, std::size_t>, int> restarts_of_;  // in this attempt
   int code_ = 0;
   Clock::time_point gathering_since_ = Clock::now();
   std::vector<std::vector<Task>> tasks_;  // of each node
   std::vector<std::optional<NodeAddress>> addresses_;
   std::vector<std::vector<bool>> alive_;  // of each node's tasks
   std::size_t tasks_in_all_ = 0;
-  std::vector<Failure> failed_;              // in their order, before any were asked to end
-  std::optional<Failure> later_;             // the first of those that failed when asked
-  std::optional<Clock::time_point> ask_at_;  // what still lives then to end
-  bool asked_ = false;                       // all to end
+  std::vector<Failure> failed_;                  // in their order, before any were asked to end
+  std::optional<Failure> later_;                 // the first of those that failed when asked
+  std::optional<Clock::time_point> ask_at_;      // what still lives then to end
+  bool asked_ = false;                           // all to end
+  std::optional<Clock::time_point> chief_done_;  // of a job with parameter servers
   int user_signal_ = 0;
 };
 
@@ -112,7 +120,9 @@ void Coordinator::wait_for_something() {
     node->add_polled(&polled);
     next = std::min(next, node->next_deadline().value_or(next));
   }
+  if (chief_done_ && !asked_) next = std::min(next, *chief_done_ + kMoment);
   if (door_ != nullptr) door_->add_polled(&polled);
+  Console::add_polled(&polled);
   if (state_ == State::kGathering) {
     next = std::min(next, gathering_since_ + settings_.nodes_timeout);
   }
@@ -178,6 +188,7 @@ void Coordinator::start_all() {
   failed_.clear();
   later_.reset();
   ask_at_.reset();
+  chief_done_.reset();
   asked_ = false;
   alive_.clear();
   tasks_in_all_ = 0;
@@ -190,6 +201,7 @@ void Coordinator::start_all() {
 
 void Coordinator::end_all(int signal) {
   asked_ = true;
+  Console::leave_out();
   for (const auto& node : nodes_) node->end(signal);
 }
 
@@ -217,7 +229,39 @@ void Coordinator::ended(std::size_t node, const Event& event) {
   if (state_ != State::kRunning || event.task >= alive_[node].size()) return;
   alive_[node][event.task] = false;
   const Task& task = tasks_[node][event.task];
+  if (task.type == "chief" && event.status == 0 && has_servers()) chief_done_ = Clock::now();
+  if (chief_done_ && is_server(task)) return;
+  if (event.status != 0 && start_again(node, event)) return;
   if (event.status != 0) failed(failure_of(task.name() + nodes_[node]->where(), event));
+}
+
+bool Coordinator::has_servers() const {
+  const auto is_ps = [](const Task& each) { return each.type == "ps"; };
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& tasks) {
+    return std::any_of(tasks.begin(), tasks.end(), is_ps);
+  });
+}
+
+// Whether it ends only when it is told: parameter servers, and the workers whose chief has done
+// all.
+bool Coordinator::is_server(const Task& task) const {
+  return task.type == "ps" || (chief_done_ && task.type == "worker");
+}
+
+// A parameter server or a worker alone, where the job has parameter servers: the chief waits for
+// it, and the others go on. False: its failure is the job's.
+bool Coordinator::start_again(std::size_t node, const Event& event) {
+  const Task& task = tasks_[node][event.task];
+  const Failure failure = failure_of(task.name() + nodes_[node]->where(), event);
+  const bool is_one = task.type == "ps" || task.type == "worker";
+  if (!has_servers() || !is_one || asked_ || ask_at_ || !may_restart(failure.code)) return false;
+  ++restarts_;
+  alive_[node][event.task] = true;
+  Console::of(2).write(str_cat("cohortrun: ", failure.who, " ", failure.how,
+                               "; starting it again (restart ", restarts_, " of ",
+                               settings_.max_restarts, ")\n"));
+  nodes_[node]->start_again(event.task, ++restarts_of_[{node, event.task}]);
+  return true;
 }
 
 void Coordinator::lost(std::size_t node, const std::string& why) {
@@ -247,11 +291,12 @@ void Coordinator::end_servers() {
   for (std::size_t n = 0; n < tasks_.size(); ++n) {
     for (std::size_t t = 0; t < tasks_[n].size(); ++t) {
       if (!alive_[n][t]) continue;
-      if (tasks_[n][t].type != "ps") return;
+      if (!is_server(tasks_[n][t])) return;
       any_server = true;
     }
   }
-  if (any_server) end_all(SIGTERM);
+  // The chief has told its workers, who are given a moment.
+  if (any_server && (!chief_done_ || Clock::now() >= *chief_done_ + kMoment)) end_all(SIGTERM);
 }
 
 void Coordinator::check_time() {
@@ -261,7 +306,9 @@ void Coordinator::check_time() {
   const bool any_alive = std::any_of(alive_.begin(), alive_.end(), [](const auto& node) {
     return std::find(node.begin(), node.end(), true) != node.end();
   });
-  if (!any_alive) finish_attempt();
+  const bool any_left =
+      std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->any_left(); });
+  if (!any_alive && !any_left) finish_attempt();
 }
 
 // One that was killed did not do so because of the others.
@@ -283,16 +330,18 @@ void Coordinator::report(const Failure& first) const {
   }
   if (named > kMostNamed) text += str_cat(", then ", named - kMostNamed, " more");
   const bool all_failed = failed_.size() == tasks_in_all_;
-  std::fprintf(stderr, "cohortrun: %s%s; exit code %d\n", text.c_str(),
-               all_failed || failed_.empty() ? "" : "; the others were ended", first.code);
-  if (failed_.empty() || first.tail.empty()) return;
-  std::fprintf(stderr, "cohortrun: the last lines of %s:\n", first.who.c_str());
-  for (const std::string& line : first.tail)
-    std::fprintf(stderr, "cohortrun:   %s\n", line.c_str());
+  text =
+      str_cat("cohortrun: ", text, all_failed || failed_.empty() ? "" : "; the others were ended",
+              "; exit code ", first.code, "\n");
+  if (!failed_.empty() && !first.tail.empty()) {
+    text += str_cat("cohortrun: the last lines of ", first.who, ":\n");
+    for (const std::string& line : first.tail) text += str_cat("cohortrun:   ", line, "\n");
+  }
+  Console::of(2).write(text);
 }
 
 bool Coordinator::may_restart(int code) const {
-  if (code == 0 || user_signal_ != 0 || attempt_ >= settings_.max_restarts) return false;
+  if (code == 0 || user_signal_ != 0 || restarts_ >= settings_.max_restarts) return false;
   return settings_.policy == RestartPolicy::kOnFailure ||
          (settings_.policy == RestartPolicy::kExitCode && code >= 128);
 }
@@ -310,16 +359,31 @@ void Coordinator::finish_attempt() {
       door_ == nullptr &&
       std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return !node->is_there(); });
   if (gone_for_good) {
-    std::fprintf(stderr, "cohortrun: no restart: the host is gone\n");
+    Console::of(2).write("cohortrun: no restart: the host is gone\n");
     code_ = code;
     state_ = State::kOver;
     return;
   }
   ++attempt_;
-  std::fprintf(stderr, "cohortrun: starting all tasks again (restart %d of %d)\n", attempt_,
-               settings_.max_restarts);
+  ++restarts_;
+  restarts_of_.clear();
+  Console::of(2).write(str_cat("cohortrun: starting all tasks again (restart ", restarts_, " of ",
+                               settings_.max_restarts, ")\n"));
   gathering_since_ = Clock::now();
   state_ = State::kGathering;
+}
+
+// What the tasks have written. Whoever has asked for the end waits for it no longer than a moment.
+void Coordinator::write_the_rest() {
+  const auto until = Clock::now() + kMoment;
+  while (Console::any_waits()) {
+    if (user_signal_ != 0 && Clock::now() >= until) return;
+    std::vector<pollfd> polled = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+    Console::add_polled(&polled);
+    ::poll(polled.data(), polled.size(), user_signal_ == 0 ? -1 : 100);
+    if (const auto signal = signals_.next()) user_signal_ = *signal;
+    Console::flush();
+  }
 }
 
 int Coordinator::run() {
@@ -329,7 +393,9 @@ int Coordinator::run() {
     wait_for_something();
     read_signals();
     if (door_ != nullptr) door_->step(remotes);
+    Console::flush();
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
+      nodes_[n]->pause(Console::any_is_full() && !asked_);
       for (const Event& event : nodes_[n]->step()) handle(n, event);
     }
     // Who came back before its end was told.
@@ -337,6 +403,7 @@ int Coordinator::run() {
     check_time();
   }
   for (const auto& node : nodes_) node->finish(code_);
+  write_the_rest();
   return code_;
 }
 

@@ -3,6 +3,7 @@
 // Starts a program in several processes of one or more hosts, which train together:
 //
 //   cohortrun --workers 2 -- ./multi_worker_mnist --epochs 3
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -144,6 +145,9 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   std::optional<Options> options = read_options(argc, argv, &exit_code);
   if (!options) return exit_code;
+  // Secrets are in no core file and no debugger's; and what tasks leave behind is this process's.
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Signals signals;
   if (options->is_agent) return follow_over_ssh(signals);
   options->settings.run_id = new_run_id(options->job);

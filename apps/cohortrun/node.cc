@@ -118,23 +118,35 @@ void LocalNode::start_store(const NodePlan& plan) {
     at = str_cat(plan.master_addr.front() == '[' ? "[::]:" : "0.0.0.0:", plan.store_port);
   }
   store_ = std::make_unique<cohort::internal::StoreProcess>(at, secrets_->security());
+  ProcessGroup::is_no_ones(store_->pid());
+}
+
+ProcessSpec LocalNode::spec_of(const NodePlan& plan, std::size_t task) const {
+  ProcessSpec spec{.environment = settings_.environment};
+  for (const auto& more : {environment_of(plan, task), secrets_->environment()}) {
+    spec.environment.insert(spec.environment.end(), more.begin(), more.end());
+  }
+  if (settings_.bind) {
+    spec.cpus = cpus_of_tasks(plan.tasks.size(), settings_.cpus_per_task)[task];
+  }
+  return spec;
 }
 
 void LocalNode::start(const NodePlan& plan) {
   if (!sink_) outputs_ = std::make_unique<TaskOutputs>(plan, settings_.output);
   secrets_ = std::make_unique<SecretFiles>(plan.security);
   start_store(plan);
-  std::vector<ProcessSpec> specs(plan.tasks.size());
-  const auto cpus = cpus_of_tasks(plan.tasks.size(), settings_.cpus_per_task);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    specs[i].environment = settings_.environment;
-    const auto own = environment_of(plan, i);
-    for (const auto& more : {own, secrets_->environment()}) {
-      specs[i].environment.insert(specs[i].environment.end(), more.begin(), more.end());
-    }
-    if (settings_.bind) specs[i].cpus = cpus[i];
-  }
+  plan_ = plan;
+  std::vector<ProcessSpec> specs;
+  for (std::size_t t = 0; t < plan.tasks.size(); ++t) specs.push_back(spec_of(plan, t));
   group_.start(specs);
+}
+
+void LocalNode::start_again(std::size_t task, int restarts) {
+  if (task >= plan_.tasks.size()) return;
+  NodePlan plan = plan_;
+  plan.attempt += restarts;
+  group_.start_again(task, spec_of(plan, task));
 }
 
 void LocalNode::finish(int) {
@@ -181,7 +193,14 @@ void RemoteNode::start(const NodePlan& plan) {
   send(Kind::kStart, to_json(plan));
 }
 
-void RemoteNode::end(int signal) { send(Kind::kEnd, std::to_string(signal)); }
+void RemoteNode::start_again(std::size_t task, int restarts) {
+  send(Kind::kAgain, json{{"task", task}, {"restarts", restarts}}.dump());
+}
+
+void RemoteNode::end(int signal) {
+  is_paused_ = false;
+  send(Kind::kEnd, std::to_string(signal));
+}
 
 void RemoteNode::finish(int code) {
   is_over_ = true;
@@ -189,7 +208,8 @@ void RemoteNode::finish(int code) {
 }
 
 void RemoteNode::add_polled(std::vector<pollfd>* polled) const {
-  if (is_there()) polled->push_back({.fd = channel_->fd(), .events = POLLIN, .revents = 0});
+  if (is_there() && !is_paused_)
+    polled->push_back({.fd = channel_->fd(), .events = POLLIN, .revents = 0});
 }
 
 // "3 1", a new line, and what stream 1 of task 3 has written.
@@ -228,7 +248,7 @@ void RemoteNode::take(const Message& message, std::vector<Event>* events) {
 
 std::vector<Event> RemoteNode::step() {
   std::vector<Event> events;
-  if (!channel_) return events;
+  if (!channel_ || is_paused_) return events;
   try {
     channel_->read();
     while (const auto message = channel_->next()) take(*message, &events);
@@ -274,6 +294,7 @@ SshConnection connect_by_ssh(const std::vector<std::string>& ssh, const std::str
   ::close(in[0]);
   ::close(out[1]);
   if (pid < 0) throw std::runtime_error(str_cat("expected a process for ssh to ", host));
+  ProcessGroup::is_no_ones(pid);
   return {.channel = Channel(out[0], in[1]), .process = pid};
 }
 

@@ -40,6 +40,12 @@ class Node {
   virtual void prepare(std::size_t ports) = 0;
   /// kEnded follows for each task, or kLost for all.
   virtual void start(const NodePlan& plan) = 0;
+  /// One task alone, which has ended, for the restarts-th time.
+  virtual void start_again(std::size_t task, int restarts) = 0;
+  /// Whether what its tasks have left behind still lives.
+  virtual bool any_left() const { return false; }
+  /// Its tasks wait with what they write, until end() at the latest.
+  virtual void pause(bool paused) = 0;
   /// Passes the signal on; what lives when the grace is over is killed.
   virtual void end(int signal) = 0;
   /// The job is over.
@@ -83,6 +89,9 @@ class LocalNode : public Node {
   int slots() const override { return slots_; }
   void prepare(std::size_t ports) override;
   void start(const NodePlan& plan) override;
+  void start_again(std::size_t task, int restarts) override;
+  bool any_left() const override { return group_.any_left(); }
+  void pause(bool paused) override { group_.pause(paused); }
   void end(int signal) override { group_.end(signal); }
   void finish(int) override;
   void add_polled(std::vector<pollfd>* polled) const override { group_.add_polled(polled); }
@@ -94,10 +103,12 @@ class LocalNode : public Node {
 
  private:
   void start_store(const NodePlan& plan);
+  ProcessSpec spec_of(const NodePlan& plan, std::size_t task) const;
 
   const LocalSettings settings_;
   const int slots_;
   const OutputSink sink_;
+  NodePlan plan_;  // of the attempt
   std::unique_ptr<TaskOutputs> outputs_;
   std::vector<Event> events_;
   std::unique_ptr<SecretFiles> secrets_;
@@ -128,6 +139,8 @@ class RemoteNode : public Node {
   int slots() const override { return slots_; }
   void prepare(std::size_t ports) override;
   void start(const NodePlan& plan) override;
+  void start_again(std::size_t task, int restarts) override;
+  void pause(bool paused) override { is_paused_ = paused; }
   void end(int signal) override;
   void finish(int code) override;
   void add_polled(std::vector<pollfd>* polled) const override;
@@ -144,6 +157,7 @@ class RemoteNode : public Node {
   std::optional<Channel> channel_;
   bool was_there_ = false;
   bool is_over_ = false;
+  bool is_paused_ = false;
   pid_t ssh_ = 0;
 };
 

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
@@ -25,7 +27,7 @@ void write_all(int to, std::string_view text) {
   while (!text.empty()) {
     const ssize_t now = ::write(to, text.data(), text.size());
     if (now > 0) text.remove_prefix(static_cast<std::size_t>(now));
-    if (now < 0 && errno != EINTR) return;  // nobody reads any more
+    if (now < 0 && errno != EINTR) return;  // there is no room any more
   }
 }
 
@@ -64,6 +66,58 @@ int streams_of(int rank, int all, const std::map<int, int>& some) {
 }
 
 }  // namespace
+
+Console& Console::of(int stream) {
+  static Console output(STDOUT_FILENO);
+  static Console errors(STDERR_FILENO);
+  return stream == 1 ? output : errors;
+}
+
+void Console::write(std::string_view text) {
+  if (leaves_out_ && waiting_.size() > 2 * kMostWaiting) return;
+  waiting_ += text;
+  write_some();
+}
+
+// The descriptor is others', too, so it stays one that blocks: but not for what a pipe has room for
+// as soon as it says that it can be written to.
+void Console::write_some() {
+  while (written_ < waiting_.size()) {
+    pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
+    if (::poll(&ready, 1, 0) <= 0) break;
+    const std::size_t bytes = std::min<std::size_t>(waiting_.size() - written_, PIPE_BUF);
+    const ssize_t now = ::write(fd_, waiting_.data() + written_, bytes);
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0 && errno == EAGAIN) break;
+    // Where nobody reads any more, all is read.
+    written_ = now < 0 ? waiting_.size() : written_ + static_cast<std::size_t>(now);
+  }
+  if (written_ < waiting_.size() && written_ < kMostWaiting / 2) return;
+  waiting_.erase(0, written_);
+  written_ = 0;
+}
+
+void Console::flush() {
+  for (const int stream : {1, 2}) of(stream).write_some();
+}
+
+bool Console::any_waits() { return !of(1).waiting_.empty() || !of(2).waiting_.empty(); }
+
+bool Console::any_is_full() {
+  return of(1).waiting_.size() > kMostWaiting || of(2).waiting_.size() > kMostWaiting;
+}
+
+void Console::leave_out() {
+  for (const int stream : {1, 2}) of(stream).leaves_out_ = true;
+}
+
+void Console::add_polled(std::vector<pollfd>* polled) {
+  for (const int stream : {1, 2}) {
+    const Console& console = of(stream);
+    if (console.waiting_.empty()) continue;
+    polled->push_back({.fd = console.fd_, .events = POLLOUT, .revents = 0});
+  }
+}
 
 LineOutput::LineOutput(int stream, const OutputPlace& place, const OutputOptions& options)
     : console_(stream == 1 ? STDOUT_FILENO : STDERR_FILENO),
@@ -112,7 +166,7 @@ void LineOutput::pass_on_lines() {
     begin = unwritten_.size();
   }
   unwritten_.erase(0, begin);
-  if (console_ >= 0) write_all(console_, out);
+  if (console_ >= 0) Console::of(console_).write(out);
 }
 
 void LineOutput::finish() {

@@ -4,10 +4,13 @@
 // files.
 #pragma once
 
+#include <poll.h>
+
 #include <deque>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cohortrun {
 
@@ -32,6 +35,33 @@ struct OutputPlace {
   int local_rank = -1;
 };
 
+/// Standard output (1) or standard error (2). What nobody reads waits here, so that cohortrun hears
+/// signals and other hosts meanwhile.
+class Console {
+ public:
+  static Console& of(int stream);
+  void write(std::string_view text);
+
+  /// Writes what can be written now, to both. Blocks: never.
+  static void flush();
+  static bool any_waits();
+  /// So much waits that tasks should wait, too.
+  static bool any_is_full();
+  /// From here on what is too much is left out.
+  static void leave_out();
+  static void add_polled(std::vector<pollfd>* polled);
+
+ private:
+  static constexpr std::size_t kMostWaiting = std::size_t{1} << 20;
+  explicit Console(int fd) : fd_(fd) {}
+  void write_some();
+
+  const int fd_;
+  std::string waiting_;
+  std::size_t written_ = 0;  // of it
+  bool leaves_out_ = false;
+};
+
 /// One stream of one task.
 class LineOutput {
  public:
@@ -43,7 +73,7 @@ class LineOutput {
   LineOutput(LineOutput&& other) noexcept;
   LineOutput& operator=(LineOutput&&) = delete;
 
-  /// Passes on whole lines. Blocks: while nobody reads what is written.
+  /// Passes on whole lines. Blocks: never, but for a disk.
   void write(std::string_view bytes);
   /// Passes on a last line without its end.
   void finish();

@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -25,6 +27,8 @@ namespace {
 
 using cohort::str_cat;
 
+// How long one that was killed is waited for.
+constexpr std::chrono::seconds kDiesWithin{5};
 // More than a pipe holds.
 constexpr int kReadsAtOnce = 16;
 
@@ -47,6 +51,19 @@ Pipe new_pipe() {
   }
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return {ends[0], ends[1]};
+}
+
+std::set<pid_t>& no_ones_children() {
+  static std::set<pid_t> children;
+  return children;
+}
+
+// Of this process, also those that it has got when their parents ended.
+std::vector<pid_t> all_children() {
+  std::vector<pid_t> out;
+  std::ifstream file(str_cat("/proc/self/task/", ::getpid(), "/children"));
+  for (pid_t each = 0; file >> each;) out.push_back(each);
+  return out;
 }
 
 void set_environment(const std::vector<std::string>& variables) {
@@ -131,6 +148,7 @@ ProcessGroup::ProcessGroup(Settings settings, OutputSink sink)
 
 ProcessGroup::~ProcessGroup() {
   signal_all(SIGKILL);
+  for (const Left& each : left_) ::kill(each.who, SIGKILL);
   for (const Process& each : processes_) {
     if (!each.status) ::waitpid(each.pid, nullptr, 0);
   }
@@ -140,13 +158,24 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::start(const std::vector<ProcessSpec>& specs) {
+  for (const Left& each : left_) ::kill(each.who, SIGKILL);
+  left_.clear();
   processes_.clear();
   streams_.clear();
   kill_at_.reset();
-  for (const ProcessSpec& spec : specs) start_one(spec);
+  is_ending_ = false;
+  for (const ProcessSpec& spec : specs) start_one(spec, processes_.size());
 }
 
-void ProcessGroup::start_one(const ProcessSpec& spec) {
+void ProcessGroup::start_again(std::size_t process, const ProcessSpec& spec) {
+  for (Stream& each : streams_) {
+    if (each.process == process && each.fd >= 0) close(each);
+  }
+  std::erase_if(streams_, [&](const Stream& each) { return each.process == process; });
+  start_one(spec, process);
+}
+
+void ProcessGroup::start_one(const ProcessSpec& spec, std::size_t number) {
   const Pipe out = new_pipe();
   const Pipe err = new_pipe();
   const pid_t parent = ::getpid();
@@ -155,15 +184,17 @@ void ProcessGroup::start_one(const ProcessSpec& spec) {
   const int error = errno;
   ::close(out.write);
   ::close(err.write);
-  const std::size_t number = processes_.size();
   streams_.push_back({.fd = out.read, .process = number, .number = 1});
   streams_.push_back({.fd = err.read, .process = number, .number = 2});
   if (pid < 0) {
     throw std::runtime_error(str_cat("expected a process, got: ", std::strerror(error)));
   }
   ::setpgid(pid, pid);  // whoever of the two is first
-  processes_.push_back({.pid = pid});
+  if (number == processes_.size()) processes_.emplace_back();
+  processes_[number] = {.pid = pid};
 }
+
+void ProcessGroup::is_no_ones(pid_t child) { no_ones_children().insert(child); }
 
 bool ProcessGroup::any_alive() const {
   return std::any_of(processes_.begin(), processes_.end(),
@@ -183,10 +214,22 @@ void ProcessGroup::end_one(std::size_t process, int signal) {
 
 void ProcessGroup::end(int signal) {
   signal_all(signal);
+  is_ending_ = true;
   if (!kill_at_) kill_at_ = Clock::now() + settings_.grace;
 }
 
+std::optional<Clock::time_point> ProcessGroup::next_deadline() const {
+  std::optional<Clock::time_point> next = kill_at_;
+  for (const Left& each : left_) {
+    // Then killed, and then given up.
+    const auto at = Clock::now() < each.kill_at ? each.kill_at : each.kill_at + kDiesWithin;
+    if (!next || at < *next) next = at;
+  }
+  return next;
+}
+
 void ProcessGroup::add_polled(std::vector<pollfd>* polled) const {
+  if (is_paused_ && !is_ending_) return;
   for (const Stream& each : streams_) {
     if (each.fd >= 0) polled->push_back({.fd = each.fd, .events = POLLIN, .revents = 0});
   }
@@ -209,14 +252,38 @@ void ProcessGroup::read(Stream& stream) {
   }
 }
 
+void ProcessGroup::end_left(pid_t who) {
+  const bool is_known =
+      std::any_of(left_.begin(), left_.end(), [&](const Left& each) { return each.who == who; });
+  if (is_known || ::kill(who, SIGTERM) != 0) return;
+  ::kill(who, SIGCONT);
+  left_.push_back({.who = who, .kill_at = Clock::now() + settings_.grace});
+}
+
+void ProcessGroup::look_at_what_is_left() {
+  for (const pid_t child : all_children()) {
+    const bool is_process =
+        std::any_of(processes_.begin(), processes_.end(),
+                    [&](const Process& each) { return each.pid == child && !each.status; });
+    if (is_process || no_ones_children().count(child) > 0) continue;
+    // An orphan. While a process lives it may be one that this has put there.
+    if (::waitpid(child, nullptr, WNOHANG) == 0 && !any_alive()) end_left(child);
+  }
+  std::erase_if(left_, [](const Left& each) {
+    if (Clock::now() >= each.kill_at) ::kill(each.who, SIGKILL);
+    return ::kill(each.who, 0) != 0 || Clock::now() >= each.kill_at + kDiesWithin;
+  });
+}
+
 std::vector<ProcessGroup::Ended> ProcessGroup::step() {
   std::vector<Ended> ended;
+  if (is_paused_ && !is_ending_) return ended;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& each = processes_[i];
     int status = 0;
     if (each.status || ::waitpid(each.pid, &status, WNOHANG) != each.pid) continue;
     each.status = status;
-    ::kill(-each.pid, SIGTERM);  // what it has left behind
+    end_left(-each.pid);
     ended.push_back({.process = i, .status = status});
   }
   // Afterwards, so that the last lines of who has ended are known with its end.
@@ -225,6 +292,7 @@ std::vector<ProcessGroup::Ended> ProcessGroup::step() {
     signal_all(SIGKILL);
     kill_at_.reset();
   }
+  if (!processes_.empty() && (!left_.empty() || !ended.empty())) look_at_what_is_left();
   if (!any_alive()) {
     for (Stream& each : streams_) {
       if (each.fd >= 0) close(each);

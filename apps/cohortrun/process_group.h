@@ -59,7 +59,16 @@ class ProcessGroup {
 
   /// Errors: std::runtime_error if the system has no processes or pipes; none is left then.
   void start(const std::vector<ProcessSpec>& specs);
+  /// One that has ended, once more. Errors: as start().
+  void start_again(std::size_t process, const ProcessSpec& spec);
   bool any_alive() const;
+  /// Whether what they have left behind still lives: it has been asked to end, and is killed when
+  /// the grace is over.
+  bool any_left() const { return !left_.empty(); }
+  /// Reads nothing of what they write, so that they wait; until end() at the latest.
+  void pause(bool paused) { is_paused_ = paused; }
+  /// A child of this process that is none of a group's.
+  static void is_no_ones(pid_t child);
   /// Passes the signal on to all; what lives when the grace is over is killed.
   void end(int signal);
   /// The same to one.
@@ -67,7 +76,7 @@ class ProcessGroup {
 
   void add_polled(std::vector<pollfd>* polled) const;
   /// When step() has something to do by itself.
-  std::optional<Clock::time_point> next_deadline() const { return kill_at_; }
+  std::optional<Clock::time_point> next_deadline() const;
   struct Ended {
     std::size_t process = 0;
     int status = 0;  ///< As waitpid has it.
@@ -85,7 +94,14 @@ class ProcessGroup {
     std::size_t process = 0;
     int number = 1;
   };
-  void start_one(const ProcessSpec& spec);
+  // A process, or minus a process group, that lives longer than the process that it comes from.
+  struct Left {
+    pid_t who = 0;
+    Clock::time_point kill_at = {};
+  };
+  void start_one(const ProcessSpec& spec, std::size_t number);
+  void end_left(pid_t who);
+  void look_at_what_is_left();
   void signal_all(int signal);
   void read(Stream& stream);
   void close(Stream& stream);
@@ -94,7 +110,10 @@ class ProcessGroup {
   const OutputSink sink_;
   std::vector<Process> processes_;
   std::vector<Stream> streams_;
+  std::vector<Left> left_;
   std::optional<Clock::time_point> kill_at_;
+  bool is_paused_ = false;
+  bool is_ending_ = false;
 };
 
 }  // namespace cohortrun
