@@ -56,7 +56,7 @@ InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data
                    options.operation, "] steps_per_execution = ", options.steps_per_execution,
                    " needs data of known size, or the number of steps");
   steps_ = limit_;
-  if (cardinality >= 0 && !options.steps) {
+  if (cardinality >= 0 && !options.steps && is_common()) {
     steps_ = std::min(cardinality, limit_.value_or(cardinality));
   }
 }
@@ -92,7 +92,9 @@ void InputStream::begin_epoch() {
   const bool ended = ran_out_;
   taken_ = 0;
   ran_out_ = false;
-  const bool used_up = taken_in_pass_ == data_.cardinality();
+  // Where workers read batches of their own, they have unlike numbers of them, and learn together
+  // that all have ended: in next().
+  const bool used_up = is_common() && taken_in_pass_ == data_.cardinality();
   if (options_.steps && !options_.restart && iterator_ && !used_up && !ended) return;
   begin_pass();
 }

@@ -17,6 +17,7 @@
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/autograd/leaf_gradients.h"
 #include "cohort/keras/keras.h"
+#include "cohort/keras/test_metrics.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
@@ -30,6 +31,7 @@ namespace {
 using cohort::testing::error_text;
 using cohort::testing::expect_error;
 using cohort::testing::expect_words;
+using cohort::testing::RowCount;
 using cohort::testing::run_with_deadline;
 using cohort::testing::Workers;
 using Numbers = std::vector<double>;
@@ -461,6 +463,26 @@ TEST_P(WorkerTraining, UnevenEndsOfTheData) {
     });
     for (const Numbers& got : all) EXPECT_EQ(got, all[0]);
     EXPECT_EQ(all[0][2], 2.0 * 2 * GetParam().workers);  // behind two epochs' losses
+  });
+}
+
+// As many steps as the worker with the most data has: each epoch has all rows of all workers.
+TEST_P(WorkerTraining, UnevenDataOfEveryEpochIsWhole) {
+  const Layout layout = GetParam();
+  const auto batches_of = [](int worker) { return 5 + 3 * worker; };  // for each of its replicas
+  double rows = 0;
+  for (int w = 0; w < layout.workers; ++w) rows += 2 * layout.local * batches_of(w);
+  on_workers([&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Sequential model = small_model();
+    model.compile({.optimizer = SGD(), .loss = "mse", .metrics = {std::make_shared<RowCount>()}});
+    const auto dist = strategy.distribute_datasets_from_function([&](const InputContext& context) {
+      return rows_of(2 * layout.local * batches_of(context.input_pipeline_id)).batch(2);
+    });
+    const History history = model.fit(dist, {.epochs = 4,
+                                             .verbose = Verbose::kSilent,
+                                             .steps_per_epoch = batches_of(layout.workers - 1)});
+    EXPECT_EQ(history["rows"], (std::vector<double>{rows, rows, rows, rows}));
   });
 }
 
