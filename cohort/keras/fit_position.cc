@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/fit_position.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/saving_group.h"
@@ -16,8 +18,6 @@
 
 namespace cohort::internal {
 namespace {
-
-constexpr int64_t kMostTexts = int64_t{1} << 40;
 
 std::span<std::byte> bytes_of_component(const Variable& v, int replica) {
   const Tensor& tensor = v.impl().component(replica).tensor;
@@ -63,9 +63,78 @@ std::vector<Variable> metric_variables(const CompiledModel& compiled) {
   return out;
 }
 
+// Components of variables of one worker.
+struct SavedParts {
+  int64_t replicas;
+  std::string_view bytes;
+};
+
+// Adds what `workers` saved of sums, of which every replica of theirs had a part. Nothing if they
+// are of other sizes.
+std::vector<std::pair<Variable, Tensor>> sums_of(std::span<const Variable> variables,
+                                                 std::span<const SavedParts> workers) {
+  std::vector<std::pair<Variable, Tensor>> sums;
+  for (const Variable& v : variables) sums.emplace_back(v, zeros(v.shape(), v.dtype()));
+  for (const SavedParts& worker : workers) {
+    std::string_view bytes = worker.bytes;
+    for (auto& [variable, sum] : sums) {
+      Tensor part = empty(variable.shape(), variable.dtype());
+      for (int64_t r = 0; r < worker.replicas; ++r) {
+        if (bytes.size() < part.nbytes()) return {};
+        std::memcpy(part.mutable_data_ptr(), bytes.data(), part.nbytes());
+        bytes.remove_prefix(part.nbytes());
+        sum.add_(part);
+      }
+    }
+    if (!bytes.empty()) return {};
+  }
+  return sums;
+}
+
+// Each replica of each worker gets its share. What is no sum has one value, which the checkpoint of
+// the model has set.
+void assign_sums(std::span<const std::pair<Variable, Tensor>> sums) {
+  for (const auto& [variable, sum] : sums) {
+    if (variable.aggregation() == Aggregation::kSum) variable.assign(sum);
+  }
+}
+
 std::string text_of(StateReader& in) { return std::string(in.get_text()); }
 
 }  // namespace
+
+// What one worker has saved. A position that all have in common is the chief's, and the others have
+// an empty text.
+struct FitPosition::Saved {
+  int64_t replicas = 0;
+  int64_t epoch = 0, step = 0;
+  bool has_begun = false, is_over = false;
+  std::string train = {};
+  std::optional<std::string> validation = {};
+  std::string random_numbers = {};
+  std::string own = {}, metrics = {};
+  std::vector<std::string> callbacks = {};
+
+  static Saved read(std::string_view state);
+};
+
+FitPosition::Saved FitPosition::Saved::read(std::string_view state) {
+  StateReader in(state);
+  Saved out;
+  out.replicas = in.get_int();
+  out.epoch = in.get_int();
+  out.step = in.get_int();
+  out.has_begun = in.get_flag();
+  out.is_over = in.get_flag();
+  out.train = text_of(in);
+  if (in.get_flag()) out.validation = text_of(in);
+  out.random_numbers = text_of(in);
+  out.own = text_of(in);
+  out.metrics = text_of(in);
+  out.callbacks.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+  for (std::string& one : out.callbacks) one = text_of(in);
+  return out;
+}
 
 std::shared_ptr<SavingGroup> FitPosition::group() const {
   return parts_.model.strategy().extended().parameter_store()->saving_group();
@@ -88,7 +157,6 @@ std::string FitPosition::save_here() const {
   out.put_int(step);
   out.put_int(has_begun ? 1 : 0);
   out.put_int(is_over ? 1 : 0);
-  // A position that all have in common is the chief's.
   const bool chief = is_chief(group().get());
   const auto position_of = [&](InputStream& input) {
     return chief || !input.is_common() ? input.save() : std::string();
@@ -128,53 +196,79 @@ TrackableRef FitPosition::trackable() {
 void FitPosition::go_on() {
   const auto all = group();
   StateReader in(restored_);
-  std::vector<std::string> each(static_cast<std::size_t>(in.get_count(in.bytes_left())));
-  for (std::string& one : each) one = text_of(in);
+  std::vector<Saved> each(static_cast<std::size_t>(in.get_count(in.bytes_left())));
+  for (Saved& one : each) one = Saved::read(in.get_text());
   const int workers = all == nullptr ? 1 : all->size();
   const bool as_many = static_cast<int>(each.size()) == workers;
-  const bool is_common =
-      parts_.train.is_common() && (parts_.validation == nullptr || parts_.validation->is_common());
-  COHORT_CHECK_ARG(as_many || is_common, "[backup_and_restore] expected the backup to be of ",
-                   workers, " workers, which read batches of their own, got one of ", each.size());
-  restore_here(each.at(0), false);
-  if (as_many) restore_here(each[all == nullptr ? 0 : static_cast<std::size_t>(all->rank())], true);
+  COHORT_CHECK_ARG(as_many || (was_common(each) && is_common()),
+                   "[backup_and_restore] expected as many workers as the backup has, ", each.size(),
+                   ", for they read batches of their own, got ", workers,
+                   "; start as many, or remove the backup to begin anew");
+  const auto here = as_many && all != nullptr ? static_cast<std::size_t>(all->rank()) : 0;
+  restore_here(each[here], each[0]);
+  const int64_t replicas = parts_.model.strategy().extended().num_local_replicas();
+  const bool same_layout = as_many && std::all_of(each.begin(), each.end(), [&](const Saved& one) {
+                             return one.replicas == replicas;
+                           });
+  same_layout ? restore_own(each[here]) : restore_sums(each);
   restored_.clear();
 }
 
-// What follows the data is each worker's own.
-void FitPosition::restore_here(std::string_view state, bool same_layout) {
-  StateReader in(state);
-  const bool as_many_replicas =
-      in.get_int() == parts_.model.strategy().extended().num_local_replicas();
-  epoch = static_cast<int>(in.get_int());
-  step = in.get_int();
-  has_begun = in.get_flag();
-  is_over = in.get_flag();
-  if (const auto train = in.get_text(); !train.empty()) parts_.train.restore(train);
-  if (in.get_flag()) {
-    const auto validation = in.get_text();
-    if (parts_.validation != nullptr && !validation.empty()) parts_.validation->restore(validation);
+bool FitPosition::is_common() const {
+  return parts_.train.is_common() &&
+         (parts_.validation == nullptr || parts_.validation->is_common());
+}
+
+bool FitPosition::was_common(std::span<const Saved> each) {
+  return std::all_of(each.begin() + 1, each.end(), [](const Saved& one) {
+    return one.train.empty() && one.validation.value_or("").empty();
+  });
+}
+
+// `saved`: this worker's, where there are as many.
+void FitPosition::restore_here(const Saved& saved, const Saved& chiefs) {
+  epoch = static_cast<int>(saved.epoch);
+  step = saved.step;
+  has_begun = saved.has_begun;
+  is_over = saved.is_over;
+  parts_.train.restore(saved.train.empty() ? chiefs.train : saved.train);
+  if (parts_.validation != nullptr && saved.validation) {
+    parts_.validation->restore(saved.validation->empty() ? chiefs.validation.value_or("")
+                                                         : *saved.validation);
   }
-  restore_random_numbers(in.get_text());
-  const std::string own = text_of(in), metrics = text_of(in);
-  if (same_layout && as_many_replicas) {
-    set_components(own_of_replicas(), own);
-    CompiledModel& compiled = parts_.compiled;
-    if (!has_begun) {
-      // The next epoch begins with none.
-    } else if (compiled.resolved()) {
-      set_components(metric_variables(compiled), metrics);
-    } else {
-      compiled.when_resolved = [&compiled, metrics] {
-        set_components(metric_variables(compiled), metrics);
-      };
-    }
+  restore_random_numbers(saved.random_numbers);
+  if (saved.callbacks.size() != parts_.callbacks.size()) return;
+  for (std::size_t i = 0; i < saved.callbacks.size(); ++i) {
+    parts_.callbacks[i].base().restore_state(saved.callbacks[i]);
   }
-  const int64_t callbacks = in.get_count(kMostTexts);
-  if (callbacks != static_cast<int64_t>(parts_.callbacks.size())) return;
-  for (const keras::Callback& callback : parts_.callbacks) {
-    callback.base().restore_state(in.get_text());
-  }
+}
+
+// To the last bit.
+void FitPosition::restore_own(const Saved& saved) {
+  set_components(own_of_replicas(), saved.own);
+  if (!has_begun) return;  // the next epoch begins with no metrics
+  with_metrics([&compiled = parts_.compiled, metrics = saved.metrics] {
+    set_components(metric_variables(compiled), metrics);
+  });
+}
+
+// In another layout: what all replicas have counted together is not lost.
+void FitPosition::restore_sums(const std::vector<Saved>& each) {
+  if (!has_begun) return;
+  std::vector<SavedParts> own;
+  for (const Saved& one : each) own.push_back({one.replicas, one.own});
+  assign_sums(sums_of(own_of_replicas(), own));
+  with_metrics([&compiled = parts_.compiled, each] {
+    std::vector<SavedParts> metrics;
+    for (const Saved& one : each) metrics.push_back({one.replicas, one.metrics});
+    assign_sums(sums_of(metric_variables(compiled), metrics));
+  });
+}
+
+// Metrics of names are made in the first step.
+void FitPosition::with_metrics(std::function<void()> set) {
+  CompiledModel& compiled = parts_.compiled;
+  compiled.resolved() ? set() : void(compiled.when_resolved = std::move(set));
 }
 
 }  // namespace cohort::internal

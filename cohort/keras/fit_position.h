@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,16 +61,23 @@ class FitPosition {
   /// For a Checkpoint beside the model: one value. What a restore sets comes into force by
   /// go_on().
   TrackableRef trackable();
-  /// Goes to where the restored fit was, with its random numbers, and the statistics and metrics
-  /// that each replica keeps for itself where there are as many replicas.
-  /// Errors: InvalidArgument for other data, and for another number of workers where they read
+  /// Goes to where the restored fit was, with its random numbers, and with the statistics and
+  /// metrics that each replica keeps for itself; where there are other workers or replicas, with
+  /// the sums of the running epoch's metrics over all of them. All workers call. Errors:
+  /// InvalidArgument for other data, and for another number of workers where they read
   ///         batches of their own.
   void go_on();
 
  private:
+  struct Saved;
   std::string save_here() const;
   std::string save();
-  void restore_here(std::string_view state, bool same_layout);
+  bool is_common() const;
+  static bool was_common(std::span<const Saved> each);
+  void restore_here(const Saved& saved, const Saved& chiefs);
+  void restore_own(const Saved& saved);
+  void restore_sums(const std::vector<Saved>& each);
+  void with_metrics(std::function<void()> set);
   std::vector<Variable> own_of_replicas() const;
 
   const Parts parts_;

@@ -2,11 +2,12 @@
 //
 // Trains, is killed, and goes on from what it has saved in FOLDER when it is started again:
 //
-//   restart_program fit|loop FOLDER [die|term WORKER STEP]
+//   restart_program fit|files|loop FOLDER [die|term WORKER STEP]
 //   restart_program evaluate FOLDER           workers train, the evaluator follows
 //
-// fit has a BackupAndRestore, loop a PreemptionCheckpointHandler. WORKER dies behind its step STEP
-// of this start, or gets SIGTERM there. Writes the weights at the end, to the last bit.
+// fit has a BackupAndRestore, files, too, where each worker reads one of FOLDER.0.csv and
+// FOLDER.1.csv (a, b, label); loop has a PreemptionCheckpointHandler. WORKER dies behind its step
+// STEP of this start, or gets SIGTERM there. Writes the weights at the end, to the last bit.
 #include <signal.h>
 
 #include <cstdio>
@@ -52,6 +53,21 @@ Dataset data_of_test() {
   return Dataset::from_tensor_slices({data.x, data.y}).shuffle(kRows).batch(kBatch);
 }
 
+Dataset data_of_files(const std::string& folder) {
+  DataOptions options;
+  options.auto_shard_policy = AutoShardPolicy::kFile;
+  return Dataset::csv({folder + ".0.csv", folder + ".1.csv"},
+                      {.columns = {{.name = "a"}, {.name = "b"}, {.name = "label"}}})
+      .map([](float a, float b, float label) {
+        return std::tuple((arange(proof::kFeatures).to(kFloat32) * a + b).sin(),
+                          static_cast<int64_t>(label));
+      })
+      .shuffle(64)
+      .batch(kBatch)
+      .prefetch(2)
+      .with_options(options);
+}
+
 // Without statistics that each replica has of its own: a Checkpoint keeps their mean.
 std::vector<keras::Layer> layers_of_loop() {
   return {keras::InputLayer({proof::kFeatures}), keras::Dense(32, {.activation = "relu"}),
@@ -63,14 +79,16 @@ std::vector<keras::Layer> layers_of_fit() {
   return layers;
 }
 
-void fit(const Strategy& strategy, const std::string& folder, const Fault& fault) {
+void fit(const Strategy& strategy, const Dataset& data, const std::string& folder,
+         const Fault& fault) {
   const auto scope = strategy.scope();
   keras::Sequential model(layers_of_fit());
   model.compile({.optimizer = keras::Adam(),
                  .loss = keras::SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {"accuracy"}});
-  const keras::History history = model.fit(
-      data_of_test(), {.epochs = kEpochs,
+  const keras::History history =
+      model.fit(data, {.epochs = kEpochs,
+                       .validation_data = data,
                        .callbacks = {std::make_shared<FaultCallback>(strategy, fault),
                                      keras::BackupAndRestore(
                                          folder, {.save_freq = 3, .save_before_preemption = true})},
@@ -126,9 +144,9 @@ void train_and_evaluate(const Strategy& strategy, const std::string& folder) {
 
 int run(int argc, char** argv) {
   const std::string style = argc > 2 ? argv[1] : "";
-  if (style != "fit" && style != "loop" && style != "evaluate") {
+  if (style != "fit" && style != "files" && style != "loop" && style != "evaluate") {
     std::fprintf(stderr,
-                 "usage: restart_program fit|loop|evaluate FOLDER [die|term WORKER STEP]\n");
+                 "usage: restart_program fit|files|loop|evaluate FOLDER [die|term WORKER STEP]\n");
     return 2;
   }
   Fault fault;
@@ -142,7 +160,11 @@ int run(int argc, char** argv) {
     train_and_evaluate(strategy, argv[2]);
     return 0;
   }
-  style == "fit" ? fit(strategy, argv[2], fault) : loop(strategy, argv[2], fault);
+  if (style == "loop") {
+    loop(strategy, argv[2], fault);
+  } else {
+    fit(strategy, style == "fit" ? data_of_test() : data_of_files(argv[2]), argv[2], fault);
+  }
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -91,6 +92,31 @@ TEST_F(Restart, AFitThatIsKilledHasTheSameBits) {
                                                                << finished.text;
     EXPECT_EQ(finished.lines("[worker 0] loss "), whole.lines("[worker 0] loss "));
     EXPECT_EQ(finished.lines("[worker 1] loss "), whole.lines("[worker 1] loss "));
+  }
+}
+
+// Each worker has a file of its own, and so a position of its own.
+TEST_F(Restart, AFitOfFilesThatIsKilledHasTheSameBits) {
+  for (const int file : {0, 1}) {
+    std::ofstream out(folder_ + "/backup." + std::to_string(file) + ".csv");
+    const int rows = file == 0 ? 150 : 90;  // 10 steps, and 6
+    for (int i = 0; i < rows; ++i) out << 0.01 * i << "," << file << "," << i % 10 << "\n";
+  }
+  const Job whole = start(2, "files");
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  for (const std::string kill : {"die 1 5", "die 0 14"}) {
+    EXPECT_EQ(start(2, "files", kill).code, 137) << kill;
+    const Job fewer = start(1, "files");
+    EXPECT_EQ(fewer.code, 1) << fewer.text;
+    EXPECT_NE(fewer.text.find("as many workers as the backup has, 2"), std::string::npos)
+        << fewer.text;
+    const Job finished = start(2, "files");
+    ASSERT_EQ(finished.code, 0) << finished.text;
+    for (const std::string worker : {"[worker 0] ", "[worker 1] "}) {
+      EXPECT_EQ(finished.lines(worker + "weights "), whole.lines(worker + "weights ")) << kill;
+      EXPECT_EQ(finished.lines(worker + "loss "), whole.lines(worker + "loss ")) << kill;
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/backup")) << "deleted at the end";
   }
 }
 

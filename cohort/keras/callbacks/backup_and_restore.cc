@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
@@ -29,7 +30,7 @@ class BackupAndRestoreBase : public CallbackBase {
     COHORT_CHECK_ARG(saves || options_.save_before_preemption,
                      "[backup_and_restore] either save_freq or save_before_preemption must be set: "
                      "expected save_freq = \"epoch\" or a number of steps, got 0");
-    folder_ += "/chief";
+    parent_ = std::exchange(folder_, folder_ + "/chief");
   }
 
   void on_fit_position(FitPosition& position, FitMoment moment) override {
@@ -106,11 +107,13 @@ class BackupAndRestoreBase : public CallbackBase {
     std::filesystem::rename(folder_, ended, error);
     if (error == std::errc::no_such_file_or_directory) return;
     if (!error) std::filesystem::remove_all(ended, error);
+    std::error_code not_empty;  // what else is there stays
+    std::filesystem::remove(parent_, not_empty);
     if (!error) return;
     COHORT_LOG(kWarning, "[backup_and_restore] failed to remove ", folder_, ": ", error.message());
   }
 
-  std::string folder_;
+  std::string folder_, parent_;
   const BackupAndRestoreOptions options_;
   std::optional<CheckpointManager> manager_;  // while fit runs
   int64_t last_step_ = 0;

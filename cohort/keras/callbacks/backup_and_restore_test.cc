@@ -10,6 +10,7 @@
 
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/keras/keras.h"
+#include "cohort/keras/test_metrics.h"
 #include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/test_workers.h"
@@ -20,6 +21,7 @@ namespace cohort::keras {
 namespace {
 
 using cohort::testing::expect_error;
+using cohort::testing::RowCount;
 using cohort::testing::run_with_deadline;
 using cohort::testing::strategy_of;
 using cohort::testing::Workers;
@@ -64,6 +66,7 @@ struct Plan {
   std::function<void()> kill = [] { throw Killed(); };
   std::optional<int64_t> steps_per_epoch = {};
   int per_execution = 1;
+  AutoShardPolicy policy = AutoShardPolicy::kAuto;
 };
 
 /// All that a program makes when it starts, random numbers of its own included.
@@ -75,11 +78,13 @@ Result train(const Plan& plan, std::vector<int>* epochs = nullptr) {
                     Dense(3, {.name = "out"})});
   model.compile({.optimizer = Adam({.learning_rate = 0.02}),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {"accuracy"},
+                 .metrics = {"accuracy", std::make_shared<RowCount>()},
                  .steps_per_execution = plan.per_execution});
   const Tensor x = (arange(160).to(kFloat32) * 0.37).sin().reshape({40, 4});
   const Tensor y = (x.sum(1) * 10).to(kInt64).abs().remainder(3);
-  const Dataset rows = Dataset::from_tensor_slices({x, y});
+  DataOptions options;
+  options.auto_shard_policy = plan.policy;
+  const Dataset rows = Dataset::from_tensor_slices({x, y}).with_options(options);
   const auto killer = std::make_shared<KillAt>(plan.kill_at, plan.kill);
   std::vector<Callback> callbacks = {
       killer, EarlyStopping({.monitor = "val_loss", .patience = 9, .restore_best_weights = true})};
@@ -125,7 +130,7 @@ struct Backup : cohort::testing::FolderTest {
         }
         plan.kill_at = -1;
         EXPECT_TRUE(train(plan) == whole) << "killed behind step " << step << ", again " << again;
-        EXPECT_FALSE(std::filesystem::exists(path("backup/chief"))) << "not deleted at the end";
+        EXPECT_FALSE(std::filesystem::exists(path("backup"))) << "not deleted at the end";
       }
     }
   }
@@ -150,27 +155,65 @@ TEST_F(Backup, WithStepsOfAnEpochAndSeveralInAnExecution) {
   expect_same_bits(plan, {1, 2, 5});
 }
 
+/// On workers that are threads; train() of each.
+std::vector<Result> train_on_workers(int workers, const Plan& plan) {
+  return run_with_deadline(std::chrono::seconds(100), [&] {
+    return Workers(workers, 1).run([&plan](const Strategy& strategy) {
+      Plan own = plan;
+      own.strategy = strategy;
+      return train(own);
+    });
+  });
+}
+
+// They read the parts of common batches, or batches of their own.
 TEST_F(Backup, OfSeveralWorkers) {
-  run_with_deadline(std::chrono::seconds(100), [&] {
-    const auto fit_all = [](const Plan& plan) {
-      const Workers workers(2, 1);
-      return workers.run([&plan](const Strategy& strategy) {
-        Plan own = plan;
-        own.strategy = strategy;
-        return train(own);
-      });
-    };
-    Plan plan{.strategy = get_strategy(), .backup = {.save_freq = 2}};
-    const std::vector<Result> whole = fit_all(plan);
+  for (const AutoShardPolicy policy : {AutoShardPolicy::kAuto, AutoShardPolicy::kOff}) {
+    set_seed(11);
+    Plan plan{.strategy = get_strategy(), .backup = {.save_freq = 2}, .policy = policy};
+    const std::vector<Result> whole = train_on_workers(2, plan);
     plan.folder = path("backup");
     plan.kill_at = 9;
     set_seed(11);
-    EXPECT_ANY_THROW(fit_all(plan));
+    EXPECT_ANY_THROW(train_on_workers(2, plan));
     plan.kill_at = -1;
     set_seed(99);
-    const std::vector<Result> resumed = fit_all(plan);
+    const std::vector<Result> resumed = train_on_workers(2, plan);
     for (std::size_t w = 0; w < 2; ++w) EXPECT_TRUE(resumed[w] == whole[w]) << w;
-  });
+  }
+}
+
+// What the others had read of the data is nowhere else.
+TEST_F(Backup, BatchesOfTheWorkersOwnNeedAsManyWorkers) {
+  Plan plan{.strategy = strategy_of(1),
+            .backup = {.save_freq = 2},
+            .folder = path("backup"),
+            .kill_at = 9,
+            .policy = AutoShardPolicy::kOff};
+  EXPECT_ANY_THROW(train_on_workers(2, plan));
+  plan.kill_at = -1;
+  expect_error<InvalidArgument>(
+      {"[backup_and_restore]", "2, for they read batches of their own", "got 1"},
+      [&] { train(plan); });
+  expect_error<InvalidArgument>({"[backup_and_restore]", "got 3"},
+                                [&] { train_on_workers(3, plan); });
+}
+
+TEST_F(Backup, TheRunningEpochCountsAllRowsInAnotherLayout) {
+  const std::vector<double> expected = {40, 40};  // of the epochs that were not over
+  Plan plan{.strategy = strategy_of(2), .backup = {.save_freq = 2}, .folder = path("backup")};
+  const auto killed = [&plan] {
+    Plan first = plan;
+    first.kill_at = 9;
+    return first;
+  };
+  EXPECT_THROW(train(killed()), Killed);
+  plan.strategy = strategy_of(1);
+  EXPECT_EQ(train(plan).history["rows"], expected) << "replicas";
+  EXPECT_ANY_THROW(train_on_workers(2, killed()));
+  EXPECT_EQ(train(plan).history["rows"], expected) << "fewer workers";
+  EXPECT_THROW(train(killed()), Killed);
+  EXPECT_EQ(train_on_workers(2, plan)[0].history["rows"], expected) << "more workers";
 }
 
 // As TensorFlow's test: a second fit begins with the epoch that the first one did not finish.
