@@ -170,7 +170,9 @@ RestoreStatus Checkpoint::restore(const std::string& path, const RestoreOptions&
   std::shared_ptr<internal::RestoreSession> session;
   internal::together(all.get(), kRestore, [&] {
     SavedValues saved;
-    if (internal::is_chief(all.get())) saved = internal::read_checkpoint(folder);
+    if (internal::is_chief(all.get())) {
+      saved = internal::read_checkpoint(folder, !options.allow_partial);
+    }
     session = restore_values(internal::from_chief(all.get(), std::move(saved)), folder, options,
                              all.get());
   });

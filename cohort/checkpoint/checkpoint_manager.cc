@@ -109,7 +109,7 @@ class CheckpointManager::Impl {
       std::string from;
       if (internal::is_chief(all.get())) {
         restore_one([&](const std::string& path) {
-          saved = internal::read_checkpoint(path);
+          saved = internal::read_checkpoint(path, !options.allow_partial);
           from = path;
         });
       }

@@ -134,9 +134,9 @@ Tensor room_for(const char* operation, const InputFile& file, const std::string&
   }
 }
 
-SavedValues read_checkpoint(const std::string& path) {
+SavedValues read_checkpoint(const std::string& path, bool for_all) {
   const OpenCheckpoint checkpoint(path);
-  warn_of_other_threads(checkpoint.manifest(), path);
+  if (for_all) warn_of_other_threads(checkpoint.manifest(), path);
   SavedValues out;
   for (const auto& [name, value] : checkpoint.manifest().values) {
     out.tensors.emplace(name, checkpoint.read(name, value));

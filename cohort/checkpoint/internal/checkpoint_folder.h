@@ -48,10 +48,11 @@ class NewCheckpoint {
 /// Errors: as NewCheckpoint's. An older checkpoint is then as it was.
 void write_checkpoint(const std::string& path, const SavedValues& values);
 
-/// Reads and checks all of it.
+/// Reads and checks all of it. for_all: the run that wrote it goes on, so that it warns where
+/// replicas here compute with another number of threads; not to evaluate or use a part of it.
 /// Errors: DataLoss with file and byte for what is damaged, no regular file, or a link; Error of
 ///         kNotFound and others if it cannot be opened; kResourceExhausted.
-SavedValues read_checkpoint(const std::string& path);
+SavedValues read_checkpoint(const std::string& path, bool for_all = true);
 
 /// Why it cannot be restored; empty: it can, as far as may be seen without reading all of it. Files
 /// that have been changed since it was written are read, and `read` remembers the last change, so
