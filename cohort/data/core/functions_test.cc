@@ -89,8 +89,8 @@ TEST(Map, MismatchIsKnownWhenThePipelineIsBuilt) {
   auto blind =
       pairs().map([](const Element& e) { return e; }).map([](const Tensor& x) { return x; });
   EXPECT_EQ(error_text([&] { values(blind); }),
-            "[dataset.map] element 0 of from_tensor_slices.map.map: [dataset.map] function takes 1 "
-            "component, element has 2 (image uint8[28,28], label int64[])");
+            "[dataset.map] element 0 of from_tensor_slices.map.map: function takes 1 component, "
+            "element has 2 (image uint8[28,28], label int64[])");
 }
 
 TEST(Map, ErrorsNameElementAndNodeAndKeepTheirClass) {

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "cohort/base/check.h"
+
 namespace cohort::internal {
 namespace {
 
@@ -36,6 +38,13 @@ auto as_class(ErrorCode code, const std::string& text, const Use& use) {
   std::abort();  // Not reached: every branch throws.
 }
 
+// `where` and what was thrown behind it, with the step's tag, "[dataset.map] ", once.
+std::string in_place(const std::string& where, const std::string& what) {
+  const std::size_t tag = where.find("] ");
+  const bool repeats = tag != std::string::npos && what.compare(0, tag + 2, where, 0, tag + 2) == 0;
+  return str_cat(where, ": ", repeats ? what.substr(tag + 2) : what);
+}
+
 }  // namespace
 
 std::exception_ptr make_error(ErrorCode code, const std::string& text) {
@@ -46,13 +55,13 @@ void rethrow_with_context(const std::string& where) {
   try {
     throw;
   } catch (const Unavailable& e) {
-    std::throw_with_nested(Unavailable(where + ": " + e.what(), e.peer()));
+    std::throw_with_nested(Unavailable(in_place(where, e.what()), e.peer()));
   } catch (const Error& e) {
-    throw_as(e.code(), where + ": " + e.what());
+    throw_as(e.code(), in_place(where, e.what()));
   } catch (const c10::Error& e) {
-    throw_as(ErrorCode::kUnknown, where + ": " + e.what_without_backtrace());
+    throw_as(ErrorCode::kUnknown, in_place(where, e.what_without_backtrace()));
   } catch (const std::exception& e) {
-    throw_as(ErrorCode::kUnknown, where + ": " + e.what());
+    throw_as(ErrorCode::kUnknown, in_place(where, e.what()));
   }
   // Anything else is not ours to name, and goes on as it is.
 }
