@@ -211,7 +211,8 @@ TEST_P(WorkerFailures, WhatOneWorkersDataThrowsAllThrow) {
           s.run([&] { get_replica_context().all_reduce("sum", ones({2})); });
         }
       });
-      expect_words(text, {"record 5 is damaged", "rank 1"});
+      expect_words(text, {"record 5 is damaged"});
+      if (worker_of(s) == 0) expect_words(text, {"rank 1"});
       expect_usable(s);
       EXPECT_TRUE(it.next());
     });
