@@ -30,7 +30,7 @@ const Target* t_target = nullptr;
 std::vector<Target> all_targets() {
   std::vector<Target> out;
   for (const auto targets : {record_targets(), array_targets(), image_targets(), state_targets(),
-                             checkpoint_targets()}) {
+                             checkpoint_targets(), coordinator_targets()}) {
     out.insert(out.end(), targets.begin(), targets.end());
   }
   return out;

@@ -23,5 +23,6 @@ std::span<const Target> array_targets();
 std::span<const Target> image_targets();
 std::span<const Target> state_targets();
 std::span<const Target> checkpoint_targets();
+std::span<const Target> coordinator_targets();
 
 }  // namespace cohort::fuzz
