@@ -92,6 +92,12 @@ class TorchLayer final : public LayerBase {
 };
 
 void TorchLayer::build(const Shape&) {
+  if (get_strategy().extended().parameter_store()->is_remote()) {
+    throw Unimplemented(str_cat("[", name(), "] expected a strategy whose variables are this ",
+                                "process's around a torch::nn module, got ",
+                                get_strategy().extended().description(),
+                                ": the module's own tensors would not follow the servers'"));
+  }
   replicas_.clear();
   std::vector<Replica> replicas = {make_replica(nullptr)};
   check_members(replicas[0]);

@@ -273,12 +273,12 @@ void ParameterServers::drop(const ParameterHandle& variable) {
   }
 }
 
-Tensor ParameterServers::pull_range(const ParameterHandle& variable, const StoredPlace& place,
-                                    RowRange range) {
+// The tensor is filled when the calls are over.
+Tensor ParameterServers::start_pull(Calls& calls, const ParameterHandle& variable,
+                                    const StoredPlace& place, RowRange range) {
   Tensor out = empty(variable.shape_of_rows(range.count), variable.dtype);
   auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
   const std::size_t row_bytes = variable.row_bytes();
-  Calls calls(options_.timeout);
   for (const BoundShard& shard : variable.shards) {
     const int64_t begin = std::max(range.first, shard.place.first);
     const int64_t end = std::min(range.first + range.count, shard.place.first + shard.place.rows);
@@ -292,6 +292,24 @@ Tensor ParameterServers::pull_range(const ParameterHandle& variable, const Store
       calls.start(at(shard), "ps.pull", message(header),
                   taker(to + offset, static_cast<std::size_t>(rows) * row_bytes));
     });
+  }
+  return out;
+}
+
+Tensor ParameterServers::pull_range(const ParameterHandle& variable, const StoredPlace& place,
+                                    RowRange range) {
+  Calls calls(options_.timeout);
+  Tensor out = start_pull(calls, variable, place, range);
+  calls.wait();
+  return out;
+}
+
+std::vector<Tensor> ParameterServers::pull_all(
+    const std::vector<const ParameterHandle*>& variables) {
+  Calls calls(options_.timeout);
+  std::vector<Tensor> out;
+  for (const ParameterHandle* each : variables) {
+    out.push_back(start_pull(calls, *each, {}, {0, each->rows()}));
   }
   calls.wait();
   return out;

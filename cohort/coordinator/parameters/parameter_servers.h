@@ -26,6 +26,8 @@
 
 namespace cohort::internal {
 
+class Calls;
+
 /// A shard of a variable and the number by which its server knows it.
 struct BoundShard {
   Shard place = {};
@@ -81,6 +83,8 @@ class ParameterServers {
 
   /// The value, or a slot.
   Tensor pull(const ParameterHandle& variable, const StoredPlace& place = {});
+  /// The values of several variables, asked for at once.
+  std::vector<Tensor> pull_all(const std::vector<const ParameterHandle*>& variables);
   Tensor pull_range(const ParameterHandle& variable, const StoredPlace& place, RowRange range);
   /// Each row travels once, however often it is named. Shapes: rows [n], checked; result [n,
   /// rest...].
@@ -123,6 +127,8 @@ class ParameterServers {
   RpcClient& at(const BoundShard& shard) {
     return *servers_[static_cast<std::size_t>(shard.place.server)];
   }
+  Tensor start_pull(Calls& calls, const ParameterHandle& variable, const StoredPlace& place,
+                    RowRange range);
   Payload call(int server, const char* method, Payload request);
   void bind_shards(ParameterHandle& variable);
   void make_shard(const ParameterHandle& variable, std::size_t index,

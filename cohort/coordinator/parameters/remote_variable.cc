@@ -31,16 +31,32 @@ Tensor RemoteVariable::read(bool in_cache) const {
       leaf_.has_value() && !is_changed_ && read_in_ == owner_.store->pass() && leaf_.is_recorded();
   if (in_cache && leaf_.has_value()) return leaf_.tensor();
   if (current && at::GradMode::is_enabled()) return leaf_.tensor();
-  const Tensor now = owner_.store->servers().pull(handle_);
+  const uint64_t pass = owner_.store->pass();
+  Tensor now = std::exchange(prefetched_, Tensor());
+  if (!now.defined() || prefetched_in_ != pass || is_changed_) {
+    now = owner_.store->servers().pull(handle_);
+  }
   if (current) return now;  // the leaf stays as the pass has read it
   leaf_.fill(now);
-  read_in_ = owner_.store->pass();
+  read_in_ = pass;
   is_changed_ = false;
   return leaf_.tensor();
 }
 
+void RemoteVariable::begin_prefetch() {
+  const MutexLock lock(mutex_);
+  is_changed_ = false;  // what is written from here on is not in what comes
+}
+
+void RemoteVariable::prefetched(const Tensor& value, uint64_t pass) {
+  const MutexLock lock(mutex_);
+  prefetched_ = value;
+  prefetched_in_ = pass;
+}
+
 Tensor RemoteVariable::value() const {
   const bool in_cache = owner_.store->is_cached(*this, /*remember=*/true);
+  if (owner_.whole == nullptr) owner_.store->note_read(*this);
   const MutexLock lock(mutex_);
   return read(in_cache);
 }

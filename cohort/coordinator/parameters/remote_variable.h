@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/mutex.h"
@@ -43,6 +44,10 @@ class RemoteVariable final : public VariableImpl {
   RemoteVariables& remote_store() const { return *owner_.store; }
   /// Somebody of this process has changed what the servers have.
   void note_change();
+  /// What the servers have when a pass begins: its first read takes it, unless this process has
+  /// written meanwhile.
+  void begin_prefetch();
+  void prefetched(const Tensor& value, uint64_t pass);
 
  private:
   Tensor read(bool in_cache) const COHORT_REQUIRES(mutex_);
@@ -50,9 +55,11 @@ class RemoteVariable final : public VariableImpl {
   const ParameterHandle handle_;
   const Owner owner_;
   mutable Mutex mutex_;
-  mutable PulledLeaf leaf_;                                    // its component is the replica's
-  mutable uint64_t read_in_ COHORT_GUARDED_BY(mutex_) = 0;     // pass
-  mutable bool is_changed_ COHORT_GUARDED_BY(mutex_) = false;  // since it was read
+  mutable PulledLeaf leaf_;                                       // its component is the replica's
+  mutable uint64_t read_in_ COHORT_GUARDED_BY(mutex_) = 0;        // pass
+  mutable Tensor prefetched_ COHORT_GUARDED_BY(mutex_);           // undefined: nothing
+  mutable uint64_t prefetched_in_ COHORT_GUARDED_BY(mutex_) = 0;  // pass
+  mutable bool is_changed_ COHORT_GUARDED_BY(mutex_) = false;     // since it was read
 };
 
 /// A copy for each worker.
@@ -77,6 +84,27 @@ class PerWorkerVariable final : public VariableImpl {
 
   const std::vector<std::shared_ptr<RemoteVariable>> copies_;
   const std::optional<int> worker_;
+};
+
+/// One that this process alone has and uses, made in the scope of a strategy of servers.
+class OwnVariable final : public VariableImpl {
+ public:
+  OwnVariable(std::shared_ptr<VariableImpl> variable, RemoteVariables& store)
+      : VariableImpl(variable->description()), variable_(std::move(variable)) {
+    store_ = &store;
+  }
+
+  Tensor value() const override { return variable_->value(); }
+  Tensor gather_rows(const Tensor& rows) const override { return variable_->gather_rows(rows); }
+  using VariableImpl::write;
+  Tensor write(Write kind, const Tensor& x) override { return variable_->write(kind, x); }
+  void scatter(Scatter kind, const IndexedSlices& slices) override {
+    variable_->scatter(kind, slices);
+  }
+  Component& local_component() override { return variable_->local_component(); }
+
+ private:
+  const std::shared_ptr<VariableImpl> variable_;
 };
 
 }  // namespace cohort::internal

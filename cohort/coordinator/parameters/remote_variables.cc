@@ -116,7 +116,7 @@ std::shared_ptr<VariableImpl> RemoteVariables::create_at(std::optional<int> serv
   const at::NoGradGuard no_grad;
   const bool is_own = options.synchronization == Synchronization::kOnRead &&
                       options.aggregation == Aggregation::kSum && !options.per_worker;
-  if (is_own) return local_->create(initial, options);
+  if (is_own) return std::make_shared<OwnVariable>(local_->create(initial, options), *this);
   if (!options.per_worker) return make(server, name_of(options), initial, options);
   COHORT_CHECK_ARG(!options.trainable.value_or(false), "[variable] expected \"", options.name,
                    "\", which has a copy for each worker, not to be trainable");
@@ -170,10 +170,8 @@ std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
   d.name = name;
   d.shape = what.shape;
   d.dtype = what.dtype;
-  d.synchronization = options.synchronization == Synchronization::kOnRead
-                          ? Synchronization::kOnRead
-                          : Synchronization::kOnWrite;
-  d.trainable = options.trainable.value_or(d.synchronization == Synchronization::kOnWrite) &&
+  // There is one value, whatever was asked for.
+  d.trainable = options.trainable.value_or(options.synchronization != Synchronization::kOnRead) &&
                 at::isFloatingType(d.dtype);
   d.aggregation = options.aggregation;
   d.constraint = options.constraint;
@@ -199,6 +197,37 @@ std::shared_ptr<Updater> RemoteVariables::make_updater(std::vector<Variable> var
                                                        UpdaterOptions options) {
   return std::make_shared<RemoteUpdater>(shared_from_this(), std::move(variables),
                                          std::move(options));
+}
+
+void RemoteVariables::note_read(const RemoteVariable& variable) {
+  const MutexLock lock(mutex_);
+  if (!is_read_.insert(&variable).second) return;
+  // Their holder is const where it is read.
+  read_.push_back(std::const_pointer_cast<VariableImpl>(variable.weak_from_this().lock()));
+}
+
+void RemoteVariables::begin_pass() {
+  const uint64_t pass = pass_.fetch_add(1, std::memory_order_relaxed) + 1;
+  std::vector<std::shared_ptr<VariableImpl>> alive;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& each : read_) {
+      if (auto variable = each.lock()) alive.push_back(std::move(variable));
+    }
+    read_.clear();
+    is_read_.clear();
+  }
+  if (alive.size() < 2) return;
+  std::vector<const ParameterHandle*> handles;
+  for (const auto& each : alive) {
+    auto& variable = static_cast<RemoteVariable&>(*each);
+    variable.begin_prefetch();
+    handles.push_back(&variable.handle());
+  }
+  const std::vector<Tensor> values = servers().pull_all(handles);
+  for (std::size_t i = 0; i < alive.size(); ++i) {
+    static_cast<RemoteVariable&>(*alive[i]).prefetched(values[i], pass);
+  }
 }
 
 std::shared_ptr<void> RemoteVariables::cache_reads() {

@@ -59,7 +59,10 @@ class RemoteVariables final : public ParameterStore,
   bool is_coordinator() const { return !options_.worker.has_value(); }
 
   /// From here on variables are read anew, also those that a pass that somebody keeps has used.
-  void begin_pass() { pass_.fetch_add(1, std::memory_order_relaxed); }
+  /// Those that the pass before has read are asked for, all at once.
+  void begin_pass();
+  /// The pass reads this variable as a whole.
+  void note_read(const RemoteVariable& variable);
   uint64_t pass() const { return pass_.load(std::memory_order_relaxed); }
 
   /// While it lives, this thread's reads of a variable give what the first one gave.
@@ -89,6 +92,8 @@ class RemoteVariables final : public ParameterStore,
   const std::shared_ptr<LocalVariables> local_;
   std::atomic<uint64_t> pass_ = 1;
   Mutex mutex_;
+  std::vector<std::weak_ptr<VariableImpl>> read_ COHORT_GUARDED_BY(mutex_);  // in this pass
+  std::set<const VariableImpl*> is_read_ COHORT_GUARDED_BY(mutex_);          // the same
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> slot_names_ COHORT_GUARDED_BY(mutex_);
 };
