@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/partitioners.h"
+#include "cohort/runtime/memory.h"
 
 namespace cohort::internal {
 namespace {
@@ -92,6 +94,20 @@ std::function<void(const Payload&)> taker(std::byte* to, std::size_t bytes) {
   };
 }
 
+/// Row position[i] of `rows` for each i; by this thread alone, for what others do costs more.
+Tensor spread(const ParameterHandle& variable, const Tensor& rows,
+              const std::vector<int64_t>& position) {
+  Tensor out = empty(variable.shape_of_rows(static_cast<int64_t>(position.size())), variable.dtype);
+  const std::size_t row_bytes = variable.row_bytes();
+  const auto* const from = static_cast<const std::byte*>(rows.const_data_ptr());
+  auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
+  for (const int64_t row : position) {
+    std::memcpy(to, from + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+    to += row_bytes;
+  }
+  return out;
+}
+
 Payload id_message(uint64_t id) {
   MessageWriter out;
   out.number(id);
@@ -136,6 +152,7 @@ ParameterServers::ParameterServers(std::vector<std::shared_ptr<RpcClient>> serve
                                    ParameterServersOptions options)
     : servers_(std::move(servers)), options_(options), unwaited_(std::make_shared<Unwaited>()) {
   COHORT_CHECK_ARG(!servers_.empty(), kOperation, "expected at least 1 parameter server, got none");
+  install_caching_allocator();
 }
 
 ParameterServers::~ParameterServers() { unwaited_->wait(); }
@@ -344,8 +361,7 @@ Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor
   const bool as_asked =
       count == rows.numel() && std::is_sorted(unique.position.begin(), unique.position.end());
   if (as_asked) return out;
-  const auto asked = static_cast<int64_t>(unique.position.size());
-  return out.index_select(0, from_vector(unique.position, {asked}));
+  return spread(variable, out, unique.position);
 }
 
 Tensor ParameterServers::write(const ParameterHandle& variable, const StoredPlace& place,

@@ -13,6 +13,7 @@
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/stored_parameter.h"
 #include "cohort/coordinator/parameters/task_threads.h"
+#include "cohort/runtime/memory.h"
 #include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
@@ -327,7 +328,10 @@ Payload ParameterService::Impl::push_rows(MessageReader& in, PayloadReader& data
   return message({});
 }
 
-ParameterService::ParameterService() : impl_(std::make_unique<Impl>()) {}
+// What is sent is as large each time, and pages that are fresh cost more than what they carry.
+ParameterService::ParameterService() : impl_(std::make_unique<Impl>()) {
+  install_caching_allocator();
+}
 ParameterService::~ParameterService() = default;
 
 void ParameterService::reset() {
