@@ -12,6 +12,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/calls.h"
+#include "cohort/coordinator/parameters/shard_rows.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/runtime/memory.h"
 
@@ -19,67 +20,15 @@ namespace cohort::internal {
 namespace {
 
 constexpr const char* kOperation = "[parameter_servers] ";
-// Of one message: large enough to be worth one, small enough that a server reads one while the next
-// one is on its way.
-constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
 // A value of so much travels with the call that makes the variable.
 constexpr std::size_t kMostFirstBytes = std::size_t{32} << 20;
 
 // Of a call that only frees memory: nobody stands still for it.
 constexpr std::chrono::milliseconds kUnwaitedTimeout = std::chrono::seconds(3);
 
-/// Row numbers [first, last) of a list, which one shard has.
-struct Part {
-  std::size_t first;
-  std::size_t last;
-};
-
-/// The part of ascending rows that lies in the shard.
-Part part_of(const std::vector<int64_t>& ascending, const Shard& shard) {
-  const auto at = [&](int64_t row) {
-    return static_cast<std::size_t>(std::lower_bound(ascending.begin(), ascending.end(), row) -
-                                    ascending.begin());
-  };
-  return {at(shard.first), at(shard.first + shard.rows)};
-}
-
-/// Rows [first, last) of a list as the shard counts them.
-std::vector<int64_t> local_rows(const std::vector<int64_t>& rows, Part part, const Shard& shard) {
-  std::vector<int64_t> out(rows.begin() + static_cast<std::ptrdiff_t>(part.first),
-                           rows.begin() + static_cast<std::ptrdiff_t>(part.last));
-  for (int64_t& row : out) row -= shard.first;
-  return out;
-}
-
-std::size_t rows_of_message(const ParameterHandle& variable) {
-  return std::max<std::size_t>(1, kMessageBytes / std::max<std::size_t>(1, variable.row_bytes()));
-}
-
-/// Calls body(first, count) for pieces of [0, rows), one message each; at least once.
-template <class Body>
-void in_messages(const ParameterHandle& variable, int64_t rows, const Body& body) {
-  const auto most = static_cast<int64_t>(rows_of_message(variable));
-  int64_t first = 0;
-  do {
-    const int64_t count = std::min(most, rows - first);
-    body(first, count);
-    first += count;
-  } while (first < rows);
-}
-
-Tensor by_rows(const ParameterHandle& variable, const Tensor& contiguous) {
-  const int64_t rows = variable.rows();
-  return contiguous.view({rows, rows == 0 ? 0 : contiguous.numel() / rows});
-}
-
 void write_place(MessageWriter& out, const StoredPlace& place) {
   out.text(place.slots);
   out.number(place.slot);
-}
-
-void write_range(MessageWriter& out, RowRange range) {
-  out.signed_number(range.first);
-  out.signed_number(range.count);
 }
 
 void skip_header(PayloadReader& in) { in.header(); }
@@ -344,7 +293,7 @@ Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor
   const std::size_t row_bytes = variable.row_bytes();
   Calls calls(options_.timeout);
   for (const BoundShard& shard : variable.shards) {
-    const Part part = part_of(unique.rows, shard.place);
+    const RowPart part = part_of(unique.rows, shard.place);
     for (std::size_t at_row = part.first; at_row < part.last;) {
       const std::size_t end = std::min(part.last, at_row + rows_of_message(variable));
       MessageWriter header;
@@ -451,62 +400,6 @@ void ParameterServers::drop_slots(const ParameterHandle& variable, const std::st
     header.number(shard.id);
     header.text(set);
     start_unwaited(at(shard), "ps.drop_slots", message(header));
-  }
-}
-
-struct ParameterServers::Push::Impl {
-  explicit Impl(ParameterServers& all) : servers(all), calls(all.options_.timeout) {}
-  ParameterServers& servers;
-  Calls calls;
-};
-
-ParameterServers::Push::Push(ParameterServers& servers) : impl_(std::make_unique<Impl>(servers)) {}
-ParameterServers::Push::~Push() = default;
-void ParameterServers::Push::wait() { impl_->calls.wait(); }
-
-void ParameterServers::Push::dense(const ParameterHandle& variable, const UpdateStep& step,
-                                   const Tensor& gradient) {
-  const Tensor rows = by_rows(variable, gradient);
-  for (const BoundShard& shard : variable.shards) {
-    in_messages(variable, shard.place.rows, [&](int64_t first, int64_t count) {
-      MessageWriter header;
-      header.number(shard.id);
-      write_step(header, step);
-      write_range(header, {first, count});
-      Payload request = message(header);
-      append_bytes(request, rows.narrow(0, shard.place.first + first, count));
-      impl_->calls.start(impl_->servers.at(shard), "ps.push", std::move(request));
-    });
-  }
-}
-
-// Messages share out the rows of the shard, named or not: each of them has a gradient once.
-void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateStep& step,
-                                  const RowSum& gradient, bool others_too) {
-  const std::size_t most = rows_of_message(variable);
-  for (const BoundShard& shard : variable.shards) {
-    const Part part = part_of(gradient.rows, shard.place);
-    if (part.first == part.last && !others_too) continue;
-    int64_t begin = 0;
-    std::size_t first = part.first;
-    do {
-      const std::size_t last = std::min(part.last, first + most);
-      const bool is_last = last == part.last;
-      const int64_t end = is_last ? shard.place.rows : gradient.rows[last] - shard.place.first;
-      MessageWriter header;
-      header.number(shard.id);
-      write_step(header, step);
-      write_range(header, {begin, end - begin});
-      header.number(last - first);
-      header.number(others_too ? 1 : 0);
-      Payload request = message(header);
-      append_rows(request, local_rows(gradient.rows, {first, last}, shard.place));
-      append_bytes(request, gradient.values.narrow(0, static_cast<int64_t>(first),
-                                                   static_cast<int64_t>(last - first)));
-      impl_->calls.start(impl_->servers.at(shard), "ps.push_rows", std::move(request));
-      begin = end;
-      first = last;
-    } while (first < part.last);
   }
 }
 

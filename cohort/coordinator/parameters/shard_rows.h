@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which rows of a variable go where, and in which messages. Included by sources alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cohort/coordinator/parameters/parameter_servers.h"
+
+namespace cohort::internal {
+
+// Of one message: large enough to be worth one, small enough that a server reads one while the next
+// one is on its way.
+inline constexpr std::size_t kMessageBytes = std::size_t{4} << 20;
+/// Row numbers [first, last) of a list, which one shard has.
+struct RowPart {
+  std::size_t first;
+  std::size_t last;
+};
+
+/// The part of ascending rows that lies in the shard.
+inline RowPart part_of(const std::vector<int64_t>& ascending, const Shard& shard) {
+  const auto at = [&](int64_t row) {
+    return static_cast<std::size_t>(std::lower_bound(ascending.begin(), ascending.end(), row) -
+                                    ascending.begin());
+  };
+  return {at(shard.first), at(shard.first + shard.rows)};
+}
+
+/// Rows [first, last) of a list as the shard counts them.
+inline std::vector<int64_t> local_rows(const std::vector<int64_t>& rows, RowPart part,
+                                       const Shard& shard) {
+  std::vector<int64_t> out(rows.begin() + static_cast<std::ptrdiff_t>(part.first),
+                           rows.begin() + static_cast<std::ptrdiff_t>(part.last));
+  for (int64_t& row : out) row -= shard.first;
+  return out;
+}
+
+inline std::size_t rows_of_message(const ParameterHandle& variable) {
+  return std::max<std::size_t>(1, kMessageBytes / std::max<std::size_t>(1, variable.row_bytes()));
+}
+
+/// Calls body(first, count) for pieces of [0, rows), one message each; at least once.
+template <class Body>
+void in_messages(const ParameterHandle& variable, int64_t rows, const Body& body) {
+  const auto most = static_cast<int64_t>(rows_of_message(variable));
+  int64_t first = 0;
+  do {
+    const int64_t count = std::min(most, rows - first);
+    body(first, count);
+    first += count;
+  } while (first < rows);
+}
+
+inline Tensor by_rows(const ParameterHandle& variable, const Tensor& contiguous) {
+  const int64_t rows = variable.rows();
+  return contiguous.view({rows, rows == 0 ? 0 : contiguous.numel() / rows});
+}
+
+inline void write_range(MessageWriter& out, RowRange range) {
+  out.signed_number(range.first);
+  out.signed_number(range.count);
+}
+
+}  // namespace cohort::internal
