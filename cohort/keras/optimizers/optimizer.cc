@@ -444,9 +444,7 @@ std::size_t OptimizerBase::index_of(const Variable& variable) const {
   const auto found = index_.find(&variable.impl());
   COHORT_CHECK_ARG(found != index_.end(), "[optimizer] expected one of the ", trained_.size(),
                    " variables that \"", name_, "\" was built with, got ",
-                   cohort::internal::label(variable.impl()),
-                   "; to train others, such as those of layers that were thawed, make a new "
-                   "optimizer, as by calling compile() again");
+                   cohort::internal::label(variable.impl()));
   return found->second;
 }
 

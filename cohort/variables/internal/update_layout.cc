@@ -239,7 +239,9 @@ std::size_t UpdateLayout::index_of(const Variable& variable, std::size_t hint) c
   COHORT_CHECK_ARG(found != index_.end(),
                    "[optimizer.apply_gradients] expected a variable that the optimizer was built "
                    "with, got \"",
-                   variable.name(), "\"");
+                   variable.name(),
+                   "\"; to train others, such as those of a layer that was thawed, make a new "
+                   "optimizer: by calling compile() again");
   return found->second;
 }
 
