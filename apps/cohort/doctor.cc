@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -25,6 +26,8 @@
 #include "cohort/base/strings.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/cluster/roles.h"
+#include "cohort/rpc/security.h"
+#include "cohort/rpc/tls.h"
 
 namespace cohort_tool {
 namespace {
@@ -163,7 +166,61 @@ std::string answer_of(const std::string& address, std::chrono::milliseconds time
   return str_cat("does not answer: ", last);
 }
 
-void show_addresses(const cohort::ClusterSpec& spec, const DoctorOptions& options, Report& report) {
+bool is_set(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && *text != '\0';
+}
+
+// Who is let in to the job, and whether what travels is encrypted; no word of a secret itself.
+cohort::internal::RpcSecurity show_security(Report& report) {
+  cohort::internal::RpcSecurity security;
+  try {
+    security = cohort::internal::security_from_environment();
+    if (security.has_tls()) cohort::internal::TlsContext::of_certificates(security);
+  } catch (const std::exception& e) {
+    report.wrong(e.what());
+    return security;
+  }
+  const bool by_file = !security.token.empty() && !is_set("COHORT_JOB_TOKEN");
+  std::string token = "none is given: the chief draws one";
+  if (!security.token.empty()) token = "in COHORT_JOB_TOKEN";
+  if (by_file) token = str_cat("in ", std::getenv("COHORT_JOB_TOKEN_FILE"));
+  report.line("token", token);
+  struct stat file {};
+  if (by_file && ::stat(std::getenv("COHORT_JOB_TOKEN_FILE"), &file) == 0 &&
+      (file.st_mode & 077U) != 0) {
+    report.wrong(str_cat("others can read the job's token in ",
+                         std::getenv("COHORT_JOB_TOKEN_FILE"), ": chmod 600"));
+  }
+  std::string tls = "none: addresses beyond loopback are refused";
+  if (security.allow_insecure) tls = "none: addresses beyond loopback are allowed in the open";
+  if (security.has_tls()) tls = str_cat("by the certificate ", security.certificate);
+  report.line("TLS", tls);
+  return security;
+}
+
+void show_store(const DoctorOptions& options, Report& report) {
+  if (!is_set("COHORT_STORE")) return;
+  const std::string address = std::getenv("COHORT_STORE");
+  bool ok = false;
+  const std::string answer = answer_of(address, options.connect_timeout, &ok);
+  report.line("store", str_cat(address, " ", answer));
+  if (answer.rfind("answers", 0) != 0) {
+    report.wrong(str_cat("the launcher's store at ", address, " (COHORT_STORE) ", answer));
+  }
+}
+
+bool is_beyond_loopback(const std::string& address) {
+  try {
+    return !cohort::internal::is_loopback_target(address);
+  } catch (const cohort::Error&) {
+    return false;  // what is wrong with it is said elsewhere
+  }
+}
+
+void show_addresses(const cohort::ClusterSpec& spec, const DoctorOptions& options,
+                    const cohort::internal::RpcSecurity& security, Report& report) {
+  const bool may_be_far = security.has_tls() || security.allow_insecure;
   for (const auto& [job, tasks] : spec.as_map()) {
     for (const auto& [index, address] : tasks) {
       bool ok = false;
@@ -173,11 +230,18 @@ void show_addresses(const cohort::ClusterSpec& spec, const DoctorOptions& option
         report.wrong(str_cat(job, " ", index, " at ", address, " ", answer,
                              ". Look at its name, the network and the firewall between"));
       }
+      if (!may_be_far && is_beyond_loopback(address)) {
+        report.wrong(str_cat(job, " ", index, " at ", address,
+                             " is beyond loopback, which is refused without TLS: start the job by "
+                             "cohortrun, which makes certificates, or see COHORT_TLS_CERTIFICATE "
+                             "and COHORT_ALLOW_INSECURE"));
+      }
     }
   }
 }
 
-void show_cluster(const DoctorOptions& options, Report& report) {
+void show_cluster(const DoctorOptions& options, const cohort::internal::RpcSecurity& security,
+                  Report& report) {
   const cohort::internal::ClusterSource source = cohort::internal::cluster_source();
   if (source.resolver.empty()) {
     report.line("cluster", "none is described in the environment: a process is alone");
@@ -199,7 +263,7 @@ void show_cluster(const DoctorOptions& options, Report& report) {
       report.line("task", str_cat(*type, " ", *id,
                                   cohort::internal::is_chief(spec, task) ? ", the chief" : ""));
     }
-    show_addresses(spec, options, report);
+    show_addresses(spec, options, security, report);
   } catch (const std::exception& e) {
     report.wrong(e.what());
   }
@@ -212,7 +276,9 @@ int doctor(const DoctorOptions& options) {
   show_versions(report);
   show_cores(report);
   show_transports(report);
-  show_cluster(options, report);
+  const cohort::internal::RpcSecurity security = show_security(report);
+  show_store(options, report);
+  show_cluster(options, security, report);
   return report.end();
 }
 

@@ -66,6 +66,27 @@ TEST(Doctor, SaysWhoAnswersAndWhoDoesNot) {
   EXPECT_TRUE(ran.says("wrong: worker 1 at nobody.invalid:2222 its name is not known")) << ran.text;
 }
 
+TEST(Doctor, SaysWhoIsLetInAndShowsNoSecret) {
+  const Ran open = doctor("COHORT_JOB_TOKEN=a-secret-of-the-job");
+  EXPECT_TRUE(open.says("in COHORT_JOB_TOKEN")) << open.text;
+  EXPECT_TRUE(open.says("none: addresses beyond loopback are refused")) << open.text;
+  EXPECT_FALSE(open.says("a-secret")) << open.text;
+  const Ran far = doctor(
+      R"(TF_CONFIG='{"cluster": {"worker": ["192.0.2.1:1"]}, "task": {"type": "worker", "index": 0}}')");
+  EXPECT_TRUE(far.says("worker 0 at 192.0.2.1:1 is beyond loopback, which is refused without TLS"))
+      << far.text;
+  const Ran broken = doctor(
+      "COHORT_TLS_CERTIFICATE=/nowhere/a COHORT_TLS_KEY=/nowhere/b COHORT_TLS_AUTHORITY=/nowhere/c "
+      "COHORT_STORE=127.0.0.1:1");
+  EXPECT_EQ(broken.code, 1) << broken.text;
+  EXPECT_TRUE(
+      broken.says("wrong: [tls] expected a file in PEM with a certificate, got "
+                  "\"/nowhere/a\""))
+      << broken.text;
+  EXPECT_TRUE(broken.says("wrong: the launcher's store at 127.0.0.1:1 (COHORT_STORE)"))
+      << broken.text;
+}
+
 TEST(Doctor, SaysWhereTheDescriptionIsWrong) {
   const Ran ran = doctor(R"(TF_CONFIG='{"cluster": {"worker": "a:1"}}')");
   EXPECT_EQ(ran.code, 1) << ran.text;
