@@ -150,6 +150,8 @@ int Agent::run() {
       }
       if (is_over()) break;
     }
+    bool was_asked = false;
+    Console::finish(signals_.fd(), [&] { return was_asked |= signals_.next().has_value(); });
   } catch (const std::exception& e) {
     channel_.send(Kind::kBroken, e.what(), std::chrono::seconds(1));
     throw;

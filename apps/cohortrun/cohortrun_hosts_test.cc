@@ -223,6 +223,20 @@ TEST_F(AmongNodes, ANodeOfAnotherJobIsRefusedAndOneThatDoesNotComeIsCounted) {
   EXPECT_FALSE(ran.says("started")) << ran.text;
 }
 
+// Nobody reads what the second one writes before the job is over.
+TEST_F(AmongNodes, WhatWaitsForAReaderIsNotLostWithTheNode) {
+  const Folder folder;
+  const std::string program = "sh -c 'yes | head -n 50000'";
+  const Ran ran = run_shell(str_cat("mkfifo ", folder.path(), "/pipe; exec 3<>", folder.path(),
+                                    "/pipe; ", node("--node-rank 1", program), " >&3 2>&1 & ",
+                                    node("--node-rank 0", program),
+                                    " 3<&- > /dev/null; echo head $?; "
+                                    "head -n 50000 <&3 | sort | uniq -c; wait; echo over"));
+  EXPECT_TRUE(ran.has("head 0")) << ran.text;
+  EXPECT_TRUE(ran.says("50000 [worker 1] y")) << ran.text;
+  EXPECT_TRUE(ran.has("over")) << ran.text;
+}
+
 // Whoever connects and talks nonsense does not disturb the job.
 TEST_F(AmongNodes, StrangersAtTheDoorAreTurnedAway) {
   const std::string program = "sh -c 'echo rank $RANK'";

@@ -376,14 +376,10 @@ void Coordinator::finish_attempt() {
 // What the tasks have written. Whoever has asked for the end waits for it no longer than a moment.
 void Coordinator::write_the_rest() {
   const auto until = Clock::now() + kMoment;
-  while (Console::any_waits()) {
-    if (user_signal_ != 0 && Clock::now() >= until) return;
-    std::vector<pollfd> polled = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
-    Console::add_polled(&polled);
-    ::poll(polled.data(), polled.size(), user_signal_ == 0 ? -1 : 100);
+  Console::finish(signals_.fd(), [&] {
     if (const auto signal = signals_.next()) user_signal_ = *signal;
-    Console::flush();
-  }
+    return user_signal_ != 0 && Clock::now() >= until;
+  });
 }
 
 int Coordinator::run() {

@@ -162,6 +162,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& e) {
+    Console::flush();
     std::fprintf(stderr, "cohortrun: %s\n", e.what());
     return 1;
   }

@@ -119,6 +119,16 @@ void Console::add_polled(std::vector<pollfd>* polled) {
   }
 }
 
+void Console::finish(int wake, const std::function<bool()>& gives_up) {
+  while (any_waits() && !gives_up()) {
+    std::vector<pollfd> polled = {{.fd = wake, .events = POLLIN, .revents = 0}};
+    add_polled(&polled);
+    constexpr int kMilliseconds = 100;
+    ::poll(polled.data(), polled.size(), kMilliseconds);
+    flush();
+  }
+}
+
 LineOutput::LineOutput(int stream, const OutputPlace& place, const OutputOptions& options)
     : console_(stream == 1 ? STDOUT_FILENO : STDERR_FILENO),
       prefix_(prefix_of(stream, place, options.prefix)) {

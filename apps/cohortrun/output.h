@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -49,6 +50,9 @@ class Console {
   static bool any_is_full();
   /// From here on what is too much is left out.
   static void leave_out();
+  /// Writes the rest. wake: a descriptor that can be read when gives_up() is to be asked again.
+  /// Blocks: while nobody reads.
+  static void finish(int wake, const std::function<bool()>& gives_up);
   static void add_polled(std::vector<pollfd>* polled);
 
  private:
