@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 namespace cohort::internal {
 
@@ -33,5 +34,14 @@ class ProcessMark {
 
   uint32_t made_at_;
 };
+
+/// Shared by whoever has it; the last one destroys it, but not in a child of this process, where
+/// its threads are missing and its sockets are the parent's.
+template <class T>
+std::shared_ptr<T> kept_to_this_process(std::unique_ptr<T> owned) {
+  return {owned.release(), [mark = ProcessMark()](T* last) {
+            if (mark.is_ours()) delete last;
+          }};
+}
 
 }  // namespace cohort::internal

@@ -10,7 +10,8 @@ namespace cohort::internal {
 inline constexpr int kTerminatedExitCode = 143;
 
 /// Watches SIGTERM for its lifetime: the signal is counted instead of ending the process. All of
-/// them share one handler; the last one gives the signal back to whoever had it.
+/// them share one handler; the last one gives the signal back to whoever had it, and one that has
+/// come and was not answered, too: it is raised again.
 /// Threads: thread-safe.
 class [[nodiscard]] TerminationSignal {
  public:
@@ -21,6 +22,8 @@ class [[nodiscard]] TerminationSignal {
 
   /// True once SIGTERM has come in its lifetime. Cost: one load.
   bool has_come() const;
+  /// What it asks for is done here.
+  void answer() const;
 
  private:
   const unsigned before_;  // how many had come

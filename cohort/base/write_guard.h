@@ -8,25 +8,37 @@
 #pragma once
 
 #include <functional>
-#include <list>
+#include <memory>
+#include <string>
+
+#include "cohort/base/process_mark.h"
 
 namespace cohort::internal {
 
-/// Threads: thread-safe.
+/// Threads: thread-safe. In a child of the process that made it, it guards nothing.
 class WriteGuard {
  public:
-  /// `check` throws if this process must not write any more. It may run on any thread.
+  /// `check` throws if this process must not write any more. It may run on any thread, and wait.
   explicit WriteGuard(std::function<void()> check);
   /// Blocks: while a check runs.
   ~WriteGuard();
   WriteGuard(const WriteGuard&) = delete;
   WriteGuard& operator=(const WriteGuard&) = delete;
 
+  struct Check;
+
  private:
-  std::list<std::function<void()>>::iterator place_;
+  const std::shared_ptr<Check> check_;
 };
 
-/// Errors: what a guard throws. Threads: any.
+/// From here on this process publishes nothing, whoever stood guard before and is gone: it was
+/// given up, and another one may have its place. Threads: any.
+void forbid_writes(const std::string& why);
+/// It has a place again. Threads: any.
+void allow_writes();
+
+/// Errors: what a guard throws; FailedPrecondition after forbid_writes(). Blocks: as the checks.
+/// Threads: any.
 void check_may_write();
 
 }  // namespace cohort::internal

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/base/termination.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "cohort/testing/child.h"
+
+namespace cohort::internal {
+namespace {
+
+using testing::status_of_child;
+
+TEST(TerminationSignals, OneThatNobodyHasAnsweredComesAgain) {
+  EXPECT_EQ(status_of_child([] {
+              {
+                const TerminationSignal outer;
+                raise(SIGTERM);
+                const TerminationSignal late;
+                if (!outer.has_come() || late.has_come()) return 1;
+              }
+              return 2;
+            }),
+            -SIGTERM);
+}
+
+TEST(TerminationSignals, OneThatWasAnsweredDoesNot) {
+  EXPECT_EQ(status_of_child([] {
+              {
+                const TerminationSignal signal;
+                raise(SIGTERM);
+                signal.answer();
+              }
+              { const TerminationSignal next; }
+              return 7;
+            }),
+            7);
+}
+
+// Who waits for a line of standard input holds its stream.
+TEST(ExitNow, EndsBesideAThreadThatReads) {
+  if (!testing::kCanLimitChildren) GTEST_SKIP() << "starts a thread behind fork";
+  EXPECT_EQ(status_of_child([]() -> int {
+              std::array<int, 2> ends = {};
+              if (::pipe(ends.data()) != 0 || ::dup2(ends[0], STDIN_FILENO) < 0) return 1;
+              std::thread([] { std::getchar(); }).detach();
+              // Held when it cannot be taken.
+              while (::ftrylockfile(stdin) == 0) ::funlockfile(stdin);
+              exit_now(7);
+            }),
+            7);
+}
+
+}  // namespace
+}  // namespace cohort::internal
