@@ -42,6 +42,8 @@ const char* store_verb_name(StoreVerb verb) {
       return "leave";
     case StoreVerb::kMembers:
       return "members";
+    case StoreVerb::kMayWrite:
+      return "may_write";
   }
   return "";
 }
@@ -88,6 +90,7 @@ std::string encode(const StoreReply& reply) {
     out.number(static_cast<uint64_t>(member.state));
     write_milliseconds(out, member.silent);
     out.text(member.doing);
+    out.text(member.pace);
   }
   return out.str();
 }
@@ -110,6 +113,7 @@ StoreReply decode_store_reply(std::string_view bytes) {
     member.state = static_cast<StoreMember::State>(in.number_up_to(2));
     member.silent = read_milliseconds(in);
     member.doing = in.text();
+    member.pace = in.text();
     reply.members.push_back(std::move(member));
   }
   in.end();

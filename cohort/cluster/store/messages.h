@@ -26,11 +26,12 @@ enum class StoreVerb : uint8_t {
   kHeartbeat,
   kLeave,
   kMembers,
+  kMayWrite,
 };
 constexpr StoreVerb kStoreVerbs[] = {
-    StoreVerb::kGet,       StoreVerb::kSet,   StoreVerb::kInsert, StoreVerb::kCompareExchange,
-    StoreVerb::kAdd,       StoreVerb::kErase, StoreVerb::kMeet,   StoreVerb::kJoin,
-    StoreVerb::kHeartbeat, StoreVerb::kLeave, StoreVerb::kMembers};
+    StoreVerb::kGet,       StoreVerb::kSet,   StoreVerb::kInsert,  StoreVerb::kCompareExchange,
+    StoreVerb::kAdd,       StoreVerb::kErase, StoreVerb::kMeet,    StoreVerb::kJoin,
+    StoreVerb::kHeartbeat, StoreVerb::kLeave, StoreVerb::kMembers, StoreVerb::kMayWrite};
 /// "get": also the method's name.
 const char* store_verb_name(StoreVerb verb);
 
@@ -38,10 +39,10 @@ struct StoreRequest {
   StoreVerb verb = StoreVerb::kGet;
   std::string key = {};       ///< Of meet: the barrier's name.
   std::string value = {};     ///< Of join: the task's address; of heartbeat: what it is doing.
-  std::string expected = {};  ///< Of compare_exchange.
+  std::string expected = {};  ///< Of compare_exchange; of heartbeat: the task's pace.
   /// Of add: what is added; of meet: how many come; of heartbeat: the last version that is known.
   int64_t number = 0;
-  std::chrono::milliseconds wait{};   ///< The most that get, meet and heartbeat wait.
+  std::chrono::milliseconds wait{};   ///< The most that get, meet, heartbeat and may_write wait.
   std::chrono::milliseconds lease{};  ///< Of join.
 
   // Who asks: not in the message, but proved by it.
@@ -59,6 +60,7 @@ struct StoreMember {
   State state = State::kAlive;
   std::chrono::milliseconds silent{};  ///< Since it was heard last.
   std::string doing = {};              ///< As it said then.
+  std::string pace = {};               ///< How fast it is, as it said then.
 };
 
 struct StoreReply {

@@ -6,34 +6,12 @@
 #include <utility>
 
 #include "cohort/base/strings.h"
+#include "cohort/cluster/store/state_text.h"
 
 namespace cohort::internal {
 namespace {
 
-using std::chrono::milliseconds;
-
-// "2.1 s".
-std::string store_seconds(milliseconds time) {
-  return str_cat(static_cast<double>(time.count()) / 1000, " s");
-}
-
-milliseconds store_milliseconds(StoreState::Time::duration time) {
-  return std::chrono::duration_cast<milliseconds>(time);
-}
-
 bool is_write(StoreVerb verb) { return verb != StoreVerb::kGet && verb != StoreVerb::kMembers; }
-
-const char* state_name(StoreMember::State state) {
-  switch (state) {
-    case StoreMember::State::kAlive:
-      return "lives";
-    case StoreMember::State::kLeft:
-      return "has ended";
-    case StoreMember::State::kDead:
-      return "was not heard of for longer than its lease";
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -53,14 +31,7 @@ bool StoreState::is_allowed(uint64_t ticket, const StoreRequest& request, Time n
     refuse(ticket, ErrorCode::kUnavailable, closed_);
     return false;
   }
-  if (request.key.size() > limits_.key_bytes || request.value.size() > limits_.value_bytes ||
-      request.task.size() > limits_.key_bytes) {
-    refuse(
-        ticket, ErrorCode::kInvalidArgument,
-        str_cat("expected keys of at most ", limits_.key_bytes, " bytes and values of at most ",
-                limits_.value_bytes, ", got ", request.key.size(), " and ", request.value.size()));
-    return false;
-  }
+  if (!fits(ticket, request)) return false;
   if (request.is_keeper || request.verb == StoreVerb::kJoin) return true;
   const auto found = members_.find(request.task);
   if (found == members_.end()) {
@@ -87,7 +58,32 @@ bool StoreState::is_allowed(uint64_t ticket, const StoreRequest& request, Time n
   return false;
 }
 
+bool StoreState::fits(uint64_t ticket, const StoreRequest& request) {
+  const std::size_t value = std::max(request.value.size(), request.expected.size());
+  if (request.key.size() <= limits_.key_bytes && request.task.size() <= limits_.key_bytes &&
+      value <= limits_.value_bytes) {
+    return true;
+  }
+  refuse(ticket, ErrorCode::kInvalidArgument,
+         str_cat("expected keys of at most ", limits_.key_bytes, " bytes and values of at most ",
+                 limits_.value_bytes, ", got ", std::max(request.key.size(), request.task.size()),
+                 " and ", value, " from ", request.task.empty() ? "no task" : request.task));
+  return false;
+}
+
+// What keys, values and requests that wait may take; `before` of it is given back.
+bool StoreState::has_room(uint64_t ticket, const std::string& key, std::size_t bytes,
+                          std::size_t before) {
+  if (bytes_ + waiting_bytes_ + bytes <= limits_.all_bytes + before) return true;
+  refuse(ticket, ErrorCode::kResourceExhausted,
+         str_cat("expected at most ", limits_.all_bytes, " bytes in the store, got ",
+                 bytes_ + waiting_bytes_ + bytes - before, " with \"", key,
+                 "\"; erase what nobody needs any more"));
+  return false;
+}
+
 void StoreState::ask(uint64_t ticket, const StoreRequest& request, Time now) {
+  note_asker(now);
   advance(now);
   if (!is_allowed(ticket, request, now)) return;
   switch (request.verb) {
@@ -110,6 +106,8 @@ void StoreState::ask(uint64_t ticket, const StoreRequest& request, Time now) {
       return leave(ticket, request, now);
     case StoreVerb::kMembers:
       return answer(ticket, {.number = version_, .members = members(now)});
+    case StoreVerb::kMayWrite:
+      return may_write(ticket, request, now);
   }
 }
 
@@ -118,7 +116,16 @@ void StoreState::wait(uint64_t ticket, const StoreRequest& request, Time now) {
     return refuse(ticket, ErrorCode::kResourceExhausted,
                   str_cat("expected at most ", limits_.waiting, " requests that wait"));
   }
+  const std::size_t bytes = request.key.size() + request.value.size();
+  if (!has_room(ticket, request.key, bytes, 0)) return;
+  waiting_bytes_ += bytes;
   waiters_[ticket] = {.request = request, .until = now + request.wait};
+}
+
+StoreState::Waiters::iterator StoreState::forget(Waiters::iterator waiter) {
+  const StoreRequest& request = waiter->second.request;
+  waiting_bytes_ -= request.key.size() + request.value.size();
+  return waiters_.erase(waiter);
 }
 
 void StoreState::get(uint64_t ticket, const StoreRequest& request, Time now) {
@@ -128,6 +135,18 @@ void StoreState::get(uint64_t ticket, const StoreRequest& request, Time now) {
   wait(ticket, request, now);
 }
 
+bool StoreState::may_be_set(uint64_t ticket, const std::string& key, std::size_t bytes,
+                            const std::string* before) {
+  if (before == nullptr && values_.size() >= limits_.keys) {
+    refuse(ticket, ErrorCode::kResourceExhausted,
+           str_cat("expected at most ", limits_.keys, " keys in the store, got one more, \"", key,
+                   "\"; erase what nobody needs any more"));
+    return false;
+  }
+  const std::size_t now = before == nullptr ? 0 : key.size() + before->size();
+  return has_room(ticket, key, key.size() + bytes, now);
+}
+
 void StoreState::write(const std::string& key, const std::string& value) {
   const auto [entry, is_new] = values_.try_emplace(key);
   bytes_ += value.size() - entry->second.size() + (is_new ? key.size() : 0);
@@ -135,7 +154,7 @@ void StoreState::write(const std::string& key, const std::string& value) {
   for (auto it = waiters_.begin(); it != waiters_.end();) {
     const bool waits = it->second.request.verb == StoreVerb::kGet && it->second.request.key == key;
     if (waits) answer(it->first, {.yes = true, .value = value});
-    it = waits ? waiters_.erase(it) : std::next(it);
+    it = waits ? forget(it) : std::next(it);
   }
 }
 
@@ -154,11 +173,7 @@ void StoreState::change(uint64_t ticket, const StoreRequest& request) {
   if (request.verb == StoreVerb::kInsert) writes = !is_there;
   if (request.verb == StoreVerb::kCompareExchange) writes = is_there && before == request.expected;
   if (!writes) return answer(ticket, {.yes = false, .value = before});
-  if (bytes_ + request.key.size() + request.value.size() > limits_.all_bytes + before.size()) {
-    return refuse(ticket, ErrorCode::kResourceExhausted,
-                  str_cat("expected at most ", limits_.all_bytes,
-                          " bytes in the store, got more by \"", request.key, "\""));
-  }
+  if (!may_be_set(ticket, request.key, request.value.size(), is_there ? &before : nullptr)) return;
   write(request.key, request.value);
   answer(ticket, {.yes = true, .value = request.value});
 }
@@ -179,7 +194,10 @@ void StoreState::add(uint64_t ticket, const StoreRequest& request) {
     return refuse(ticket, ErrorCode::kOutOfRange,
                   str_cat("expected the sum at \"", request.key, "\" to be a number of 64 bits"));
   }
-  write(request.key, str_cat(sum));
+  const std::string text = str_cat(sum);
+  const bool is_there = found != values_.end();
+  if (!may_be_set(ticket, request.key, text.size(), is_there ? &found->second : nullptr)) return;
+  write(request.key, text);
   answer(ticket, {.number = sum});
 }
 
@@ -197,7 +215,7 @@ void StoreState::meet(uint64_t ticket, const StoreRequest& request, Time now) {
     const StoreRequest& other = it->second.request;
     if (other.task == request.task) {  // its earlier call, which it has given up
       refuse(it->first, ErrorCode::kAborted, str_cat(request.task, " has come again"));
-      it = waiters_.erase(it);
+      it = forget(it);
       continue;
     }
     if (other.number != request.number) {
@@ -217,108 +235,9 @@ void StoreState::meet(uint64_t ticket, const StoreRequest& request, Time now) {
   for (auto it = waiters_.begin(); it != waiters_.end();) {
     const bool here = is_here(it->second);
     if (here) answer(it->first, {.yes = true, .all = all});
-    it = here ? waiters_.erase(it) : std::next(it);
+    it = here ? forget(it) : std::next(it);
   }
   answer(ticket, {.yes = true, .all = std::move(all)});
-}
-
-void StoreState::join(uint64_t ticket, const StoreRequest& request, Time now) {
-  if (request.task.empty() || request.lease.count() <= 0) {
-    return refuse(ticket, ErrorCode::kInvalidArgument,
-                  "expected a task and a lease of more than 0 to join");
-  }
-  const auto found = members_.find(request.task);
-  uint64_t generation = 1;
-  if (found != members_.end()) {
-    generation = found->second.told.generation + 1;
-    fence(found->second);
-  }
-  members_[request.task] = {
-      .told = {.task = request.task, .address = request.value, .generation = generation},
-      .lease = request.lease,
-      .heard = now};
-  news(now);
-  answer(ticket, {.number = static_cast<int64_t>(generation)});
-}
-
-void StoreState::heartbeat(uint64_t ticket, const StoreRequest& request, Time now) {
-  const auto found = members_.find(request.task);
-  if (found != members_.end()) {
-    found->second.heard = now;
-    found->second.told.doing = request.value;
-  }
-  if (request.number != version_ || request.wait.count() <= 0) {
-    return answer(ticket, {.number = version_, .members = members(now)});
-  }
-  wait(ticket, request, now);
-}
-
-void StoreState::leave(uint64_t ticket, const StoreRequest& request, Time now) {
-  const auto found = members_.find(request.task);
-  if (found != members_.end()) {
-    found->second.told.state = StoreMember::State::kLeft;
-    fence(found->second);
-    news(now);
-  }
-  answer(ticket, {});
-}
-
-// What a process that is no task any more waits for it does not get.
-void StoreState::fence(const Member& member) {
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    const StoreRequest& request = it->second.request;
-    const bool is_its =
-        request.task == member.told.task && request.generation == member.told.generation;
-    if (is_its) {
-      refuse(it->first, ErrorCode::kFailedPrecondition,
-             str_cat(request.task, " (generation ", request.generation,
-                     ") is no part of the job any more"));
-    }
-    it = is_its ? waiters_.erase(it) : std::next(it);
-  }
-}
-
-// Members have changed: who holds a heartbeat is told.
-void StoreState::news(Time now) {
-  ++version_;
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    const bool waits = it->second.request.verb == StoreVerb::kHeartbeat;
-    if (waits) answer(it->first, {.number = version_, .members = members(now)});
-    it = waits ? waiters_.erase(it) : std::next(it);
-  }
-}
-
-// Where more are expected than can come, nobody has to wait for the deadline.
-void StoreState::fail_hopeless_meetings(Time now) {
-  const auto dead = std::find_if(members_.begin(), members_.end(), [](const auto& entry) {
-    return entry.second.told.state == StoreMember::State::kDead;
-  });
-  if (dead == members_.end()) return;
-  const auto alive = std::count_if(members_.begin(), members_.end(), [](const auto& entry) {
-    return entry.second.told.state == StoreMember::State::kAlive;
-  });
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    const StoreRequest& request = it->second.request;
-    const bool hopeless = request.verb == StoreVerb::kMeet && request.number > alive;
-    if (hopeless) {
-      const Member& lost = dead->second;
-      refuse(it->first, ErrorCode::kUnavailable,
-             str_cat("expected ", request.number, " at \"", request.key, "\", but ", lost.told.task,
-                     " (", lost.told.address, ") was not heard of for ",
-                     store_seconds(store_milliseconds(now - lost.heard)),
-                     "; end it, see its output, and start the job again"));
-    }
-    it = hopeless ? waiters_.erase(it) : std::next(it);
-  }
-}
-
-std::vector<StoreMember> StoreState::members(Time now) const {
-  std::vector<StoreMember> out;
-  for (const auto& [task, member] : members_) {
-    out.push_back(member.told);
-    out.back().silent = std::max(milliseconds(0), store_milliseconds(now - member.heard));
-  }
-  return out;
 }
 
 std::string StoreState::who_has_come(const std::string& key, Time now) const {
@@ -348,6 +267,8 @@ void StoreState::end_wait(uint64_t ticket, const Waiter& waiter, Time now) {
       return refuse(ticket, ErrorCode::kDeadlineExceeded,
                     str_cat("expected ", request.number, " at \"", request.key, "\" within ",
                             store_seconds(request.wait), ", got ", who_has_come(request.key, now)));
+    case StoreVerb::kMayWrite:
+      return refuse(ticket, ErrorCode::kFailedPrecondition, doubts(now));
     default:
       return refuse(ticket, ErrorCode::kDeadlineExceeded,
                     str_cat("expected \"", request.key, "\" to be set within ",
@@ -355,47 +276,11 @@ void StoreState::end_wait(uint64_t ticket, const Waiter& waiter, Time now) {
   }
 }
 
-void StoreState::advance(Time now) {
-  bool changed = false;
-  for (auto& [task, member] : members_) {
-    const bool dies =
-        member.told.state == StoreMember::State::kAlive && now - member.heard > member.lease;
-    if (!dies) continue;
-    member.told.state = StoreMember::State::kDead;
-    fence(member);
-    changed = true;
-  }
-  if (changed) {
-    news(now);
-    fail_hopeless_meetings(now);
-  }
-  std::vector<uint64_t> over;
-  for (const auto& [ticket, waiter] : waiters_) {
-    if (now < waiter.until) continue;
-    end_wait(ticket, waiter, now);
-    over.push_back(ticket);
-  }
-  for (const uint64_t ticket : over) waiters_.erase(ticket);
-}
-
-void StoreState::postpone_leases(milliseconds by) {
-  for (auto& [task, member] : members_) member.heard += by;
-}
-
 void StoreState::close(const std::string& why) {
   closed_ = why;
   for (const auto& [ticket, waiter] : waiters_) refuse(ticket, ErrorCode::kUnavailable, why);
   waiters_.clear();
-}
-
-StoreState::Time StoreState::next_event() const {
-  Time next = Time::max();
-  for (const auto& [ticket, waiter] : waiters_) next = std::min(next, waiter.until);
-  for (const auto& [task, member] : members_) {
-    if (member.told.state != StoreMember::State::kAlive) continue;
-    next = std::min(next, member.heard + member.lease + milliseconds(1));
-  }
-  return next;
+  waiting_bytes_ = 0;
 }
 
 }  // namespace cohort::internal

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include "cohort/base/strings.h"
+
 namespace cohort::internal {
 namespace {
 
@@ -164,10 +166,12 @@ TEST_F(StoreStates, A3_WhoIsNotHeardOfIsFenced) {
   const uint64_t held =
       ask(by(a, {.verb = StoreVerb::kHeartbeat, .number = seen.number, .wait = seconds(60)}));
   beat(b, "in strategy.run, step 7");
-  pass(milliseconds(1500));
-  beat(a);
+  for (int i = 0; i < 2; ++i) {
+    pass(milliseconds(900));
+    beat(a);
+  }
   EXPECT_FALSE(answer(held)) << "nothing has happened";
-  pass(milliseconds(501));
+  pass(milliseconds(201));
   ASSERT_TRUE(answer(held)) << "the news come at once";
   const std::vector<StoreMember> members = answer(held)->members;
   ASSERT_EQ(members.size(), 2U);
@@ -217,12 +221,69 @@ TEST_F(StoreStates, WhoLeavesIsNotDead) {
   EXPECT_EQ(reply.members[0].state, StoreMember::State::kLeft);
 }
 
-TEST_F(StoreStates, AKeeperThatWasStoppedGivesNobodyUp) {
+// A4: Ctrl-Z of a job whose launcher, which keeps the store, goes on.
+TEST_F(StoreStates, A4_WhoWereSilentTogetherAreAlive) {
   const Task a = join("worker 0", seconds(2));
-  now += seconds(30);
-  state.postpone_leases(seconds(30));
+  const Task b = join("worker 1", seconds(2));
+  pass(seconds(3600));
+  EXPECT_EQ(beat(b).code, ErrorCode::kOk);
+  pass(milliseconds(900));
+  EXPECT_EQ(beat(a).code, ErrorCode::kOk) << "it has as long to come back";
+  // From here on one is heard, and the other is not.
+  for (int i = 0; i < 3; ++i) {
+    pass(milliseconds(900));
+    beat(a);
+  }
+  expect_words(answered(by(b, {.verb = StoreVerb::kSet, .key = "k"})),
+               ErrorCode::kFailedPrecondition, {"worker 1 (generation 1) is too late"});
+}
+
+// A4: a machine, or the job with its chief, which keeps the store, was stopped.
+TEST_F(StoreStates, A4_AKeeperThatWasStoppedGivesNobodyUp) {
+  const Task a = join("worker 0", seconds(2));
+  state.keeper_was_stopped(seconds(30), now);  // times leave it out
   state.advance(now);
   EXPECT_EQ(beat(a).code, ErrorCode::kOk);
+}
+
+// But who went on meanwhile has given it up, and may have a new job.
+TEST_F(StoreStates, A4_NobodyWritesUntilAllHaveHeardOfAKeeperThatWasStopped) {
+  const Task a = join("worker 0", seconds(2));
+  const Task b = join("worker 1", seconds(2));
+  const StoreRequest may_write = {.verb = StoreVerb::kMayWrite, .wait = seconds(3)};
+  EXPECT_TRUE(answered(by(a, may_write)).yes);
+  const int64_t before = beat(b).number;
+  state.keeper_was_stopped(seconds(1), now);
+  EXPECT_TRUE(answered(by(a, may_write)).yes) << "nobody has given it up for that";
+  state.keeper_was_stopped(seconds(30), now);
+  take();
+  const uint64_t waiting = ask(by(a, may_write));
+  EXPECT_FALSE(answer(waiting));
+  const auto beat_after = [&](const Task& task, int64_t version) {
+    return answered(by(task, {.verb = StoreVerb::kHeartbeat, .number = version})).number;
+  };
+  const int64_t after = beat_after(a, before);
+  beat_after(a, after);
+  beat_after(b, before);  // was on its way before
+  EXPECT_FALSE(answer(waiting));
+  beat_after(b, after);
+  ASSERT_TRUE(answer(waiting));
+  EXPECT_TRUE(answer(waiting)->yes);
+  // One that never comes back has ended it for good.
+  state.keeper_was_stopped(seconds(30), now);
+  take();
+  const int64_t last = beat_after(a, after);
+  const uint64_t in_vain = ask(by(a, may_write));
+  for (int i = 0; i < 4; ++i) {
+    pass(milliseconds(800));
+    beat_after(a, last);
+  }
+  expect_words(answer(in_vain), ErrorCode::kFailedPrecondition,
+               {"was stopped for 30 s", "worker 1 (worker 1:2222)", "must write"});
+  expect_words(answered(by(a, may_write)), ErrorCode::kFailedPrecondition, {"worker 1"});
+  const Task again = join("worker 1", seconds(2));
+  EXPECT_TRUE(answered(by(a, may_write)).yes);
+  EXPECT_TRUE(answered(by(again, may_write)).yes);
 }
 
 TEST_F(StoreStates, WhoIsNoTaskOnlyLooks) {
@@ -257,6 +318,46 @@ TEST(StoreStateLimits, F6_AStoreHoldsSoMuch) {
   EXPECT_TRUE(state.take_answers().empty());
   state.ask(3, wait, now);
   EXPECT_EQ(state.take_answers().at(0).reply.code, ErrorCode::kResourceExhausted);
+}
+
+// F6: whatever it is that takes the memory.
+TEST(StoreStateLimits, F6_CountersTasksAndWaitersCountToo) {
+  StoreState state({.value_bytes = 100, .all_bytes = 300, .keys = 3, .members = 2, .waiting = 99});
+  const StoreState::Time now{};
+  const auto asked = [&](const StoreRequest& request) {
+    state.ask(1, request, now);
+    auto answers = state.take_answers();
+    return answers.empty() ? StoreReply{} : answers[0].reply;
+  };
+  const auto join = [&](const std::string& task) {
+    return asked({.verb = StoreVerb::kJoin, .lease = seconds(1), .task = task}).code;
+  };
+  EXPECT_EQ(join("a"), ErrorCode::kOk);
+  EXPECT_EQ(join("b"), ErrorCode::kOk);
+  EXPECT_EQ(join("b"), ErrorCode::kOk) << "in its own place";
+  EXPECT_EQ(join("c"), ErrorCode::kResourceExhausted);
+  const auto add = [&](const std::string& key) {
+    return asked({.verb = StoreVerb::kAdd, .key = key, .number = 1, .is_keeper = true});
+  };
+  for (const char* key : {"1", "2", "3", "3"}) EXPECT_EQ(add(key).code, ErrorCode::kOk) << key;
+  expect_words(add("4"), ErrorCode::kResourceExhausted, {"3 keys", "\"4\"", "erase"});
+  const auto meet = [&](uint64_t ticket, const std::string& name) {
+    state.ask(ticket,
+              {.verb = StoreVerb::kMeet,
+               .key = name,
+               .value = std::string(90, 'x'),
+               .number = 2,
+               .wait = seconds(1),
+               .is_keeper = true},
+              now);
+    auto answers = state.take_answers();
+    return answers.empty() ? ErrorCode::kOk : answers[0].reply.code;
+  };
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(meet(10 + i, str_cat("m", i)), ErrorCode::kOk);
+  EXPECT_EQ(meet(13, "m3"), ErrorCode::kResourceExhausted);
+  state.advance(now + seconds(2));  // all of them have waited long enough
+  EXPECT_EQ(state.take_answers().size(), 3U);
+  EXPECT_EQ(meet(14, "m4"), ErrorCode::kOk);
 }
 
 TEST(StoreMessages, GarbageIsDataLoss) {

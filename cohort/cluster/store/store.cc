@@ -56,6 +56,16 @@ std::map<std::string, std::string> Store::meet(const std::string& name, int task
       .all;
 }
 
+std::shared_ptr<Store> Store::under(const std::string& prefix,
+                                    const std::shared_ptr<Store>& whole) {
+  return std::make_shared<Store>([prefix, whole](const StoreRequest& request) {
+    if (request.key.empty()) return whole->ask(request);
+    StoreRequest mine = request;
+    mine.key = prefix + request.key;
+    return whole->ask(mine);
+  });
+}
+
 std::vector<StoreMember> Store::members() { return ask({.verb = StoreVerb::kMembers}).members; }
 
 }  // namespace cohort::internal

@@ -61,6 +61,10 @@ class Store {
   /// Who has joined, by name.
   std::vector<StoreMember> members();
 
+  /// The same one, in which all keys and barriers begin with `prefix`, which callers do not see.
+  static std::shared_ptr<Store> under(const std::string& prefix,
+                                      const std::shared_ptr<Store>& whole);
+
   /// For what has no member of its own.
   StoreReply ask(const StoreRequest& request) { return ask_(request); }
 

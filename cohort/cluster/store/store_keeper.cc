@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cluster/store/store_keeper.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <stop_token>
@@ -8,16 +9,13 @@
 #include <utility>
 
 #include "cohort/base/mutex.h"
+#include "cohort/base/running_time.h"
 #include "cohort/cluster/store/state.h"
 #include "cohort/rpc/errors.h"
 
 namespace cohort::internal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// A keeper that wakes so much too late was stopped, and has heard nobody meanwhile.
-constexpr std::chrono::milliseconds kLate{500};
 // Without anything to do; a wait has an end.
 constexpr std::chrono::hours kIdle{1};
 
@@ -57,7 +55,7 @@ struct StoreKeeper::Impl {
       const MutexLock lock(mutex);
       const uint64_t ticket = ++tickets;
       asked[ticket] = std::move(answer);
-      state.ask(ticket, request, Clock::now());
+      state.ask(ticket, request, look());
       due = take_due();
       changed.notify_all();
     }
@@ -74,29 +72,43 @@ struct StoreKeeper::Impl {
     tell(due);
   }
 
+  // Whoever looks first after a pause, the thread or one who asks, leaves it out of everybody's
+  // lease before anybody is judged.
+  StoreState::Time look() COHORT_REQUIRES(mutex) {
+    const auto stopped = running.look(BootClock::now());
+    if (stopped.count() > 0) state.keeper_was_stopped(stopped, running.now());
+    return running.now();
+  }
+
   void watch(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       Due due;
       {
         const MutexLock lock(mutex);
-        const auto next = std::min(state.next_event(), Clock::now() + kIdle);
-        const uint64_t before = tickets;
-        changed.wait_until(mutex, stop, next,
-                           [&]() COHORT_REQUIRES(mutex) { return tickets != before; });
-        const auto now = Clock::now();
-        if (now - next > kLate) {
-          state.postpone_leases(std::chrono::duration_cast<std::chrono::milliseconds>(now - next));
-        }
+        const auto now = look();
         state.advance(now);
         due = take_due();
+        if (due.empty()) {
+          const uint64_t before = tickets;
+          changed.wait_for(mutex, stop, rest(now),
+                           [&]() COHORT_REQUIRES(mutex) { return tickets != before; });
+        }
       }
       tell(due);
     }
+  }
+  // How long nothing is to be done, but for looking at the clock.
+  std::chrono::nanoseconds rest(StoreState::Time now) const COHORT_REQUIRES(mutex) {
+    const auto next = state.next_event();
+    if (next == StoreState::Time::max() && state.is_idle()) return kIdle;
+    return std::clamp<std::chrono::nanoseconds>(next - now, std::chrono::milliseconds(1),
+                                                RunningTime::kLookEvery);
   }
 
   Mutex mutex;
   std::condition_variable_any changed;
   StoreState state COHORT_GUARDED_BY(mutex);
+  RunningTime running COHORT_GUARDED_BY(mutex){BootClock::now()};
   uint64_t tickets COHORT_GUARDED_BY(mutex) = 0;
   std::map<uint64_t, Answer> asked COHORT_GUARDED_BY(mutex);
   std::jthread thread;

@@ -91,11 +91,24 @@ uint64_t StoreClient::generation() const { return impl_->generation; }
 const StoreClientOptions& StoreClient::options() const { return impl_->options; }
 
 StoreReply StoreClient::heartbeat(int64_t version, const std::string& doing,
-                                  std::chrono::milliseconds hold,
+                                  const std::string& pace, std::chrono::milliseconds hold,
                                   std::chrono::milliseconds timeout) {
-  return impl_->ask(
-      {.verb = StoreVerb::kHeartbeat, .value = doing, .number = version, .wait = hold},
-      {.timeout = hold + timeout});
+  return impl_->ask({.verb = StoreVerb::kHeartbeat,
+                     .value = doing,
+                     .expected = pace,
+                     .number = version,
+                     .wait = hold},
+                    {.timeout = hold + timeout});
+}
+
+std::vector<StoreMember> StoreClient::members(std::chrono::milliseconds timeout) {
+  return impl_->ask({.verb = StoreVerb::kMembers}, {.timeout = timeout}).members;
+}
+
+void StoreClient::check_may_write(std::chrono::milliseconds timeout) {
+  // The store's own answer comes before the call's deadline, if it is there.
+  const auto wait = timeout * 3 / 4;
+  impl_->ask({.verb = StoreVerb::kMayWrite, .wait = wait}, {.timeout = timeout});
 }
 
 void StoreClient::leave(std::chrono::milliseconds timeout) {

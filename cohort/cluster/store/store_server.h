@@ -72,8 +72,13 @@ class StoreClient {
 
   /// Says that the task lives, and what it is doing. Blocks: until the members are others than
   /// those of `version`, at most `hold`; for the answer at most `timeout` longer.
-  StoreReply heartbeat(int64_t version, const std::string& doing, std::chrono::milliseconds hold,
-                       std::chrono::milliseconds timeout);
+  /// `pace`: what members() gives the others of it.
+  StoreReply heartbeat(int64_t version, const std::string& doing, const std::string& pace,
+                       std::chrono::milliseconds hold, std::chrono::milliseconds timeout);
+  std::vector<StoreMember> members(std::chrono::milliseconds timeout);
+  /// Returns if the task may publish files: the store takes it for alive, and so do the others.
+  /// Blocks: for at most `timeout`. Errors: FailedPrecondition that says why not.
+  void check_may_write(std::chrono::milliseconds timeout);
   /// The task has ended in good order.
   void leave(std::chrono::milliseconds timeout);
   /// Ends what waits here, and all that comes. Blocks: never.

@@ -92,7 +92,7 @@ TEST(Stores, ALeaseThatIsNotRenewedEnds) {
   run_with_deadline(kLimit, [&] {
     int64_t version = 0;
     for (bool dead = false; !dead;) {
-      const StoreReply news = watching.heartbeat(version, "watching", seconds(30), seconds(10));
+      const StoreReply news = watching.heartbeat(version, "watching", "", seconds(30), seconds(10));
       version = news.number;
       for (const StoreMember& each : news.members) {
         dead |= each.task == "worker 0" && each.state == StoreMember::State::kDead;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a store's texts say times and states.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "cohort/base/strings.h"
+#include "cohort/cluster/store/state.h"
+
+namespace cohort::internal {
+
+/// "2.1 s".
+inline std::string store_seconds(std::chrono::milliseconds time) {
+  return str_cat(static_cast<double>(time.count()) / 1000, " s");
+}
+
+inline std::chrono::milliseconds store_milliseconds(StoreState::Time::duration time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time);
+}
+
+inline const char* state_name(StoreMember::State state) {
+  switch (state) {
+    case StoreMember::State::kAlive:
+      return "lives";
+    case StoreMember::State::kLeft:
+      return "has ended";
+    case StoreMember::State::kDead:
+      return "was not heard of for longer than its lease";
+  }
+  return "";
+}
+
+}  // namespace cohort::internal
