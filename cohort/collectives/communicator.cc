@@ -44,7 +44,8 @@ void Communicator::Pending::wait() {
 Communicator::Communicator() : rank_(0), size_(1) {}
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options)
-    : transport_(transport->size() > 1 ? std::move(transport) : nullptr),
+    : recorder_(transport->size() > 1 ? std::make_shared<FlightRecorder>() : nullptr),
+      transport_(recorder_ ? recorded(std::move(transport), recorder_) : nullptr),
       options_(options),
       rank_(transport_ ? transport_->rank() : 0),
       size_(transport_ ? transport_->size() : 1),

@@ -33,6 +33,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -42,8 +43,10 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/boot_clock.h"
 #include "cohort/base/function_ref.h"
 #include "cohort/base/mutex.h"
+#include "cohort/collectives/flight_recorder.h"
 #include "cohort/collectives/transport.h"
 
 namespace cohort::internal {
@@ -178,8 +181,15 @@ class Communicator {
   /// abort() by who knows that these ranks will not answer: nobody waits for them any more.
   /// Blocks: never. Threads: any.
   void lose(std::span<const int> ranks, const Failure& failure) noexcept;
-  /// "in strategy.run, step 37": what this rank is at, for those who miss it. Threads: any.
+  /// "in strategy.run, step 37, waiting in barrier(0 bytes) for 2 s": what this rank is at, for
+  /// those who miss it. Threads: any.
   std::string doing() const;
+  /// What this rank has lately called, and how fast it is. Threads: any.
+  Pace pace() const { return recorder_ ? recorder_->pace() : Pace(); }
+  /// When transports fail, a report of it goes to the log, and of all that is known to the folder
+  /// that COHORT_FLIGHT_RECORDER names. `others`: what they are at, a line each; may take a
+  /// moment. Threads: any.
+  void set_others_report(std::function<std::string()> others);
   bool failed() const { return transport_ != nullptr && transport_->failed(); }
   /// Throws the failure of this generation, if there is one.
   void check() const;
@@ -209,7 +219,7 @@ class Communicator {
   /// Threads: any. Cost: reads the clock.
   void check_lease() const;
   /// By who renews it; without a call it has no end. Threads: any.
-  void set_lease(std::chrono::steady_clock::time_point end) {
+  void set_lease(BootClock::time_point end) {
     lease_end_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
@@ -242,13 +252,15 @@ class Communicator {
   bool has_turn() const;
   void note_turn(const char* operation, bool is_step);
   void begin_turn();
+  void report_failure() const;
   [[noreturn]] void throw_agreed(const std::exception_ptr& mine, const char* operation);
   void check_rank(const char* operation, int rank, bool may_be_here) const;
   std::chrono::milliseconds timeout(const CallOptions& options) const {
     return options.timeout.value_or(options_.timeout);
   }
 
-  const std::unique_ptr<Transport> transport_;  // null: one rank
+  const std::shared_ptr<FlightRecorder> recorder_;  // null: one rank
+  const std::unique_ptr<Transport> transport_;      // null: one rank
   const CommunicatorOptions options_;
   const int rank_;
   const int size_;
@@ -267,9 +279,9 @@ class Communicator {
   mutable Mutex doing_mutex_;
   std::array<char, 48> doing_ COHORT_GUARDED_BY(doing_mutex_) = {};  // the turn's operation
   uint64_t steps_ COHORT_GUARDED_BY(doing_mutex_) = 0;               // turns that were runs
+  std::function<std::string()> others_report_ COHORT_GUARDED_BY(doing_mutex_);
   std::shared_ptr<Store> store_;
-  std::atomic<std::chrono::steady_clock::rep> lease_end_ =
-      std::numeric_limits<std::chrono::steady_clock::rep>::max();
+  std::atomic<BootClock::rep> lease_end_ = std::numeric_limits<BootClock::rep>::max();
 };
 
 }  // namespace cohort::internal

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Who may call a communicator of those that could, and what its failures end.
+#include <cstdlib>
+#include <fstream>
 #include <string_view>
 #include <thread>
 #include <typeinfo>
+#include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/base/scope_exit.h"
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
@@ -23,6 +27,7 @@ bool Communicator::has_turn() const {
 void Communicator::begin_turn() {
   if (!failed()) return;
   if (told_.exchange(true)) return renew();
+  report_failure();
   check();
 }
 
@@ -50,17 +55,75 @@ void Communicator::note_turn(const char* operation, bool is_step) {
     if (*c != '[' && *c != ']' && *c != ' ') doing_[size++] = *c;
   }
   doing_[size] = '\0';
-  if (is_step) ++steps_;
+  if (!is_step) return;
+  ++steps_;
+  recorder_->step_begins();
 }
 
 std::string Communicator::doing() const {
+  const std::string waiting = recorder_ ? recorder_->waiting() : "";
   const MutexLock lock(doing_mutex_);
-  return doing_[0] == '\0' ? str_cat("between two operations, after step ", steps_)
-                           : str_cat("in ", doing_.data(), ", step ", steps_);
+  return str_cat(doing_[0] == '\0' ? std::string("between two operations, after step ")
+                                   : str_cat("in ", doing_.data(), ", step "),
+                 steps_, waiting.empty() ? "" : ", waiting in ", waiting);
+}
+
+void Communicator::set_others_report(std::function<std::string()> others) {
+  const MutexLock lock(doing_mutex_);
+  others_report_ = std::move(others);
+}
+
+namespace {
+
+constexpr std::size_t kCallsInLog = 4;
+
+// Of ranks that do not meet; what a program throws is no riddle.
+bool is_of_transport(const std::string& text) {
+  return text.starts_with("[communicator]") || text.starts_with("[liveness]") ||
+         text.starts_with("[store]");
+}
+
+void write_flight_record(const std::string& folder, int rank, const std::string& text) {
+  const std::string path = str_cat(folder, "/flight_rank_", rank, ".txt");
+  std::ofstream file(path, std::ios::app);
+  file << text;
+  file.flush();
+  if (file.good()) {
+    COHORT_LOG(kWarning, "[communicator] rank ", rank, " has written its last calls to ", path);
+  } else {
+    COHORT_LOG(kError, "[communicator] expected COHORT_FLIGHT_RECORDER to name a folder for ",
+               "the last calls, got no file at ", path);
+  }
+}
+
+}  // namespace
+
+// Once for each generation, on each rank.
+void Communicator::report_failure() const {
+  if (!recorder_ || !failed()) return;
+  std::string why;
+  try {
+    check();
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (!is_of_transport(why)) return;
+  std::function<std::string()> others;
+  {
+    const MutexLock lock(doing_mutex_);
+    others = others_report_;
+  }
+  const std::string all = others ? others() : "";
+  const std::string head = str_cat("[communicator] rank ", rank_, " of ", size_, " was ", doing(),
+                                   "; its last calls, the newest first:\n");
+  COHORT_LOG(kWarning, head, recorder_->text(kCallsInLog), all);
+  const char* const folder = std::getenv("COHORT_FLIGHT_RECORDER");
+  if (folder == nullptr || *folder == '\0') return;
+  write_flight_record(folder, rank_, str_cat(why, "\n", head, recorder_->text(), all, "\n"));
 }
 
 void Communicator::check_lease() const {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const auto now = BootClock::now().time_since_epoch().count();
   COHORT_CHECK_STATE(
       now < lease_end_.load(std::memory_order_relaxed), "[communicator] rank ", rank_, " of ",
       size_,
@@ -85,7 +148,7 @@ void Communicator::guard(const char* operation, FunctionRef<void()> body) {
 // What was thrown here where it is what all throw, but of a class that does not travel.
 void Communicator::throw_agreed(const std::exception_ptr& mine, const char* operation) {
   abort(mine, operation);
-  told_.store(true);
+  if (!told_.exchange(true)) report_failure();
   try {
     check();
   } catch (const Error& agreed) {

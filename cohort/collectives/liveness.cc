@@ -11,6 +11,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/base/process_mark.h"
+#include "cohort/base/running_time.h"
 
 namespace cohort::internal {
 namespace {
@@ -19,10 +21,12 @@ using std::chrono::milliseconds;
 
 // A good end is told, if the store answers at once.
 constexpr milliseconds kGoodbyeWithin{500};
+// Beyond a lease, within which who does not answer is out.
+constexpr milliseconds kAnswerWithin{1000};
 // How long who keeps the store stays behind its goodbye: a heartbeat that was under way asks again.
 constexpr milliseconds kKeeperStays{50};
 
-std::string liveness_seconds(std::chrono::steady_clock::duration time) {
+std::string liveness_seconds(BootClock::duration time) {
   const auto ms = std::chrono::duration_cast<milliseconds>(time);
   return str_cat(static_cast<double>(ms.count()) / 1000, " s");
 }
@@ -36,10 +40,14 @@ Liveness::Liveness(std::shared_ptr<StoreClient> client, Communicator& communicat
       options_(std::move(options)),
       acknowledged_(Clock::now()),
       generations_(options_.tasks.size()),
-      files_([this] { communicator_.check_lease(); }),
-      thread_("cohort_lease", [this](const std::stop_token& stop) { watch(stop); }) {}
+      stragglers_(options_.straggler_ratio),
+      files_([this] { check_may_write(); }),
+      thread_("cohort_lease", [this](const std::stop_token& stop) { watch(stop); }) {
+  communicator_.set_others_report([this] { return report_of_others(); });
+}
 
 Liveness::~Liveness() {
+  communicator_.set_others_report(nullptr);
   thread_.request_stop();
   try {
     client_->leave(std::min(kGoodbyeWithin, client_->options().lease));
@@ -47,12 +55,16 @@ Liveness::~Liveness() {
     if (client_->options().keeper == options_.tasks[rank]) {
       std::this_thread::sleep_for(kKeeperStays);
     }
+  } catch (const FailedPrecondition& e) {
+    note_out(e.what());  // nobody has asked since
   } catch (const std::exception&) {
-    // The store has ended before, or this task is out already.
+    // The store has ended before.
   }
   client_->cancel();
   thread_.join();
   communicator_.set_lease(Clock::time_point::max());
+  const MutexLock lock(mutex_);
+  if (!why_out_.empty()) forbid_writes(why_out_);
 }
 
 std::string Liveness::me() const {
@@ -60,51 +72,106 @@ std::string Liveness::me() const {
   return str_cat(options_.tasks[rank], " (", options_.addresses[rank], ")");
 }
 
+// How long the store's silence is still borne. What this process itself was stopped, or its machine
+// suspended, is no silence of the store's.
+struct Liveness::Patience {
+  milliseconds left;
+  Clock::time_point begun = Clock::now();
+  milliseconds planned{0};  // what is done since begun takes no longer, unless it is stopped
+
+  void begin() {
+    begun = Clock::now();
+    planned = {};
+  }
+  void end() {
+    const auto took = std::chrono::ceil<milliseconds>(Clock::now() - begun);
+    left -= std::min(took, planned + RunningTime::kPause);
+  }
+};
+
 void Liveness::watch(const std::stop_token& stop) {
   const milliseconds lease = client_->options().lease;
   communicator_.set_lease(acknowledged_ + lease);
+  Patience patience{.left = lease};
   while (!stop.stop_requested()) {
-    const auto left = acknowledged_ + lease - Clock::now();
-    if (left <= Clock::duration::zero()) return give_up_store();
-    if (!beat(stop, std::chrono::ceil<milliseconds>(left)) || store_has_ended_) return;
-    if (last_error_.empty()) continue;
+    if (patience.left.count() <= 0) return give_up_store();
+    patience.begin();
+    if (!beat(stop, patience) || store_has_ended_.load()) return;
+    if (last_error_.empty()) {
+      patience.left = lease;  // since the question was sent
+      patience.end();
+      continue;
+    }
     // What failed at once is not tried at once again.
-    const auto rest = acknowledged_ + lease - Clock::now();
-    const MutexLock lock(mutex_);
-    ended_.wait_for(mutex_, stop, std::min<Clock::duration>(rest, options_.heartbeat / 2),
-                    [] { return false; });
+    const milliseconds rest = std::min(patience.left, options_.heartbeat / 2);
+    patience.planned += rest;
+    {
+      const MutexLock lock(mutex_);
+      ended_.wait_for(mutex_, stop, rest, [] { return false; });
+    }
+    patience.end();
   }
 }
 
 // One heartbeat, which the store holds until it has news or the next one is due. Takes no longer
-// than what is left of the lease. False: the end.
-bool Liveness::beat(const std::stop_token& stop, milliseconds left) {
+// than what is left of patience. False: the end.
+bool Liveness::beat(const std::stop_token& stop, Patience& patience) {
   const auto sent = Clock::now();
   const bool looks = looks_.load();
   if (looks && !std::exchange(has_looked_, true)) version_ = 0;  // all members once more
   try {
-    const milliseconds hold = std::min(options_.heartbeat, left / 2);
-    const StoreReply reply =
-        client_->heartbeat(version_, communicator_.doing(), hold, std::min(left - hold, left / 2));
-    // An answer that was read too late, by a process that was stopped, does not count.
-    if (Clock::now() - acknowledged_ > client_->options().lease) return true;
+    const milliseconds hold = std::min(options_.heartbeat, patience.left / 2);
+    const milliseconds beyond = std::min(patience.left - hold, patience.left / 2);
+    patience.planned = hold + beyond;
+    const StoreReply reply = client_->heartbeat(version_, communicator_.doing(),
+                                                communicator_.pace().text(), hold, beyond);
     acknowledged_ = sent;
     communicator_.set_lease(sent + client_->options().lease);
     version_ = reply.number;
     last_error_.clear();
     if (looks && !is_over_) is_over_ = !look_at(reply.members);
+    if (looks && !is_over_) look_for_stragglers();
     return true;
   } catch (const FailedPrecondition& e) {
-    if (!stop.stop_requested()) give_up(ErrorCode::kFailedPrecondition, e.what());
+    if (stop.stop_requested()) return false;
+    note_out(e.what());
+    give_up(ErrorCode::kFailedPrecondition, e.what());
     return false;
   } catch (const std::exception& e) {
-    last_error_ = e.what();
+    last_error_ = str_cat(" ", e.what());
   }
   return true;
 }
 
+void Liveness::note_out(const std::string& why) {
+  const MutexLock lock(mutex_);
+  if (why_out_.empty()) why_out_ = why;
+}
+
+// The store's word counts, if there is one: whatever this process's clock says, it may have been
+// stopped until just now.
+void Liveness::check_may_write() {
+  {
+    const MutexLock lock(mutex_);
+    if (!why_out_.empty()) throw FailedPrecondition(why_out_);
+  }
+  if (store_has_ended_.load()) return;
+  try {
+    return client_->check_may_write(client_->options().lease + kAnswerWithin);
+  } catch (const FailedPrecondition&) {
+    throw;
+  } catch (const std::exception&) {
+    communicator_.check_lease();
+  }
+}
+
 void Liveness::give_up_store() {
   const StoreClientOptions& store = client_->options();
+  note_out(str_cat("[liveness] ", me(), " is too late: it has had no answer for ",
+                   liveness_seconds(Clock::now() - acknowledged_), " from the job's store at ",
+                   store.address,
+                   ", longer than its lease, so it must not write any more; end it, "
+                   "and start the job again from its last checkpoint"));
   give_up(
       ErrorCode::kUnavailable,
       str_cat("[liveness] ", me(), " has had no answer for ",
@@ -115,7 +182,7 @@ void Liveness::give_up_store() {
               communicator_.doing(),
               ". Nothing that it does counts any more: end it, and start the job again from its "
               "last checkpoint",
-              last_error_.empty() ? "" : "; the last error was: ", last_error_));
+              last_error_.empty() ? "" : "; the last error was:", last_error_));
 }
 
 // Nobody waits for anybody here any more.
@@ -127,41 +194,88 @@ void Liveness::give_up(ErrorCode code, const std::string& text) {
 
 // False: somebody is out of the job, and its generation has ended.
 bool Liveness::look_at(const std::vector<StoreMember>& members) {
-  for (const StoreMember& member : members) {
-    const auto found = std::find(options_.tasks.begin(), options_.tasks.end(), member.task);
-    if (found == options_.tasks.end()) continue;
-    const auto rank = static_cast<int>(found - options_.tasks.begin());
-    if (rank == communicator_.rank()) continue;
-    if (member.state == StoreMember::State::kLeft && client_->options().keeper == member.task) {
+  for (std::size_t r = 0; r < options_.tasks.size(); ++r) {
+    const auto found = std::find_if(members.begin(), members.end(), [&](const StoreMember& member) {
+      return member.task == options_.tasks[r] + options_.member_suffix;
+    });
+    if (found == members.end() || static_cast<int>(r) == communicator_.rank()) continue;
+    if (found->state == StoreMember::State::kLeft &&
+        client_->options().keeper == options_.tasks[r]) {
       // Nobody is left there who could give this rank up.
-      store_has_ended_ = true;
+      store_has_ended_.store(true);
       communicator_.set_lease(Clock::time_point::max());
       return true;
     }
-    uint64_t& known = generations_[static_cast<std::size_t>(rank)];
-    const uint64_t before = std::exchange(known, member.generation);
-    const bool is_replaced = before != 0 && before != member.generation;
-    const bool is_dead = member.state == StoreMember::State::kDead;
-    if (!is_dead && !is_replaced) continue;
-    const std::string who =
-        str_cat(member.task, " (", options_.addresses[static_cast<std::size_t>(rank)], ")");
-    const std::string what =
-        is_dead ? str_cat(" has not been heard of for ", liveness_seconds(member.silent),
-                          " (its lease is ", liveness_seconds(client_->options().lease),
-                          "); it was last ", member.doing)
-                : str_cat(" was started again, as process ", member.generation, " of this task");
-    communicator_.lose(
-        std::array{rank},
-        {.code = ErrorCode::kUnavailable,
-         .text = str_cat("[liveness] ", who, what, "; ", me(), " is ", communicator_.doing(),
-                         ". The process of ", member.task,
-                         " hangs, is stopped or cut off: see its output, end it, and start the job "
-                         "again from its last checkpoint (rank ",
-                         rank, " of ", communicator_.size(), ")"),
-         .rank = rank});
+    const uint64_t before = std::exchange(generations_[r], found->generation);
+    const bool is_replaced = before != 0 && before != found->generation;
+    if (found->state != StoreMember::State::kDead && !is_replaced) continue;
+    tell_lost(*found, static_cast<int>(r));
     return false;
   }
   return true;
+}
+
+// The chief's, as all that is printed.
+void Liveness::look_for_stragglers() {
+  const uint64_t window = communicator_.pace().window;
+  if (communicator_.rank() != 0 || options_.straggler_ratio <= 0 || window == looked_at_window_) {
+    return;
+  }
+  looked_at_window_ = window;
+  std::vector<Pace> paces(options_.tasks.size());
+  std::vector<std::string> names;
+  std::vector<StoreMember> members;
+  try {
+    members = client_->members(options_.heartbeat);
+  } catch (const std::exception&) {
+    return;  // the next heartbeat says what it is
+  }
+  for (std::size_t r = 0; r < paces.size(); ++r) {
+    names.push_back(str_cat(options_.tasks[r], " (", options_.addresses[r], ")"));
+    for (const StoreMember& member : members) {
+      if (member.task == options_.tasks[r] + options_.member_suffix) {
+        paces[r] = Pace::of(member.pace);
+      }
+    }
+  }
+  paces[0] = communicator_.pace();
+  for (const std::string& line : stragglers_.look_at(paces, names)) {
+    COHORT_LOG(kWarning, "[liveness] ", line);
+  }
+}
+
+std::string Liveness::report_of_others() {
+  std::string out = "the others, as the job's store knows them:\n";
+  try {
+    for (const StoreMember& member : client_->members(kGoodbyeWithin)) {
+      out += str_cat("  ", member.task, " (", member.address, ") was ",
+                     liveness_seconds(member.silent), " ago ",
+                     member.doing.empty() ? "not in a step yet" : member.doing, "\n");
+    }
+  } catch (const std::exception& e) {
+    out += str_cat("  nothing: ", e.what(), "\n");
+  }
+  return out;
+}
+
+void Liveness::tell_lost(const StoreMember& member, int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  const std::string& task = options_.tasks[at];
+  const std::string what =
+      member.state == StoreMember::State::kDead
+          ? str_cat(" has not been heard of for ", liveness_seconds(member.silent),
+                    " (its lease is ", liveness_seconds(client_->options().lease),
+                    "); it was last ", member.doing)
+          : str_cat(" was started again, as process ", member.generation, " of this task");
+  communicator_.lose(
+      std::array{rank},
+      {.code = ErrorCode::kUnavailable,
+       .text = str_cat("[liveness] ", task, " (", options_.addresses[at], ")", what, "; ", me(),
+                       " is ", communicator_.doing(), ". The process of ", task,
+                       " hangs, is stopped or cut off: see its output, end it, and start the job "
+                       "again from its last checkpoint (rank ",
+                       rank, " of ", communicator_.size(), ")"),
+       .rank = rank});
 }
 
 namespace {
@@ -172,7 +286,14 @@ struct StoreNews {
   std::array<char, 64> keeper = {};
   std::array<unsigned char, 32> token = {};  // where it was drawn for this job
   uint8_t has_token = 0;
+  // Of a store that outlives this strategy: which of rank 0's this one is, and what keys begin
+  // with.
+  uint32_t number = 0;
+  uint64_t keys = 0;
 };
+
+// Of this process, with a store of the launcher's.
+constinit std::atomic<uint32_t> g_strategies{0};
 
 template <std::size_t kSize>
 void copy_text(const std::string& text, std::array<char, kSize>& to) {
@@ -209,35 +330,62 @@ void start_store(Watched& watched, const LivenessOptions& options, RpcSecurity& 
   copy_text(options.tasks[0], news.keeper);
 }
 
-void join_store(Watched& watched, const LivenessOptions& options) {
-  Communicator& communicator = *watched.communicator;
-  RpcSecurity security = security_from_environment();
-  security.allow_insecure |= options.allow_insecure;
+// The launcher's, which other strategies and other starts of the job use, too.
+void name_store(const char* address, const RpcSecurity& security, StoreNews& news) {
+  const bool is_open = security.token.empty() && !security.has_tls();
+  COHORT_CHECK_ARG(!is_open || is_loopback_target(address), "[liveness] expected ", kStoreVariable,
+                   "=", address,
+                   " to come with a secret of the job's in COHORT_JOB_TOKEN or "
+                   "COHORT_JOB_TOKEN_FILE, or with TLS certificates, got none of them: anybody who "
+                   "reaches that address could say that he is a worker");
+  if (is_open) {
+    COHORT_LOG(kWarning, "[liveness] ", kStoreVariable, "=", address,
+               " without COHORT_JOB_TOKEN: every user of this machine can take part in the job");
+  }
+  copy_text(address, news.address);
+  copy_text("the launcher", news.keeper);
+  news.number = ++g_strategies;
+  std::memcpy(&news.keys, Secret::random().bytes().data(), sizeof news.keys);
+}
+
+// What all ranks are told by rank 0, who knows or keeps the store.
+StoreNews tell_store(Watched& watched, const LivenessOptions& options, RpcSecurity& security) {
   StoreNews news;
-  if (communicator.rank() == 0) {
+  if (watched.communicator->rank() == 0) {
     const char* named = std::getenv(kStoreVariable);
     if (named != nullptr && *named != '\0') {
-      copy_text(named, news.address);
-      copy_text("the launcher", news.keeper);
+      name_store(named, security, news);
     } else {
       start_store(watched, options, security, news);
     }
   }
-  communicator.broadcast(std::as_writable_bytes(std::span(&news, 1)), 0);
+  watched.communicator->broadcast(std::as_writable_bytes(std::span(&news, 1)), 0);
   if (news.has_token != 0) {
     security.token = Secret({reinterpret_cast<const char*>(news.token.data()), news.token.size()});
   }
+  return news;
+}
+
+void join_store(Watched& watched, LivenessOptions options) {
+  Communicator& communicator = *watched.communicator;
+  RpcSecurity security = security_from_environment();
+  security.allow_insecure |= options.allow_insecure;
+  const StoreNews news = tell_store(watched, options, security);
+  if (news.number > 1) options.member_suffix = str_cat(", strategy ", news.number);
   const auto rank = static_cast<std::size_t>(communicator.rank());
-  watched.client =
-      std::make_shared<StoreClient>(StoreClientOptions{.address = news.address.data(),
-                                                       .keeper = news.keeper.data(),
-                                                       .security = security,
-                                                       .task = options.tasks[rank],
-                                                       .task_address = options.addresses[rank],
-                                                       .lease = options.lease,
-                                                       .start_timeout = options.start_timeout});
-  communicator.set_store(watched.client->store());
+  watched.client = std::make_shared<StoreClient>(
+      StoreClientOptions{.address = news.address.data(),
+                         .keeper = news.keeper.data(),
+                         .security = security,
+                         .task = options.tasks[rank] + options.member_suffix,
+                         .task_address = options.addresses[rank],
+                         .lease = options.lease,
+                         .start_timeout = options.start_timeout});
+  const std::shared_ptr<Store>& whole = watched.client->store();
+  communicator.set_store(
+      news.number == 0 ? whole : Store::under(str_cat("strategy ", news.keys, "/"), whole));
   watched.liveness.emplace(watched.client, communicator, options);
+  allow_writes();          // whatever an earlier strategy of this process was told
   communicator.barrier();  // who looks for the others finds all of them
   watched.liveness->look();
 }
@@ -251,7 +399,7 @@ std::shared_ptr<Communicator> watch_over(std::unique_ptr<Communicator> communica
       "[liveness] expected a heartbeat of more than 0 ms and a lease of at least two of "
       "them, got ",
       options.heartbeat.count(), " ms and ", options.lease.count(), " ms");
-  auto watched = std::make_shared<Watched>();
+  const auto watched = kept_to_this_process(std::make_unique<Watched>());
   watched->communicator = std::move(communicator);
   Communicator* const inner = watched->communicator.get();
   inner->guard("liveness", [&] { join_store(*watched, options); });

@@ -3,7 +3,8 @@
 // How the workers of a job learn that one of them hangs, is stopped or is cut off, which sends no
 // word: each holds a lease in the job's store and renews it on a thread of its own, whatever the
 // program does meanwhile. Whose lease ends is out of the job, and all that wait for it get an
-// error.
+// error. The store has the last word: a process that was stopped asks it before it gives anybody
+// up, and before it publishes a file; a job of which all were stopped together goes on.
 #pragma once
 
 #include <atomic>
@@ -14,10 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "cohort/base/boot_clock.h"
 #include "cohort/base/mutex.h"
 #include "cohort/base/write_guard.h"
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/collectives/stragglers.h"
 #include "cohort/runtime/task_thread.h"
 
 namespace cohort::internal {
@@ -27,8 +30,13 @@ struct LivenessOptions {
   std::vector<std::string> addresses = {};  ///< By rank.
   std::chrono::milliseconds heartbeat = std::chrono::seconds(1);
   std::chrono::milliseconds lease = std::chrono::seconds(10);
+  /// Who takes so many times as long for its part of a step as the others do is named in rank 0's
+  /// log. 0: nobody is.
+  double straggler_ratio = 2;
   /// For the store that rank 0 keeps where nobody has started one (COHORT_STORE).
   bool allow_insecure = false;
+  /// Behind the names of tasks in a store that other strategies of the same processes use, too.
+  std::string member_suffix = {};
   /// The most that the store is waited for.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
 };
@@ -47,12 +55,18 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = BootClock;
+  struct Patience;
   void watch(const std::stop_token& stop);
-  bool beat(const std::stop_token& stop, std::chrono::milliseconds left);
+  bool beat(const std::stop_token& stop, Patience& patience);
   bool look_at(const std::vector<StoreMember>& members);
+  void tell_lost(const StoreMember& member, int rank);
   void give_up_store();
   void give_up(ErrorCode code, const std::string& text);
+  void note_out(const std::string& why);
+  void look_for_stragglers();
+  std::string report_of_others();
+  void check_may_write();
   std::string me() const;
 
   const std::shared_ptr<StoreClient> client_;
@@ -64,21 +78,26 @@ class Liveness {
   int64_t version_ = 0;
   std::vector<uint64_t> generations_;  // by rank; 0: not seen yet
   std::string last_error_;
+  Stragglers stragglers_;
+  uint64_t looked_at_window_ = 0;  // of this rank's pace
   bool has_looked_ = false;
-  bool is_over_ = false;          // somebody is out; the lease goes on, for what is still written
-  bool store_has_ended_ = false;  // with its keeper, in good order
+  bool is_over_ = false;  // somebody is out; the lease goes on, for what is still written
 
   std::atomic<bool> looks_{false};
+  std::atomic<bool> store_has_ended_{false};  // with its keeper, in good order
   Mutex mutex_;
   std::condition_variable_any ended_;
-  const WriteGuard files_;  // a rank that is too late publishes no file
-  TaskThread thread_;       // last: it uses all the rest
+  std::string why_out_ COHORT_GUARDED_BY(mutex_);  // of the job; empty: it is in
+  const WriteGuard files_;                         // a rank that is too late publishes no file
+  TaskThread thread_;                              // last: it uses all the rest
 };
 
 /// A communicator whose ranks watch each other, all of whom call it: with a store of its own,
-/// which rank 0 keeps, or the one that rank 0's COHORT_STORE names.
-/// Blocks: until all have joined. Errors: as StoreServer, StoreClient and the communicator's; the
-///         same on all ranks.
+/// which rank 0 keeps, or the one that rank 0's COHORT_STORE names; there each such communicator of
+/// a process has keys and members of its own. In a child of this process it is left as it is.
+/// Blocks: until all have joined. Errors: as StoreServer, StoreClient and the communicator's;
+///         InvalidArgument for a COHORT_STORE beyond loopback without a token or TLS; the same on
+///         all ranks.
 std::shared_ptr<Communicator> watch_over(std::unique_ptr<Communicator> communicator,
                                          const LivenessOptions& options);
 

@@ -145,6 +145,79 @@ TEST_P(LivenessOver, AStoreThatIsGoneEndsAllByTheirOwnTimers) {
   });
 }
 
+// What it was told outlives the strategy that heard it, until the process has a place again.
+TEST(Liveness, AProcessThatWasGivenUpPublishesNothing) {
+  auto ranks = connected(Carrier::kTcp, 2);
+  StoreServer server({});
+  const LivenessOptions options = profile(2);
+  const auto join = [&](std::size_t r) {
+    return std::make_shared<StoreClient>(StoreClientOptions{
+        .address = server.address(), .task = options.tasks[r], .lease = options.lease});
+  };
+  run_with_deadline(kLimit, [&] {
+    {
+      Liveness first(join(1), *ranks[1], options);
+      check_may_write();
+      join(1);  // another process of the task
+      expect_error<FailedPrecondition>({"worker 1 (generation 1) is too late", "another process"},
+                                       [] { check_may_write(); });
+    }
+    expect_error<FailedPrecondition>({"worker 1 (generation 1) is too late"},
+                                     [] { check_may_write(); });
+    ::setenv(kStoreVariable, server.address().c_str(), 1);
+    ranks = connected(Carrier::kTcp, 2);
+    on_each(2, [&](int r) {
+      const auto watched = watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options);
+      watched->barrier();
+      check_may_write();
+      watched->barrier();
+    });
+    ::unsetenv(kStoreVariable);
+    check_may_write();
+  });
+}
+
+// Strategies of one process, with the launcher's store, at once and one after the other.
+TEST(Liveness, StrategiesOfOneProcessShareAStore) {
+  StoreServer server({});
+  ::setenv(kStoreVariable, server.address().c_str(), 1);
+  run_with_deadline(kLimit, [&] {
+    for (int round = 0; round < 2; ++round) {
+      auto first = connected(Carrier::kTcp, 2);
+      auto second = connected(Carrier::kTcp, 2);
+      on_each(2, [&](int r) {
+        const auto at = static_cast<std::size_t>(r);
+        const auto a = watch_over(std::move(first[at]), profile(2));
+        const auto b = watch_over(std::move(second[at]), profile(2));
+        a->barrier();
+        b->barrier();
+        EXPECT_EQ(a->store()->insert("step", str_cat("a", round)), str_cat("a", round));
+        EXPECT_EQ(b->store()->insert("step", str_cat("b", round)), str_cat("b", round));
+        EXPECT_EQ(a->store()->find("step"), str_cat("a", round));
+        check_may_write();
+        a->barrier();
+        b->barrier();
+      });
+    }
+  });
+  ::unsetenv(kStoreVariable);
+}
+
+TEST(Liveness, AStoreOfStrangersIsRefused) {
+  ::setenv(kStoreVariable, "203.0.113.7:2222", 1);
+  auto ranks = connected(Carrier::kTcp, 2);
+  run_with_deadline(kLimit, [&] {
+    on_each(2, [&](int r) {
+      LivenessOptions options = profile(2);
+      options.allow_insecure = true;
+      expect_error<InvalidArgument>(
+          {"COHORT_STORE=203.0.113.7:2222", "COHORT_JOB_TOKEN", "say that he is a worker"},
+          [&] { watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options); });
+    });
+  });
+  ::unsetenv(kStoreVariable);
+}
+
 TEST(Liveness, WrongOptionsAreNamed) {
   auto ranks = connected(Carrier::kTcp, 2);
   LivenessOptions options = profile(2);

@@ -14,6 +14,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/base/process_mark.h"
 #include "cohort/cluster/roles.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/liveness.h"
@@ -89,6 +90,20 @@ std::chrono::milliseconds milliseconds_of(const std::optional<std::chrono::milli
   return std::chrono::milliseconds(number);
 }
 
+double straggler_ratio_of(const MultiWorkerMirroredOptions& options, double otherwise) {
+  double ratio = options.straggler_ratio.value_or(otherwise);
+  const char* text = std::getenv("COHORT_STRAGGLER_RATIO");
+  if (!options.straggler_ratio && text != nullptr && *text != '\0') {
+    const char* end = text + std::strlen(text);
+    const auto [rest, error] = std::from_chars(text, end, ratio);
+    COHORT_CHECK_ARG(error == std::errc() && rest == end, kMultiWorker,
+                     "expected COHORT_STRAGGLER_RATIO to be a number, got \"", text, "\"");
+  }
+  COHORT_CHECK_ARG(ratio == 0 || ratio > 1, kMultiWorker,
+                   "expected a straggler_ratio of more than 1, or 0, got ", ratio);
+  return ratio;
+}
+
 // The workers' leases, by which they learn who hangs or is cut off.
 internal::LivenessOptions leases_of(const MultiWorkerMirroredOptions& options,
                                     const ClusterSpec& spec) {
@@ -97,6 +112,7 @@ internal::LivenessOptions leases_of(const MultiWorkerMirroredOptions& options,
                                 .start_timeout = options.start_timeout};
   how.heartbeat = milliseconds_of(options.heartbeat, "COHORT_HEARTBEAT_MS", how.heartbeat);
   how.lease = milliseconds_of(options.lease, "COHORT_LEASE_MS", how.lease);
+  how.straggler_ratio = straggler_ratio_of(options, how.straggler_ratio);
   // Of those that count, the chief is first.
   const bool has_chief = spec.has_job("chief");
   for (std::size_t rank = 0; rank < how.addresses.size(); ++rank) {
@@ -134,7 +150,7 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
                                      : internal::TlsContext(),
            .allow_insecure = allow_insecure}),
       communicator);
-  if (leases.lease.count() == 0) return connected;
+  if (leases.lease.count() == 0) return internal::kept_to_this_process(std::move(connected));
   return internal::watch_over(std::move(connected), leases);
 }
 

@@ -38,6 +38,10 @@ struct MultiWorkerMirroredOptions {
   /// Unset: COHORT_HEARTBEAT_MS and COHORT_LEASE_MS, else 1 s and 10 s. A lease of 0: nobody looks.
   std::optional<std::chrono::milliseconds> heartbeat = {};
   std::optional<std::chrono::milliseconds> lease = {};
+  /// A worker whose own part of a step takes so many times as long as the others' is named in the
+  /// chief's log, with how much the others wait for it. Unset: COHORT_STRAGGLER_RATIO, else 2.
+  /// 0: nobody looks. Needs leases.
+  std::optional<double> straggler_ratio = {};
   /// Allows addresses beyond loopback without TLS (COHORT_TLS_CERTIFICATE; cohortrun makes them),
   /// on networks that you trust: nothing is encrypted or proved. COHORT_ALLOW_INSECURE=1 does the
   /// same.

@@ -122,6 +122,64 @@ TEST(WorkerLiveness, AJobUsesTheStoreThatItsLauncherKeeps) {
   orphans.expect_error(1, {"worker "});
 }
 
+// A4: Ctrl-Z and fg. Nobody was missed, whoever keeps the store and whether that one was stopped.
+void expect_to_go_on(Job& job, const std::string& weights) {
+  for (const int w : {0, 1}) ASSERT_TRUE(job[w].wait_for("step 5 "));
+  for (const int w : {1, 0}) job[w].signal(SIGSTOP);
+  job[0].wait_for("longer than the lease", std::chrono::seconds(4));
+  for (const int w : {1, 0}) job[w].signal(SIGCONT);
+  for (const int w : {0, 1}) {
+    EXPECT_EQ(job[w].wait(), 0) << job[w].text();
+    EXPECT_NE(job[w].text().find(weights), std::string::npos) << job[w].text();
+  }
+}
+
+TEST(WorkerLiveness, A4_AJobThatWasStoppedAsAWholeGoesOn) {
+  Job whole(2, {"loop"});
+  EXPECT_EQ(whole[0].wait(), 0);
+  const std::string text = whole[0].text();
+  const std::string weights = text.substr(text.find("weights "));
+  // Slow enough to be stopped before its end.
+  Job by_chief(2, {"loop", "slow", "-1", "0"});
+  expect_to_go_on(by_chief, weights);
+  StoreServer store({});
+  Job by_launcher(2, {"loop", "slow", "-1", "0"}, {"COHORT_STORE=" + store.address()});
+  expect_to_go_on(by_launcher, weights);
+}
+
+// A6: by the chief, with how much.
+TEST(WorkerLiveness, A6_AWorkerThatIsSlowIsNamed) {
+  Job job(3, {"loop", "slow", "1", "0"});
+  for (const int w : {0, 1, 2}) EXPECT_EQ(job[w].wait(), 0) << job[w].text();
+  const std::string text = job[0].text();
+  const std::size_t at = text.find("[liveness] worker 1 (localhost:");
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::string line = text.substr(at, text.find('\n', at) - at);
+  const std::size_t ratio = line.find(" ms are its own, ");
+  ASSERT_NE(ratio, std::string::npos) << line;
+  EXPECT_NEAR(std::stod(line.substr(ratio + 17)), 5, 0.5) << line;
+  EXPECT_NE(line.find("(steps 9 to 16)"), std::string::npos) << line;
+  EXPECT_EQ(job[1].text().find("is slow"), std::string::npos) << "said by the chief alone";
+}
+
+// A child that ends as a program does takes nothing of its parent's with it.
+TEST(WorkerLiveness, AWorkerMayHaveChildren) {
+  for (const char* store : {"0", "2000"}) {
+    Job job(2, {"loop", "fork", "1", "5"}, {str_cat("COHORT_LEASE_MS=", store)});
+    for (const int w : {0, 1}) {
+      EXPECT_EQ(job[w].wait(), 0) << job[w].text();
+      EXPECT_NE(job[w].text().find("weights "), std::string::npos) << job[w].text();
+    }
+    EXPECT_NE(job[1].text().find("child 0\n"), std::string::npos) << job[1].text();
+  }
+}
+
+// Its death is seen at once, although its child has all that was open.
+TEST(WorkerLiveness, A1_AKilledWorkerWithAChildIsNamed) {
+  Job job(2, {"loop", "fork_and_die", "1", "5"});
+  job.expect_error(0, {"rank 1 (localhost:", "the connection was closed"});
+}
+
 // F3
 TEST(WorkerLiveness, F3_AWorkerOfAnotherTokenIsRefused) {
   Job job(

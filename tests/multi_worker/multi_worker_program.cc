@@ -3,11 +3,16 @@
 // Trains a small network and writes what it has come to, to the last bit:
 //
 //   multi_worker_program shuffle
-//   multi_worker_program fit|loop|convolutions [mirrored REPLICAS | die|stop|throw WORKER STEP]
+//   multi_worker_program fit|loop|convolutions
+//       [mirrored REPLICAS | die|stop|throw|slow|fork|fork_and_die WORKER STEP]
 //
 // Under MultiWorkerMirroredStrategy, or in one process under MirroredStrategy. Or worker WORKER
-// dies, is stopped until somebody lets it go on, or fails, before its step STEP.
+// dies, is stopped until somebody lets it go on, fails, or has a child that ends as a program does
+// (fork), or that outlives it (fork_and_die), before its step STEP; slow: all wait before each,
+// and WORKER five times as long.
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -24,18 +29,37 @@ namespace {
 constexpr int64_t kBatch = 32;  // of all replicas
 constexpr int64_t kRows = 320;
 constexpr int kEpochs = 2;
+constexpr useconds_t kSlow = 100'000;
+constexpr useconds_t kSlowest = 500'000;
+
+// What leaves run() in a child.
+struct ChildEnds {};
+
+void have_child(bool stays) {
+  const pid_t child = fork();
+  if (child == 0 && !stays) throw ChildEnds();
+  if (child == 0) pause();
+  if (stays) raise(SIGKILL);
+  int status = -1;
+  waitpid(child, &status, 0);
+  std::printf("child %d\n", status);
+}
 
 struct Fault {
   std::string kind = {};
   int worker = -1;
   int step = -1;
   void at(const Strategy& strategy, int now) const {
+    const bool is_one = strategy.extended().layout().worker() == worker;
+    if (kind == "slow") usleep(is_one ? kSlowest : kSlow);
     if (now != step || strategy.extended().layout().worker() != worker) return;
     if (kind == "die") raise(SIGKILL);
     if (kind == "stop") {
       raise(SIGSTOP);
       return;
     }
+    if (kind.starts_with("fork")) return have_child(kind != "fork");
+    if (kind == "slow") return;
     throw InvalidArgument("[program] the data of this step are bad");
   }
 };
@@ -122,6 +146,8 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what others wait for comes line by line
   try {
     return run(argc, argv);
+  } catch (const ChildEnds&) {
+    return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

@@ -30,7 +30,8 @@ std::size_t bytes_of(int ranks) { return rings_end(ranks) + SharedBoard::bytes(r
 SharedInbox::SharedInbox(int rank, int ranks, const std::string& machine)
     : rank_(rank),
       ranks_(ranks),
-      own_(SharedSegment::create(bytes_of(ranks))),
+      // Most ranks never fill the rings of most others.
+      own_(SharedSegment::create(bytes_of(ranks), SharedSegment::Pages::kWhenWritten)),
       doors_(static_cast<std::size_t>(ranks), -1) {
   std::array<int, 2> ends = {-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {

@@ -36,9 +36,19 @@ std::byte* map(int fd, std::size_t bytes) {
   return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
 }
 
+// A page that the system cannot give when it is first written is SIGBUS.
+bool reserve(int fd, std::size_t bytes) {
+  int error = 0;
+  do {
+    error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  errno = error;
+  return error == 0 || error == EOPNOTSUPP;
+}
+
 }  // namespace
 
-SharedSegment SharedSegment::create(std::size_t bytes) {
+SharedSegment SharedSegment::create(std::size_t bytes, Pages pages) {
   const auto refused = [&](const char* call) {
     return Error(ErrorCode::kResourceExhausted,
                  str_cat("[communicator] expected ", bytes, " bytes of shared memory, got ",
@@ -53,6 +63,9 @@ SharedSegment SharedSegment::create(std::size_t bytes) {
   if (offer.descriptor < 0) throw refused("memfd_create");
   if (::ftruncate(offer.descriptor, static_cast<off_t>(kHeaderBytes + bytes)) != 0) {
     throw refused("ftruncate");
+  }
+  if (pages == Pages::kAllNow && !reserve(offer.descriptor, kHeaderBytes + bytes)) {
+    throw refused("fallocate");
   }
   if (::getrandom(offer.token.data(), sizeof offer.token, 0) != sizeof offer.token) {
     throw refused("getrandom");

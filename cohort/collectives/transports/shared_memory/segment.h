@@ -24,8 +24,11 @@ struct SegmentOffer {
 class SharedSegment {
  public:
   SharedSegment() = default;
+  /// Whether the system gives all pages at once, or each when it is first written, where one that
+  /// it has not got ends the process by SIGBUS.
+  enum class Pages : uint8_t { kAllNow, kWhenWritten };
   /// Zeros behind a page with the token. Errors: Error kResourceExhausted.
-  static SharedSegment create(std::size_t bytes);
+  static SharedSegment create(std::size_t bytes, Pages pages = Pages::kAllNow);
   /// Another process's; empty, with `why`, if it is of another machine or not to be opened.
   static SharedSegment open(const SegmentOffer& offer, std::string* why);
   ~SharedSegment();

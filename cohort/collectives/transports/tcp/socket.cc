@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_descriptors.h"
 
 namespace cohort::internal {
 namespace {
@@ -99,9 +100,11 @@ Socket try_connect(const addrinfo& to, Deadline deadline, std::string* why) {
 
 }  // namespace
 
+Socket::Socket(int fd) : fd_(fd) { close_in_children(fd); }
+
 void Socket::close() {
   tls_.reset();
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0 && close_no_more_in_children(fd_)) ::close(fd_);
   fd_ = -1;
 }
 

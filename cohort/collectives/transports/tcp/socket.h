@@ -17,12 +17,12 @@
 
 namespace cohort::internal {
 
-/// Owns a file descriptor of a socket that does not block. Threads: thread-compatible; send() and
-/// receive() may be called by two threads.
+/// Owns a file descriptor of a socket that does not block, which children of this process do not
+/// have. Threads: thread-compatible; send() and receive() may be called by two threads.
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
+  explicit Socket(int fd);
   ~Socket() { close(); }
   Socket(Socket&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
