@@ -19,6 +19,8 @@
 namespace cohort::internal {
 namespace {
 
+constexpr int64_t kToTheEnd = -1;  // of the data
+
 std::span<std::byte> bytes_of_component(const Variable& v, int replica) {
   const Tensor& tensor = v.impl().component(replica).tensor;
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
@@ -109,6 +111,7 @@ struct FitPosition::Saved {
   int64_t replicas = 0;
   int64_t epoch = 0, step = 0;
   bool has_begun = false, is_over = false;
+  int64_t steps_asked = kToTheEnd;
   std::string train = {};
   std::optional<std::string> validation = {};
   std::string random_numbers = {};
@@ -126,6 +129,7 @@ FitPosition::Saved FitPosition::Saved::read(std::string_view state) {
   out.step = in.get_int();
   out.has_begun = in.get_flag();
   out.is_over = in.get_flag();
+  out.steps_asked = in.get_int();
   out.train = text_of(in);
   if (in.get_flag()) out.validation = text_of(in);
   out.random_numbers = text_of(in);
@@ -157,6 +161,7 @@ std::string FitPosition::save_here() const {
   out.put_int(step);
   out.put_int(has_begun ? 1 : 0);
   out.put_int(is_over ? 1 : 0);
+  out.put_int(parts_.train.steps_asked().value_or(kToTheEnd));
   const bool chief = is_chief(group().get());
   const auto position_of = [&](InputStream& input) {
     return chief || !input.is_common() ? input.save() : std::string();
@@ -225,12 +230,26 @@ bool FitPosition::was_common(std::span<const Saved> each) {
   });
 }
 
+// An epoch of another length has no such place.
+void FitPosition::check_steps(int64_t before) const {
+  const int64_t now = parts_.train.steps_asked().value_or(kToTheEnd);
+  const auto text = [](int64_t steps) {
+    return steps == kToTheEnd ? std::string("none") : std::to_string(steps);
+  };
+  COHORT_CHECK_ARG(!has_begun || before == now,
+                   "[backup_and_restore] expected the same steps_per_epoch as in the backup, which "
+                   "was made behind step ",
+                   step, " of epoch ", epoch + 1, ": got ", text(now), " now and ", text(before),
+                   " then; start again with those, or remove the backup to begin anew");
+}
+
 // `saved`: this worker's, where there are as many.
 void FitPosition::restore_here(const Saved& saved, const Saved& chiefs) {
   epoch = static_cast<int>(saved.epoch);
   step = saved.step;
   has_begun = saved.has_begun;
   is_over = saved.is_over;
+  check_steps(saved.steps_asked);
   parts_.train.restore(saved.train.empty() ? chiefs.train : saved.train);
   if (parts_.validation != nullptr && saved.validation) {
     parts_.validation->restore(saved.validation->empty() ? chiefs.validation.value_or("")

@@ -32,7 +32,7 @@ enum class FitMoment {
   kBegin,      ///< Nothing has been done: may be set to where another fit was.
   kStepsEnd,   ///< Of an execution.
   kEpochEnd,   ///< It is at the next epoch, which has not begun.
-  kPreempted,  ///< After one of those: somebody is about to end the process.
+  kPreempted,  ///< After one of those, or ahead of kEnd: somebody is about to end the process.
   kEnd,
 };
 
@@ -54,6 +54,10 @@ class FitPosition {
   bool is_over = false;    ///< Something has asked fit to stop.
   /// From now on fit ends by kPreempted when some worker gets SIGTERM.
   void watch_termination() { termination_ = std::make_unique<TerminationSignal>(); }
+  /// What SIGTERM has asked for is being done: it does not come again when fit ends.
+  void answer_termination() const {
+    if (termination_) termination_->answer();
+  }
   bool is_preempted() const { return termination_ && termination_->has_come(); }
 
   /// The workers that train; null: this process does alone.
@@ -64,8 +68,8 @@ class FitPosition {
   /// Goes to where the restored fit was, with its random numbers, and with the statistics and
   /// metrics that each replica keeps for itself; where there are other workers or replicas, with
   /// the sums of the running epoch's metrics over all of them. All workers call. Errors:
-  /// InvalidArgument for other data, and for another number of workers where they read
-  ///         batches of their own.
+  /// InvalidArgument for other data, within an epoch for other steps of an epoch, and for another
+  ///         number of workers where they read batches of their own.
   void go_on();
 
  private:
@@ -75,6 +79,7 @@ class FitPosition {
   bool is_common() const;
   static bool was_common(std::span<const Saved> each);
   void restore_here(const Saved& saved, const Saved& chiefs);
+  void check_steps(int64_t before) const;
   void restore_own(const Saved& saved);
   void restore_sums(const std::vector<Saved>& each);
   void with_metrics(std::function<void()> set);

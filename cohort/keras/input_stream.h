@@ -44,6 +44,8 @@ class InputStream {
   const ElementSpec& element_spec() const { return data_.element_spec(); }
   /// Of an epoch; nullopt until it is known.
   std::optional<int64_t> steps() const { return steps_; }
+  /// As the options say.
+  std::optional<int64_t> steps_asked() const { return options_.steps; }
   int64_t steps_taken() const { return taken_; }
   /// True if the data ended before the steps that were asked for in this epoch.
   bool ran_out() const { return ran_out_; }

@@ -15,13 +15,22 @@ namespace cohort::keras {
 namespace {
 
 constexpr const char* kFinished = "finished";
+// So often is looked for the checkpoint of a training that begins where another one has ended.
+constexpr int kPollsForOldMark = 20;
 
 /// Saves what the evaluator follows.
 class FollowedCheckpoints : public CallbackBase {
  public:
   explicit FollowedCheckpoints(std::string folder) : folder_(std::move(folder)) {}
 
-  void on_train_begin() override { finished_ = 0; }
+  void on_train_begin() override {
+    finished_ = 0;
+    has_begun_ = false;
+  }
+  // What a training before has left in the folder says that it is finished.
+  void on_epoch_begin(int /*epoch*/) override {
+    if (!std::exchange(has_begun_, true)) save();
+  }
   void on_epoch_end(int /*epoch*/, Logs& /*logs*/) override { save(); }
   void on_train_end() override {
     finished_ = 1;
@@ -38,6 +47,7 @@ class FollowedCheckpoints : public CallbackBase {
 
   const std::string folder_;
   int64_t finished_ = 0;
+  bool has_begun_ = false;
   std::optional<CheckpointManager> manager_;
 };
 
@@ -82,9 +92,11 @@ bool SidecarEvaluator::restore(const std::string& path) {
 Logs SidecarEvaluator::start() {
   Logs logs;
   std::string seen;
+  int old_mark = 0;  // polls since one that was there before this began
   for (int done = 0; !options_.max_evaluations || done < *options_.max_evaluations;) {
     const std::optional<std::string> newest = latest_checkpoint(folder_);
     if (!newest || *newest == seen || !restore(*newest)) {
+      if (finished_ && ++old_mark > kPollsForOldMark) break;
       std::this_thread::sleep_for(options_.poll_every);
       continue;
     }
@@ -98,7 +110,8 @@ Logs SidecarEvaluator::start() {
       values += str_cat(values.empty() ? "" : ", ", name, " ", logs.number(name));
     }
     COHORT_LOG(kInfo, "[sidecar_evaluator] ", seen, ": ", values);
-    if (finished_) break;
+    // The first one may be of a training before this one, which has not saved yet.
+    if (finished_ && done > 1) break;
   }
   return logs;
 }

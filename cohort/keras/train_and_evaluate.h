@@ -32,8 +32,9 @@ struct SidecarEvaluatorOptions {
 /// Evaluates the newest checkpoint in a folder, and each newer one, at most once; those that come
 /// while it is at one are passed over but for the last. A checkpoint has to keep the model by the
 /// name "model", as those of train_and_evaluate and BackupAndRestore do; what else is in it does
-/// not matter. An int64 "finished" of 1 says that it is the last one. TF:
-/// tf.keras.experimental.SidecarEvaluator.
+/// not matter. An int64 "finished" of 1 says that it is the last one; where the first one that it
+/// sees does, it may be an earlier training's, and for 20 `poll_every` a newer one is waited for.
+/// TF: tf.keras.experimental.SidecarEvaluator.
 class SidecarEvaluator {
  public:
   /// `model` outlives this. Errors: InvalidArgument for an empty folder.
@@ -75,10 +76,11 @@ struct TrainAndEvaluateResult {
 };
 
 /// By the role that the strategy's cluster gives this process. The evaluator follows the
-/// checkpoints in `model_dir`; all others train together, save one behind each epoch and one behind
-/// the last, and go on from there when they are started again (BackupAndRestore in
-/// model_dir/backup). Where the cluster has no evaluator, they evaluate behind each epoch. Errors:
-/// as Model::fit and SidecarEvaluator::start. TF: tf.estimator.train_and_evaluate.
+/// checkpoints in `model_dir`; all others train together, save one ahead of the first epoch, one
+/// behind each and one behind the last, and go on from there when they are started again
+/// (BackupAndRestore in model_dir/backup). Where the cluster has no evaluator, they evaluate behind
+/// each epoch. Errors: as Model::fit and SidecarEvaluator::start. TF:
+/// tf.estimator.train_and_evaluate.
 TrainAndEvaluateResult train_and_evaluate(Model& model, const std::string& model_dir,
                                           const TrainSpec& train, const EvalSpec& evaluation);
 

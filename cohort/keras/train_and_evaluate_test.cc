@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+#include <mutex>
 #include <thread>
 
 #include "cohort/checkpoint/checkpoint_manager.h"
@@ -74,9 +76,41 @@ TEST_F(TrainAndEvaluate, WithoutAClusterItDoesBoth) {
   EXPECT_TRUE(second.history.epoch.empty());
   EXPECT_EQ(second.evaluation.number("loss"), result.evaluation.number("loss"));
   Sequential follower = model_to_follow();
-  SidecarEvaluator evaluator(follower, rows_to_follow(), path("run"),
-                             {.verbose = Verbose::kSilent});
+  SidecarEvaluator evaluator(
+      follower, rows_to_follow(), path("run"),
+      {.verbose = Verbose::kSilent, .poll_every = std::chrono::milliseconds(1)});
   EXPECT_EQ(evaluator.start().number("loss"), result.evaluation.number("loss"));
+}
+
+// What an earlier training has left says that it has finished.
+TEST_F(TrainAndEvaluate, AFolderMayBeUsedAgain) {
+  const auto train = [&](int epochs) {
+    Sequential model = model_to_follow();
+    return train_and_evaluate(model, path("run"),
+                              {rows_to_follow(), {.epochs = epochs, .verbose = Verbose::kSilent}},
+                              {rows_to_follow(), {.verbose = Verbose::kSilent}});
+  };
+  const Logs old = train(1).evaluation;
+  run_with_deadline(std::chrono::seconds(60), [&] {
+    std::promise<void> has_evaluated;
+    std::once_flag once;
+    const auto tell = LambdaCallback(
+        {.on_test_end = [&](Logs&) { std::call_once(once, [&] { has_evaluated.set_value(); }); }});
+    Logs expected;
+    std::jthread trainer([&] {
+      has_evaluated.get_future().wait();
+      expected = train(4).evaluation;
+    });
+    Sequential model = model_to_follow();
+    SidecarEvaluator evaluator(model, rows_to_follow(), path("run"),
+                               {.callbacks = {tell},
+                                .verbose = Verbose::kSilent,
+                                .poll_every = std::chrono::milliseconds(500)});
+    const Logs last = evaluator.start();
+    trainer.join();
+    EXPECT_EQ(last.number("loss"), expected.number("loss"));
+    EXPECT_NE(last.number("loss"), old.number("loss"));
+  });
 }
 
 TEST_F(TrainAndEvaluate, ACheckpointWithoutTheModelIsNoEvaluation) {

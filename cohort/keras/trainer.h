@@ -73,6 +73,7 @@ class Trainer {
 
   /// Shows callbacks where fit is, and then, if a worker is to end, that it is.
   void show_position(Fit& fit, FitMoment moment);
+  void show_end(Fit& fit);
   bool run_epoch(Fit& fit, int epoch);
   bool train_epoch(Fit& fit, int epoch);
   void warn_once_of_loss(Fit& fit, int epoch, int64_t step) const;

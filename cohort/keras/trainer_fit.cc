@@ -124,7 +124,7 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   throw_if_interrupted(fit);
   compiled_->options.optimizer.finalize_variable_values();
   fit.callbacks.call(&keras::CallbackBase::on_train_end);
-  show_position(fit, FitMoment::kEnd);
+  show_end(fit);
   throw_if_interrupted(fit);  // meanwhile
   history->history.interrupted = fit.interrupted || fit.guard.requested();
   if (history->history.interrupted)
@@ -170,6 +170,16 @@ void Trainer::show_position(Fit& fit, FitMoment moment) {
   if (others_ == nullptr) preempted_ = fit.position.is_preempted();
   if (may_end && std::exchange(preempted_, false)) [[unlikely]]
     show(FitMoment::kPreempted);
+}
+
+// SIGTERM behind the last step: nothing is left to be done, but the fit after the next start has to
+// know that.
+void Trainer::show_end(Fit& fit) {
+  preempted_ = fit.position.is_preempted();
+  if (others_ != nullptr) preempted_ = tell(news_here(fit.guard)).preempted > 0;
+  if (std::exchange(preempted_, false)) [[unlikely]]
+    show_position(fit, FitMoment::kPreempted);
+  show_position(fit, FitMoment::kEnd);
 }
 
 void Trainer::throw_if_interrupted(const Fit& fit) {

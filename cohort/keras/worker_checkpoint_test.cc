@@ -4,11 +4,14 @@
 // has what it reads, and what a worker has of its own comes back to it.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <mutex>
 
 #include "cohort/checkpoint/checkpoint_manager.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/keras/keras.h"
+#include "cohort/strategy/preemption_checkpoint_handler.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/strategy/test_workers.h"
 #include "cohort/testing/deadline.h"
@@ -338,6 +341,33 @@ TEST_F(WorkerCheckpoint, TheChiefPrints) {
   };
   EXPECT_EQ(count("Total params"), 1) << text;
   EXPECT_EQ(count("loss: "), 2) << text;
+}
+
+// The handler is made when no layer has a weight yet, so nothing says who trains together.
+TEST_F(WorkerCheckpoint, AHandlerLearnsOfWorkersFromWeightsThatAreMadeLater) {
+  run_with_deadline(kLimit, [&] {
+    struct Ended {};
+    std::array<std::atomic<int64_t>, 2> ended = {};
+    std::atomic<bool> is_near{false};
+    Workers(2, 1).each([&](const Strategy& strategy) {
+      const auto w = static_cast<std::size_t>(worker_of(strategy));
+      const auto scope = strategy.scope();
+      Sequential model({Dense(1, {.name = "late"})});
+      PreemptionCheckpointHandler handler(
+          nullptr, Checkpoint({{"model", model}}), path("x"),
+          {.termination_watcher_fn = [&, w] { return w == 1 && is_near.load(); },
+           .exit_fn = [] { throw Ended(); }});
+      try {
+        for (;;) {
+          handler.run([&] { strategy.run([&] { model(ones({2, 3})); }); });
+          is_near = true;
+        }
+      } catch (const Ended&) {
+      }
+      ended[w] = handler.total_run_calls();
+    });
+    EXPECT_EQ(ended[0], ended[1]);
+  });
 }
 
 }  // namespace

@@ -60,11 +60,22 @@ class PreemptionCheckpointHandler::Impl {
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+  // The loop is over, so the program is nearly where SIGTERM wants it: it ends as it likes.
+  ~Impl() {
+    if (!watcher_->has_fired()) return;
+    watcher_->answer();
+    if (saved_) return;
+    COHORT_LOG(kWarning, kHandler, name_, " is about to be ended, which came behind the last of ",
+               *runs_,
+               " runs: nothing is saved for it; with one more "
+               "save_checkpoint_if_preempted() behind the loop it is");
+  }
 
   int64_t runs() const { return *runs_; }
   void count_run() { ++*runs_; }
 
   void save_if_preempted() {
+    find_group();
     const int64_t here = news_here();
     const int64_t all = group_ == nullptr ? here : group_->sum(here);
     ++calls_;
@@ -104,6 +115,9 @@ class PreemptionCheckpointHandler::Impl {
       });
     }
     bool has_fired() const { return fired_.load() || (signal_ && signal_->has_come()); }
+    void answer() const {
+      if (signal_) signal_->answer();
+    }
 
    private:
     bool ask(const std::function<bool()>& asked) {
@@ -139,6 +153,16 @@ class PreemptionCheckpointHandler::Impl {
     began_ = Clock::now();
   }
 
+  // Layers make their weights in the first run or later ones; before, nothing that is saved says
+  // who the other workers are. Seldom, for a process that is alone looks in vain.
+  void find_group() {
+    const int64_t asked = ++asked_;
+    const bool is_power_of_two = (asked & (asked - 1)) == 0;
+    if (group_ == nullptr && is_power_of_two) {
+      group_ = manager_.group("preemption_checkpoint_handler");
+    }
+  }
+
   int64_t news_here() {
     if (!watcher_->has_fired()) return 0;
     const Clock::time_point now = Clock::now();
@@ -157,6 +181,7 @@ class PreemptionCheckpointHandler::Impl {
 
   void end() {
     internal::leave_together(group_.get());
+    watcher_->answer();
     if (!config_.exit_fn) internal::exit_now(internal::kTerminatedExitCode);
     config_.exit_fn();
     watch();  // the loop goes on, and the next time is another one
@@ -166,7 +191,8 @@ class PreemptionCheckpointHandler::Impl {
   const TerminationConfig config_;
   const std::shared_ptr<int64_t> runs_ = std::make_shared<int64_t>(0);
   CheckpointManager manager_;
-  const std::shared_ptr<internal::SavingGroup> group_;
+  std::shared_ptr<internal::SavingGroup> group_;  // null: none that is known yet
+  int64_t asked_ = 0;                             // how often, by all workers
   std::unique_ptr<Watcher> watcher_;
   bool saved_ = false;
   std::optional<Clock::time_point> noticed_;  // here

@@ -10,6 +10,7 @@
 //   while (handler.total_run_calls() < steps) {
 //     handler.run([&] { strategy.run(train_step, iterator.get_next()); });
 //   }
+//   handler.save_checkpoint_if_preempted();   // SIGTERM may have come in the last run
 //
 // SIGTERM on any worker: all of them save together ahead of the same run, and end with 143, which
 // Kubernetes' ExitCode policy starts again.

@@ -2,12 +2,15 @@
 #include "cohort/keras/callbacks/backup_and_restore.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
 #include "cohort/base/termination.h"
 #include "cohort/base/write_guard.h"
 #include "cohort/checkpoint/checkpoint_manager.h"
@@ -20,6 +23,22 @@ namespace {
 
 using cohort::internal::FitMoment;
 using cohort::internal::FitPosition;
+
+// Of this process, by folder.
+constinit cohort::internal::Mutex g_fits_mutex;
+[[maybe_unused]] const bool fits_kept_free = cohort::internal::keep_free_over_fork(g_fits_mutex);
+std::map<std::string, int64_t>& fits_ended() COHORT_REQUIRES(g_fits_mutex) {
+  static auto& all = *new std::map<std::string, int64_t>;
+  return all;
+}
+int64_t fits_ended_in(const std::string& folder) {
+  const cohort::internal::MutexLock lock(g_fits_mutex);
+  return fits_ended()[folder];
+}
+void count_fit_ended_in(const std::string& folder) {
+  const cohort::internal::MutexLock lock(g_fits_mutex);
+  ++fits_ended()[folder];
+}
 
 class BackupAndRestoreBase : public CallbackBase {
  public:
@@ -52,15 +71,32 @@ class BackupAndRestoreBase : public CallbackBase {
  private:
   void begin(FitPosition& position) {
     batches_ = saved_at_ = 0;
-    const Checkpoint checkpoint({{"model", model()}, {"fit", position.trackable()}});
-    manager_.emplace(checkpoint, folder_, CheckpointManagerOptions{.max_to_keep = 1});
+    fits_before_ = fits_ended_in(folder_);
+    const int64_t here = fits_before_;
+    manager_.emplace(
+        Checkpoint(
+            {{"model", model()}, {"fit", position.trackable()}, {"fits_before", &fits_before_}}),
+        folder_, CheckpointManagerOptions{.max_to_keep = 1});
     if (manager_->restore_latest()) {
+      check_own(here);
       position.go_on();
       COHORT_LOG(kInfo, "[backup_and_restore] going on from ", folder_, " at epoch ",
                  position.epoch + 1, ", step ", position.step);
     }
     last_step_ = position.step;
     if (options_.save_before_preemption) position.watch_termination();
+  }
+
+  // Where backups are deleted, an earlier fit of the program can find one of a later fit only if
+  // that one was killed and the program has begun again.
+  void check_own(int64_t here) {
+    const int64_t then = std::exchange(fits_before_, here);
+    COHORT_CHECK_STATE(then <= here || !options_.delete_checkpoint,
+                       "[backup_and_restore] expected the backup in ", folder_,
+                       " to be of this fit, the program's number ", here + 1,
+                       " in that folder, got one of its number ", then + 1,
+                       ", which would be lost: give each fit a folder of its own (and remove this "
+                       "backup, or move it to that fit's)");
   }
 
   void steps_ended(const FitPosition& position) {
@@ -84,6 +120,7 @@ class BackupAndRestoreBase : public CallbackBase {
     COHORT_LOG(kWarning, "[backup_and_restore] SIGTERM: saved to ", folder_, " at epoch ",
                position.epoch + 1, ", step ", position.step, "; ending");
     cohort::internal::leave_together(position.group().get());
+    position.answer_termination();
     options_.exit_fn ? options_.exit_fn()
                      : cohort::internal::exit_now(cohort::internal::kTerminatedExitCode);
     position.watch_termination();  // fit goes on, and the next SIGTERM is another one
@@ -91,6 +128,7 @@ class BackupAndRestoreBase : public CallbackBase {
 
   void end(const FitPosition& position) {
     manager_.reset();
+    count_fit_ended_in(folder_);
     if (!options_.delete_checkpoint) return;
     const auto group = position.group();
     cohort::internal::together(group.get(), "backup_and_restore", [&] {
@@ -120,6 +158,7 @@ class BackupAndRestoreBase : public CallbackBase {
   int64_t batches_ = 0;   // of this fit
   int64_t saved_at_ = 0;  // batches_
   bool is_saved_ = false;
+  int64_t fits_before_ = 0;  // that have ended in this folder
 };
 
 }  // namespace

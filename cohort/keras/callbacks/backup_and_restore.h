@@ -44,7 +44,7 @@ struct BackupAndRestoreOptions {
   /// When fit has ended: nothing is left for the next fit to go on from.
   bool delete_checkpoint = true;
   /// Watches SIGTERM while fit runs: when any worker got one, all save after the same step and end
-  /// by exit_fn.
+  /// by exit_fn. One that comes too late for that, when fit is over, is sent again.
   bool save_before_preemption = false;
   /// Null: the process ends with 143, which Kubernetes' ExitCode policy starts again. One that
   /// returns lets fit go on.
@@ -59,7 +59,9 @@ class BackupAndRestore : public Callback {
  public:
   /// Errors: InvalidArgument for an empty path, and for save_freq 0 without
   ///         save_before_preemption. fit throws what Checkpoint::save and restore do, and
-  ///         InvalidArgument for a backup of another model, data or number of epochs' steps.
+  ///         InvalidArgument for a backup of another model or data, and within an epoch for another
+  ///         steps_per_epoch; FailedPrecondition where fits of a program share a folder, for a
+  ///         backup of a later one.
   explicit BackupAndRestore(std::string backup_dir, BackupAndRestoreOptions options = {});
 };
 

@@ -35,8 +35,12 @@ struct KillAt : CallbackBase {
   void on_train_batch_end(int64_t, Logs&) override {
     if (--left == 0) kill();
   }
+  void on_train_end() override {
+    if (at_end) at_end();
+  }
   int64_t left;
   const std::function<void()> kill;
+  std::function<void()> at_end = {};
   std::vector<int> epochs;
 };
 
@@ -64,6 +68,7 @@ struct Plan {
   std::string folder = {};  ///< Empty: no backup.
   int64_t kill_at = -1;
   std::function<void()> kill = [] { throw Killed(); };
+  std::function<void()> at_end = {};
   std::optional<int64_t> steps_per_epoch = {};
   int per_execution = 1;
   AutoShardPolicy policy = AutoShardPolicy::kAuto;
@@ -86,6 +91,7 @@ Result train(const Plan& plan, std::vector<int>* epochs = nullptr) {
   options.auto_shard_policy = plan.policy;
   const Dataset rows = Dataset::from_tensor_slices({x, y}).with_options(options);
   const auto killer = std::make_shared<KillAt>(plan.kill_at, plan.kill);
+  killer->at_end = plan.at_end;
   std::vector<Callback> callbacks = {
       killer, EarlyStopping({.monitor = "val_loss", .patience = 9, .restore_best_weights = true})};
   if (!plan.folder.empty()) callbacks.push_back(BackupAndRestore(plan.folder, plan.backup));
@@ -263,6 +269,60 @@ TEST_F(Backup, SigtermSavesAndEndsBehindTheStep) {
   struct sigaction now = {};
   ::sigaction(SIGTERM, nullptr, &now);
   EXPECT_EQ(now.sa_handler, SIG_DFL) << "SIGTERM ends the program again";
+}
+
+// Nothing is left to be done, which the next start finds in the backup.
+TEST_F(Backup, SigtermBehindTheLastStepEndsToo) {
+  Plan plan{.strategy = strategy_of(2)};
+  const Result whole = train(plan);
+  set_seed(11);
+  plan.folder = path("backup");
+  plan.backup = {.save_before_preemption = true, .exit_fn = [] { throw Killed(); }};
+  plan.at_end = [] { raise(SIGTERM); };
+  EXPECT_THROW(train(plan), Killed);
+  plan.at_end = {};
+  set_seed(99);
+  std::vector<int> epochs;
+  EXPECT_EQ(train(plan, &epochs).weights.size(), whole.weights.size());
+  EXPECT_TRUE(epochs.empty());
+  EXPECT_FALSE(std::filesystem::exists(path("backup/chief")));
+}
+
+TEST_F(Backup, AnotherLengthOfTheEpochIsNamed) {
+  Plan plan{.strategy = strategy_of(1),
+            .backup = {.save_freq = 2},
+            .folder = path("backup"),
+            .kill_at = 7,
+            .steps_per_epoch = 5};
+  EXPECT_THROW(train(plan), Killed);  // the backup is behind step 1 of epoch 2
+  plan.kill_at = -1;
+  for (const std::optional<int64_t> steps :
+       {std::optional<int64_t>(1), std::optional<int64_t>(6)}) {
+    plan.steps_per_epoch = steps;
+    expect_error<InvalidArgument>(
+        {"steps_per_epoch", "behind step 1 of epoch 2", str_cat("got ", *steps, " now and 5 then")},
+        [&] { train(plan); });
+  }
+  plan.steps_per_epoch = 5;
+  std::vector<int> epochs;
+  train(plan, &epochs);
+  EXPECT_EQ(epochs, (std::vector<int>{1, 2}));
+}
+
+// The first fit of a program that begins again must not take the second one's backup for its own.
+TEST_F(Backup, FitsThatShareAFolderAreNamed) {
+  Plan plan{.strategy = strategy_of(1), .folder = path("backup")};
+  train(plan);
+  plan.kill_at = kStepsOfBackup + 1;
+  EXPECT_THROW(train(plan), Killed);
+  plan.kill_at = -1;
+  plan.folder = path("backup/../backup");  // as a new process: it has had no fit there
+  expect_error<FailedPrecondition>({"number 1", "number 2", "a folder of its own"},
+                                   [&] { train(plan); });
+  plan.folder = path("backup");
+  std::vector<int> epochs;
+  train(plan, &epochs);
+  EXPECT_EQ(epochs, (std::vector<int>{1, 2}));
 }
 
 TEST_F(Backup, WhatContradictsItselfIsRefused) {
