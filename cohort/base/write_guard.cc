@@ -37,7 +37,10 @@ std::string& why_not() COHORT_REQUIRES(g_guards_mutex) {
 }  // namespace
 
 WriteGuard::WriteGuard(std::function<void()> check) : check_(std::make_shared<Check>()) {
-  check_->check = std::move(check);
+  {
+    const MutexLock lock(check_->mutex);
+    check_->check = std::move(check);
+  }
   const MutexLock lock(g_guards_mutex);
   write_checks().push_back(check_);
 }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <optional>
@@ -202,6 +203,30 @@ TEST(Rpc, F8_GarbageAtThePortIsNobodysProblem) {
   }
   for (const int fd : sockets) ::close(fd);
   EXPECT_EQ(client.call("echo", Payload("still there")).text(), "still there");
+}
+
+// F8: one that speaks HTTP/2, and then never asks for anything.
+TEST(Rpc, F8_WhoAsksForNothingIsCutOff) {
+  RpcServer server({.idle_milliseconds = 50}, {{"echo", kEcho}});
+  RpcClient client({.address = server.address()});
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<uint16_t>(server.port()));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  const std::string preface = std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") +
+                              std::string("\0\0\0\4\0\0\0\0\0", 9);  // no settings
+  ASSERT_EQ(::send(fd, preface.data(), preface.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(preface.size()));
+  run_with_deadline(seconds(60), [&] {
+    std::array<char, 256> bytes;
+    while (::recv(fd, bytes.data(), bytes.size(), 0) > 0) {
+    }
+    // A client of the job's connects anew.
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(client.call("echo", Payload("here")).text(), "here");
+  });
+  ::close(fd);
 }
 
 }  // namespace

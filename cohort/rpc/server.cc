@@ -20,6 +20,9 @@ using Reactor = grpc::ServerGenericBidiReactor;
 
 // Of who connects and does not speak.
 constexpr int kHandshakeMilliseconds = 5000;
+// Of one connection; a task has one for all that it asks.
+constexpr int kMostCallsOfOne = 1000;
+constexpr int kMostHeaderBytes = 16 << 10;
 
 Unavailable server_ends() {
   return {"the server ends: its process is through with the job", "the server"};
@@ -144,6 +147,10 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
     // Else two servers share one port, and each gets half of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+    // Connections without a call: strangers open them, and machines that are gone leave them.
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.idle_milliseconds);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfOne);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostHeaderBytes);
     server = builder.BuildAndStart();
     if (!server || port == 0) {
       throw Error(ErrorCode::kAlreadyExists,

@@ -48,6 +48,9 @@ struct RpcServerOptions {
   std::string address = "127.0.0.1:0";  ///< Port 0: one that is free.
   RpcSecurity security = {};
   int most_message_bytes = kMostMessageBytes;
+  /// Whoever is connected for so long without a call is cut off; a client connects anew for its
+  /// next one.
+  int idle_milliseconds = 30'000;
 };
 
 /// Threads: thread-safe.

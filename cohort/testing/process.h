@@ -60,7 +60,7 @@ class Process {
   }
   /// Whether it has written `what`; waits for it until the process's outputs are closed, `limit` at
   /// the most.
-  bool wait_for(const std::string& what, std::chrono::seconds limit = kLimit) const {
+  bool wait_for(const std::string& what, std::chrono::milliseconds limit = kLimit) const {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, limit,
                       [&] { return closed_ || text_.find(what) != std::string::npos; });

@@ -21,11 +21,14 @@ class Network : public ::testing::Test {
     ASSERT_TRUE(can || !all_faults()) << "make test-faults needs root, ip and nft";
     if (!can) GTEST_SKIP() << "needs root, ip and nft: this machine makes no network namespaces";
   }
-  void start(const std::vector<std::string>& flags = {}) {
+  void start(const std::vector<std::string>& flags = {},
+             const std::vector<std::string>& variables = {}) {
     for (int h = 0; h < 2; ++h) {
       std::vector<std::string> command = {PROGRAM};
       command.insert(command.end(), flags.begin(), flags.end());
-      job_.push_back(std::make_unique<Process>(hosts_->on(h, command), hosts_->environment_of(h)));
+      std::vector<std::string> environment = hosts_->environment_of(h);
+      environment.insert(environment.end(), variables.begin(), variables.end());
+      job_.push_back(std::make_unique<Process>(hosts_->on(h, command), environment));
     }
   }
   // Both have trained through, to the bits of one process.
@@ -93,6 +96,39 @@ TEST_F(Network, APartitionEndsBothByTheTimeout) {
     hosts_->clear_filters(1);
     job_.clear();
   }
+}
+
+const std::vector<std::string> kLeases = {"COHORT_HEARTBEAT_MS=200", "COHORT_LEASE_MS=2000"};
+
+// A4: by the lease, long before the timeout.
+TEST_F(Network, A4_APartitionEndsBothByTheLease) {
+  for (const bool both : {false, true}) {
+    start({"--steps", "100000"}, kLeases);
+    for (const auto& worker : job_) ASSERT_TRUE(worker->wait_for("step 5 ")) << worker->text();
+    hosts_->filter(0, "drop");
+    if (both) hosts_->filter(1, "drop");
+    expect_named_errors();
+    for (const auto& worker : job_) {
+      EXPECT_NE(worker->text().find("[liveness]"), std::string::npos) << worker->text();
+    }
+    hosts_->clear_filters(0);
+    hosts_->clear_filters(1);
+    job_.clear();
+  }
+}
+
+// A4: each gap is shorter than the lease.
+TEST_F(Network, A4_APartitionThatComesAndGoesChangesNothing) {
+  const std::vector<std::string> flags = {"--steps", "1000"};
+  start(flags, kLeases);
+  ASSERT_TRUE(job_[0]->wait_for("step 2 ")) << job_[0]->text();
+  for (int i = 0; i < 3; ++i) {
+    hosts_->filter(0, "drop");
+    job_[0]->wait_for("half a second", std::chrono::milliseconds(500));
+    hosts_->clear_filters(0);
+    job_[0]->wait_for("half a second", std::chrono::milliseconds(500));
+  }
+  expect_equal_training(flags);
 }
 
 }  // namespace

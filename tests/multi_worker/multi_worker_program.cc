@@ -29,6 +29,7 @@ namespace {
 constexpr int64_t kBatch = 32;  // of all replicas
 constexpr int64_t kRows = 320;
 constexpr int kEpochs = 2;
+constexpr std::chrono::seconds kTimeoutOfSlow{3};  // shorter than tests stop it
 constexpr useconds_t kSlow = 100'000;
 constexpr useconds_t kSlowest = 500'000;
 
@@ -125,8 +126,10 @@ int run(int argc, char** argv) {
   const std::string kind = argc > 3 ? argv[2] : "";
   const int number = argc > 3 ? std::atoi(argv[3]) : 0;
   set_seed(7);
+  MultiWorkerMirroredOptions options;
+  if (kind == "slow") options.communication_options.timeout = kTimeoutOfSlow;
   const Strategy strategy =
-      kind == "mirrored" ? proof::strategy_of(number) : MultiWorkerMirroredStrategy();
+      kind == "mirrored" ? proof::strategy_of(number) : MultiWorkerMirroredStrategy(options);
   // Whose sums are long enough to be shared out among threads.
   const bool convolves = style == "convolutions";
   const Shape shape = convolves ? Shape{kRows / 4, proof::kPixels, proof::kPixels, 1}

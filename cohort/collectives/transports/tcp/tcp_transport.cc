@@ -7,6 +7,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/running_time.h"
 #include "cohort/collectives/transports/tcp/transport_parts.h"
 
 namespace cohort::internal {
@@ -131,12 +132,18 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
     return std::all_of(wait.peers.begin(), wait.peers.end(),
                        [&](int peer) { return wait.is_here(stream(peer)); });
   };
-  for (bool in_time = true;; in_time = sleep_until(deadline, wait)) {
+  RunningTime running(BootClock::now());
+  for (bool in_time = true;;) {
     move_messages();
     if (wait.heeds_failures) alarms_->check();
     if (all_here()) return;
     check_ended(wait);
     if (!in_time) break;
+    const Deadline look = std::chrono::steady_clock::now() + RunningTime::kLookEvery;
+    const bool woke = sleep_until(std::min(deadline, look), wait);
+    // Nobody is late for what this process, perhaps with the whole job, was stopped.
+    deadline += running.look(BootClock::now());
+    in_time = woke || std::chrono::steady_clock::now() < deadline;
   }
   throw DeadlineExceeded(str_cat("[communicator] expected every rank at ", wait.text(),
                                  " before the deadline, got none from ", who_misses(wait)));
