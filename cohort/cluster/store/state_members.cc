@@ -85,7 +85,7 @@ void StoreState::fence(const Member& member) {
     if (is_its) {
       refuse(it->first, ErrorCode::kFailedPrecondition,
              str_cat(request.task, " (generation ", request.generation,
-                     ") is no part of the job any more"));
+                     ") is too late: it is no part of the job any more"));
     }
     it = is_its ? forget(it) : std::next(it);
   }

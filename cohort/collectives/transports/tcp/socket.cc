@@ -100,11 +100,16 @@ Socket try_connect(const addrinfo& to, Deadline deadline, std::string* why) {
 
 }  // namespace
 
-Socket::Socket(int fd) : fd_(fd) { close_in_children(fd); }
+void Socket::keep_from_children() {
+  close_in_children(fd_);
+  is_kept_from_children_ = true;
+}
 
 void Socket::close() {
   tls_.reset();
-  if (fd_ >= 0 && close_no_more_in_children(fd_)) ::close(fd_);
+  const bool is_open = !is_kept_from_children_ || close_no_more_in_children(fd_);
+  if (fd_ >= 0 && is_open) ::close(fd_);
+  is_kept_from_children_ = false;
   fd_ = -1;
 }
 

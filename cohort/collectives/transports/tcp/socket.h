@@ -17,17 +17,20 @@
 
 namespace cohort::internal {
 
-/// Owns a file descriptor of a socket that does not block, which children of this process do not
-/// have. Threads: thread-compatible; send() and receive() may be called by two threads.
+/// Owns a file descriptor of a socket that does not block. Threads: thread-compatible; send() and
+/// receive() may be called by two threads.
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int fd);
+  explicit Socket(int fd) : fd_(fd) {}
   ~Socket() { close(); }
   Socket(Socket&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
+      : fd_(std::exchange(other.fd_, -1)),
+        is_kept_from_children_(other.is_kept_from_children_),
+        tls_(std::move(other.tls_)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(is_kept_from_children_, other.is_kept_from_children_);
     std::swap(tls_, other.tls_);
     return *this;
   }
@@ -35,6 +38,9 @@ class Socket {
   int fd() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   void close();
+  /// From here on a child of this process has it closed: who is at the other end learns of this
+  /// process's death, although the child lives.
+  void keep_from_children();
 
   /// From here on all that it carries is encrypted, and both sides are proved. As TlsSession.
   void secure(const TlsContext& context, TlsSide side, const std::string& host = {}) {
@@ -52,6 +58,7 @@ class Socket {
 
  private:
   int fd_ = -1;
+  bool is_kept_from_children_ = false;
   std::unique_ptr<TlsSession> tls_;
 };
 

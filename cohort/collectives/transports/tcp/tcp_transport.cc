@@ -18,7 +18,11 @@ constexpr std::chrono::seconds kDrainWithin{3};
 
 std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
   std::vector<TcpAlarms::Line> lines;
-  for (MeshLink& link : links) lines.push_back({link.address, std::move(link.line)});
+  for (MeshLink& link : links) {
+    link.line.keep_from_children();
+    link.stream.keep_from_children();
+    lines.push_back({link.address, std::move(link.line)});
+  }
   return lines;
 }
 
