@@ -39,8 +39,11 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
 
 namespace {
 
+// What such a store makes for this process alone (metrics) is on a device of its own.
 bool is_remote(const internal::VariableImpl& variable) {
-  return variable.store() != nullptr && variable.store()->is_remote();
+  if (variable.store() == nullptr || !variable.store()->is_remote()) return false;
+  const std::vector<Device>& devices = variable.description().devices;
+  return devices.empty() || devices.front().job() != "localhost";
 }
 
 bool lies_in(const Shape& part, const PartitionInfo& of) {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program of Keras whose variables are on parameter servers: the same numbers as in one process,
+// and, with several workers, a loss that falls.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/cohort.h"
+#include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::internal::TestServers;
+
+/// Means of words' rows.
+struct Words : LayerBase {
+  Variable table;
+  void build(const Shape&) override {
+    table = add_weight({.name = "table", .shape = {50, 4}, .initializer = "random_normal"});
+  }
+  Tensor call(const Tensor& ids, const CallArgs&) override {
+    return embedding_lookup(table, ids.to(kInt64)).mean(1);
+  }
+  Shape compute_output_shape(const Shape& in) const override { return {in[0], 4}; }
+  std::string class_name() const override { return "Words"; }
+};
+
+Sequential make_model() {
+  clear_session();
+  return Sequential({std::make_shared<Words>(), Dense(6, {.activation = "tanh"}),
+                     BatchNormalization(), Dense(1)});
+}
+
+const Tensor kWords = (arange(96) * 7).remainder(50).reshape({32, 3});
+const Tensor kTruth = (arange(32).to(kFloat32) * 0.4).sin().reshape({32, 1});
+
+struct Outcome {
+  std::vector<std::vector<float>> weights, state;
+  std::vector<double> losses;
+};
+
+Outcome train(const Strategy& strategy, const Optimizer& optimizer) {
+  set_seed(3);
+  const auto scope = strategy.scope();
+  Sequential model = make_model();
+  model.compile({.optimizer = optimizer, .loss = MeanSquaredError(), .metrics = {"mae"}});
+  const History history = model.fit(Dataset::from_tensor_slices({kWords, kTruth}).batch(8),
+                                    {.epochs = 3, .verbose = Verbose::kSilent});
+  Outcome out;
+  for (const Tensor& w : model.get_weights()) out.weights.push_back(to_vector<float>(w));
+  for (const Variable& v : optimizer.variables()) {
+    out.state.push_back(to_vector<float>(v.value().to(kFloat32)));
+  }
+  out.losses = history["loss"];
+  out.losses.push_back(history["mae"].back());
+  const Logs evaluated = model.evaluate(Dataset::from_tensor_slices({kWords, kTruth}).batch(16),
+                                        {.verbose = Verbose::kSilent});
+  out.losses.push_back(evaluated.number("loss"));
+  EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 12);
+  return out;
+}
+
+TEST(ParameterServers, AModelTrainsToTheNumbersOfOneProcess) {
+  for (const bool lazy : {false, true}) {
+    const auto make = [&] { return Adam({.learning_rate = 0.05, .lazy_rows = lazy}); };
+    const Outcome here = train(OneDeviceStrategy("CPU:0"), make());
+    const TestServers servers(2);
+    const Outcome there = train(servers.coordinator(), make());
+    EXPECT_EQ(there.weights, here.weights);
+    EXPECT_EQ(there.state, here.state);
+    EXPECT_EQ(there.losses, here.losses);
+  }
+}
+
+TEST(ParameterServers, OptimizersThatNeedLocalVariablesSaySo) {
+  const TestServers servers(1);
+  const Strategy strategy = servers.coordinator();
+  const auto scope = strategy.scope();
+  const Variable w(1.0, {.name = "w"});
+  const Variable list[] = {w};
+  cohort::testing::expect_error<Unimplemented>(
+      {"use_ema", "parameter servers"}, [&] { Optimizer(Adam({.use_ema = true})).build(list); });
+  cohort::testing::expect_error<Unimplemented>({"gradient_accumulation_steps"}, [&] {
+    Optimizer(Adam({.gradient_accumulation_steps = 2})).build(list);
+  });
+}
+
+// Two workers at once, without any order between them, train what the coordinator sees.
+TEST(ParameterServers, WorkersTrainOneModelAtOnce) {
+  const TestServers servers(2);
+  constexpr int kWorkers = 2;
+  constexpr int kSteps = 60;
+  std::vector<double> first(kWorkers);
+  std::vector<double> last(kWorkers);
+  const auto work = [&](int w) {
+    const Strategy strategy = servers.worker(w, kWorkers);
+    const auto scope = strategy.scope();
+    const Variable table(random_normal({50, 4}) * 0.1, {.name = "table"});
+    const Variable head(full({4, 1}, 0.1), {.name = "head"});
+    const Optimizer optimizer = Adam({.learning_rate = 0.05});
+    const Variable variables[] = {table, head};
+    for (int s = 0; s < kSteps; ++s) {
+      const PerReplica<Tensor> loss = strategy.run([&] {
+        GradientTape tape;
+        const Tensor out = embedding_lookup(table, kWords).mean(1).matmul(head.value());
+        const Tensor error = (out - kTruth).pow(2).mean();
+        optimizer.apply_gradients(tape.gradient(error, variables));
+        return error.detach();
+      });
+      (s == 0 ? first : last)[static_cast<std::size_t>(w)] = loss[0].item<double>();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int w = 0; w < kWorkers; ++w) threads.emplace_back(work, w);
+  for (std::thread& each : threads) each.join();
+  for (int w = 0; w < kWorkers; ++w) {
+    EXPECT_LT(last[static_cast<std::size_t>(w)], 0.5 * first[static_cast<std::size_t>(w)]);
+  }
+  const Strategy strategy = servers.coordinator();
+  const auto count = cohort::internal::bind_variable(strategy, "adam/iteration", false);
+  EXPECT_EQ(count.value().item<int64_t>(), kWorkers * kSteps);
+}
+
+}  // namespace
+}  // namespace cohort::keras
