@@ -41,6 +41,8 @@ std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
             const std::unique_ptr<SharedSegment> last(owned);
             const std::scoped_lock freed(state->mutex);
             state->used[entry] = nullptr;
+            // So that others see that there is nothing to be read here any more.
+            if (state->table != nullptr) state->table->entries[entry].token = {};
           }};
 }
 
@@ -64,6 +66,11 @@ std::span<const std::byte> PeerHeap::read(HeapPlace place, std::size_t bytes) {
   const SegmentOffer offer = table_->entries[static_cast<std::size_t>(place.segment)];
   auto& [token, segment] = open_[place.segment];
   if (!segment || token != offer.token) {
+    std::erase_if(open_, [&](const auto& other) {
+      const auto& [number, opened] = other;
+      return number != place.segment &&
+             table_->entries[static_cast<std::size_t>(number)].token != opened.first;
+    });
     std::string why;
     segment = SharedSegment::open(offer, &why);
     token = offer.token;

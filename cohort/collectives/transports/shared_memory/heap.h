@@ -52,7 +52,8 @@ class SharedHeap {
   const std::shared_ptr<State> state_;
 };
 
-/// Other ranks' memory, as they allocate it. Threads: thread-compatible.
+/// Other ranks' memory, as they allocate it. What they have freed is let go when something new is
+/// read. Threads: thread-compatible.
 class PeerHeap {
  public:
   PeerHeap() = default;
