@@ -210,8 +210,9 @@ Verdict TcpAlarms::verdict() {
       asked = at;
       give_up = std::chrono::steady_clock::now() + kAnswerWithin;
     }
-    if (changed_.wait_until(mutex_, give_up) == std::cv_status::timeout) {
+    if (changed_.wait_until(mutex_, give_up) == std::cv_status::timeout && !verdict_) {
       peers_[static_cast<std::size_t>(at)].suspect = true;
+      overruled_first_ = overruled_first_ || (at == 0 && in_commit_);
     }
   }
   return *verdict_;
@@ -223,6 +224,7 @@ void TcpAlarms::begin_generation(uint64_t generation) {
   committed_ = 0;
   proposed_.reset();
   verdict_.reset();
+  overruled_first_ = false;
   for (Peer& peer : peers_) peer.suspect = false;
   later_.erase(later_.begin(), later_.lower_bound(generation));
   const auto found = later_.find(generation);
@@ -245,6 +247,12 @@ void TcpAlarms::end_commit(uint64_t committed) {
   const MutexLock lock(mutex_);
   in_commit_ = false;
   committed_ = std::max(committed_, committed);
+  // It was not asked, so that it may let pass yet what has failed here: never again with it.
+  if (overruled_first_ && committed == 0 && !peers_[0].gone) {
+    peers_[0].gone = peers_[0].lost = true;
+    anyone_away_.store(true, std::memory_order_release);
+    ring();
+  }
   if (peers_[0].gone && !has_settled_) tell_settled();
 }
 

@@ -6,7 +6,8 @@
 // A rank that fails proposes its failure to the lowest rank that lives, which takes the first one
 // and tells all. Rank 0 lets a commit pass or takes a failure, under one lock, so that each knows
 // on which side of the other it stands. Where rank 0 itself is gone, the others tell each other how
-// many commits they had passed.
+// many commits they had passed. Where it only does not answer, and may have let a commit pass, no
+// generation begins with it any more.
 #pragma once
 
 #include <atomic>
@@ -77,7 +78,8 @@ class TcpAlarms {
 
   /// From here to end_commit() this rank cannot say yet how many commits it has passed.
   void begin_commit();
-  /// Commits [0, committed) have passed.
+  /// Commits [0, committed) have passed; 0: this one has not. A rank 0 that did not answer whether
+  /// it has is lost from here on.
   void end_commit(uint64_t committed);
   /// On rank 0. False if a failure was first.
   bool decide_commit(uint64_t sequence);
@@ -130,6 +132,8 @@ class TcpAlarms {
   uint64_t committed_ COHORT_GUARDED_BY(mutex_) = 0;
   bool in_commit_ COHORT_GUARDED_BY(mutex_) = false;
   bool has_settled_ COHORT_GUARDED_BY(mutex_) = false;
+  // In a commit others have decided without rank 0.
+  bool overruled_first_ COHORT_GUARDED_BY(mutex_) = false;
   std::optional<Failure> proposed_ COHORT_GUARDED_BY(mutex_);
   std::optional<Verdict> verdict_ COHORT_GUARDED_BY(mutex_);
   std::function<void()> other_bell_ COHORT_GUARDED_BY(mutex_);

@@ -233,6 +233,7 @@ void TcpTransport::commit_as_first(const ExchangeKey& key, const CallSignature& 
   const Exchange arrival = arrivals(key, signature);
   start(arrival);
   finish(arrival, deadline);
+  failpoint("commit.decide");
   if (!alarms_->decide_commit(key.sequence)) alarms_->check();
   if (shared_) return shared_->commit(key.sequence);
   ExchangeKey answer = key;
@@ -298,7 +299,10 @@ void TcpTransport::renew(Deadline deadline) {
       stream(peer).send_plain(FrameHeader::Kind::kRenew, next);
     }
   }
-  const auto is_here = [&](const TcpStream& from) { return from.peer_generation() >= next; };
+  // One that is lost may renew as well: not with this rank.
+  const auto is_here = [&](const TcpStream& from) {
+    return from.peer_generation() >= next && !alarms_->is_lost(from.peer());
+  };
   wait_for({.peers = others_, .is_here = is_here, .what = "renew", .heeds_failures = false},
            deadline);
   generation_ = next;

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "cohort/base/error.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/test_job.h"
@@ -195,6 +196,44 @@ TEST_P(RanksAsProcesses, AStoppedOneThatGoesOnIsTooLate) {
     EXPECT_THROW(c.renew({.timeout = std::chrono::seconds(30)}), Unavailable);
   });
   EXPECT_EQ(statuses, (Statuses{0, 0}));
+}
+
+// Rank 0 is stopped when all have come to a commit, and another rank fails. Once it goes on, it may
+// let the commit pass, which the others have given up: they must not go on with it.
+TEST_P(RanksAsProcesses, WhoIsOverruledInACommitIsLost) {
+  const auto statuses = play_on_processes(3, [](Communicator& c, const Addresses&) {
+    std::array<pid_t, 1> first = {getpid()};
+    c.broadcast(bytes_of(first), 0);
+    if (c.rank() == 0) {
+      g_failpoint_hook = [](const char* place) {
+        if (std::string_view(place) == "commit.decide") kill(getpid(), SIGSTOP);
+      };
+    }
+    std::jthread failing;
+    if (c.rank() == 1) {
+      failing = std::jthread([&] {
+        while (!is_stopped(first[0])) std::this_thread::yield();
+        c.abort(std::make_exception_ptr(DataLoss("[test] a disk")), "another thread");
+      });
+    }
+    if (c.rank() == 1) {
+      expect_error<DataLoss>({"[test] a disk"}, [&] { c.commit(); });
+      kill(first[0], SIGCONT);
+    } else {
+      try {
+        c.commit();
+      } catch (const DataLoss&) {  // of which these have heard in time, or not
+      }
+      g_failpoint_hook = nullptr;
+    }
+    EXPECT_THROW(
+        {
+          c.renew();
+          c.commit();
+        },
+        Unavailable);
+  });
+  EXPECT_EQ(statuses, (Statuses{0, 0, 0}));
 }
 
 // What a message that was given up had begun is filled up: the next generation goes on after it.
