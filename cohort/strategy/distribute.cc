@@ -6,8 +6,10 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/pipeline/auto_shard.h"
+#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variables/parameter_store.h"
@@ -111,6 +113,27 @@ void tell_errors(DistributedInput& input, const std::shared_ptr<StrategyExtended
   };
 }
 
+/// "shuffle seed 5": of each node that draws.
+void list_seeds(const internal::DatasetNode& node, std::vector<std::string>& seeds) {
+  for (const NodePtr& input : node.inputs()) list_seeds(*input, seeds);
+  const auto* const drawing = dynamic_cast<const internal::Drawing*>(&node);
+  if (drawing != nullptr) seeds.push_back(str_cat(node.operation(), " seed ", drawing->seed()));
+}
+
+/// Workers that take their parts of the same batches have to see them in the same order.
+void check_same_order(StrategyExtended& extended, const Dataset& dataset) {
+  std::vector<std::string> seeds;
+  list_seeds(*dataset.node(), seeds);
+  if (seeds.empty() || !extended.parameter_store()->reaches_workers()) return;
+  internal::Communicator* const others = extended.reach(kDistribute).others;
+  if (others == nullptr) return;
+  internal::check_same_on_workers(
+      *others, "[strategy.distribute_dataset] ",
+      "order of the data (give each step a seed, call set_seed before, or make the strategy before "
+      "the dataset: else each process draws seeds of its own)",
+      join(seeds, ", "));
+}
+
 bool has_static_shapes(const ElementSpec& spec) {
   if (spec.is_unknown()) return false;
   const std::vector<TensorSpec> leaves = spec.flat();
@@ -161,6 +184,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
                                 .index = context.input_pipeline_id,
                                 .weights = options.replica_weights},
                                options.contiguous_shards);
+  if (share.plan.batch_is_step()) check_same_order(extended, share.dataset);
   const Dataset ahead = read_ahead(share.dataset, options, 1);
   const bool is_plain = context.num_replicas_in_sync == 1;
   DistributedInput input{
@@ -174,6 +198,9 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
   tell_errors(input, extended_);
   input.group = extended.parameter_store()->saving_group();
   input.is_common = share.plan.batch_is_step();
+  const bool meets =
+      context.num_input_pipelines > 1 && extended.parameter_store()->reaches_workers();
+  if (input.is_common && meets) input.common_workers = extended_;
   input.devices = extended.device_list();
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/distributed_dataset.h"
 
+#include <algorithm>
+#include <cstring>
 #include <ostream>
 #include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/logging.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/collectives/communicator.h"
+#include "cohort/collectives/worker_collectives.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/internal/reduce.h"
+#include "cohort/strategy/strategy_extended.h"
 
 namespace cohort {
 namespace {
@@ -20,7 +26,11 @@ constexpr const char* kNext = "[distributed_iterator.next] ";
 class DistributedIterator::State {
  public:
   State(std::shared_ptr<const internal::DistributedInput> input, Iterator steps)
-      : input_(std::move(input)), steps_(std::move(steps)) {}
+      : input_(std::move(input)), steps_(std::move(steps)) {
+    if (input_->common_workers == nullptr) return;
+    others_ = input_->common_workers->reach(kNext).others;
+    generation_ = others_->generation();
+  }
 
   std::optional<PerReplica<Element>> next();
   std::optional<Element> next_step();
@@ -28,22 +38,62 @@ class DistributedIterator::State {
   void restore(std::string_view state) {
     steps_.restore(state);
     ended_ = false;
+    taken_ = 0;
   }
   const internal::DistributedInput& input() const { return *input_; }
   Iterator& steps() { return steps_; }
 
  private:
   std::optional<Element> agreed(std::optional<Element> step);
+  void catch_up();
+  void skip();
 
   const std::shared_ptr<const internal::DistributedInput> input_;
   Iterator steps_;
   Element empty_step_;  // as the steps so far; only where workers agree on the end
   bool ended_ = false;
+  internal::Communicator* others_ = nullptr;  // set where all workers read the same steps
+  uint64_t generation_ = 0;  // of theirs, in which they have agreed on the next step
+  int64_t taken_ = 0;        // steps, since the iterator was made or restored
 };
+
+// A failure is thrown by one worker in the step that failed and by another perhaps in the next one,
+// for which it has read already. So all go on behind the last step that anyone has read.
+void DistributedIterator::State::catch_up() {
+  if (others_ == nullptr) return;
+  if (!others_->failed() && others_->generation() == generation_) return;
+  others_->take_turn(kNext, [&] {
+    const std::vector<std::byte> all =
+        internal::gather_bytes(*others_, kNext, std::as_bytes(std::span(&taken_, 1)));
+    int64_t most = taken_;
+    for (std::size_t at = 0; at < all.size(); at += sizeof most) {
+      int64_t taken = 0;
+      std::memcpy(&taken, all.data() + at, sizeof taken);
+      most = std::max(most, taken);
+    }
+    if (taken_ < most) {
+      COHORT_LOG(kWarning, kNext, "left out ", most - taken_,
+                 " steps, which another worker had read when a step failed");
+    }
+    while (taken_ < most) skip();
+    generation_ = others_->generation();
+  });
+}
+
+void DistributedIterator::State::skip() {
+  ++taken_;
+  try {
+    if (!ended_) steps_.next();
+  } catch (const std::exception&) {
+    // It took the place of a step, and is lost with it.
+  }
+}
 
 std::optional<PerReplica<Element>> DistributedIterator::State::next() {
   internal::check_cross_replica(kNext);
+  catch_up();
   if (ended_) return std::nullopt;
+  ++taken_;
   std::optional<Element> step;
   const auto read = [&] { step = next_step(); };
   input_->guarded ? input_->guarded(read) : read();

@@ -38,6 +38,7 @@
 
 namespace cohort {
 
+class StrategyExtended;
 class Trackable;
 
 using namespace data;  // NOLINT: Dataset, Element, batches' options are written without a prefix
@@ -61,6 +62,8 @@ struct DistributedInput {
   /// The workers, where there are several, and whether the position of one is that of all.
   std::shared_ptr<SavingGroup> group = {};
   bool is_common = false;
+  /// Set where several workers read the same steps: who reaches them.
+  std::shared_ptr<StrategyExtended> common_workers = {};
 };
 
 }  // namespace internal
@@ -75,7 +78,9 @@ struct DistributedInput {
 class DistributedIterator {
  public:
   /// The next step's batches; nullopt at the end, and ever after. With several workers that is when
-  /// all have ended; those that have no more data until then get tensors of 0 rows.
+  /// all have ended; those that have no more data until then get tensors of 0 rows. Where workers
+  /// read the same steps, the first call after a step that failed meets the others: a step that one
+  /// of them has read already is lost to all. Errors: also such a failure that was not thrown yet.
   std::optional<PerReplica<Element>> next();
   /// TensorFlow's name of next.
   std::optional<PerReplica<Element>> get_next_as_optional() { return next(); }
