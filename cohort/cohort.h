@@ -37,6 +37,7 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/summary/summary_writer.h"
 #include "cohort/values/nest.h"
 #include "cohort/values/per_replica.h"
 #include "cohort/variables/variable.h"

@@ -23,9 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = [
     ["base"],
     ["runtime"],
-    ["values", "checkpoint", "rpc", "summary", "update_rules"],
+    ["values", "checkpoint", "rpc", "update_rules"],
     ["data", "cluster", "reductions"],
-    ["collectives"],
+    ["collectives", "summary"],
     ["cross_device_ops"],
     ["variables"],
     ["strategy", "autograd"],

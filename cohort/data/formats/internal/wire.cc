@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/formats/example/internal/wire.h"
+#include "cohort/data/formats/internal/wire.h"
 
 #include "cohort/base/check.h"
 #include "cohort/data/formats/internal/little_endian.h"

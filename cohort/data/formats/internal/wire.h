@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The wire format of protocol buffers, as far as Example messages need it.
+// The wire format of protocol buffers, as far as Example and event files need it.
 #pragma once
 
 #include <cstdint>

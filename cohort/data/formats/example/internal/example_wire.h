@@ -12,7 +12,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/data/core/internal/rows/packed_strings.h"
-#include "cohort/data/formats/example/internal/wire.h"
+#include "cohort/data/formats/internal/wire.h"
 
 namespace cohort::internal {
 

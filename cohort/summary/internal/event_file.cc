@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/summary/internal/event_file.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/summary/internal/messages.h"
+
+namespace cohort::internal {
+
+namespace {
+
+void make_run_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error || std::filesystem::is_directory(folder)) return;
+  throw Error(ErrorCode::kFailedPrecondition, str_cat("[summary_writer] failed to make the folder ",
+                                                      folder, ": ", error.message()));
+}
+
+// As TensorFlow names them: TensorBoard reads a run's files in the order of their names, takes
+// those with "tfevents" in it, and no two writers may have the same.
+std::string event_file_name() {
+  static std::atomic<int> next = 0;
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  std::array<char, 64> number = {};
+  std::snprintf(number.data(), number.size(), "%010lld", static_cast<long long>(wall_time()));
+  return str_cat("events.out.tfevents.", number.data(), ".", host.data(), ".", ::getpid(), ".",
+                 next.fetch_add(1), ".v2");
+}
+
+}  // namespace
+
+double wall_time() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+EventFile::EventFile(std::string folder, std::chrono::milliseconds flush_every)
+    : folder_(std::move(folder)), flush_every_(flush_every) {
+  make_run_folder(folder_);
+}
+
+void EventFile::write(const std::string& event) {
+  const MutexLock lock(mutex_);
+  COHORT_CHECK_STATE(!closed_, "[summary_writer] expected a writer that is open, got that of ",
+                     folder_, " after close()");
+  const auto now = std::chrono::steady_clock::now();
+  if (!file_) {
+    const std::filesystem::path path = std::filesystem::path(folder_) / event_file_name();
+    file_.emplace(path.string(),
+                  data::TfRecordWriterOptions{.compression = data::Compression::kNone});
+    file_->write(version_event(wall_time()));
+    flushed_ = now;
+  }
+  file_->write(event);
+  if (now - flushed_ < flush_every_) return;
+  file_->flush();
+  flushed_ = now;
+}
+
+void EventFile::flush() {
+  const MutexLock lock(mutex_);
+  if (file_) file_->flush();
+  flushed_ = std::chrono::steady_clock::now();
+}
+
+void EventFile::close() {
+  const MutexLock lock(mutex_);
+  closed_ = true;
+  if (file_) file_->close();
+  file_.reset();
+}
+
+}  // namespace cohort::internal
