@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 // A good end is told, if the store answers at once.
 constexpr milliseconds kGoodbyeWithin{500};
 // Beyond a lease, within which who does not answer is out.
-constexpr milliseconds kAnswerWithin{1000};
+constexpr milliseconds kStoreAnswersWithin{1000};
 // How long who keeps the store stays behind its goodbye: a heartbeat that was under way asks again.
 constexpr milliseconds kKeeperStays{50};
 
@@ -157,7 +157,7 @@ void Liveness::check_may_write() {
   }
   if (store_has_ended_.load()) return;
   try {
-    return client_->check_may_write(client_->options().lease + kAnswerWithin);
+    return client_->check_may_write(client_->options().lease + kStoreAnswersWithin);
   } catch (const FailedPrecondition&) {
     throw;
   } catch (const std::exception&) {
