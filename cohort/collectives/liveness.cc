@@ -221,7 +221,6 @@ void Liveness::look_for_stragglers() {
   if (communicator_.rank() != 0 || options_.straggler_ratio <= 0 || window == looked_at_window_) {
     return;
   }
-  looked_at_window_ = window;
   std::vector<Pace> paces(options_.tasks.size());
   std::vector<std::string> names;
   std::vector<StoreMember> members;
@@ -239,6 +238,10 @@ void Liveness::look_for_stragglers() {
     }
   }
   paces[0] = communicator_.pace();
+  // Those who have not told of this window yet do so with their next heartbeats.
+  const bool all_told = std::all_of(paces.begin(), paces.end(),
+                                    [&](const Pace& pace) { return pace.window >= window; });
+  if (all_told) looked_at_window_ = window;
   for (const std::string& line : stragglers_.look_at(paces, names)) {
     COHORT_LOG(kWarning, "[liveness] ", line);
   }
