@@ -27,6 +27,10 @@ std::string show_error(const Error& error) {
       return "FailedPrecondition";
     case ErrorCode::kUnimplemented:
       return "Unimplemented";
+    case ErrorCode::kCancelled:
+      return "Cancelled";
+    case ErrorCode::kUnavailable:
+      return "Unavailable";
     default:
       return error_code_name(error.code());
   }
