@@ -71,7 +71,7 @@ TEST(WorkerInput, AFailedStepIsLostToAllWorkersAlike) {
       Meeting meeting;
       const auto made =
           Workers(2, 1).run([&](const Strategy& s) { return steps_of(s, fails, meeting); });
-      // Worker 0 had made the step that failed behind its end.
+      // Worker 0 may have made the step that failed behind its end.
       for (const auto& steps : made) {
         for (const auto& step : steps) {
           ASSERT_EQ(step.size(), 2);
@@ -79,7 +79,9 @@ TEST(WorkerInput, AFailedStepIsLostToAllWorkersAlike) {
         }
         EXPECT_EQ(steps.back(), (std::vector<float>{2 * kSteps - 2, 2 * kSteps - 1}));
       }
-      EXPECT_EQ(made[0].size(), made[1].size() + 1);
+      // Or it was told of the failure ahead of its end.
+      const std::size_t more = made[0].size() - made[1].size();
+      EXPECT_TRUE(more == 0 || more == 1) << more;
     });
   }
 }
