@@ -8,29 +8,18 @@
 
 #include "cohort/cohort.h"
 #include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/keras/test_word_means.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
 
 using cohort::internal::TestServers;
-
-/// Means of words' rows.
-struct Words : LayerBase {
-  Variable table;
-  void build(const Shape&) override {
-    table = add_weight({.name = "table", .shape = {50, 4}, .initializer = "random_normal"});
-  }
-  Tensor call(const Tensor& ids, const CallArgs&) override {
-    return embedding_lookup(table, ids.to(kInt64)).mean(1);
-  }
-  Shape compute_output_shape(const Shape& in) const override { return {in[0], 4}; }
-  std::string class_name() const override { return "Words"; }
-};
+using cohort::testing::WordMeans;
 
 Sequential make_model() {
   clear_session();
-  return Sequential({std::make_shared<Words>(), Dense(6, {.activation = "tanh"}),
+  return Sequential({std::make_shared<WordMeans>(), Dense(6, {.activation = "tanh"}),
                      BatchNormalization(), Dense(1)});
 }
 

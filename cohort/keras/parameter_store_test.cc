@@ -17,6 +17,7 @@
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/test_word_means.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/local_strategy_extended.h"
 #include "cohort/strategy/strategies.h"
@@ -37,6 +38,7 @@ using cohort::internal::Updater;
 using cohort::internal::UpdaterOptions;
 using cohort::internal::VariableImpl;
 using cohort::internal::Write;
+using cohort::testing::WordMeans;
 using update_rules::Rule;
 
 /// What a server would have: it knows names and numbers.
@@ -185,19 +187,6 @@ class MapStrategy final : public LocalStrategyExtended {
   const std::shared_ptr<ParameterStore> store_ = map;
 };
 
-/// Means of words' rows.
-struct Words : LayerBase {
-  Variable table;
-  void build(const Shape&) override {
-    table = add_weight({.name = "table", .shape = {50, 4}, .initializer = "random_normal"});
-  }
-  Tensor call(const Tensor& ids, const CallArgs&) override {
-    return embedding_lookup(table, ids.to(kInt64)).mean(1);
-  }
-  Shape compute_output_shape(const Shape& in) const override { return {in[0], 4}; }
-  std::string class_name() const override { return "Words"; }
-};
-
 struct Outcome {
   std::vector<std::vector<float>> weights, state;
   double loss = 0;
@@ -207,7 +196,7 @@ Outcome train(const Strategy& strategy, const Optimizer& optimizer) {
   set_seed(3);
   clear_session();
   auto scope = strategy.scope();
-  Sequential model({std::make_shared<Words>(), Dense(6, {.activation = "tanh"}), Dense(1)});
+  Sequential model({std::make_shared<WordMeans>(), Dense(6, {.activation = "tanh"}), Dense(1)});
   model.compile({.optimizer = optimizer, .loss = MeanSquaredError()});
   const Tensor x = (arange(96) * 7).remainder(50).reshape({32, 3});
   const Tensor y = (arange(32).to(kFloat32) * 0.4).sin().reshape({32, 1});
