@@ -13,6 +13,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/base/process_mark.h"
 #include "cohort/base/running_time.h"
+#include "cohort/cluster/store/state_text.h"
 
 namespace cohort::internal {
 namespace {
@@ -25,11 +26,6 @@ constexpr milliseconds kGoodbyeWithin{500};
 constexpr milliseconds kStoreAnswersWithin{1000};
 // How long who keeps the store stays behind its goodbye: a heartbeat that was under way asks again.
 constexpr milliseconds kKeeperStays{50};
-
-std::string liveness_seconds(BootClock::duration time) {
-  const auto ms = std::chrono::duration_cast<milliseconds>(time);
-  return str_cat(static_cast<double>(ms.count()) / 1000, " s");
-}
 
 }  // namespace
 
@@ -168,16 +164,16 @@ void Liveness::check_may_write() {
 void Liveness::give_up_store() {
   const StoreClientOptions& store = client_->options();
   note_out(str_cat("[liveness] ", me(), " is too late: it has had no answer for ",
-                   liveness_seconds(Clock::now() - acknowledged_), " from the job's store at ",
+                   store_seconds(Clock::now() - acknowledged_), " from the job's store at ",
                    store.address,
                    ", longer than its lease, so it must not write any more; end it, "
                    "and start the job again from its last checkpoint"));
   give_up(
       ErrorCode::kUnavailable,
       str_cat("[liveness] ", me(), " has had no answer for ",
-              liveness_seconds(Clock::now() - acknowledged_), " (the lease is ",
-              liveness_seconds(store.lease), ") from the job's store at ", store.address,
-              ", which ", store.keeper,
+              store_seconds(Clock::now() - acknowledged_), " (the lease is ",
+              store_seconds(store.lease), ") from the job's store at ", store.address, ", which ",
+              store.keeper,
               " keeps: that one hangs, is stopped or cut off, or this process was; it is ",
               communicator_.doing(),
               ". Nothing that it does counts any more: end it, and start the job again from its "
@@ -251,9 +247,9 @@ std::string Liveness::report_of_others() {
   std::string out = "the others, as the job's store knows them:\n";
   try {
     for (const StoreMember& member : client_->members(kGoodbyeWithin)) {
-      out += str_cat("  ", member.task, " (", member.address, ") was ",
-                     liveness_seconds(member.silent), " ago ",
-                     member.doing.empty() ? "not in a step yet" : member.doing, "\n");
+      out +=
+          str_cat("  ", member.task, " (", member.address, ") was ", store_seconds(member.silent),
+                  " ago ", member.doing.empty() ? "not in a step yet" : member.doing, "\n");
     }
   } catch (const std::exception& e) {
     out += str_cat("  nothing: ", e.what(), "\n");
@@ -266,9 +262,8 @@ void Liveness::tell_lost(const StoreMember& member, int rank) {
   const std::string& task = options_.tasks[at];
   const std::string what =
       member.state == StoreMember::State::kDead
-          ? str_cat(" has not been heard of for ", liveness_seconds(member.silent),
-                    " (its lease is ", liveness_seconds(client_->options().lease),
-                    "); it was last ", member.doing)
+          ? str_cat(" has not been heard of for ", store_seconds(member.silent), " (its lease is ",
+                    store_seconds(client_->options().lease), "); it was last ", member.doing)
           : str_cat(" was started again, as process ", member.generation, " of this task");
   communicator_.lose(
       std::array{rank},

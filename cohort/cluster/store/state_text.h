@@ -11,9 +11,11 @@
 
 namespace cohort::internal {
 
-/// "2.1 s".
-inline std::string store_seconds(std::chrono::milliseconds time) {
-  return str_cat(static_cast<double>(time.count()) / 1000, " s");
+/// "2.1 s", in whole milliseconds.
+template <class Rep, class Period>
+std::string store_seconds(std::chrono::duration<Rep, Period> time) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time);
+  return str_cat(static_cast<double>(ms.count()) / 1000, " s");
 }
 
 inline std::chrono::milliseconds store_milliseconds(StoreState::Time::duration time) {
