@@ -36,15 +36,17 @@ FLOORS = [
 # The floors inside cohort/keras: a file's stem, or a folder. What is not named is on the floor of
 # the models. Logs and the base of callbacks are below them, because fit() takes callbacks.
 KERAS_FLOORS = [
-    ["internal", "config", "dtype_policy"],
-    ["activations", "initializers", "regularizers"],
+    ["config"],
+    ["fields"],
+    ["internal", "dtype_policy", "serializable"],
+    ["activations", "constraints", "initializers", "regularizers"],
     ["layer"],
     ["losses", "metrics", "optimizers", "layers"],
     ["callbacks/logs"],
     ["callbacks/callback"],
     ["models"],
     ["callbacks", "saving"],
-    ["train_and_evaluate"],
+    ["train_and_evaluate", "modules"],
     ["keras"],  # keras.h, which includes them all
 ]
 

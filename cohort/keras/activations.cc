@@ -128,4 +128,17 @@ ActivationFunction::ActivationFunction(const std::string& name) : name_(name) {
   if (found->second != nullptr) fn_ = found->second;
 }
 
+Config ActivationFunction::serialize() const {
+  if (own_ == nullptr) return name_;
+  throw Unimplemented(
+      "[activation.get_config] expected an activation with a name of Keras, got a function, which "
+      "no config can hold");
+}
+
+ActivationFunction ActivationFunction::deserialize(const Config& config) {
+  if (config.is_null()) return {};
+  if (config.is_object()) return config.text("config");  // Keras's form of a function
+  return config.text();
+}
+
 }  // namespace cohort::keras

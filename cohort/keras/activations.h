@@ -4,10 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/base/callable.h"
+#include "cohort/keras/config.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
@@ -23,7 +25,8 @@ class ActivationFunction {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> ActivationFunction(F fn)
       : name_("custom"),
-        fn_(cohort::internal::checked_function("[activation]", std::move(fn))) {}  // NOLINT
+        fn_(cohort::internal::checked_function("[activation]", std::move(fn))),  // NOLINT
+        own_(std::make_shared<char>()) {}
   // Copied where it is moved: what was moved from must not read as linear.
   ActivationFunction(const ActivationFunction&) = default;
   ActivationFunction& operator=(const ActivationFunction&) = default;
@@ -34,10 +37,20 @@ class ActivationFunction {
   bool is_relu() const { return is_relu_; }
   Tensor operator()(const Tensor& x) const { return fn_ ? fn_(x) : x; }
 
+  /// The name. Errors: Unimplemented for a callable.
+  Config serialize() const;
+  /// A name, or null, which is linear. TF: keras.activations.deserialize.
+  static ActivationFunction deserialize(const Config& config);
+  /// A callable is equal to its copies alone.
+  friend bool operator==(const ActivationFunction& a, const ActivationFunction& b) {
+    return a.name_ == b.name_ && a.own_ == b.own_;
+  }
+
  private:
   std::string name_ = "linear";
   bool is_relu_ = false;
   std::function<Tensor(const Tensor&)> fn_;
+  std::shared_ptr<char> own_;  // of a callable, which has nothing else to be compared by
 };
 
 /// Every name that ActivationFunction knows, sorted.

@@ -70,6 +70,8 @@ void LossTracker::reset() const {
 
 CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy)
     : options(std::move(compile_options)),
+      given_metrics(options.metrics),
+      given_weighted_metrics(options.weighted_metrics),
       steps(static_cast<std::size_t>(strategy.extended().num_local_replicas())),
       strategy_(strategy) {
   COHORT_CHECK_ARG(options.steps_per_execution > 0,

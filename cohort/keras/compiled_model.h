@@ -76,6 +76,8 @@ class CompiledModel {
   void check_scope() const;
 
   keras::CompileOptions options;
+  /// As compile() was given them, names included.
+  const std::vector<keras::Metric> given_metrics, given_weighted_metrics;
   LossTracker loss;
   std::vector<ReplicaStep> steps;  ///< One per local replica.
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.

@@ -5,6 +5,7 @@
 #include <ATen/ops/linalg_qr.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <span>
@@ -16,6 +17,14 @@ namespace cohort::keras {
 namespace {
 
 using Seed = std::optional<uint64_t>;
+
+constexpr std::array<std::pair<const char*, FanMode>, 3> kFanModes = {
+    {{"fan_in", FanMode::kFanIn}, {"fan_out", FanMode::kFanOut}, {"fan_avg", FanMode::kFanAvg}}};
+constexpr std::array<std::pair<const char*, Distribution>, 4> kDistributions = {
+    {{"uniform", Distribution::kUniform},
+     {"truncated_normal", Distribution::kTruncatedNormal},
+     {"normal", Distribution::kTruncatedNormal},  // as Keras reads it
+     {"untruncated_normal", Distribution::kUntruncatedNormal}}};
 
 // A given seed repeats its values; without one, every weight is an operation of its own.
 cohort::internal::RandomStream stream_of(const Seed& seed) {
@@ -108,6 +117,188 @@ Tensor orthogonal(const Shape& shape, DType dtype, double gain, const Seed& seed
   return out.reshape(shape).mul(gain).to(dtype).contiguous();
 }
 
+/// An initialiser with its options.
+template <class C>
+class InitializerImpl : public InitializerBase {
+ public:
+  using Options = C;
+  explicit InitializerImpl(C options) : options_(std::move(options)) {}
+  std::string class_name() const override { return internal::class_name_of(typeid(*this), kKind); }
+  Config get_config() const override { return config_of(options_); }
+
+ protected:
+  const C options_;
+};
+
+// The classes have Keras's names, with Initializer behind them.
+
+struct NoInitializerOptions {
+  static void fields(auto&, auto&&) {}
+};
+struct ConstantOptions {
+  double value = 0;
+  static void fields(auto& c, auto&& f) { f("value", c.value); }
+};
+struct IdentityOptions {
+  double gain = 1;
+  static void fields(auto& c, auto&& f) { f.extra("gain", c.gain, 1.0); }
+};
+struct OrthogonalOptions {
+  double gain = 1;
+  Seed seed = {};
+  static void fields(auto& c, auto&& f) {
+    f("seed", c.seed);
+    f("gain", c.gain);
+  }
+};
+struct SeedInitializerOptions {
+  Seed seed = {};
+  static void fields(auto& c, auto&& f) {
+    f("seed", c.seed);
+    f.newer("input_axes", nullptr);
+    f.newer("output_axes", nullptr);
+  }
+};
+
+struct ZerosInitializer final : InitializerImpl<NoInitializerOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override { return full(shape, 0, dtype); }
+};
+struct OnesInitializer final : InitializerImpl<NoInitializerOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override { return full(shape, 1, dtype); }
+};
+struct ConstantInitializer final : InitializerImpl<ConstantOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return full(shape, options_.value, dtype);
+  }
+};
+struct IdentityInitializer final : InitializerImpl<IdentityOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    COHORT_CHECK_ARG(shape.size() == 2, "[identity] expected 2 axes, got shape ", bracketed(shape));
+    return at::eye(shape[0], shape[1], at::TensorOptions().dtype(dtype)) * options_.gain;
+  }
+};
+struct OrthogonalInitializer final : InitializerImpl<OrthogonalOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return orthogonal(shape, dtype, options_.gain, options_.seed);
+  }
+};
+struct RandomNormalInitializer final : InitializerImpl<RandomOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return normal(shape, dtype, options_);
+  }
+};
+struct TruncatedNormalInitializer final : InitializerImpl<RandomOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return truncated_normal(shape, dtype, options_);
+  }
+};
+struct RandomUniformInitializer final : InitializerImpl<RandomUniformOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return uniform(shape, dtype, options_);
+  }
+};
+struct VarianceScalingInitializer final : InitializerImpl<VarianceScalingOptions> {
+  explicit VarianceScalingInitializer(VarianceScalingOptions options) : InitializerImpl(options) {
+    COHORT_CHECK_ARG(options.scale > 0, "[variance_scaling] expected scale > 0, got ",
+                     options.scale);
+  }
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return variance_scaling(shape, dtype, options_);
+  }
+};
+
+/// The named cases of variance scaling.
+template <int kScale, FanMode kMode, Distribution kDistribution>
+struct Scaled : InitializerImpl<SeedInitializerOptions> {
+  using InitializerImpl::InitializerImpl;
+  Tensor make(const Shape& shape, DType dtype) const override {
+    return variance_scaling(shape, dtype,
+                            {.scale = kScale,
+                             .mode = kMode,
+                             .distribution = kDistribution,
+                             .seed = this->options_.seed});
+  }
+};
+constexpr auto kFansIn = FanMode::kFanIn;
+constexpr auto kFansAvg = FanMode::kFanAvg;
+constexpr auto kUniformScaled = Distribution::kUniform;
+constexpr auto kNormalScaled = Distribution::kTruncatedNormal;
+struct GlorotUniformInitializer final : Scaled<1, kFansAvg, kUniformScaled> {
+  using Scaled::Scaled;
+};
+struct GlorotNormalInitializer final : Scaled<1, kFansAvg, kNormalScaled> {
+  using Scaled::Scaled;
+};
+struct HeUniformInitializer final : Scaled<2, kFansIn, kUniformScaled> {
+  using Scaled::Scaled;
+};
+struct HeNormalInitializer final : Scaled<2, kFansIn, kNormalScaled> {
+  using Scaled::Scaled;
+};
+struct LecunUniformInitializer final : Scaled<1, kFansIn, kUniformScaled> {
+  using Scaled::Scaled;
+};
+struct LecunNormalInitializer final : Scaled<1, kFansIn, kNormalScaled> {
+  using Scaled::Scaled;
+};
+
+/// A function of the program, which no file can hold.
+class FunctionInitializer final : public InitializerBase {
+ public:
+  explicit FunctionInitializer(std::function<Tensor(const Shape&, DType)> function)
+      : function_(std::move(function)) {}
+  Tensor make(const Shape& shape, DType dtype) const override { return function_(shape, dtype); }
+  Config get_config() const override {
+    throw Unimplemented(
+        "[initializer.get_config] expected an initializer with a class, got a function: derive of "
+        "keras::InitializerBase and register the class");
+  }
+
+ private:
+  const std::function<Tensor(const Shape&, DType)> function_;
+};
+
+}  // namespace
+
+namespace internal {
+
+template <>
+ClassTable& class_table<InitializerBase>() {
+  static auto* table = [] {
+    auto* made = new ClassTable("Initializer", "keras.initializers");
+    made->add_builtin<ZerosInitializer>();
+    made->add_builtin<OnesInitializer>();
+    made->add_builtin<ConstantInitializer>();
+    made->add_builtin<IdentityInitializer>();
+    made->add_builtin<OrthogonalInitializer>();
+    made->add_builtin<OrthogonalInitializer>("OrthogonalInitializer");  // every Keras 3 reads it
+    made->add_builtin<RandomNormalInitializer>();
+    made->add_builtin<TruncatedNormalInitializer>();
+    made->add_builtin<RandomUniformInitializer>();
+    made->add_builtin<VarianceScalingInitializer>();
+    made->add_builtin<GlorotUniformInitializer>();
+    made->add_builtin<GlorotNormalInitializer>();
+    made->add_builtin<HeUniformInitializer>();
+    made->add_builtin<HeNormalInitializer>();
+    made->add_builtin<LecunUniformInitializer>();
+    made->add_builtin<LecunNormalInitializer>();
+    return made;
+  }();
+  return *table;
+}
+
+}  // namespace internal
+
+namespace {
+
 using Maker = Initializer (*)();
 const std::map<std::string, Maker>& table() {
   static const auto* makers = new std::map<std::string, Maker>{
@@ -141,9 +332,9 @@ Initializer by_name(const std::string& name) {
   return found->second();
 }
 
-Initializer scaled(double scale, FanMode mode, Distribution distribution, const Seed& seed) {
-  return VarianceScaling(
-      {.scale = scale, .mode = mode, .distribution = distribution, .seed = seed});
+template <class C>
+Initializer made_initializer(typename C::Options options = {}) {
+  return std::make_shared<const C>(std::move(options));
 }
 
 }  // namespace
@@ -151,52 +342,61 @@ Initializer scaled(double scale, FanMode mode, Distribution distribution, const 
 Initializer::Initializer(const char* name) : Initializer(by_name(name)) {}
 Initializer::Initializer(const std::string& name) : Initializer(by_name(name)) {}
 
-Initializer Zeros() { return Constant(0); }
-Initializer Ones() { return Constant(1); }
-Initializer Constant(double value) {
-  return {[value](const Shape& shape, DType dtype) { return full(shape, value, dtype); }};
-}
-Initializer Identity(double gain) {
-  return {[gain](const Shape& shape, DType dtype) -> Tensor {
-    COHORT_CHECK_ARG(shape.size() == 2, "[identity] expected 2 axes, got shape ", bracketed(shape));
-    return at::eye(shape[0], shape[1], at::TensorOptions().dtype(dtype)) * gain;
-  }};
-}
-Initializer Orthogonal(double gain, Seed seed) {
-  return {[gain, seed](const Shape& s, DType t) { return orthogonal(s, t, gain, seed); }};
+Tensor Initializer::operator()(const Shape& shape, DType dtype) const {
+  return object_->make(shape, dtype);
 }
 
+Initializer Initializer::of_function(Function make) {
+  return std::make_shared<const FunctionInitializer>(std::move(make));
+}
+
+Initializer Initializer::deserialize(const Config& config) {
+  if (config.is_text()) {
+    // Keras names them by class as well.
+    auto object = internal::class_table<InitializerBase>().find(config.text());
+    if (object == nullptr) return config.text();
+    return std::static_pointer_cast<InitializerBase>(std::move(object));
+  }
+  return made_of(config);
+}
+
+Config ConfigValue<FanMode>::write(FanMode value) {
+  return internal::name_of_value(kFanModes, value);
+}
+FanMode ConfigValue<FanMode>::read(const Config& config) {
+  return internal::value_of_name(kFanModes, config);
+}
+Config ConfigValue<Distribution>::write(Distribution value) {
+  return internal::name_of_value(kDistributions, value);
+}
+Distribution ConfigValue<Distribution>::read(const Config& config) {
+  return internal::value_of_name(kDistributions, config);
+}
+
+Initializer Zeros() { return made_initializer<ZerosInitializer>(); }
+Initializer Ones() { return made_initializer<OnesInitializer>(); }
+Initializer Constant(double value) { return made_initializer<ConstantInitializer>({value}); }
+Initializer Identity(double gain) { return made_initializer<IdentityInitializer>({gain}); }
+Initializer Orthogonal(double gain, Seed seed) {
+  return made_initializer<OrthogonalInitializer>({gain, seed});
+}
 Initializer RandomNormal(RandomOptions options) {
-  return {[options](const Shape& s, DType t) { return normal(s, t, options); }};
+  return made_initializer<RandomNormalInitializer>(options);
 }
 Initializer TruncatedNormal(RandomOptions options) {
-  return {[options](const Shape& s, DType t) { return truncated_normal(s, t, options); }};
+  return made_initializer<TruncatedNormalInitializer>(options);
 }
 Initializer RandomUniform(RandomUniformOptions options) {
-  return {[options](const Shape& s, DType t) { return uniform(s, t, options); }};
+  return made_initializer<RandomUniformInitializer>(options);
 }
 Initializer VarianceScaling(VarianceScalingOptions options) {
-  COHORT_CHECK_ARG(options.scale > 0, "[variance_scaling] expected scale > 0, got ", options.scale);
-  return {[options](const Shape& s, DType t) { return variance_scaling(s, t, options); }};
+  return made_initializer<VarianceScalingInitializer>(options);
 }
-
-Initializer GlorotUniform(Seed seed) {
-  return scaled(1, FanMode::kFanAvg, Distribution::kUniform, seed);
-}
-Initializer GlorotNormal(Seed seed) {
-  return scaled(1, FanMode::kFanAvg, Distribution::kTruncatedNormal, seed);
-}
-Initializer HeUniform(Seed seed) {
-  return scaled(2, FanMode::kFanIn, Distribution::kUniform, seed);
-}
-Initializer HeNormal(Seed seed) {
-  return scaled(2, FanMode::kFanIn, Distribution::kTruncatedNormal, seed);
-}
-Initializer LecunUniform(Seed seed) {
-  return scaled(1, FanMode::kFanIn, Distribution::kUniform, seed);
-}
-Initializer LecunNormal(Seed seed) {
-  return scaled(1, FanMode::kFanIn, Distribution::kTruncatedNormal, seed);
-}
+Initializer GlorotUniform(Seed seed) { return made_initializer<GlorotUniformInitializer>({seed}); }
+Initializer GlorotNormal(Seed seed) { return made_initializer<GlorotNormalInitializer>({seed}); }
+Initializer HeUniform(Seed seed) { return made_initializer<HeUniformInitializer>({seed}); }
+Initializer HeNormal(Seed seed) { return made_initializer<HeNormalInitializer>({seed}); }
+Initializer LecunUniform(Seed seed) { return made_initializer<LecunUniformInitializer>({seed}); }
+Initializer LecunNormal(Seed seed) { return made_initializer<LecunNormalInitializer>({seed}); }
 
 }  // namespace cohort::keras

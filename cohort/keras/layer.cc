@@ -2,11 +2,9 @@
 #include "cohort/keras/layer.h"
 
 #include <c10/core/GradMode.h>
-#include <cxxabi.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -57,16 +55,7 @@ std::string unique_name(const std::string& class_name) {
   return count == 0 ? base : str_cat(base, "_", count);
 }
 
-std::atomic<DType> g_floatx{kFloat32};
-
 }  // namespace
-
-void set_floatx(DType dtype) {
-  COHORT_CHECK_ARG(at::isFloatingType(dtype), "[set_floatx] expected a floating type, got ",
-                   dtype_name(dtype));
-  g_floatx.store(dtype);
-}
-DType floatx() { return g_floatx.load(); }
 
 void clear_session() {
   const cohort::internal::MutexLock lock(g_names_mutex);
@@ -121,6 +110,7 @@ void LayerBase::take(LayerBase& other) {
   sub_layers_ = std::exchange(other.sub_layers_, {});
   zeros_error_ = std::move(other.zeros_error_);
   input_spec_ = other.input_spec_;
+  build_shape_ = other.build_shape_;
   stage_.store(other.stage_.exchange(Stage::kNew));
   lists_ = std::exchange(other.lists_, {});  // spans of them stay valid
   lists_version_.store(0);
@@ -136,13 +126,24 @@ void LayerBase::build(const Shape&) {}
 
 Shape LayerBase::compute_output_shape(const Shape& input_shape) const { return input_shape; }
 
-std::string LayerBase::class_name() const {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), std::free);
-  const std::string full = status == 0 ? text.get() : "Layer";
-  const std::size_t colon = full.rfind(':');
-  return colon == std::string::npos ? full : full.substr(colon + 1);
+std::string LayerBase::class_name() const { return internal::class_name_of(typeid(*this), kKind); }
+
+Config LayerBase::get_build_config() const {
+  if (!built() || !has_build_config()) return {};
+  return Config::object({{"input_shape", ConfigValue<Shape>::write(build_shape_)}});
+}
+
+Config LayerBase::serialize() const {
+  Config config = internal::class_table<LayerBase>().serialize(*this);
+  if (Config build = get_build_config(); !build.is_null()) {
+    config.set("build_config", std::move(build));
+  }
+  return config;
+}
+
+Layer Layer::deserialize(const Config& config) {
+  return std::static_pointer_cast<LayerBase>(
+      internal::class_table<LayerBase>().deserialize(config));
 }
 
 const std::string& LayerBase::name() const {
@@ -301,6 +302,7 @@ void LayerBase::build_once(const Shape& input_shape) {
   try {
     weights_state_ = Weights::kBeingMade;
     build(input_shape);
+    build_shape_ = input_shape;
     weights_state_ = Weights::kMade;
     tracked_parts_grown();
   } catch (...) {
@@ -328,7 +330,7 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   made.synchronization = options.synchronization;
   made.aggregation = options.aggregation;
   made.shape = options.shape;
-  made.constraint = options.constraint;
+  made.constraint = options.constraint.function();
   made.dtype = options.dtype;
   const Initializer initializer = options.initializer;
   // Of a part, what it is in the whole: an initializer looks at the number of inputs and outputs.

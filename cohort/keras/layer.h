@@ -10,6 +10,22 @@
 //     Tensor call(const Tensor& x, const keras::CallArgs&) override { return x * gain; }
 //   };
 //   keras::Sequential model({keras::Dense(64), std::make_shared<Scale>()});
+//
+// A layer whose options have fields (see fields.h) can be written into a file and read again:
+//
+//   struct ShiftOptions {
+//     double offset = 0;
+//     keras::DTypePolicy dtype = {};
+//     std::string name = {};
+//     bool trainable = true;
+//     static void fields(auto& c, auto&& f) { f("offset", c.offset); }
+//   };
+//   struct ShiftLayer : keras::LayerImpl<ShiftOptions> {
+//     using LayerImpl::LayerImpl;
+//     Tensor call(const Tensor& x, const keras::CallArgs&) override { return x + config().offset; }
+//   };
+//   using Shift = keras::Handle<ShiftLayer>;
+//   COHORT_REGISTER_SERIALIZABLE("my_package", ShiftLayer);
 #pragma once
 
 #include <atomic>
@@ -26,8 +42,11 @@
 #include <vector>
 
 #include "cohort/base/handle.h"
+#include "cohort/keras/constraints.h"
+#include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/initializers.h"
 #include "cohort/keras/regularizers.h"
+#include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
 
@@ -46,13 +65,6 @@ class LayerBase;
 struct CallArgs {
   bool training = false;
 };
-
-/// The dtype of layers that name none; float32 unless set. TF: keras.config.set_floatx.
-void set_floatx(DType dtype);
-DType floatx();
-
-/// Projects a weight after each update, e.g. onto non-negative values.
-using Constraint = std::function<Tensor(const Tensor&)>;
 
 struct WeightOptions {
   std::string name = {};
@@ -77,10 +89,19 @@ struct InputSpec {
 /// Derive to write a layer. The object is shared by all replicas: call() runs on all their threads
 /// at once and keeps state only in variables. Moves with all it has, and checkpoints with it; what
 /// was moved from is FailedPrecondition to use. TF: keras.layers.Layer.
-class LayerBase {
+class LayerBase : public Serializable {
  public:
+  using Kind = LayerBase;
+  static constexpr const char* kKind = "Layer";
+  /// What every layer's config begins with.
+  static void base_fields(auto& c, auto&& f) {
+    f("name", c.name);
+    f("trainable", c.trainable);
+    f("dtype", c.dtype);
+  }
+
   explicit LayerBase(std::string name = {});  ///< Empty: "dense_1".
-  virtual ~LayerBase();
+  ~LayerBase() override;
   LayerBase(const LayerBase&) = delete;
   LayerBase& operator=(const LayerBase&) = delete;
 
@@ -95,7 +116,12 @@ class LayerBase {
   /// False: this class never has weights (Dropout), so that a model is whole without a call of it.
   virtual bool may_have_weights() const { return true; }
   /// Heads the column of summary(), and names layers. Default: the class's own, without namespaces.
-  virtual std::string class_name() const;
+  std::string class_name() const override;
+  /// What a config of the whole keeps so that a layer is built as it is: {"input_shape": [...]};
+  /// null before that, and of classes that need none. TF: Layer.get_build_config.
+  Config get_build_config() const;
+  /// With its class, and how it was built. Errors: as get_config().
+  virtual Config serialize() const;
 
   /// call() after building on the first use. Order: the first call in a replica is a merge point.
   /// Errors: InvalidArgument for inputs that do not fit. What build() and call() throw of Cohort's
@@ -147,6 +173,8 @@ class LayerBase {
   friend std::ostream& operator<<(std::ostream& out, const LayerBase& layer);
 
  protected:
+  /// Whether a config of the whole says what shape the layer was built for.
+  virtual bool has_build_config() const { return may_have_weights(); }
   /// Where the layer is, for those that refer to it: it may move. Null when it has ended.
   using Place = std::shared_ptr<LayerBase*>;
   /// Replicas are at rest. Errors: FailedPrecondition for what was moved from, and for a layer that
@@ -213,6 +241,7 @@ class LayerBase {
   std::vector<Layer> sub_layers_;
   std::vector<Layer> replaced_;  // had the layer that was moved here
   InputSpec input_spec_;
+  Shape build_shape_;  // of a built layer
 
   std::recursive_mutex build_mutex_;  // of those who are in no replica
   std::atomic<Stage> stage_{Stage::kNew};
@@ -247,6 +276,13 @@ class Layer {
   bool trainable() const { return use().trainable(); }
   void set_trainable(bool on) const { use().set_trainable(on); }
   std::shared_ptr<Trackable> trackable() const { return use().trackable(); }
+  /// What the layer has to be made with. Errors: Unimplemented as Serializable::get_config.
+  Config get_config() const { return use().get_config(); }
+  /// With its class: what a model's config has of it.
+  Config serialize() const { return use().serialize(); }
+  /// Of what serialize() or Keras wrote. Errors: InvalidArgument for a class that is not known, or
+  ///         what it cannot be made with. TF: keras.layers.deserialize.
+  static Layer deserialize(const Config& config);
   /// As the layer; "<Layer, empty handle>".
   friend std::ostream& operator<<(std::ostream& out, const Layer& layer);
 
@@ -264,6 +300,43 @@ L LayerBase::add(std::string name, L layer) {
   track(layer);
   return layer;
 }
+
+/// A layer with options: C has the fields of the class, and as members `name`, `trainable` and
+/// `dtype`, which every layer has. Its config, a file's included, comes of them. A class that
+/// derives says `using LayerImpl::LayerImpl;`.
+template <class C>
+class LayerImpl : public LayerBase {
+ public:
+  using Options = C;
+  explicit LayerImpl(C config) : LayerBase(config.name), config_(std::move(config)) {
+    if (!config_.trainable) set_trainable(false);
+  }
+
+  const C& config() const { return config_; }
+  Config get_config() const override {
+    C now = config_;
+    now.name = name();
+    now.trainable = trainable();
+    return internal::full_config<LayerBase>(now);
+  }
+
+ private:
+  const C config_;
+};
+
+/// The handle of a class with options: Shift shift({.offset = 2}).
+template <std::derived_from<LayerBase> L>
+class Handle : public Layer {
+ public:
+  explicit Handle(typename L::Options options = {})
+      : Layer(std::make_shared<L>(std::move(options))) {}
+  L& layer() const { return static_cast<L&>(base()); }
+};
+
+namespace internal {
+template <>
+ClassTable& class_table<LayerBase>();
+}  // namespace internal
 
 /// Starts the numbers in the names of layers anew. TF: keras.utils.clear_session.
 void clear_session();

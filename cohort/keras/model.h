@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/keras/compile_options.h"
@@ -123,6 +124,20 @@ class Model : public LayerBase {
   Logs compute_metrics(const Tensor& x, const Tensor& y, const Tensor& y_pred,
                        const Tensor& sample_weight = {});
 
+  /// With class, config, how it was built, and what compile() was told, as Keras writes it. A loss
+  /// that is a function leaves compile_config empty, with a warning.
+  /// Errors: Unimplemented for a layer, or a class of models, that does not say what it is made
+  /// with.
+  Config serialize() const override;
+  /// serialize() as a text; model_from_json reads it, and so does Keras. TF: Model.to_json.
+  std::string to_json() const { return serialize().to_json(); }
+  /// What compile() was told, as Keras writes it. Errors: as optimizer(); Unimplemented for a loss,
+  /// a schedule or a metric that is a function. TF: Model.get_compile_config.
+  Config get_compile_config() const;
+  /// compile() as told by get_compile_config() or Keras. Errors: InvalidArgument; Unimplemented for
+  /// lists of losses, and loss weights. TF: Model.compile_from_config.
+  void compile_from_config(const Config& config);
+
   bool compiled() const { return compiled_ != nullptr; }
   /// Errors: FailedPrecondition before compile().
   const Optimizer& optimizer() const;
@@ -189,5 +204,13 @@ class Model : public LayerBase {
   std::atomic<bool> stop_training_{false};
   std::atomic<int> running_{0};  // fit, evaluate and predict
 };
+
+/// The model that a config or text describes, with new weights; built where that says for what, and
+/// compiled as that says. Lives under the current strategy.
+/// Errors: InvalidArgument for what is no model, and for classes and options that are not known;
+///         Unimplemented for what Keras has and Cohort not yet.
+/// TF: keras.saving.deserialize_keras_object, keras.models.model_from_json.
+std::shared_ptr<Model> model_from_config(const Config& config);
+std::shared_ptr<Model> model_from_json(std::string_view text);
 
 }  // namespace cohort::keras

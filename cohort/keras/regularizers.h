@@ -1,37 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Penalties on weights that join the loss.
+//
+//   keras::Dense(64, {.kernel_regularizer = keras::L2(1e-4)});
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 
 #include "cohort/base/callable.h"
+#include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
 
+/// Derive to write a regulariser with a config. Threads: immutable. TF: keras.Regularizer.
+class RegularizerBase : public Serializable {
+ public:
+  using Kind = RegularizerBase;
+  static constexpr const char* kKind = "Regularizer";
+  static void base_fields(auto&, auto&&) {}
+
+  /// Shapes: a scalar.
+  virtual Tensor penalty(const Tensor& weight) const = 0;
+};
+
 /// A name ("l1", "l2", "l1_l2"), one of the functions below, or any callable Tensor -> scalar.
 /// Threads: immutable.
-class Regularizer {
+class Regularizer : public internal::ObjectHandle<RegularizerBase> {
  public:
   Regularizer() = default;               ///< None.
   Regularizer(const char* name);         // NOLINT: implicit by design
   Regularizer(const std::string& name);  // NOLINT
+  template <std::derived_from<RegularizerBase> R>
+  Regularizer(std::shared_ptr<R> object) : ObjectHandle(std::move(object)) {}  // NOLINT
   template <class F>
-  requires std::is_invocable_r_v<Tensor, F, const Tensor&> Regularizer(F penalty)
-      : penalty_(cohort::internal::checked_function("[regularizer]", std::move(penalty))) {
-  }  // NOLINT
+  requires std::is_invocable_r_v<Tensor, F, const Tensor&> Regularizer(F penalty)  // NOLINT
+      : Regularizer(
+            of_function(cohort::internal::checked_function("[regularizer]", std::move(penalty)))) {}
   // Copied where it is moved: what was moved from must not read as none.
   Regularizer(const Regularizer&) = default;
   Regularizer& operator=(const Regularizer&) = default;
 
-  explicit operator bool() const { return penalty_ != nullptr; }
-  Tensor operator()(const Tensor& weight) const { return penalty_(weight); }
+  explicit operator bool() const { return object_ != nullptr; }
+  Tensor operator()(const Tensor& weight) const { return object_->penalty(weight); }
+  /// A name, what serialize() gives, or null. TF: keras.regularizers.deserialize.
+  static Regularizer deserialize(const Config& config);
 
  private:
-  std::function<Tensor(const Tensor&)> penalty_;
+  static Regularizer of_function(std::function<Tensor(const Tensor&)> penalty);
 };
 
 /// factor * sum |w|.
@@ -40,4 +59,8 @@ Regularizer L1(double factor = 0.01);
 Regularizer L2(double factor = 0.01);
 Regularizer L1L2(double l1 = 0.01, double l2 = 0.01);
 
+namespace internal {
+template <>
+ClassTable& class_table<RegularizerBase>();
+}  // namespace internal
 }  // namespace cohort::keras

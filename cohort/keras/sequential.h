@@ -6,6 +6,7 @@
 //                            keras::Dense(10)});
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,13 @@ class Sequential : public Model {
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs& args) override;
   Shape compute_output_shape(const Shape& input_shape) const override;
+
+  /// Name and layers, an InputLayer before them once the model is built, as Keras writes it.
+  /// Errors: Unimplemented for a layer whose class does not say what it is made with.
+  Config get_config() const override;
+  Config serialize() const override;
+  /// Errors: InvalidArgument, as model_from_config.
+  static std::shared_ptr<Sequential> from_config(const Config& config);
 
  protected:
   std::vector<Shape> layer_output_shapes() const override;

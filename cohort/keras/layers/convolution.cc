@@ -12,16 +12,9 @@
 #include "cohort/keras/layers/internal/windows.h"
 
 namespace cohort::keras {
-namespace {
 
-using cohort::internal::BelowAutograd;
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
-using internal::kernels;
-using internal::Window2D;
-
-struct Convolution {
+/// What call() needs, as the kernels see it.
+struct internal::ConvolutionPlan {
   Window2D window;
   int64_t groups = 1;
   bool relu = false;
@@ -31,6 +24,16 @@ struct Convolution {
     return {window.rows.dilation, window.columns.dilation};
   }
 };
+
+namespace {
+
+using Convolution = internal::ConvolutionPlan;
+using cohort::internal::BelowAutograd;
+using cohort::internal::LayerNode;
+using cohort::internal::SavedVariable;
+using cohort::internal::variable_list;
+using internal::kernels;
+using internal::Window2D;
 
 std::string text_of(Size2D size) {
   return size.height == size.width ? str_cat(size.height)
@@ -176,43 +179,35 @@ variable_list ConvolutionNode::differentiable_backward(variable_list&& gradients
   return out;
 }
 
-class Conv2DLayer final : public LayerBase {
- public:
-  Conv2DLayer(int64_t filters, Size2D kernel_size, Conv2DOptions options)
-      : LayerBase(options.name),
-        filters_(filters),
-        size_(kernel_size),
-        options_(std::move(options)) {
-    const auto& o = options_;
-    COHORT_CHECK_ARG(filters > 0, "[conv2d] expected filters > 0, got ", filters);
-    COHORT_CHECK_ARG(o.groups > 0 && filters % o.groups == 0,
-                     "[conv2d] expected groups that divide the ", filters, " filters, got ",
-                     o.groups);
-    COHORT_CHECK_ARG(o.strides == Size2D(1) || o.dilation_rate == Size2D(1),
-                     "[conv2d] strides > 1 and dilation_rate > 1 cannot be combined, got ",
-                     text_of(o.strides), " and ", text_of(o.dilation_rate));
-    channels_first_ = internal::is_channels_first("conv2d", o.data_format);
-    convolution_ = {
-        internal::make_window("conv2d", kernel_size, o.strides, o.dilation_rate, o.padding),
-        o.groups, o.activation.is_relu()};
-  }
-  std::string class_name() const override { return "Conv2D"; }
-  void build(const Shape& input_shape) override;
-  Shape compute_output_shape(const Shape& input_shape) const override {
-    return internal::output_shape(name(), convolution_.window, input_shape, filters_,
-                                  channels_first_);
-  }
-  Tensor call(const Tensor& input, const CallArgs&) override;
+}  // namespace
 
- private:
-  const int64_t filters_;
-  const Size2D size_;
-  const Conv2DOptions options_;
-  bool channels_first_ = false;
-  Convolution convolution_;
-  DType dtype_ = kFloat32;
-  Variable kernel_, bias_;
-};
+Size2D Size2D::deserialize(const Config& config) {
+  if (config.is_number()) return config.integer();
+  COHORT_CHECK_ARG(config.list().size() == 2, "[config] expected two sizes, got ", config);
+  return {config.list()[0].integer(), config.list()[1].integer()};
+}
+
+Conv2DLayer::Conv2DLayer(Conv2DConfig config) : LayerImpl(std::move(config)) {
+  const Conv2DConfig& o = this->config();
+  COHORT_CHECK_ARG(o.filters > 0, "[conv2d] expected filters > 0, got ", o.filters);
+  COHORT_CHECK_ARG(o.groups > 0 && o.filters % o.groups == 0,
+                   "[conv2d] expected groups that divide the ", o.filters, " filters, got ",
+                   o.groups);
+  COHORT_CHECK_ARG(o.strides == Size2D(1) || o.dilation_rate == Size2D(1),
+                   "[conv2d] strides > 1 and dilation_rate > 1 cannot be combined, got ",
+                   text_of(o.strides), " and ", text_of(o.dilation_rate));
+  channels_first_ = internal::is_channels_first("conv2d", o.data_format);
+  plan_ = std::make_unique<Convolution>(Convolution{
+      internal::make_window("conv2d", o.kernel_size, o.strides, o.dilation_rate, o.padding),
+      o.groups, o.activation.is_relu()});
+}
+
+Conv2DLayer::~Conv2DLayer() = default;
+
+Shape Conv2DLayer::compute_output_shape(const Shape& input_shape) const {
+  return internal::output_shape(name(), plan_->window, input_shape, config().filters,
+                                channels_first_);
+}
 
 void Conv2DLayer::build(const Shape& input_shape) {
   const int64_t axis = channels_first_ ? 1 : 3;
@@ -220,44 +215,46 @@ void Conv2DLayer::build(const Shape& input_shape) {
                    name(), "] expected inputs [batch, ",
                    channels_first_ ? "channels, height, width" : "height, width, channels",
                    "], got shape ", bracketed(input_shape));
+  const Conv2DConfig& o = config();
   const int64_t channels = input_shape[static_cast<std::size_t>(axis)];
-  COHORT_CHECK_ARG(channels % options_.groups == 0, "[", name(), "] expected channels that ",
-                   options_.groups, " groups divide, got ", channels);
-  dtype_ = options_.dtype.value_or(floatx());
-  kernel_ = add_weight({.name = "kernel",
-                        .shape = {size_.height, size_.width, channels / options_.groups, filters_},
-                        .dtype = dtype_,
-                        .initializer = options_.kernel_initializer,
-                        .regularizer = options_.kernel_regularizer,
-                        .constraint = options_.kernel_constraint});
-  if (options_.use_bias) {
+  COHORT_CHECK_ARG(channels % o.groups == 0, "[", name(), "] expected channels that ", o.groups,
+                   " groups divide, got ", channels);
+  dtype_ = o.dtype.variable_dtype();
+  kernel_ = add_weight(
+      {.name = "kernel",
+       .shape = {o.kernel_size.height, o.kernel_size.width, channels / o.groups, o.filters},
+       .dtype = dtype_,
+       .initializer = o.kernel_initializer,
+       .regularizer = o.kernel_regularizer,
+       .constraint = o.kernel_constraint});
+  if (o.use_bias) {
     bias_ = add_weight({.name = "bias",
-                        .shape = {filters_},
+                        .shape = {o.filters},
                         .dtype = dtype_,
-                        .initializer = options_.bias_initializer,
-                        .regularizer = options_.bias_regularizer,
-                        .constraint = options_.bias_constraint});
+                        .initializer = o.bias_initializer,
+                        .regularizer = o.bias_regularizer,
+                        .constraint = o.bias_constraint});
   }
   set_input_spec({.rank = 4, .axis = channels_first_ ? axis : -1, .size = channels});
 }
 
 Tensor Conv2DLayer::call(const Tensor& input, const CallArgs&) {
   Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
+  const Convolution& convolution = *plan_;
   if (channels_first_) x = internal::to_channels_last(x);
-  internal::output_shape(name(), convolution_.window, shape_of(x), filters_, false);
-  Tensor y = forward(convolution_, x, kernel_.value(), bias_ ? bias_.value() : Tensor());
+  internal::output_shape(name(), convolution.window, shape_of(x), config().filters, false);
+  Tensor y = forward(convolution, x, kernel_.value(), bias_ ? bias_.value() : Tensor());
   if (cohort::internal::needs_node({&x}, {&kernel_, &bias_})) {
-    auto node = cohort::internal::make_node<ConvolutionNode>(convolution_, x, kernel_, bias_);
+    auto node = cohort::internal::make_node<ConvolutionNode>(convolution, x, kernel_, bias_);
     cohort::internal::attach(y, node);
     node->save_output(y);
   }
-  if (!convolution_.relu) y = options_.activation(y);
+  if (!convolution.relu) y = config().activation(y);
   return channels_first_ ? internal::to_channels_first(y) : y;
 }
 
-}  // namespace
-
 Conv2D::Conv2D(int64_t filters, Size2D kernel_size, Conv2DOptions options)
-    : Layer(std::make_shared<Conv2DLayer>(filters, kernel_size, std::move(options))) {}
+    : Layer(std::make_shared<Conv2DLayer>(Conv2DConfig{std::move(options), filters, kernel_size})) {
+}
 
 }  // namespace cohort::keras

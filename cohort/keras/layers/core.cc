@@ -6,7 +6,6 @@
 #include <span>
 
 #include "cohort/base/check.h"
-#include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/replica_scope.h"
@@ -23,51 +22,56 @@ int64_t product(const Shape& shape, std::size_t from) {
   return n;
 }
 
-class FlattenLayer final : public LayerBase {
- public:
-  using LayerBase::LayerBase;
-  std::string class_name() const override { return "Flatten"; }
-  bool may_have_weights() const override { return false; }
-  Shape compute_output_shape(const Shape& in) const override {
-    COHORT_CHECK_ARG(!in.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
-    return {in[0], product(in, 1)};
-  }
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    return x.reshape(compute_output_shape(shape_of(x)));
-  }
-};
+Shape with_batch(int64_t batch, const Shape& rest) {
+  Shape shape = {batch};
+  shape.insert(shape.end(), rest.begin(), rest.end());
+  return shape;
+}
 
-class ReshapeLayer final : public LayerBase {
- public:
-  ReshapeLayer(Shape target, std::string name)
-      : LayerBase(std::move(name)), target_(std::move(target)) {
-    int unknown = 0;
-    for (const int64_t n : target_) {
-      COHORT_CHECK_ARG(n >= -1, "[reshape] expected sizes of at least -1, got ",
-                       bracketed(target_));
-      unknown += n == -1 ? 1 : 0;
-    }
-    COHORT_CHECK_ARG(unknown <= 1, "[reshape] expected at most one -1, got ", bracketed(target_));
-  }
-  std::string class_name() const override { return "Reshape"; }
-  bool may_have_weights() const override { return false; }
-  Shape compute_output_shape(const Shape& in) const override;
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    return x.reshape(compute_output_shape(shape_of(x)));
-  }
+}  // namespace
 
- private:
-  const Shape target_;
-};
+Shape FlattenLayer::compute_output_shape(const Shape& in) const {
+  COHORT_CHECK_ARG(!in.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
+  return {in[0], product(in, 1)};
+}
+
+Tensor FlattenLayer::call(const Tensor& x, const CallArgs&) {
+  return x.reshape(compute_output_shape(shape_of(x)));
+}
+
+Config TargetShape::serialize() const {
+  Config::List list;
+  for (const int64_t size : sizes) list.emplace_back(size);
+  return list;
+}
+
+TargetShape TargetShape::deserialize(const Config& config) {
+  return {ConfigValue<Shape>::read(config)};
+}
+
+ReshapeLayer::ReshapeLayer(ReshapeConfig config) : LayerImpl(std::move(config)) {
+  const Shape& target = this->config().target_shape.sizes;
+  int unknown = 0;
+  for (const int64_t n : target) {
+    COHORT_CHECK_ARG(n >= -1, "[reshape] expected sizes of at least -1, got ", bracketed(target));
+    unknown += n == -1 ? 1 : 0;
+  }
+  COHORT_CHECK_ARG(unknown <= 1, "[reshape] expected at most one -1, got ", bracketed(target));
+}
+
+Tensor ReshapeLayer::call(const Tensor& x, const CallArgs&) {
+  return x.reshape(compute_output_shape(shape_of(x)));
+}
 
 Shape ReshapeLayer::compute_output_shape(const Shape& in) const {
   COHORT_CHECK_ARG(!in.empty(), "[", name(), "] expected at least 1 axis, got a scalar");
+  const Shape& target = config().target_shape.sizes;
   const int64_t size = product(in, 1);
   Shape out = {in[0]};
   int64_t known = 1;
-  for (const int64_t n : target_) known *= n == -1 ? 1 : n;
+  for (const int64_t n : target) known *= n == -1 ? 1 : n;
   bool fits = size == kUnknownDim || known == size;
-  for (const int64_t n : target_) {
+  for (const int64_t n : target) {
     if (n != -1 || size == kUnknownDim) {
       out.push_back(n);
     } else {
@@ -75,93 +79,38 @@ Shape ReshapeLayer::compute_output_shape(const Shape& in) const {
       out.push_back(fits ? size / known : -1);
     }
   }
-  COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs that fit ", bracketed(target_),
+  COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs that fit ", bracketed(target),
                    ", got shape ", bracketed(in));
   return out;
 }
 
-class ActivationLayer final : public LayerBase {
- public:
-  ActivationLayer(ActivationFunction function, std::string name)
-      : LayerBase(std::move(name)), function_(function) {}
-  std::string class_name() const override { return "Activation"; }
-  bool may_have_weights() const override { return false; }
-  Tensor call(const Tensor& x, const CallArgs&) override { return function_(x); }
+ReLULayer::ReLULayer(ReLUOptions options) : LayerImpl(std::move(options)) {
+  const auto not_negative = [](const char* what, double value) {
+    COHORT_CHECK_ARG(value >= 0, "[re_lu] expected ", what, " >= 0, got ", value);
+  };
+  not_negative("max_value", config().max_value.value_or(0));
+  not_negative("negative_slope", config().negative_slope);
+  not_negative("threshold", config().threshold);
+}
 
- private:
-  const ActivationFunction function_;
-};
+Tensor ReLULayer::call(const Tensor& x, const CallArgs&) {
+  return activations::relu(x, config().negative_slope, config().max_value.value_or(-1),
+                           config().threshold);
+}
 
-class ReluLayer final : public LayerBase {
- public:
-  explicit ReluLayer(ReLUOptions options) : LayerBase(options.name), options_(std::move(options)) {
-    const auto not_negative = [](const char* what, double value) {
-      COHORT_CHECK_ARG(value >= 0, "[re_lu] expected ", what, " >= 0, got ", value);
-    };
-    not_negative("max_value", options_.max_value.value_or(0));
-    not_negative("negative_slope", options_.negative_slope);
-    not_negative("threshold", options_.threshold);
-  }
-  std::string class_name() const override { return "ReLU"; }
-  bool may_have_weights() const override { return false; }
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    return activations::relu(x, options_.negative_slope, options_.max_value.value_or(-1),
-                             options_.threshold);
-  }
+DropoutLayer::DropoutLayer(DropoutConfig config)
+    : LayerImpl(std::move(config)),
+      seed_(this->config().seed),
+      operation_(cohort::internal::next_operation_number()) {
+  if (seed_) operation_ = 1;
+  const double rate = this->config().rate;
+  COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[dropout] expected 0 <= rate <= 1, got ", rate);
+}
 
- private:
-  const ReLUOptions options_;
-};
-
-class SoftmaxLayer final : public LayerBase {
- public:
-  explicit SoftmaxLayer(const SoftmaxOptions& options)
-      : LayerBase(options.name), axis_(options.axis) {}
-  std::string class_name() const override { return "Softmax"; }
-  bool may_have_weights() const override { return false; }
-  Tensor call(const Tensor& x, const CallArgs&) override { return activations::softmax(x, axis_); }
-
- private:
-  const int64_t axis_;
-};
-
-class DropoutLayer final : public LayerBase {
- public:
-  DropoutLayer(double rate, DropoutOptions options)
-      : LayerBase(options.name),
-        rate_(rate),
-        options_(std::move(options)),
-        seed_(options_.seed),
-        operation_(cohort::internal::next_operation_number()) {
-    if (seed_) operation_ = 1;
-    COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[dropout] expected 0 <= rate <= 1, got ", rate);
-  }
-  std::string class_name() const override { return "Dropout"; }
-  bool may_have_weights() const override { return false; }
-  Tensor call(const Tensor& x, const CallArgs& args) override {
-    if (!args.training || rate_ == 0) return x;
-    return x.mul(mask(x));
-  }
-
- private:
-  TrackedParts tracked_parts() const override;
-  Tensor mask(const Tensor& x);
-  Shape mask_shape(const Tensor& x) const;
-  uint64_t next_step(int replica);
-  /// seed, operation, calls: where the draws go on, on every replica.
-  Tensor position() const;
-  void set_position(const Tensor& position);
-
-  const double rate_;
-  const DropoutOptions options_;
-  std::optional<uint64_t> seed_;  // unset: the process's
-  uint64_t operation_;
-  mutable cohort::internal::Mutex steps_mutex_;
-  // Of replicas that have not called yet.
-  uint64_t first_step_ COHORT_GUARDED_BY(steps_mutex_) = 0;
-  // Calls so far, [replica + 1].
-  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(steps_mutex_);
-};
+Tensor DropoutLayer::call(const Tensor& x, const CallArgs& args) {
+  if (!args.training || config().rate == 0) return x;
+  return x.mul(mask(x));
+}
 
 TrackedParts DropoutLayer::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
@@ -203,8 +152,8 @@ uint64_t DropoutLayer::next_step(int replica) {
 
 Shape DropoutLayer::mask_shape(const Tensor& x) const {
   Shape shape = shape_of(x);
-  if (!options_.noise_shape) return shape;
-  const Shape& noise = *options_.noise_shape;
+  if (!config().noise_shape) return shape;
+  const Shape& noise = *config().noise_shape;
   bool fits = noise.size() == shape.size();
   for (std::size_t i = 0; fits && i < noise.size(); ++i) {
     if (noise[i] == kUnknownDim) continue;
@@ -225,78 +174,66 @@ Tensor DropoutLayer::mask(const Tensor& x) {
   Tensor out = empty(mask_shape(x), dtype);
   const auto size = static_cast<std::size_t>(out.numel());
   if (dtype == kFloat64) {
-    cohort::internal::fill_keep_mask(stream, rate_, std::span(out.data_ptr<double>(), size));
+    cohort::internal::fill_keep_mask(stream, config().rate,
+                                     std::span(out.data_ptr<double>(), size));
   } else {
-    cohort::internal::fill_keep_mask(stream, rate_, std::span(out.data_ptr<float>(), size));
+    cohort::internal::fill_keep_mask(stream, config().rate, std::span(out.data_ptr<float>(), size));
   }
   return out.to(x.options());
 }
 
-class RescalingLayer final : public LayerBase {
- public:
-  RescalingLayer(double scale, const RescalingOptions& options)
-      : LayerBase(options.name),
-        scale_(scale),
-        offset_(options.offset),
-        dtype_(options.dtype.value_or(floatx())) {}
-  std::string class_name() const override { return "Rescaling"; }
-  bool may_have_weights() const override { return false; }
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    const Tensor scaled = x.to(dtype_) * scale_;
-    return offset_ == 0 ? scaled : scaled + offset_;
+Tensor RescalingLayer::call(const Tensor& x, const CallArgs&) {
+  const Tensor scaled = x.to(config().dtype.compute_dtype()) * config().scale;
+  return config().offset == 0 ? scaled : scaled + config().offset;
+}
+
+DeclaredInput::DeclaredInput(InputLayerConfig config)
+    : LayerBase(config.name), config_(std::move(config)) {}
+
+Tensor DeclaredInput::call(const Tensor& x, const CallArgs&) {
+  const Shape& shape = config_.batch_shape;
+  bool fits = x.dim() == static_cast<int64_t>(shape.size());
+  for (std::size_t i = 1; fits && i < shape.size(); ++i) {
+    fits = shape[i] == kUnknownDim || x.size(static_cast<int64_t>(i)) == shape[i];
   }
+  COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs of shape ", bracketed(shape), ", got ",
+                   bracketed(x.sizes()));
+  return x;
+}
 
- private:
-  const double scale_;
-  const double offset_;
-  const DType dtype_;
-};
+Config DeclaredInput::get_config() const {
+  InputLayerConfig now = config_;
+  now.name = name();
+  return config_of(now);
+}
 
-class DeclaredInput final : public LayerBase {
- public:
-  DeclaredInput(Shape shape, const InputLayerOptions& options) : LayerBase(options.name) {
-    shape_ = {options.batch_size};
-    shape_.insert(shape_.end(), shape.begin(), shape.end());
-  }
-  std::string class_name() const override { return "InputLayer"; }
-  bool may_have_weights() const override { return false; }
-  std::optional<Shape> declared_input_shape() const override { return shape_; }
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    bool fits = x.dim() == static_cast<int64_t>(shape_.size());
-    for (std::size_t i = 1; fits && i < shape_.size(); ++i) {
-      fits = shape_[i] == kUnknownDim || x.size(static_cast<int64_t>(i)) == shape_[i];
-    }
-    COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs of shape ", bracketed(shape_), ", got ",
-                     bracketed(x.sizes()));
-    return x;
-  }
-
- private:
-  Shape shape_;
-};
-
-}  // namespace
+std::shared_ptr<DeclaredInput> DeclaredInput::from_config(const Config& config) {
+  return std::make_shared<DeclaredInput>(options_of<InputLayerConfig>(config, "InputLayer"));
+}
 
 Flatten::Flatten(FlattenOptions options)
-    : Layer(std::make_shared<FlattenLayer>(std::move(options.name))) {}
+    : Layer(std::make_shared<FlattenLayer>(std::move(options))) {}
 
 Reshape::Reshape(Shape target_shape, ReshapeOptions options)
-    : Layer(std::make_shared<ReshapeLayer>(std::move(target_shape), std::move(options.name))) {}
+    : Layer(std::make_shared<ReshapeLayer>(
+          ReshapeConfig{std::move(options), {std::move(target_shape)}})) {}
 
 Activation::Activation(ActivationFunction activation, ActivationOptions options)
-    : Layer(std::make_shared<ActivationLayer>(std::move(activation), std::move(options.name))) {}
+    : Layer(std::make_shared<ActivationLayer>(ActivationConfig{std::move(options), activation})) {}
 
-ReLU::ReLU(ReLUOptions options) : Layer(std::make_shared<ReluLayer>(std::move(options))) {}
+ReLU::ReLU(ReLUOptions options) : Layer(std::make_shared<ReLULayer>(std::move(options))) {}
 
-Softmax::Softmax(SoftmaxOptions options) : Layer(std::make_shared<SoftmaxLayer>(options)) {}
+Softmax::Softmax(SoftmaxOptions options)
+    : Layer(std::make_shared<SoftmaxLayer>(std::move(options))) {}
 
 Dropout::Dropout(double rate, DropoutOptions options)
-    : Layer(std::make_shared<DropoutLayer>(rate, std::move(options))) {}
+    : Layer(std::make_shared<DropoutLayer>(DropoutConfig{std::move(options), rate})) {}
 
 Rescaling::Rescaling(double scale, RescalingOptions options)
-    : Layer(std::make_shared<RescalingLayer>(scale, options)) {}
+    : Layer(std::make_shared<RescalingLayer>(RescalingConfig{std::move(options), scale})) {}
 
 InputLayer::InputLayer(Shape shape, InputLayerOptions options)
-    : Layer(std::make_shared<DeclaredInput>(std::move(shape), options)) {}
+    : Layer(std::make_shared<DeclaredInput>(InputLayerConfig{
+          with_batch(options.batch_size, shape), options.dtype, std::move(options.name)})) {}
 
 }  // namespace cohort::keras

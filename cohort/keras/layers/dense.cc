@@ -149,64 +149,55 @@ variable_list DenseNode::differentiable_backward(variable_list&& gradients) {
   return out;
 }
 
-class DenseLayer final : public LayerBase {
- public:
-  DenseLayer(int64_t units, DenseOptions options)
-      : LayerBase(options.name), units_(units), options_(std::move(options)) {
-    COHORT_CHECK_ARG(units > 0, "[dense] expected units > 0, got ", units);
-  }
-  std::string class_name() const override { return "Dense"; }
-
-  void build(const Shape& input_shape) override {
-    COHORT_CHECK_ARG(input_shape.size() >= 2 && input_shape.back() > 0, "[", name(),
-                     "] expected inputs [batch, ..., features], got shape ",
-                     bracketed(input_shape));
-    dtype_ = options_.dtype.value_or(floatx());
-    kernel_ = add_weight({.name = "kernel",
-                          .shape = {input_shape.back(), units_},
-                          .dtype = dtype_,
-                          .initializer = options_.kernel_initializer,
-                          .regularizer = options_.kernel_regularizer,
-                          .constraint = options_.kernel_constraint});
-    if (options_.use_bias) {
-      bias_ = add_weight({.name = "bias",
-                          .shape = {units_},
-                          .dtype = dtype_,
-                          .initializer = options_.bias_initializer,
-                          .regularizer = options_.bias_regularizer,
-                          .constraint = options_.bias_constraint});
-    }
-    set_input_spec({.min_rank = 2, .axis = -1, .size = input_shape.back()});
-  }
-
-  Shape compute_output_shape(const Shape& input_shape) const override {
-    Shape out = input_shape;
-    out.back() = units_;
-    return out;
-  }
-
-  Tensor call(const Tensor& input, const CallArgs&) override {
-    const Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
-    const bool relu = options_.activation.is_relu();
-    Tensor y = dense_forward(x, kernel_.value(), bias_ ? bias_.value() : Tensor(), relu);
-    if (cohort::internal::needs_node({&x}, {&kernel_, &bias_})) {
-      auto node = cohort::internal::make_node<DenseNode>(x, kernel_, bias_, relu);
-      cohort::internal::attach(y, node);
-      node->save_output(y);
-    }
-    return relu ? y : options_.activation(y);
-  }
-
- private:
-  const int64_t units_;
-  const DenseOptions options_;
-  DType dtype_ = kFloat32;
-  Variable kernel_, bias_;
-};
-
 }  // namespace
 
+DenseLayer::DenseLayer(DenseConfig config) : LayerImpl(std::move(config)) {
+  COHORT_CHECK_ARG(this->config().units > 0, "[dense] expected units > 0, got ",
+                   this->config().units);
+}
+
+void DenseLayer::build(const Shape& input_shape) {
+  COHORT_CHECK_ARG(input_shape.size() >= 2 && input_shape.back() > 0, "[", name(),
+                   "] expected inputs [batch, ..., features], got shape ", bracketed(input_shape));
+  const DenseConfig& o = config();
+  dtype_ = o.dtype.variable_dtype();
+  kernel_ = add_weight({.name = "kernel",
+                        .shape = {input_shape.back(), o.units},
+                        .dtype = dtype_,
+                        .initializer = o.kernel_initializer,
+                        .regularizer = o.kernel_regularizer,
+                        .constraint = o.kernel_constraint});
+  if (o.use_bias) {
+    bias_ = add_weight({.name = "bias",
+                        .shape = {o.units},
+                        .dtype = dtype_,
+                        .initializer = o.bias_initializer,
+                        .regularizer = o.bias_regularizer,
+                        .constraint = o.bias_constraint});
+  }
+  set_input_spec({.min_rank = 2, .axis = -1, .size = input_shape.back()});
+}
+
+Shape DenseLayer::compute_output_shape(const Shape& input_shape) const {
+  Shape out = input_shape;
+  out.back() = config().units;
+  return out;
+}
+
+Tensor DenseLayer::call(const Tensor& input, const CallArgs&) {
+  const Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
+  const ActivationFunction& activation = config().activation;
+  const bool relu = activation.is_relu();
+  Tensor y = dense_forward(x, kernel_.value(), bias_ ? bias_.value() : Tensor(), relu);
+  if (cohort::internal::needs_node({&x}, {&kernel_, &bias_})) {
+    auto node = cohort::internal::make_node<DenseNode>(x, kernel_, bias_, relu);
+    cohort::internal::attach(y, node);
+    node->save_output(y);
+  }
+  return relu ? y : activation(y);
+}
+
 Dense::Dense(int64_t units, DenseOptions options)
-    : Layer(std::make_shared<DenseLayer>(units, std::move(options))) {}
+    : Layer(std::make_shared<DenseLayer>(DenseConfig{std::move(options), units})) {}
 
 }  // namespace cohort::keras

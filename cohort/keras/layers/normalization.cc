@@ -110,37 +110,20 @@ class BatchNormalizationNode final : public LayerNode {
   const double epsilon_;
 };
 
-class BatchNormalizationLayer final : public LayerBase {
- public:
-  explicit BatchNormalizationLayer(BatchNormalizationOptions options)
-      : LayerBase(options.name), options_(std::move(options)) {
-    if (options_.synchronized) {
-      throw Unimplemented(
-          "[batch_normalization] expected synchronized = false: statistics over all replicas are "
-          "not there yet");
-    }
-    COHORT_CHECK_ARG(options_.epsilon > 0, "[batch_normalization] expected epsilon > 0, got ",
-                     options_.epsilon);
-    COHORT_CHECK_ARG(options_.momentum >= 0 && options_.momentum <= 1,
-                     "[batch_normalization] expected 0 <= momentum <= 1, got ", options_.momentum);
+}  // namespace
+
+BatchNormalizationLayer::BatchNormalizationLayer(BatchNormalizationOptions options)
+    : LayerImpl(std::move(options)) {
+  if (config().synchronized) {
+    throw Unimplemented(
+        "[batch_normalization] expected synchronized = false: statistics over all replicas are "
+        "not there yet");
   }
-  std::string class_name() const override { return "BatchNormalization"; }
-  void build(const Shape& input_shape) override;
-  Tensor call(const Tensor& input, const CallArgs& args) override;
-
- private:
-  Variable statistic(const char* name, const Initializer& initializer);
-  Tensor train(const Tensor& x);
-  Tensor infer(const Tensor& x) const;
-  void update_moving(const Normalized& batch) const;
-
-  const BatchNormalizationOptions options_;
-  int64_t axis_ = 0;
-  int64_t rank_ = 0;
-  int64_t channels_ = 0;
-  DType dtype_ = kFloat32;
-  Variable gamma_, beta_, moving_mean_, moving_variance_;
-};
+  COHORT_CHECK_ARG(config().epsilon > 0, "[batch_normalization] expected epsilon > 0, got ",
+                   config().epsilon);
+  COHORT_CHECK_ARG(config().momentum >= 0 && config().momentum <= 1,
+                   "[batch_normalization] expected 0 <= momentum <= 1, got ", config().momentum);
+}
 
 Variable BatchNormalizationLayer::statistic(const char* weight_name,
                                             const Initializer& initializer) {
@@ -155,32 +138,32 @@ Variable BatchNormalizationLayer::statistic(const char* weight_name,
 
 void BatchNormalizationLayer::build(const Shape& input_shape) {
   rank_ = static_cast<int64_t>(input_shape.size());
-  axis_ = options_.axis < 0 ? rank_ + options_.axis : options_.axis;
+  axis_ = config().axis < 0 ? rank_ + config().axis : config().axis;
   COHORT_CHECK_ARG(rank_ >= 2 && axis_ > 0 && axis_ < rank_, "[", name(),
-                   "] expected inputs with a batch and an axis ", options_.axis, ", got shape ",
+                   "] expected inputs with a batch and an axis ", config().axis, ", got shape ",
                    bracketed(input_shape));
   channels_ = input_shape[static_cast<std::size_t>(axis_)];
-  COHORT_CHECK_ARG(channels_ > 0, "[", name(), "] expected a known size of axis ", options_.axis,
+  COHORT_CHECK_ARG(channels_ > 0, "[", name(), "] expected a known size of axis ", config().axis,
                    ", got shape ", bracketed(input_shape));
-  dtype_ = options_.dtype.value_or(floatx());
-  if (options_.scale) {
+  dtype_ = config().dtype.variable_dtype();
+  if (config().scale) {
     gamma_ = add_weight({.name = "gamma",
                          .shape = {channels_},
                          .dtype = dtype_,
-                         .initializer = options_.gamma_initializer,
-                         .regularizer = options_.gamma_regularizer,
-                         .constraint = options_.gamma_constraint});
+                         .initializer = config().gamma_initializer,
+                         .regularizer = config().gamma_regularizer,
+                         .constraint = config().gamma_constraint});
   }
-  if (options_.center) {
+  if (config().center) {
     beta_ = add_weight({.name = "beta",
                         .shape = {channels_},
                         .dtype = dtype_,
-                        .initializer = options_.beta_initializer,
-                        .regularizer = options_.beta_regularizer,
-                        .constraint = options_.beta_constraint});
+                        .initializer = config().beta_initializer,
+                        .regularizer = config().beta_regularizer,
+                        .constraint = config().beta_constraint});
   }
-  moving_mean_ = statistic("moving_mean", options_.moving_mean_initializer);
-  moving_variance_ = statistic("moving_variance", options_.moving_variance_initializer);
+  moving_mean_ = statistic("moving_mean", config().moving_mean_initializer);
+  moving_variance_ = statistic("moving_variance", config().moving_variance_initializer);
   set_input_spec({.rank = rank_, .axis = axis_ == rank_ - 1 ? -1 : axis_, .size = channels_});
 }
 
@@ -195,38 +178,36 @@ Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) 
 
 Tensor BatchNormalizationLayer::train(const Tensor& x) {
   Normalized forward = normalize(x, gamma_ ? gamma_.value() : Tensor(),
-                                 beta_ ? beta_.value() : Tensor(), options_.epsilon);
-  update_moving(forward);
+                                 beta_ ? beta_.value() : Tensor(), config().epsilon);
+  update_moving(forward.mean, forward.inverse_deviation);
   if (cohort::internal::needs_node({&x}, {&gamma_, &beta_})) {
     cohort::internal::attach(forward.y, cohort::internal::make_node<BatchNormalizationNode>(
-                                            x, gamma_, beta_, forward, options_.epsilon));
+                                            x, gamma_, beta_, forward, config().epsilon));
   }
   return forward.y;
 }
 
-void BatchNormalizationLayer::update_moving(const Normalized& batch) const {
+void BatchNormalizationLayer::update_moving(const Tensor& mean,
+                                            const Tensor& inverse_deviation) const {
   const BelowAutograd below;
-  const Tensor variance =
-      batch.inverse_deviation.to(kFloat64).pow(-2).sub(options_.epsilon).clamp_min(0);
-  const double rest = 1 - options_.momentum;
+  const Tensor variance = inverse_deviation.to(kFloat64).pow(-2).sub(config().epsilon).clamp_min(0);
+  const double rest = 1 - config().momentum;
   // The forward pass is only half a step: if the other half fails, this was for nothing.
   if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) {
     undo->keep(moving_mean_.value());
     undo->keep(moving_variance_.value());
   }
-  moving_mean_.assign(moving_mean_.value().lerp(batch.mean, rest));
+  moving_mean_.assign(moving_mean_.value().lerp(mean, rest));
   moving_variance_.assign(moving_variance_.value().lerp(variance.to(dtype_), rest));
 }
 
 // Plain operations: gamma and beta get their gradients from LibTorch.
 Tensor BatchNormalizationLayer::infer(const Tensor& x) const {
-  Tensor scale = (moving_variance_.value() + options_.epsilon).rsqrt();
+  Tensor scale = (moving_variance_.value() + config().epsilon).rsqrt();
   if (gamma_) scale = scale * gamma_.value();
   const Tensor y = (x - moving_mean_.value()) * scale;
   return beta_ ? y + beta_.value() : y;
 }
-
-}  // namespace
 
 BatchNormalization::BatchNormalization(BatchNormalizationOptions options)
     : Layer(std::make_shared<BatchNormalizationLayer>(std::move(options))) {}

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "cohort/keras/layer.h"
@@ -27,8 +26,48 @@ struct BatchNormalizationOptions {
   Constraint gamma_constraint = {};
   /// Statistics over the batches of all replicas. Not there yet: true throws Unimplemented.
   bool synchronized = false;
-  std::optional<DType> dtype = {};
+  DTypePolicy dtype = {};
   std::string name = {};
+  bool trainable = true;
+  static void fields(auto& c, auto&& f) {
+    f("axis", c.axis);
+    f("momentum", c.momentum);
+    f("epsilon", c.epsilon);
+    f("center", c.center);
+    f("scale", c.scale);
+    f("beta_initializer", c.beta_initializer);
+    f("gamma_initializer", c.gamma_initializer);
+    f("moving_mean_initializer", c.moving_mean_initializer);
+    f("moving_variance_initializer", c.moving_variance_initializer);
+    f("beta_regularizer", c.beta_regularizer);
+    f("gamma_regularizer", c.gamma_regularizer);
+    f("beta_constraint", c.beta_constraint);
+    f("gamma_constraint", c.gamma_constraint);
+    f("synchronized", c.synchronized);
+    f.newer("renorm", false);
+    f.newer("renorm_clipping", nullptr);
+    f.newer("renorm_momentum", 0.99);
+  }
+};
+
+/// Of BatchNormalization, see core.h.
+class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
+ public:
+  explicit BatchNormalizationLayer(BatchNormalizationOptions options);
+  void build(const Shape& input_shape) override;
+  Tensor call(const Tensor& input, const CallArgs& args) override;
+
+ private:
+  Variable statistic(const char* name, const Initializer& initializer);
+  Tensor train(const Tensor& x);
+  Tensor infer(const Tensor& x) const;
+  void update_moving(const Tensor& mean, const Tensor& inverse_deviation) const;
+
+  int64_t axis_ = 0;
+  int64_t rank_ = 0;
+  int64_t channels_ = 0;
+  DType dtype_ = kFloat32;
+  Variable gamma_, beta_, moving_mean_, moving_variance_;
 };
 
 /// (x - mean) / sqrt(variance + epsilon) * gamma + beta, over all axes but `axis`: statistics of

@@ -125,110 +125,91 @@ class MaxPoolNode final : public LayerNode {
   Tensor place_;
 };
 
-class Pooling2DLayer : public LayerBase {
- public:
-  Pooling2DLayer(const char* who, Size2D size, const Pooling2DOptions& o)
-      : LayerBase(o.name),
-        window_(internal::make_window(who, size, o.strides.value_or(size), 1, o.padding)),
-        channels_first_(internal::is_channels_first(who, o.data_format)) {}
-
-  bool may_have_weights() const override { return false; }
-  void build(const Shape&) override { set_input_spec({.rank = 4}); }
-
-  Shape compute_output_shape(const Shape& input_shape) const override {
-    COHORT_CHECK_ARG(input_shape.size() == 4, "[", name(),
-                     "] expected inputs with 4 axes, got shape ", bracketed(input_shape));
-    return internal::output_shape(name(), window_, input_shape,
-                                  input_shape[channels_first_ ? 1 : 3], channels_first_);
-  }
-
-  Tensor call(const Tensor& input, const CallArgs&) final {
-    COHORT_CHECK_ARG(input.dim() == 4, "[", name(), "] expected inputs with 4 axes, got shape ",
-                     bracketed(input.sizes()));
-    compute_output_shape(shape_of(input));
-    if (!channels_first_) return pool(input);
-    return to_channels_first(pool(to_channels_last(input)));
-  }
-
- protected:
-  virtual Tensor pool(const Tensor& x) const = 0;
-
-  const Window2D window_;
-  const bool channels_first_;
-};
-
-class MaxPooling2DLayer final : public Pooling2DLayer {
- public:
-  using Pooling2DLayer::Pooling2DLayer;
-  std::string class_name() const override { return "MaxPooling2D"; }
-
- protected:
-  Tensor pool(const Tensor& x) const override {
-    if (!has_own_pooling(window_, x)) {
-      return to_channels_last(at::max_pool2d(to_channels_first(window_.pad(x, kLowest)),
-                                             size_of(window_), stride_of(window_)));
-    }
-    Pooled out = max_pool(window_, x);
-    if (cohort::internal::needs_node({&x}, {})) {
-      cohort::internal::attach(
-          out.y, cohort::internal::make_node<MaxPoolNode>(window_, x, std::move(out.place)));
-    }
-    return out.y;
-  }
-};
-
-class AveragePooling2DLayer final : public Pooling2DLayer {
- public:
-  using Pooling2DLayer::Pooling2DLayer;
-  std::string class_name() const override { return "AveragePooling2D"; }
-
- protected:
-  Tensor pool(const Tensor& x) const override {
-    const auto average = [&](const Tensor& t) {
-      return at::avg_pool2d(to_channels_first(t), size_of(window_), stride_of(window_));
-    };
-    if (!window_.needs_padding(x)) return to_channels_last(average(x));
-    // What lies outside does not count: divide by the share of the window that lies inside.
-    const Tensor inside = ones({1, x.size(1), x.size(2), 1}, x.scalar_type()).to(x.device());
-    return to_channels_last(average(window_.pad(x, 0)) / average(window_.pad(inside, 0)));
-  }
-};
-
-class GlobalAveragePooling2DLayer final : public LayerBase {
- public:
-  explicit GlobalAveragePooling2DLayer(const GlobalPooling2DOptions& o)
-      : LayerBase(o.name),
-        keepdims_(o.keepdims),
-        channels_first_(internal::is_channels_first("global_average_pooling2d", o.data_format)) {}
-  std::string class_name() const override { return "GlobalAveragePooling2D"; }
-  bool may_have_weights() const override { return false; }
-  void build(const Shape&) override { set_input_spec({.rank = 4}); }
-
-  Shape compute_output_shape(const Shape& in) const override {
-    COHORT_CHECK_ARG(in.size() == 4, "[", name(), "] expected inputs with 4 axes, got shape ",
-                     bracketed(in));
-    const int64_t channels = in[channels_first_ ? 1 : 3];
-    if (!keepdims_) return {in[0], channels};
-    return channels_first_ ? Shape{in[0], channels, 1, 1} : Shape{in[0], 1, 1, channels};
-  }
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    return channels_first_ ? x.mean({2, 3}, keepdims_) : x.mean({1, 2}, keepdims_);
-  }
-
- private:
-  const bool keepdims_;
-  const bool channels_first_;
-};
-
 }  // namespace
 
+struct Pooling2DLayer::Plan {
+  Window2D window;
+};
+
+Pooling2DLayer::Pooling2DLayer(const char* who, Pooling2DConfig config)
+    : LayerImpl([&config] {
+        if (!config.strides) config.strides = config.pool_size;  // as Keras's config has it
+        return std::move(config);
+      }()) {
+  const Pooling2DConfig& o = this->config();
+  plan_ = std::make_unique<Plan>(
+      Plan{internal::make_window(who, o.pool_size, *o.strides, 1, o.padding)});
+  channels_first_ = internal::is_channels_first(who, o.data_format);
+}
+
+Pooling2DLayer::~Pooling2DLayer() = default;
+
+Shape Pooling2DLayer::compute_output_shape(const Shape& input_shape) const {
+  COHORT_CHECK_ARG(input_shape.size() == 4, "[", name(),
+                   "] expected inputs with 4 axes, got shape ", bracketed(input_shape));
+  return internal::output_shape(name(), plan_->window, input_shape,
+                                input_shape[channels_first_ ? 1 : 3], channels_first_);
+}
+
+Tensor Pooling2DLayer::call(const Tensor& input, const CallArgs&) {
+  COHORT_CHECK_ARG(input.dim() == 4, "[", name(), "] expected inputs with 4 axes, got shape ",
+                   bracketed(input.sizes()));
+  compute_output_shape(shape_of(input));
+  if (!channels_first_) return pool(input);
+  return to_channels_first(pool(to_channels_last(input)));
+}
+
+Tensor MaxPooling2DLayer::pool(const Tensor& x) const {
+  const Window2D& window = plan().window;
+  if (!has_own_pooling(window, x)) {
+    return to_channels_last(at::max_pool2d(to_channels_first(window.pad(x, kLowest)),
+                                           size_of(window), stride_of(window)));
+  }
+  Pooled out = max_pool(window, x);
+  if (cohort::internal::needs_node({&x}, {})) {
+    cohort::internal::attach(
+        out.y, cohort::internal::make_node<MaxPoolNode>(window, x, std::move(out.place)));
+  }
+  return out.y;
+}
+
+Tensor AveragePooling2DLayer::pool(const Tensor& x) const {
+  const Window2D& window = plan().window;
+  const auto average = [&](const Tensor& t) {
+    return at::avg_pool2d(to_channels_first(t), size_of(window), stride_of(window));
+  };
+  if (!window.needs_padding(x)) return to_channels_last(average(x));
+  // What lies outside does not count: divide by the share of the window that lies inside.
+  const Tensor inside = ones({1, x.size(1), x.size(2), 1}, x.scalar_type()).to(x.device());
+  return to_channels_last(average(window.pad(x, 0)) / average(window.pad(inside, 0)));
+}
+
+GlobalAveragePooling2DLayer::GlobalAveragePooling2DLayer(GlobalPooling2DOptions options)
+    : LayerImpl(std::move(options)),
+      channels_first_(
+          internal::is_channels_first("global_average_pooling2d", config().data_format)) {}
+
+Shape GlobalAveragePooling2DLayer::compute_output_shape(const Shape& in) const {
+  COHORT_CHECK_ARG(in.size() == 4, "[", name(), "] expected inputs with 4 axes, got shape ",
+                   bracketed(in));
+  const int64_t channels = in[channels_first_ ? 1 : 3];
+  if (!config().keepdims) return {in[0], channels};
+  return channels_first_ ? Shape{in[0], channels, 1, 1} : Shape{in[0], 1, 1, channels};
+}
+
+Tensor GlobalAveragePooling2DLayer::call(const Tensor& x, const CallArgs&) {
+  return channels_first_ ? x.mean({2, 3}, config().keepdims) : x.mean({1, 2}, config().keepdims);
+}
+
 MaxPooling2D::MaxPooling2D(Size2D pool_size, Pooling2DOptions options)
-    : Layer(std::make_shared<MaxPooling2DLayer>("max_pooling2d", pool_size, options)) {}
+    : Layer(std::make_shared<MaxPooling2DLayer>(Pooling2DConfig{std::move(options), pool_size})) {}
 
 AveragePooling2D::AveragePooling2D(Size2D pool_size, Pooling2DOptions options)
-    : Layer(std::make_shared<AveragePooling2DLayer>("average_pooling2d", pool_size, options)) {}
+    : Layer(
+          std::make_shared<AveragePooling2DLayer>(Pooling2DConfig{std::move(options), pool_size})) {
+}
 
 GlobalAveragePooling2D::GlobalAveragePooling2D(GlobalPooling2DOptions options)
-    : Layer(std::make_shared<GlobalAveragePooling2DLayer>(options)) {}
+    : Layer(std::make_shared<GlobalAveragePooling2DLayer>(std::move(options))) {}
 
 }  // namespace cohort::keras

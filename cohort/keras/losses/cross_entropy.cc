@@ -10,6 +10,7 @@
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
+#include "cohort/keras/losses/internal/classes.h"
 #include "cohort/keras/losses/internal/cross_entropy_kernels.h"
 #include "cohort/keras/losses/internal/labels.h"
 #include "cohort/keras/losses/internal/reduce.h"
@@ -23,10 +24,10 @@ using cohort::internal::SavedVariable;
 using cohort::internal::variable_list;
 using internal::CrossEntropyRows;
 
-enum class Kind { kSparse, kCategorical, kBinary };
+enum class EntropyKind { kSparse, kCategorical, kBinary };
 
-struct Config {
-  Kind kind = Kind::kSparse;
+struct EntropyConfig {
+  EntropyKind kind = EntropyKind::kSparse;
   bool from_logits = false;
   double smoothing = 0;
   Reduction reduction = Reduction::kSumOverBatchSize;
@@ -37,29 +38,30 @@ constexpr double kEpsilon = 1e-7;
 
 // --- Recorded operations: any dtype and device, derivatives of any order.
 
-Tensor smoothed(const Config& config, const Tensor& targets, int64_t classes) {
+Tensor smoothed(const EntropyConfig& config, const Tensor& targets, int64_t classes) {
   if (config.smoothing == 0) return targets;
   return targets * (1 - config.smoothing) + config.smoothing / static_cast<double>(classes);
 }
 
-Tensor log_probabilities(const Config& config, const Tensor& scores) {
+Tensor log_probabilities(const EntropyConfig& config, const Tensor& scores) {
   if (config.from_logits) return at::log_softmax(scores, -1);
   return (scores / scores.sum(-1, /*keepdim=*/true)).clamp(kEpsilon, 1 - kEpsilon).log();
 }
 
-Tensor sparse_values(const Config& config, const Tensor& labels, const Tensor& scores) {
+Tensor sparse_values(const EntropyConfig& config, const Tensor& labels, const Tensor& scores) {
   const Tensor logs = log_probabilities(config, scores);
   const Tensor own = logs.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
   if (config.smoothing == 0) return -own;
   return own * (config.smoothing - 1) - logs.mean(-1) * config.smoothing;
 }
 
-Tensor categorical_values(const Config& config, const Tensor& targets, const Tensor& scores) {
+Tensor categorical_values(const EntropyConfig& config, const Tensor& targets,
+                          const Tensor& scores) {
   const Tensor t = smoothed(config, targets, scores.size(-1));
   return -(t * log_probabilities(config, scores)).masked_fill(t.eq(0), 0).sum(-1);
 }
 
-Tensor binary_values(const Config& config, const Tensor& targets, const Tensor& scores) {
+Tensor binary_values(const EntropyConfig& config, const Tensor& targets, const Tensor& scores) {
   const Tensor z = smoothed(config, targets, 2);
   if (config.from_logits) {
     return -(at::log_sigmoid(-scores) + scores * z).mean(-1);
@@ -69,13 +71,13 @@ Tensor binary_values(const Config& config, const Tensor& targets, const Tensor& 
 }
 
 /// Labels (class numbers or targets) that have been checked and fit the scores.
-Tensor recorded_values(const Config& config, const Tensor& labels, const Tensor& scores) {
+Tensor recorded_values(const EntropyConfig& config, const Tensor& labels, const Tensor& scores) {
   switch (config.kind) {
-    case Kind::kSparse:
+    case EntropyKind::kSparse:
       return sparse_values(config, labels, scores);
-    case Kind::kCategorical:
+    case EntropyKind::kCategorical:
       return categorical_values(config, labels, scores);
-    case Kind::kBinary:
+    case EntropyKind::kBinary:
       return binary_values(config, labels, scores);
   }
   return {};
@@ -84,7 +86,7 @@ Tensor recorded_values(const Config& config, const Tensor& labels, const Tensor&
 // --- The node.
 
 struct Inputs {
-  const Config* config = nullptr;
+  const EntropyConfig* config = nullptr;
   Tensor labels;   // kSparse: int64 [rows] in order; else targets like the scores
   Tensor scores;   // contiguous float32
   Tensor weights;  // float32 [rows]; undefined: 1
@@ -158,7 +160,7 @@ variable_list CrossEntropyNode::differentiable_backward(variable_list&& gradient
   const Tensor scores = scores_.unpack();
   const Inputs& in = inputs_of_loss_;
   Tensor labels = in.labels;
-  if (in.config->kind == Kind::kSparse)
+  if (in.config->kind == EntropyKind::kSparse)
     labels = labels.view(scores.sizes().slice(0, scores.dim() - 1));
   Tensor value = recorded_values(*in.config, labels, scores);
   if (!in.per_row) {
@@ -182,9 +184,9 @@ bool is_number_per_row(const Tensor& weights, const Tensor& scores) {
          weights.sizes().slice(0, outer.size()) == outer;
 }
 
-double run_kernel(const Config& config, const CrossEntropyRows& rows) {
+double run_kernel(const EntropyConfig& config, const CrossEntropyRows& rows) {
   if (rows.rows == 0) return 0;
-  if (config.kind == Kind::kBinary) {
+  if (config.kind == EntropyKind::kBinary) {
     return config.from_logits ? sigmoid_cross_entropy(rows) : binary_probability_entropy(rows);
   }
   return config.from_logits ? softmax_cross_entropy(rows) : probability_cross_entropy(rows);
@@ -200,7 +202,7 @@ Tensor fused(const Inputs& in, std::shared_ptr<const LossBase> owner) {
     gradient = at::empty(scores.sizes(), scores.options());
     const auto outer = scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1));
     out = at::empty(in.per_row ? outer : at::IntArrayRef{}, scores.options());
-    const bool sparse = in.config->kind == Kind::kSparse;
+    const bool sparse = in.config->kind == EntropyKind::kSparse;
     const double sum = run_kernel(
         *in.config, {.rows = row_count(scores),
                      .classes = scores.size(-1),
@@ -224,10 +226,9 @@ Tensor fused(const Inputs& in, std::shared_ptr<const LossBase> owner) {
   return out;
 }
 
-class CrossEntropyLoss final : public LossBase,
-                               public std::enable_shared_from_this<CrossEntropyLoss> {
+class CrossEntropyLoss : public LossBase, public std::enable_shared_from_this<CrossEntropyLoss> {
  public:
-  explicit CrossEntropyLoss(Config config)
+  explicit CrossEntropyLoss(EntropyConfig config)
       : LossBase(config.name, config.reduction), config_(std::move(config)) {}
 
   Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
@@ -263,7 +264,7 @@ class CrossEntropyLoss final : public LossBase,
     in.labels = in.labels.contiguous();
   }
 
-  const Config config_;
+  const EntropyConfig config_;
 };
 
 Inputs CrossEntropyLoss::prepare(const Tensor& y_true, const Tensor& y_pred) const {
@@ -272,7 +273,7 @@ Inputs CrossEntropyLoss::prepare(const Tensor& y_true, const Tensor& y_pred) con
                    dtype_name(y_pred.scalar_type()), bracketed(y_pred.sizes()));
   Inputs in;
   in.config = &config_;
-  if (config_.kind == Kind::kSparse) {
+  if (config_.kind == EntropyKind::kSparse) {
     in.scores = y_pred;
     in.labels = internal::class_numbers(name(), y_true, y_pred);
   } else {
@@ -297,24 +298,73 @@ bool CrossEntropyLoss::take_weights(Inputs& in, const Tensor& sample_weight, dou
   return true;
 }
 
-std::shared_ptr<LossBase> make_loss(Kind kind, const CrossentropyOptions& options,
-                                    const char* standard_name) {
+EntropyConfig checked_config(EntropyKind kind, const CrossentropyOptions& options,
+                             const char* standard_name) {
   COHORT_CHECK_ARG(options.label_smoothing >= 0 && options.label_smoothing <= 1, "[", standard_name,
                    "] expected label_smoothing in [0, 1], got ", options.label_smoothing);
-  return std::make_shared<CrossEntropyLoss>(
-      Config{kind, options.from_logits, options.label_smoothing, options.reduction,
-             options.name.empty() ? standard_name : options.name});
+  return {kind, options.from_logits, options.label_smoothing, options.reduction,
+          options.name.empty() ? standard_name : options.name};
 }
+
+template <EntropyKind kEntropy, class C>
+class CrossEntropyOf : public CrossEntropyLoss {
+ public:
+  using Options = C;
+  CrossEntropyOf(C options, const char* standard_name)
+      : CrossEntropyLoss(checked_config(kEntropy, options, standard_name)),
+        options_(std::move(options)) {}
+  Config get_config() const override {
+    C now = options_;
+    now.name = name();
+    return internal::full_config<LossBase>(now);
+  }
+
+ private:
+  const C options_;
+};
+
+struct SparseCrossentropyOptions : CrossentropyOptions {
+  static void fields(auto& c, auto&& f) {
+    f("from_logits", c.from_logits);
+    f.extra("label_smoothing", c.label_smoothing, 0.0);
+    f.constant("ignore_class", nullptr);
+    f.newer("axis", -1);
+  }
+};
+
+struct SparseCategoricalCrossentropyLoss final
+    : CrossEntropyOf<EntropyKind::kSparse, SparseCrossentropyOptions> {
+  explicit SparseCategoricalCrossentropyLoss(Options o)
+      : CrossEntropyOf(std::move(o), "sparse_categorical_crossentropy") {}
+};
+
+struct CategoricalCrossentropyLoss final
+    : CrossEntropyOf<EntropyKind::kCategorical, CrossentropyOptions> {
+  explicit CategoricalCrossentropyLoss(Options o)
+      : CrossEntropyOf(std::move(o), "categorical_crossentropy") {}
+};
+
+struct BinaryCrossentropyLoss final : CrossEntropyOf<EntropyKind::kBinary, CrossentropyOptions> {
+  explicit BinaryCrossentropyLoss(Options o)
+      : CrossEntropyOf(std::move(o), "binary_crossentropy") {}
+};
 
 }  // namespace
 
+void internal::add_crossentropies(ClassTable& table) {
+  table.add_builtin<BinaryCrossentropyLoss>();
+  table.add_builtin<CategoricalCrossentropyLoss>();
+  table.add_builtin<SparseCategoricalCrossentropyLoss>();
+}
+
 SparseCategoricalCrossentropy::SparseCategoricalCrossentropy(CrossentropyOptions options)
-    : Loss(make_loss(Kind::kSparse, options, "sparse_categorical_crossentropy")) {}
+    : Loss(std::make_shared<SparseCategoricalCrossentropyLoss>(
+          SparseCrossentropyOptions{std::move(options)})) {}
 
 CategoricalCrossentropy::CategoricalCrossentropy(CrossentropyOptions options)
-    : Loss(make_loss(Kind::kCategorical, options, "categorical_crossentropy")) {}
+    : Loss(std::make_shared<CategoricalCrossentropyLoss>(std::move(options))) {}
 
 BinaryCrossentropy::BinaryCrossentropy(CrossentropyOptions options)
-    : Loss(make_loss(Kind::kBinary, options, "binary_crossentropy")) {}
+    : Loss(std::make_shared<BinaryCrossentropyLoss>(std::move(options))) {}
 
 }  // namespace cohort::keras

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/losses/loss.h"
 
+#include <array>
+
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/keras/internal/align_ranks.h"
@@ -16,6 +18,11 @@ class FunctionLoss final : public LossBase {
   using Function = std::function<Tensor(const Tensor&, const Tensor&)>;
   FunctionLoss(Function per_example, Reduction reduction)
       : LossBase("loss", reduction), per_example_(std::move(per_example)) {}
+  Config get_config() const override {
+    throw Unimplemented(
+        "[loss.get_config] expected a loss with a name or a class, got a function, which no config "
+        "can hold: derive of keras::LossImpl and register the class");
+  }
   Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
     // [b] minus [b, 1] would be the differences of all pairs of rows.
     const auto [labels, scores] = internal::align_ranks(y_true, y_pred);
@@ -33,11 +40,43 @@ class FunctionLoss final : public LossBase {
   const Function per_example_;
 };
 
+constexpr std::array<std::pair<const char*, Reduction>, 6> kReductions = {{
+    {"sum_over_batch_size", Reduction::kSumOverBatchSize},
+    {"sum", Reduction::kSum},
+    {"mean", Reduction::kMean},
+    {"mean_with_sample_weight", Reduction::kMeanWithSampleWeight},
+    {"none", Reduction::kNone},
+    {"None", Reduction::kNone},
+}};
+
 bool is_mean(Reduction reduction) {
   return reduction != Reduction::kNone && reduction != Reduction::kSum;
 }
 
 }  // namespace
+
+Config ConfigValue<Reduction>::write(Reduction value) {
+  return internal::name_of_value(kReductions, value);
+}
+
+Reduction ConfigValue<Reduction>::read(const Config& config) {
+  if (config.is_null()) return Reduction::kNone;
+  return internal::value_of_name(kReductions, config);
+}
+
+std::string LossBase::class_name() const { return internal::class_name_of(typeid(*this), kKind); }
+
+Config Loss::serialize() const {
+  if (loss_ == nullptr) return {};
+  if (!given_name_.empty()) return given_name_;
+  return internal::class_table<LossBase>().serialize(*loss_);
+}
+
+Loss Loss::deserialize(const Config& config) {
+  if (config.is_null()) return {};
+  if (config.is_text()) return config.text();
+  return std::static_pointer_cast<LossBase>(internal::class_table<LossBase>().deserialize(config));
+}
 
 Tensor LossBase::reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
                          double scale) {

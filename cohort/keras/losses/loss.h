@@ -14,6 +14,7 @@
 #include <string>
 
 #include "cohort/base/callable.h"
+#include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras {
@@ -27,12 +28,25 @@ enum class Reduction {
   kNone,                  ///< The weighted values.
 };
 
+/// By name: "sum_over_batch_size".
+template <>
+struct ConfigValue<Reduction> {
+  static Config write(Reduction value);
+  static Reduction read(const Config& config);
+};
+
 /// Derive to write a loss. Threads: call() runs on all replicas' threads at once: no own state.
-class LossBase {
+class LossBase : public Serializable {
  public:
+  using Kind = LossBase;
+  static constexpr const char* kKind = "Loss";
+  static void base_fields(auto& c, auto&& f) {
+    f("name", c.name);
+    f("reduction", c.reduction);
+  }
+
   explicit LossBase(std::string name = "loss", Reduction reduction = Reduction::kSumOverBatchSize)
       : name_(std::move(name)), reduction_(reduction) {}
-  virtual ~LossBase() = default;
   LossBase(const LossBase&) = delete;
   LossBase& operator=(const LossBase&) = delete;
 
@@ -47,10 +61,31 @@ class LossBase {
 
   const std::string& name() const { return name_; }
   Reduction reduction() const { return reduction_; }
+  std::string class_name() const override;
 
  private:
   const std::string name_;
   const Reduction reduction_;
+};
+
+/// A loss with options: C has the fields of the class, and `name` and `reduction` as members.
+template <class C>
+class LossImpl : public LossBase {
+ public:
+  using Options = C;
+  /// `standard_name` is for options without one.
+  explicit LossImpl(C config, const char* standard_name = "loss")
+      : LossBase(config.name.empty() ? standard_name : config.name, config.reduction),
+        config_(std::move(config)) {}
+  const C& config() const { return config_; }
+  Config get_config() const override {
+    C now = config_;
+    now.name = name();
+    return internal::full_config<LossBase>(now);
+  }
+
+ private:
+  const C config_;
 };
 
 /// Handle to a loss; a copy is the same loss. Threads: immutable.
@@ -94,6 +129,12 @@ class Loss {
   Reduction reduction() const { return base().reduction(); }
   /// Errors: FailedPrecondition for an empty handle.
   LossBase& base() const;
+  /// What the loss has to be made with. Errors: Unimplemented for a function.
+  Config get_config() const { return base().get_config(); }
+  /// The name that it was given by, else its class and config; null of none. Errors: as get_config.
+  Config serialize() const;
+  /// Of what serialize() or Keras wrote. Errors: InvalidArgument. TF: keras.losses.deserialize.
+  static Loss deserialize(const Config& config);
   /// "<Loss name=mean_squared_error, reduction=sum_over_batch_size>".
   friend std::ostream& operator<<(std::ostream& out, const Loss& loss);
 
@@ -102,6 +143,11 @@ class Loss {
   static std::shared_ptr<LossBase> from_function(Function per_example, Reduction reduction);
 
   std::shared_ptr<LossBase> loss_;
+  std::string given_name_;  // of one that was given by name
 };
 
+namespace internal {
+template <>
+ClassTable& class_table<LossBase>();
+}  // namespace internal
 }  // namespace cohort::keras

@@ -19,6 +19,11 @@ struct CrossentropyOptions {
   double label_smoothing = 0;  ///< In [0, 1]: moves this share of each label to all classes.
   Reduction reduction = Reduction::kSumOverBatchSize;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("from_logits", c.from_logits);
+    f("label_smoothing", c.label_smoothing);
+    f.constant("axis", -1);
+  }
 };
 
 /// Labels are class numbers of any type.
@@ -44,6 +49,7 @@ class BinaryCrossentropy : public Loss {
 struct LossOptions {
   Reduction reduction = Reduction::kSumOverBatchSize;
   std::string name = {};
+  static void fields(auto&, auto&&) {}
 };
 
 /// mean((y_true - y_pred)^2) over the last axis. Shapes: equal, or [b] and [b, 1]; axes of 1
@@ -63,6 +69,7 @@ struct HuberOptions {
   double delta = 1.0;  ///< Where the square ends and the line begins.
   Reduction reduction = Reduction::kSumOverBatchSize;
   std::string name = {};
+  static void fields(auto& c, auto&& f) { f.extra("delta", c.delta, 1.0); }
 };
 
 /// Squared for small errors, linear for large ones; the mean over the last axis.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/losses/internal/classes.h"
 #include "cohort/keras/losses/losses.h"
 
 namespace cohort::keras {
@@ -44,7 +45,20 @@ Loss from_name(const std::string& name) {
 
 }  // namespace
 
-Loss::Loss(const char* name) : Loss(from_name(name)) {}
-Loss::Loss(const std::string& name) : Loss(from_name(name)) {}
+Loss::Loss(const char* name) : Loss(std::string(name)) {}
+Loss::Loss(const std::string& name) : Loss(from_name(name)) { given_name_ = name; }
+
+namespace internal {
+template <>
+ClassTable& class_table<LossBase>() {
+  static auto* table = [] {
+    auto* all = new ClassTable(LossBase::kKind, "keras.losses");
+    add_crossentropies(*all);
+    add_regression_losses(*all);
+    return all;
+  }();
+  return *table;
+}
+}  // namespace internal
 
 }  // namespace cohort::keras

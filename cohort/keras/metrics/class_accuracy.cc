@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/metrics/internal/classes.h"
 #include "cohort/keras/metrics/internal/mean_state.h"
 #include "cohort/keras/metrics/metrics.h"
 
@@ -79,7 +80,17 @@ class Labels {
   const int64_t classes_;
 };
 
-class ClassAccuracy final : public internal::MeanMetric {
+struct ClassAccuracyOptions {
+  std::string name = {};
+  int64_t k = 0;  // 0: the greatest
+  static void fields(auto&, auto&&) {}
+};
+
+struct TopKOptions : ClassAccuracyOptions {
+  static void fields(auto& c, auto&& f) { f.required("k", c.k); }
+};
+
+class ClassAccuracy : public internal::MeanMetric {
  public:
   ClassAccuracy(std::string name, bool sparse, int64_t k)
       : MeanMetric(std::move(name)), sparse_(sparse), k_(k) {}
@@ -143,24 +154,59 @@ class ClassAccuracy final : public internal::MeanMetric {
   const int64_t k_;
 };
 
-std::shared_ptr<MetricBase> make_accuracy(std::string name, bool sparse, int64_t k) {
-  return std::make_shared<ClassAccuracy>(std::move(name), sparse, k);
-}
+template <bool kSparse, class C>
+class ClassAccuracyOf : public ClassAccuracy {
+ public:
+  using Options = C;
+  explicit ClassAccuracyOf(C options)
+      : ClassAccuracy(options.name, kSparse, options.k), options_(std::move(options)) {}
+  Config get_config() const override {
+    C now = options_;
+    now.name = name();
+    return internal::full_config<MetricBase>(now);
+  }
 
-std::shared_ptr<MetricBase> make_top_k(std::string name, bool sparse, int64_t k) {
+ private:
+  const C options_;
+};
+
+struct CategoricalAccuracyMetric final : ClassAccuracyOf<false, ClassAccuracyOptions> {
+  using ClassAccuracyOf::ClassAccuracyOf;
+};
+struct SparseCategoricalAccuracyMetric final : ClassAccuracyOf<true, ClassAccuracyOptions> {
+  using ClassAccuracyOf::ClassAccuracyOf;
+};
+struct TopKCategoricalAccuracyMetric final : ClassAccuracyOf<false, TopKOptions> {
+  using ClassAccuracyOf::ClassAccuracyOf;
+};
+struct SparseTopKCategoricalAccuracyMetric final : ClassAccuracyOf<true, TopKOptions> {
+  using ClassAccuracyOf::ClassAccuracyOf;
+};
+
+TopKOptions top_k_options(std::string name, int64_t k) {
   COHORT_CHECK_ARG(k > 0, "[", name, "] expected k above 0, got ", k);
-  return make_accuracy(std::move(name), sparse, k);
+  return {{std::move(name), k}};
 }
 
 }  // namespace
 
+void internal::add_class_accuracies(ClassTable& table) {
+  table.add_builtin<CategoricalAccuracyMetric>();
+  table.add_builtin<SparseCategoricalAccuracyMetric>();
+  table.add_builtin<SparseTopKCategoricalAccuracyMetric>();
+  table.add_builtin<TopKCategoricalAccuracyMetric>();
+}
+
 CategoricalAccuracy::CategoricalAccuracy(std::string name)
-    : Metric(make_accuracy(std::move(name), /*sparse=*/false, /*k=*/0)) {}
+    : Metric(std::make_shared<CategoricalAccuracyMetric>(
+          ClassAccuracyOptions{.name = std::move(name)})) {}
 SparseCategoricalAccuracy::SparseCategoricalAccuracy(std::string name)
-    : Metric(make_accuracy(std::move(name), /*sparse=*/true, /*k=*/0)) {}
+    : Metric(std::make_shared<SparseCategoricalAccuracyMetric>(
+          ClassAccuracyOptions{.name = std::move(name)})) {}
 TopKCategoricalAccuracy::TopKCategoricalAccuracy(int k, std::string name)
-    : Metric(make_top_k(std::move(name), /*sparse=*/false, k)) {}
+    : Metric(std::make_shared<TopKCategoricalAccuracyMetric>(top_k_options(std::move(name), k))) {}
 SparseTopKCategoricalAccuracy::SparseTopKCategoricalAccuracy(int k, std::string name)
-    : Metric(make_top_k(std::move(name), /*sparse=*/true, k)) {}
+    : Metric(std::make_shared<SparseTopKCategoricalAccuracyMetric>(
+          top_k_options(std::move(name), k))) {}
 
 }  // namespace cohort::keras

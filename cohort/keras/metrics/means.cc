@@ -4,19 +4,25 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
 
-#include <functional>
-
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/align_ranks.h"
+#include "cohort/keras/metrics/internal/classes.h"
 #include "cohort/keras/metrics/internal/mean_state.h"
 #include "cohort/keras/metrics/metrics.h"
 
 namespace cohort::keras {
 namespace {
 
-class MeanImpl final : public internal::MeanMetric {
+/// Options of a metric that has only a name.
+struct NameOptions {
+  std::string name = {};
+  static void fields(auto&, auto&&) {}
+};
+
+class MeanOfValues final : public MetricImpl<NameOptions, internal::MeanMetric> {
  public:
-  using MeanMetric::MeanMetric;
+  using MetricImpl::MetricImpl;
+  std::string class_name() const override { return "Mean"; }
   /// Of values alone: y_true is ignored when a model calls it.
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     add_values(values, sample_weight);
@@ -24,9 +30,9 @@ class MeanImpl final : public internal::MeanMetric {
   bool takes_values() const override { return true; }
 };
 
-class SumImpl final : public MetricBase {
+class SumMetric final : public MetricImpl<NameOptions> {
  public:
-  explicit SumImpl(std::string name) : MetricBase(std::move(name)) {}
+  using MetricImpl::MetricImpl;
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     const Tensor v = values.to(kFloat64);
     if (!sample_weight.defined()) return internal::add_to(total_, v.sum().item<double>());
@@ -45,29 +51,52 @@ class SumImpl final : public MetricBase {
 };
 
 /// The mean of a function of targets and predictions, element by element.
-class ElementwiseMean final : public internal::MeanMetric {
+class ElementwiseMean : public MetricImpl<NameOptions, internal::MeanMetric> {
  public:
-  using Function = std::function<Tensor(const Tensor& y_true, const Tensor& y_pred)>;
-  ElementwiseMean(std::string name, Direction direction, Function values)
-      : MeanMetric(std::move(name)), direction_(direction), values_(std::move(values)) {}
-  Direction direction() const override { return direction_; }
+  using MetricImpl::MetricImpl;
+  Direction direction() const override { return Direction::kDown; }
 
-  void update_state(const Tensor& y_true, const Tensor& y_pred,
-                    const Tensor& sample_weight) override {
+  void update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight) final {
     const auto [labels, scores] = internal::comparable(name(), ".update_state", y_true, y_pred);
     if (labels.numel() == 0 || scores.numel() == 0) return;
-    add_values(values_(labels, scores), sample_weight);
+    add_values(values(labels, scores), sample_weight);
   }
 
- private:
-  const Direction direction_;
-  const Function values_;
+ protected:
+  virtual Tensor values(const Tensor& y_true, const Tensor& y_pred) const = 0;
+  /// The last axis averaged away, as the losses of the same names do.
+  static Tensor over_last_axis(const Tensor& x) { return x.dim() > 0 ? x.mean(-1) : x; }
 };
 
-class BinaryAccuracyImpl final : public internal::MeanMetric {
+struct AccuracyMetric final : ElementwiseMean {
+  using ElementwiseMean::ElementwiseMean;
+  Direction direction() const override { return Direction::kUp; }
+  Tensor values(const Tensor& y, const Tensor& p) const override { return y.eq(p); }
+};
+
+struct MeanSquaredErrorMetric final : ElementwiseMean {
+  using ElementwiseMean::ElementwiseMean;
+  Tensor values(const Tensor& y, const Tensor& p) const override {
+    return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).square());
+  }
+};
+
+struct MeanAbsoluteErrorMetric final : ElementwiseMean {
+  using ElementwiseMean::ElementwiseMean;
+  Tensor values(const Tensor& y, const Tensor& p) const override {
+    return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).abs());
+  }
+};
+
+struct BinaryAccuracyOptions {
+  std::string name = {};
+  double threshold = 0.5;
+  static void fields(auto& c, auto&& f) { f("threshold", c.threshold); }
+};
+
+class BinaryAccuracyMetric final : public MetricImpl<BinaryAccuracyOptions, internal::MeanMetric> {
  public:
-  BinaryAccuracyImpl(std::string name, double threshold)
-      : MeanMetric(std::move(name)), threshold_(threshold) {}
+  using MetricImpl::MetricImpl;
   Direction direction() const override { return Direction::kUp; }
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
@@ -76,12 +105,13 @@ class BinaryAccuracyImpl final : public internal::MeanMetric {
     const bool direct = !sample_weight.defined() && is_plain(labels) && is_plain(scores) &&
                         scores.dim() > 0 && scores.numel() > 0 && labels.sizes() == scores.sizes();
     if (!direct) {
-      return add_values(labels.eq(scores.gt(threshold_).to(labels.scalar_type())), sample_weight);
+      return add_values(labels.eq(scores.gt(config().threshold).to(labels.scalar_type())),
+                        sample_weight);
     }
     const float* y = labels.const_data_ptr<float>();
     const float* p = scores.const_data_ptr<float>();
     const int64_t n = scores.numel();
-    const auto threshold = static_cast<float>(threshold_);  // as LibTorch compares
+    const auto threshold = static_cast<float>(config().threshold);  // as LibTorch compares
     int64_t hits = 0;
     for (int64_t i = 0; i < n; ++i) {
       hits += y[i] == (p[i] > threshold ? 1.0F : 0.0F) ? 1 : 0;
@@ -94,15 +124,21 @@ class BinaryAccuracyImpl final : public internal::MeanMetric {
   static bool is_plain(const Tensor& x) {
     return x.scalar_type() == kFloat32 && x.device().is_cpu() && x.is_contiguous();
   }
-  const double threshold_;
 };
-
-/// The last axis averaged away, as the losses of the same names do.
-Tensor over_last_axis(const Tensor& x) { return x.dim() > 0 ? x.mean(-1) : x; }
 
 }  // namespace
 
-Mean::Mean(std::string name) : Metric(std::make_shared<MeanImpl>(std::move(name))) {}
+void internal::add_means(ClassTable& table) {
+  table.add_builtin<AccuracyMetric>();
+  table.add_builtin<BinaryAccuracyMetric>();
+  table.add_builtin<MeanOfValues>("Mean");
+  table.add_builtin<MeanAbsoluteErrorMetric>();
+  table.add_builtin<MeanSquaredErrorMetric>();
+  table.add_builtin<SumMetric>();
+}
+
+Mean::Mean(std::string name)
+    : Metric(std::make_shared<MeanOfValues>(NameOptions{std::move(name)})) {}
 void Mean::update_state(const Tensor& values, const Tensor& sample_weight) const {
   Metric::update_state({}, values, sample_weight);
 }
@@ -110,32 +146,25 @@ void Mean::add(double weighted_sum, double weight) const {
   static_cast<internal::MeanMetric&>(writable()).add(weighted_sum, weight);
 }
 
-Sum::Sum(std::string name) : Metric(std::make_shared<SumImpl>(std::move(name))) {}
+Sum::Sum(std::string name) : Metric(std::make_shared<SumMetric>(NameOptions{std::move(name)})) {}
 void Sum::update_state(const Tensor& values, const Tensor& sample_weight) const {
   Metric::update_state({}, values, sample_weight);
 }
 
 Accuracy::Accuracy(std::string name)
-    : Metric(std::make_shared<ElementwiseMean>(
-          std::move(name), Direction::kUp,
-          [](const Tensor& y, const Tensor& p) { return y.eq(p); })) {}
+    : Metric(std::make_shared<AccuracyMetric>(NameOptions{std::move(name)})) {}
 
 BinaryAccuracy::BinaryAccuracy(std::string name, double threshold)
-    : Metric(std::make_shared<BinaryAccuracyImpl>(std::move(name), threshold)) {}
+    : Metric(std::make_shared<BinaryAccuracyMetric>(
+          BinaryAccuracyOptions{std::move(name), threshold})) {}
 
 namespace metrics {
 
 MeanSquaredError::MeanSquaredError(std::string name)
-    : Metric(std::make_shared<ElementwiseMean>(
-          std::move(name), Direction::kDown, [](const Tensor& y, const Tensor& p) {
-            return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).square());
-          })) {}
+    : Metric(std::make_shared<MeanSquaredErrorMetric>(NameOptions{std::move(name)})) {}
 
 MeanAbsoluteError::MeanAbsoluteError(std::string name)
-    : Metric(std::make_shared<ElementwiseMean>(
-          std::move(name), Direction::kDown, [](const Tensor& y, const Tensor& p) {
-            return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).abs());
-          })) {}
+    : Metric(std::make_shared<MeanAbsoluteErrorMetric>(NameOptions{std::move(name)})) {}
 
 }  // namespace metrics
 }  // namespace cohort::keras

@@ -32,6 +32,19 @@ void check_place(const MetricBase& metric) {
 
 }  // namespace
 
+std::string MetricBase::class_name() const { return internal::class_name_of(typeid(*this), kKind); }
+
+Config Metric::serialize() const {
+  if (is_name()) return deferred_;
+  return internal::class_table<MetricBase>().serialize(*metric_);
+}
+
+Metric Metric::deserialize(const Config& config) {
+  if (config.is_text()) return config.text();
+  return std::static_pointer_cast<MetricBase>(
+      internal::class_table<MetricBase>().deserialize(config));
+}
+
 Variable MetricBase::add_variable(Shape shape, const std::string& name, DType dtype) {
   variables_.emplace_back(zeros(shape, dtype),
                           VariableOptions{.name = name_ + "/" + name,

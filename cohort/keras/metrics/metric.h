@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
 
@@ -34,10 +35,16 @@ enum class Direction { kUnknown, kUp, kDown };
 /// Derive to write a metric. Its state lies in variables that every replica keeps for itself and
 /// that are summed when read cross-replica; make them under the scope of the strategy.
 /// Threads: update_state() runs on all replicas' threads at once and touches variables only.
-class MetricBase {
+class MetricBase : public Serializable {
  public:
+  using Kind = MetricBase;
+  static constexpr const char* kKind = "Metric";
+  static void base_fields(auto& c, auto&& f) {
+    f("name", c.name);
+    f.constant("dtype", "float32");  // Keras's word for it; sums are kept in float64
+  }
+
   explicit MetricBase(std::string name = "metric") : name_(std::move(name)) {}
-  virtual ~MetricBase() = default;
   MetricBase(const MetricBase&) = delete;
   MetricBase& operator=(const MetricBase&) = delete;
 
@@ -51,6 +58,7 @@ class MetricBase {
   virtual void reset_state();
   virtual Direction direction() const { return Direction::kUnknown; }
 
+  std::string class_name() const override;
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
   const std::vector<Variable>& variables() const { return variables_; }
@@ -63,6 +71,24 @@ class MetricBase {
  private:
   std::string name_;
   std::vector<Variable> variables_;
+};
+
+/// A metric with options, on a base that has its state: C has the fields of the class, and `name`
+/// as a member.
+template <class C, std::derived_from<MetricBase> Base = MetricBase>
+class MetricImpl : public Base {
+ public:
+  using Options = C;
+  explicit MetricImpl(C config) : Base(config.name), config_(std::move(config)) {}
+  const C& config() const { return config_; }
+  Config get_config() const override {
+    C now = config_;
+    now.name = this->name();
+    return internal::full_config<MetricBase>(now);
+  }
+
+ private:
+  const C config_;
 };
 
 /// Handle to a metric; a copy is the same metric. A name is no metric yet: compile() makes it, in
@@ -105,6 +131,14 @@ class Metric {
   Metric resolve(const Shape& y_true, const Shape& y_pred) const;
   /// Errors: FailedPrecondition for a name.
   MetricBase& base() const;
+  /// What the metric has to be made with. Errors: as base(); Unimplemented for a class that does
+  /// not
+  ///         say it.
+  Config get_config() const { return base().get_config(); }
+  /// A name as it is, else the class and the config. Errors: Unimplemented, as get_config().
+  Config serialize() const;
+  /// Of what serialize() or Keras wrote. Errors: InvalidArgument. TF: keras.metrics.deserialize.
+  static Metric deserialize(const Config& config);
   /// "<Metric name=accuracy>".
   friend std::ostream& operator<<(std::ostream& out, const Metric& metric);
 
@@ -117,4 +151,8 @@ class Metric {
   std::string deferred_;
 };
 
+namespace internal {
+template <>
+ClassTable& class_table<MetricBase>();
+}  // namespace internal
 }  // namespace cohort::keras

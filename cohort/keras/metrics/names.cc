@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/metrics/internal/classes.h"
 #include "cohort/keras/metrics/metrics.h"
 
 namespace cohort::keras {
@@ -67,6 +68,19 @@ Metric accuracy_for(const std::string& name, const Shape& y_true, const Shape& y
 }
 
 }  // namespace
+
+namespace internal {
+template <>
+ClassTable& class_table<MetricBase>() {
+  static auto* table = [] {
+    auto* all = new ClassTable(MetricBase::kKind, "keras.metrics");
+    add_means(*all);
+    add_class_accuracies(*all);
+    return all;
+  }();
+  return *table;
+}
+}  // namespace internal
 
 Metric::Metric(const char* name) : deferred_(checked(name)) {}
 Metric::Metric(const std::string& name) : deferred_(checked(name)) {}

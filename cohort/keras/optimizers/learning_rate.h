@@ -10,32 +10,60 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/callable.h"
+#include "cohort/keras/serializable.h"
 
 namespace cohort::keras {
+
+/// Derive to write a schedule with a config. Threads: immutable; called on all replicas' threads, a
+/// pure function. TF: keras.optimizers.schedules.LearningRateSchedule.
+class ScheduleBase : public Serializable {
+ public:
+  using Kind = ScheduleBase;
+  static constexpr const char* kKind = "Schedule";
+  static void base_fields(auto&, auto&&) {}
+
+  virtual double rate(int64_t step) const = 0;
+};
 
 /// Threads: immutable; a schedule is called on all replicas' threads and must be a pure function.
 class LearningRate {
  public:
   LearningRate(double constant) : constant_(constant) {}  // NOLINT: implicit by design
+  template <std::derived_from<ScheduleBase> S>
+  LearningRate(std::shared_ptr<S> schedule) : schedule_(std::move(schedule)) {}  // NOLINT
   template <class F>
   requires(!std::is_arithmetic_v<F> && std::is_invocable_r_v<double, F, int64_t>)
       LearningRate(F schedule)  // NOLINT
-      : schedule_(cohort::internal::checked_function("[learning_rate]", std::move(schedule))) {}
+      : schedule_(of_function(
+            cohort::internal::checked_function("[learning_rate]", std::move(schedule)))) {}
   // Copied where it is moved: what was moved from must not read as a rate of 0.
   LearningRate(const LearningRate&) = default;
   LearningRate& operator=(const LearningRate&) = default;
 
   bool is_schedule() const { return schedule_ != nullptr; }
-  double operator()(int64_t step) const { return schedule_ ? schedule_(step) : constant_; }
+  double operator()(int64_t step) const { return schedule_ ? schedule_->rate(step) : constant_; }
+
+  /// A number, or the schedule with its class. Errors: Unimplemented for a function.
+  Config serialize() const;
+  static LearningRate deserialize(const Config& config);
+  friend bool operator==(const LearningRate& a, const LearningRate& b) {
+    if (a.schedule_ == b.schedule_) return a.constant_ == b.constant_;
+    return a.schedule_ != nullptr && b.schedule_ != nullptr &&
+           internal::same_description(*a.schedule_, *b.schedule_);
+  }
 
  private:
+  static std::shared_ptr<const ScheduleBase> of_function(std::function<double(int64_t)> schedule);
+
   double constant_ = 0;
-  std::function<double(int64_t)> schedule_;
+  std::shared_ptr<const ScheduleBase> schedule_;
 };
 
 struct DecayOptions {
@@ -68,5 +96,10 @@ struct CosineDecayOptions {
 };
 /// Half a cosine over decay_steps, after the warm-up if there is one.
 LearningRate CosineDecay(double initial, int64_t decay_steps, CosineDecayOptions options = {});
+
+namespace internal {
+template <>
+ClassTable& class_table<ScheduleBase>();
+}  // namespace internal
 
 }  // namespace cohort::keras

@@ -63,13 +63,32 @@ struct SlotVariable {
 };
 
 /// Derive to write an own rule. Threads: apply_gradients() runs on all replicas' threads at once.
-class OptimizerBase {
+class OptimizerBase : public Serializable {
  public:
+  using Kind = OptimizerBase;
+  static constexpr const char* kKind = "Optimizer";
+  /// What the config of every optimizer of Keras begins with.
+  static void base_fields(auto& c, auto&& f) {
+    f("name", c.name);
+    f("learning_rate", c.learning_rate);
+    f("weight_decay", c.weight_decay);
+    f("clipnorm", c.clipnorm);
+    f("global_clipnorm", c.global_clipnorm);
+    f("clipvalue", c.clipvalue);
+    f("use_ema", c.use_ema);
+    f("ema_momentum", c.ema_momentum);
+    f("ema_overwrite_frequency", c.ema_overwrite_frequency);
+    f.constant("loss_scale_factor", nullptr);
+    f.nullable("gradient_accumulation_steps", c.gradient_accumulation_steps, 1);
+    f.extra("exclude_from_weight_decay", c.exclude_from_weight_decay, {});
+    f.extra("lazy_rows", c.lazy_rows, false);
+  }
+
   /// Errors: InvalidArgument for numbers of steps below 1, a momentum outside [0, 1], or a learning
   ///         rate that is negative, NaN or infinite (a schedule's, when a step takes it).
   explicit OptimizerBase(LearningRate learning_rate = 0.001, std::string name = "optimizer",
                          const OptimizerOptions& options = {});
-  virtual ~OptimizerBase();
+  ~OptimizerBase() override;
   OptimizerBase(const OptimizerBase&) = delete;
   OptimizerBase& operator=(const OptimizerBase&) = delete;
 
@@ -90,6 +109,7 @@ class OptimizerBase {
   std::vector<Variable> variables() const;
   std::shared_ptr<Trackable> trackable() const;
   const std::string& name() const { return name_; }
+  std::string class_name() const override;
 
  protected:
   /// Makes slots, once, cross-replica, in the scope of the variables' strategy.
@@ -106,6 +126,8 @@ class OptimizerBase {
   std::size_t index_of(const Variable& variable) const;
   /// A variable of `like`'s shape and dtype, equal on all replicas, for on_build().
   Variable add_slot(const Variable& like, const std::string& name, double initial = 0);
+  /// As given, or the rate that set_learning_rate() has set.
+  LearningRate current_rate() const { return rate_.is_schedule() ? rate_ : learning_rate(); }
   std::span<const Variable> trained() const { return trained_; }
   /// "name/owner_kernel_what": how Keras calls what an optimizer keeps for a variable.
   std::string state_name(const Variable& owner, const std::string& what) const;
@@ -232,6 +254,14 @@ class Optimizer {
   const std::string& name() const { return base().name(); }
   /// Errors: FailedPrecondition for an empty handle.
   OptimizerBase& base() const;
+  /// What the optimizer has to be made with to go on at its rate. Errors: Unimplemented for a
+  ///         schedule that is a function, and for a class that does not say it.
+  Config get_config() const { return base().get_config(); }
+  /// With its class; null of none. Errors: as get_config().
+  Config serialize() const;
+  /// A name, or what serialize() or Keras wrote. Errors: InvalidArgument.
+  /// TF: keras.optimizers.deserialize.
+  static Optimizer deserialize(const Config& config);
   /// "<Optimizer name=adam, learning_rate=0.001>": the rate of the next call.
   friend std::ostream& operator<<(std::ostream& out, const Optimizer& optimizer);
 
@@ -239,4 +269,8 @@ class Optimizer {
   std::shared_ptr<OptimizerBase> optimizer_;
 };
 
+namespace internal {
+template <>
+ClassTable& class_table<OptimizerBase>();
+}  // namespace internal
 }  // namespace cohort::keras

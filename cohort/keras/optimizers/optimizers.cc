@@ -34,12 +34,29 @@ std::string name_of(const Options& o, const char* standard) {
 
 using Slots = std::vector<SlotSpec>;
 
-class SgdRule final : public RuleOptimizer {
+/// A rule with its options.
+template <class C>
+class OptimizerImpl : public RuleOptimizer {
  public:
-  explicit SgdRule(const SGDOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "sgd"), common_of(o),
-                      o.momentum > 0 ? Slots{{"momentum"}} : Slots{}),
-        options_(o) {
+  using Options = C;
+  OptimizerImpl(const C& o, const char* standard_name, Slots slots)
+      : RuleOptimizer(o.learning_rate, name_of(o, standard_name), common_of(o), std::move(slots)),
+        options_(o) {}
+  Config get_config() const override {
+    C now = options_;
+    now.name = name();
+    now.learning_rate = current_rate();
+    return internal::full_config<OptimizerBase>(now);
+  }
+
+ protected:
+  const C options_;
+};
+
+class SGDOptimizer final : public OptimizerImpl<SGDOptions> {
+ public:
+  explicit SGDOptimizer(const SGDOptions& o)
+      : OptimizerImpl(o, "sgd", o.momentum > 0 ? Slots{{"momentum"}} : Slots{}) {
     COHORT_CHECK_ARG(o.momentum >= 0 && o.momentum <= 1, "[sgd] expected momentum in [0, 1], got ",
                      o.momentum);
   }
@@ -49,7 +66,6 @@ class SgdRule final : public RuleOptimizer {
     if (options_.momentum == 0) return update_rules::SgdStep{rate};
     return update_rules::MomentumStep{rate, options_.momentum, options_.nesterov};
   }
-  const SGDOptions options_;
 };
 
 template <class Options>
@@ -57,21 +73,37 @@ update_rules::AdamConfig adam_config(const Options& o, double rate) {
   return {.learning_rate = rate, .beta_1 = o.beta_1, .beta_2 = o.beta_2, .epsilon = o.epsilon};
 }
 
-class AdamRule final : public RuleOptimizer {
+template <class C>
+class AdamRule : public OptimizerImpl<C> {
  public:
-  AdamRule(const AdamOptions& o, const char* standard_name)
-      : RuleOptimizer(o.learning_rate, name_of(o, standard_name), common_of(o),
-                      o.amsgrad ? Slots{{"momentum"}, {"velocity"}, {"velocity_hat"}}
-                                : Slots{{"momentum"}, {"velocity"}}),
-        options_(o) {}
+  AdamRule(const C& o, const char* standard_name)
+      : OptimizerImpl<C>(o, standard_name,
+                         o.amsgrad ? Slots{{"momentum"}, {"velocity"}, {"velocity_hat"}}
+                                   : Slots{{"momentum"}, {"velocity"}}) {}
 
  private:
   Rule rule(double rate, int64_t step) const override {
-    update_rules::AdamConfig config = adam_config(options_, rate);
-    config.amsgrad = options_.amsgrad;
+    update_rules::AdamConfig config = adam_config(this->options_, rate);
+    config.amsgrad = this->options_.amsgrad;
     return update_rules::adam_step(config, step + 1);
   }
-  const AdamOptions options_;
+};
+
+struct AdamOptimizer final : AdamRule<AdamOptions> {
+  explicit AdamOptimizer(const AdamOptions& o) : AdamRule(o, "adam") {}
+};
+
+/// Decays unless it is told how.
+struct AdamWDefaults : AdamOptions {
+  AdamWDefaults() { weight_decay = kDecay; }
+  explicit AdamWDefaults(AdamOptions o) : AdamOptions(std::move(o)) {
+    if (!weight_decay) weight_decay = kDecay;
+  }
+  static constexpr double kDecay = 0.004;
+};
+
+struct AdamWOptimizer final : AdamRule<AdamWDefaults> {
+  explicit AdamWOptimizer(const AdamWDefaults& o) : AdamRule(o, "adamw") {}
 };
 
 Slots rmsprop_slots(const RMSpropOptions& o) {
@@ -81,68 +113,55 @@ Slots rmsprop_slots(const RMSpropOptions& o) {
   return slots;
 }
 
-class RmspropRule final : public RuleOptimizer {
+class RMSpropOptimizer final : public OptimizerImpl<RMSpropOptions> {
  public:
-  explicit RmspropRule(const RMSpropOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "rmsprop"), common_of(o), rmsprop_slots(o)),
-        options_(o) {}
+  explicit RMSpropOptimizer(const RMSpropOptions& o)
+      : OptimizerImpl(o, "rmsprop", rmsprop_slots(o)) {}
 
  private:
   Rule rule(double rate, int64_t) const override {
     return update_rules::RmspropStep{rate, options_.rho, options_.momentum, options_.epsilon,
                                      options_.centered};
   }
-  const RMSpropOptions options_;
 };
 
-class AdagradRule final : public RuleOptimizer {
+class AdagradOptimizer final : public OptimizerImpl<AdagradOptions> {
  public:
-  explicit AdagradRule(const AdagradOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "adagrad"), common_of(o),
-                      {{"accumulator", o.initial_accumulator_value}}),
-        epsilon_(o.epsilon) {}
+  explicit AdagradOptimizer(const AdagradOptions& o)
+      : OptimizerImpl(o, "adagrad", {{"accumulator", o.initial_accumulator_value}}) {}
 
  private:
   Rule rule(double rate, int64_t) const override {
-    return update_rules::AdagradStep{rate, epsilon_};
+    return update_rules::AdagradStep{rate, options_.epsilon};
   }
-  const double epsilon_;
 };
 
-class AdadeltaRule final : public RuleOptimizer {
+class AdadeltaOptimizer final : public OptimizerImpl<AdadeltaOptions> {
  public:
-  explicit AdadeltaRule(const AdadeltaOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "adadelta"), common_of(o),
-                      {{"accumulated_grad"}, {"accumulated_delta_var"}}),
-        options_(o) {}
+  explicit AdadeltaOptimizer(const AdadeltaOptions& o)
+      : OptimizerImpl(o, "adadelta", {{"accumulated_grad"}, {"accumulated_delta_var"}}) {}
 
  private:
   Rule rule(double rate, int64_t) const override {
     return update_rules::AdadeltaStep{rate, options_.rho, options_.epsilon};
   }
-  const AdadeltaOptions options_;
 };
 
-class AdamaxRule final : public RuleOptimizer {
+class AdamaxOptimizer final : public OptimizerImpl<AdamaxOptions> {
  public:
-  explicit AdamaxRule(const AdamaxOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "adamax"), common_of(o),
-                      {{"momentum"}, {"norm"}}),
-        options_(o) {}
+  explicit AdamaxOptimizer(const AdamaxOptions& o)
+      : OptimizerImpl(o, "adamax", {{"momentum"}, {"norm"}}) {}
 
  private:
   Rule rule(double rate, int64_t step) const override {
     return update_rules::adamax_step(adam_config(options_, rate), step + 1);
   }
-  const AdamaxOptions options_;
 };
 
-class NadamRule final : public RuleOptimizer {
+class NadamOptimizer final : public OptimizerImpl<NadamOptions> {
  public:
-  explicit NadamRule(const NadamOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "nadam"), common_of(o),
-                      {{"momentum"}, {"velocity"}}),
-        options_(o) {}
+  explicit NadamOptimizer(const NadamOptions& o)
+      : OptimizerImpl(o, "nadam", {{"momentum"}, {"velocity"}}) {}
 
  private:
   // u_1 ... u_step; a function of the step alone, so that no state has to be saved for it.
@@ -162,16 +181,13 @@ class NadamRule final : public RuleOptimizer {
     double next = product.value;
     return nadam_step(config, step + 1, next);
   }
-  const NadamOptions options_;
   mutable std::vector<Product> products_;  // each replica its own
 };
 
-class FtrlRule final : public RuleOptimizer {
+class FtrlOptimizer final : public OptimizerImpl<FtrlOptions> {
  public:
-  explicit FtrlRule(const FtrlOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "ftrl"), common_of(o),
-                      {{"accumulator", o.initial_accumulator_value}, {"linear"}}),
-        options_(o) {
+  explicit FtrlOptimizer(const FtrlOptions& o)
+      : OptimizerImpl(o, "ftrl", {{"accumulator", o.initial_accumulator_value}, {"linear"}}) {
     COHORT_CHECK_ARG(o.learning_rate_power <= 0,
                      "[ftrl] expected learning_rate_power of 0 or less, got ",
                      o.learning_rate_power);
@@ -194,14 +210,11 @@ class FtrlRule final : public RuleOptimizer {
                                   .l2_shrinkage = options_.l2_shrinkage_regularization_strength,
                                   .beta = options_.beta};
   }
-  const FtrlOptions options_;
 };
 
-class LionRule final : public RuleOptimizer {
+class LionOptimizer final : public OptimizerImpl<LionOptions> {
  public:
-  explicit LionRule(const LionOptions& o)
-      : RuleOptimizer(o.learning_rate, name_of(o, "lion"), common_of(o), {{"momentum"}}),
-        options_(o) {
+  explicit LionOptimizer(const LionOptions& o) : OptimizerImpl(o, "lion", {{"momentum"}}) {
     COHORT_CHECK_ARG(o.beta_1 > 0 && o.beta_1 <= 1, "[lion] expected beta_1 in (0, 1], got ",
                      o.beta_1);
   }
@@ -210,7 +223,6 @@ class LionRule final : public RuleOptimizer {
   Rule rule(double rate, int64_t) const override {
     return update_rules::LionStep{rate, options_.beta_1, options_.beta_2};
   }
-  const LionOptions options_;
 };
 
 struct Named {
@@ -246,24 +258,57 @@ Optimizer from_name(const std::string& name) {
   throw InvalidArgument(str_cat("[optimizer] expected one of ", known, ", got \"", name, "\""));
 }
 
-AdamOptions decayed(AdamOptions options) {
-  if (!options.weight_decay) options.weight_decay = 0.004;
-  return options;
-}
-
 }  // namespace
 
-SGD::SGD(SGDOptions options) : Optimizer(std::make_shared<SgdRule>(options)) {}
-Adam::Adam(AdamOptions options) : Optimizer(std::make_shared<AdamRule>(options, "adam")) {}
+SGD::SGD(SGDOptions options) : Optimizer(std::make_shared<SGDOptimizer>(options)) {}
+Adam::Adam(AdamOptions options) : Optimizer(std::make_shared<AdamOptimizer>(options)) {}
 AdamW::AdamW(AdamOptions options)
-    : Optimizer(std::make_shared<AdamRule>(decayed(std::move(options)), "adamw")) {}
-RMSprop::RMSprop(RMSpropOptions options) : Optimizer(std::make_shared<RmspropRule>(options)) {}
-Adagrad::Adagrad(AdagradOptions options) : Optimizer(std::make_shared<AdagradRule>(options)) {}
-Adadelta::Adadelta(AdadeltaOptions options) : Optimizer(std::make_shared<AdadeltaRule>(options)) {}
-Adamax::Adamax(AdamaxOptions options) : Optimizer(std::make_shared<AdamaxRule>(options)) {}
-Nadam::Nadam(NadamOptions options) : Optimizer(std::make_shared<NadamRule>(options)) {}
-Ftrl::Ftrl(FtrlOptions options) : Optimizer(std::make_shared<FtrlRule>(options)) {}
-Lion::Lion(LionOptions options) : Optimizer(std::make_shared<LionRule>(options)) {}
+    : Optimizer(std::make_shared<AdamWOptimizer>(AdamWDefaults(std::move(options)))) {}
+RMSprop::RMSprop(RMSpropOptions options) : Optimizer(std::make_shared<RMSpropOptimizer>(options)) {}
+Adagrad::Adagrad(AdagradOptions options) : Optimizer(std::make_shared<AdagradOptimizer>(options)) {}
+Adadelta::Adadelta(AdadeltaOptions options)
+    : Optimizer(std::make_shared<AdadeltaOptimizer>(options)) {}
+Adamax::Adamax(AdamaxOptions options) : Optimizer(std::make_shared<AdamaxOptimizer>(options)) {}
+Nadam::Nadam(NadamOptions options) : Optimizer(std::make_shared<NadamOptimizer>(options)) {}
+Ftrl::Ftrl(FtrlOptions options) : Optimizer(std::make_shared<FtrlOptimizer>(options)) {}
+Lion::Lion(LionOptions options) : Optimizer(std::make_shared<LionOptimizer>(options)) {}
+
+namespace internal {
+template <>
+ClassTable& class_table<OptimizerBase>() {
+  static auto* table = [] {
+    auto* all = new ClassTable(OptimizerBase::kKind, "keras.optimizers");
+    all->add_builtin<AdadeltaOptimizer>();
+    all->add_builtin<AdagradOptimizer>();
+    all->add_builtin<AdamOptimizer>();
+    all->add_builtin<AdamWOptimizer>();
+    all->add_builtin<AdamaxOptimizer>();
+    all->add_builtin<FtrlOptimizer>();
+    all->add_builtin<LionOptimizer>();
+    all->add_builtin<NadamOptimizer>();
+    all->add_builtin<RMSpropOptimizer>();
+    all->add_builtin<SGDOptimizer>();
+    return all;
+  }();
+  return *table;
+}
+}  // namespace internal
+
+std::string OptimizerBase::class_name() const {
+  return internal::class_name_of(typeid(*this), kKind);
+}
+
+Config Optimizer::serialize() const {
+  if (optimizer_ == nullptr) return {};
+  return internal::class_table<OptimizerBase>().serialize(*optimizer_);
+}
+
+Optimizer Optimizer::deserialize(const Config& config) {
+  if (config.is_null()) return {};
+  if (config.is_text()) return config.text();
+  return std::static_pointer_cast<OptimizerBase>(
+      internal::class_table<OptimizerBase>().deserialize(config));
+}
 
 Optimizer::Optimizer(const char* name) : Optimizer(from_name(name)) {}
 Optimizer::Optimizer(const std::string& name) : Optimizer(from_name(name)) {}

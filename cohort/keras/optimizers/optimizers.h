@@ -52,6 +52,10 @@ struct SGDOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("momentum", c.momentum);
+    f("nesterov", c.nesterov);
+  }
 };
 
 /// Errors: InvalidArgument for a momentum outside [0, 1].
@@ -77,6 +81,12 @@ struct AdamOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("beta_1", c.beta_1);
+    f("beta_2", c.beta_2);
+    f("epsilon", c.epsilon);
+    f("amsgrad", c.amsgrad);
+  }
 };
 
 class Adam : public Optimizer {
@@ -107,6 +117,12 @@ struct RMSpropOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("rho", c.rho);
+    f("momentum", c.momentum);
+    f("epsilon", c.epsilon);
+    f("centered", c.centered);
+  }
 };
 
 class RMSprop : public Optimizer {
@@ -129,6 +145,10 @@ struct AdagradOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("initial_accumulator_value", c.initial_accumulator_value);
+    f("epsilon", c.epsilon);
+  }
 };
 
 class Adagrad : public Optimizer {
@@ -151,6 +171,10 @@ struct AdadeltaOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("rho", c.rho);
+    f("epsilon", c.epsilon);
+  }
 };
 
 class Adadelta : public Optimizer {
@@ -174,6 +198,11 @@ struct AdamaxOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("beta_1", c.beta_1);
+    f("beta_2", c.beta_2);
+    f("epsilon", c.epsilon);
+  }
 };
 
 class Adamax : public Optimizer {
@@ -197,6 +226,11 @@ struct NadamOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("beta_1", c.beta_1);
+    f("beta_2", c.beta_2);
+    f("epsilon", c.epsilon);
+  }
 };
 
 class Nadam : public Optimizer {
@@ -223,6 +257,14 @@ struct FtrlOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("learning_rate_power", c.learning_rate_power);
+    f("initial_accumulator_value", c.initial_accumulator_value);
+    f("l1_regularization_strength", c.l1_regularization_strength);
+    f("l2_regularization_strength", c.l2_regularization_strength);
+    f("l2_shrinkage_regularization_strength", c.l2_shrinkage_regularization_strength);
+    f("beta", c.beta);
+  }
 };
 
 /// Errors: InvalidArgument for a power above 0, or another number below 0.
@@ -246,6 +288,10 @@ struct LionOptions {
   int gradient_accumulation_steps = 1;
   bool lazy_rows = false;
   std::string name = {};
+  static void fields(auto& c, auto&& f) {
+    f("beta_1", c.beta_1);
+    f("beta_2", c.beta_2);
+  }
 };
 
 /// Errors: InvalidArgument for a beta_1 outside (0, 1].

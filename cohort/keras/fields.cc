@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/fields.h"
+
+#include "cohort/base/check.h"
+
+namespace cohort::keras {
+
+Config ConfigValue<std::vector<int64_t>>::write(const std::vector<int64_t>& shape) {
+  Config::List list;
+  for (const int64_t size : shape) list.push_back(size < 0 ? Config() : Config(size));
+  return list;
+}
+
+std::vector<int64_t> ConfigValue<std::vector<int64_t>>::read(const Config& config) {
+  std::vector<int64_t> shape;
+  for (const Config& size : config.list()) shape.push_back(size.is_null() ? -1 : size.integer());
+  return shape;
+}
+
+}  // namespace cohort::keras
+
+namespace cohort::keras::internal {
+
+void check_range(bool fits, int64_t value) {
+  COHORT_CHECK_ARG(fits, "[config] expected a number that fits its type, got ", value);
+}
+
+void refuse_name(const Config& got, const std::vector<std::string>& known) {
+  throw InvalidArgument(str_cat("[config] expected one of ", join(known, ", "), ", got ", got));
+}
+
+FieldReader::FieldReader(const Config& config, std::string who)
+    : config_(config), who_(std::move(who)) {
+  COHORT_CHECK_ARG(config.is_object(), "[", who_, ".from_config] expected named values, got ",
+                   config);
+}
+
+const Config* FieldReader::take(const char* name) {
+  known_.emplace_back(name);
+  return config_.find(name);
+}
+
+void FieldReader::rethrow(const char* name) const {
+  const std::string where = str_cat("[", who_, ".from_config] ", name, ": ");
+  try {
+    throw;
+  } catch (const Unimplemented& error) {
+    throw Unimplemented(where + error.what());
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(where + error.what());
+  }
+}
+
+void FieldReader::constant(const char* name, const Config& value) {
+  const Config* found = take(name);
+  if (found == nullptr || *found == value) return;
+  throw Unimplemented(str_cat("[", who_, ".from_config] expected ", name, " = ", value, ", got ",
+                              *found, ", which is not there yet"));
+}
+
+void FieldReader::finish() const {
+  std::vector<std::string> unknown;
+  for (const auto& member : config_.members()) {
+    if (std::ranges::find(known_, member.first) == known_.end()) unknown.push_back(member.first);
+  }
+  COHORT_CHECK_ARG(unknown.empty(), "[", who_, ".from_config] expected only ", join(known_, ", "),
+                   ", got ", join(unknown, ", "), " as well");
+  COHORT_CHECK_ARG(missing_.empty(), "[", who_, ".from_config] expected ", join(missing_, ", "),
+                   " to be given");
+}
+
+}  // namespace cohort::keras::internal
