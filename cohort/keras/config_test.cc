@@ -80,7 +80,7 @@ TEST(Config, IsWrittenAsPythonWritesIt) {
 }
 
 TEST(Config, RefusesWhatIsNoJson) {
-  expect_error<InvalidArgument>({"byte 4", "JSON"}, [] { Config::parse_json("{\"a}"); });
+  expect_error<InvalidArgument>({"byte 5", "JSON"}, [] { Config::parse_json("{\"a}"); });
   expect_error<InvalidArgument>({"\"a\" twice"},
                                 [] { Config::parse_json("{\"a\": 1, \"a\": 2}"); });
   expect_error<InvalidArgument>({"nested", "200"},

@@ -49,7 +49,7 @@ DTypePolicy::DTypePolicy(DType dtype) : dtype_(dtype) {
 DTypePolicy::DTypePolicy(const char* name) : DTypePolicy(std::string(name)) {}
 DTypePolicy::DTypePolicy(const std::string& name) : dtype_(dtype_of_policy(name)) {}
 
-std::string DTypePolicy::name() const { return dtype_name(dtype_); }
+std::string DTypePolicy::name() const { return dtype_name(compute_dtype()); }
 
 Config DTypePolicy::serialize() const {
   return Config::object({{"module", "keras"},

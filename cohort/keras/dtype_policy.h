@@ -6,6 +6,7 @@
 //   keras::Dense(64, {.dtype = "bfloat16"});
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cohort/keras/fields.h"
@@ -27,7 +28,7 @@ struct ConfigValue<DType> {
 /// TF: keras.DTypePolicy.
 class DTypePolicy {
  public:
-  DTypePolicy() : DTypePolicy(floatx()) {}  ///< floatx() as it is when the policy is made.
+  DTypePolicy() = default;  ///< floatx(), as it is when a layer is built.
   /// Errors: InvalidArgument for a type that does not float.
   DTypePolicy(DType dtype);  // NOLINT: implicit by design
   /// "float32", "float64", "float16" or "bfloat16".
@@ -36,17 +37,19 @@ class DTypePolicy {
   DTypePolicy(const char* name);         // NOLINT
   DTypePolicy(const std::string& name);  // NOLINT
 
-  DType compute_dtype() const { return dtype_; }
-  DType variable_dtype() const { return dtype_; }
+  DType compute_dtype() const { return dtype_.value_or(floatx()); }
+  DType variable_dtype() const { return dtype_.value_or(floatx()); }
   std::string name() const;
-  bool operator==(const DTypePolicy&) const = default;
+  friend bool operator==(const DTypePolicy& a, const DTypePolicy& b) {
+    return a.compute_dtype() == b.compute_dtype();
+  }
 
   /// As Keras keeps it in configs; the name alone, as its older versions did, is read, too.
   Config serialize() const;
   static DTypePolicy deserialize(const Config& config);
 
  private:
-  DType dtype_;
+  std::optional<DType> dtype_;
 };
 
 }  // namespace cohort::keras

@@ -89,8 +89,8 @@ def models():
         L.InputLayer((8, 8, 3), name="in"), L.Rescaling(0.5, name="a"), L.Conv2D(4, 3, name="b"),
         L.BatchNormalization(name="c"), L.MaxPooling2D(name="d"), L.Dropout(0.5, name="e"),
         L.Flatten(name="f"), L.Dense(10, activation="softmax", name="g")], name="net")
-    declared.compile(O.Adam(0.25, name="o"), "sparse_categorical_crossentropy", ["accuracy"],
-                     weighted_metrics=[M.SparseCategoricalAccuracy(name="w")],
+    declared.compile(O.Adam(0.25, name="o"), "sparse_categorical_crossentropy",
+                     metrics=["accuracy"], weighted_metrics=[M.SparseCategoricalAccuracy(name="w")],
                      steps_per_execution=2, jit_compile=False)
     yield "model", declared
     yield "model_unbuilt", keras.Sequential([L.Flatten(name="f"), L.Dense(3, name="g")], name="net")

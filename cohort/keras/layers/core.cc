@@ -183,7 +183,7 @@ Tensor DropoutLayer::mask(const Tensor& x) {
 }
 
 Tensor RescalingLayer::call(const Tensor& x, const CallArgs&) {
-  const Tensor scaled = x.to(config().dtype.compute_dtype()) * config().scale;
+  const Tensor scaled = x.to(dtype_) * config().scale;
   return config().offset == 0 ? scaled : scaled + config().offset;
 }
 

@@ -275,6 +275,9 @@ class RescalingLayer : public LayerImpl<RescalingConfig> {
 
  protected:
   bool has_build_config() const override { return true; }
+
+ private:
+  const DType dtype_ = config().dtype.compute_dtype();
 };
 
 /// x * scale + offset, in floating point.
