@@ -7,7 +7,13 @@ namespace cohort::keras {
 
 Config ConfigValue<std::vector<int64_t>>::write(const std::vector<int64_t>& shape) {
   Config::List list;
-  for (const int64_t size : shape) list.push_back(size < 0 ? Config() : Config(size));
+  for (const int64_t size : shape) {
+    if (size < 0) {
+      list.emplace_back();
+    } else {
+      list.emplace_back(size);
+    }
+  }
   return list;
 }
 

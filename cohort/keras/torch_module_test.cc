@@ -59,8 +59,9 @@ struct NoForward : nn::Module {
 };
 static_assert(TorchForward<Mlp> && TorchForward<nn::SequentialImpl> && !TorchForward<NoForward> &&
               !TorchForward<nn::Module>);
-static_assert(internal::TorchSource<std::shared_ptr<Mlp>> && internal::TorchSource<nn::Linear> &&
-              internal::TorchSource<nn::Sequential> && !internal::TorchSource<int>);
+static_assert(cohort::internal::TorchSource<std::shared_ptr<Mlp>> &&
+              cohort::internal::TorchSource<nn::Linear> &&
+              cohort::internal::TorchSource<nn::Sequential> && !cohort::internal::TorchSource<int>);
 
 template <class M>
 std::shared_ptr<M> make_module() {
@@ -298,7 +299,7 @@ TEST_P(TorchModules, WriteGradientsIntoTheArena) {
     for (std::size_t i = 0; i < a.size(); ++i) {
       EXPECT_TRUE(torch::allclose(a[i].gradient.dense(), expected_a[i], 1e-5, 1e-6));
       EXPECT_TRUE(torch::allclose(b[i].gradient.dense(), expected_b[i], 1e-5, 1e-6));
-      const internal::Component& component = a[i].variable.impl().local_component();
+      const cohort::internal::Component& component = a[i].variable.impl().local_component();
       EXPECT_NE(component.buffer_of(a[i].gradient.dense()), nullptr);
       EXPECT_FALSE(parameters[i].grad().defined());
     }
