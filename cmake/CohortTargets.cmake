@@ -36,6 +36,16 @@ function(cohort_compile_settings target)
   endif()
 endfunction()
 
+# What compiles tests in less time, two thirds of the whole build's: the layers beneath them, which
+# they are about, keep the build's own options.
+function(cohort_test_settings target)
+  if(COHORT_SANITIZER MATCHES "address")
+    target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
+  elseif(NOT COHORT_SANITIZER)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  endif()
+endfunction()
+
 # Lends one of three precompiled headers, each compiled once: `plain_test` (tests without LibTorch),
 # `test` (tests with it), `tensor` (layers with it). The compiler wants equal -fPIC, -fsanitize and
 # definitions on both sides; -Winvalid-pch, which CMake adds, says where they differ.
@@ -63,6 +73,7 @@ function(cohort_use_precompiled target kind)
     endif()
     target_link_libraries(${lender} PRIVATE LibTorch::torch Threads::Threads)
     if(kind MATCHES "test")
+      cohort_test_settings(${lender})
       target_link_libraries(${lender} PRIVATE GTest::gtest)
     endif()
     target_precompile_headers(${lender} PRIVATE ${headers})
@@ -149,6 +160,7 @@ function(cohort_test name)
   list(TRANSFORM arg_DEPS PREPEND cohort_)
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
+  cohort_test_settings(${name})
   cohort_uses_torch(torch ${arg_DEPS})
   if(torch)
     cohort_use_precompiled(${name} test)
