@@ -14,10 +14,10 @@
 //   keras::config_of(ScaleOptions{.scale = 2});   // {"scale": 2.0, "limit": null}
 //
 // Besides, for what Keras's configs have and the struct has not, and the other way round:
-//   f.extra("gain", c.gain, 1.0)       written only where it is not the default: Keras lacks it;
-//   f.nullable("steps", c.steps, 1)    null where it is 1;
-//   f.constant("sparse", false)        always written; nothing else can be read;
-//   f.newer("renorm", false)           as constant, but not written: not every Keras 3 knows it.
+// - f.extra("gain", c.gain, 1.0): written only where it is not the default: Keras lacks it;
+// - f.nullable("steps", c.steps, 1): null where it is 1;
+// - f.constant("sparse", false): always written; nothing else can be read;
+// - f.newer("renorm", false): as constant, but not written: not every Keras 3 knows it.
 #pragma once
 
 #include <algorithm>
