@@ -95,7 +95,7 @@ void Communicator::finish(PendingOperation& operation) {
   Exchange& exchange = operation.exchange;
   for (;;) {
     const bool looks = exchange.delivery != Exchange::Delivery::kMove;
-    const Deadline deadline = std::chrono::steady_clock::now() + operation.timeout;
+    const Deadline deadline = deadline_in(operation.timeout);
     looks ? transport_->look(exchange, deadline) : transport_->finish(exchange, deadline);
     const bool goes_on = operation.arrived && operation.arrived(operation);
     if (looks) transport_->let_go(exchange, deadline);
@@ -154,7 +154,7 @@ void Communicator::fail(const std::exception_ptr& error, const char* operation) 
 void Communicator::renew(CallOptions options) {
   if (transport_ != nullptr) {
     withdraw_all();
-    transport_->renew(std::chrono::steady_clock::now() + timeout(options));
+    transport_->renew(deadline_in(timeout(options)));
     sequence_ = 0;
     std::fill(sent_.begin(), sent_.end(), 0);
     std::fill(received_.begin(), received_.end(), 0);
@@ -192,7 +192,7 @@ void Communicator::commit(CallOptions options) {
       }
     }
     const CallSignature signature{.collective = Collective::kCommit, .tag = options.tag};
-    transport_->commit(sequence_++, signature, std::chrono::steady_clock::now() + timeout(options));
+    transport_->commit(sequence_++, signature, deadline_in(timeout(options)));
   } catch (...) {
     fail(std::current_exception(), collective_name(Collective::kCommit));
   }

@@ -118,7 +118,7 @@ void Communicator::reduce_at_once(Bytes numbers, DType dtype, ReduceOp op,
   for (ExchangePart& part : exchange.parts) part.to_peer = numbers;
   ++sequence_;
   try {
-    const Deadline deadline = std::chrono::steady_clock::now() + timeout(options);
+    const Deadline deadline = deadline_in(timeout(options));
     transport_->start(exchange);
     transport_->look(exchange, deadline);
     add_in_rank_order(exchange, rank_, numbers.data(), dtype, op, numbers.data(),

@@ -6,6 +6,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -24,6 +25,12 @@ namespace cohort::internal {
 using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
 using Deadline = std::chrono::steady_clock::time_point;
+
+/// So long from now; a century at most, where longer times would be in the past.
+inline Deadline deadline_in(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::hours kCentury{24 * 365 * 100};
+  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kCentury);
+}
 
 enum class Collective : uint8_t {
   kBarrier,

@@ -30,6 +30,8 @@ namespace {
 using internal::TaskName;
 
 constexpr const char* kMultiWorker = "[MultiWorkerMirroredStrategy] ";
+// A clock cannot name the end of much longer times.
+constexpr std::chrono::hours kCentury{24 * 365 * 100};
 
 void check_communication(const CommunicationOptions& options) {
   COHORT_CHECK_ARG(options.bytes_per_pack >= 0, kMultiWorker, "expected bytes_per_pack >= 0, got ",
@@ -79,7 +81,7 @@ TaskName task_of(const ClusterResolver& resolver, const ClusterSpec& spec) {
 std::chrono::milliseconds milliseconds_of(const std::optional<std::chrono::milliseconds>& option,
                                           const char* variable,
                                           std::chrono::milliseconds otherwise) {
-  if (option) return *option;
+  if (option) return std::min<std::chrono::milliseconds>(*option, kCentury);
   const char* text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return otherwise;
   int64_t number = -1;
@@ -87,7 +89,7 @@ std::chrono::milliseconds milliseconds_of(const std::optional<std::chrono::milli
   const auto [rest, error] = std::from_chars(text, end, number);
   COHORT_CHECK_ARG(error == std::errc() && rest == end && number >= 0, kMultiWorker, "expected ",
                    variable, " to be a number of milliseconds, got \"", text, "\"");
-  return std::chrono::milliseconds(number);
+  return std::min<std::chrono::milliseconds>(std::chrono::milliseconds(number), kCentury);
 }
 
 double straggler_ratio_of(const MultiWorkerMirroredOptions& options, double otherwise) {
@@ -183,6 +185,7 @@ void agree_on_seed(internal::Communicator& communicator) {
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOptions options) {
   check_communication(options.communication_options);
+  options.start_timeout = std::min<std::chrono::milliseconds>(options.start_timeout, kCentury);
   if (options.devices.empty()) options.devices = {internal::host_device()};
   if (!options.cluster_resolver) options.cluster_resolver = detect_cluster();
   std::shared_ptr<internal::Communicator> communicator;

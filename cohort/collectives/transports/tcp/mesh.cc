@@ -85,7 +85,7 @@ class Mesh {
 };
 
 Mesh::Mesh(MeshOptions options)
-    : options_(std::move(options)), deadline_(std::chrono::steady_clock::now() + options_.timeout) {
+    : options_(std::move(options)), deadline_(deadline_in(options_.timeout)) {
   COHORT_CHECK_ARG(options_.rank >= 0 && options_.rank < size(),
                    "[cluster] expected a rank of 0 to ", size() - 1, ", got ", options_.rank);
   check_addresses();
