@@ -205,14 +205,15 @@ class Communicator {
   void take_turn(const char* operation, FunctionRef<void()> body,
                  const ReplicaGroup* run = nullptr);
   /// For what is no turn, but leaves the others waiting if it fails (a loop of many turns): what
-  /// body throws ends the generation, and is thrown as by a turn.
+  /// body throws ends the generation, and is thrown as by a turn. What one of its turns has thrown
+  /// has done so already: another thread may have begun the next generation since.
   void guard(const char* operation, FunctionRef<void()> body);
 
   /// Begins the next generation, together with all ranks: nothing that was sent before arrives
   /// after it. Errors: DeadlineExceeded that names who is missing.
   void renew(CallOptions options = {});
-  /// Counts renew().
-  uint64_t generation() const { return generation_; }
+  /// Counts renew(). Threads: any.
+  uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
 
   /// To be asked right before what a process that is late must not write.
   /// Errors: FailedPrecondition if the others have given this rank up: it was stopped or cut off.
@@ -250,6 +251,7 @@ class Communicator {
   void give_back(CommunicatorScratch scratch);
   void withdraw_all() noexcept;
   bool has_turn() const;
+  void turn(const char* operation, FunctionRef<void()> body, const ReplicaGroup* run);
   void note_turn(const char* operation, bool is_step);
   void begin_turn();
   void report_failure() const;
@@ -264,7 +266,7 @@ class Communicator {
   const CommunicatorOptions options_;
   const int rank_;
   const int size_;
-  uint64_t generation_ = 0;
+  std::atomic<uint64_t> generation_ = 0;
   uint64_t sequence_ = 0;           // of operations of all ranks
   std::vector<uint64_t> sent_;      // [peer]
   std::vector<uint64_t> received_;  // [peer]

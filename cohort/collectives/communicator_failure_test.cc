@@ -412,6 +412,47 @@ TEST_P(CommunicatorFailure, TurnsThrowAFailureOnceOnAllRanks) {
   });
 }
 
+// A loop of turns unwinds, while another thread of each rank goes on.
+TEST_P(CommunicatorFailure, AGuardLeavesTheGenerationAloneThatAnotherThreadHasBegun) {
+  TestJob job(GetParam(), 2);
+  run_with_deadline(kLimit, [&] {
+    job.run([](Communicator& c) {
+      const auto loop = [&] {
+        try {
+          c.take_turn("step", [&] {
+            if (c.rank() == 1) throw DataLoss("lost");
+            c.barrier();
+          });
+        } catch (...) {
+          std::jthread([&] { c.take_turn("another thread's", [&] { c.barrier(); }); }).join();
+          throw;
+        }
+      };
+      testing::expect_error<DataLoss>({"lost (rank 1 of 2, in step)"},
+                                      [&] { c.guard("loop", loop); });
+      EXPECT_EQ(c.generation(), 1U);
+      EXPECT_NO_THROW(c.take_turn("next", [&] { c.barrier(); }));
+      EXPECT_EQ(c.generation(), 1U);
+    });
+  });
+}
+
+// Which has no end that a clock could name.
+TEST_P(CommunicatorFailure, TheLongestTimeoutIsNoneInThePast) {
+  TestJob job(GetParam(), 2, {.timeout = std::chrono::milliseconds::max()});
+  run_with_deadline(kLimit, [&] {
+    job.run([](Communicator& c) {
+      for (int i = 0; i < 2; ++i) {
+        std::vector<int> numbers(30'000, 1);
+        c.all_reduce(bytes_of(numbers), kInt32);
+        EXPECT_EQ(numbers.back(), 2);
+        c.commit();
+        c.renew();
+      }
+    });
+  });
+}
+
 TEST_P(CommunicatorFailure, TurnsOfSeveralThreadsDoNotMix) {
   TestJob job(GetParam(), 2);
   run_with_deadline(kLimit, [&] {

@@ -17,6 +17,17 @@
 
 namespace cohort::internal {
 
+namespace {
+
+// What a turn of this thread has thrown last, and of which communicator it was.
+struct ThrownByTurn {
+  const Communicator* of = nullptr;
+  std::exception_ptr error = {};
+};
+thread_local ThrownByTurn t_thrown;
+
+}  // namespace
+
 bool Communicator::has_turn() const {
   if (holder_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return true;
   const ReplicaGroup* const here = enclosing_replica_group();
@@ -34,6 +45,16 @@ void Communicator::begin_turn() {
 void Communicator::take_turn(const char* operation, FunctionRef<void()> body,
                              const ReplicaGroup* run) {
   if (size_ == 1 || has_turn()) return body();
+  t_thrown = {};
+  try {
+    turn(operation, body, run);
+  } catch (...) {
+    t_thrown = {this, std::current_exception()};
+    throw;
+  }
+}
+
+void Communicator::turn(const char* operation, FunctionRef<void()> body, const ReplicaGroup* run) {
   const MutexLock lock(turn_);
   begin_turn();
   holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
@@ -44,7 +65,11 @@ void Communicator::take_turn(const char* operation, FunctionRef<void()> body,
     run_.store(nullptr, std::memory_order_relaxed);
     holder_.store({}, std::memory_order_relaxed);
   });
-  guard(operation, body);
+  try {
+    body();
+  } catch (...) {
+    throw_agreed(std::current_exception(), operation);
+  }
 }
 
 // Without the brackets and spaces that names of operations have in errors.
@@ -141,7 +166,9 @@ void Communicator::guard(const char* operation, FunctionRef<void()> body) {
   try {
     body();
   } catch (...) {
-    throw_agreed(std::current_exception(), operation);
+    const std::exception_ptr error = std::current_exception();
+    if (t_thrown.of == this && t_thrown.error == error) throw;
+    throw_agreed(error, operation);
   }
 }
 
