@@ -3,10 +3,7 @@
 // Configs against those of real Keras: golden/configs.json, which golden/write_configs.py writes.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <functional>
-#include <set>
-#include <sstream>
 
 #include "cohort/base/error.h"
 #include "cohort/keras/layers/layers.h"
@@ -14,39 +11,16 @@
 #include "cohort/keras/metrics/metrics.h"
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/test_golden.h"
 
 namespace cohort::keras {
 namespace {
 
-const Config& golden(const std::string& name) {
-  static const Config all = [] {
-    std::ifstream file(COHORT_GOLDEN_CONFIGS);
-    std::stringstream text;
-    text << file.rdbuf();
-    return Config::parse_json(text.str());
-  }();
-  return all.at(name);
-}
+using testing::without_newer;
 
-// What the newest Keras says and every earlier Keras 3 would refuse the whole file for.
-Config without_newer(const Config& config) {
-  static const std::set<std::string> newer = {
-      "quantization_config", "input_axes", "output_axes", "renorm",
-      "renorm_clipping",     "ragged",     "optional",    "renorm_momentum"};
-  if (config.is_list()) {
-    Config::List list;
-    for (const Config& part : config.list()) list.push_back(without_newer(part));
-    return list;
-  }
-  if (!config.is_object()) return config;
-  Config out = Config::object();
-  for (const auto& [name, value] : config.members()) {
-    if (!newer.contains(name)) out.set(name, without_newer(value));
-  }
-  const Config* type = out.find("class_name");
-  // So was it called up to Keras 3.6, and later ones know that name.
-  if (type != nullptr && *type == "Orthogonal") out.set("class_name", "OrthogonalInitializer");
-  return out;
+const Config& golden(const std::string& name) {
+  static const Config all = testing::read_golden(COHORT_GOLDEN "/configs.json");
+  return all.at(name);
 }
 
 struct Case {

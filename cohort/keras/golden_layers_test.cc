@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layers against those of real Keras: golden/layers/*.json, which golden/write_layers.py writes.
+// Layers are made of Keras's configs, so this is how they are read, too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+#include "cohort/autograd/gradient_tape.h"
+#include "cohort/data/core/element.h"
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/test_golden.h"
+
+namespace cohort::keras {
+namespace {
+
+using data::Element;
+using testing::without_newer;
+
+struct GoldenCase {
+  std::string name;
+  Config config;
+  friend std::ostream& operator<<(std::ostream& out, const GoldenCase& c) { return out << c.name; }
+};
+
+std::vector<GoldenCase> golden_cases() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(COHORT_GOLDEN "/layers")) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  std::vector<GoldenCase> all;
+  for (const auto& file : files) {
+    const Config cases = testing::read_golden(file.string());
+    for (const auto& [name, config] : cases.members()) {
+      all.push_back({file.stem().string() + "_" + name, config});
+    }
+  }
+  return all;
+}
+
+Shape shape_in(const Config& tensor) {
+  Shape shape;
+  for (const Config& size : tensor.at("shape").list()) shape.push_back(size.integer());
+  return shape;
+}
+
+Tensor tensor_in(const Config& tensor) {
+  const DType dtype = ConfigValue<DType>::read(tensor.at("dtype"));
+  std::vector<double> values;
+  for (const Config& value : tensor.at("values").list()) {
+    values.push_back(value.is_bool() ? value.boolean() : value.number());
+  }
+  return from_vector<double>(values, shape_in(tensor)).to(dtype);
+}
+
+// A nest; `each` may exchange the tensors.
+using OnTensor = std::function<void(Tensor&)>;
+Element element_in(
+    const Config& nest, const OnTensor& each = [](Tensor&) {}) {
+  if (nest.is_null()) return {};
+  if (nest.is_list()) {
+    std::vector<Element> parts;
+    for (const Config& part : nest.list()) parts.push_back(element_in(part, each));
+    return Element::tuple(std::move(parts));
+  }
+  if (const Config* named = nest.find("named"); named != nullptr) {
+    std::vector<std::pair<std::string, Element>> parts;
+    for (const auto& [name, part] : named->members()) {
+      parts.emplace_back(name, element_in(part, each));
+    }
+    return Element::named(std::move(parts));
+  }
+  Tensor tensor = tensor_in(nest);
+  each(tensor);
+  return tensor;
+}
+
+void tensors_of(const Element& nest, std::vector<Tensor>& out) {
+  if (!nest.has_value()) return;
+  if (!nest.is_tuple()) return out.push_back(nest.tensor());
+  for (std::size_t i = 0; i < nest.size(); ++i) tensors_of(nest[i], out);
+}
+
+// Numbers within `tolerance` of the largest one.
+void expect_near(const std::string& what, const Tensor& got, const Config& golden,
+                 double tolerance) {
+  ASSERT_TRUE(got.defined()) << what;
+  const Tensor want = tensor_in(golden);
+  ASSERT_EQ(shape_of(got), shape_of(want)) << what;
+  EXPECT_EQ(got.scalar_type(), want.scalar_type()) << what;
+  if (want.numel() == 0) return;
+  const Tensor exact = want.to(kFloat64);
+  const double largest = exact.abs().max().item<double>();
+  const double off = (got.to(kFloat64) - exact).abs().max().item<double>();
+  EXPECT_LE(off, tolerance * std::max(largest, 1e-3)) << what << ": " << got << " for " << want;
+}
+
+class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
+ protected:
+  const Config& golden() const { return GetParam().config; }
+  const Config& golden(const char* name) const { return golden().at(name); }
+  double tolerance() const { return golden().number("tolerance"); }
+
+  Element call(const Layer& layer, const Element& inputs, bool training) const {
+    return layer(inputs.tensor(), {.training = training});
+  }
+
+  // Made of Keras's config, built by a call, with Keras's weights.
+  Layer make() const {
+    const Layer layer = Layer::deserialize(golden("layer"));
+    call(layer, element_in(golden("inputs")), false);
+    const Config::List& weights = golden("weights").list();
+    EXPECT_EQ(layer.variables().size(), weights.size());
+    for (std::size_t i = 0; i < std::min(weights.size(), layer.variables().size()); ++i) {
+      const Variable& variable = layer.variables()[i];
+      const std::string name = variable.name();
+      EXPECT_EQ(name.substr(name.rfind('/') + 1), weights[i].text("name"));
+      EXPECT_EQ(shape_of(variable.value()), shape_in(weights[i].at("value"))) << name;
+      variable.assign(tensor_in(weights[i].at("value")));
+    }
+    return layer;
+  }
+
+  void compare_outputs(const Element& outputs) const {
+    std::vector<Tensor> got;
+    tensors_of(outputs, got);
+    const Config golden_outputs = golden("outputs");
+    const Config::List want =
+        golden_outputs.is_list() ? golden_outputs.list() : Config::List{golden_outputs};
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      expect_near(str_cat("output ", i), got[i], want[i], tolerance());
+    }
+  }
+
+  // sum(cotangent * output) over what floats.
+  Tensor target(const Element& outputs) const {
+    std::vector<Tensor> all;
+    tensors_of(outputs, all);
+    std::erase_if(all, [](const Tensor& y) { return !y.is_floating_point(); });
+    Tensor sum = zeros({}, kFloat32);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      sum = sum + (all[i].to(kFloat32) * tensor_in(golden("cotangents").list().at(i))).sum();
+    }
+    return sum;
+  }
+};
+
+TEST_P(GoldenLayers, HaveTheConfigOfKeras) {
+  const Layer layer = Layer::deserialize(golden("layer"));
+  EXPECT_EQ(layer.serialize().text("class_name"), golden("layer").text("class_name"));
+  EXPECT_EQ(layer.get_config(), without_newer(golden("layer").at("config")));
+}
+
+TEST_P(GoldenLayers, ComputeWhatKerasComputes) {
+  const Layer layer = make();
+  if (HasFailure()) return;
+  GradientTape tape({.persistent = true});
+  std::vector<Tensor> inputs;
+  const Element nest = element_in(golden("inputs"), [&](Tensor& x) {
+    if (!x.is_floating_point()) return;
+    tape.watch(x);
+    inputs.push_back(x);
+  });
+  const Element outputs = call(layer, nest, golden("training").boolean());
+  compare_outputs(outputs);
+  const Tensor sum = target(outputs);
+  const auto check = [&](const std::string& what, const auto& source, const Config& want) {
+    if (!want.is_null()) expect_near(what, tape.gradient(sum, source), want, tolerance());
+  };
+  const Config::List& to_inputs = golden("input_gradients").list();
+  for (std::size_t i = 0; i < to_inputs.size(); ++i) {
+    check(str_cat("gradient of input ", i), inputs.at(i), to_inputs[i]);
+  }
+  const Config::List& to_weights = golden("weight_gradients").list();
+  for (std::size_t i = 0; i < to_weights.size(); ++i) {
+    const Variable& variable = layer.variables()[i];
+    check(str_cat("gradient of ", variable.name()), variable, to_weights[i]);
+  }
+  const Config& updated = golden("updated");
+  for (std::size_t i = 0; updated.is_list() && i < updated.list().size(); ++i) {
+    const Variable& variable = layer.variables()[i];
+    expect_near(variable.name(), variable.value(), updated.list()[i], tolerance());
+  }
+}
+
+TEST_P(GoldenLayers, KnowTheirOutputShape) {
+  if (golden("inputs").is_list() || golden("outputs").is_list()) GTEST_SKIP();
+  const auto of_any_batch = [](Shape shape) {
+    shape[0] = kUnknownDim;
+    return shape;
+  };
+  const Layer layer = make();
+  EXPECT_EQ(layer.base().compute_output_shape(of_any_batch(shape_in(golden("inputs")))),
+            of_any_batch(shape_in(golden("outputs"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Keras, GoldenLayers, ::testing::ValuesIn(golden_cases()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace cohort::keras

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every name in keras.layers (golden/layer_index.json, which golden/write_layers.py writes) is a
+// class that configs may name, or is refused with a reason.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cohort/base/error.h"
+#include "cohort/keras/layer.h"
+#include "cohort/keras/test_golden.h"
+
+namespace cohort::keras {
+namespace {
+
+enum class Answer { kKnown, kRefused, kUnknown };
+
+Answer ask(const std::string& class_name) {
+  const Config config = Config::object({{"module", "keras.layers"}, {"class_name", class_name}});
+  try {
+    Layer::deserialize(config);
+  } catch (const Unimplemented&) {
+    return Answer::kRefused;
+  } catch (const InvalidArgument& e) {
+    // Else the class wants options that this config has not.
+    const bool unknown = std::string(e.what()).find("this program knows") != std::string::npos;
+    return unknown ? Answer::kUnknown : Answer::kKnown;
+  }
+  return Answer::kKnown;
+}
+
+// What is not there yet.
+const char* const kMissing =
+    "ActivityRegularization AdaptiveAveragePooling1D AdaptiveAveragePooling2D "
+    "AdaptiveAveragePooling3D AdaptiveMaxPooling1D AdaptiveMaxPooling2D "
+    "AdaptiveMaxPooling3D Add AdditiveAttention AlphaDropout Attention AugMix AutoContrast "
+    "Average AveragePooling1D AveragePooling3D Bidirectional CategoryEncoding CenterCrop "
+    "Concatenate ContrastLimitedAdaptiveHistogramEqualization Conv1D Conv1DTranspose "
+    "Conv2DTranspose Conv3D Conv3DTranspose ConvLSTM1D ConvLSTM2D ConvLSTM3D Cropping1D "
+    "Cropping2D Cropping3D CutMix DepthwiseConv1D DepthwiseConv2D Discretization Dot ELU "
+    "EinsumDense Embedding Equalization GRU GRUCell GaussianDropout GaussianNoise "
+    "GlobalAveragePooling1D GlobalAveragePooling3D GlobalMaxPooling1D GlobalMaxPooling2D "
+    "GlobalMaxPooling3D GroupNormalization GroupedQueryAttention HashedCrossing Hashing "
+    "Identity IntegerLookup LSTM LSTMCell Lambda LayerNormalization LeakyReLU Masking "
+    "MaxNumBoundingBoxes MaxPooling1D MaxPooling3D Maximum MelSpectrogram Minimum MixUp "
+    "MultiHeadAttention Multiply Normalization PReLU Permute Pipeline RMSNormalization RNN "
+    "RandAugment RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast "
+    "RandomCrop RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur "
+    "RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization "
+    "RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation "
+    "RandomZoom RepeatVector Resizing ReversibleEmbedding STFTSpectrogram SeparableConv1D "
+    "SeparableConv2D SimpleRNN SimpleRNNCell Solarization SpatialDropout1D SpatialDropout2D "
+    "SpatialDropout3D SpectralNormalization StackedRNNCells StringLookup Subtract "
+    "TextVectorization TimeDistributed UnitNormalization UpSampling1D UpSampling2D "
+    "UpSampling3D ZeroPadding1D ZeroPadding2D ZeroPadding3D";
+
+bool is_missing(const std::string& class_name) {
+  return (" " + std::string(kMissing) + " ").find(" " + class_name + " ") != std::string::npos;
+}
+
+TEST(LayerIndex, EveryLayerOfKerasIsHereOrRefused) {
+  const Config index = testing::read_golden(COHORT_GOLDEN "/layer_index.json");
+  EXPECT_GT(index.members().size(), 150U);
+  for (const auto& [name, class_name] : index.members()) {
+    if (is_missing(class_name.text())) continue;
+    EXPECT_NE(ask(class_name.text()), Answer::kUnknown) << name;
+  }
+}
+
+TEST(LayerIndex, WhatIsRefusedSaysWhy) {
+  for (const char* name : {"JaxLayer", "FlaxLayer", "TorchModuleWrapper", "TFSMLayer", "Wrapper"}) {
+    EXPECT_EQ(ask(name), Answer::kRefused) << name;
+  }
+}
+
+}  // namespace
+}  // namespace cohort::keras

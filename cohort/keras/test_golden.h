@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For tests: what real Keras said, as the scripts in golden/ have written it down.
+#pragma once
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "cohort/keras/config.h"
+
+namespace cohort::keras::testing {
+
+inline Config read_golden(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return Config::parse_json(text.str());
+}
+
+/// Without what the newest Keras says and every earlier Keras 3 would refuse the whole file for.
+inline Config without_newer(const Config& config) {
+  static const std::set<std::string> newer = {
+      "quantization_config", "input_axes", "output_axes", "renorm",
+      "renorm_clipping",     "ragged",     "optional",    "renorm_momentum"};
+  if (config.is_list()) {
+    Config::List list;
+    for (const Config& part : config.list()) list.push_back(without_newer(part));
+    return list;
+  }
+  if (!config.is_object()) return config;
+  Config out = Config::object();
+  for (const auto& [name, value] : config.members()) {
+    if (!newer.contains(name)) out.set(name, without_newer(value));
+  }
+  const Config* type = out.find("class_name");
+  // So was it called up to Keras 3.6, and later ones know that name.
+  if (type != nullptr && *type == "Orthogonal") out.set("class_name", "OrthogonalInitializer");
+  return out;
+}
+
+}  // namespace cohort::keras::testing
