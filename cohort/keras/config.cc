@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::size_t kDeepest = 200;
 
-// As Python writes it: 0.001, 1e-07, 2.0.
+// As Python writes it: 0.001, 1e-07, 2.0, NaN.
 std::string number_text(double value) {
-  COHORT_CHECK_ARG(std::isfinite(value), "[config] expected finite numbers, got ", value,
-                   ", which JSON has not");
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
   const double size = std::abs(value);
   const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
   std::array<char, 64> digits{};
@@ -28,6 +28,12 @@ std::string number_text(double value) {
   std::string text(digits.data(), end.ptr);
   if (plain && text.find('.') == std::string::npos) text += ".0";
   return text;
+}
+
+std::string finite_text(double value) {
+  COHORT_CHECK_ARG(std::isfinite(value), "[config] expected finite numbers, got ", value,
+                   ", which JSON has not");
+  return number_text(value);
 }
 
 std::string quoted(const std::string& text) {
@@ -102,6 +108,14 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
+// Here, not where they are used: in line compilers see values in them that nobody set.
+Config::Config() = default;
+Config::Config(const Config& other) = default;
+Config& Config::operator=(const Config& other) = default;
+Config::Config(Config&& other) noexcept = default;
+Config& Config::operator=(Config&& other) noexcept = default;
+Config::~Config() = default;
+
 Config Config::object(Members members) {
   Config config;
   config.value_ = std::move(members);
@@ -117,10 +131,13 @@ void Config::refuse_large() {
 }
 
 void Config::refuse(const char* expected) const {
+  throw InvalidArgument(str_cat("[config] expected ", expected, ", got ", brief()));
+}
+
+std::string Config::brief() const {
   constexpr std::size_t kShown = 60;
-  std::string got = to_json();
-  if (got.size() > kShown) got = got.substr(0, kShown) + "...";
-  throw InvalidArgument(str_cat("[config] expected ", expected, ", got ", got));
+  const std::string text = json_text(number_text);
+  return text.size() > kShown ? text.substr(0, kShown) + "..." : text;
 }
 
 bool Config::boolean() const {
@@ -171,8 +188,14 @@ const Config& Config::at(std::string_view name) const {
   if (found != nullptr) return *found;
   std::vector<std::string> names;
   for (const auto& member : members()) names.push_back(member.first);
-  throw InvalidArgument(
-      str_cat("[config] expected a value of \"", name, "\", got ", join(names, ", ")));
+  constexpr std::size_t kShown = 200;
+  const std::string got = join(names, ", ");
+  throw InvalidArgument(str_cat("[config] expected a value of \"", name, "\", got ",
+                                got.substr(0, kShown), got.size() > kShown ? "..." : ""));
+}
+
+Config& Config::at(std::string_view name) {
+  return const_cast<Config&>(std::as_const(*this).at(name));
 }
 
 Config& Config::set(std::string_view name, Config value) {
@@ -188,19 +211,21 @@ Config& Config::set(std::string_view name, Config value) {
   return *this;
 }
 
-std::string Config::to_json() const {
+std::string Config::to_json() const { return json_text(finite_text); }
+
+std::string Config::json_text(std::string (*text_of_number)(double)) const {
   if (is_null()) return "null";
   if (is_bool()) return boolean() ? "true" : "false";
   if (const auto* whole = std::get_if<int64_t>(&value_)) return std::to_string(*whole);
-  if (const auto* real = std::get_if<double>(&value_)) return number_text(*real);
+  if (const auto* real = std::get_if<double>(&value_)) return text_of_number(*real);
   if (is_text()) return quoted(text());
   std::vector<std::string> parts;
   if (is_list()) {
-    for (const Config& part : list()) parts.push_back(part.to_json());
+    for (const Config& part : list()) parts.push_back(part.json_text(text_of_number));
     return "[" + join(parts, ", ") + "]";
   }
   for (const auto& [name, value] : members()) {
-    parts.push_back(quoted(name) + ": " + value.to_json());
+    parts.push_back(quoted(name) + ": " + value.json_text(text_of_number));
   }
   return "{" + join(parts, ", ") + "}";
 }
@@ -212,7 +237,9 @@ Config Config::parse_json(std::string_view text) {
 }
 
 bool operator==(const Config& a, const Config& b) {
-  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  const bool whole =
+      std::holds_alternative<int64_t>(a.value_) && std::holds_alternative<int64_t>(b.value_);
+  if (a.is_number() && b.is_number() && !whole) return a.number() == b.number();
   if (!a.is_object() || !b.is_object()) return a.value_ == b.value_;
   const auto has = [&b](const auto& member) {
     const Config* other = b.find(member.first);
@@ -222,7 +249,7 @@ bool operator==(const Config& a, const Config& b) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Config& config) {
-  return out << config.to_json();
+  return out << config.json_text(number_text);
 }
 
 }  // namespace cohort::keras

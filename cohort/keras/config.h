@@ -27,7 +27,7 @@ class Config {
   using List = std::vector<Config>;
   using Members = std::vector<std::pair<std::string, Config>>;
 
-  Config() = default;        ///< Null.
+  Config();                  ///< Null.
   Config(std::nullptr_t) {}  // NOLINT: implicit by design, as all of them
   template <std::same_as<bool> B>
   Config(B value) : value_(value) {}  // NOLINT
@@ -38,6 +38,11 @@ class Config {
   Config(const char* text) : value_(std::string(text)) {}                       // NOLINT
   Config(std::string text) : value_(std::move(text)) {}                         // NOLINT
   Config(List list) : value_(std::move(list)) {}                                // NOLINT
+  Config(const Config& other);
+  Config& operator=(const Config& other);
+  Config(Config&& other) noexcept;
+  Config& operator=(Config&& other) noexcept;
+  ~Config();
   /// Config::object({{"seed", 3}}); without members "{}", which is not null.
   static Config object(Members members = {});
 
@@ -58,9 +63,12 @@ class Config {
 
   /// Of an object. Errors: InvalidArgument for a member that is not there, and as above.
   const Config& at(std::string_view name) const;
+  Config& at(std::string_view name);
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   const Config* find(std::string_view name) const;  ///< nullptr: no object, or without it.
+  bool boolean(std::string_view name) const { return at(name).boolean(); }
   double number(std::string_view name) const { return at(name).number(); }
+  int64_t integer(std::string_view name) const { return at(name).integer(); }
   const std::string& text(std::string_view name) const { return at(name).text(); }
   /// Adds a member, or replaces it. Null becomes an object first.
   Config& set(std::string_view name, Config value);
@@ -70,12 +78,16 @@ class Config {
   /// Errors: InvalidArgument for what is no JSON, with the place; for values nested more than 200
   ///         deep, and a name that an object has twice.
   static Config parse_json(std::string_view text);
+  /// For a message: as to_json, NaN as well, and at most 60 characters of it.
+  std::string brief() const;
 
   /// 2 equals 2.0; the order of members does not count.
   friend bool operator==(const Config& a, const Config& b);
+  /// As to_json, NaN and infinities as well.
   friend std::ostream& operator<<(std::ostream& out, const Config& config);
 
  private:
+  std::string json_text(std::string (*text_of_number)(double)) const;
   template <std::integral I>
   static int64_t checked(I value) {
     if (!std::in_range<int64_t>(value)) refuse_large();

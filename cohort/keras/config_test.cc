@@ -55,6 +55,47 @@ struct Unknown : Shift {
   using Shift::Shift;
 };
 
+struct AxesOptions {
+  std::vector<int64_t> axes = {};
+  float scale = 1;
+  keras::DTypePolicy dtype = {};
+  std::string name = {};
+  bool trainable = true;
+  static void fields(auto& c, auto&& f) {
+    f("axes", c.axes);
+    f("scale", c.scale);
+  }
+};
+template <class T>
+struct AxesLayer : keras::LayerImpl<AxesOptions> {
+  using LayerImpl::LayerImpl;
+  Tensor call(const Tensor& x, const keras::CallArgs&) override { return x; }
+};
+using Axes = AxesLayer<Shift>;
+COHORT_REGISTER_SERIALIZABLE("my", Axes);
+
+struct Hundredfold : keras::Sequential {
+  using Sequential::Sequential;
+  Tensor call(const Tensor& x, const keras::CallArgs& args) override {
+    return Sequential::call(x, args) * 100;
+  }
+  static std::shared_ptr<Hundredfold> from_config(const keras::Config& config) {
+    auto made = std::make_shared<Hundredfold>();
+    for (const keras::Config& layer : config.at("layers").list()) {
+      made->add(keras::Layer::deserialize(layer));
+    }
+    return made;
+  }
+};
+COHORT_REGISTER_SERIALIZABLE("my", Hundredfold);
+
+// Has its base's from_config alone, which makes the base.
+struct Derived : Hundredfold {
+  using Hundredfold::Hundredfold;
+};
+static_assert(keras::internal::MadeByFromConfig<Hundredfold>);
+static_assert(!keras::internal::MadeByFromConfig<Derived>);
+
 }  // namespace cohort::my
 
 namespace cohort::keras {
@@ -182,6 +223,75 @@ TEST(OwnClasses, OfABuiltInNameAreNotTaken) {
   Config config = Dense(4).serialize();
   config.set("registered_name", "other>Dense").set("module", nullptr);
   expect_error<InvalidArgument>({"other>Dense"}, [&] { return Layer::deserialize(config); });
+}
+
+TEST(OwnClasses, KeepListsOfNumbersAsTheyAre) {
+  const Layer layer = Handle<my::Axes>({.axes = {-1, -3, 2}, .scale = 0.5F, .name = "a"});
+  const Config config = layer.get_config();
+  EXPECT_EQ(config.at("axes").to_json(), "[-1, -3, 2]");
+  EXPECT_EQ(config.number("scale"), 0.5);
+  EXPECT_EQ(Layer::deserialize(layer.serialize()).get_config(), config);
+}
+
+TEST(OwnClasses, OfTemplatesAndOfSequentialHaveNames) {
+  EXPECT_EQ(Layer(Handle<my::Axes>()).base().class_name(), "AxesLayer");
+  const my::Hundredfold model({InputLayer({1}), Dense(1, {.kernel_initializer = "ones"})});
+  EXPECT_EQ(model.class_name(), "Hundredfold");
+  const auto read = model_from_json(model.to_json());
+  EXPECT_NE(dynamic_cast<my::Hundredfold*>(read.get()), nullptr);
+  EXPECT_EQ(read->predict(ones({1, 1})).item<double>(), 100);
+}
+
+TEST(OwnClasses, AreRegisteredOncePerNameInAPackage) {
+  auto& table = internal::class_table<LayerBase>();
+  const auto make = internal::make_of_config<my::Shift>;
+  EXPECT_NO_THROW(table.add(typeid(my::Shift), "my", "Shift", make));
+  expect_error<InvalidArgument>({"my>Shift", "another class"}, [&] {
+    table.add(typeid(my::Twice), "my", "Shift", internal::make_of_config<my::Twice>);
+  });
+  expect_error<InvalidArgument>({"package"},
+                                [&] { table.add(typeid(my::Shift), "", "Dense", make); });
+}
+
+TEST(FromConfig, OtherPackagesOfKerasAreNotKeras) {
+  Config config = Dropout(0.5).serialize();
+  config.set("module", "keras_cv.layers").set("registered_name", "keras_cv>Dropout");
+  expect_error<InvalidArgument>({"keras_cv>Dropout"}, [&] { return Layer::deserialize(config); });
+  config.set("module", "keras.layers").set("class_name", "Quantum");
+  config.set("registered_name", nullptr);
+  expect_error<Unimplemented>({"Quantum", "not there yet"},
+                              [&] { return Layer::deserialize(config); });
+}
+
+TEST(Config, ComparesAndPrintsWhatJsonHasNot) {
+  const int64_t large = int64_t{1} << 53;
+  EXPECT_FALSE(Config(large) == Config(large + 1));
+  EXPECT_EQ(Config(2), Config(2.0));
+  expect_error<InvalidArgument>({"a whole number", "NaN"}, [] { return Config(NAN).integer(); });
+  std::ostringstream out;
+  out << Config(-INFINITY);
+  EXPECT_EQ(out.str(), "-Infinity");
+  EXPECT_FALSE(GlorotUniform(~uint64_t{0}) == GlorotUniform(~uint64_t{0} - 1));
+  Config tree = Config::object({{"a", Config::object({{"b", 1}})}});
+  tree.at("a").set("b", 2);
+  EXPECT_EQ(tree.at("a").integer("b"), 2);
+}
+
+TEST(Shapes, TooLargeToCountAreRefused) {
+  const int64_t large = int64_t{1} << 53;
+  expect_error<InvalidArgument>({"2^63"}, [&] {
+    Sequential({InputLayer({large, 4096}), Flatten()}).summary_text();
+  });
+}
+
+TEST(Options, OfAKindAreComparedWithWhatAllOfItHave) {
+  EXPECT_FALSE(SGDOptions{.learning_rate = 0.1} == SGDOptions{.learning_rate = 5.0});
+  EXPECT_EQ(SGDOptions{.learning_rate = 0.1}, SGDOptions{.learning_rate = 0.1});
+  EXPECT_FALSE(HuberOptions{.reduction = Reduction::kSum} == HuberOptions{});
+  EXPECT_FALSE(FlattenOptions{.name = "a"} == FlattenOptions{});
+  EXPECT_EQ(config_of(SGDOptions{.learning_rate = 0.5}).number("learning_rate"), 0.5);
+  const Config config = SGD({.learning_rate = 0.5, .momentum = 0.25}).get_config();
+  EXPECT_EQ(options_of<SGDOptions>(config).momentum, 0.25);
 }
 
 TEST(Options, AreComparedAndPrintedByTheirFields) {

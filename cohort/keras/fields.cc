@@ -5,10 +5,10 @@
 
 namespace cohort::keras {
 
-Config ConfigValue<std::vector<int64_t>>::write(const std::vector<int64_t>& shape) {
+Config ShapeValue::write(const std::vector<int64_t>& shape) {
   Config::List list;
   for (const int64_t size : shape) {
-    if (size < 0) {
+    if (size == -1) {
       list.emplace_back();
     } else {
       list.emplace_back(size);
@@ -17,7 +17,11 @@ Config ConfigValue<std::vector<int64_t>>::write(const std::vector<int64_t>& shap
   return list;
 }
 
-std::vector<int64_t> ConfigValue<std::vector<int64_t>>::read(const Config& config) {
+Config ShapeValue::write(const std::optional<std::vector<int64_t>>& shape) {
+  return shape ? write(*shape) : Config();
+}
+
+std::vector<int64_t> ShapeValue::read(const Config& config) {
   std::vector<int64_t> shape;
   for (const Config& size : config.list()) shape.push_back(size.is_null() ? -1 : size.integer());
   return shape;
@@ -32,13 +36,14 @@ void check_range(bool fits, int64_t value) {
 }
 
 void refuse_name(const Config& got, const std::vector<std::string>& known) {
-  throw InvalidArgument(str_cat("[config] expected one of ", join(known, ", "), ", got ", got));
+  throw InvalidArgument(
+      str_cat("[config] expected one of ", join(known, ", "), ", got ", got.brief()));
 }
 
 FieldReader::FieldReader(const Config& config, std::string who)
     : config_(config), who_(std::move(who)) {
   COHORT_CHECK_ARG(config.is_object(), "[", who_, ".from_config] expected named values, got ",
-                   config);
+                   config.brief());
 }
 
 const Config* FieldReader::take(const char* name) {
@@ -61,7 +66,7 @@ void FieldReader::constant(const char* name, const Config& value) {
   const Config* found = take(name);
   if (found == nullptr || *found == value) return;
   throw Unimplemented(str_cat("[", who_, ".from_config] expected ", name, " = ", value, ", got ",
-                              *found, ", which is not there yet"));
+                              found->brief(), ", which is not there yet"));
 }
 
 void FieldReader::finish() const {

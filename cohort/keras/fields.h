@@ -14,6 +14,8 @@
 //   keras::config_of(ScaleOptions{.scale = 2});   // {"scale": 2.0, "limit": null}
 //
 // Besides, for what Keras's configs have and the struct has not, and the other way round:
+// - f.shape("target", c.target): sizes, of which -1 is null, as in Keras; required, but for an
+//   optional;
 // - f.extra("gain", c.gain, 1.0): written only where it is not the default: Keras lacks it;
 // - f.nullable("steps", c.steps, 1): null where it is 1;
 // - f.constant("sparse", false): always written; nothing else can be read;
@@ -45,6 +47,13 @@ void check_range(bool fits, int64_t value);
 /// specialise it for an enumeration.
 template <class T>
 struct ConfigValue {
+  static_assert(
+      requires(const T& value, const Config& config) {
+        { value.serialize() } -> std::convertible_to<Config>;
+        { T::deserialize(config) } -> std::convertible_to<T>;
+      },
+      "a field is a number, a text, a list or a class with serialize() and deserialize(): of other "
+      "types specialise cohort::keras::ConfigValue");
   static Config write(const T& value) { return value.serialize(); }
   static T read(const Config& config) { return T::deserialize(config); }
 };
@@ -65,10 +74,10 @@ requires(!std::same_as<T, bool>) struct ConfigValue<T> {
   }
 };
 
-template <>
-struct ConfigValue<double> {
-  static Config write(double value) { return value; }
-  static double read(const Config& config) { return config.number(); }
+template <std::floating_point T>
+struct ConfigValue<T> {
+  static Config write(T value) { return static_cast<double>(value); }
+  static T read(const Config& config) { return static_cast<T>(config.number()); }
 };
 
 template <>
@@ -89,13 +98,6 @@ struct ConfigValue<std::optional<T>> {
   }
 };
 
-/// Of a shape: what is not known (-1) is null, as in Keras.
-template <>
-struct ConfigValue<std::vector<int64_t>> {
-  static Config write(const std::vector<int64_t>& shape);
-  static std::vector<int64_t> read(const Config& config);
-};
-
 template <class T>
 struct ConfigValue<std::vector<T>> {
   static Config write(const std::vector<T>& values) {
@@ -109,6 +111,39 @@ struct ConfigValue<std::vector<T>> {
     return values;
   }
 };
+
+/// A shape as Keras writes it: what is not known (-1) is null.
+struct ShapeValue {
+  static Config write(const std::vector<int64_t>& shape);
+  static Config write(const std::optional<std::vector<int64_t>>& shape);
+  static std::vector<int64_t> read(const Config& config);
+};
+
+namespace internal {
+struct NoKind {
+  static void base_fields(auto&, auto&&) {}
+};
+
+/// The kind of class that the options are for: what all of a kind have (name, dtype) are fields of
+/// theirs, too. Layers, losses and optimizers know their options by these members; options of
+/// others say `using Kind = MetricBase`.
+template <class C>
+struct KindOf {
+  using type = NoKind;
+};
+template <class C>
+requires requires { typename C::Kind; }
+struct KindOf<C> {
+  using type = typename C::Kind;
+};
+
+/// Every member: those that all of the kind have, and the class's own.
+template <class C>
+void all_fields(auto& c, auto&& f) {
+  KindOf<C>::type::base_fields(c, f);
+  C::fields(c, f);
+}
+}  // namespace internal
 
 }  // namespace cohort::keras
 
@@ -125,6 +160,7 @@ class FieldWriter {
   void required(const char* name, const T& member) {
     (*this)(name, member);
   }
+  void shape(const char* name, const auto& member) { config_.set(name, ShapeValue::write(member)); }
   template <class T>
   void extra(const char* name, const T& member, const std::type_identity_t<T>& standard) {
     if (!(member == standard)) (*this)(name, member);
@@ -150,18 +186,25 @@ class FieldReader {
 
   template <class T>
   void operator()(const char* name, T& member) {
-    const Config* value = take(name);
-    if (value == nullptr) return;
-    try {
-      member = ConfigValue<T>::read(*value);
-    } catch (...) {
-      rethrow(name);
-    }
+    read<ConfigValue<T>>(name, member);
   }
   template <class T>
   void required(const char* name, T& member) {
     if (!config_.contains(name)) missing_.emplace_back(name);
     (*this)(name, member);
+  }
+  void shape(const char* name, std::vector<int64_t>& member) {
+    if (!config_.contains(name)) missing_.emplace_back(name);
+    read<ShapeValue>(name, member);
+  }
+  void shape(const char* name, std::optional<std::vector<int64_t>>& member) {
+    const Config* value = config_.find(name);
+    if (value != nullptr && value->is_null()) {
+      known_.emplace_back(name);
+      member.reset();
+    } else {
+      read<ShapeValue>(name, member);
+    }
   }
   template <class T>
   void extra(const char* name, T& member, const std::type_identity_t<T>&) {
@@ -181,6 +224,16 @@ class FieldReader {
   void finish() const;
 
  private:
+  template <class Value>
+  void read(const char* name, auto& member) {
+    const Config* value = take(name);
+    if (value == nullptr) return;
+    try {
+      member = Value::read(*value);
+    } catch (...) {
+      rethrow(name);
+    }
+  }
   const Config* take(const char* name);
   /// In a catch block: the error with the class and the name.
   [[noreturn]] void rethrow(const char* name) const;
@@ -197,8 +250,15 @@ class EachField {
   explicit EachField(F each) : each_(std::move(each)) {}
   void operator()(const char* name, const auto& member) { each_(name, member); }
   void required(const char* name, const auto& member) { each_(name, member); }
-  void extra(const char* name, const auto& member, const auto&) { each_(name, member); }
-  void nullable(const char* name, const auto& member, const auto&) { each_(name, member); }
+  void shape(const char* name, const auto& member) { each_(name, member); }
+  template <class T>
+  void extra(const char* name, const T& member, const std::type_identity_t<T>&) {
+    each_(name, member);
+  }
+  template <class T>
+  void nullable(const char* name, const T& member, const std::type_identity_t<T>&) {
+    each_(name, member);
+  }
   void constant(const char*, const Config&) {}
   void newer(const char*, const Config&) {}
 
@@ -243,11 +303,11 @@ auto value_of_name(const auto& table, const Config& config) {
   refuse_name(config, names);
 }
 
-/// Reads into `options`; `visit(options, f)` names what there is.
-template <class C, class Visit>
-void read_fields(const Config& config, const std::string& who, C& options, const Visit& visit) {
+template <class Kind, class C>
+void read_fields(const Config& config, const std::string& who, C& options) {
   FieldReader reader(config, who);
-  visit(options, reader);
+  Kind::base_fields(options, reader);
+  C::fields(options, reader);
   reader.finish();
 }
 
@@ -259,7 +319,7 @@ namespace cohort::keras {
 template <internal::HasFields C>
 Config config_of(const C& options) {
   internal::FieldWriter writer;
-  C::fields(options, writer);
+  internal::all_fields<C>(options, writer);
   return std::move(writer).config();
 }
 
@@ -269,7 +329,7 @@ Config config_of(const C& options) {
 template <internal::HasFields C>
 C options_of(const Config& config, const std::string& who = "config") {
   C options;
-  internal::read_fields(config, who, options, [](auto& c, auto& f) { C::fields(c, f); });
+  internal::read_fields<typename internal::KindOf<C>::type>(config, who, options);
   return options;
 }
 
@@ -278,13 +338,13 @@ template <internal::HasFields C>
 bool operator==(const C& a, const C& b) {
   std::vector<const void*> members;
   const auto note = [&members](const char*, const auto& member) { members.push_back(&member); };
-  C::fields(a, internal::EachField(note));
+  internal::all_fields<C>(a, internal::EachField(note));
   bool equal = true;
   auto other = members.begin();
   const auto compare = [&]<class M>(const char*, const M& member) {
     equal = equal && *static_cast<const M*>(*other++) == member;
   };
-  C::fields(b, internal::EachField(compare));
+  internal::all_fields<C>(b, internal::EachField(compare));
   return equal;
 }
 
@@ -295,7 +355,7 @@ std::ostream& operator<<(std::ostream& out, const C& options) {
   const auto print = [&](const char* name, const auto& member) {
     out << std::exchange(before, ", ") << name << '=' << internal::field_text(member);
   };
-  C::fields(options, internal::EachField(print));
+  internal::all_fields<C>(options, internal::EachField(print));
   return out << (*before == '(' ? "()" : ")");
 }
 

@@ -130,7 +130,7 @@ std::string LayerBase::class_name() const { return internal::class_name_of(typei
 
 Config LayerBase::get_build_config() const {
   if (!built() || !has_build_config()) return {};
-  return Config::object({{"input_shape", ConfigValue<Shape>::write(build_shape_)}});
+  return Config::object({{"input_shape", ShapeValue::write(build_shape_)}});
 }
 
 Config LayerBase::serialize() const {

@@ -336,6 +336,16 @@ class Handle : public Layer {
 namespace internal {
 template <>
 ClassTable& class_table<LayerBase>();
+
+template <class C>
+requires requires(C& c) {
+  c.name;
+  c.trainable;
+  c.dtype;
+}
+struct KindOf<C> {
+  using type = LayerBase;
+};
 }  // namespace internal
 
 /// Starts the numbers in the names of layers anew. TF: keras.utils.clear_session.

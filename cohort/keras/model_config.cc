@@ -58,11 +58,8 @@ struct SequentialFields {
   std::vector<Layer> layers = {};
   std::optional<Shape> build_input_shape = {};
   static void fields(auto& c, auto&& f) {
-    f("name", c.name);
-    f("trainable", c.trainable);
-    f("dtype", c.dtype);
     f.required("layers", c.layers);
-    f("build_input_shape", c.build_input_shape);
+    f.shape("build_input_shape", c.build_input_shape);
   }
 };
 
@@ -136,7 +133,7 @@ Config Sequential::get_config() const {
   config.set("trainable", trainable());
   config.set("dtype", DTypePolicy().serialize());
   config.set("layers", std::move(list));
-  if (input_shape_) config.set("build_input_shape", ConfigValue<Shape>::write(*input_shape_));
+  if (input_shape_) config.set("build_input_shape", ShapeValue::write(*input_shape_));
   return config;
 }
 
@@ -157,7 +154,7 @@ std::shared_ptr<Model> model_from_config(const Config& config) {
   const Config* build = config.find("build_config");
   const Config* shape = build == nullptr ? nullptr : build->find("input_shape");
   if (!model->built() && shape != nullptr && !shape->is_null()) {
-    model->ensure_built(ConfigValue<Shape>::read(*shape));
+    model->ensure_built(ShapeValue::read(*shape));
   }
   const Config* compile = config.find("compile_config");
   if (compile != nullptr && compile->contains("optimizer")) model->compile_from_config(*compile);

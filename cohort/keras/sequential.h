@@ -24,7 +24,6 @@ class Sequential : public Model {
   /// Appends. Errors: FailedPrecondition once data has built the model.
   void add(Layer layer);
 
-  std::string class_name() const override { return "Sequential"; }
   std::optional<Shape> declared_input_shape() const override;
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs& args) override;

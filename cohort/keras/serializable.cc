@@ -8,6 +8,8 @@
 #include <typeindex>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_locks.h"
+#include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 
 namespace cohort::keras {
@@ -33,8 +35,9 @@ std::string class_name_of(const std::type_info& type, const char* kind) {
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
   const std::string full = status == 0 ? text.get() : type.name();
-  const std::size_t colon = full.rfind(':');
-  std::string name = colon == std::string::npos ? full : full.substr(colon + 1);
+  const std::string whole = full.substr(0, full.find('<'));  // without a template's arguments
+  const std::size_t colon = whole.rfind(':');
+  std::string name = colon == std::string::npos ? whole : whole.substr(colon + 1);
   const std::string_view ending = kind;
   const bool ours = full.starts_with("cohort::keras::");
   if (ours && name.size() > ending.size() && name.ends_with(ending)) {
@@ -45,73 +48,96 @@ std::string class_name_of(const std::type_info& type, const char* kind) {
 
 struct ClassTable::Classes {
   struct Entry {
-    std::string registered_name;  // "package>Name"; empty: built in
+    std::type_index type;
+    bool builtin = false;
     Make make;
   };
   mutable cohort::internal::Mutex mutex;
-  std::map<std::string, Entry> by_name COHORT_GUARDED_BY(mutex);  // registered, or built in
+  // "package>Name", or the name of a built-in one.
+  std::map<std::string, Entry> by_name COHORT_GUARDED_BY(mutex);
   std::map<std::type_index, std::string> names COHORT_GUARDED_BY(mutex);
 };
 
+// Tables live as long as the process, and everything that is saved passes them.
 ClassTable::ClassTable(const char* kind, const char* module)
-    : kind_(kind), module_(module), classes_(std::make_unique<Classes>()) {}
+    : kind_(kind), module_(module), classes_(std::make_unique<Classes>()) {
+  cohort::internal::keep_free_over_fork(classes_->mutex);
+}
 ClassTable::~ClassTable() = default;
 
 void ClassTable::add(const std::type_info& type, const std::string& package,
                      const std::string& name, Make make) {
-  const std::string registered = package.empty() ? "" : package + ">" + name;
-  const std::string key = package.empty() ? name : registered;
+  COHORT_CHECK_ARG(!package.empty() && package.find('>') == std::string::npos,
+                   "[register] expected a package's name without \">\" for ", name, ", got \"",
+                   package, '"');
+  add_entry(type, package + ">" + name, false, std::move(make));
+}
+
+void ClassTable::add_entry(const std::type_info& type, const std::string& key, bool builtin,
+                           Make make) {
   const cohort::internal::MutexLock lock(classes_->mutex);
-  const bool added = classes_->by_name.insert({key, {registered, std::move(make)}}).second;
-  COHORT_CHECK_ARG(added, "[register] expected a new name, got ", key,
+  const auto [entry, added] = classes_->by_name.insert({key, {type, builtin, std::move(make)}});
+  // A header that registers is included by several sources.
+  COHORT_CHECK_ARG(added || entry->second.type == type, "[register] expected a new name, got ", key,
                    ", which another class has already");
   classes_->names[type] = key;
 }
 
 Config ClassTable::serialize(const Serializable& object) const {
   std::string key;
+  bool builtin = false;
   {
     const cohort::internal::MutexLock lock(classes_->mutex);
     const auto found = classes_->names.find(typeid(object));
-    if (found != classes_->names.end()) key = found->second;
+    if (found != classes_->names.end()) {
+      key = found->second;
+      builtin = classes_->by_name.at(key).builtin;
+    }
   }
-  const std::size_t package = key.find('>');
-  const bool builtin = !key.empty() && package == std::string::npos;
+  const std::string own_name = object.class_name();
+  if (key.empty()) {
+    COHORT_LOG(kWarning, "[get_config] ", own_name,
+               " is written by its name, which no program can read unless "
+               "COHORT_REGISTER_SERIALIZABLE(package, ",
+               own_name, ") makes the class known");
+  }
   Config out = Config::object();
   out.set("module", builtin ? Config(module_) : Config());
-  out.set("class_name", builtin                        ? key
-                        : package == std::string::npos ? object.class_name()
-                                                       : key.substr(package + 1));
+  out.set("class_name", builtin ? key : key.empty() ? own_name : key.substr(key.find('>') + 1));
   out.set("config", object.get_config());
-  out.set("registered_name", builtin       ? Config()
-                             : key.empty() ? Config(object.class_name())
-                                           : Config(key));
+  out.set("registered_name", builtin ? Config() : Config(key.empty() ? own_name : key));
   return out;
+}
+
+ClassTable::Make ClassTable::maker(const Config& envelope, bool is_keras) const {
+  const Config* registered = envelope.find("registered_name");
+  const bool has_registered = registered != nullptr && registered->is_text();
+  const cohort::internal::MutexLock lock(classes_->mutex);
+  const auto& all = classes_->by_name;
+  auto found = has_registered ? all.find(registered->text()) : all.end();
+  // A program's own Dense is not Keras's.
+  if (found != all.end() && found->second.builtin && !is_keras) found = all.end();
+  if (found == all.end() && (is_keras || !has_registered)) {
+    found = all.find(envelope.text("class_name"));
+  }
+  return found == all.end() ? nullptr : found->second.make;
 }
 
 std::shared_ptr<Serializable> ClassTable::deserialize(const Config& envelope) const {
   const std::string& name = envelope.text("class_name");
-  const Config* registered = envelope.find("registered_name");
   const Config* module = envelope.find("module");
-  const bool has_registered = registered != nullptr && registered->is_text();
-  // A program's own Dense is not Keras's.
+  const bool has_module = module != nullptr && module->is_text();
   const bool is_keras =
-      module != nullptr && module->is_text() && module->text().starts_with("keras");
-  Make make;
-  {
-    const cohort::internal::MutexLock lock(classes_->mutex);
-    auto found =
-        has_registered ? classes_->by_name.find(registered->text()) : classes_->by_name.end();
-    if (has_registered && !is_keras && registered->text().find('>') == std::string::npos)
-      found = classes_->by_name.end();
-    if (found == classes_->by_name.end() && (is_keras || !has_registered)) {
-      found = classes_->by_name.find(name);
-    }
-    if (found != classes_->by_name.end()) make = found->second.make;
+      has_module && (module->text() == "keras" || module->text().starts_with("keras."));
+  const Make make = maker(envelope, is_keras);
+  if (make == nullptr && is_keras) {
+    throw Unimplemented(str_cat("[from_config] expected a class that Cohort has, got Keras's ",
+                                module->text(), ".", name, ", which is not there yet"));
   }
+  const Config* registered = envelope.find("registered_name");
   COHORT_CHECK_ARG(make != nullptr,
                    "[from_config] expected a class that this program knows, got \"",
-                   has_registered ? registered->text() : name,
+                   registered != nullptr && registered->is_text() ? registered->text() : name,
                    "\": a class of a program is made known by "
                    "COHORT_REGISTER_SERIALIZABLE(package, Class)");
   const Config* config = envelope.find("config");
@@ -133,7 +159,7 @@ bool same_description(const Serializable& a, const Serializable& b) {
   if (typeid(a) != typeid(b)) return false;
   try {
     return a.get_config() == b.get_config();
-  } catch (const Unimplemented&) {
+  } catch (const Error&) {  // of what cannot be written
     return false;
   }
 }

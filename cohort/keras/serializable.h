@@ -55,14 +55,16 @@ class ClassTable {
   /// the last one.
   template <class C>
   void add_builtin(const std::string& name = class_name_of(typeid(C), C::Kind::kKind));
-  /// Errors: InvalidArgument for a name that another class has.
+  /// Does nothing the second time. Errors: InvalidArgument for a name that another class has, and
+  ///         for a package that is empty or has a ">".
   void add(const std::type_info& type, const std::string& package, const std::string& name,
            Make make);
 
   /// The envelope that Keras writes: module, class_name, config, registered_name.
   /// Errors: as get_config().
   Config serialize(const Serializable& object) const;
-  /// Errors: InvalidArgument that says how to register a class that nobody knows; as the class.
+  /// Errors: InvalidArgument that says how to register a class that nobody knows; Unimplemented for
+  ///         one that Keras has and Cohort not yet; as the class.
   std::shared_ptr<Serializable> deserialize(const Config& envelope) const;
   /// Of a name alone, with defaults; nullptr: there is no such class.
   std::shared_ptr<Serializable> find(const std::string& name) const;
@@ -70,6 +72,9 @@ class ClassTable {
 
  private:
   struct Classes;
+  void add_entry(const std::type_info& type, const std::string& key, bool builtin, Make make);
+  /// By the name that it is registered by, or, of Keras's classes, its own. Null: there is none.
+  Make maker(const Config& envelope, bool is_keras) const;
   const char* const kind_;
   const char* const module_;
   const std::unique_ptr<Classes> classes_;
@@ -79,19 +84,27 @@ class ClassTable {
 template <class Base>
 ClassTable& class_table();
 
+/// A base's from_config makes the base.
+template <class C>
+concept MadeByFromConfig = requires(const Config& config) {
+  { C::from_config(config) } -> std::convertible_to<std::shared_ptr<C>>;
+};
+template <class C>
+concept MadeOfOptions = requires(typename C::Options options) {
+  std::make_shared<C>(std::move(options));
+};
+
 /// C by its own from_config, else by a constructor that takes its Options.
 template <class C>
 std::shared_ptr<Serializable> make_of_config(const Config& config) {
-  if constexpr (requires { C::from_config(config); }) {
+  static_assert(MadeByFromConfig<C> || MadeOfOptions<C>,
+                "a class in files needs its own static std::shared_ptr<Class> from_config(const "
+                "Config&), or a constructor that takes its Options");
+  if constexpr (MadeByFromConfig<C>) {
     return C::from_config(config);
   } else {
-    using Options = typename C::Options;
-    Options options;
-    const auto visit = [](auto& c, auto& f) {
-      C::Kind::base_fields(c, f);
-      Options::fields(c, f);
-    };
-    read_fields(config, class_name_of(typeid(C), C::Kind::kKind), options, visit);
+    typename C::Options options;
+    read_fields<typename C::Kind>(config, class_name_of(typeid(C), C::Kind::kKind), options);
     return std::make_shared<C>(std::move(options));
   }
 }
@@ -107,7 +120,7 @@ Config full_config(const Options& options) {
 
 template <class C>
 void ClassTable::add_builtin(const std::string& name) {
-  add(typeid(C), "", name, make_of_config<C>);
+  add_entry(typeid(C), name, true, make_of_config<C>);
 }
 
 /// Equal classes with equal configs. What has no config is equal to itself alone.

@@ -17,7 +17,9 @@ int64_t product(const Shape& shape, std::size_t from) {
   int64_t n = 1;
   for (std::size_t i = from; i < shape.size(); ++i) {
     if (shape[i] == kUnknownDim) return kUnknownDim;
-    n *= shape[i];
+    COHORT_CHECK_ARG(!__builtin_mul_overflow(n, shape[i], &n),
+                     "[layer] expected fewer than 2^63 values in an example, got shape ",
+                     bracketed(shape));
   }
   return n;
 }
@@ -45,9 +47,7 @@ Config TargetShape::serialize() const {
   return list;
 }
 
-TargetShape TargetShape::deserialize(const Config& config) {
-  return {ConfigValue<Shape>::read(config)};
-}
+TargetShape TargetShape::deserialize(const Config& config) { return {ShapeValue::read(config)}; }
 
 ReshapeLayer::ReshapeLayer(ReshapeConfig config) : LayerImpl(std::move(config)) {
   const Shape& target = this->config().target_shape.sizes;
@@ -69,7 +69,11 @@ Shape ReshapeLayer::compute_output_shape(const Shape& in) const {
   const int64_t size = product(in, 1);
   Shape out = {in[0]};
   int64_t known = 1;
-  for (const int64_t n : target) known *= n == -1 ? 1 : n;
+  for (const int64_t n : target) {
+    COHORT_CHECK_ARG(!__builtin_mul_overflow(known, n == -1 ? 1 : n, &known), "[", name(),
+                     "] expected a target_shape of fewer than 2^63 values, got ",
+                     bracketed(target));
+  }
   bool fits = size == kUnknownDim || known == size;
   for (const int64_t n : target) {
     if (n != -1 || size == kUnknownDim) {

@@ -214,7 +214,7 @@ struct DropoutConfig : DropoutOptions {
   static void fields(auto& c, auto&& f) {
     f.required("rate", c.rate);
     f("seed", c.seed);
-    f("noise_shape", c.noise_shape);
+    f.shape("noise_shape", c.noise_shape);
   }
 };
 
@@ -298,7 +298,7 @@ struct InputLayerConfig {
   DType dtype = floatx();
   std::string name = {};
   static void fields(auto& c, auto&& f) {
-    f.required("batch_shape", c.batch_shape);
+    f.shape("batch_shape", c.batch_shape);
     f("dtype", c.dtype);
     f.constant("sparse", false);
     f.newer("ragged", false);

@@ -149,5 +149,14 @@ class Loss {
 namespace internal {
 template <>
 ClassTable& class_table<LossBase>();
+
+template <class C>
+requires requires(C& c) {
+  c.name;
+  c.reduction;
+}
+struct KindOf<C> {
+  using type = LossBase;
+};
 }  // namespace internal
 }  // namespace cohort::keras

@@ -272,5 +272,15 @@ class Optimizer {
 namespace internal {
 template <>
 ClassTable& class_table<OptimizerBase>();
+
+template <class C>
+requires requires(C& c) {
+  c.learning_rate;
+  c.clipnorm;
+  c.exclude_from_weight_decay;
+}
+struct KindOf<C> {
+  using type = OptimizerBase;
+};
 }  // namespace internal
 }  // namespace cohort::keras
