@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several calls to servers at once.
+// Several calls to servers at once. Where a connection breaks they are sent again, for half a
+// second; what changes something has a number, so that it is done once all the same.
 #pragma once
 
 #include <chrono>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "cohort/coordinator/parameters/call_numbers.h"
 #include "cohort/rpc/client.h"
 
 namespace cohort::internal {
@@ -17,24 +20,54 @@ namespace cohort::internal {
 /// Threads: one uses it.
 class Calls {
  public:
+  using Take = std::function<void(const Payload&)>;
+
   explicit Calls(std::chrono::milliseconds timeout);
   /// Blocks: until all calls are over, which what they send and bring must outlive.
   ~Calls();
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  /// `take` gets the answer, on the thread that waits, while other calls go on.
-  void start(RpcClient& server, const char* method, Payload request,
-             std::function<void(const Payload&)> take = {});
+  /// A call that may be done twice. `take` gets the answer, on the thread that starts or waits,
+  /// while other calls go on.
+  void start(RpcClient& server, const char* method, Payload request, Take take = {},
+             bool wait_for_server = false);
+  /// A call that is done once, for servers that know it as such.
+  /// Blocks: for the first one of a server, and while 4,096 have no answer.
+  /// Errors: as RpcClient, if the server does not tell who this client is.
+  void start_once(CallNumbers& server, const char* method, const Payload& request, Take take = {},
+                  bool wait_for_server = false);
   /// For all. Errors: the one of the call that was started first; the others have ended, too.
   void wait();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Shared;
+  struct Call {
+    RpcClient* server = nullptr;
+    const char* method = nullptr;
+    Payload request = {};
+    Take take = {};
+    bool wait_for_server = false;
+    CallNumbers* numbers = nullptr;  // of one that is done once
+    CallNumber number = {};
+    Clock::time_point begun = Clock::now();
+    int tries = 0;  // that are over
+  };
+  void add(Call call);
+  void send(std::size_t index);
+  void move_on();
+  void finish(std::size_t index, const RpcResult& result);
+  bool again_later(std::size_t index, const std::exception_ptr& error);
+  void fail(std::size_t index, std::exception_ptr error);
+
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Shared> shared_;
-  std::deque<std::function<void(const Payload&)>> takes_;  // by call
-  std::size_t taken_ = 0;
+  std::deque<Call> calls_;
+  std::multimap<Clock::time_point, std::size_t> again_;  // which are sent again, and when
+  std::size_t over_ = 0;                                 // how many
+  std::size_t failed_ = 0;                               // the first call of which error_ is
+  std::exception_ptr error_;
 };
 
 }  // namespace cohort::internal

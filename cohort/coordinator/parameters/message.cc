@@ -18,7 +18,7 @@ namespace {
 using namespace update_rules;  // NOLINT(google-build-using-namespace): the rules, by their names
 
 // As the sender has it in memory: another version, or another order of bytes, reads as another one.
-constexpr uint64_t kMark = 0x0001'5350'5f48'4f43;  // "COH_PS", version 1
+constexpr uint64_t kMark = 0x0002'5350'5f48'4f43;  // "COH_PS", version 2
 constexpr std::size_t kMostHeaderBytes = std::size_t{1} << 20;
 constexpr uint64_t kMostAxes = 64;
 
@@ -77,6 +77,27 @@ Payload message(const MessageWriter& header) {
   std::memcpy(bytes.data() + sizeof(kMark), &size, sizeof(size));
   std::copy(text.begin(), text.end(), bytes.begin() + 2 * sizeof(uint64_t));
   return Payload(bytes);
+}
+
+Payload numbered(const CallNumber& number, const Payload& of) {
+  MessageWriter header;
+  header.number(number.client);
+  header.number(number.sequence);
+  header.number(number.oldest);
+  Payload out = message(header);
+  for (const Payload::Piece& piece : of.pieces()) out.append(piece);
+  return out;
+}
+
+CallNumber read_number(PayloadReader& in) {
+  const std::string header = in.header();
+  MessageReader numbers("[ps] ", header);
+  CallNumber out;
+  out.client = numbers.number();
+  out.sequence = numbers.number();
+  out.oldest = numbers.number();
+  numbers.end();
+  return out;
 }
 
 void append_bytes(Payload& to, const Tensor& contiguous) {

@@ -26,6 +26,18 @@ namespace cohort::internal {
 /// Begins with a mark of Cohort's, the version and the byte order.
 Payload message(const MessageWriter& header);
 
+/// Which call it is, and whose: the same when it is sent again.
+struct CallNumber {
+  uint64_t client = 0;    ///< As the server told it.
+  uint64_t sequence = 0;  ///< From 1.
+  uint64_t oldest = 0;    ///< Before this one the client waits for no answer (any more).
+};
+class PayloadReader;
+/// The message behind its number. Owns: a share of what `of` owns.
+Payload numbered(const CallNumber& number, const Payload& of);
+/// Errors: DataLoss.
+CallNumber read_number(PayloadReader& in);
+
 /// The bytes of a contiguous tensor. Owns: a handle of it. It must stay as it is until the message
 /// has been sent.
 void append_bytes(Payload& to, const Tensor& contiguous);

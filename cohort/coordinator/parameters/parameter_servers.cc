@@ -11,6 +11,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/call_numbers.h"
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/coordinator/parameters/shard_rows.h"
 #include "cohort/coordinator/partitioners.h"
@@ -29,6 +30,13 @@ constexpr std::chrono::milliseconds kUnwaitedTimeout = std::chrono::seconds(3);
 void write_place(MessageWriter& out, const StoredPlace& place) {
   out.text(place.slots);
   out.number(place.slot);
+}
+
+std::vector<std::unique_ptr<CallNumbers>> numbers_of(
+    const std::vector<std::shared_ptr<RpcClient>>& servers) {
+  std::vector<std::unique_ptr<CallNumbers>> out;
+  for (const auto& each : servers) out.push_back(std::make_unique<CallNumbers>(each));
+  return out;
 }
 
 void skip_header(PayloadReader& in) { in.header(); }
@@ -99,12 +107,21 @@ struct ParameterServers::Unwaited {
 
 ParameterServers::ParameterServers(std::vector<std::shared_ptr<RpcClient>> servers,
                                    ParameterServersOptions options)
-    : servers_(std::move(servers)), options_(options), unwaited_(std::make_shared<Unwaited>()) {
+    : servers_(std::move(servers)),
+      numbers_(numbers_of(servers_)),
+      options_(options),
+      unwaited_(std::make_shared<Unwaited>()) {
   COHORT_CHECK_ARG(!servers_.empty(), kOperation, "expected at least 1 parameter server, got none");
   install_caching_allocator();
 }
 
-ParameterServers::~ParameterServers() { unwaited_->wait(); }
+ParameterServers::~ParameterServers() {
+  for (const auto& each : numbers_) {
+    const uint64_t client = each->client();
+    if (client != 0) start_unwaited(each->server(), "ps.close", id_message(client));
+  }
+  unwaited_->wait();
+}
 
 void ParameterServers::start_unwaited(RpcClient& server, const char* method, Payload request) {
   {
@@ -119,9 +136,24 @@ void ParameterServers::start_unwaited(RpcClient& server, const char* method, Pay
                });
 }
 
-Payload ParameterServers::call(int server, const char* method, Payload request) {
-  return servers_[static_cast<std::size_t>(server)]->call(
-      method, std::move(request), {.timeout = options_.timeout, .wait_for_server = true});
+Payload ParameterServers::call(int server, const char* method, const Payload& request) {
+  Payload answer;
+  Calls calls(options_.timeout);
+  calls.start(
+      *servers_[static_cast<std::size_t>(server)], method, request,
+      [&](const Payload& payload) { answer = payload; }, /*wait_for_server=*/true);
+  calls.wait();
+  return answer;
+}
+
+Payload ParameterServers::call_once(int server, const char* method, const Payload& request) {
+  Payload answer;
+  Calls calls(options_.timeout);
+  calls.start_once(
+      *numbers_[static_cast<std::size_t>(server)], method, request,
+      [&](const Payload& payload) { answer = payload; }, /*wait_for_server=*/true);
+  calls.wait();
+  return answer;
 }
 
 namespace {
@@ -171,7 +203,7 @@ void ParameterServers::make_shard(const ParameterHandle& variable, std::size_t i
   out.number(is_whole ? 1 : 0);
   Payload request = message(out);
   if (is_whole) append_bytes(request, value);
-  const Payload answer = call(shard.place.server, "ps.create", std::move(request));
+  const Payload answer = call_once(shard.place.server, "ps.create", request);
   PayloadReader data(kOperation, answer);
   const std::string header = data.header();
   shard.id = MessageReader(kOperation, header).number();
@@ -196,7 +228,7 @@ ParameterHandle ParameterServers::make_or_bind(
   out.signed_number(what.parts);
   out.signed_number(what.server ? *what.server + 1 : 0);
   out.signed_number(what.servers);
-  const Payload answer = call(0, "ps.declare", message(out));
+  const Payload answer = call_once(0, "ps.declare", message(out));
   PayloadReader data(kOperation, answer);
   const std::string header = data.header();
   MessageReader in(kOperation, header);
@@ -328,7 +360,7 @@ Tensor ParameterServers::write(const ParameterHandle& variable, const StoredPlac
       Payload request = message(header);
       append_bytes(request, rows.narrow(0, shard.place.first + first, count));
       const bool is_all = variable.shards.size() == 1 && count == variable.rows();
-      calls.start(at(shard), "ps.write", std::move(request), [&, is_all](const Payload& payload) {
+      calls.start_once(numbers_at(shard), "ps.write", request, [&, is_all](const Payload& payload) {
         PayloadReader in(kOperation, payload);
         skip_header(in);
         if (!is_all || in.left() == 0) return;
@@ -363,7 +395,7 @@ void ParameterServers::scatter(const ParameterHandle& variable, Scatter kind,
       append_bytes(request, values.index_select(0, from_vector(which, {count})));
       which.clear();
       // One after the other: of several updates of a row the last one stays.
-      calls.start(at(shard), "ps.scatter", std::move(request));
+      calls.start_once(numbers_at(shard), "ps.scatter", request);
       calls.wait();
     };
     for (std::size_t i = 0; i < rows.size(); ++i) {

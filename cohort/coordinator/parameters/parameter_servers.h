@@ -26,6 +26,7 @@
 
 namespace cohort::internal {
 
+class CallNumbers;
 class Calls;
 
 /// A shard of a variable and the number by which its server knows it.
@@ -55,7 +56,8 @@ struct ParameterServersOptions {
 };
 
 /// Errors, of all: what a server threw, of its class; Unavailable and DeadlineExceeded that name
-/// the server. Order: what one thread has written it reads, and so does everybody from then on.
+/// the server. Where a connection breaks, calls are sent again for half a second, and are done once
+/// all the same. Order: what one thread has written it reads, and so does everybody from then on.
 /// Threads: thread-safe.
 class ParameterServers {
  public:
@@ -127,14 +129,20 @@ class ParameterServers {
   RpcClient& at(const BoundShard& shard) {
     return *servers_[static_cast<std::size_t>(shard.place.server)];
   }
+  CallNumbers& numbers_at(const BoundShard& shard) {
+    return *numbers_[static_cast<std::size_t>(shard.place.server)];
+  }
   Tensor start_pull(Calls& calls, const ParameterHandle& variable, const StoredPlace& place,
                     RowRange range);
-  Payload call(int server, const char* method, Payload request);
+  /// Waits for a server that does not answer.
+  Payload call(int server, const char* method, const Payload& request);
+  Payload call_once(int server, const char* method, const Payload& request);
   void bind_shards(ParameterHandle& variable);
   void make_shard(const ParameterHandle& variable, std::size_t index,
                   const std::function<Tensor(int64_t, int64_t)>& make_part, BoundShard& shard);
 
   const std::vector<std::shared_ptr<RpcClient>> servers_;
+  const std::vector<std::unique_ptr<CallNumbers>> numbers_;  // by server
   const ParameterServersOptions options_;
   const std::shared_ptr<Unwaited> unwaited_;
 };

@@ -187,12 +187,32 @@ TEST(ParameterServers, AVariableThatWasNotMadeIsMadeByTheNext) {
   EXPECT_EQ(numbers(servers->pull(make(*servers, "w", {2}))), (Numbers{0, 1}));
 }
 
+// Calls that change something, as a process sends them.
+class RawClient {
+ public:
+  explicit RawClient(RpcClientOptions options) : client_(std::move(options)) {
+    const Payload answer = client_.call("ps.open", message({}));
+    PayloadReader data("[test] ", answer);
+    const std::string header = data.header();
+    number_.client = MessageReader("[test] ", header).number();
+  }
+  Payload next(const Payload& message) {
+    number_.oldest = ++number_.sequence;
+    return numbered(number_, message);
+  }
+  void call(const char* method, const Payload& message) { client_.call(method, message); }
+
+ private:
+  RpcClient client_;
+  CallNumber number_;
+};
+
 // What strangers send is an error, whatever it is.
 TEST(ParameterServers, BadMessagesAreErrors) {
   const TestServers test(1);
   const auto servers = test.connect();
   const ParameterHandle t = make(*servers, "t", {4, 2}, 1);
-  RpcClient client(test.address(0));
+  RawClient client(test.address(0));
   MessageWriter header;
   header.number(t.shards[0].id);
   write_step(header, sgd(1));
@@ -203,8 +223,8 @@ TEST(ParameterServers, BadMessagesAreErrors) {
   Payload good = message(header);
   append_rows(good, {1, 3});
   append_bytes(good, ones({2, 2}));
-  const std::string text = good.text();
-  client.call("ps.push_rows", Payload(text));
+  client.call("ps.push_rows", client.next(good));
+  const std::string text = client.next(good).text();
   for (const char* method : {"ps.push_rows", "ps.push", "ps.pull", "ps.pull_rows", "ps.write",
                              "ps.scatter", "ps.create", "ps.declare", "ps.make_slots", "ps.find"}) {
     for (std::size_t size = 0; size < text.size(); size += 7) {
@@ -214,18 +234,19 @@ TEST(ParameterServers, BadMessagesAreErrors) {
   // Bytes that are wrong one by one: nearly all are noticed, none ends the server.
   std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same every time
   for (int i = 0; i < 300; ++i) {
-    std::string damaged = text;
+    std::string damaged = client.next(good).text();
     damaged[random() % (damaged.size() - 16)] = static_cast<char>(random());
     try {
       client.call("ps.push_rows", Payload(damaged));
     } catch (const Error&) {
     }
   }
+  RawClient other(test.address(0));
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{1, 1}, {3, 1}, {1, 4}, {-1, 2}}) {
     Payload wrong = message(header);
     append_rows(wrong, rows);
     append_bytes(wrong, ones({2, 2}));
-    EXPECT_THROW(client.call("ps.push_rows", wrong), InvalidArgument);
+    EXPECT_THROW(other.call("ps.push_rows", other.next(wrong)), InvalidArgument);
   }
   EXPECT_EQ(shape_of(servers->pull(t)), (Shape{4, 2}));
 }

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/call_memory.h"
 #include "cohort/coordinator/parameters/directory.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/stored_parameter.h"
@@ -62,6 +63,8 @@ struct ParameterService::Impl {
   };
 
   // A message is read, in the order in which it stands, by one of these.
+  Payload open(MessageReader& in, PayloadReader& data);
+  Payload close(MessageReader& in, PayloadReader& data);
   Payload declare(MessageReader& in, PayloadReader& data);
   Payload find(MessageReader& in, PayloadReader& data);
   Payload forget(MessageReader& in, PayloadReader& data);
@@ -76,6 +79,10 @@ struct ParameterService::Impl {
   Payload drop_slots(MessageReader& in, PayloadReader& data);
   Payload push(MessageReader& in, PayloadReader& data);
   Payload push_rows(MessageReader& in, PayloadReader& data);
+  using Method = Payload (Impl::*)(MessageReader&, PayloadReader&);
+  Payload do_it(Method method, PayloadReader& data);
+  /// What has been done before gets the answer that it had.
+  void do_once(Method method, const Payload& payload, const RpcReply& reply);
   /// Answers when the variable is ready.
   void bind(const Payload& payload, const RpcReply& reply);
 
@@ -85,6 +92,7 @@ struct ParameterService::Impl {
   void set_ready(uint64_t id);
 
   Directory directory;
+  CallMemory done{random_id()};  // it outlives a reset: what was done stays done
   mutable Mutex mutex;
   // Of this server since it has begun, or was reset: what it had before is not mistaken for it.
   uint64_t next_id COHORT_GUARDED_BY(mutex) = random_id();
@@ -103,6 +111,51 @@ ParameterService::Impl::Stored ParameterService::Impl::at(uint64_t id) {
       "the server or the coordinator was started anew, or one that has been deleted; "
       "make the variables again, and restore them from a checkpoint");
   return found->second.parameter;
+}
+
+Payload ParameterService::Impl::do_it(Method method, PayloadReader& data) {
+  const std::string header = data.header();
+  MessageReader in(kPs, header);
+  return (this->*method)(in, data);
+}
+
+void ParameterService::Impl::do_once(Method method, const Payload& payload, const RpcReply& reply) {
+  PayloadReader data(kPs, payload);
+  const CallNumber number = read_number(data);
+  const auto answer = [reply](const RpcResult& result) {
+    if (!result.error) return reply.send(result.payload);
+    try {
+      std::rethrow_exception(result.error);
+    } catch (const std::exception& e) {
+      reply.fail(e);
+    }
+  };
+  if (!done.begin(number, answer)) return;
+  RpcResult result;
+  try {
+    result.payload = do_it(method, data);
+  } catch (const c10::Error& e) {
+    result.error = std::make_exception_ptr(Internal(str_cat(kPs, e.what_without_backtrace())));
+  } catch (...) {
+    result.error = std::current_exception();
+  }
+  done.end(number, result);
+}
+
+Payload ParameterService::Impl::open(MessageReader& in, PayloadReader& data) {
+  in.end();
+  data.expect(0);
+  MessageWriter out;
+  out.number(done.open());
+  return message(out);
+}
+
+Payload ParameterService::Impl::close(MessageReader& in, PayloadReader& data) {
+  const uint64_t client = in.number();
+  in.end();
+  data.expect(0);
+  done.close(client);
+  return message({});
 }
 
 Payload ParameterService::Impl::declare(MessageReader& in, PayloadReader& data) {
@@ -362,7 +415,6 @@ std::size_t ParameterService::bytes() const {
 
 std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service) {
   using Impl = ParameterService::Impl;
-  using Method = Payload (Impl::*)(MessageReader&, PayloadReader&);
   std::map<std::string, RpcHandler> out;
   // A handler must not block: gRPC's threads only bring the message.
   const auto later = [&](const char* name, std::function<void(const Payload&, RpcReply)> work) {
@@ -379,28 +431,34 @@ std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterSer
     };
   };
   Impl* const impl = service->impl_.get();
-  const auto add = [&](const char* name, Method method) {
+  const auto add = [&](const char* name, Impl::Method method) {
     later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
       PayloadReader data(kPs, payload);
-      const std::string header = data.header();
-      MessageReader in(kPs, header);
-      reply.send((impl->*method)(in, data));
+      reply.send(impl->do_it(method, data));
     });
   };
-  add("ps.declare", &Impl::declare);
+  const auto add_once = [&](const char* name, Impl::Method method) {
+    later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
+      impl->do_once(method, payload, reply);
+    });
+  };
+  // What changes nothing, or may be done twice.
+  add("ps.open", &Impl::open);
+  add("ps.close", &Impl::close);
   add("ps.find", &Impl::find);
   add("ps.forget", &Impl::forget);
-  add("ps.create", &Impl::create);
   add("ps.ready", &Impl::ready);
   add("ps.drop", &Impl::drop);
   add("ps.pull", &Impl::pull);
   add("ps.pull_rows", &Impl::pull_rows);
-  add("ps.write", &Impl::write);
-  add("ps.scatter", &Impl::scatter);
   add("ps.make_slots", &Impl::make_slots);
   add("ps.drop_slots", &Impl::drop_slots);
-  add("ps.push", &Impl::push);
-  add("ps.push_rows", &Impl::push_rows);
+  add_once("ps.declare", &Impl::declare);
+  add_once("ps.create", &Impl::create);
+  add_once("ps.write", &Impl::write);
+  add_once("ps.scatter", &Impl::scatter);
+  add_once("ps.push", &Impl::push);
+  add_once("ps.push_rows", &Impl::push_rows);
   later("ps.bind",
         [impl](const Payload& payload, const RpcReply& reply) { impl->bind(payload, reply); });
   return out;

@@ -30,9 +30,17 @@ class TestServers {
   }
   /// Another process's view of them.
   std::shared_ptr<ParameterServers> connect() const {
+    std::vector<std::string> addresses;
+    for (const auto& each : servers_) addresses.push_back(each->address());
+    return connect(addresses);
+  }
+  /// Of one that reaches them there.
+  std::shared_ptr<ParameterServers> connect(const std::vector<std::string>& addresses) const {
     std::vector<std::shared_ptr<RpcClient>> clients;
     for (std::size_t s = 0; s < servers_.size(); ++s) {
-      clients.push_back(std::make_shared<RpcClient>(address(static_cast<int>(s))));
+      RpcClientOptions options = address(static_cast<int>(s));
+      options.address = addresses[s];
+      clients.push_back(std::make_shared<RpcClient>(std::move(options)));
     }
     return std::make_shared<ParameterServers>(std::move(clients));
   }

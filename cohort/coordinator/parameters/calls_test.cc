@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that are sent again and done once: the server's memory by itself, then over links that lose
+// answers.
+#include "cohort/coordinator/parameters/calls.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/coordinator/parameters/call_memory.h"
+#include "cohort/coordinator/parameters/lossy_link.h"
+#include "cohort/coordinator/parameters/test_servers.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal {
+namespace {
+
+// Puts the text of what it is given, or "error", at the end of a list.
+CallMemory::Answer to(std::vector<std::string>& answers) {
+  return [&answers](const RpcResult& result) {
+    answers.push_back(result.error ? "error" : result.payload.text());
+  };
+}
+
+RpcResult result_of(const char* text) { return {.error = {}, .payload = Payload(text)}; }
+
+TEST(CallMemory, ACallIsDoneOnceHoweverOftenItComes) {
+  CallMemory memory(100);
+  const uint64_t client = memory.open();
+  std::vector<std::string> answers;
+  const CallNumber first{client, 1, 1};
+  EXPECT_TRUE(memory.begin(first, to(answers)));
+  EXPECT_FALSE(memory.begin(first, to(answers))) << "it runs";
+  EXPECT_TRUE(answers.empty());
+  memory.end(first, result_of("7"));
+  EXPECT_FALSE(memory.begin(first, to(answers)));
+  EXPECT_EQ(answers, (std::vector<std::string>{"7", "7", "7"}));
+  const CallNumber second{client, 2, 1};
+  EXPECT_TRUE(memory.begin(second, to(answers)));
+  memory.end(second, {.error = std::make_exception_ptr(InvalidArgument("x")), .payload = {}});
+  EXPECT_FALSE(memory.begin(second, to(answers))) << "an error is an answer, too";
+  EXPECT_EQ(answers.back(), "error");
+  EXPECT_TRUE(memory.begin({memory.open(), 1, 1}, to(answers))) << "another client's first call";
+}
+
+TEST(CallMemory, WhatTheClientHasHeardIsForgotten) {
+  CallMemory memory(0);
+  const uint64_t client = memory.open();
+  std::vector<std::string> answers;
+  for (const uint64_t sequence : {1, 2, 3}) {
+    EXPECT_TRUE(memory.begin({client, sequence, 1}, to(answers)));
+    memory.end({client, sequence, 1}, result_of("x"));
+  }
+  EXPECT_TRUE(memory.begin({client, 4, 3}, to(answers)));
+  EXPECT_FALSE(memory.begin({client, 3, 3}, to(answers)));
+  // One that was on its way for long: nobody waits for it, and it must not be done again.
+  EXPECT_THROW(memory.begin({client, 2, 1}, to(answers)), FailedPrecondition);
+  EXPECT_THROW(memory.begin({client, 3 + kCallWindow, 3}, to(answers)), FailedPrecondition);
+  EXPECT_TRUE(memory.begin({client, 2 + kCallWindow, 3}, to(answers)));
+}
+
+TEST(CallMemory, ClientsThatAreQuietMakeRoomForOthers) {
+  CallMemory memory(0, /*most_clients=*/2);
+  std::vector<std::string> answers;
+  const uint64_t quiet = memory.open();
+  const uint64_t busy = memory.open();
+  EXPECT_TRUE(memory.begin({quiet, 1, 1}, to(answers)));
+  EXPECT_TRUE(memory.begin({busy, 1, 1}, to(answers)));
+  EXPECT_THROW(memory.open(), FailedPrecondition) << "calls of both run";
+  memory.end({quiet, 1, 1}, result_of("x"));
+  const uint64_t third = memory.open();
+  EXPECT_EQ(memory.clients(), 2U);
+  EXPECT_THROW(memory.begin({quiet, 2, 2}, to(answers)), FailedPrecondition);
+  EXPECT_TRUE(memory.begin({busy, 2, 1}, to(answers)));
+  memory.close(third);
+  EXPECT_EQ(memory.clients(), 1U);
+}
+
+Tensor counts(ParameterServers& servers, const char* name) {
+  return servers.pull(servers.bind(name));
+}
+
+// Every change goes over links that lose each fifth answer. Integers show one that is done twice.
+TEST(Calls, LostAnswersChangeNoNumber) {
+  const TestServers test(2);
+  constexpr int kWorkers = 3;
+  constexpr int kSteps = 12;
+  const UpdateStep sgd{.rule = update_rules::SgdStep{1}, .how = {}, .slots = {}};
+  const auto zeros_of = [](int64_t rows, int64_t) { return zeros({rows, 4}); };
+  std::atomic<int> lost = 0;
+  std::atomic<int> made = 0;
+  std::vector<std::thread> workers;
+  for (int w = 0; w < kWorkers; ++w) {
+    workers.emplace_back([&] {
+      LossyLink first(test.address(0).address, 5);
+      LossyLink second(test.address(1).address, 5);
+      const auto servers = test.connect({first.address(), second.address()});
+      const auto make = [&](const char* name, int64_t parts) {
+        bool is_new = false;
+        ParameterHandle out = servers->make_or_bind({.name = name, .shape = {8, 4}, .parts = parts},
+                                                    zeros_of, &is_new);
+        made += is_new ? 1 : 0;
+        return out;
+      };
+      const ParameterHandle pushed = make("pushed", 2);
+      const ParameterHandle written = make("written", 1);
+      const ParameterHandle scattered = make("scattered", 2);
+      const IndexedSlices slices{
+          .values = ones({2, 4}), .indices = tensor({1, 7}, kInt64), .dense_shape = {8, 4}};
+      const RowSum rows{{1, 7}, full({2, 4}, -1)};
+      for (int s = 0; s < kSteps; ++s) {
+        ParameterServers::Push push(*servers);
+        push.dense(pushed, sgd, full({8, 4}, -1));
+        push.rows(pushed, sgd, rows, /*others_too=*/false);
+        push.wait();
+        servers->write(written, {}, Write::kAdd, ones({8, 4}));
+        servers->scatter(scattered, Scatter::kAdd, slices);
+      }
+      lost += first.lost() + second.lost();
+    });
+  }
+  for (std::thread& each : workers) each.join();
+  EXPECT_GT(lost, kWorkers * kSteps / 5) << "else nothing was tested";
+  EXPECT_EQ(made, 3) << "each variable is made once";
+  const auto servers = test.connect();
+  const float steps = kWorkers * kSteps;
+  EXPECT_TRUE(counts(*servers, "written").equal(full({8, 4}, steps)));
+  Tensor two_rows = zeros({8, 4});
+  two_rows.select(0, 1).fill_(steps);
+  two_rows.select(0, 7).fill_(steps);
+  EXPECT_TRUE(counts(*servers, "scattered").equal(two_rows));
+  EXPECT_TRUE(counts(*servers, "pushed").equal(full({8, 4}, steps) + two_rows));
+}
+
+TEST(Calls, AServerThatWasStartedAnewKnowsNobodyOfBefore) {
+  const TestServers test(1);
+  RpcClient client(test.address(0));
+  testing::expect_error<FailedPrecondition>({"started anew", "checkpoint"}, [&] {
+    client.call("ps.push", numbered({.client = 1, .sequence = 1, .oldest = 1}, message({})));
+  });
+}
+
+}  // namespace
+}  // namespace cohort::internal
