@@ -4,24 +4,19 @@
 #include <atomic>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 
 namespace cohort::keras {
 namespace {
 
 std::atomic<DType> g_floatx{kFloat32};
 
-DType dtype_of_policy(const std::string& name) {
-  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
-    if (name == dtype_name(dtype)) return dtype;
-  }
-  if (name == "mixed_float16" || name == "mixed_bfloat16") {
-    throw Unimplemented(str_cat("[dtype_policy] ", name,
-                                " is not there yet: layers keep weights and compute in one type, "
-                                "float32, float64, float16 or bfloat16"));
-  }
-  throw InvalidArgument(str_cat(
-      "[dtype_policy] expected one of float32, float64, float16, bfloat16, got \"", name, "\""));
+constinit cohort::internal::Mutex g_policy_mutex;
+std::optional<DTypePolicy>& global_policy() COHORT_REQUIRES(g_policy_mutex) {
+  static auto* policy = new std::optional<DTypePolicy>;
+  return *policy;
 }
+std::atomic<bool> g_has_policy{false};
 
 }  // namespace
 
@@ -42,14 +37,46 @@ void set_floatx(DType dtype) {
 }
 DType floatx() { return g_floatx.load(); }
 
-DTypePolicy::DTypePolicy(DType dtype) : dtype_(dtype) {
+DTypePolicy::DTypePolicy(DType dtype) : types_({dtype, dtype}) {
   COHORT_CHECK_ARG(at::isFloatingType(dtype), "[dtype_policy] expected a floating type, got ",
                    dtype_name(dtype));
 }
 DTypePolicy::DTypePolicy(const char* name) : DTypePolicy(std::string(name)) {}
-DTypePolicy::DTypePolicy(const std::string& name) : dtype_(dtype_of_policy(name)) {}
+DTypePolicy::DTypePolicy(const std::string& name) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    if (name == dtype_name(dtype)) types_ = {dtype, dtype};
+  }
+  if (name == "mixed_float16") types_ = {kFloat16, kFloat32};
+  if (name == "mixed_bfloat16") types_ = {kBFloat16, kFloat32};
+  COHORT_CHECK_ARG(types_.has_value(),
+                   "[dtype_policy] expected one of float32, float64, float16, bfloat16, "
+                   "mixed_float16, mixed_bfloat16, got \"",
+                   name, "\"");
+}
 
-std::string DTypePolicy::name() const { return dtype_name(compute_dtype()); }
+DTypePolicy::Types DTypePolicy::types() const {
+  if (types_) return *types_;
+  if (g_has_policy.load(std::memory_order_acquire)) [[unlikely]]
+    return *dtype_policy().types_;
+  return {floatx(), floatx()};
+}
+
+bool DTypePolicy::casts() const { return types_.has_value() || is_mixed(); }
+
+std::string DTypePolicy::name() const {
+  return is_mixed() ? str_cat("mixed_", dtype_name(compute_dtype())) : dtype_name(compute_dtype());
+}
+
+void set_dtype_policy(const DTypePolicy& policy) {
+  const cohort::internal::MutexLock lock(g_policy_mutex);
+  global_policy() = policy.types_ ? std::optional(policy) : std::nullopt;
+  g_has_policy.store(policy.types_.has_value(), std::memory_order_release);
+}
+
+DTypePolicy dtype_policy() {
+  const cohort::internal::MutexLock lock(g_policy_mutex);
+  return global_policy() ? *global_policy() : DTypePolicy(floatx());
+}
 
 Config DTypePolicy::serialize() const {
   return Config::object({{"module", "keras"},

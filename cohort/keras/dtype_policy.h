@@ -4,6 +4,7 @@
 //
 //   keras::Dense(64, {.dtype = kFloat64});
 //   keras::Dense(64, {.dtype = "bfloat16"});
+//   keras::set_dtype_policy("mixed_bfloat16");   // of all layers that are made from here on
 #pragma once
 
 #include <optional>
@@ -28,20 +29,24 @@ struct ConfigValue<DType> {
 /// TF: keras.DTypePolicy.
 class DTypePolicy {
  public:
-  DTypePolicy() = default;  ///< floatx(), as it is when a layer is built.
+  /// What set_dtype_policy() said, else floatx(), as it is when a layer is built.
+  DTypePolicy() = default;
   /// Errors: InvalidArgument for a type that does not float.
   DTypePolicy(DType dtype);  // NOLINT: implicit by design
-  /// "float32", "float64", "float16" or "bfloat16".
-  /// Errors: InvalidArgument that lists them; Unimplemented for "mixed_bfloat16" and
-  ///         "mixed_float16", where weights and computations have different types.
+  /// "float32", "float64", "float16" or "bfloat16"; "mixed_bfloat16" or "mixed_float16": keeps
+  /// weights in float32 and computes in the other type.
+  /// Errors: InvalidArgument that lists them.
   DTypePolicy(const char* name);         // NOLINT
   DTypePolicy(const std::string& name);  // NOLINT
 
-  DType compute_dtype() const { return dtype_.value_or(floatx()); }
-  DType variable_dtype() const { return dtype_.value_or(floatx()); }
+  DType compute_dtype() const { return types().compute; }
+  DType variable_dtype() const { return types().variable; }
+  bool is_mixed() const { return compute_dtype() != variable_dtype(); }
+  /// Whether layers convert their inputs: where a type was named.
+  bool casts() const;
   std::string name() const;
   friend bool operator==(const DTypePolicy& a, const DTypePolicy& b) {
-    return a.compute_dtype() == b.compute_dtype();
+    return a.types() == b.types();
   }
 
   /// As Keras keeps it in configs; the name alone, as its older versions did, is read, too.
@@ -49,7 +54,21 @@ class DTypePolicy {
   static DTypePolicy deserialize(const Config& config);
 
  private:
-  std::optional<DType> dtype_;
+  friend void set_dtype_policy(const DTypePolicy& policy);
+  struct Types {
+    DType compute = kFloat32;
+    DType variable = kFloat32;
+    bool operator==(const Types&) const = default;
+  };
+  Types types() const;
+
+  std::optional<Types> types_;
 };
+
+/// That of layers that name none. A DTypePolicy() sets it back to floatx().
+/// TF: keras.config.set_dtype_policy, mixed_precision.set_global_policy.
+void set_dtype_policy(const DTypePolicy& policy);
+/// TF: keras.config.dtype_policy.
+DTypePolicy dtype_policy();
 
 }  // namespace cohort::keras

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layer.h"
 
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -13,8 +11,6 @@
 #include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/internal/layer_call.h"
-#include "cohort/runtime/replica_group.h"
-#include "cohort/runtime/replica_scope.h"
 
 namespace cohort::keras {
 namespace {
@@ -22,8 +18,6 @@ namespace {
 // Grows whenever a layer anywhere gets a weight or a sub-layer, is frozen or thawed: cached lists
 // compare it, so a parent sees what happens below it without links upwards.
 std::atomic<uint64_t> g_structure_version{1};
-
-void structure_changed() { g_structure_version.fetch_add(1, std::memory_order_acq_rel); }
 
 constinit cohort::internal::Mutex g_names_mutex;
 [[maybe_unused]] const bool names_kept = cohort::internal::keep_free_over_fork(g_names_mutex);
@@ -56,6 +50,8 @@ std::string unique_name(const std::string& class_name) {
 }
 
 }  // namespace
+
+void LayerBase::structure_changed() { g_structure_version.fetch_add(1, std::memory_order_acq_rel); }
 
 void clear_session() {
   const cohort::internal::MutexLock lock(g_names_mutex);
@@ -110,7 +106,12 @@ void LayerBase::take(LayerBase& other) {
   sub_layers_ = std::exchange(other.sub_layers_, {});
   zeros_error_ = std::move(other.zeros_error_);
   input_spec_ = other.input_spec_;
-  build_shape_ = other.build_shape_;
+  build_spec_ = other.build_spec_;
+  policy_ = other.policy_;
+  autocasts_ = other.autocasts_;
+  cast_to_ = other.cast_to_;
+  is_mixed_ = other.is_mixed_;
+  activity_regularizer_ = other.activity_regularizer_;
   stage_.store(other.stage_.exchange(Stage::kNew));
   lists_ = std::exchange(other.lists_, {});  // spans of them stay valid
   lists_version_.store(0);
@@ -122,15 +123,11 @@ void LayerBase::check_not_moved(const char* operation) const {
                      name(), "\", which was moved to another variable: use that one");
 }
 
-void LayerBase::build(const Shape&) {}
-
-Shape LayerBase::compute_output_shape(const Shape& input_shape) const { return input_shape; }
-
 std::string LayerBase::class_name() const { return internal::class_name_of(typeid(*this), kKind); }
 
 Config LayerBase::get_build_config() const {
   if (!built() || !has_build_config()) return {};
-  return Config::object({{"input_shape", ShapeValue::write(build_shape_)}});
+  return Config::object({{"input_shape", internal::shapes_config(build_spec_)}});
 }
 
 Config LayerBase::serialize() const {
@@ -175,83 +172,9 @@ std::string LayerBase::tracked_name() const {
   return is_named_by_class() ? snake_case(class_name()) : name();
 }
 
-Tensor LayerBase::operator()(const Tensor& input, const CallArgs& args) {
-  const internal::LayerCall here(*this, input);
-  try {
-    if (stage_.load(std::memory_order_acquire) != Stage::kCalled) [[unlikely]] {
-      return first_call(input, args);
-    }
-    check_input(input);
-    return call(input, args);
-  } catch (...) {
-    here.rethrow("call");
-  }
-}
-
-// Until one has succeeded; replicas may be in theirs at once.
-Tensor LayerBase::first_call(const Tensor& input, const CallArgs& args) {
-  if (!built()) {
-    Shape shape = shape_of(input);
-    if (!shape.empty()) shape[0] = kUnknownDim;
-    build_in_context(shape, true);
-  }
-  check_input(input);
-  Tensor output = call(input, args);
-  set_called();
-  return output;
-}
-
-void LayerBase::set_called() {
-  if (built()) stage_.store(Stage::kCalled, std::memory_order_release);
-}
-
-void LayerBase::check_input(const Tensor& input) const {
-  const InputSpec& spec = input_spec_;
-  const int64_t rank = input.dim();
-  COHORT_CHECK_ARG(!spec.rank || rank == *spec.rank, "[", name(), "] expected inputs with ",
-                   *spec.rank, " axes, got shape ", bracketed(input.sizes()));
-  COHORT_CHECK_ARG(!spec.min_rank || rank >= *spec.min_rank, "[", name(),
-                   "] expected inputs with at least ", *spec.min_rank, " axes, got shape ",
-                   bracketed(input.sizes()));
-  if (!spec.size) return;
-  const int64_t axis = spec.axis < 0 ? rank + spec.axis : spec.axis;
-  const bool fits = axis >= 0 && axis < rank && input.size(axis) == *spec.size;
-  COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs with ",
-                   spec.axis == -1 ? std::string("last axis") : str_cat("axis ", spec.axis), " ",
-                   *spec.size, ", got shape ", bracketed(input.sizes()));
-}
-
-void LayerBase::ensure_built(const Shape& input_shape) { build_in_context(input_shape, false); }
-
-void LayerBase::build_in_context(const Shape& input_shape, bool call_follows) {
-  if (built()) return;
-  check_not_moved("call");
-  const auto build_all = [&] {
-    if (built()) return;
-    build_once(input_shape);
-    if (!call_follows) build_by_a_call(input_shape);
-  };
-  cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
-  if (group == nullptr) {
-    const std::lock_guard lock(build_mutex_);
-    build_all();
-    return;
-  }
-  // Every replica saw built() false: it becomes true only after all have come here.
-  group->merge("layer.build", *this, [&](cohort::internal::Brought<LayerBase> all) {
-    for (std::size_t r = 1; r < all.size(); ++r) {
-      COHORT_CHECK_STATE(&all[r] == this,
-                         "[layer.build] expected every replica to call the same layer first, got "
-                         "\"",
-                         name(), "\" on replica 0 and \"", all[r].name(), "\" on replica ", r);
-    }
-    build_all();
-  });
-}
-
 std::string LayerBase::waiting_sub_layer() const {
   // Of one that was called, what has no weights is not used.
-  if (stage_.load(std::memory_order_acquire) == Stage::kCalled) return {};
+  if (stage_.load(std::memory_order_acquire) >= Stage::kCalled) return {};
   for (const Layer& handle : sub_layers_) {
     const LayerBase& layer = handle.base();
     const bool has_none = layer.weights_.empty() && layer.sub_layers_.empty();
@@ -263,27 +186,6 @@ std::string LayerBase::waiting_sub_layer() const {
   return {};
 }
 
-// What only call() knows. It may not like zeros, or may want to be in a replica: then the first
-// call with data does it.
-void LayerBase::build_by_a_call(const Shape& input_shape) {
-  Shape shape = input_shape;
-  if (!shape.empty() && shape[0] == kUnknownDim) shape[0] = 2;
-  const bool known = std::ranges::count(shape, kUnknownDim) == 0;
-  if (shape.empty() || !known || waiting_sub_layer().empty()) return;
-  const c10::AutoGradMode no_grad(false);
-  std::string error;
-  for (const DType dtype : {floatx(), kInt64}) {
-    try {
-      (*this)(zeros(shape, dtype));
-      return;
-    } catch (const std::exception& e) {
-      const std::string text = str_cat("of ", dtype_name(dtype), ": ", e.what());
-      error += (error.empty() ? "" : "; ") + text;
-    }
-  }
-  zeros_error_ = error;  // for those who ask for the weights before data has come
-}
-
 std::string LayerBase::zeros_error() const {
   if (!zeros_error_.empty() && !waiting_sub_layer().empty()) return zeros_error_;
   for (const Layer& layer : sub_layers_) {
@@ -291,31 +193,6 @@ std::string LayerBase::zeros_error() const {
     if (!below.empty()) return below;
   }
   return {};
-}
-
-void LayerBase::build_once(const Shape& input_shape) {
-  const internal::LayerCall here(*this, input_shape);
-  const bool recording = c10::GradMode::is_enabled();
-  c10::GradMode::set_enabled(false);
-  const std::size_t made_before = weights_.size();  // by the constructor
-  const std::size_t layers_before = sub_layers_.size();
-  try {
-    weights_state_ = Weights::kBeingMade;
-    build(input_shape);
-    build_shape_ = input_shape;
-    weights_state_ = Weights::kMade;
-    tracked_parts_grown();
-  } catch (...) {
-    c10::GradMode::set_enabled(recording);
-    weights_state_ = Weights::kNone;
-    weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(made_before), weights_.end());
-    sub_layers_.erase(sub_layers_.begin() + static_cast<std::ptrdiff_t>(layers_before),
-                      sub_layers_.end());
-    structure_changed();
-    here.rethrow("build");
-  }
-  c10::GradMode::set_enabled(recording);
-  stage_.store(Stage::kBuilt, std::memory_order_release);
 }
 
 Variable LayerBase::add_weight(const WeightOptions& options) {

@@ -26,6 +26,15 @@
 //   };
 //   using Shift = keras::Handle<ShiftLayer>;
 //   COHORT_REGISTER_SERIALIZABLE("my_package", ShiftLayer);
+//
+// A layer of several inputs, or with several outputs, takes and gives nests:
+//
+//   struct SumLayer : keras::LayerImpl<SumOptions, keras::NestLayer> {
+//     using LayerImpl::LayerImpl;
+//     Element call_nest(const Element& in, const keras::CallArgs&) override {
+//       return in[0].tensor() + in[1].tensor();
+//     }
+//   };
 #pragma once
 
 #include <atomic>
@@ -41,10 +50,13 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
 #include "cohort/base/handle.h"
+#include "cohort/data/core/element.h"
 #include "cohort/keras/constraints.h"
 #include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/initializers.h"
+#include "cohort/keras/keras_tensor.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
@@ -56,6 +68,10 @@ class TrackedObject;
 struct TrackedParts;
 }  // namespace cohort
 
+namespace cohort::keras::internal {
+struct AddedLoss;
+}
+
 namespace cohort::keras {
 
 class Layer;
@@ -64,6 +80,10 @@ class LayerBase;
 /// What a call is told besides its input.
 struct CallArgs {
   bool training = false;
+  /// Which steps count: bool [b, t], a nest like the inputs. Holds nothing: what the inputs carry
+  /// from the layers that made them, if anything.
+  Element mask = {};
+  Element initial_state = {};  ///< Of recurrent layers. Is not handed on to layers inside.
 };
 
 struct WeightOptions {
@@ -111,6 +131,23 @@ class LayerBase : public Serializable {
   virtual Tensor call(const Tensor& input, const CallArgs& args) = 0;
   /// Shapes: in and out with kUnknownDim for the batch. Default: the input's.
   virtual Shape compute_output_shape(const Shape& input_shape) const;
+
+  /// The same for several inputs or outputs, or for names or strings. Default: the one tensor's;
+  /// of several inputs build_nest makes nothing.
+  /// Errors: InvalidArgument for several inputs to a layer that takes one.
+  virtual void build_nest(const ElementSpec& inputs);
+  virtual Element call_nest(const Element& inputs, const CallArgs& args);
+  /// Default: compute_output_shape, in the type that the layer computes in.
+  virtual ElementSpec compute_output_spec(const ElementSpec& inputs) const;
+
+  /// Whether the layer knows what to do with masks. Where it does not, they end at it.
+  virtual bool supports_masking() const { return false; }
+  /// The outputs' masks, bool [b, t], a nest like them; nothing: no output has one. `mask` is the
+  /// inputs'. Asked where supports_masking(). Default: `mask`.
+  virtual Element compute_mask(const Element& inputs, const Element& mask) const;
+  /// Whether Keras's call takes several inputs as arguments of their own, call(query, value), and
+  /// not as one list: how configs of models have them.
+  virtual bool inputs_are_arguments() const { return false; }
   /// What the layer declares by itself (InputLayer), so that a model can build before data comes.
   virtual std::optional<Shape> declared_input_shape() const { return {}; }
   /// False: this class never has weights (Dropout), so that a model is whole without a call of it.
@@ -119,7 +156,7 @@ class LayerBase : public Serializable {
   std::string class_name() const override;
   /// What a config of the whole keeps so that a layer is built as it is: {"input_shape": [...]};
   /// null before that, and of classes that need none. TF: Layer.get_build_config.
-  Config get_build_config() const;
+  virtual Config get_build_config() const;
   /// With its class, and how it was built. Errors: as get_config().
   virtual Config serialize() const;
 
@@ -128,10 +165,13 @@ class LayerBase : public Serializable {
   ///         errors and LibTorch's arrives as Cohort's, with the layer's path and class and the
   ///         input added.
   Tensor operator()(const Tensor& input, const CallArgs& args = {});
+  Element operator()(const Element& inputs, const CallArgs& args = {});
   /// Builds now, cross-replica, as Keras does: where all sizes but the batch's are known, and there
   /// are sub-layers that build() left to the first call, by a call on two rows of zeros, in
   /// floatx() or else int64. Does nothing the second time.
   void ensure_built(const Shape& input_shape);
+  /// The same for several inputs; sizes that vary are kUnknownDim.
+  void ensure_built_for(const ElementSpec& inputs);
   bool built() const { return stage_.load(std::memory_order_acquire) != Stage::kNew; }
 
   /// Lists of the layer, valid until it changes: no copy per step. Weights of sub-layers count,
@@ -141,6 +181,12 @@ class LayerBase : public Serializable {
   std::span<const Variable> non_trainable_variables() const;
   /// Sum of the trainable weights' penalties; undefined without regularizers.
   Tensor regularization_loss() const;
+  /// What this layer and its sub-layers added by add_loss, and their activity regularizers' sums,
+  /// in the last call of the outermost layer on this thread. TF: Layer.losses, without the
+  /// weights' penalties.
+  std::vector<Tensor> added_losses() const;
+  /// What the layer computes in and keeps its weights in.
+  const DTypePolicy& dtype_policy() const { return policy_; }
 
   bool trainable() const { return trainable_; }
   /// Freezes or thaws this layer and its sub-layers, from the next step on. An optimizer trains
@@ -199,6 +245,17 @@ class LayerBase : public Serializable {
   template <std::derived_from<Layer> L>
   L add(std::string name, L layer);
   void track(Layer layer);
+  /// Inside call(): a scalar that joins the loss of the model that is trained, as a mean over the
+  /// replicas. What is said outside of a call is not kept. TF: Layer.add_loss.
+  void add_loss(const Tensor& loss);
+  /// Internal: added_losses() with what they are.
+  void each_added_loss(cohort::internal::FunctionRef<void(const internal::AddedLoss&)> visit) const;
+  /// A penalty on what call() returns, which joins the loss; for constructors.
+  void set_activity_regularizer(Regularizer regularizer);
+  /// For constructors.
+  void set_dtype_policy(const DTypePolicy& policy) { policy_ = policy; }
+  /// False: inputs are left as they are, and weights, whatever the policy says.
+  void set_autocast(bool on) { autocasts_ = on; }
   /// What every call checks from now on; for build(). Replicas must be at rest.
   void set_input_spec(const InputSpec& spec) { input_spec_ = spec; }
 
@@ -214,10 +271,25 @@ class LayerBase : public Serializable {
     std::vector<const LayerBase*> penalized;  // trainable, with regularizers
   };
   void check_input(const Tensor& input) const;
-  Tensor first_call(const Tensor& input, const CallArgs& args);
-  void build_in_context(const Shape& input_shape, bool call_follows);
-  void build_once(const Shape& input_shape);
-  void build_by_a_call(const Shape& input_shape);
+  void check_input(const Element& inputs) const;
+  Tensor call_as_is(const Tensor& input, const CallArgs& args) { return call(input, args); }
+  Element call_as_is(const Element& inputs, const CallArgs& args) {
+    return call_nest(inputs, args);
+  }
+  /// A call with all that may come with it: building, dtypes, masks, penalties.
+  template <class Input>
+  Input full_call(const Input& given, const CallArgs& args);
+  bool is_plain_call(const CallArgs& args) const {
+    return stage_.load(std::memory_order_acquire) == Stage::kPlain && !args.mask.has_value();
+  }
+  bool hand_on_mask(const Element& inputs, const Element& mask, const Element& outputs) const;
+  void warn_of_lost_mask(const Element& mask) const;
+  void penalize(const Element& outputs);
+  void build_in_context(const ElementSpec& inputs, bool call_follows);
+  void build_once(const ElementSpec& inputs);
+  void build_by_a_call(const ElementSpec& inputs);
+  /// For lists of what is below: those of all layers are made anew.
+  static void structure_changed();
   /// What a checkpoint of the parent calls this layer: its given name, else its class's.
   std::string tracked_name() const;
   void end();
@@ -231,7 +303,12 @@ class LayerBase : public Serializable {
   const Lists& lists() const;
 
   enum class Weights { kNone, kBeingMade, kMade };
-  enum class Stage : uint8_t { kNew, kBuilt, kCalled };
+  enum class Stage : uint8_t {
+    kNew,
+    kBuilt,
+    kCalled,
+    kPlain,  ///< Called, and a call is call() and nothing else, unless something comes with it.
+  };
 
   Place place_;  // null: moved from
   bool trainable_ = true;
@@ -241,7 +318,13 @@ class LayerBase : public Serializable {
   std::vector<Layer> sub_layers_;
   std::vector<Layer> replaced_;  // had the layer that was moved here
   InputSpec input_spec_;
-  Shape build_shape_;  // of a built layer
+  ElementSpec build_spec_;  // of a built layer
+  DTypePolicy policy_;
+  bool autocasts_ = true;
+  DType cast_to_ = DType::Undefined;  // of a built layer; undefined: inputs stay as they are
+  bool is_mixed_ = false;             // weights are kept in another type
+  Regularizer activity_regularizer_;
+  mutable std::atomic<bool> warned_of_mask_{false};
 
   std::recursive_mutex build_mutex_;  // of those who are in no replica
   std::atomic<Stage> stage_{Stage::kNew};
@@ -268,6 +351,13 @@ class Layer {
   Tensor operator()(const Tensor& input, const CallArgs& args = {}) const {
     return use()(input, args);
   }
+  /// Of several inputs or outputs: layer({a, b}).
+  Element operator()(const Element& inputs, const CallArgs& args = {}) const {
+    return use()(inputs, args);
+  }
+  /// Of what a functional model is drawn with: builds the layer and says what it will give.
+  /// Errors: InvalidArgument for shapes that do not fit; what build() throws.
+  KerasTensor operator()(const KerasTensor& inputs, const SymbolicArgs& args = {}) const;
   /// Errors, of all: FailedPrecondition for an empty handle.
   LayerBase& base() const { return use(); }
   const std::string& name() const { return use().name(); }
@@ -301,22 +391,36 @@ L LayerBase::add(std::string name, L layer) {
   return layer;
 }
 
+/// Base of layers of several inputs or outputs, which override call_nest.
+class NestLayer : public LayerBase {
+ public:
+  using LayerBase::LayerBase;
+  Tensor call(const Tensor& input, const CallArgs& args) final {
+    return call_nest(Element(input), args).tensor();
+  }
+  Element call_nest(const Element& inputs, const CallArgs& args) override = 0;
+};
+
 /// A layer with options: C has the fields of the class, and as members `name`, `trainable` and
-/// `dtype`, which every layer has. Its config, a file's included, comes of them. A class that
-/// derives says `using LayerImpl::LayerImpl;`.
-template <class C>
-class LayerImpl : public LayerBase {
+/// `dtype`, which every layer has, and perhaps `activity_regularizer`. Its config, a file's
+/// included, comes of them. A class that derives says `using LayerImpl::LayerImpl;`.
+template <class C, std::derived_from<LayerBase> Base = LayerBase>
+class LayerImpl : public Base {
  public:
   using Options = C;
-  explicit LayerImpl(C config) : LayerBase(config.name), config_(std::move(config)) {
-    if (!config_.trainable) set_trainable(false);
+  explicit LayerImpl(C config) : Base(config.name), config_(std::move(config)) {
+    this->set_dtype_policy(config_.dtype);
+    if constexpr (requires { config_.activity_regularizer; }) {
+      this->set_activity_regularizer(config_.activity_regularizer);
+    }
+    if (!config_.trainable) this->set_trainable(false);
   }
 
   const C& config() const { return config_; }
   Config get_config() const override {
     C now = config_;
-    now.name = name();
-    now.trainable = trainable();
+    now.name = this->name();
+    now.trainable = this->trainable();
     return internal::full_config<LayerBase>(now);
   }
 

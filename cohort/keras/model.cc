@@ -9,6 +9,8 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/keras/compiled_model.h"
+#include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/masked_weight.h"
 #include "cohort/keras/trainer.h"
 #include "cohort/strategy/replica_context.h"
 
@@ -89,7 +91,9 @@ XYWeight unpack_x_y_sample_weight(const Element& batch) {
   return out;
 }
 
-Model::Model(std::string name) : LayerBase(std::move(name)), strategy_(get_strategy()) {}
+Model::Model(std::string name) : LayerBase(std::move(name)), strategy_(get_strategy()) {
+  set_autocast(false);  // its layers do
+}
 Model::~Model() = default;
 
 // NOLINTNEXTLINE(performance-noexcept-move-constructor)
@@ -317,12 +321,22 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   // The replica's part of the batch, whatever the step has made of the rows (one for each word,
   // say), and whichever model's fit gave it.
   const auto* step = cohort::internal::ReplicaStep::running();
-  Share share = share_of(loss.reduction(), step != nullptr ? step->rows : rows,
-                         step != nullptr ? step->global_rows : -1, replicas,
+  const int64_t step_rows = step != nullptr ? step->rows : rows;
+  const int64_t global_rows = step != nullptr ? step->global_rows : -1;
+  Share share = share_of(loss.reduction(), step_rows, global_rows, replicas,
                          compiled.options.exact_uneven_batches);
   if (rows == 0) share.scale = 0;
-  Tensor value = loss.reduced(y, y_pred, sample_weight, share.scale);
+  const Share share_of_means = share_of(Reduction::kSumOverBatchSize, step_rows, global_rows,
+                                        replicas, compiled.options.exact_uneven_batches);
+  const Tensor weight = internal::masked_weight(y_pred, sample_weight, loss.reduction());
+  Tensor value = loss.reduced(y, internal::as_loss_type(y_pred), weight, share.scale);
   if (value.dim() > 0) value = value.sum();
+  each_added_loss([&](const internal::AddedLoss& added) {
+    if (rows == 0) return;
+    const bool adds_up = added.is_sum && compiled.options.exact_uneven_batches;
+    const Tensor theirs = added.value.to(value.scalar_type());
+    value = value + (adds_up ? theirs : theirs * share_of_means.scale);
+  });
   if (const Tensor penalty = regularization_loss(); penalty.defined()) {
     value = value + penalty / static_cast<double>(replicas);
   }
@@ -341,9 +355,13 @@ Logs Model::compute_metrics(const Tensor&, const Tensor& y, const Tensor& y_pred
     get_replica_context().merge_call(
         [&](Strategy&) { compiled.resolve_metrics(shape_of(y), shape_of(y_pred)); });
   }
-  for (const Metric& metric : compiled.options.metrics) metric.update_state(y, y_pred);
+  const Tensor predicted = internal::as_loss_type(y_pred);
+  const Tensor kept = internal::masked_weight(y_pred, {}, Reduction::kSum);
+  for (const Metric& metric : compiled.options.metrics) metric.update_state(y, predicted, kept);
+  if (compiled.options.weighted_metrics.empty()) return compiled.live;
+  const Tensor weight = internal::masked_weight(y_pred, sample_weight, Reduction::kSum);
   for (const Metric& metric : compiled.options.weighted_metrics) {
-    metric.update_state(y, y_pred, sample_weight);
+    metric.update_state(y, predicted, weight);
   }
   return compiled.live;
 }

@@ -76,17 +76,32 @@ Tensor Sequential::call(const Tensor& input, const CallArgs& args) {
   if (!std::atomic_ref(shapes_hold_).load(std::memory_order_relaxed)) [[unlikely]] {
     return call_and_check_shapes(input, args);
   }
+  if (args.mask.has_value() || args.initial_state.has_value()) [[unlikely]]
+    return call_with_mask(input, args);
   for (const Layer& layer : layers()) x = layer(x, args);
+  return x;
+}
+
+// The inputs' mask is for the first layer: what it gives carries its own.
+Tensor Sequential::call_with_mask(const Tensor& input, const CallArgs& args) {
+  CallArgs here{.training = args.training, .mask = args.mask};
+  Tensor x = input;
+  for (const Layer& layer : layers()) {
+    x = layer(x, here);
+    here.mask = {};
+  }
   return x;
 }
 
 // What a layer promises wrongly, layers after it were built for: the first call says who it was.
 Tensor Sequential::call_and_check_shapes(const Tensor& input, const CallArgs& args) {
   const bool as_built = input_shape_ && agrees(*input_shape_, input);
+  CallArgs here{.training = args.training, .mask = args.mask};
   Tensor x = input;
   for (std::size_t i = 0; i < layers().size(); ++i) {
     const Shape before = shape_of(x);
-    x = layers()[i](x, args);
+    x = layers()[i](x, here);
+    here.mask = {};
     if (!as_built || i >= shapes_.size() || agrees(shapes_[i], x)) continue;
     const LayerBase& layer = layers()[i].base();
     throw InvalidArgument(str_cat("[", layer.name(), "] expected outputs of shape ",

@@ -41,6 +41,7 @@ class Sequential : public Model {
 
  private:
   Tensor call_and_check_shapes(const Tensor& input, const CallArgs& args);
+  Tensor call_with_mask(const Tensor& input, const CallArgs& args);
 
   std::optional<Shape> input_shape_;  // since the model is built
   std::optional<Shape> next_shape_;   // after an InputLayer: what the next layer gets

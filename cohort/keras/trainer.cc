@@ -12,6 +12,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/fit_position.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/step_logs.h"
@@ -154,6 +155,7 @@ void Trainer::execute(Mode mode) {
         step.logs = model_.train_step(part);
       }
     }
+    keras::internal::forget_added_losses();
     if (!step.logs.same_as(compiled_->live)) settle(step);
   });
   model_.set_called();

@@ -8,6 +8,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/internal/write.h"
 #include "cohort/variables/parameter_store.h"
+#include "cohort/variables/read_dtype.h"
 
 namespace cohort {
 
@@ -93,7 +94,24 @@ bool Variable::is_same_component(const Variable& other) const {
   return impl_ && other.impl_ && impl_->identity() == other.impl_->identity();
 }
 
-Tensor Variable::value() const { return use().value(); }
+namespace {
+// Undefined: as they are.
+constinit thread_local DType t_read_as __attribute__((tls_model("initial-exec"))) =
+    DType::Undefined;
+}  // namespace
+
+void internal::read_weights_as(std::optional<DType> dtype) {
+  t_read_as = dtype.value_or(DType::Undefined);
+}
+
+Tensor Variable::value() const {
+  internal::VariableImpl& variable = use();
+  if (t_read_as == DType::Undefined) [[likely]]
+    return variable.value();
+  const bool cast =
+      variable.description().trainable && at::isFloatingType(variable.description().dtype);
+  return cast ? variable.value().to(t_read_as) : variable.value();
+}
 
 using internal::Write;
 Tensor Variable::assign(const Tensor& x) const { return use().write(Write::kAssign, x); }

@@ -29,6 +29,7 @@ struct DenseOptions {
   Initializer bias_initializer = "zeros";
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
   DTypePolicy dtype = {};
@@ -46,7 +47,7 @@ struct DenseConfig : DenseOptions {
     f("bias_initializer", c.bias_initializer);
     f("kernel_regularizer", c.kernel_regularizer);
     f("bias_regularizer", c.bias_regularizer);
-    f.newer("activity_regularizer", nullptr);
+    f.extra("activity_regularizer", c.activity_regularizer, Regularizer());
     f("kernel_constraint", c.kernel_constraint);
     f("bias_constraint", c.bias_constraint);
     f.newer("quantization_config", nullptr);
@@ -58,10 +59,14 @@ class DenseLayer : public LayerImpl<DenseConfig> {
   explicit DenseLayer(DenseConfig config);
   void build(const Shape& input_shape) override;
   Shape compute_output_shape(const Shape& input_shape) const override;
+  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& input, const CallArgs&) override;
 
  private:
+  Tensor call_mixed(const Tensor& x) const;
+
   DType dtype_ = kFloat32;
+  bool is_mixed_ = false;
   Variable kernel_, bias_;
 };
 
@@ -144,6 +149,7 @@ class ActivationLayer : public LayerImpl<ActivationConfig> {
  public:
   using LayerImpl::LayerImpl;
   bool may_have_weights() const override { return false; }
+  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& x, const CallArgs&) override { return config().activation(x); }
 };
 
@@ -170,6 +176,7 @@ class ReLULayer : public LayerImpl<ReLUOptions> {
  public:
   explicit ReLULayer(ReLUOptions options);
   bool may_have_weights() const override { return false; }
+  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& x, const CallArgs&) override;
 };
 
@@ -191,6 +198,7 @@ class SoftmaxLayer : public LayerImpl<SoftmaxOptions> {
  public:
   using LayerImpl::LayerImpl;
   bool may_have_weights() const override { return false; }
+  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& x, const CallArgs&) override {
     return activations::softmax(x, config().axis);
   }
@@ -222,6 +230,7 @@ class DropoutLayer : public LayerImpl<DropoutConfig> {
  public:
   explicit DropoutLayer(DropoutConfig config);
   bool may_have_weights() const override { return false; }
+  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& x, const CallArgs& args) override;
 
  protected:
@@ -312,6 +321,7 @@ class DeclaredInput : public LayerBase {
   explicit DeclaredInput(InputLayerConfig config);
   std::string class_name() const override { return "InputLayer"; }
   bool may_have_weights() const override { return false; }
+  bool supports_masking() const override { return true; }
   std::optional<Shape> declared_input_shape() const override { return config_.batch_shape; }
   Tensor call(const Tensor& x, const CallArgs&) override;
   const InputLayerConfig& config() const { return config_; }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
@@ -161,6 +162,7 @@ void DenseLayer::build(const Shape& input_shape) {
                    "] expected inputs [batch, ..., features], got shape ", bracketed(input_shape));
   const DenseConfig& o = config();
   dtype_ = o.dtype.variable_dtype();
+  is_mixed_ = o.dtype.is_mixed();
   kernel_ = add_weight({.name = "kernel",
                         .shape = {input_shape.back(), o.units},
                         .dtype = dtype_,
@@ -185,6 +187,8 @@ Shape DenseLayer::compute_output_shape(const Shape& input_shape) const {
 }
 
 Tensor DenseLayer::call(const Tensor& input, const CallArgs&) {
+  if (is_mixed_) [[unlikely]]
+    return call_mixed(input);
   const Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
   const ActivationFunction& activation = config().activation;
   const bool relu = activation.is_relu();
@@ -195,6 +199,17 @@ Tensor DenseLayer::call(const Tensor& input, const CallArgs&) {
     node->save_output(y);
   }
   return relu ? y : activation(y);
+}
+
+// Inputs and weights come in the type that is computed in.
+Tensor DenseLayer::call_mixed(const Tensor& input) const {
+  const Tensor kernel = kernel_.value();
+  const Tensor x = input.to(kernel.scalar_type());
+  const Tensor rows = rows_of(x, kernel.size(0));
+  const Tensor product = bias_ ? at::addmm(bias_.value(), rows, kernel) : rows.mm(kernel);
+  auto shape = x.sizes().vec();
+  shape.back() = kernel.size(1);
+  return config().activation(product.reshape(shape));
 }
 
 Dense::Dense(int64_t units, DenseOptions options)
