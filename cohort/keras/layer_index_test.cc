@@ -19,12 +19,11 @@ Answer ask(const std::string& class_name) {
   const Config config = Config::object({{"module", "keras.layers"}, {"class_name", class_name}});
   try {
     Layer::deserialize(config);
-  } catch (const Unimplemented&) {
-    return Answer::kRefused;
-  } catch (const InvalidArgument& e) {
-    // Else the class wants options that this config has not.
-    const bool unknown = std::string(e.what()).find("this program knows") != std::string::npos;
-    return unknown ? Answer::kUnknown : Answer::kKnown;
+  } catch (const Unimplemented& e) {
+    const bool refused = std::string(e.what()).find("cannot be made here") != std::string::npos;
+    return refused ? Answer::kRefused : Answer::kUnknown;
+  } catch (const InvalidArgument&) {
+    // The class wants options that this config has not.
   }
   return Answer::kKnown;
 }

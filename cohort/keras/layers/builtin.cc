@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The layers that a config may name.
-#include <typeinfo>
-
 #include "cohort/base/check.h"
 #include "cohort/keras/layers/internal/classes.h"
 #include "cohort/keras/layers/layers.h"
@@ -11,23 +9,35 @@ namespace cohort::keras::internal {
 namespace {
 
 // What Keras has and Cohort cannot have.
+template <class Reason>
+struct RefusedLayer : LayerBase {
+  Tensor call(const Tensor& x, const CallArgs&) override { return x; }
+  static std::shared_ptr<RefusedLayer> from_config(const Config&) {
+    throw Unimplemented(str_cat("[from_config] this layer cannot be made here: ", Reason::kText));
+  }
+};
+
+struct ForDerivedClasses {
+  static constexpr auto kText = "it is what others derive of, and computes nothing";
+};
+struct NeedsPython {
+  static constexpr auto kText =
+      "it calls a function or module of Python (JAX, Flax, PyTorch); write it as a class that "
+      "derives of LayerBase, or with torch::nn and TorchModule, and give it the weights";
+};
+struct NeedsTensorFlow {
+  static constexpr auto kText =
+      "it runs a SavedModel of TensorFlow; load the .keras file of that model";
+};
+
 void add_refused(ClassTable& table) {
-  const auto refuse = [&table](const std::string& name, const std::string& reason) {
-    table.add(typeid(void), "", name, [=](const Config&) -> std::shared_ptr<Serializable> {
-      throw Unimplemented(str_cat("[from_config] ", name, " cannot be made here: ", reason));
-    });
-  };
-  refuse("Layer", "it is what layers derive of, and computes nothing");
-  refuse("Wrapper", "it is what wrappers derive of, and computes nothing");
-  const std::string python =
-      ", which needs Python; write the layer as a class that derives of "
-      "LayerBase, and give it the weights";
-  refuse("JaxLayer", "it calls a function of JAX" + python);
-  refuse("FlaxLayer", "it calls a module of Flax" + python);
-  refuse("TFSMLayer", "it runs a SavedModel of TensorFlow; load the .keras file of that model");
-  refuse("TorchModuleWrapper",
-         "it keeps a PyTorch module as a pickle of Python; write the module with torch::nn and "
-         "wrap it by TorchModule");
+  for (const char* name : {"Layer", "Wrapper"}) {
+    table.add_builtin<RefusedLayer<ForDerivedClasses>>(name);
+  }
+  for (const char* name : {"FlaxLayer", "JaxLayer", "TorchModuleWrapper"}) {
+    table.add_builtin<RefusedLayer<NeedsPython>>(name);
+  }
+  table.add_builtin<RefusedLayer<NeedsTensorFlow>>("TFSMLayer");
 }
 
 }  // namespace
