@@ -69,7 +69,7 @@ std::string LayerCall::described(const char* method) const {
   for (const LayerCall* call = outer_; call != nullptr; call = call->outer_) {
     if (&call->layer_ == inner) continue;  // the call that builds
     inner = &call->layer_;
-    path = inner->name() + "/" + path;
+    path.insert(0, inner->name() + "/");
   }
   return str_cat(" (when calling ", layer_.class_name(), ".", method, "() of layer ", path,
                  " with ", input_text(), ")");

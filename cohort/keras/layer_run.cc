@@ -152,7 +152,7 @@ void LayerBase::add_loss(const Tensor& loss) {
 }
 
 void LayerBase::set_activity_regularizer(Regularizer regularizer) {
-  activity_regularizer_ = std::move(regularizer);
+  std::swap(activity_regularizer_, regularizer);
 }
 
 std::vector<Tensor> LayerBase::added_losses() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/internal/masked_weight.h"
 
+#include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/internal/layer_call.h"
 
 namespace cohort::keras::internal {
