@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = [
     ["base"],
     ["runtime"],
-    ["values", "checkpoint", "rpc", "update_rules"],
+    ["values", "checkpoint", "rpc", "update_rules", "replication"],
     ["data", "cluster", "reductions"],
     ["collectives", "summary"],
     ["cross_device_ops"],

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One keeper of a replicated state: a primary, a backup, or a spare that would like to be one. A
+// machine of states without threads, sockets or a clock, which a simulator runs through as well.
+//
+//   Replica replica(options, std::move(state));
+//   replica.receive(from, message, now);  replica.advance(now);
+//   for (const Outgoing& each : replica.take_messages()) ...   // send it
+//
+// The primary puts updates into its log and sends them to all backups. What all of them have is
+// committed: it is applied, by which it can be read, and then its client is told. Who does not
+// acknowledge is dropped by a new epoch; who acknowledges a new epoch's messages refuses those of
+// older ones, and so fences their primary.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/replication/log.h"
+#include "cohort/replication/messages.h"
+
+namespace cohort::internal::replication {
+
+/// What is replicated. The same updates in the same order give the same state everywhere: rates and
+/// steps that updates are to be done with stand in them.
+class ReplicatedState {
+ public:
+  virtual ~ReplicatedState() = default;
+  /// Returns what the client gets. It does not fail: what cannot be done has a result that says so.
+  virtual std::string apply(const std::string& update) = 0;
+  virtual std::string read(const std::string& query) const = 0;
+  virtual std::string snapshot() const = 0;
+  virtual void restore(const std::string& snapshot) = 0;
+};
+
+struct ReplicaOptions {
+  NodeId id = 0;
+  NodeId membership = 0;
+  std::size_t backups = 1;          ///< As many as there are spares for.
+  Time lease = {};                  ///< As the membership service has it.
+  Time heartbeat = {};              ///< How often it hears of this node.
+  Time resend = {};                 ///< What has no answer.
+  Time patience = {};               ///< Until a backup that does not acknowledge is dropped.
+  std::size_t kept_entries = 1024;  ///< Of those applied, for backups that are behind.
+  std::size_t sent_entries = 64;    ///< The most of one message.
+  std::size_t window = 4096;        ///< Results that are kept for one client.
+};
+
+/// Threads: thread-compatible.
+class Replica {
+ public:
+  Replica(ReplicaOptions options, std::unique_ptr<ReplicatedState> state);
+  virtual ~Replica() = default;
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  /// Errors: Internal for what no sequence of messages of this protocol can bring about.
+  void receive(NodeId from, const Message& message, Time now);
+  void advance(Time now);
+  std::vector<Outgoing> take_messages();
+
+  bool is_primary() const { return role_ == Role::kPrimary; }
+  Epoch epoch() const { return epoch_; }
+  Index committed() const { return committed_; }
+
+ protected:
+  // Each is a decision on which the promises rest. Tests make them wrong one by one, to see that
+  // the simulator finds it.
+  /// Whether a message of this epoch comes from a primary that has been replaced.
+  virtual bool is_fenced(Epoch epoch) const { return epoch < epoch_; }
+  /// Whose acknowledgements an update needs.
+  virtual std::vector<NodeId> required() const;
+  /// The last entry that all of them have.
+  virtual Index acknowledged() const;
+  /// The last entry that may be applied, which makes it readable.
+  virtual Index readable() const { return committed_; }
+  virtual bool has_lease(Time now) const { return now < lease_end_; }
+  /// The membership service heard of this node when the heartbeat was sent, or later.
+  virtual Time lease_begin(const HeartbeatAnswer& answer, Time /*now*/) const {
+    return answer.sent;
+  }
+  /// Whether all that the primary before may have acknowledged can be read here.
+  virtual bool has_recovered() const { return committed_ >= inherited_; }
+  /// The last entry that may have been acknowledged: who may be promoted has to have it.
+  virtual Index owed() const { return std::max(committed_, inherited_); }
+  /// Whether the update was applied before; its result, if that is still kept.
+  virtual std::optional<std::string> result_of(const Command& command) const;
+
+  const ReplicaOptions options_;
+  Log log_;
+  Index committed_ = 0;
+  Index inherited_ = 0;  // the end of a primary's log when it was promoted
+
+ private:
+  enum class Role { kSpare, kBackup, kPrimary };
+  struct Follower {
+    Index next = 1;     // is sent next
+    Index matched = 0;  // has all up to it, in this epoch
+    Time heard = {};
+    Time sent = {};
+  };
+
+  template <class M>
+  void on(NodeId /*from*/, const M& /*message*/) {}  // not for replicas
+  void on(NodeId from, const HeartbeatAnswer& answer);
+  void on(NodeId from, const Configured& configured);
+  void on(NodeId from, const Append& append);
+  void on(NodeId from, const Appended& appended);
+  void on(NodeId from, const Snapshot& snapshot);
+  void on(NodeId from, const Join& join);
+  void on(NodeId from, const Update& update);
+  void on(NodeId from, const Read& read);
+
+  void send(NodeId to, Message message) { outgoing_.push_back({to, std::move(message)}); }
+  void adopt(const Configuration& configuration);
+  void lead(bool is_promoted);
+  void follow(Epoch epoch);
+  void ship(NodeId to, Follower& follower);
+  void ship_to_all();
+  void commit();
+  void apply_committed();
+  bool is_forgotten(const Command& command) const;
+  void propose(std::vector<NodeId> backups);
+  void look_after_followers();
+  void add_candidate();
+
+  std::unique_ptr<ReplicatedState> state_;
+  Applied applied_;
+  Index applied_until_ = 0;
+  Role role_ = Role::kSpare;
+  Epoch epoch_ = 0;  // the highest that has been heard of
+  Configuration configuration_;
+  Time now_ = {};
+  Time heartbeat_due_ = {};
+  Time resend_due_ = {};
+  Time lease_end_ = {};
+  // A primary's:
+  std::map<NodeId, Follower> followers_;
+  NodeId candidate_ = 0;  // a follower that is to be a backup
+  std::optional<Configuration> proposal_;
+  std::map<std::pair<uint64_t, uint64_t>, Index> pending_;  // by client and sequence
+  std::map<Index, NodeId> waiting_;                         // who is told
+  std::vector<Outgoing> outgoing_;
+};
+
+}  // namespace cohort::internal::replication
