@@ -35,6 +35,10 @@ Tensor relu(const Tensor& x, double negative_slope, double max_value, double thr
   return max_value >= 0 ? y.clamp_max(max_value) : y;
 }
 
+Tensor threshold(const Tensor& x, double threshold, double default_value) {
+  return x.where(x > threshold, default_value);
+}
+
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   return at::leaky_relu(x, negative_slope);
 }

@@ -18,7 +18,8 @@ namespace cohort::keras {
 /// Threads: immutable.
 class ActivationFunction {
  public:
-  ActivationFunction() = default;  ///< Linear: the identity.
+  ActivationFunction() = default;        ///< Linear: the identity.
+  ActivationFunction(std::nullptr_t) {}  // NOLINT: implicit by design, as the next
   /// "relu", "softmax", ... Errors: InvalidArgument that lists the known names.
   ActivationFunction(const char* name);         // NOLINT: implicit by design
   ActivationFunction(const std::string& name);  // NOLINT
@@ -62,6 +63,8 @@ namespace activations {
 /// 0 below `threshold` (there negative_slope * (x - threshold)), at most max_value if it is >= 0.
 Tensor relu(const Tensor& x, double negative_slope = 0, double max_value = -1,
             double threshold = 0);
+/// x above `threshold`, elsewhere `default_value`.
+Tensor threshold(const Tensor& x, double threshold, double default_value);
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.2);
 Tensor elu(const Tensor& x, double alpha = 1);
 Tensor gelu(const Tensor& x, bool approximate = false);

@@ -92,10 +92,8 @@ void CompiledModel::list_metrics() {
       COHORT_CHECK_ARG(names.insert(metric.name()).second,
                        "[compile] expected metrics of unique names, ", "got \"", metric.name(),
                        "\" twice");
-      if (metric.is_name()) {
-        resolved = false;
-        continue;
-      }
+      if (metric.needs_resolving()) resolved = false;
+      if (metric.is_name()) continue;
       check_made_under(strategy_, metric);
       all.set(metric.name(), [metric] { return metric.result(); });
     }

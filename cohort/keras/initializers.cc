@@ -277,6 +277,7 @@ ClassTable& class_table<InitializerBase>() {
     made->add_builtin<ZerosInitializer>();
     made->add_builtin<OnesInitializer>();
     made->add_builtin<ConstantInitializer>();
+    made->add_builtin<IdentityInitializer>("IdentityInitializer");
     made->add_builtin<IdentityInitializer>();
     made->add_builtin<OrthogonalInitializer>();
     made->add_builtin<OrthogonalInitializer>("OrthogonalInitializer");  // every Keras 3 reads it
@@ -311,6 +312,7 @@ const std::map<std::string, Maker>& table() {
       {"lecun_normal", [] { return LecunNormal(); }},
       {"lecun_uniform", [] { return LecunUniform(); }},
       {"normal", [] { return RandomNormal(); }},
+      {"one", [] { return Ones(); }},
       {"ones", [] { return Ones(); }},
       {"orthogonal", [] { return Orthogonal(); }},
       {"random_normal", [] { return RandomNormal(); }},
@@ -318,6 +320,7 @@ const std::map<std::string, Maker>& table() {
       {"truncated_normal", [] { return TruncatedNormal(); }},
       {"uniform", [] { return RandomUniform(); }},
       {"variance_scaling", [] { return VarianceScaling(); }},
+      {"zero", [] { return Zeros(); }},
       {"zeros", [] { return Zeros(); }},
   };
   return *makers;
@@ -344,6 +347,11 @@ Initializer::Initializer(const std::string& name) : Initializer(by_name(name)) {
 
 Tensor Initializer::operator()(const Shape& shape, DType dtype) const {
   return object_->make(shape, dtype);
+}
+
+void Initializer::check_object() const {
+  COHORT_CHECK_ARG(object_ != nullptr,
+                   "[initializer] expected an initializer, got an empty pointer");
 }
 
 Initializer Initializer::of_function(Function make) {

@@ -37,7 +37,9 @@ class Initializer : public internal::ObjectHandle<InitializerBase> {
   Initializer(const char* name);         // NOLINT: implicit by design
   Initializer(const std::string& name);  // NOLINT
   template <std::derived_from<InitializerBase> I>
-  Initializer(std::shared_ptr<I> object) : ObjectHandle(std::move(object)) {}  // NOLINT
+  Initializer(std::shared_ptr<I> object) : ObjectHandle(std::move(object)) {  // NOLINT
+    check_object();
+  }
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType> Initializer(F make)  // NOLINT
       : Initializer(
@@ -53,6 +55,8 @@ class Initializer : public internal::ObjectHandle<InitializerBase> {
  private:
   using Function = std::function<Tensor(const Shape&, DType)>;
   static Initializer of_function(Function make);
+  /// Errors: InvalidArgument for an empty pointer.
+  void check_object() const;
 };
 
 Initializer Zeros();

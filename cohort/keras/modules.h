@@ -15,6 +15,7 @@
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/metrics/metrics.h"
 #include "cohort/keras/optimizers/optimizers.h"
+#include "cohort/keras/optimizers/whole_variable.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/sequential.h"
 
@@ -40,34 +41,77 @@ using keras::Softmax;
 
 namespace losses {
 using keras::BinaryCrossentropy;
+using keras::BinaryFocalCrossentropy;
 using keras::CategoricalCrossentropy;
+using keras::CategoricalFocalCrossentropy;
+using keras::CategoricalGeneralizedCrossEntropy;
+using keras::CategoricalHinge;
+using keras::Circle;
+using keras::CosineSimilarity;
+using keras::CTC;
+using keras::Dice;
+using keras::Hinge;
 using keras::Huber;
+using keras::KLDivergence;
+using keras::LogCosh;
 using keras::Loss;
 using keras::MeanAbsoluteError;
+using keras::MeanAbsolutePercentageError;
 using keras::MeanSquaredError;
+using keras::MeanSquaredLogarithmicError;
+using keras::Poisson;
 using keras::SparseCategoricalCrossentropy;
+using keras::SquaredHinge;
+using keras::Tversky;
 }  // namespace losses
 
 namespace metrics {
 using keras::Accuracy;
+using keras::AUC;
 using keras::BinaryAccuracy;
+using keras::BinaryIoU;
 using keras::CategoricalAccuracy;
+using keras::ConcordanceCorrelation;
+using keras::F1Score;
+using keras::FalseNegatives;
+using keras::FalsePositives;
+using keras::FBetaScore;
+using keras::IoU;
+using keras::LogCoshError;
 using keras::Mean;
+using keras::MeanIoU;
+using keras::MeanMetricWrapper;
 using keras::Metric;
+using keras::OneHotIoU;
+using keras::OneHotMeanIoU;
+using keras::PearsonCorrelation;
+using keras::Precision;
+using keras::PrecisionAtRecall;
+using keras::R2Score;
+using keras::Recall;
+using keras::RecallAtPrecision;
+using keras::RootMeanSquaredError;
+using keras::SensitivityAtSpecificity;
 using keras::SparseCategoricalAccuracy;
 using keras::SparseTopKCategoricalAccuracy;
+using keras::SpecificityAtSensitivity;
 using keras::Sum;
 using keras::TopKCategoricalAccuracy;
+using keras::TrueNegatives;
+using keras::TruePositives;
 }  // namespace metrics
 
 namespace optimizers {
 using keras::Adadelta;
+using keras::Adafactor;
 using keras::Adagrad;
 using keras::Adam;
 using keras::Adamax;
 using keras::AdamW;
 using keras::Ftrl;
+using keras::Lamb;
 using keras::Lion;
+using keras::Muon;
 using keras::Nadam;
 using keras::Optimizer;
 using keras::RMSprop;
@@ -75,6 +119,7 @@ using keras::SGD;
 
 namespace schedules {
 using keras::CosineDecay;
+using keras::CosineDecayRestarts;
 using keras::ExponentialDecay;
 using keras::InverseTimeDecay;
 using keras::PiecewiseConstantDecay;
@@ -105,6 +150,7 @@ namespace regularizers {
 using keras::L1;
 using keras::L1L2;
 using keras::L2;
+using keras::OrthogonalRegularizer;
 using keras::Regularizer;
 }  // namespace regularizers
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/regularizers.h"
 
+#include <array>
+
 #include "cohort/base/check.h"
 
 namespace cohort::keras {
@@ -33,7 +35,7 @@ struct L2Regularizer final : RegularizerBase {
 
 struct L1L2Regularizer final : RegularizerBase {
   struct Options {
-    double l1 = 0;  // Keras's default of the class; the name "l1_l2" means 0.01 of both
+    double l1 = 0;
     double l2 = 0;
     static void fields(auto& c, auto&& f) {
       f("l1", c.l1);
@@ -48,6 +50,35 @@ struct L1L2Regularizer final : RegularizerBase {
   }
   const Options options;
 };
+
+struct OrthogonalRegularizerObject final : RegularizerBase {
+  struct Options {
+    double factor = 0.01;
+    OrthogonalMode mode = OrthogonalMode::kRows;
+    static void fields(auto& c, auto&& f) {
+      f("factor", c.factor);
+      f("mode", c.mode);
+    }
+  };
+  explicit OrthogonalRegularizerObject(Options o) : options(o) {}
+  std::string class_name() const override { return "OrthogonalRegularizer"; }
+  Config get_config() const override { return config_of(options); }
+  Tensor penalty(const Tensor& w) const override {
+    COHORT_CHECK_ARG(w.dim() == 2,
+                     "[orthogonal_regularizer] expected a weight of 2 axes, got shape ",
+                     bracketed(w.sizes()));
+    const Tensor rows = options.mode == OrthogonalMode::kRows ? w : w.t();
+    const Tensor unit = rows * rows.square().sum(1, /*keepdim=*/true).clamp_min(1e-14).rsqrt();
+    const auto size = static_cast<double>(rows.size(0));
+    const double pairs = size * (size - 1) / 2;
+    const Tensor sums = unit.mm(unit.t()).triu(1).abs().sum();  // each pair once
+    return sums * (pairs == 0 ? 0 : options.factor / pairs);
+  }
+  const Options options;
+};
+
+constexpr std::array<std::pair<const char*, OrthogonalMode>, 2> kOrthogonalModes = {
+    {{"rows", OrthogonalMode::kRows}, {"columns", OrthogonalMode::kColumns}}};
 
 /// A function of the program, which no file can hold.
 class FunctionRegularizer final : public RegularizerBase {
@@ -75,6 +106,7 @@ ClassTable& class_table<RegularizerBase>() {
     made->add_builtin<L1Regularizer>();
     made->add_builtin<L2Regularizer>();
     made->add_builtin<L1L2Regularizer>();
+    made->add_builtin<OrthogonalRegularizerObject>("OrthogonalRegularizer");
     return made;
   }();
   return *table;
@@ -86,9 +118,14 @@ namespace {
 Regularizer regularizer_named(const std::string& name) {
   if (name == "l1" || name == "L1") return L1();
   if (name == "l2" || name == "L2") return L2();
-  COHORT_CHECK_ARG(name == "l1_l2" || name == "l1l2" || name == "L1L2",
-                   "[regularizer] expected l1, l2 or l1_l2, got ", name);
-  return L1L2();
+  if (name == "l1l2" || name == "L1L2") return L1L2();
+  if (name == "orthogonal_regularizer" || name == "OrthogonalRegularizer") {
+    return OrthogonalRegularizer();
+  }
+  COHORT_CHECK_ARG(name == "l1_l2",
+                   "[regularizer] expected l1, l2, l1_l2, l1l2 or orthogonal_regularizer, got ",
+                   name);
+  return L1L2(0.01, 0.01);
 }
 
 }  // namespace
@@ -111,6 +148,16 @@ Regularizer L1(double factor) {
 }
 Regularizer L2(double factor) {
   return std::make_shared<const L2Regularizer>(L2Regularizer::Options{factor});
+}
+Regularizer OrthogonalRegularizer(double factor, OrthogonalMode mode) {
+  return std::make_shared<const OrthogonalRegularizerObject>(
+      OrthogonalRegularizerObject::Options{factor, mode});
+}
+Config ConfigValue<OrthogonalMode>::write(OrthogonalMode value) {
+  return internal::name_of_value(kOrthogonalModes, value);
+}
+OrthogonalMode ConfigValue<OrthogonalMode>::read(const Config& config) {
+  return internal::value_of_name(kOrthogonalModes, config);
 }
 Regularizer L1L2(double l1, double l2) {
   return std::make_shared<const L1L2Regularizer>(L1L2Regularizer::Options{l1, l2});

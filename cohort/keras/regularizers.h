@@ -32,6 +32,7 @@ class RegularizerBase : public Serializable {
 class Regularizer : public internal::ObjectHandle<RegularizerBase> {
  public:
   Regularizer() = default;               ///< None.
+  Regularizer(std::nullptr_t) {}         // NOLINT: implicit by design, as the next
   Regularizer(const char* name);         // NOLINT: implicit by design
   Regularizer(const std::string& name);  // NOLINT
   template <std::derived_from<RegularizerBase> R>
@@ -57,7 +58,19 @@ class Regularizer : public internal::ObjectHandle<RegularizerBase> {
 Regularizer L1(double factor = 0.01);
 /// factor * sum w^2.
 Regularizer L2(double factor = 0.01);
-Regularizer L1L2(double l1 = 0.01, double l2 = 0.01);
+/// Both. (The name "l1_l2" means 0.01 of each.)
+Regularizer L1L2(double l1 = 0, double l2 = 0);
+
+enum class OrthogonalMode { kRows, kColumns };
+template <>
+struct ConfigValue<OrthogonalMode> {
+  static Config write(OrthogonalMode value);
+  static OrthogonalMode read(const Config& config);
+};
+/// factor * the mean of |cosine| between any two rows, or columns. Shapes: a weight of 2 axes.
+/// Errors: InvalidArgument for another rank, when it is used.
+Regularizer OrthogonalRegularizer(double factor = 0.01,
+                                  OrthogonalMode mode = OrthogonalMode::kRows);
 
 namespace internal {
 template <>

@@ -46,13 +46,23 @@ std::size_t Logs::index(std::string_view name) const {
 }
 
 bool Logs::contains(std::string_view name) const { return find(name) != nullptr; }
-double Logs::number(std::string_view name) const { return read_number(at(name)); }
+double Logs::number(std::string_view name) const { return at(name).value.number(name); }
 Tensor Logs::value(std::string_view name) const { return at(name).value.read(); }
 
-double Logs::read_number(const Entry& entry) {
-  const Tensor value = entry.value.read();
-  COHORT_CHECK_ARG(value.defined() && value.numel() == 1, "[logs] expected one number as \"",
-                   entry.name, "\", got ",
+LogValue LogValue::kept() const {
+  // A tensor may be a view of a state that the next step changes.
+  LogValue now(read().detach().clone());
+  now.has_mean_ = has_mean_ || is_read_anew();
+  return now;
+}
+
+double LogValue::number(std::string_view name) const {
+  const Tensor value = read();
+  if (value.defined() && value.numel() > 1 && (has_mean_ || is_read_anew())) {
+    return value.to(kFloat64).mean().item<double>();
+  }
+  COHORT_CHECK_ARG(value.defined() && value.numel() == 1, "[logs] expected one number as \"", name,
+                   "\", got ",
                    value.defined() ? str_cat("shape ", bracketed(value.sizes())) : "nothing");
   return value.item<double>();
 }
@@ -67,8 +77,7 @@ Logs Logs::values() const {
   Logs out;
   for (std::size_t i = 0; i < size(); ++i) {
     const Entry& entry = (*entries_)[i];
-    // A tensor may be a view of a state that the next step changes.
-    out.put({entry.name, entry.value.read().detach().clone()});
+    out.put({entry.name, entry.value.kept()});
   }
   return out;
 }

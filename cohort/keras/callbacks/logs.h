@@ -43,10 +43,15 @@ class LogValue {
   Tensor read() const { return read_ ? read_() : tensor_; }
   /// True for a function and a metric.
   bool is_read_anew() const { return static_cast<bool>(read_); }
+  /// As it is now. Of a metric with several results the number is still their mean.
+  LogValue kept() const;
+  /// Errors: InvalidArgument, unless this is one number, or a metric's several: then their mean.
+  double number(std::string_view name) const;
 
  private:
   Tensor tensor_;
   std::function<Tensor()> read_;
+  bool has_mean_ = false;
 };
 
 /// Named values in a fixed order. A value is read when it is asked for: what a running epoch shows
@@ -61,7 +66,8 @@ class Logs {
   void set(const std::string& name, const LogValue& value) { put({name, value}); }
 
   bool contains(std::string_view name) const;
-  /// Errors: InvalidArgument that lists the names; for a value that is not one number.
+  /// Of a metric with several results (one for each class) the mean, as in the progress bar.
+  /// Errors: InvalidArgument that lists the names; for another value that is not one number.
   double number(std::string_view name) const;
   /// Errors: as number.
   Tensor value(std::string_view name) const;
@@ -73,7 +79,7 @@ class Logs {
   const std::string& name(std::size_t i) const { return entries_->at(i).name; }
   /// Errors: as number.
   std::size_t index(std::string_view name) const;
-  double number(std::size_t i) const { return read_number(entries_->at(i)); }
+  double number(std::size_t i) const { return entries_->at(i).value.number(entries_->at(i).name); }
 
   bool is_read_anew(std::string_view name) const { return at(name).value.is_read_anew(); }
 
@@ -89,7 +95,6 @@ class Logs {
     std::string name;
     LogValue value;
   };
-  static double read_number(const Entry& entry);
   const Entry* find(std::string_view name) const;
   const Entry& at(std::string_view name) const;
   void put(Entry entry);

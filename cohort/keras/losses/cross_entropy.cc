@@ -298,8 +298,8 @@ bool CrossEntropyLoss::take_weights(Inputs& in, const Tensor& sample_weight, dou
   return true;
 }
 
-EntropyConfig checked_config(EntropyKind kind, const CrossentropyOptions& options,
-                             const char* standard_name) {
+template <class C>
+EntropyConfig checked_config(EntropyKind kind, const C& options, const char* standard_name) {
   COHORT_CHECK_ARG(options.label_smoothing >= 0 && options.label_smoothing <= 1, "[", standard_name,
                    "] expected label_smoothing in [0, 1], got ", options.label_smoothing);
   return {kind, options.from_logits, options.label_smoothing, options.reduction,
@@ -319,23 +319,48 @@ class CrossEntropyOf : public CrossEntropyLoss {
     return internal::full_config<LossBase>(now);
   }
 
+ protected:
+  const C& options() const { return options_; }
+
  private:
   const C options_;
 };
 
-struct SparseCrossentropyOptions : CrossentropyOptions {
-  static void fields(auto& c, auto&& f) {
-    f("from_logits", c.from_logits);
-    f.extra("label_smoothing", c.label_smoothing, 0.0);
-    f.constant("ignore_class", nullptr);
-    f.newer("axis", -1);
-  }
-};
-
-struct SparseCategoricalCrossentropyLoss final
-    : CrossEntropyOf<EntropyKind::kSparse, SparseCrossentropyOptions> {
+class SparseCategoricalCrossentropyLoss final
+    : public CrossEntropyOf<EntropyKind::kSparse, SparseCategoricalCrossentropyOptions> {
+ public:
   explicit SparseCategoricalCrossentropyLoss(Options o)
-      : CrossEntropyOf(std::move(o), "sparse_categorical_crossentropy") {}
+      : CrossEntropyOf(std::move(o), "sparse_categorical_crossentropy"),
+        ignored_(options().ignore_class) {}
+
+  Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
+    if (!ignored_) return CrossEntropyLoss::call(y_true, y_pred);
+    const Tensor counts = counted(y_true, y_pred);
+    const Tensor labels = y_true.reshape(counts.sizes());
+    const Tensor values = CrossEntropyLoss::call(labels.where(counts, labels * 0),
+                                                 y_pred.where(counts.unsqueeze(-1), 1));
+    return values.where(counts, values * 0);
+  }
+
+  Tensor reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
+                 double scale) override {
+    if (!ignored_) return CrossEntropyLoss::reduced(y_true, y_pred, sample_weight, scale);
+    return internal::reduce_masked(call(y_true, y_pred), counted(y_true, y_pred), sample_weight,
+                                   reduction(), scale);
+  }
+
+ private:
+  /// Which rows have another label than the one that is ignored. Shapes: y_pred's, less the last.
+  Tensor counted(const Tensor& y_true, const Tensor& y_pred) const {
+    const auto outer = y_pred.sizes().slice(0, static_cast<std::size_t>(y_pred.dim() - 1));
+    COHORT_CHECK_ARG(y_pred.dim() > 0 && y_true.numel() * y_pred.size(-1) == y_pred.numel(), "[",
+                     name(), "] expected labels of shape ", bracketed(outer),
+                     " for predictions of shape ", bracketed(y_pred.sizes()), ", got ",
+                     bracketed(y_true.sizes()));
+    return y_true.ne(*ignored_).reshape(outer);
+  }
+
+  const std::optional<int64_t> ignored_;
 };
 
 struct CategoricalCrossentropyLoss final
@@ -357,9 +382,9 @@ void internal::add_crossentropies(ClassTable& table) {
   table.add_builtin<SparseCategoricalCrossentropyLoss>();
 }
 
-SparseCategoricalCrossentropy::SparseCategoricalCrossentropy(CrossentropyOptions options)
-    : Loss(std::make_shared<SparseCategoricalCrossentropyLoss>(
-          SparseCrossentropyOptions{std::move(options)})) {}
+SparseCategoricalCrossentropy::SparseCategoricalCrossentropy(
+    SparseCategoricalCrossentropyOptions options)
+    : Loss(std::make_shared<SparseCategoricalCrossentropyLoss>(std::move(options))) {}
 
 CategoricalCrossentropy::CategoricalCrossentropy(CrossentropyOptions options)
     : Loss(std::make_shared<CategoricalCrossentropyLoss>(std::move(options))) {}

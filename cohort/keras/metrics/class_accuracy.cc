@@ -83,11 +83,17 @@ class Labels {
 struct ClassAccuracyOptions {
   std::string name = {};
   int64_t k = 0;  // 0: the greatest
+  MetricDType dtype = {};
   static void fields(auto&, auto&&) {}
 };
 
 struct TopKOptions : ClassAccuracyOptions {
-  static void fields(auto& c, auto&& f) { f.required("k", c.k); }
+  TopKOptions() { k = 5; }
+  TopKOptions(std::string metric_name, int64_t count) {
+    name = std::move(metric_name);
+    k = count;
+  }
+  static void fields(auto& c, auto&& f) { f("k", c.k); }
 };
 
 class ClassAccuracy : public internal::MeanMetric {
@@ -158,8 +164,13 @@ template <bool kSparse, class C>
 class ClassAccuracyOf : public ClassAccuracy {
  public:
   using Options = C;
-  explicit ClassAccuracyOf(C options)
-      : ClassAccuracy(options.name, kSparse, options.k), options_(std::move(options)) {}
+  ClassAccuracyOf(C options, const char* standard_name)
+      : ClassAccuracy(options.name.empty() ? standard_name : options.name, kSparse, options.k),
+        options_(std::move(options)) {
+    constexpr bool kTopK = std::is_same_v<C, TopKOptions>;
+    COHORT_CHECK_ARG(!kTopK || options_.k > 0, "[", name(), "] expected k above 0, got ",
+                     options_.k);
+  }
   Config get_config() const override {
     C now = options_;
     now.name = name();
@@ -171,22 +182,21 @@ class ClassAccuracyOf : public ClassAccuracy {
 };
 
 struct CategoricalAccuracyMetric final : ClassAccuracyOf<false, ClassAccuracyOptions> {
-  using ClassAccuracyOf::ClassAccuracyOf;
+  explicit CategoricalAccuracyMetric(Options o)
+      : ClassAccuracyOf(std::move(o), "categorical_accuracy") {}
 };
 struct SparseCategoricalAccuracyMetric final : ClassAccuracyOf<true, ClassAccuracyOptions> {
-  using ClassAccuracyOf::ClassAccuracyOf;
+  explicit SparseCategoricalAccuracyMetric(Options o)
+      : ClassAccuracyOf(std::move(o), "sparse_categorical_accuracy") {}
 };
 struct TopKCategoricalAccuracyMetric final : ClassAccuracyOf<false, TopKOptions> {
-  using ClassAccuracyOf::ClassAccuracyOf;
+  explicit TopKCategoricalAccuracyMetric(Options o)
+      : ClassAccuracyOf(std::move(o), "top_k_categorical_accuracy") {}
 };
 struct SparseTopKCategoricalAccuracyMetric final : ClassAccuracyOf<true, TopKOptions> {
-  using ClassAccuracyOf::ClassAccuracyOf;
+  explicit SparseTopKCategoricalAccuracyMetric(Options o)
+      : ClassAccuracyOf(std::move(o), "sparse_top_k_categorical_accuracy") {}
 };
-
-TopKOptions top_k_options(std::string name, int64_t k) {
-  COHORT_CHECK_ARG(k > 0, "[", name, "] expected k above 0, got ", k);
-  return {{std::move(name), k}};
-}
 
 }  // namespace
 
@@ -204,9 +214,9 @@ SparseCategoricalAccuracy::SparseCategoricalAccuracy(std::string name)
     : Metric(std::make_shared<SparseCategoricalAccuracyMetric>(
           ClassAccuracyOptions{.name = std::move(name)})) {}
 TopKCategoricalAccuracy::TopKCategoricalAccuracy(int k, std::string name)
-    : Metric(std::make_shared<TopKCategoricalAccuracyMetric>(top_k_options(std::move(name), k))) {}
+    : Metric(std::make_shared<TopKCategoricalAccuracyMetric>(TopKOptions(std::move(name), k))) {}
 SparseTopKCategoricalAccuracy::SparseTopKCategoricalAccuracy(int k, std::string name)
-    : Metric(std::make_shared<SparseTopKCategoricalAccuracyMetric>(
-          top_k_options(std::move(name), k))) {}
+    : Metric(
+          std::make_shared<SparseTopKCategoricalAccuracyMetric>(TopKOptions(std::move(name), k))) {}
 
 }  // namespace cohort::keras

@@ -8,6 +8,7 @@
 #include "cohort/keras/internal/align_ranks.h"
 #include "cohort/keras/metrics/internal/classes.h"
 #include "cohort/keras/metrics/internal/mean_state.h"
+#include "cohort/keras/metrics/internal/sums.h"
 #include "cohort/keras/metrics/metrics.h"
 
 namespace cohort::keras {
@@ -16,13 +17,13 @@ namespace {
 /// Options of a metric that has only a name.
 struct NameOptions {
   std::string name = {};
+  MetricDType dtype = {};
   static void fields(auto&, auto&&) {}
 };
 
-class MeanOfValues final : public MetricImpl<NameOptions, internal::MeanMetric> {
+class MeanMetric final : public MetricImpl<NameOptions, internal::MeanMetric> {
  public:
-  using MetricImpl::MetricImpl;
-  std::string class_name() const override { return "Mean"; }
+  explicit MeanMetric(NameOptions o) : MetricImpl(internal::named(std::move(o), "mean")) {}
   /// Of values alone: y_true is ignored when a model calls it.
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     add_values(values, sample_weight);
@@ -32,7 +33,7 @@ class MeanOfValues final : public MetricImpl<NameOptions, internal::MeanMetric> 
 
 class SumMetric final : public MetricImpl<NameOptions> {
  public:
-  using MetricImpl::MetricImpl;
+  explicit SumMetric(NameOptions o) : MetricImpl(internal::named(std::move(o), "sum")) {}
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     const Tensor v = values.to(kFloat64);
     if (!sample_weight.defined()) return internal::add_to(total_, v.sum().item<double>());
@@ -53,7 +54,8 @@ class SumMetric final : public MetricImpl<NameOptions> {
 /// The mean of a function of targets and predictions, element by element.
 class ElementwiseMean : public MetricImpl<NameOptions, internal::MeanMetric> {
  public:
-  using MetricImpl::MetricImpl;
+  ElementwiseMean(NameOptions o, const char* standard_name)
+      : MetricImpl(internal::named(std::move(o), standard_name)) {}
   Direction direction() const override { return Direction::kDown; }
 
   void update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight) final {
@@ -69,20 +71,22 @@ class ElementwiseMean : public MetricImpl<NameOptions, internal::MeanMetric> {
 };
 
 struct AccuracyMetric final : ElementwiseMean {
-  using ElementwiseMean::ElementwiseMean;
+  explicit AccuracyMetric(NameOptions o) : ElementwiseMean(std::move(o), "accuracy") {}
   Direction direction() const override { return Direction::kUp; }
   Tensor values(const Tensor& y, const Tensor& p) const override { return y.eq(p); }
 };
 
 struct MeanSquaredErrorMetric final : ElementwiseMean {
-  using ElementwiseMean::ElementwiseMean;
+  explicit MeanSquaredErrorMetric(NameOptions o)
+      : ElementwiseMean(std::move(o), "mean_squared_error") {}
   Tensor values(const Tensor& y, const Tensor& p) const override {
     return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).square());
   }
 };
 
 struct MeanAbsoluteErrorMetric final : ElementwiseMean {
-  using ElementwiseMean::ElementwiseMean;
+  explicit MeanAbsoluteErrorMetric(NameOptions o)
+      : ElementwiseMean(std::move(o), "mean_absolute_error") {}
   Tensor values(const Tensor& y, const Tensor& p) const override {
     return over_last_axis((p.to(kFloat64) - y.to(kFloat64)).abs());
   }
@@ -91,12 +95,14 @@ struct MeanAbsoluteErrorMetric final : ElementwiseMean {
 struct BinaryAccuracyOptions {
   std::string name = {};
   double threshold = 0.5;
+  MetricDType dtype = {};
   static void fields(auto& c, auto&& f) { f("threshold", c.threshold); }
 };
 
 class BinaryAccuracyMetric final : public MetricImpl<BinaryAccuracyOptions, internal::MeanMetric> {
  public:
-  using MetricImpl::MetricImpl;
+  explicit BinaryAccuracyMetric(BinaryAccuracyOptions o)
+      : MetricImpl(internal::named(std::move(o), "binary_accuracy")) {}
   Direction direction() const override { return Direction::kUp; }
 
   void update_state(const Tensor& y_true, const Tensor& y_pred,
@@ -131,14 +137,13 @@ class BinaryAccuracyMetric final : public MetricImpl<BinaryAccuracyOptions, inte
 void internal::add_means(ClassTable& table) {
   table.add_builtin<AccuracyMetric>();
   table.add_builtin<BinaryAccuracyMetric>();
-  table.add_builtin<MeanOfValues>("Mean");
+  table.add_builtin<keras::MeanMetric>();
   table.add_builtin<MeanAbsoluteErrorMetric>();
   table.add_builtin<MeanSquaredErrorMetric>();
   table.add_builtin<SumMetric>();
 }
 
-Mean::Mean(std::string name)
-    : Metric(std::make_shared<MeanOfValues>(NameOptions{std::move(name)})) {}
+Mean::Mean(std::string name) : Metric(std::make_shared<MeanMetric>(NameOptions{std::move(name)})) {}
 void Mean::update_state(const Tensor& values, const Tensor& sample_weight) const {
   Metric::update_state({}, values, sample_weight);
 }

@@ -6,7 +6,9 @@
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/internal/torch_errors.h"
+#include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/tracked_variable.h"
 #include "cohort/variables/variable_impl.h"
@@ -35,6 +37,11 @@ void check_place(const MetricBase& metric) {
 std::string MetricBase::class_name() const { return internal::class_name_of(typeid(*this), kKind); }
 
 Config Metric::serialize() const {
+  if (function_ != nullptr && is_name()) {
+    throw Unimplemented(
+        str_cat("[metric] expected a metric with a name or a class, got function \"", deferred_,
+                "\", which no config can hold"));
+  }
   if (is_name()) return deferred_;
   return internal::class_table<MetricBase>().serialize(*metric_);
 }
@@ -58,11 +65,45 @@ void MetricBase::reset_state() {
   for (const Variable& variable : variables_) variable.assign(0.0);
 }
 
+MetricDType::MetricDType(const std::string& name) : name_(name) {
+  ConfigValue<DType>::read(name);  // throws for what is none
+}
+
+MetricDType ConfigValue<MetricDType>::read(const Config& config) {
+  if (!config.is_object()) return config.text();
+  const std::string& policy = config.at("config").text("name");
+  return policy.starts_with("mixed_") ? MetricDType() : MetricDType(policy);
+}
+
+void MetricBase::ensure_built(const Shape& y_true, const Shape& y_pred) {
+  if (!waits_for_shapes()) return;
+  const auto build_now = [&] {
+    if (!waits_for_shapes()) return;
+    build(y_true, y_pred);
+    waits_.store(false, std::memory_order_release);
+  };
+  cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
+  if (group == nullptr) {
+    const std::lock_guard lock(build_mutex_);
+    return build_now();
+  }
+  group->merge("metric.build", *this, [&](cohort::internal::Brought<MetricBase> all) {
+    for (const MetricBase& other : all) {
+      COHORT_CHECK_STATE(&other == this,
+                         "[metric.update_state] expected every replica to update the same metric "
+                         "first, got \"",
+                         name(), "\" and \"", other.name(), "\"");
+    }
+    build_now();
+  });
+}
+
 MetricBase& Metric::base() const {
   if (metric_ == nullptr && deferred_.empty()) cohort::internal::refuse_empty_handle("Metric", "");
-  COHORT_CHECK_STATE(metric_ != nullptr, "[metric] expected a metric, got the name \"", deferred_,
+  COHORT_CHECK_STATE(metric_ != nullptr, "[metric] expected a metric, got the ",
+                     function_ == nullptr ? "name" : "function", " \"", deferred_,
                      "\", which compile() makes a metric of; outside a model write e.g. "
-                     "keras::SparseCategoricalAccuracy()");
+                     "keras::SparseCategoricalAccuracy(), or keras::MeanMetricWrapper(function)");
   return *metric_;
 }
 
@@ -79,6 +120,9 @@ void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
   // A program's own metric may do without predictions.
   cohort::internal::check_defined(kOperation, metric.takes_values() ? y_pred : y_true);
   const at::NoGradGuard no_grad;
+  if (metric.waits_for_shapes()) {
+    metric.ensure_built(y_true.defined() ? shape_of(y_true) : Shape{}, shape_of(y_pred));
+  }
   try {
     metric.update_state(y_true, y_pred, sample_weight);
   } catch (const c10::Error& error) {

@@ -12,12 +12,17 @@
 //   keras::Metric metric = std::make_shared<Positives>();
 #pragma once
 
+#include <atomic>
 #include <concepts>
+#include <functional>
 #include <iosfwd>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "cohort/base/callable.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
@@ -32,6 +37,27 @@ namespace cohort::keras {
 /// asks for. TF: a metric's `_direction`.
 enum class Direction { kUnknown, kUp, kDown };
 
+/// The type in the config of a metric: what Keras computes in. Here sums are float64 whatever it
+/// is.
+class MetricDType {
+ public:
+  MetricDType() = default;  ///< "float32".
+  /// Errors: InvalidArgument for a type that does not exist.
+  MetricDType(const std::string& name);                              // NOLINT: implicit by design
+  MetricDType(const char* name) : MetricDType(std::string(name)) {}  // NOLINT
+  const std::string& name() const { return name_; }
+  bool is_whole() const { return name_.find("int") != std::string::npos; }
+  bool operator==(const MetricDType&) const = default;
+
+ private:
+  std::string name_ = "float32";
+};
+template <>
+struct ConfigValue<MetricDType> {
+  static Config write(const MetricDType& dtype) { return dtype.name(); }
+  static MetricDType read(const Config& config);
+};
+
 /// Derive to write a metric. Its state lies in variables that every replica keeps for itself and
 /// that are summed when read cross-replica; make them under the scope of the strategy.
 /// Threads: update_state() runs on all replicas' threads at once and touches variables only.
@@ -41,10 +67,15 @@ class MetricBase : public Serializable {
   static constexpr const char* kKind = "Metric";
   static void base_fields(auto& c, auto&& f) {
     f("name", c.name);
-    f.constant("dtype", "float32");  // Keras's word for it; sums are kept in float64
+    if constexpr (requires { c.dtype; }) {
+      f("dtype", c.dtype);
+    } else {
+      f.constant("dtype", "float32");
+    }
   }
 
-  explicit MetricBase(std::string name = "metric") : name_(std::move(name)) {}
+  explicit MetricBase(std::string name = "metric")
+      : name_(name.empty() ? "metric" : std::move(name)) {}
   MetricBase(const MetricBase&) = delete;
   MetricBase& operator=(const MetricBase&) = delete;
 
@@ -57,6 +88,14 @@ class MetricBase : public Serializable {
   /// Sets every variable to zero; override for other beginnings.
   virtual void reset_state();
   virtual Direction direction() const { return Direction::kUnknown; }
+  /// Makes state whose shape is that of the data, for a class whose constructor has called
+  /// wait_for_shapes(). Runs once, cross-replica: by compile()'s model when it sees the first
+  /// batch, else at the first update. Shapes: of targets and predictions; only the last axes are
+  /// fixed.
+  virtual void build(const Shape& /*y_true*/, const Shape& /*y_pred*/) {}
+  bool waits_for_shapes() const { return waits_.load(std::memory_order_acquire); }
+  /// Builds now, if it waits. Order: in a replica a merge point.
+  void ensure_built(const Shape& y_true, const Shape& y_pred);
 
   std::string class_name() const override;
   const std::string& name() const { return name_; }
@@ -67,10 +106,14 @@ class MetricBase : public Serializable {
   /// Zeros, kOnRead, kSum, "metric/name". float64 by default: a count stays exact, a long epoch's
   /// sum precise. TF: add_weight of keras.metrics.Metric, in float32.
   Variable add_variable(Shape shape, const std::string& name, DType dtype = kFloat64);
+  /// For constructors: see build().
+  void wait_for_shapes() { waits_.store(true, std::memory_order_release); }
 
  private:
   std::string name_;
   std::vector<Variable> variables_;
+  std::atomic<bool> waits_{false};
+  std::mutex build_mutex_;  // of those who are in no replica
 };
 
 /// A metric with options, on a base that has its state: C has the fields of the class, and `name`
@@ -91,16 +134,26 @@ class MetricImpl : public Base {
   const C config_;
 };
 
-/// Handle to a metric; a copy is the same metric. A name is no metric yet: compile() makes it, in
-/// the scope of its model, when it sees the first shapes.
+/// Handle to a metric; a copy is the same metric. A name or a function is no metric yet: compile()
+/// makes it, in the scope of its model, when it sees the first shapes.
 class Metric {
  public:
+  using Function = std::function<Tensor(const Tensor& y_true, const Tensor& y_pred)>;
+
   /// "accuracy", "mse", "sparse_top_k_categorical_accuracy", ...
   /// Errors: InvalidArgument that lists the known names.
   Metric(const char* name);         // NOLINT: implicit by design
   Metric(const std::string& name);  // NOLINT
   template <std::derived_from<MetricBase> M>
   Metric(std::shared_ptr<M> metric) : metric_(std::move(metric)) {}  // NOLINT
+  /// The mean of a value per example, under a name; see also MeanMetricWrapper. TF: Keras takes
+  /// functions in compile(), and calls the metric by the function's name.
+  template <class F>
+  requires(!std::derived_from<F, Metric> &&
+           std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&>)
+      Metric(F function, std::string name = "function")  // NOLINT
+      : deferred_(std::move(name)),
+        function_(cohort::internal::checked_function("[metric]", std::move(function))) {}
 
   /// Adds a batch; an empty one changes nothing.
   /// In a replica: to its own state, no communication.
@@ -122,10 +175,12 @@ class Metric {
   std::vector<Variable> variables() const { return base().variables(); }
   /// The state, for a Checkpoint, which keeps the variables alive. Errors: as base().
   std::shared_ptr<Trackable> trackable() const;
-  /// True for a name that resolve() has to make a metric of.
+  /// True for a name or a function that resolve() has to make a metric of.
   bool is_name() const { return metric_ == nullptr; }
+  /// True for a name, and for a metric that waits for the shapes of the data.
+  bool needs_resolving() const { return is_name() || metric_->waits_for_shapes(); }
   /// The metric that a name means for targets and predictions of these shapes, newly made in the
-  /// current scope and called by the name as given; a metric is itself. "accuracy" is
+  /// current scope and called by the name as given; a metric is itself, and built. "accuracy" is
   /// binary for predictions of one column, sparse categorical for labels of lower rank or one
   /// column, and categorical otherwise.
   Metric resolve(const Shape& y_true, const Shape& y_pred) const;
@@ -149,6 +204,7 @@ class Metric {
  private:
   std::shared_ptr<MetricBase> metric_;
   std::string deferred_;
+  Function function_;  // that deferred_ is the name of; empty: a name of Keras
 };
 
 namespace internal {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The metrics of Keras 3. All are weighted means of a value per example.
+// The metrics of Keras 3. Here are weighted means of a value per example; the others stand in
+// classification.h and functions.h.
 //
 //   keras::Mean train_loss("loss");
 //   train_loss.update_state(per_example);
@@ -10,7 +11,9 @@
 // Cost: 1 to 2 us for 32 x 10 scores of float32 or float64 on the CPU.
 #pragma once
 
-#include "cohort/keras/metrics/metric.h"
+#include "cohort/keras/metrics/classification.h"  // IWYU pragma: export
+#include "cohort/keras/metrics/functions.h"       // IWYU pragma: export
+#include "cohort/keras/metrics/metric.h"          // IWYU pragma: export
 
 namespace cohort::keras {
 

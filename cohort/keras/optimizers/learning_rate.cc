@@ -172,6 +172,47 @@ class CosineDecaySchedule final : public ScheduleImpl<CosineOptions> {
   }
 };
 
+struct CosineRestartsOptions : CosineDecayRestartsOptions {
+  double initial = 0;
+  int64_t first_decay_steps = 0;
+  std::string name = "SGDRDecay";  // so Keras calls it
+  static void fields(auto& c, auto&& f) {
+    f.required("initial_learning_rate", c.initial);
+    f.required("first_decay_steps", c.first_decay_steps);
+    f("t_mul", c.t_mul);
+    f("m_mul", c.m_mul);
+    f("alpha", c.alpha);
+    f("name", c.name);
+  }
+};
+
+class CosineDecayRestartsSchedule final : public ScheduleImpl<CosineRestartsOptions> {
+ public:
+  explicit CosineDecayRestartsSchedule(CosineRestartsOptions options)
+      : ScheduleImpl(std::move(options)) {
+    check_steps("cosine_decay_restarts", options_.first_decay_steps);
+    COHORT_CHECK_ARG(options_.t_mul >= 1,
+                     "[cosine_decay_restarts] expected t_mul of 1 or more, got ", options_.t_mul);
+    COHORT_CHECK_ARG(options_.m_mul >= 0,
+                     "[cosine_decay_restarts] expected m_mul of 0 or more, got ", options_.m_mul);
+  }
+  double rate(int64_t step) const override {
+    const double t = options_.t_mul;
+    double position = static_cast<double>(step) / static_cast<double>(options_.first_decay_steps);
+    double restarts = std::floor(position);
+    if (t == 1) {
+      position -= restarts;
+    } else {
+      restarts = std::floor(std::log(1 - position * (1 - t)) / std::log(t));
+      const double length = std::pow(t, restarts);
+      position = (position - (1 - length) / (1 - t)) / length;
+    }
+    const double height = 0.5 * std::pow(options_.m_mul, restarts);
+    const double share = height * (1 + std::cos(M_PI * position));
+    return options_.initial * ((1 - options_.alpha) * share + options_.alpha);
+  }
+};
+
 /// A function of the program, which no file can hold.
 class FunctionSchedule final : public ScheduleBase {
  public:
@@ -196,6 +237,7 @@ ClassTable& class_table<ScheduleBase>() {
   static auto* table = [] {
     auto* all = new ClassTable(ScheduleBase::kKind, "keras.optimizers.schedules");
     all->add_builtin<CosineDecaySchedule>();
+    all->add_builtin<CosineDecayRestartsSchedule>();
     all->add_builtin<ExponentialDecaySchedule>();
     all->add_builtin<InverseTimeDecaySchedule>();
     all->add_builtin<PiecewiseConstantDecaySchedule>();
@@ -205,6 +247,11 @@ ClassTable& class_table<ScheduleBase>() {
   return *table;
 }
 }  // namespace internal
+
+void LearningRate::check_schedule() const {
+  COHORT_CHECK_ARG(schedule_ != nullptr,
+                   "[learning_rate] expected a schedule, got an empty pointer");
+}
 
 std::shared_ptr<const ScheduleBase> LearningRate::of_function(
     std::function<double(int64_t)> schedule) {
@@ -246,6 +293,12 @@ LearningRate PolynomialDecay(double initial, int64_t decay_steps, PolynomialDeca
 
 LearningRate CosineDecay(double initial, int64_t decay_steps, CosineDecayOptions options) {
   return std::make_shared<const CosineDecaySchedule>(CosineOptions{options, initial, decay_steps});
+}
+
+LearningRate CosineDecayRestarts(double initial, int64_t first_decay_steps,
+                                 CosineDecayRestartsOptions options) {
+  return std::make_shared<const CosineDecayRestartsSchedule>(
+      CosineRestartsOptions{options, initial, first_decay_steps});
 }
 
 }  // namespace cohort::keras

@@ -37,7 +37,9 @@ class LearningRate {
  public:
   LearningRate(double constant) : constant_(constant) {}  // NOLINT: implicit by design
   template <std::derived_from<ScheduleBase> S>
-  LearningRate(std::shared_ptr<S> schedule) : schedule_(std::move(schedule)) {}  // NOLINT
+  LearningRate(std::shared_ptr<S> schedule) : schedule_(std::move(schedule)) {  // NOLINT
+    check_schedule();
+  }
   template <class F>
   requires(!std::is_arithmetic_v<F> && std::is_invocable_r_v<double, F, int64_t>)
       LearningRate(F schedule)  // NOLINT
@@ -61,6 +63,8 @@ class LearningRate {
 
  private:
   static std::shared_ptr<const ScheduleBase> of_function(std::function<double(int64_t)> schedule);
+  /// Errors: InvalidArgument for an empty pointer, which must not read as a rate of 0.
+  void check_schedule() const;
 
   double constant_ = 0;
   std::shared_ptr<const ScheduleBase> schedule_;
@@ -96,6 +100,15 @@ struct CosineDecayOptions {
 };
 /// Half a cosine over decay_steps, after the warm-up if there is one.
 LearningRate CosineDecay(double initial, int64_t decay_steps, CosineDecayOptions options = {});
+
+struct CosineDecayRestartsOptions {
+  double t_mul = 2;  ///< Each period is so much longer than the one before.
+  double m_mul = 1;  ///< Each begins at so much of the rate that the one before began at.
+  double alpha = 0;  ///< The lowest rate, as a share of the rate at the start.
+};
+/// Half cosines, one after another. Errors: InvalidArgument for numbers that make no periods.
+LearningRate CosineDecayRestarts(double initial, int64_t first_decay_steps,
+                                 CosineDecayRestartsOptions options = {});
 
 namespace internal {
 template <>

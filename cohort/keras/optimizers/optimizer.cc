@@ -375,6 +375,7 @@ std::vector<Tensor> OptimizerBase::sum_over_replicas(Brought<Gradients> all) con
 }
 
 void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
+  see_gradients(sums);
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (sums[i].defined()) update(components_[i][0], sums[i]);
   }
@@ -384,6 +385,11 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
   const std::size_t replica = this_replica();
   cohort::internal::Communicator* const workers = cohort::internal::other_workers(kApply);
   if ((replicas_ == 1 && workers == nullptr) || options.skip_gradients_aggregation) {
+    std::vector<Tensor> all(trained_.size());
+    for (const GradientAndVariable& pair : gradients) {
+      if (pair.gradient.has_value()) all[index_of(pair.variable)] = pair.gradient.as_tensor();
+    }
+    see_gradients(all);
     for (const GradientAndVariable& pair : gradients) {
       if (!pair.gradient.has_value()) continue;
       update(components_[index_of(pair.variable)][replica], pair.gradient);
@@ -400,6 +406,7 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
         if (shares_parameters_) apply_to_shared(std::exchange(own, {}));
         return own;
       });
+  if (!shares_parameters_) see_gradients(*sums);
   for (std::size_t i = 0; i < sums->size(); ++i) {
     if ((*sums)[i].defined()) update(components_[i][replica], (*sums)[i].clone());
   }
@@ -454,8 +461,9 @@ std::string OptimizerBase::state_name(const Variable& owner, const std::string& 
   return str_cat(name_, "/", variable, "_", what);
 }
 
-Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial) {
-  const Variable slot = make_beside(like, full(like.shape(), initial, like.dtype()),
+Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, double initial,
+                                 const std::optional<Shape>& shape) {
+  const Variable slot = make_beside(like, full(shape.value_or(like.shape()), initial, like.dtype()),
                                     {.name = state_name(like, name), .trainable = false});
   slots_.push_back({slot, index_of(like), name});
   return slot;

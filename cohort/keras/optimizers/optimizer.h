@@ -81,7 +81,7 @@ class OptimizerBase : public Serializable {
     f.constant("loss_scale_factor", nullptr);
     f.nullable("gradient_accumulation_steps", c.gradient_accumulation_steps, 1);
     f.extra("exclude_from_weight_decay", c.exclude_from_weight_decay, {});
-    f.extra("lazy_rows", c.lazy_rows, false);
+    if constexpr (requires { c.lazy_rows; }) f.extra("lazy_rows", c.lazy_rows, false);
   }
 
   /// Errors: InvalidArgument for numbers of steps below 1, a momentum outside [0, 1], or a learning
@@ -116,6 +116,9 @@ class OptimizerBase : public Serializable {
   virtual void on_build(std::span<const Variable> variables);
   /// One step's work after the checks. Default: reduces, then calls update() per variable.
   virtual void apply(const Gradients& gradients, const ApplyOptions& options);
+  /// All gradients of a step, in build()'s order, before update() gets each; undefined: none. On
+  /// the threads that call update().
+  virtual void see_gradients(const std::vector<Tensor>& /*gradients*/) {}
   virtual std::vector<SlotVariable> slot_variables() const;
   /// Who wants to be told of gradients that apply() will be given as a backward pass leaves them;
   /// null: nobody. See Updater::expect_gradients().
@@ -124,8 +127,10 @@ class OptimizerBase : public Serializable {
   /// Which of build()'s variables this is, or is a component of. For slots.
   /// Errors: InvalidArgument for another variable.
   std::size_t index_of(const Variable& variable) const;
-  /// A variable of `like`'s shape and dtype, equal on all replicas, for on_build().
-  Variable add_slot(const Variable& like, const std::string& name, double initial = 0);
+  /// A variable of `like`'s dtype, and its shape unless another is given, equal on all replicas,
+  /// for on_build().
+  Variable add_slot(const Variable& like, const std::string& name, double initial = 0,
+                    const std::optional<Shape>& shape = {});
   /// As given, or the rate that set_learning_rate() has set.
   LearningRate current_rate() const { return rate_.is_schedule() ? rate_ : learning_rate(); }
   std::span<const Variable> trained() const { return trained_; }

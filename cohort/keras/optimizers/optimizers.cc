@@ -5,7 +5,9 @@
 #include <array>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/optimizers/internal/classes.h"
 #include "cohort/keras/optimizers/internal/rule_optimizer.h"
+#include "cohort/keras/optimizers/whole_variable.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::keras {
@@ -103,7 +105,10 @@ struct AdamWDefaults : AdamOptions {
 };
 
 struct AdamWOptimizer final : AdamRule<AdamWDefaults> {
-  explicit AdamWOptimizer(const AdamWDefaults& o) : AdamRule(o, "adamw") {}
+  explicit AdamWOptimizer(const AdamWDefaults& o) : AdamRule(o, "adamw") {
+    COHORT_CHECK_ARG(o.weight_decay.has_value(),
+                     "[adamw] expected a weight_decay, got none; Adam is without");
+  }
 };
 
 Slots rmsprop_slots(const RMSpropOptions& o) {
@@ -230,8 +235,8 @@ struct Named {
   Optimizer (*make)();
 };
 
-const std::array<Named, 10>& named_optimizers() {
-  static const std::array<Named, 10> optimizers = {{
+const std::array<Named, 13>& named_optimizers() {
+  static const std::array<Named, 13> optimizers = {{
       {{"sgd", "SGD"}, [] { return Optimizer(SGD()); }},
       {{"adam", "Adam"}, [] { return Optimizer(Adam()); }},
       {{"adamw", "AdamW"}, [] { return Optimizer(AdamW()); }},
@@ -242,6 +247,9 @@ const std::array<Named, 10>& named_optimizers() {
       {{"nadam", "Nadam"}, [] { return Optimizer(Nadam()); }},
       {{"ftrl", "Ftrl"}, [] { return Optimizer(Ftrl()); }},
       {{"lion", "Lion"}, [] { return Optimizer(Lion()); }},
+      {{"lamb", "Lamb"}, [] { return Optimizer(Lamb()); }},
+      {{"adafactor", "Adafactor"}, [] { return Optimizer(Adafactor()); }},
+      {{"muon", "Muon"}, [] { return Optimizer(Muon()); }},
   }};
   return optimizers;
 }
@@ -288,6 +296,7 @@ ClassTable& class_table<OptimizerBase>() {
     all->add_builtin<NadamOptimizer>();
     all->add_builtin<RMSpropOptimizer>();
     all->add_builtin<SGDOptimizer>();
+    add_whole_variable_optimizers(*all);
     return all;
   }();
   return *table;

@@ -8,5 +8,6 @@ namespace cohort::keras::internal {
 class ClassTable;
 void add_crossentropies(ClassTable& table);
 void add_regression_losses(ClassTable& table);
+void add_sequence_losses(ClassTable& table);
 
 }  // namespace cohort::keras::internal

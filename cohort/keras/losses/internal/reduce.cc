@@ -49,6 +49,23 @@ Tensor reduce_values(const Tensor& values, const Tensor& weight, Reduction reduc
   return scaled(sum, count == 0 ? 0 : scale / static_cast<double>(count));
 }
 
+Tensor reduce_masked(const Tensor& values, const Tensor& mask, const Tensor& weight,
+                     Reduction reduction, double scale) {
+  Tensor counts = mask.to(values.scalar_type());
+  if (reduction == Reduction::kMean || reduction == Reduction::kSumOverBatchSize) {
+    const Tensor valid = counts.sum();
+    counts = counts * (static_cast<double>(mask.numel()) / valid.clamp_min(1));
+  }
+  if (weight.defined()) {
+    const auto [a, b] = align_ranks(counts, weight.to(values.scalar_type()));
+    COHORT_CHECK_ARG(weighs(b, a), "[loss] expected sample weights of shape ",
+                     bracketed(values.sizes()), " or broadcasting to it, got ",
+                     bracketed(weight.sizes()));
+    counts = a * b;
+  }
+  return reduce_values(values, counts, reduction, scale);
+}
+
 std::pair<Tensor, Tensor> matched(const std::string& loss, const Tensor& y_true,
                                   const Tensor& y_pred) {
   auto [labels, scores] = align_ranks(y_true.to(y_pred.scalar_type()), y_pred);

@@ -8,5 +8,8 @@ namespace cohort::keras::internal {
 class ClassTable;
 void add_means(ClassTable& table);
 void add_class_accuracies(ClassTable& table);
+void add_confusion_metrics(ClassTable& table);
+void add_function_metrics(ClassTable& table);
+void add_overlap_metrics(ClassTable& table);
 
 }  // namespace cohort::keras::internal
