@@ -25,18 +25,33 @@ namespace layers {
 using keras::Activation;
 using keras::AveragePooling2D;
 using keras::BatchNormalization;
+using keras::Bidirectional;
 using keras::Conv2D;
+using keras::ConvLSTM1D;
+using keras::ConvLSTM2D;
+using keras::ConvLSTM3D;
 using keras::Dense;
 using keras::Dropout;
+using keras::Embedding;
 using keras::Flatten;
 using keras::GlobalAveragePooling2D;
+using keras::GRU;
+using keras::GRUCell;
 using keras::InputLayer;
 using keras::Layer;
+using keras::LSTM;
+using keras::LSTMCell;
+using keras::Masking;
 using keras::MaxPooling2D;
 using keras::ReLU;
 using keras::Rescaling;
 using keras::Reshape;
+using keras::RNN;
+using keras::SimpleRNN;
+using keras::SimpleRNNCell;
 using keras::Softmax;
+using keras::StackedRNNCells;
+using keras::TimeDistributed;
 }  // namespace layers
 
 namespace losses {

@@ -3,7 +3,12 @@
 // Every layer.
 #pragma once
 
+#include "cohort/keras/layers/conv_lstm.h"      // IWYU pragma: export
 #include "cohort/keras/layers/convolution.h"    // IWYU pragma: export
 #include "cohort/keras/layers/core.h"           // IWYU pragma: export
+#include "cohort/keras/layers/embedding.h"      // IWYU pragma: export
 #include "cohort/keras/layers/normalization.h"  // IWYU pragma: export
 #include "cohort/keras/layers/pooling.h"        // IWYU pragma: export
+#include "cohort/keras/layers/recurrent.h"      // IWYU pragma: export
+#include "cohort/keras/layers/rnn_cells.h"      // IWYU pragma: export
+#include "cohort/keras/layers/rnn_wrappers.h"   // IWYU pragma: export

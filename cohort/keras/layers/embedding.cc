@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/layers/embedding.h"
+
+#include "cohort/autograd/embedding.h"
+#include "cohort/base/check.h"
+
+namespace cohort::keras {
+
+EmbeddingLayer::EmbeddingLayer(EmbeddingConfig config) : LayerImpl(std::move(config)) {
+  const EmbeddingConfig& o = this->config();
+  COHORT_CHECK_ARG(o.input_dim > 0 && o.output_dim > 0,
+                   "[embedding] expected input_dim and output_dim > 0, got ", o.input_dim, " and ",
+                   o.output_dim);
+  if (o.lora_rank || o.lora_alpha) {
+    throw Unimplemented(
+        "[embedding] expected neither lora_rank nor lora_alpha: low-rank adaptation is not there "
+        "yet");
+  }
+  const Shape shape = {o.input_dim, o.output_dim};
+  COHORT_CHECK_ARG(!o.weights.defined() || shape_of(o.weights) == shape,
+                   "[embedding] expected weights of shape ", bracketed(shape), ", got ",
+                   bracketed(o.weights.sizes()));
+  set_autocast(false);
+}
+
+void EmbeddingLayer::build(const Shape&) {
+  const EmbeddingConfig& o = config();
+  const auto given = [weights = o.weights](const Shape&, DType dtype) {
+    return weights.to(dtype).clone();
+  };
+  embeddings_ = add_weight(
+      {.name = "embeddings",
+       .shape = {o.input_dim, o.output_dim},
+       .dtype = o.dtype.variable_dtype(),
+       .initializer = o.weights.defined() ? Initializer(given) : o.embeddings_initializer,
+       .regularizer = o.embeddings_regularizer,
+       .constraint = o.embeddings_constraint});
+}
+
+// Keras takes numbers that float as well, for so inputs come without a dtype.
+Tensor EmbeddingLayer::call(const Tensor& input, const CallArgs&) {
+  const DType dtype = input.scalar_type();
+  const bool counts = dtype == kInt64 || dtype == kInt32;
+  return embedding_lookup(embeddings_, counts ? input : input.to(kInt64))
+      .to(config().dtype.compute_dtype());
+}
+
+Shape EmbeddingLayer::compute_output_shape(const Shape& input_shape) const {
+  Shape out = input_shape;
+  out.push_back(config().output_dim);
+  return out;
+}
+
+Element EmbeddingLayer::compute_mask(const Element& inputs, const Element&) const {
+  if (!config().mask_zero) return {};
+  return inputs.tensor().ne(0);
+}
+
+Tensor MaskingLayer::counts(const Tensor& x) const { return x.ne(config().mask_value).any(-1); }
+
+Tensor MaskingLayer::call(const Tensor& input, const CallArgs&) {
+  return input.masked_fill(counts(input).logical_not().unsqueeze(-1), 0);
+}
+
+Element MaskingLayer::compute_mask(const Element& inputs, const Element&) const {
+  return counts(inputs.tensor());
+}
+
+Embedding::Embedding(int64_t input_dim, int64_t output_dim, EmbeddingOptions options)
+    : Layer(std::make_shared<EmbeddingLayer>(
+          EmbeddingConfig{std::move(options), input_dim, output_dim})) {}
+
+Masking::Masking(double mask_value, MaskingOptions options)
+    : Layer(std::make_shared<MaskingLayer>(MaskingConfig{std::move(options), mask_value})) {}
+
+}  // namespace cohort::keras

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where sequences and their masks begin, with the names, options and defaults of Keras 3.
+//
+//   keras::Embedding(10000, 64, {.mask_zero = true});
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cohort/keras/layer.h"
+
+namespace cohort::keras {
+
+struct EmbeddingOptions {
+  Initializer embeddings_initializer = "uniform";
+  Regularizer embeddings_regularizer = {};
+  Regularizer activity_regularizer = {};
+  Constraint embeddings_constraint = {};
+  bool mask_zero = false;                 ///< The number 0 is padding: masked.
+  Tensor weights = {};                    ///< The rows to begin with, [input_dim, output_dim].
+  std::optional<int64_t> lora_rank = {};  ///< Not there yet: throws Unimplemented.
+  std::optional<double> lora_alpha = {};  ///< Likewise.
+  DTypePolicy dtype = {};
+  std::string name = {};
+  bool trainable = true;
+};
+
+struct EmbeddingConfig : EmbeddingOptions {
+  int64_t input_dim = 0;
+  int64_t output_dim = 0;
+  static void fields(auto& c, auto&& f) {
+    f.required("input_dim", c.input_dim);
+    f.required("output_dim", c.output_dim);
+    f("embeddings_initializer", c.embeddings_initializer);
+    f("embeddings_regularizer", c.embeddings_regularizer);
+    f("activity_regularizer", c.activity_regularizer);
+    f("embeddings_constraint", c.embeddings_constraint);
+    f("mask_zero", c.mask_zero);
+    f.newer("quantization_config", nullptr);
+    f.extra("lora_rank", c.lora_rank, {});
+    f.extra("lora_alpha", c.lora_alpha, {});
+  }
+};
+
+/// Of Embedding, see core.h.
+class EmbeddingLayer : public LayerImpl<EmbeddingConfig> {
+ public:
+  explicit EmbeddingLayer(EmbeddingConfig config);
+  void build(const Shape& input_shape) override;
+  Tensor call(const Tensor& input, const CallArgs&) override;
+  Shape compute_output_shape(const Shape& input_shape) const override;
+  bool supports_masking() const override { return config().mask_zero; }
+  Element compute_mask(const Element& inputs, const Element& mask) const override;
+
+ private:
+  Variable embeddings_;
+};
+
+/// Rows of a table by their numbers. The gradient is IndexedSlices, where the table is only used by
+/// lookups: see embedding_lookup.
+/// Shapes: [b, ...] to [b, ..., output_dim]; weight embeddings [input_dim, output_dim].
+/// Errors: InvalidArgument for numbers outside of [0, input_dim). TF: keras.layers.Embedding.
+class Embedding : public Layer {
+ public:
+  Embedding(int64_t input_dim, int64_t output_dim, EmbeddingOptions options = {});
+};
+
+struct MaskingOptions {
+  DTypePolicy dtype = {};
+  std::string name = {};
+  bool trainable = true;
+};
+
+struct MaskingConfig : MaskingOptions {
+  double mask_value = 0;
+  static void fields(auto& c, auto&& f) { f("mask_value", c.mask_value); }
+};
+
+class MaskingLayer : public LayerImpl<MaskingConfig> {
+ public:
+  using LayerImpl::LayerImpl;
+  bool may_have_weights() const override { return false; }
+  Tensor call(const Tensor& input, const CallArgs&) override;
+  bool supports_masking() const override { return true; }
+  Element compute_mask(const Element& inputs, const Element& mask) const override;
+
+ private:
+  Tensor counts(const Tensor& x) const;
+};
+
+/// Masks the steps whose features all equal mask_value, and makes them 0.
+/// Shapes: [b, t, ..., features]. TF: keras.layers.Masking.
+class Masking : public Layer {
+ public:
+  explicit Masking(double mask_value = 0, MaskingOptions options = {});
+};
+
+}  // namespace cohort::keras
