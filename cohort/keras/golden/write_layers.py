@@ -98,7 +98,8 @@ def run(one):
         arguments["training"] = one.training
 
     def call(inputs):
-        for x, mask in zip(tree.flatten(inputs), masks_of(one, inputs)):
+        masks = masks_of(one)
+        for x, mask in zip(tree.flatten(inputs), masks if isinstance(masks, list) else [masks]):
             if mask is not None:
                 backend.set_keras_mask(x, tf.constant(mask))
         return layer(*inputs, **arguments) if one.spread else layer(inputs, **arguments)
@@ -125,7 +126,7 @@ def run(one):
     golden = {
         "layer": keras.saving.serialize_keras_object(layer),
         "inputs": written(plain), "training": one.training, "spread": one.spread,
-        "mask": written(draw(random, one.mask)), "initial_state": written(state),
+        "mask": written(masks_of(one)), "initial_state": written(state),
         "tolerance": one.tolerance,
         "weights": [{"name": w.name, "value": written(v)} for w, v in zip(layer.weights, before)],
         "outputs": written(outputs), "cotangents": written(cotangents),
@@ -139,10 +140,13 @@ def run(one):
     return golden
 
 
-def masks_of(one, inputs):
+def masks_of(one):
+    """Nested as the inputs."""
     if one.mask is None:
-        return [None] * len(tree.flatten(inputs))
-    return one.mask if isinstance(one.mask, list) else [one.mask]
+        return None
+    if isinstance(one.inputs, list):
+        return [None if mask is None else np.asarray(mask) for mask in one.mask]
+    return np.asarray(one.mask)
 
 
 def dense(gradient):

@@ -40,6 +40,74 @@ void add_refused(ClassTable& table) {
   table.add_builtin<RefusedLayer<NeedsTensorFlow>>("TFSMLayer");
 }
 
+void add_merging(ClassTable& table) {
+  table.add_builtin<AddLayer>();
+  table.add_builtin<AverageLayer>();
+  table.add_builtin<ConcatenateLayer>();
+  table.add_builtin<DotLayer>();
+  table.add_builtin<MaximumLayer>();
+  table.add_builtin<MinimumLayer>();
+  table.add_builtin<MultiplyLayer>();
+  table.add_builtin<SubtractLayer>();
+}
+
+void add_regularization(ClassTable& table) {
+  table.add_builtin<ActivityRegularizationLayer>();
+  table.add_builtin<AlphaDropoutLayer>();
+  table.add_builtin<ELULayer>();
+  table.add_builtin<GaussianDropoutLayer>();
+  table.add_builtin<GaussianNoiseLayer>();
+  table.add_builtin<LeakyReLULayer>();
+  table.add_builtin<PReLULayer>();
+  table.add_builtin<SpatialDropout1DLayer>();
+  table.add_builtin<SpatialDropout2DLayer>();
+  table.add_builtin<SpatialDropout3DLayer>();
+}
+
+void add_convolutions(ClassTable& table) {
+  table.add_builtin<Conv1DLayer>();
+  table.add_builtin<Conv1DTransposeLayer>();
+  table.add_builtin<Conv2DTransposeLayer>();
+  table.add_builtin<Conv3DLayer>();
+  table.add_builtin<Conv3DTransposeLayer>();
+  table.add_builtin<DepthwiseConv1DLayer>();
+  table.add_builtin<DepthwiseConv2DLayer>();
+  table.add_builtin<SeparableConv1DLayer>();
+  table.add_builtin<SeparableConv2DLayer>();
+}
+
+void add_pooling(ClassTable& table) {
+  table.add_builtin<AdaptiveAveragePooling1DLayer>();
+  table.add_builtin<AdaptiveAveragePooling2DLayer>();
+  table.add_builtin<AdaptiveAveragePooling3DLayer>();
+  table.add_builtin<AdaptiveMaxPooling1DLayer>();
+  table.add_builtin<AdaptiveMaxPooling2DLayer>();
+  table.add_builtin<AdaptiveMaxPooling3DLayer>();
+  table.add_builtin<AveragePooling1DLayer>();
+  table.add_builtin<AveragePooling3DLayer>();
+  table.add_builtin<GlobalAveragePooling1DLayer>();
+  table.add_builtin<GlobalAveragePooling3DLayer>();
+  table.add_builtin<GlobalMaxPooling1DLayer>();
+  table.add_builtin<GlobalMaxPooling2DLayer>();
+  table.add_builtin<GlobalMaxPooling3DLayer>();
+  table.add_builtin<MaxPooling1DLayer>();
+  table.add_builtin<MaxPooling3DLayer>();
+}
+
+void add_reshaping(ClassTable& table) {
+  table.add_builtin<Cropping1DLayer>();
+  table.add_builtin<Cropping2DLayer>();
+  table.add_builtin<Cropping3DLayer>();
+  table.add_builtin<PermuteLayer>();
+  table.add_builtin<RepeatVectorLayer>();
+  table.add_builtin<UpSampling1DLayer>();
+  table.add_builtin<UpSampling2DLayer>();
+  table.add_builtin<UpSampling3DLayer>();
+  table.add_builtin<ZeroPadding1DLayer>();
+  table.add_builtin<ZeroPadding2DLayer>();
+  table.add_builtin<ZeroPadding3DLayer>();
+}
+
 }  // namespace
 
 template <>
@@ -75,6 +143,11 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<SoftmaxLayer>();
     all->add_builtin<StackedRNNCellsLayer>();
     all->add_builtin<TimeDistributedLayer>();
+    add_convolutions(*all);
+    add_merging(*all);
+    add_pooling(*all);
+    add_regularization(*all);
+    add_reshaping(*all);
     add_models(*all);
     add_refused(*all);
     return all;

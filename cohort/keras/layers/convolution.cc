@@ -5,60 +5,49 @@
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <array>
+
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
 #include "cohort/keras/layers/internal/convolution_kernels.h"
+#include "cohort/keras/layers/internal/convolution_plan.h"
 #include "cohort/keras/layers/internal/kernels.h"
-#include "cohort/keras/layers/internal/windows.h"
 
 namespace cohort::keras {
 
-/// What call() needs, as the kernels see it.
-struct internal::ConvolutionPlan {
-  Window2D window;
-  int64_t groups = 1;
-  bool relu = false;
-
-  std::array<int64_t, 2> stride() const { return {window.rows.stride, window.columns.stride}; }
-  std::array<int64_t, 2> dilation() const {
-    return {window.rows.dilation, window.columns.dilation};
-  }
-};
-
 namespace {
 
-using Convolution = internal::ConvolutionPlan;
 using cohort::internal::BelowAutograd;
 using cohort::internal::LayerNode;
 using cohort::internal::SavedVariable;
 using cohort::internal::variable_list;
+using internal::Convolution;
+using internal::kernel_view;
 using internal::kernels;
-using internal::Window2D;
 
-std::string text_of(Size2D size) {
-  return size.height == size.width ? str_cat(size.height)
-                                   : str_cat("(", size.height, ", ", size.width, ")");
-}
+// A gradient for kernel_view as one for the kernel.
+Tensor gradient_view(const Tensor& gradient) { return gradient.movedim({0, 1}, {-1, -2}); }
 
-// Keras's [kh, kw, in, out] as LibTorch's [out, in, kh, kw], the same memory; and back.
-Tensor kernel_view(const Tensor& kernel) { return kernel.permute({3, 2, 0, 1}); }
-Tensor kernel_shape(const Tensor& gradient) { return gradient.permute({2, 3, 1, 0}); }
+// A series is an image of one row: this is its kernel.
+Tensor lifted(const Tensor& kernel) { return kernel.dim() == 3 ? kernel.unsqueeze(0) : kernel; }
 
 // Any dtype, device and number of groups, recorded where recording is on; x is padded.
 Tensor any_forward(const Convolution& c, const Tensor& x, const Tensor& kernel,
                    const Tensor& bias) {
   const Tensor y = at::convolution(internal::to_channels_first(x), kernel_view(kernel), bias,
-                                   c.stride(), {0, 0}, c.dilation(), false, {0, 0}, c.groups);
+                                   c.stride(), c.none(), c.dilation(), false, c.none(), c.groups);
   return internal::to_channels_last(y);
 }
 
 std::tuple<Tensor, Tensor> any_backward(const Convolution& c, const Tensor& g, const Tensor& x,
                                         const Tensor& kernel, bool wants_x, bool wants_kernel) {
-  auto [dx, dw, db] = at::convolution_backward(
-      internal::to_channels_first(g), internal::to_channels_first(x), kernel_view(kernel), {},
-      c.stride(), {0, 0}, c.dilation(), false, {0, 0}, c.groups, {wants_x, wants_kernel, false});
+  auto [dx, dw, db] =
+      at::convolution_backward(internal::to_channels_first(g), internal::to_channels_first(x),
+                               kernel_view(kernel), {}, c.stride(), c.none(), c.dilation(), false,
+                               c.none(), c.groups, {wants_x, wants_kernel, false});
   if (dx.defined()) dx = internal::to_channels_last(dx);
-  if (dw.defined()) dw = kernel_shape(dw);
+  if (dw.defined()) dw = gradient_view(dw);
   return {dx, dw};
 }
 
@@ -79,7 +68,11 @@ class ConvolutionNode final : public LayerNode {
  public:
   ConvolutionNode(const Convolution& c, const Tensor& x, const Variable& kernel,
                   const Variable& bias)
-      : convolution_(c), x_(x, false), kernel_(kernel.value(), false), has_bias_(bool(bias)) {
+      : convolution_(c),
+        x_(x, false),
+        kernel_(kernel.value(), false),
+        has_bias_(bool(bias)),
+        is_series_(kernel.shape().size() == 3) {
     add_input(x);
     add_weight(kernel);
     add_weight(bias);
@@ -104,7 +97,7 @@ class ConvolutionNode final : public LayerNode {
 
   const Convolution convolution_;
   SavedVariable x_, kernel_, y_;
-  const bool has_bias_;
+  const bool has_bias_, is_series_;
 };
 
 // The mask of the activation, the sum for the bias and both products run image by image, so that
@@ -118,7 +111,7 @@ void ConvolutionNode::own_backward(const Tensor& g, const Tensor& y, const Tenso
   const auto with_kernel = [&] {
     if (!wants_weight(0)) return run();
     out[1] = weight_gradient(0, [&](Tensor& dw, bool accumulate) {
-      pass.kernel_gradient = dw;
+      pass.kernel_gradient = lifted(dw);
       pass.accumulate_kernel = accumulate;
       run();
     });
@@ -135,7 +128,7 @@ variable_list ConvolutionNode::backward(variable_list&& gradients) {
   variable_list out(3);
   if (!gradients[0].defined()) return out;
   const Tensor input = x_.unpack();
-  const Tensor kernel = kernel_.unpack();
+  const Tensor kernel = lifted(kernel_.unpack());
   const Tensor y = convolution_.relu ? saved_output() : Tensor();
   const Tensor x = convolution_.window.pad(input, 0).contiguous();
   Tensor g = gradients[0].contiguous();
@@ -148,7 +141,7 @@ variable_list ConvolutionNode::backward(variable_list&& gradients) {
     if (wants_weight(0)) {
       const Tensor computed = dw;
       out[1] = weight_gradient(0, [&](Tensor& slot, bool accumulate) {
-        accumulate ? slot.add_(computed) : slot.copy_(computed);
+        accumulate ? lifted(slot).add_(computed) : lifted(slot).copy_(computed);
       });
     }
     if (has_bias_ && wants_weight(1)) {
@@ -159,7 +152,7 @@ variable_list ConvolutionNode::backward(variable_list&& gradients) {
     }
   }
   if (out[0].defined()) {
-    out[0] = convolution_.window.crop(out[0], input.size(1), input.size(2)).contiguous();
+    out[0] = convolution_.window.crop(out[0], input).contiguous();
   }
   return out;
 }
@@ -172,89 +165,87 @@ variable_list ConvolutionNode::differentiable_backward(variable_list&& gradients
   if (convolution_.relu) g = g.mul(saved_output().detach().gt(0));
   const Tensor x = convolution_.window.pad(input, 0);
   auto [dx, dw] =
-      any_backward(convolution_, g, x, kernel_.unpack(), wants_input(0), wants_weight(0));
-  if (wants_input(0)) out[0] = convolution_.window.crop(dx, input.size(1), input.size(2));
-  if (wants_weight(0)) out[1] = dw;
+      any_backward(convolution_, g, x, lifted(kernel_.unpack()), wants_input(0), wants_weight(0));
+  if (wants_input(0)) out[0] = convolution_.window.crop(dx, input);
+  if (wants_weight(0)) out[1] = is_series_ ? dw.squeeze(0) : dw;
   if (has_bias_ && wants_weight(1)) out[2] = g.sum({0, 1, 2});
   return out;
 }
 
-}  // namespace
-
-Size2D Size2D::deserialize(const Config& config) {
-  if (config.is_number()) return config.integer();
-  COHORT_CHECK_ARG(config.list().size() == 2, "[config] expected two sizes, got ", config);
-  return {config.list()[0].integer(), config.list()[1].integer()};
-}
-
-Conv2DLayer::Conv2DLayer(Conv2DConfig config) : LayerImpl(std::move(config)) {
-  const Conv2DConfig& o = this->config();
-  COHORT_CHECK_ARG(o.filters > 0, "[conv2d] expected filters > 0, got ", o.filters);
-  COHORT_CHECK_ARG(o.groups > 0 && o.filters % o.groups == 0,
-                   "[conv2d] expected groups that divide the ", o.filters, " filters, got ",
-                   o.groups);
-  COHORT_CHECK_ARG(o.strides == Size2D(1) || o.dilation_rate == Size2D(1),
-                   "[conv2d] strides > 1 and dilation_rate > 1 cannot be combined, got ",
-                   text_of(o.strides), " and ", text_of(o.dilation_rate));
-  channels_first_ = internal::is_channels_first("conv2d", o.data_format);
-  plan_ = std::make_unique<Convolution>(Convolution{
-      internal::make_window("conv2d", o.kernel_size, o.strides, o.dilation_rate, o.padding),
-      o.groups, o.activation.is_relu()});
-}
-
-Conv2DLayer::~Conv2DLayer() = default;
-
-Shape Conv2DLayer::compute_output_shape(const Shape& input_shape) const {
-  return internal::output_shape(name(), plan_->window, input_shape, config().filters,
-                                channels_first_);
-}
-
-void Conv2DLayer::build(const Shape& input_shape) {
-  const int64_t axis = channels_first_ ? 1 : 3;
-  COHORT_CHECK_ARG(input_shape.size() == 4 && input_shape[static_cast<std::size_t>(axis)] > 0, "[",
-                   name(), "] expected inputs [batch, ",
-                   channels_first_ ? "channels, height, width" : "height, width, channels",
-                   "], got shape ", bracketed(input_shape));
-  const Conv2DConfig& o = config();
-  const int64_t channels = input_shape[static_cast<std::size_t>(axis)];
-  COHORT_CHECK_ARG(channels % o.groups == 0, "[", name(), "] expected channels that ", o.groups,
-                   " groups divide, got ", channels);
-  dtype_ = o.dtype.variable_dtype();
-  kernel_ = add_weight(
-      {.name = "kernel",
-       .shape = {o.kernel_size.height, o.kernel_size.width, channels / o.groups, o.filters},
-       .dtype = dtype_,
-       .initializer = o.kernel_initializer,
-       .regularizer = o.kernel_regularizer,
-       .constraint = o.kernel_constraint});
-  if (o.use_bias) {
-    bias_ = add_weight({.name = "bias",
-                        .shape = {o.filters},
-                        .dtype = dtype_,
-                        .initializer = o.bias_initializer,
-                        .regularizer = o.bias_regularizer,
-                        .constraint = o.bias_constraint});
-  }
-  set_input_spec({.rank = 4, .axis = channels_first_ ? axis : -1, .size = channels});
-}
-
-Tensor Conv2DLayer::call(const Tensor& input, const CallArgs&) {
-  Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
-  const Convolution& convolution = *plan_;
-  if (channels_first_) x = internal::to_channels_last(x);
-  internal::output_shape(name(), convolution.window, shape_of(x), config().filters, false);
-  Tensor y = forward(convolution, x, kernel_.value(), bias_ ? bias_.value() : Tensor());
-  if (cohort::internal::needs_node({&x}, {&kernel_, &bias_})) {
-    auto node = cohort::internal::make_node<ConvolutionNode>(convolution, x, kernel_, bias_);
+// Through the node, which has kernels of its own; c is of images.
+Tensor node_forward(const Convolution& c, const Tensor& input, const Variable& kernel,
+                    const Variable& bias) {
+  const bool is_series = input.dim() == 3;
+  const Tensor x = is_series ? input.unsqueeze(1) : input;
+  Tensor y = forward(c, x, lifted(kernel.value()), bias ? bias.value() : Tensor());
+  if (cohort::internal::needs_node({&x}, {&kernel, &bias})) {
+    auto node = cohort::internal::make_node<ConvolutionNode>(c, x, kernel, bias);
     cohort::internal::attach(y, node);
     node->save_output(y);
   }
-  if (!convolution.relu) y = config().activation(y);
-  return channels_first_ ? internal::to_channels_first(y) : y;
+  return is_series ? y.squeeze(1) : y;
 }
 
-Conv2D::Conv2D(int64_t filters, Size2D kernel_size, Conv2DOptions options)
-    : Layer(std::make_shared<Conv2DLayer>(Conv2DConfig{std::move(options), filters, kernel_size})) {
+}  // namespace
+
+template <int N>
+ConvLayer<N>::ConvLayer(ConvConfig<N> config) : LayerImpl<ConvConfig<N>>(std::move(config)) {
+  const ConvConfig<N>& o = this->config();
+  plan_ = internal::make_plan<N>(str_cat("conv", N, "d"), o, true);
+  plan_->check_positive("filters", o.filters);
+  COHORT_CHECK_ARG(o.groups > 0 && o.filters % o.groups == 0, "[", plan_->who,
+                   "] expected groups that divide the ", o.filters, " filters, got ", o.groups);
+  for (internal::Convolution* c : {&plan_->convolution, &plan_->image}) {
+    c->groups = o.groups;
+    c->relu = N < 3 && o.activation.is_relu();
+  }
 }
+
+template <int N>
+ConvLayer<N>::~ConvLayer() = default;
+
+template <int N>
+Shape ConvLayer<N>::compute_output_shape(const Shape& input_shape) const {
+  return plan_->output_shape(this->name(), input_shape, this->config().filters);
+}
+
+template <int N>
+void ConvLayer<N>::build(const Shape& input_shape) {
+  const ConvConfig<N>& o = this->config();
+  const int64_t channels = plan_->channels_in(this->name(), input_shape);
+  COHORT_CHECK_ARG(channels % o.groups == 0, "[", this->name(), "] expected channels that ",
+                   o.groups, " groups divide, got ", channels);
+  compute_output_shape(input_shape);
+  kernel_ = this->add_weight(
+      {.name = "kernel",
+       .shape = internal::kernel_shape(o.kernel_size, channels / o.groups, o.filters),
+       .dtype = o.dtype.variable_dtype(),
+       .initializer = o.kernel_initializer,
+       .regularizer = o.kernel_regularizer,
+       .constraint = o.kernel_constraint});
+  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, o.filters));
+  this->set_input_spec(plan_->input_spec(channels));
+}
+
+template <int N>
+Tensor ConvLayer<N>::call(const Tensor& input, const CallArgs&) {
+  compute_output_shape(shape_of(input));
+  const Tensor kernel = kernel_.value();
+  // The node reads the weights as they are kept, which mixed precision does not.
+  const bool by_node = N < 3 && kernel.scalar_type() == kernel_.dtype();
+  return internal::in_channels_last(*plan_, input, kernel.scalar_type(), [&](const Tensor& x) {
+    if (by_node) {
+      const Tensor y = node_forward(plan_->image, x, kernel_, bias_);
+      return plan_->image.relu ? y : this->config().activation(y);
+    }
+    return this->config().activation(
+        internal::plain_convolution(plan_->convolution, x, internal::kernel_view(kernel),
+                                    internal::value_or_none(bias_), this->config().groups));
+  });
+}
+
+template class ConvLayer<1>;
+template class ConvLayer<2>;
+template class ConvLayer<3>;
 
 }  // namespace cohort::keras

@@ -31,12 +31,10 @@ testing::GradientCase conv_case(const ConvSetup& s) {
           .reference = [=](const Tensor& x, const Weights& w) -> Tensor {
             const Tensor padded =
                 at::constant_pad_nd(x, {0, 0, s.pad[0], s.pad[1], s.pad[2], s.pad[3]}, 0);
-            Tensor y =
-                at::convolution(padded.permute({0, 3, 1, 2}), w[0].permute({3, 2, 0, 1}), {},
-                                {s.options.strides.height, s.options.strides.width}, {0, 0},
-                                {s.options.dilation_rate.height, s.options.dilation_rate.width},
-                                false, {0, 0}, s.options.groups)
-                    .permute({0, 2, 3, 1});
+            Tensor y = at::convolution(padded.permute({0, 3, 1, 2}), w[0].permute({3, 2, 0, 1}), {},
+                                       s.options.strides.each, {0, 0}, s.options.dilation_rate.each,
+                                       false, {0, 0}, s.options.groups)
+                           .permute({0, 2, 3, 1});
             if (s.options.use_bias) y = y + w[1];
             return s.options.activation(y);
           }};

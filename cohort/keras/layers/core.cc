@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/core.h"
 
-#include <c10/core/GradMode.h>
-
-#include <span>
-
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/runtime/random.h"
-#include "cohort/runtime/replica_scope.h"
+#include "cohort/keras/layers/internal/draws.h"
+#include "cohort/keras/layers/internal/windows.h"
 
 namespace cohort::keras {
 namespace {
@@ -37,7 +33,13 @@ Shape FlattenLayer::compute_output_shape(const Shape& in) const {
   return {in[0], product(in, 1)};
 }
 
-Tensor FlattenLayer::call(const Tensor& x, const CallArgs&) {
+FlattenLayer::FlattenLayer(FlattenOptions options)
+    : LayerImpl(std::move(options)),
+      channels_first_(internal::is_channels_first("flatten", config().data_format)) {}
+
+Tensor FlattenLayer::call(const Tensor& input, const CallArgs&) {
+  const bool moves = channels_first_ && input.dim() > 2;
+  const Tensor x = moves ? internal::to_channels_last(input) : input;
   return x.reshape(compute_output_shape(shape_of(x)));
 }
 
@@ -103,87 +105,23 @@ Tensor ReLULayer::call(const Tensor& x, const CallArgs&) {
 }
 
 DropoutLayer::DropoutLayer(DropoutConfig config)
-    : LayerImpl(std::move(config)),
-      seed_(this->config().seed),
-      operation_(cohort::internal::next_operation_number()) {
-  if (seed_) operation_ = 1;
+    : LayerImpl(std::move(config)), draws_(std::make_unique<internal::Draws>(this->config().seed)) {
   const double rate = this->config().rate;
   COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[dropout] expected 0 <= rate <= 1, got ", rate);
 }
 
+DropoutLayer::~DropoutLayer() = default;
+
 Tensor DropoutLayer::call(const Tensor& x, const CallArgs& args) {
   if (!args.training || config().rate == 0) return x;
-  return x.mul(mask(x));
+  const Shape shape = internal::mask_shape(name(), config().noise_shape, x);
+  return x.mul(draws_->keep_mask(shape, config().rate, x));
 }
 
 TrackedParts DropoutLayer::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
-  auto* self = const_cast<DropoutLayer*>(this);  // what restores it is not const
-  parts.values.push_back({.name = "random",
-                          .dtype = kInt64,
-                          .shape = Shape{3},
-                          .read = [self] { return self->position(); },
-                          .write = [self](const Tensor& x) { self->set_position(x); },
-                          .identity = &operation_});
+  draws_->add_to(parts);
   return parts;
-}
-
-Tensor DropoutLayer::position() const {
-  const cohort::internal::MutexLock lock(steps_mutex_);
-  uint64_t calls = first_step_;
-  for (const uint64_t step : steps_) calls = std::max(calls, step);
-  const uint64_t seed = seed_.value_or(cohort::internal::current_seed());
-  return from_vector<int64_t>(
-      {static_cast<int64_t>(seed), static_cast<int64_t>(operation_), static_cast<int64_t>(calls)},
-      {3});
-}
-
-void DropoutLayer::set_position(const Tensor& position) {
-  const std::vector<int64_t> numbers = to_vector<int64_t>(position);
-  const cohort::internal::MutexLock lock(steps_mutex_);
-  seed_ = static_cast<uint64_t>(numbers[0]);
-  operation_ = static_cast<uint64_t>(numbers[1]);
-  first_step_ = static_cast<uint64_t>(numbers[2]);
-  steps_.clear();
-}
-
-uint64_t DropoutLayer::next_step(int replica) {
-  const cohort::internal::MutexLock lock(steps_mutex_);
-  const std::size_t i = static_cast<std::size_t>(replica + 1);
-  if (i >= steps_.size()) steps_.resize(i + 1, first_step_);
-  return steps_[i]++;
-}
-
-Shape DropoutLayer::mask_shape(const Tensor& x) const {
-  Shape shape = shape_of(x);
-  if (!config().noise_shape) return shape;
-  const Shape& noise = *config().noise_shape;
-  bool fits = noise.size() == shape.size();
-  for (std::size_t i = 0; fits && i < noise.size(); ++i) {
-    if (noise[i] == kUnknownDim) continue;
-    fits = noise[i] == 1 || noise[i] == shape[i];
-    shape[i] = noise[i];
-  }
-  COHORT_CHECK_ARG(fits, "[", name(), "] expected a noise shape that broadcasts to ",
-                   bracketed(x.sizes()), ", got ", bracketed(noise));
-  return shape;
-}
-
-Tensor DropoutLayer::mask(const Tensor& x) {
-  const uint64_t step = next_step(current_replica());
-  const cohort::internal::RandomStream stream(seed_.value_or(cohort::internal::current_seed()),
-                                              operation_, step,
-                                              cohort::internal::current_global_replica());
-  const DType dtype = x.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
-  Tensor out = empty(mask_shape(x), dtype);
-  const auto size = static_cast<std::size_t>(out.numel());
-  if (dtype == kFloat64) {
-    cohort::internal::fill_keep_mask(stream, config().rate,
-                                     std::span(out.data_ptr<double>(), size));
-  } else {
-    cohort::internal::fill_keep_mask(stream, config().rate, std::span(out.data_ptr<float>(), size));
-  }
-  return out.to(x.options());
 }
 
 Tensor RescalingLayer::call(const Tensor& x, const CallArgs&) {

@@ -13,14 +13,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
-#include "cohort/base/mutex.h"
 #include "cohort/keras/activations.h"
 #include "cohort/keras/layer.h"
 
 namespace cohort::keras {
+
+namespace internal {
+class Draws;
+}
 
 struct DenseOptions {
   ActivationFunction activation = {};
@@ -78,21 +82,25 @@ class Dense : public Layer {
 };
 
 struct FlattenOptions {
+  std::string data_format = "channels_last";  ///< "channels_first": channels become the last axis.
   DTypePolicy dtype = {};
   std::string name = {};
   bool trainable = true;
-  static void fields(auto&, auto&& f) { f.constant("data_format", "channels_last"); }
+  static void fields(auto& c, auto&& f) { f("data_format", c.data_format); }
 };
 
 class FlattenLayer : public LayerImpl<FlattenOptions> {
  public:
-  using LayerImpl::LayerImpl;
+  explicit FlattenLayer(FlattenOptions options);
   bool may_have_weights() const override { return false; }
   Shape compute_output_shape(const Shape& in) const override;
   Tensor call(const Tensor& x, const CallArgs&) override;
 
  protected:
   bool has_build_config() const override { return true; }
+
+ private:
+  bool channels_first_ = false;
 };
 
 /// Shapes: [b, ...] to [b, the product of the rest]. Cost: none for contiguous inputs.
@@ -229,6 +237,7 @@ struct DropoutConfig : DropoutOptions {
 class DropoutLayer : public LayerImpl<DropoutConfig> {
  public:
   explicit DropoutLayer(DropoutConfig config);
+  ~DropoutLayer() override;
   bool may_have_weights() const override { return false; }
   bool supports_masking() const override { return true; }
   Tensor call(const Tensor& x, const CallArgs& args) override;
@@ -237,20 +246,7 @@ class DropoutLayer : public LayerImpl<DropoutConfig> {
   TrackedParts tracked_parts() const override;
 
  private:
-  Tensor mask(const Tensor& x);
-  Shape mask_shape(const Tensor& x) const;
-  uint64_t next_step(int replica);
-  /// seed, operation, calls: where the draws go on, on every replica.
-  Tensor position() const;
-  void set_position(const Tensor& position);
-
-  std::optional<uint64_t> seed_;  // unset: the process's
-  uint64_t operation_;
-  mutable cohort::internal::Mutex steps_mutex_;
-  // Of replicas that have not called yet.
-  uint64_t first_step_ COHORT_GUARDED_BY(steps_mutex_) = 0;
-  // Calls so far, [replica + 1].
-  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(steps_mutex_);
+  std::unique_ptr<internal::Draws> draws_;
 };
 
 /// Zeroes a share `rate` of the inputs while training and scales the rest by 1 / (1 - rate).

@@ -28,8 +28,7 @@ testing::GradientCase max_case(const Shape& input, Size2D size, Pooling2DOptions
             const double lowest = -std::numeric_limits<double>::infinity();
             const Tensor padded =
                 at::constant_pad_nd(x, {0, 0, pad[0], pad[1], pad[2], pad[3]}, lowest);
-            return at::max_pool2d(padded.permute({0, 3, 1, 2}), {size.height, size.width},
-                                  {strides.height, strides.width})
+            return at::max_pool2d(padded.permute({0, 3, 1, 2}), size.each, strides.each)
                 .permute({0, 2, 3, 1});
           }};
 }

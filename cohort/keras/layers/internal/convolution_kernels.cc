@@ -20,25 +20,25 @@ struct Layout {
   int64_t image_size = 0;
   int64_t out_channels = 0;
 
-  Layout(const Window2D& w, const Tensor& x, const Tensor& kernel)
+  Layout(const WindowBox& w, const Tensor& x, const Tensor& kernel)
       : image_size(x.size(1) * x.size(2) * x.size(3)), out_channels(kernel.size(3)) {
     const int64_t width = x.size(2), channels = x.size(3);
-    const int64_t out_height = (x.size(1) - w.rows.extent()) / w.rows.stride + 1;
-    const int64_t out_width = (width - w.columns.extent()) / w.columns.stride + 1;
+    const int64_t out_height = (x.size(1) - w[0].extent()) / w[0].stride + 1;
+    const int64_t out_width = (width - w[1].extent()) / w[1].stride + 1;
     pixels.reserve(static_cast<std::size_t>(out_height * out_width));
     for (int64_t i = 0; i < out_height; ++i) {
       for (int64_t j = 0; j < out_width; ++j) {
-        pixels.push_back((i * w.rows.stride * width + j * w.columns.stride) * channels);
+        pixels.push_back((i * w[0].stride * width + j * w[1].stride) * channels);
       }
     }
-    taps.reserve(static_cast<std::size_t>(w.rows.size * w.columns.size * channels));
-    for (int64_t i = 0; i < w.rows.size; ++i) {
-      for (int64_t j = 0; j < w.columns.size; ++j) {
-        const int64_t place = (i * w.rows.dilation * width + j * w.columns.dilation) * channels;
+    taps.reserve(static_cast<std::size_t>(w[0].size * w[1].size * channels));
+    for (int64_t i = 0; i < w[0].size; ++i) {
+      for (int64_t j = 0; j < w[1].size; ++j) {
+        const int64_t place = (i * w[0].dilation * width + j * w[1].dilation) * channels;
         for (int64_t c = 0; c < channels; ++c) taps.push_back(place + c);
       }
     }
-    run = w.columns.dilation == 1 ? w.columns.size * channels : channels;
+    run = w[1].dilation == 1 ? w[1].size * channels : channels;
   }
 
   ConvImage image(const float* x) const {
@@ -68,12 +68,12 @@ float* data_or_null(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<f
 
 // For few input channels: the image's own gradient is seldom wanted there.
 void input_gradient_by_libtorch(OwnBackward& pass) {
-  const Window2D& w = pass.window;
+  const WindowBox& w = pass.window;
   const Tensor g = pass.y.defined() ? pass.g.mul(pass.y.gt(0)) : pass.g;
   const auto [dx, dw, db] = at::convolution_backward(
       to_channels_first(g), to_channels_first(pass.x), pass.kernel.permute({3, 2, 0, 1}), {},
-      {w.rows.stride, w.columns.stride}, {0, 0}, {w.rows.dilation, w.columns.dilation}, false,
-      {0, 0}, 1, {true, false, false});
+      {w[0].stride, w[1].stride}, {0, 0}, {w[0].dilation, w[1].dilation}, false, {0, 0}, 1,
+      {true, false, false});
   pass.dx.copy_(to_channels_last(dx));
 }
 
@@ -114,10 +114,10 @@ bool has_own_convolution(const Tensor& x, const Tensor& kernel, int64_t groups) 
          kernel.size(3) % kChannelPack == 0;
 }
 
-Tensor own_forward(const Window2D& window, const Tensor& x, const Tensor& kernel,
+Tensor own_forward(const WindowBox& window, const Tensor& x, const Tensor& kernel,
                    const Tensor& bias, bool relu) {
   const Layout layout(window, x, kernel);
-  const int64_t out_width = (x.size(2) - window.columns.extent()) / window.columns.stride + 1;
+  const int64_t out_width = (x.size(2) - window[1].extent()) / window[1].stride + 1;
   const int64_t out_height = static_cast<int64_t>(layout.pixels.size()) / out_width;
   Tensor y = at::empty({x.size(0), out_height, out_width, layout.out_channels}, x.options());
   const float* from = x.const_data_ptr<float>();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of whole batches by the kernels of kernels.h: float32, channels last, one group.
+// Convolutions of whole batches by the kernels of kernels.h: float32, channels last, one group,
+// two axes.
 // Inputs are padded already and contiguous.
 #pragma once
 
@@ -14,12 +15,12 @@ namespace cohort::keras::internal {
 bool has_own_convolution(const Tensor& x, const Tensor& kernel, int64_t groups);
 
 /// relu?(conv(x, kernel) + bias), fresh; bias may be undefined.
-Tensor own_forward(const Window2D& window, const Tensor& x, const Tensor& kernel,
+Tensor own_forward(const WindowBox& window, const Tensor& x, const Tensor& kernel,
                    const Tensor& bias, bool relu);
 
 /// What a backward pass reads and writes; undefined outputs are not computed.
 struct OwnBackward {
-  const Window2D& window;
+  const WindowBox& window;
   const Tensor& g;
   const Tensor& y;  ///< The output, if the activation was ReLU.
   const Tensor& x;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/layers/internal/draws.h"
+
+#include <algorithm>
+#include <span>
+
+#include "cohort/base/check.h"
+#include "cohort/runtime/replica_scope.h"
+
+namespace cohort::keras::internal {
+namespace {
+
+// Fills a new tensor of the shape by `fill`, in float32, or in float64 for such inputs.
+template <class F>
+Tensor filled(const Shape& shape, const Tensor& like, F fill) {
+  const DType dtype = like.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
+  Tensor out = empty(shape, dtype);
+  const auto size = static_cast<std::size_t>(out.numel());
+  if (dtype == kFloat64) {
+    fill(std::span(out.data_ptr<double>(), size));
+  } else {
+    fill(std::span(out.data_ptr<float>(), size));
+  }
+  return out.to(like.options());
+}
+
+}  // namespace
+
+Draws::Draws(std::optional<uint64_t> seed)
+    : seed_(seed), operation_(cohort::internal::next_operation_number()) {
+  if (seed_) operation_ = 1;
+}
+
+cohort::internal::RandomStream Draws::next() {
+  const uint64_t step = next_step(current_replica());
+  return {seed_.value_or(cohort::internal::current_seed()), operation_, step,
+          cohort::internal::current_global_replica()};
+}
+
+Tensor Draws::keep_mask(const Shape& shape, double rate, const Tensor& like) {
+  const cohort::internal::RandomStream stream = next();
+  return filled(shape, like,
+                [&](auto out) { cohort::internal::fill_keep_mask(stream, rate, out); });
+}
+
+Tensor Draws::normal(double mean, double stddev, const Tensor& like) {
+  const cohort::internal::RandomStream stream = next();
+  return filled(shape_of(like), like, [&]<class T>(std::span<T> out) {
+    cohort::internal::fill_normal(stream, static_cast<T>(mean), static_cast<T>(stddev), out);
+  });
+}
+
+void Draws::add_to(TrackedParts& parts) {
+  parts.values.push_back({.name = "random",
+                          .dtype = kInt64,
+                          .shape = Shape{3},
+                          .read = [this] { return position(); },
+                          .write = [this](const Tensor& x) { set_position(x); },
+                          .identity = &operation_});
+}
+
+Tensor Draws::position() const {
+  const cohort::internal::MutexLock lock(steps_mutex_);
+  uint64_t calls = first_step_;
+  for (const uint64_t step : steps_) calls = std::max(calls, step);
+  const uint64_t seed = seed_.value_or(cohort::internal::current_seed());
+  return from_vector<int64_t>(
+      {static_cast<int64_t>(seed), static_cast<int64_t>(operation_), static_cast<int64_t>(calls)},
+      {3});
+}
+
+void Draws::set_position(const Tensor& position) {
+  const std::vector<int64_t> numbers = to_vector<int64_t>(position);
+  const cohort::internal::MutexLock lock(steps_mutex_);
+  seed_ = static_cast<uint64_t>(numbers[0]);
+  operation_ = static_cast<uint64_t>(numbers[1]);
+  first_step_ = static_cast<uint64_t>(numbers[2]);
+  steps_.clear();
+}
+
+uint64_t Draws::next_step(int replica) {
+  const cohort::internal::MutexLock lock(steps_mutex_);
+  const std::size_t i = static_cast<std::size_t>(replica + 1);
+  if (i >= steps_.size()) steps_.resize(i + 1, first_step_);
+  return steps_[i]++;
+}
+
+Shape mask_shape(const std::string& name, const std::optional<Shape>& noise_shape,
+                 const Tensor& x) {
+  Shape shape = shape_of(x);
+  if (!noise_shape) return shape;
+  const Shape& noise = *noise_shape;
+  bool fits = noise.size() == shape.size();
+  for (std::size_t i = 0; fits && i < noise.size(); ++i) {
+    if (noise[i] == kUnknownDim) continue;
+    fits = noise[i] == 1 || noise[i] == shape[i];
+    shape[i] = noise[i];
+  }
+  COHORT_CHECK_ARG(fits, "[", name, "] expected a noise shape that broadcasts to ",
+                   bracketed(x.sizes()), ", got ", bracketed(noise));
+  return shape;
+}
+
+}  // namespace cohort::keras::internal

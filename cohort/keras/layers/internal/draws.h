@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The random numbers of one layer: what it has drawn belongs to its state, so that checkpoints go
+// on with the next.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/checkpoint/trackable.h"
+#include "cohort/runtime/random.h"
+#include "cohort/runtime/tensor.h"
+
+namespace cohort::keras::internal {
+
+/// Order: draws depend on the seed, the layer's number, how often this replica has drawn, and the
+/// replica; threads do not matter. Threads: thread-safe.
+class Draws {
+ public:
+  /// Unset: the process's seed.
+  explicit Draws(std::optional<uint64_t> seed);
+
+  /// Of this replica, the next.
+  cohort::internal::RandomStream next();
+  /// 0 with probability `rate`, else 1 / (1 - rate), of this shape and the options of `like`.
+  Tensor keep_mask(const Shape& shape, double rate, const Tensor& like);
+  /// Normal numbers of the shape and the options of `like`.
+  Tensor normal(double mean, double stddev, const Tensor& like);
+  /// What a checkpoint keeps: "random".
+  void add_to(TrackedParts& parts);
+
+ private:
+  uint64_t next_step(int replica);
+  /// seed, operation, calls: where the draws go on, on every replica.
+  Tensor position() const;
+  void set_position(const Tensor& position);
+
+  std::optional<uint64_t> seed_;
+  uint64_t operation_;
+  mutable cohort::internal::Mutex steps_mutex_;
+  // Of replicas that have not called yet.
+  uint64_t first_step_ COHORT_GUARDED_BY(steps_mutex_) = 0;
+  // Calls so far, [replica + 1].
+  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(steps_mutex_);
+};
+
+/// The shape of a mask for `x`: the noise shape, where kUnknownDim is the input's size.
+/// Errors: InvalidArgument, prefixed by `name`, for what does not broadcast to x.
+Shape mask_shape(const std::string& name, const std::optional<Shape>& noise_shape, const Tensor& x);
+
+}  // namespace cohort::keras::internal
