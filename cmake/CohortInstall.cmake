@@ -20,6 +20,7 @@ write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/cohortConfigVersio
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/cohortConfig.cmake"
               "${CMAKE_CURRENT_BINARY_DIR}/cohortConfigVersion.cmake"
               cmake/FindLibTorch.cmake
+              cmake/FindArchives.cmake
               cmake/FindGrpc.cmake
         DESTINATION ${_cohort_package})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -104,9 +104,9 @@ void OutputFile::write(const void* data, std::size_t bytes) {
   }
 }
 
-void OutputFile::write_start(const void* data, std::size_t bytes) {
+void OutputFile::write_at(uint64_t at, const void* data, std::size_t bytes) {
   const char* next = static_cast<const char*>(data);
-  off_t place = 0;
+  auto place = static_cast<off_t>(at);
   while (bytes > 0) {
     const ssize_t done = ::pwrite(descriptor_, next, std::min(bytes, kLargestCall), place);
     if (done < 0 && errno == EINTR) continue;

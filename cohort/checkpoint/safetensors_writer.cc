@@ -119,7 +119,7 @@ internal::WrittenTensors internal::write_tensors(
   header = bytes_of(&length, sizeof length);
   header += header_of(items, metadata, sums);
   COHORT_CHECK(header.size() == out.header_bytes, "a header has changed its length");
-  file.write_start(header.data(), header.size());
+  file.write_at(0, header.data(), header.size());
   out.header_crc32c = crc32c(header);
   return out;
 }

@@ -35,8 +35,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(const void* data, std::size_t bytes);
-  /// Once more from the file's start; what is written afterwards still goes to its end.
-  void write_start(const void* data, std::size_t bytes);
+  /// At a place of the file; what write() gets afterwards still goes where it would have gone.
+  void write_at(uint64_t place, const void* data, std::size_t bytes);
   /// Onto the disk.
   void flush();
 

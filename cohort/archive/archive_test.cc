@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HDF5 files and zip archives: what was written is read, and hostile ones are refused.
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <zip.h>
+
+#include <functional>
+
+#include "cohort/archive/hdf5_file.h"
+#include "cohort/archive/zip_file.h"
+#include "cohort/checkpoint/internal/file.h"
+#include "cohort/checkpoint/test_objects.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal {
+namespace {
+
+using testing::expect_error;
+
+FileBytes copy(std::string_view bytes) {
+  FileBytes out(bytes.size());
+  bytes.copy(out.data.get(), bytes.size());
+  return out;
+}
+
+TEST(Hdf5File, KeepsWhatIsPutIntoIt) {
+  const std::map<std::string, Tensor> tensors = {
+      {"vars/0", arange(6, kFloat32).reshape({2, 3})},
+      {"layers/dense/vars/0", scalar(-0.5, kFloat64)},
+      {"layers/dense/vars/1", zeros({0, 3})},
+      {"layers/dense/vars/2", arange(4, kInt64) - 2},
+      {"layers/dense/vars/3", arange(4).to(kInt32)},
+      {"layers/dense/vars/4", arange(4).ne(2)},
+      {"layers/dense/vars/5", arange(4).to(kFloat16) / 3},
+      {"layers/dense/vars/6", arange(4).to(kBFloat16) / 3},
+      {"layers/dense/vars/7", arange(4).to(kUint8)},
+      {"layers/dense/vars/8", arange(6, kFloat32).reshape({2, 3}).t()}};
+  Hdf5Writer out;
+  out.add_group("vars", "model");
+  out.add_group("layers/dense/vars", "dense_7");
+  for (const auto& [path, values] : tensors) out.add(path, values);
+  const Hdf5Reader in("test", "x.h5", std::move(out).finish());
+  EXPECT_EQ(in.arrays().size(), tensors.size());
+  for (const auto& [path, values] : tensors) {
+    SCOPED_TRACE(path);
+    const Tensor read = in.read(path);
+    EXPECT_EQ(read.scalar_type(), values.scalar_type());
+    EXPECT_EQ(in.arrays().at(path).shape, shape_of(values));
+    EXPECT_TRUE(read.equal(values));
+  }
+}
+
+TEST(Hdf5File, RefusesWhatItCannotKeep) {
+  Hdf5Writer out;
+  out.add_group("vars", "model");
+  EXPECT_THROW(out.add("vars/0", Tensor()), InvalidArgument);
+  EXPECT_THROW(out.add("vars/0", zeros({2}, DType::ComplexFloat)), InvalidArgument);
+}
+
+// The file that libhdf5 makes of what a test does to it.
+std::string hostile(const std::function<void(hid_t file)>& make) {
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  H5Pset_fapl_core(access, 1 << 16, 0);
+  const hid_t file = H5Fcreate("hostile", H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  make(file);
+  H5Fflush(file, H5F_SCOPE_LOCAL);
+  std::string bytes(static_cast<std::size_t>(H5Fget_file_image(file, nullptr, 0)), '\0');
+  H5Fget_file_image(file, bytes.data(), bytes.size());
+  H5Fclose(file);
+  H5Pclose(access);
+  return bytes;
+}
+
+void add_array(hid_t file, const char* name, std::vector<hsize_t> sizes,
+               const std::function<void(hid_t made)>& how) {
+  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
+  const hid_t made = H5Pcreate(H5P_DATASET_CREATE);
+  how(made);
+  const hid_t array = H5Dcreate2(file, name, H5T_IEEE_F32LE, space, H5P_DEFAULT, made, H5P_DEFAULT);
+  ASSERT_GE(array, 0);
+  H5Dclose(array);
+  H5Pclose(made);
+  H5Sclose(space);
+}
+
+struct Hostile {
+  const char* what;
+  const char* told;
+  std::function<void(hid_t)> make;
+};
+
+constexpr hsize_t kHuge = hsize_t{1} << 34;
+
+std::vector<Hostile> files_with_links() {
+  return {
+      {"a soft link", "\"vars\" is a link",
+       [](hid_t f) { H5Lcreate_soft("/etc", f, "vars", H5P_DEFAULT, H5P_DEFAULT); }},
+      {"an external link", "\"vars\" is a link to another file",
+       [](hid_t f) {
+         H5Lcreate_external("/etc/passwd", "/", f, "vars", H5P_DEFAULT, H5P_DEFAULT);
+       }},
+      {"a circle", "a circle",
+       [](hid_t f) {
+         const hid_t group = H5Gcreate2(f, "vars", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+         H5Lcreate_hard(f, "/", group, "again", H5P_DEFAULT, H5P_DEFAULT);
+         H5Gclose(group);
+       }},
+  };
+}
+
+std::vector<Hostile> files_with_arrays() {
+  return {
+      {"bytes elsewhere", "\"0\" has its bytes in another file",
+       [](hid_t f) {
+         add_array(f, "0", {4}, [](hid_t made) { H5Pset_external(made, "/etc/passwd", 0, 16); });
+       }},
+      {"a virtual array", "\"0\" is made of parts of other files",
+       [](hid_t f) {
+         add_array(f, "0", {4}, [](hid_t made) {
+           const hsize_t size = 4;
+           const hid_t space = H5Screate_simple(1, &size, nullptr);
+           H5Pset_virtual(made, space, "/tmp/other.h5", "/0", space);
+           H5Sclose(space);
+         });
+       }},
+      {"an array that is not there", "\"0\" says that it is 68719476736 bytes, of which 0",
+       [](hid_t f) { add_array(f, "0", {kHuge}, [](hid_t) {}); }},
+      {"an array beyond all memory", "\"0\" says that it is larger than any memory",
+       [](hid_t f) {
+         add_array(f, "0", {kHuge, kHuge}, [](hid_t made) {
+           const hsize_t part[] = {1, 64};
+           H5Pset_chunk(made, 2, part);
+         });
+       }},
+  };
+}
+
+std::vector<Hostile> large_files() {
+  return {
+      {"too many members", "has more than 10000 members",
+       [](hid_t f) {
+         for (int i = 0; i < 10'001; ++i) {
+           H5Gclose(
+               H5Gcreate2(f, std::to_string(i).c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+         }
+       }},
+      {"too many levels", "groups deep",
+       [](hid_t f) {
+         hid_t at = H5Gopen2(f, "/", H5P_DEFAULT);
+         for (int i = 0; i < 102; ++i) {
+           const hid_t below = H5Gcreate2(at, "x", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+           H5Gclose(at);
+           at = below;
+         }
+         H5Gclose(at);
+       }},
+  };
+}
+
+TEST(Hdf5File, RefusesHostileFiles) {
+  for (const auto& files : {files_with_links(), files_with_arrays(), large_files()}) {
+    for (const Hostile& file : files) {
+      SCOPED_TRACE(file.what);
+      const std::string bytes = hostile(file.make);
+      expect_error<DataLoss>({"[load_weights] x.weights.h5", file.told},
+                             [&] { Hdf5Reader("load_weights", "x.weights.h5", copy(bytes)); });
+    }
+  }
+}
+
+TEST(Hdf5File, SaysWhatIsNone) {
+  for (const std::string& bytes : {std::string(), std::string("PK\3\4"), std::string(4096, 'x')}) {
+    expect_error<DataLoss>({"is no HDF5 file"}, [&] { Hdf5Reader("test", "x.h5", copy(bytes)); });
+  }
+  Hdf5Writer out;
+  out.add_group("vars", "model");
+  out.add("vars/0", ones({1000}));
+  const FileBytes whole = std::move(out).finish();
+  for (const double part : {0.1, 0.5, 0.99}) {
+    const auto bytes = static_cast<std::size_t>(part * static_cast<double>(whole.size));
+    EXPECT_THROW(Hdf5Reader("test", "x.h5", copy(whole.view().substr(0, bytes))).read("vars/0"),
+                 DataLoss);
+  }
+}
+
+class ZipFile : public ::cohort::testing::FolderTest {
+ protected:
+  std::string file() const { return path("x.keras"); }
+  void write(const std::vector<ZipMember>& members) const {
+    AtomicFile out("test", file());
+    write_zip("test", out.file(), members);
+    out.commit();
+  }
+  /// An archive of libzip's with such members, of which `change` may make something else.
+  void write_by_libzip(const std::vector<std::pair<std::string, std::string>>& members,
+                       const std::function<void(zip_t*)>& change = {}) const {
+    int error = 0;
+    zip_t* zip = zip_open(file().c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);
+    ASSERT_NE(zip, nullptr);
+    for (const auto& [name, bytes] : members) {
+      zip_file_add(zip, name.c_str(), zip_source_buffer(zip, bytes.data(), bytes.size(), 0), 0);
+    }
+    if (change) change(zip);
+    ASSERT_EQ(zip_close(zip), 0);
+  }
+  void expect_refused(const std::string& told) const {
+    expect_error<DataLoss>({"[load_model] " + file(), told},
+                           [&] { ZipReader("load_model", file()); });
+  }
+};
+
+TEST_F(ZipFile, KeepsWhatIsPutIntoIt) {
+  const std::string large(5'000'000, 'y');
+  write({{"config.json", "{}"}, {"model.weights.h5", large}, {"empty", ""}});
+  const ZipReader in("test", file());
+  EXPECT_EQ(in.names(), (std::vector<std::string>{"config.json", "empty", "model.weights.h5"}));
+  EXPECT_EQ(in.read("config.json").view(), "{}");
+  EXPECT_EQ(in.read("empty").view(), "");
+  EXPECT_EQ(in.read("model.weights.h5").view(), large);
+  EXPECT_FALSE(in.contains("metadata.json"));
+  expect_error<DataLoss>({file(), "has no \"metadata.json\""}, [&] { in.read("metadata.json"); });
+}
+
+TEST_F(ZipFile, ReadsPackedMembers) {
+  write_by_libzip({{"config.json", std::string(20'000, ' ')}});
+  EXPECT_EQ(ZipReader("test", file()).read("config.json").size, 20'000u);
+}
+
+TEST_F(ZipFile, RefusesNamesThatLeadElsewhere) {
+  const std::vector<std::string> bad = {"..",
+                                        "../x",
+                                        "a/../x",
+                                        "a/../../x",
+                                        "/x",
+                                        "/etc/passwd",
+                                        "//x",
+                                        "a//x",
+                                        ".",
+                                        "./x",
+                                        "a/./x",
+                                        "a/.",
+                                        "a/..",
+                                        "C:x",
+                                        "c:/x",
+                                        "a\\x",
+                                        "..\\x",
+                                        "\\\\host\\share",
+                                        "a\nb",
+                                        "a\x01",
+                                        "\x7f",
+                                        "a ",
+                                        "a./x",
+                                        "x.",
+                                        "caf\xc3\xa9",
+                                        "\xd0\xb0.json",
+                                        "\xe2\x80\xaegnp.h5",
+                                        "\xff",
+                                        "file:///etc",
+                                        "a/ /x",
+                                        "..../x",
+                                        "a/...",
+                                        std::string(5000, 'a'),
+                                        ""};
+  for (const std::string& name : bad) EXPECT_NE(why_bad_member_name(name), "") << name;
+  for (const char* good : {"config.json", "model.weights.h5", "assets/layers/string_lookup/v.txt",
+                           "assets/", "_a-b+c(1).txt", ".hidden", "..a"}) {
+    EXPECT_EQ(why_bad_member_name(good), "") << good;
+  }
+  write_by_libzip({{"config.json", "{}"}, {"../../etc/cron.d/x", "evil"}});
+  expect_refused("the name \"../../etc/cron.d/x\" of a member leads elsewhere");
+}
+
+TEST_F(ZipFile, RefusesHostileArchives) {
+  write_by_libzip({{"config.json", "{}"}, {"Config.json", "[]"}});
+  expect_refused("two members have the name");
+  write_by_libzip({{"config.json", "/etc/passwd"}}, [](zip_t* zip) {
+    zip_file_set_external_attributes(zip, 0, 0, ZIP_OPSYS_UNIX, 0120777u << 16);
+  });
+  expect_refused("\"config.json\" is a link or a device");
+  write_by_libzip({{"model.weights.h5", std::string(4'000'000, '\0')}});
+  expect_refused("\"model.weights.h5\" says that it is 4000000 bytes, of which");
+  std::vector<std::pair<std::string, std::string>> many;
+  for (int i = 0; i < 10'001; ++i) many.emplace_back(std::to_string(i), "");
+  write_by_libzip(many);
+  expect_refused("expected at most 10000 members, got 10001");
+}
+
+TEST_F(ZipFile, SaysWhatIsDamagedOrNone) {
+  write({{"config.json", std::string(1000, 'a')}});
+  std::string bytes = InputFile("test", file()).read_all(1 << 20);
+  const std::size_t place = bytes.find("aaaa");
+  bytes[place] = 'b';
+  {
+    AtomicFile out("test", file());
+    out.file().write(bytes.data(), bytes.size());
+    out.commit();
+  }
+  expect_error<DataLoss>({file(), "\"config.json\" is damaged"},
+                         [&] { ZipReader("test", file()).read("config.json"); });
+  {
+    AtomicFile out("test", file());
+    out.file().write(bytes.data(), place);
+    out.commit();
+  }
+  expect_refused("expected a zip archive");
+  EXPECT_THROW(ZipReader("test", path("none.keras")), Error);
+  EXPECT_THROW(ZipReader("test", path("")), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cohort::internal
