@@ -42,6 +42,14 @@ std::string snake_case(const std::string& text) {
   return out;
 }
 
+// "dense" and "dense_3" of "dense".
+bool is_numbered(const std::string& name, const std::string& by_class) {
+  if (!name.starts_with(by_class)) return false;
+  const std::string_view rest = std::string_view(name).substr(by_class.size());
+  return rest.empty() || (rest.size() > 1 && rest[0] == '_' &&
+                          rest.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
+
 std::string unique_name(const std::string& class_name) {
   const std::string base = snake_case(class_name);
   const cohort::internal::MutexLock lock(g_names_mutex);
@@ -77,6 +85,7 @@ LayerBase& LayerBase::operator=(LayerBase&& other) {
                      name(), "\"");
   const bool was_part = holds(*this, other);
   std::vector<Layer> replaced = std::exchange(sub_layers_, {});
+  places_.clear();
   end();
   take(other);
   // Who derives moves the rest out of `other` after this.
@@ -104,6 +113,7 @@ void LayerBase::take(LayerBase& other) {
   weights_state_ = std::exchange(other.weights_state_, Weights::kNone);
   weights_ = std::exchange(other.weights_, {});
   sub_layers_ = std::exchange(other.sub_layers_, {});
+  places_ = std::exchange(other.places_, {});
   zeros_error_ = std::move(other.zeros_error_);
   input_spec_ = other.input_spec_;
   build_spec_ = other.build_spec_;
@@ -168,9 +178,14 @@ bool LayerBase::is_named_by_class() const {
   return named_by_class_;
 }
 
+// Also of a model that was read from a config, which has the names of another process: there the
+// number says nothing.
 std::string LayerBase::tracked_name() const {
-  return is_named_by_class() ? snake_case(class_name()) : name();
+  const std::string by_class = stored_class();
+  return is_named_by_class() || is_numbered(name(), by_class) ? by_class : name();
 }
+
+std::string LayerBase::stored_class() const { return snake_case(class_name()); }
 
 std::string LayerBase::waiting_sub_layer() const {
   // Of one that was called, what has no weights is not used.
@@ -223,9 +238,10 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   return variable;
 }
 
-void LayerBase::track(Layer layer) {
+void LayerBase::track(Layer layer, std::string place) {
   check_not_moved("add");
   sub_layers_.push_back(std::move(layer));
+  places_.push_back(std::move(place));
   structure_changed();
 }
 

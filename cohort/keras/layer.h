@@ -77,6 +77,13 @@ namespace cohort::keras {
 class Layer;
 class LayerBase;
 
+/// A layer as files see it.
+struct WeightGroup {
+  std::string path = {};   ///< "layers/dense_1"; empty: the layer that was asked.
+  std::string layer = {};  ///< The layer's name.
+  std::vector<Variable> weights = {};
+};
+
 /// What a call is told besides its input.
 struct CallArgs {
   bool training = false;
@@ -211,9 +218,16 @@ class LayerBase : public Serializable {
   /// layer that is restored before it is built gets its weights when it is.
   std::shared_ptr<Trackable> trackable() const;
 
-  /// Each weight once, with its path in this layer: "block/dense_1/kernel". The parts are given
-  /// names, or classes and their order, as in checkpoints: they depend on the program alone.
+  /// Each weight once, with its path in files of weights, which is Keras's in .weights.h5:
+  /// "layers/dense_1/vars/0". It depends on the program alone; see weight_groups().
   std::vector<std::pair<std::string, Variable>> weight_paths() const;
+  /// Each weight once, with names to read: "block/dense_1/kernel". The parts are given names, or
+  /// classes and their order, as in checkpoints.
+  std::vector<std::pair<std::string, Variable>> weight_names() const;
+  /// This layer and those below it, each once, with their places in files as Keras lays them out: a
+  /// sub-layer has the name that track() was given ("cell"), others are in "layers", each by its
+  /// class and its number among the same class there ("layers/dense_1").
+  std::vector<WeightGroup> weight_groups() const;
 
   /// "<Dense name=dense, built=True>", as Python; a model, too.
   friend std::ostream& operator<<(std::ostream& out, const LayerBase& layer);
@@ -241,10 +255,18 @@ class LayerBase : public Serializable {
   /// Makes a variable named "layer/weight"; for build(), or for the constructor where the shape
   /// does not depend on the input.
   Variable add_weight(const WeightOptions& options);
-  /// Tracks a sub-layer and returns it.
+  /// Tracks a sub-layer and returns it. The name is the layer's own, and its place in files.
   template <std::derived_from<Layer> L>
   L add(std::string name, L layer);
-  void track(Layer layer);
+  /// `place`: what files call the sub-layer, in Keras the attribute that it is ("cell"), whatever
+  /// its own name is; empty: it is one of those in "layers".
+  void track(Layer layer, std::string place = {});
+  /// What files keep of this layer itself, in Keras's order. Default: its own weights, those made
+  /// as trainable first.
+  virtual std::vector<Variable> stored_weights() const;
+  /// Whether files have all sub-layers in "layers", as models do, but for those with a place that
+  /// Keras comes to before.
+  virtual bool is_list_of_layers() const { return false; }
   /// Inside call(): a scalar that joins the loss of the model that is trained, as a mean over the
   /// replicas. What is said outside of a call is not kept. TF: Layer.add_loss.
   void add_loss(const Tensor& loss);
@@ -292,10 +314,14 @@ class LayerBase : public Serializable {
   static void structure_changed();
   /// What a checkpoint of the parent calls this layer: its given name, else its class's.
   std::string tracked_name() const;
+  /// What "layers" has of this layer's class: "max_pooling2d".
+  std::string stored_class() const;
   void end();
   void take(LayerBase& other);
   struct Paths;
-  void collect_paths(const std::string& prefix, Paths& paths) const;
+  void collect_names(const std::string& prefix, Paths& paths) const;
+  struct Groups;
+  void collect_groups(const std::string& path, Groups& groups) const;
   /// This layer and those below it, each once, and whether it is trainable.
   using Family = std::vector<std::pair<const LayerBase*, bool>>;
   void collect(Family& family, bool parent_trainable) const;
@@ -316,7 +342,8 @@ class LayerBase : public Serializable {
   std::string zeros_error_;
   std::vector<OwnWeight> weights_;
   std::vector<Layer> sub_layers_;
-  std::vector<Layer> replaced_;  // had the layer that was moved here
+  std::vector<std::string> places_;  // of sub_layers_ in files
+  std::vector<Layer> replaced_;      // had the layer that was moved here
   InputSpec input_spec_;
   ElementSpec build_spec_;  // of a built layer
   DTypePolicy policy_;
@@ -386,8 +413,8 @@ class Layer {
 
 template <std::derived_from<Layer> L>
 L LayerBase::add(std::string name, L layer) {
-  layer.base().set_name(std::move(name));
-  track(layer);
+  layer.base().set_name(name);
+  track(layer, std::move(name));
   return layer;
 }
 

@@ -135,6 +135,7 @@ void LayerBase::build_once(const ElementSpec& inputs) {
     weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(made_before), weights_.end());
     sub_layers_.erase(sub_layers_.begin() + static_cast<std::ptrdiff_t>(layers_before),
                       sub_layers_.end());
+    places_.resize(layers_before);
     structure_changed();
     here.rethrow("build");
   }

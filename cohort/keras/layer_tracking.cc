@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What checkpoints see of layers and models.
+// What checkpoints and files of weights see of layers and models.
+#include <algorithm>
 #include <set>
 
 #include "cohort/checkpoint/trackable.h"
@@ -44,23 +45,92 @@ struct LayerBase::Paths {
   cohort::internal::UniqueNames whole;  // "a" in "b", and "b/a", would have the same path
 };
 
-std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
-  check_not_moved("weight_paths");
+std::vector<std::pair<std::string, Variable>> LayerBase::weight_names() const {
+  check_not_moved("weight_names");
   Paths paths;
-  collect_paths("", paths);
+  collect_names("", paths);
   return std::move(paths.weights);
 }
 
 // The names that tracked_parts() gives.
-void LayerBase::collect_paths(const std::string& prefix, Paths& paths) const {
+void LayerBase::collect_names(const std::string& prefix, Paths& paths) const {
   if (!paths.seen.insert(this).second) return;
   cohort::internal::UniqueNames names;
   for (const OwnWeight& weight : weights_) {
     paths.weights.emplace_back(paths.whole.add(prefix + names.add(weight.name)), weight.variable);
   }
   for (const Layer& layer : sub_layers_) {
-    layer.base().collect_paths(prefix + names.add(layer.base().tracked_name()) + "/", paths);
+    layer.base().collect_names(prefix + names.add(layer.base().tracked_name()) + "/", paths);
   }
+}
+
+struct LayerBase::Groups {
+  std::vector<WeightGroup> all;
+  std::set<const LayerBase*> seen;
+  cohort::internal::UniqueNames paths;
+};
+
+std::vector<WeightGroup> LayerBase::weight_groups() const {
+  check_not_moved("weight_groups");
+  Groups groups;
+  collect_groups("", groups);
+  return std::move(groups.all);
+}
+
+std::vector<Variable> LayerBase::stored_weights() const {
+  std::vector<Variable> weights;
+  for (const bool trainable : {true, false}) {
+    for (const OwnWeight& weight : weights_) {
+      if (weight.trainable == trainable) weights.push_back(weight.variable);
+    }
+  }
+  return weights;
+}
+
+// Keras looks at an object's attributes in alphabetical order, private ones last. A model has one
+// that is called "layers", the list of all: what it comes to there first, is kept there, numbered
+// among all of its class in the list.
+void LayerBase::collect_groups(const std::string& path, Groups& groups) const {
+  if (!groups.seen.insert(this).second) return;
+  groups.all.push_back({path.empty() ? path : groups.paths.add(path), name(), stored_weights()});
+  const std::string own = path.empty() ? "" : groups.all.back().path + "/";
+  std::vector<std::pair<std::string, std::size_t>> attributes;
+  constexpr std::size_t kList = SIZE_MAX;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (!places_[i].empty()) attributes.emplace_back(places_[i], i);
+  }
+  if (is_list_of_layers() || attributes.size() < places_.size()) {
+    attributes.emplace_back("layers", kList);
+  }
+  std::stable_sort(attributes.begin(), attributes.end(), [](const auto& a, const auto& b) {
+    const bool a_last = a.first.starts_with('_'), b_last = b.first.starts_with('_');
+    return a_last == b_last ? a.first < b.first : b_last;
+  });
+  for (const auto& [name, index] : attributes) {
+    if (index != kList) {
+      sub_layers_[index].base().collect_groups(own + name, groups);
+      continue;
+    }
+    cohort::internal::UniqueNames names;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (!is_list_of_layers() && !places_[i].empty()) continue;
+      const LayerBase& layer = sub_layers_[i].base();
+      layer.collect_groups(own + "layers/" + names.add(layer.stored_class()), groups);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
+  std::vector<std::pair<std::string, Variable>> weights;
+  std::set<const cohort::internal::VariableImpl*> seen;
+  for (const WeightGroup& group : weight_groups()) {
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      if (!seen.insert(&group.weights[i].impl()).second) continue;
+      weights.emplace_back(str_cat(group.path, group.path.empty() ? "" : "/", "vars/", i),
+                           group.weights[i]);
+    }
+  }
+  return weights;
 }
 
 void LayerBase::tracked_parts_grown() const {

@@ -165,17 +165,28 @@ class Model : public LayerBase {
     set_weights(std::span(weights.begin(), weights.size()));
   }
 
-  /// Writes the values of all variables, by weight_paths() ("dense_1/kernel" for the second Dense
-  /// of a model, whatever else is in the process), to a .safetensors file: whole or not at all.
-  /// What one model saved under one strategy loads into another of its kind under any other. Of
-  /// several workers all call, and the chief writes, at its path.
-  /// Errors: FailedPrecondition before the model is built; Unimplemented for .weights.h5 and
-  ///         .keras; Error with the system's reason.
+  /// Writes the values of all variables, by weight_paths() ("layers/dense_1/vars/0" for the kernel
+  /// of the second Dense of a model, whatever else is in the process), to a .safetensors or
+  /// .weights.h5 file: whole or not at all. The latter is Keras's, and has the optimizer's state,
+  /// too, once the model is trained. What one model saved under one strategy loads into another of
+  /// its kind under any other. Of several workers all call, and the chief writes, at its path.
+  /// Errors: FailedPrecondition before the model is built; InvalidArgument for a path that ends
+  ///         otherwise; Error with the system's reason.
   void save_weights(const std::string& path) const;
   /// Into every replica; of several workers all call, and get what the chief reads. Nothing changes
-  /// unless all names, shapes and types agree. Reads the names that earlier versions gave, too.
+  /// unless all names, shapes and types agree; HDF5 files, whether Cohort's or Keras's, may have
+  /// other types. Reads the names that earlier versions gave, too, and the weights in .keras files.
+  /// The optimizer's state is loaded where the model's is built, and is of that kind.
   /// Errors: as save_weights; InvalidArgument that lists the differences; DataLoss.
   void load_weights(const std::string& path);
+
+  /// Writes the model to a .keras file, which load_model reads here and keras.models.load_model in
+  /// Python: what it consists of, how it was compiled, its weights and the state of its optimizer,
+  /// which is built for that. Whole or not at all. Of several workers all call, and the chief
+  /// writes, at its path. What compile() was told is left out, with a warning, where it has parts
+  /// that are functions.
+  /// Errors: as save_weights; Unimplemented as serialize(). TF: Model.save.
+  void save(const std::string& path) const;
 
  protected:
   explicit Model(std::string name = {});
@@ -183,6 +194,7 @@ class Model : public LayerBase {
   Model& operator=(Model&& other) noexcept(false);
   /// A layer's, and the optimizer once the model is compiled.
   TrackedParts tracked_parts() const override;
+  bool is_list_of_layers() const override { return true; }
   /// Of each of layers(), for summary(); empty where they are not known.
   virtual std::vector<Shape> layer_output_shapes() const { return {}; }
 
@@ -204,6 +216,17 @@ class Model : public LayerBase {
   std::atomic<bool> stop_training_{false};
   std::atomic<int> running_{0};  // fit, evaluate and predict
 };
+
+struct LoadModelOptions {
+  bool compile = true;  ///< As the file says, with the state of its optimizer, to train on.
+};
+
+/// The model in a .keras file that Model::save or Keras wrote. Lives under the current strategy,
+/// under whichever it was saved. Of several workers all call, and get what the chief reads.
+/// Errors: InvalidArgument, Unimplemented as model_from_config, and for a file whose values are not
+///         those of its model; DataLoss for a file that is damaged, or tries what no such file
+///         needs; Error with the system's reason. TF: keras.models.load_model.
+std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options = {});
 
 /// The model that a config or text describes, with new weights; built where that says for what, and
 /// compiled as that says. Lives under the current strategy.

@@ -3,38 +3,29 @@
 #include <set>
 
 #include "cohort/base/check.h"
+#include "cohort/base/logging.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/model_file.h"
 #include "cohort/keras/weight_names.h"
-#include "cohort/keras/weights_path.h"
 #include "cohort/variables/parameter_store.h"
 
 namespace cohort::keras {
 
 namespace {
 
+using cohort::internal::check_has_weights;
+using cohort::internal::ModelFile;
 using cohort::internal::NamedWeights;
+using cohort::internal::SavingGroup;
+using cohort::internal::StoredValues;
+using cohort::internal::WeightsReader;
 
-// In the metadata of files whose names are LayerBase::weight_paths(): older ones have it not.
+// In the metadata: which names a file has.
 constexpr const char* kNames = "names";
-constexpr const char* kPaths = "paths";
-
-void check_built(const char* operation, const Model& model) {
-  const std::string error = model.zeros_error();
-  COHORT_CHECK_STATE(!model.variables().empty() || !error.empty(), "[", operation,
-                     "] expected a built model, got \"", model.name(),
-                     "\" without variables: call it, fit it, or start it with an "
-                     "InputLayer first; a class of your own has the layers that it was given "
-                     "by add() and track()");
-  const std::string waiting = model.waiting_sub_layer();
-  if (waiting.empty()) return;
-  throw FailedPrecondition(
-      str_cat("[", operation, "] expected a model that has all its weights, got \"", model.name(),
-              "\" with \"", waiting,
-              "\", which gets its weights when it is first called: call the model on data first",
-              error.empty() ? "" : "; building it by a call with zeros failed, ", error));
-}
+constexpr const char* kStructure = "structure";  // LayerBase::weight_paths()
+constexpr const char* kPaths = "paths";          // of versions before: LayerBase::weight_names()
 
 std::string described(const Tensor& tensor) {
   return str_cat(dtype_name(tensor.scalar_type()), bracketed(tensor.sizes()));
@@ -45,12 +36,14 @@ std::vector<std::string> differences_of(const NamedWeights& weights, const Tenso
   std::set<std::string> known;
   for (const auto& [name, variable] : weights) {
     known.insert(name);
+    const std::string shown =
+        name == variable.name() ? name : str_cat(name, " (", variable.name(), ")");
     const auto found = file.tensors.find(name);
     if (found == file.tensors.end()) {
-      differences.push_back(str_cat("not in the file: ", name));
+      differences.push_back("not in the file: " + shown);
     } else if (shape_of(found->second) != variable.shape() ||
                found->second.scalar_type() != variable.dtype()) {
-      differences.push_back(str_cat(name, ": ", described(found->second), " in the file, ",
+      differences.push_back(str_cat(shown, ": ", described(found->second), " in the file, ",
                                     dtype_name(variable.dtype()), bracketed(variable.shape()),
                                     " in the model"));
     }
@@ -61,22 +54,30 @@ std::vector<std::string> differences_of(const NamedWeights& weights, const Tenso
   return differences;
 }
 
-// By paths; by the old names where the file does not say that it has paths and they fit better.
+// As the file says; where it does not, by the names that fit best, the newest first.
 NamedWeights names_for(const LayerBase& model, const TensorFile& file) {
   const auto names = file.metadata.find(kNames);
-  NamedWeights paths = model.weight_paths();
-  if (names != file.metadata.end() && names->second == kPaths) return paths;
+  const std::string said = names == file.metadata.end() ? "" : names->second;
+  if (said == kStructure) return model.weight_paths();
+  if (said == kPaths) return model.weight_names();
   NamedWeights old = cohort::internal::weights_by_old_names(model, file.tensors);
   const std::size_t with_old = differences_of(old, file).size();
-  if (with_old == 0 && file.metadata.contains("format")) return old;  // ours, before paths
-  return differences_of(paths, file).size() <= with_old ? paths : old;
+  if (with_old == 0 && file.metadata.contains("format")) return old;  // ours, before these names
+  NamedWeights best = model.weight_paths();
+  std::size_t fewest = differences_of(best, file).size();
+  NamedWeights by_name = model.weight_names();
+  if (const std::size_t count = differences_of(by_name, file).size(); count < fewest) {
+    best = std::move(by_name);
+    fewest = count;
+  }
+  return fewest <= with_old ? best : old;
 }
 
 }  // namespace
 
 std::vector<Tensor> Model::get_weights() const {
   const Scope scope = enter("get_weights");
-  check_built("get_weights", *this);
+  check_has_weights("get_weights", *this);
   std::vector<Tensor> out;
   for (const Variable& v : variables()) out.push_back(v.value().detach().clone());
   return out;
@@ -84,7 +85,7 @@ std::vector<Tensor> Model::get_weights() const {
 
 void Model::set_weights(std::span<const Tensor> weights) {
   const Scope scope = enter("set_weights");
-  check_built("set_weights", *this);
+  check_has_weights("set_weights", *this);
   const auto targets = variables();
   COHORT_CHECK_ARG(weights.size() == targets.size(), "[set_weights] expected ", targets.size(),
                    " weights, got ", weights.size());
@@ -99,25 +100,81 @@ void Model::set_weights(std::span<const Tensor> weights) {
   for (std::size_t i = 0; i < weights.size(); ++i) targets[i].assign(weights[i]);
 }
 
+namespace {
+
+// The optimizer's state is the last group, where there is one.
+std::vector<WeightGroup> without_optimizer(std::vector<WeightGroup> groups) {
+  if (!groups.empty() && groups.back().path == "optimizer") groups.pop_back();
+  return groups;
+}
+
+void check_none(const std::vector<std::string>& differences, const char* operation,
+                const std::string& model, const std::string& path) {
+  COHORT_CHECK_ARG(differences.empty(), "[", operation, "] expected the weights of \"", model,
+                   "\" in ", path, ", got ", join(differences, "; "));
+}
+
+// The chief's values of the groups that are in its file, on all.
+StoredValues values_of_file(SavingGroup* workers, const Model& model, const std::string& path) {
+  StoredValues values;
+  cohort::internal::together(workers, "load_weights", [&] {
+    if (cohort::internal::is_chief(workers)) {
+      const WeightsReader file("load_weights", path);
+      std::vector<WeightGroup> groups = cohort::internal::stored_groups(model);
+      // The optimizer's state only where it is that of such an optimizer, as in Keras.
+      if (groups.size() != without_optimizer(groups).size() && !file.differences(groups).empty()) {
+        groups = without_optimizer(std::move(groups));
+        if (file.optimizer_values() > 0 && file.differences(groups).empty()) {
+          COHORT_LOG(kWarning, "[load_weights] ", path,
+                     " has the state of another optimizer than \"", model.optimizer().name(),
+                     "\" of model \"", model.name(),
+                     "\": the weights are loaded, its state is not");
+        }
+      }
+      check_none(file.differences(groups), "load_weights", model.name(), path);
+      values = file.read(groups);
+    }
+    values = cohort::internal::from_chief(workers, std::move(values));
+  });
+  return values;
+}
+
+}  // namespace
+
 void Model::save_weights(const std::string& path) const {
-  cohort::internal::check_weights_path("save_weights", path);
+  const ModelFile kind = cohort::internal::model_file_of("save_weights", path);
+  COHORT_CHECK_ARG(
+      kind != ModelFile::kKeras,
+      "[save_weights] expected a path that ends with .weights.h5 or .safetensors, got ", path,
+      ": save() writes whole models");
   const Scope scope = enter("save_weights");
-  check_built("save_weights", *this);
+  check_has_weights("save_weights", *this);
   const auto workers = strategy_.extended().parameter_store()->saving_group();
   cohort::internal::together(workers.get(), "save_weights", [&] {
+    if (kind == ModelFile::kHdf5) {
+      const auto groups = cohort::internal::stored_groups(*this);
+      const StoredValues values = cohort::internal::read_values(groups);
+      return cohort::internal::on_chief(workers.get(), [&] {
+        cohort::internal::write_weights_file(path, cohort::internal::hdf5_of(groups, values));
+      });
+    }
     std::map<std::string, Tensor> tensors;
     for (const auto& [name, variable] : weight_paths()) tensors[name] = variable.value();
     cohort::internal::on_chief(workers.get(), [&] {
-      save_tensors(path, tensors, {{"format", "cohort"}, {"model", name()}, {kNames, kPaths}});
+      save_tensors(path, tensors, {{"format", "cohort"}, {"model", name()}, {kNames, kStructure}});
     });
   });
 }
 
 void Model::load_weights(const std::string& path) {
-  cohort::internal::check_weights_path("load_weights", path);
+  const ModelFile kind = cohort::internal::model_file_of("load_weights", path);
   const Scope scope = enter("load_weights");
-  check_built("load_weights", *this);
+  check_has_weights("load_weights", *this);
   const auto workers = strategy_.extended().parameter_store()->saving_group();
+  if (kind != ModelFile::kSafetensors) {
+    const StoredValues values = values_of_file(workers.get(), *this, path);
+    return cohort::internal::assign_values(cohort::internal::stored_groups(*this), values);
+  }
   TensorFile file;
   cohort::internal::together(workers.get(), "load_weights", [&] {
     if (cohort::internal::is_chief(workers.get())) file = load_tensors(path);
@@ -125,9 +182,7 @@ void Model::load_weights(const std::string& path) {
     file.metadata = cohort::internal::from_chief(workers.get(), file.metadata);
   });
   const NamedWeights targets = names_for(*this, file);
-  const std::vector<std::string> differences = differences_of(targets, file);
-  COHORT_CHECK_ARG(differences.empty(), "[load_weights] expected the weights of \"", this->name(),
-                   "\" in ", path, ", got ", join(differences, "; "));
+  check_none(differences_of(targets, file), "load_weights", name(), path);
   for (const auto& [name, variable] : targets) variable.assign(file.tensors.at(name));
 }
 

@@ -261,6 +261,7 @@ using keras::TerminateOnNaN;
 }  // namespace callbacks
 
 namespace models {
+using keras::load_model;
 using keras::Model;
 using keras::model_from_json;
 using keras::Sequential;

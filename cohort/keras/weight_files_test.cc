@@ -4,6 +4,7 @@
 // of earlier versions.
 #include <gtest/gtest.h>
 
+#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/keras/callbacks/callbacks.h"
@@ -47,8 +48,25 @@ TEST_F(WeightFiles, LoadIntoASecondModelOfTheSameCode) {
   second.save_weights(path("again.safetensors"));
   EXPECT_EQ(names_in("again.safetensors"), names_in("w.safetensors"));
   EXPECT_EQ(names_in("w.safetensors"),
-            (std::vector<std::string>{"dense/bias", "dense/kernel", "dense_1/bias",
-                                      "dense_1/kernel", "dense_2/bias", "dense_2/kernel"}));
+            (std::vector<std::string>{"layers/dense/vars/0", "layers/dense/vars/1",
+                                      "layers/dense_1/vars/0", "layers/dense_1/vars/1",
+                                      "layers/dense_2/vars/0", "layers/dense_2/vars/1"}));
+}
+
+// Its layers have the names of the first one's, whose numbers say nothing of their order.
+TEST_F(WeightFiles, LoadIntoACloneByConfig) {
+  const Dense head(2), trunk(2, {.activation = "relu"});
+  const auto inner = std::make_shared<Sequential>(std::vector<Layer>{head, Dense(2)});
+  Sequential first({InputLayer({2}), trunk, inner});
+  first.save_weights(file());
+  const auto clone = model_from_json(first.to_json());
+  clone->load_weights(file());
+  EXPECT_TRUE(same_weights(first, *clone));
+  Checkpoint({{"model", first}}).save(path("checkpoint"));
+  const auto other = model_from_json(first.to_json());
+  EXPECT_FALSE(same_weights(first, *other));
+  Checkpoint({{"model", *other}}).restore(path("checkpoint")).assert_consumed();
+  EXPECT_TRUE(same_weights(first, *other));
 }
 
 struct Own : Model {
@@ -61,13 +79,16 @@ struct Own : Model {
   }
 };
 
+// As Keras has them: what stands before "layers" in the alphabet has a place of its own, all
+// others are in the list, numbered in it.
 TEST_F(WeightFiles, OfOwnModelsAreNamedByAttributesOrClasses) {
   Own first;
   first(ones({1, 2}));
   first.save_weights(file());
   EXPECT_EQ(names_in("w.safetensors"),
-            (std::vector<std::string>{"dense/bias", "dense/kernel", "dense_1/bias",
-                                      "dense_1/kernel", "in/bias", "in/kernel"}));
+            (std::vector<std::string>{"in/vars/0", "in/vars/1", "layers/dense_1/vars/0",
+                                      "layers/dense_1/vars/1", "layers/dense_2/vars/0",
+                                      "layers/dense_2/vars/1"}));
   Own second;
   second(ones({1, 2}));
   second.load_weights(file());
@@ -124,8 +145,8 @@ TEST_F(WeightFiles, ThatDoNotFitListTheDifferencesByTheseNames) {
   mlp().save_weights(file());
   Sequential other({InputLayer({2}), Dense(2), Dense(3)});
   expect_error<InvalidArgument>(
-      {"dense_1/kernel: float32[2, 2] in the file, float32[2, 3] in the model",
-       "not in the model: dense_2/kernel"},
+      {"layers/dense_1/vars/0 (", "): float32[2, 2] in the file, float32[2, 3] in the model",
+       "not in the model: layers/dense_2/vars/0"},
       [&] { other.load_weights(file()); });
 }
 
@@ -133,7 +154,7 @@ TEST_F(WeightFiles, ThatDoNotFitListTheDifferencesByTheseNames) {
 std::map<std::string, Tensor> old_file(const std::map<std::string, std::string>& names,
                                        const Model& model) {
   std::map<std::string, Tensor> out;
-  for (const auto& [path, variable] : model.weight_paths()) {
+  for (const auto& [path, variable] : model.weight_names()) {
     const std::size_t slash = path.rfind('/');
     out[names.at(path.substr(0, slash)) + path.substr(slash)] = variable.value();
   }
@@ -173,14 +194,21 @@ TEST_F(WeightFiles, OfEarlierVersionsFindLayersByTheOrderTheyWereMadeIn) {
   EXPECT_TRUE(same_weights(model, saved));
 }
 
-TEST_F(WeightFiles, OfOtherProgramsLoadByTheSameNames) {
+TEST_F(WeightFiles, OfEarlierVersionsAndOtherProgramsLoadByTheNamesThatTheyHave) {
   const Sequential saved = mlp();
-  std::map<std::string, Tensor> tensors;
-  for (const auto& [name, variable] : saved.weight_paths()) tensors[name] = variable.value();
-  save_tensors(file(), tensors);
-  Sequential model = mlp();
-  model.load_weights(file());
-  EXPECT_TRUE(same_weights(model, saved));
+  std::map<std::string, Tensor> by_path, by_name;
+  for (const auto& [name, variable] : saved.weight_paths()) by_path[name] = variable.value();
+  for (const auto& [name, variable] : saved.weight_names()) by_name[name] = variable.value();
+  EXPECT_TRUE(by_name.contains("dense_1/kernel"));
+  const std::map<std::string, std::string> before = {{"format", "cohort"}, {"names", "paths"}};
+  for (const auto& [tensors, metadata] : {std::pair(by_path, std::map<std::string, std::string>()),
+                                          {by_name, {}},
+                                          {by_name, before}}) {
+    save_tensors(file(), tensors, metadata);
+    Sequential model = mlp();
+    model.load_weights(file());
+    EXPECT_TRUE(same_weights(model, saved)) << tensors.begin()->first;
+  }
 }
 
 }  // namespace

@@ -33,10 +33,10 @@ NamedWeights old_names(const LayerBase& model) {
   Paths paths;
   collect_paths(model, "", paths);
   std::map<std::string, int> uses;
-  for (const auto& weight : model.weight_paths()) ++uses[weight.second.name()];
+  for (const auto& weight : model.weight_names()) ++uses[weight.second.name()];
   NamedWeights out;
   std::set<std::string> taken;
-  for (const auto& [structural, v] : model.weight_paths()) {
+  for (const auto& [path, v] : model.weight_names()) {
     std::string name = v.name();
     if (uses[name] > 1) name = str_cat(paths[&v.impl()], "/", last_part(name));
     const std::string first = name;

@@ -14,8 +14,8 @@
 #include "cohort/data/core/internal/state.h"
 #include "cohort/keras/callbacks/monitor.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/model_file.h"
 #include "cohort/keras/progress_bar.h"
-#include "cohort/keras/weights_path.h"
 
 namespace cohort::internal {
 
@@ -122,7 +122,8 @@ class ModelCheckpointBase : public CallbackBase {
         options_(std::move(options)),
         monitor_("model_checkpoint", options_.monitor, options_.mode),
         best_(options_.initial_value_threshold) {
-    cohort::internal::check_weights_path("model_checkpoint", filepath_);
+    whole_ = cohort::internal::model_file_of("model_checkpoint", filepath_) ==
+             cohort::internal::ModelFile::kKeras;
     cohort::internal::check_braces(filepath_);
     COHORT_CHECK_ARG(options_.save_every_batches >= 0,
                      "[model_checkpoint] expected save_every_batches >= 0, got ",
@@ -180,7 +181,7 @@ class ModelCheckpointBase : public CallbackBase {
     const std::string path = cohort::internal::format_path(filepath_, epoch_ + 1, batch, logs);
     say(str_cat(why, "saving model to ", path));
     if (writes()) make_folder_of(path);
-    model().save_weights(path);
+    whole_ ? model().save(path) : model().save_weights(path);
   }
 
   /// Also where nobody can tell: as in Keras, weights that may be the best are not lost.
@@ -206,6 +207,7 @@ class ModelCheckpointBase : public CallbackBase {
 
   const std::string filepath_;
   const ModelCheckpointOptions options_;
+  bool whole_ = false;  // not the weights alone
   cohort::internal::Monitor monitor_;
   std::optional<double> best_;
   int epoch_ = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ModelCheckpoint: keeps the weights while fit runs.
+// ModelCheckpoint: keeps the model, or its weights, while fit runs.
 //
 //   keras::ModelCheckpoint("mlp-{epoch:02d}-{val_loss:.3f}.safetensors");
-//   keras::ModelCheckpoint("best.safetensors", {.monitor = "val_loss", .save_best_only = true});
+//   keras::ModelCheckpoint("best.keras", {.monitor = "val_loss", .save_best_only = true});
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,16 @@ struct ModelCheckpointOptions {
   std::optional<double> initial_value_threshold = {};  ///< What the first one has to beat.
 };
 
-/// Saves weights (Model::save_weights) under a name made of the path: {epoch} and {batch} count
-/// from 1, any other name in braces is a value of the logs; {name:02d}, {name:.3f}, {name:.2e} and
-/// {name:g} format it as in Python. Missing folders are made.
-/// With several workers the chief writes, at the path that it was given.
-/// TF: keras.callbacks.ModelCheckpoint with save_weights_only.
+/// Saves the model (Model::save) where the path ends with .keras, else its weights
+/// (Model::save_weights, .weights.h5 or .safetensors), under a name made of the path: {epoch} and
+/// {batch} count from 1, any other name in braces is a value of the logs; {name:02d}, {name:.3f},
+/// {name:.2e} and {name:g} format it as in Python. Missing folders are made. With several workers
+/// the chief writes, at the path that it was given. TF: keras.callbacks.ModelCheckpoint;
+/// save_weights_only is in the path's ending.
 class ModelCheckpoint : public Callback {
  public:
-  /// Errors: Unimplemented for .keras and .weights.h5; InvalidArgument for a path that does not end
-  ///         with .safetensors, or braces that do not match. A hook throws InvalidArgument for a
+  /// Errors: InvalidArgument for a path that ends otherwise, or braces that do not match. A hook
+  /// throws InvalidArgument for a
   ///         name in braces that the logs lack, and with save_best_only at the beginning of fit
   ///         for mode "auto" where the model has no metric that knows; Error with the system's
   ///         reason for a folder that cannot be made.

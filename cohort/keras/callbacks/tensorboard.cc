@@ -141,7 +141,7 @@ class TensorBoardBase final : public CallbackBase {
   }
 
   void histograms(int epoch) {
-    for (const auto& [path, weight] : model().weight_paths()) {
+    for (const auto& [path, weight] : model().weight_names()) {
       const Tensor value = weight.value();
       if (SummaryWriter* const to = train_.writer())
         to->histogram(path + "/histogram", value, epoch);

@@ -107,6 +107,9 @@ class OptimizerBase : public Serializable {
   double learning_rate() const;
   void set_learning_rate(double rate);
   std::vector<Variable> variables() const;
+  /// What Keras's files have of an optimizer, in their order: the count of calls, the rate unless a
+  /// schedule decides, averages, sums, slots. Valid as long as the optimizer; none before build().
+  std::vector<Variable> stored_variables() const;
   std::shared_ptr<Trackable> trackable() const;
   const std::string& name() const { return name_; }
   std::string class_name() const override;
@@ -120,6 +123,10 @@ class OptimizerBase : public Serializable {
   /// the threads that call update().
   virtual void see_gradients(const std::vector<Tensor>& /*gradients*/) {}
   virtual std::vector<SlotVariable> slot_variables() const;
+  /// Slots in the order of Keras's files, with what else these have. Default: slot_variables().
+  virtual std::vector<Variable> stored_slots() const;
+  /// Those of slot_variables() with these names, in its order.
+  std::vector<Variable> slots_named(const std::vector<std::string>& names) const;
   /// Who wants to be told of gradients that apply() will be given as a backward pass leaves them;
   /// null: nobody. See Updater::expect_gradients().
   virtual cohort::internal::FinalGradients* expect_gradients() { return nullptr; }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What checkpoints see of optimizers: slots go by the path of their variable.
+#include <algorithm>
+
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/variables/tracked_variable.h"
 
@@ -43,6 +46,45 @@ TrackedParts OptimizerBase::tracked_parts() const {
     }
   }
   return parts;
+}
+
+std::vector<Variable> OptimizerBase::slots_named(const std::vector<std::string>& names) const {
+  std::vector<Variable> slots;
+  for (const SlotVariable& slot : slot_variables()) {
+    if (std::ranges::count(names, slot.name) > 0) slots.push_back(slot.variable);
+  }
+  return slots;
+}
+
+std::vector<Variable> OptimizerBase::stored_slots() const {
+  std::vector<Variable> slots;
+  for (const SlotVariable& slot : slot_variables()) slots.push_back(slot.variable);
+  return slots;
+}
+
+std::vector<Variable> OptimizerBase::stored_variables() const {
+  if (!built()) return {};
+  std::vector<Variable> all = {calls_};
+  if (!rate_.is_schedule()) {
+    auto* rate = const_cast<std::atomic<double>*>(&constant_rate_);  // as in tracked_parts()
+    all.push_back(internal::state_variable(
+        {.name = name_ + "/learning_rate", .dtype = kFloat32},
+        {.read = [rate] { return scalar(rate->load(), kFloat32); },
+         // Files have it in float32: the same rate keeps the digits that a config gave it.
+         .write =
+             [rate](const Tensor& x) {
+               const auto stored = x.item<float>();
+               if (static_cast<float>(rate->load()) != stored) rate->store(stored);
+             }}));
+  }
+  for (const char* name : {"average", "gradient_accumulator"}) {
+    for (const SlotVariable& kept : kept_) {
+      if (kept.name == name) all.push_back(kept.variable);
+    }
+  }
+  const std::vector<Variable> slots = stored_slots();
+  all.insert(all.end(), slots.begin(), slots.end());
+  return all;
 }
 
 void OptimizerBase::tracked_parts_grown() {

@@ -7,6 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/optimizers/internal/classes.h"
 #include "cohort/keras/optimizers/internal/rule_optimizer.h"
+#include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/keras/optimizers/whole_variable.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -35,6 +36,12 @@ std::string name_of(const Options& o, const char* standard) {
 }
 
 using Slots = std::vector<SlotSpec>;
+
+std::vector<Variable> joined(const std::vector<std::vector<Variable>>& lists) {
+  std::vector<Variable> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
 
 /// A rule with its options.
 template <class C>
@@ -89,6 +96,10 @@ class AdamRule : public OptimizerImpl<C> {
     config.amsgrad = this->options_.amsgrad;
     return update_rules::adam_step(config, step + 1);
   }
+  std::vector<Variable> stored_slots() const override {
+    return joined(
+        {this->slots_named({"momentum", "velocity"}), this->slots_named({"velocity_hat"})});
+  }
 };
 
 struct AdamOptimizer final : AdamRule<AdamOptions> {
@@ -127,6 +138,10 @@ class RMSpropOptimizer final : public OptimizerImpl<RMSpropOptions> {
   Rule rule(double rate, int64_t) const override {
     return update_rules::RmspropStep{rate, options_.rho, options_.momentum, options_.epsilon,
                                      options_.centered};
+  }
+  std::vector<Variable> stored_slots() const override {
+    return joined(
+        {slots_named({"velocity"}), slots_named({"momentum"}), slots_named({"average_gradient"})});
   }
 };
 
@@ -186,6 +201,21 @@ class NadamOptimizer final : public OptimizerImpl<NadamOptions> {
     double next = product.value;
     return nadam_step(config, step + 1, next);
   }
+  // Keras's file has the product, too.
+  std::vector<Variable> stored_slots() const override {
+    const auto product = [this] {
+      Product all;
+      const update_rules::AdamConfig config = adam_config(options_, learning_rate());
+      const auto steps = iterations().value().item<int64_t>();
+      while (all.step < steps) nadam_step(config, ++all.step, all.value);
+      return scalar(all.value, kFloat32);
+    };
+    const Variable stored =
+        internal::state_variable({.name = name() + "/u_product", .dtype = kFloat32},
+                                 {.read = product, .write = [](const Tensor&) {}});
+    return joined({slots_named({"momentum", "velocity"}), {stored}});
+  }
+
   mutable std::vector<Product> products_;  // each replica its own
 };
 

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/keras/model_file.h"
+
+#include <charconv>
+#include <ctime>
+#include <filesystem>
+
+#include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
+#include "cohort/checkpoint/internal/file.h"
+#include "cohort/checkpoint/internal/temporary.h"
+#include "cohort/keras/config.h"
+#include "cohort/keras/model.h"
+
+namespace cohort::internal {
+
+using keras::WeightGroup;
+
+namespace {
+
+constexpr const char* kConfigMember = "config.json";
+constexpr const char* kMetadataMember = "metadata.json";
+constexpr const char* kWeightsMember = "model.weights.h5";
+constexpr const char* kOptimizer = "optimizer";
+constexpr std::size_t kCountAndRate = 2;
+// Files have nothing that a Keras 3 of this version has not.
+constexpr const char* kWrittenAs = "3.8.0";
+
+std::string metadata_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  localtime_r(&now, &local);
+  char date[64];
+  std::strftime(date, sizeof date, "%Y-%m-%d@%H:%M:%S", &local);
+  return keras::Config::object({{"keras_version", kWrittenAs}, {"date_saved", std::string(date)}})
+      .to_json();
+}
+
+template <class Write>
+void write_whole(const char* operation, const std::string& path, const Write& write) {
+  const std::string own = std::filesystem::path(path).filename().string();
+  remove_temporaries(folder_of(path),
+                     [&](std::string_view base) { return are_of_one_series(base, own); });
+  AtomicFile file(operation, path);
+  write(file.file());
+  failpoint("save_model.written");
+  file.commit();
+}
+
+FileBytes bytes_of_file(const char* operation, const std::string& path) {
+  const InputFile file(operation, path);
+  FileBytes bytes(file.size());
+  file.read(0, bytes.data.get(), bytes.size);
+  return bytes;
+}
+
+std::string described(DType dtype, const Shape& shape) {
+  return str_cat(dtype_name(dtype), bracketed(shape));
+}
+
+// "layers/dense/vars/1" is number 1 of the group "layers/dense".
+bool split_path(const std::string& path, std::string& group, std::size_t& number) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return false;
+  const std::string_view digits = std::string_view(path).substr(slash + 1);
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size()) return false;
+  const std::string_view above = std::string_view(path).substr(0, slash);
+  if (above == "vars") {
+    group.clear();
+    return true;
+  }
+  if (!above.ends_with("/vars")) return false;
+  group = above.substr(0, above.size() - 5);
+  return true;
+}
+
+// TensorFlow 2.13 had another name for "layers".
+std::string with_new_names(const std::string& path) {
+  constexpr std::string_view kOld = "_layer_checkpoint_dependencies";
+  std::string out = path;
+  for (std::size_t at; (at = out.find(kOld)) != std::string::npos;) {
+    out.replace(at, kOld.size(), "layers");
+  }
+  return out;
+}
+
+bool is_of_optimizer(const std::string& group) {
+  return group == kOptimizer || group.starts_with("optimizer/") || group.ends_with("/optimizer") ||
+         group.find("/optimizer/") != std::string::npos;
+}
+
+}  // namespace
+
+ModelFile model_file_of(const char* operation, const std::string& path) {
+  if (path.ends_with(".safetensors")) return ModelFile::kSafetensors;
+  if (path.ends_with(".weights.h5")) return ModelFile::kHdf5;
+  if (path.ends_with(".keras")) return ModelFile::kKeras;
+  throw InvalidArgument(str_cat("[", operation,
+                                "] expected a path that ends with .keras, .weights.h5 or "
+                                ".safetensors, got ",
+                                path));
+}
+
+void check_has_weights(const char* operation, const keras::Model& model) {
+  const std::string error = model.zeros_error();
+  COHORT_CHECK_STATE(!model.variables().empty() || !error.empty(), "[", operation,
+                     "] expected a built model, got \"", model.name(),
+                     "\" without variables: call it, fit it, or start it with an "
+                     "InputLayer first; a class of your own has the layers that it was given "
+                     "by add() and track()");
+  const std::string waiting = model.waiting_sub_layer();
+  if (waiting.empty()) return;
+  throw FailedPrecondition(
+      str_cat("[", operation, "] expected a model that has all its weights, got \"", model.name(),
+              "\" with \"", waiting,
+              "\", which gets its weights when it is first called: call the model on data first",
+              error.empty() ? "" : "; building it by a call with zeros failed, ", error));
+}
+
+std::vector<WeightGroup> stored_groups(const keras::Model& model) {
+  std::vector<WeightGroup> groups = model.weight_groups();
+  if (model.compiled() && model.optimizer() && model.optimizer().base().built()) {
+    const keras::OptimizerBase& optimizer = model.optimizer().base();
+    groups.push_back({kOptimizer, optimizer.name(), optimizer.stored_variables()});
+  }
+  return groups;
+}
+
+std::string stored_path(const std::string& group, std::size_t i) {
+  return str_cat(group, group.empty() ? "" : "/", "vars/", i);
+}
+
+StoredValues read_values(const std::vector<WeightGroup>& groups) {
+  StoredValues values;
+  for (const WeightGroup& group : groups) {
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      values[stored_path(group.path, i)] = group.weights[i].value();
+    }
+  }
+  return values;
+}
+
+void assign_values(const std::vector<WeightGroup>& groups, const StoredValues& values) {
+  for (const WeightGroup& group : groups) {
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      const auto found = values.find(stored_path(group.path, i));
+      if (found == values.end()) continue;
+      group.weights[i].assign(found->second.to(group.weights[i].dtype()));
+    }
+  }
+}
+
+FileBytes hdf5_of(const std::vector<WeightGroup>& groups, const StoredValues& values) {
+  std::size_t bytes = 0;
+  for (const auto& value : values) bytes += value.second.nbytes();
+  Hdf5Writer file(bytes);
+  for (const WeightGroup& group : groups) {
+    file.add_group(group.path.empty() ? "vars" : group.path + "/vars", group.layer);
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      const std::string path = stored_path(group.path, i);
+      file.add(path, values.at(path));
+    }
+  }
+  return std::move(file).finish();
+}
+
+void write_weights_file(const std::string& path, const FileBytes& weights) {
+  write_whole("save_weights", path,
+              [&](OutputFile& file) { file.write(weights.data.get(), weights.size); });
+}
+
+void write_model_file(const std::string& path, const std::string& config,
+                      const FileBytes& weights) {
+  const std::string metadata = metadata_text();
+  write_whole("save", path, [&](OutputFile& file) {
+    write_zip(
+        "save", file,
+        {{kMetadataMember, metadata}, {kConfigMember, config}, {kWeightsMember, weights.view()}});
+  });
+}
+
+WeightsReader::WeightsReader(const char* operation, const std::string& path) {
+  if (model_file_of(operation, path) == ModelFile::kHdf5) {
+    file_ = std::make_unique<Hdf5Reader>(operation, path, bytes_of_file(operation, path));
+    list();
+    return;
+  }
+  const ZipReader archive(operation, path);
+  config_ = archive.read(kConfigMember).view();
+  if (!archive.contains(kWeightsMember) && archive.contains("model.weights.npz")) {
+    throw Unimplemented(str_cat("[", operation, "] ", path, ": expected weights in ",
+                                kWeightsMember,
+                                ", got model.weights.npz: save the model with "
+                                "Keras's default format of weights"));
+  }
+  file_ = std::make_unique<Hdf5Reader>(operation, path + "/" + kWeightsMember,
+                                       archive.read(kWeightsMember));
+  list();
+}
+
+void WeightsReader::list() {
+  for (const auto& [path, array] : file_->arrays()) {
+    std::string group;
+    std::size_t number = 0;
+    if (split_path(path, group, number)) groups_[with_new_names(group)][number] = {path, array};
+  }
+}
+
+std::size_t WeightsReader::optimizer_values() const {
+  const auto found = groups_.find(kOptimizer);
+  if (found == groups_.end()) return 0;
+  const std::size_t count = found->second.size();
+  const auto first = found->second.find(0);
+  if (count > kCountAndRate || first == found->second.end()) return count;
+  // Of one that made no step, Keras has its count and rate alone, which a config has, too.
+  const Tensor steps = file_->read(first->second.path);
+  return steps.numel() == 1 && steps.to(kFloat64).item<double>() == 0 ? 0 : count;
+}
+
+void WeightsReader::compare(const WeightGroup& group, std::vector<std::string>& differences) const {
+  const auto found = groups_.find(group.path);
+  const std::size_t count = found == groups_.end() ? 0 : found->second.size();
+  const std::string name = group.path.empty() ? "the model itself" : group.path;
+  if (count != group.weights.size()) {
+    differences.push_back(
+        str_cat(name, ": ", count, " values in the file, ", group.weights.size(), " in the model"));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const Variable& here = group.weights[i];
+    const std::string shown = str_cat(stored_path(group.path, i), " (", here.name(), ")");
+    const auto there = found->second.find(i);
+    if (there == found->second.end()) {
+      differences.push_back("not in the file: " + shown);
+    } else if (there->second.array.shape != here.shape() ||
+               !c10::canCast(there->second.array.dtype, here.dtype())) {
+      differences.push_back(
+          str_cat(shown, ": ", described(there->second.array.dtype, there->second.array.shape),
+                  " in the file, ", described(here.dtype(), here.shape()), " in the model"));
+    }
+  }
+}
+
+std::vector<std::string> WeightsReader::differences(const std::vector<WeightGroup>& groups) const {
+  std::vector<std::string> differences;
+  std::map<std::string, bool> known;
+  for (const WeightGroup& group : groups) {
+    known[group.path] = true;
+    compare(group, differences);
+  }
+  for (const auto& group : groups_) {
+    if (!known.contains(group.first) && !is_of_optimizer(group.first)) {
+      differences.push_back("not in the model: " + group.first);
+    }
+  }
+  return differences;
+}
+
+StoredValues WeightsReader::read(const std::vector<WeightGroup>& groups) const {
+  StoredValues values;
+  for (const WeightGroup& group : groups) {
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      values[stored_path(group.path, i)] = file_->read(groups_.at(group.path).at(i).path);
+    }
+  }
+  return values;
+}
+
+}  // namespace cohort::internal

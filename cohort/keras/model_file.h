@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files of models and of their weights; internal.
+//
+// Weights are kept by the paths of LayerBase::weight_groups(), in Keras's layout: the weights of
+// the layer at "layers/dense_1" are the arrays "layers/dense_1/vars/0", "layers/dense_1/vars/1",
+// ..., the optimizer's state is "optimizer/vars/0", ... A .keras file is an archive of such a file,
+// the model as JSON, and which Keras wrote it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/archive/hdf5_file.h"
+#include "cohort/archive/zip_file.h"
+#include "cohort/keras/layer.h"
+
+namespace cohort::keras {
+class Model;
+}  // namespace cohort::keras
+
+namespace cohort::internal {
+
+enum class ModelFile {
+  kSafetensors,  ///< Weights.
+  kHdf5,         ///< Weights and the optimizer's state, ".weights.h5".
+  kKeras,        ///< The whole model, ".keras".
+};
+
+/// By the path's ending. Errors: InvalidArgument for another one.
+ModelFile model_file_of(const char* operation, const std::string& path);
+
+/// Errors: FailedPrecondition for a model that has not all its weights.
+void check_has_weights(const char* operation, const keras::Model& model);
+
+/// The layers of a model, then its optimizer, if there is one that is built, as "optimizer".
+std::vector<keras::WeightGroup> stored_groups(const keras::Model& model);
+
+/// Where the i-th weight of a group is.
+std::string stored_path(const std::string& group, std::size_t i);
+
+/// What stored_groups() hold now. Of several workers all call.
+using StoredValues = std::map<std::string, Tensor>;
+StoredValues read_values(const std::vector<keras::WeightGroup>& groups);
+/// Sets those that are in `values`.
+void assign_values(const std::vector<keras::WeightGroup>& groups, const StoredValues& values);
+
+/// A file with these values, as HDF5.
+FileBytes hdf5_of(const std::vector<keras::WeightGroup>& groups, const StoredValues& values);
+
+/// Whole or not at all. Errors: Error with the system's reason.
+void write_weights_file(const std::string& path, const FileBytes& weights);
+void write_model_file(const std::string& path, const std::string& config, const FileBytes& weights);
+
+/// A .weights.h5 file, or the one in a .keras archive.
+class WeightsReader {
+ public:
+  /// Errors: as ZipReader and Hdf5Reader; Unimplemented for weights in another format.
+  WeightsReader(const char* operation, const std::string& path);
+
+  /// The model as JSON; empty: of weights alone.
+  const std::string& config() const { return config_; }
+  /// How many values the file has of the optimizer's state; 0: it has made no step, or there is
+  /// none.
+  std::size_t optimizer_values() const;
+  /// What the file has otherwise than these groups; empty: they fit, and all is in them. What it
+  /// has of optimizers counts only where a group is one.
+  std::vector<std::string> differences(const std::vector<keras::WeightGroup>& groups) const;
+  /// Of groups that fit.
+  StoredValues read(const std::vector<keras::WeightGroup>& groups) const;
+
+ private:
+  struct Stored {
+    std::string path;
+    Hdf5Reader::Array array;
+  };
+  using Group = std::map<std::size_t, Stored>;  // by number
+  void list();
+  void compare(const keras::WeightGroup& group, std::vector<std::string>& differences) const;
+
+  std::string config_;
+  std::unique_ptr<Hdf5Reader> file_;
+  std::map<std::string, Group> groups_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole models in .keras files, and back.
+#include "cohort/base/check.h"
+#include "cohort/checkpoint/saving_group.h"
+#include "cohort/keras/model.h"
+#include "cohort/keras/model_file.h"
+#include "cohort/variables/parameter_store.h"
+
+namespace cohort::keras {
+
+using cohort::internal::ModelFile;
+using cohort::internal::SavingGroup;
+using cohort::internal::StoredValues;
+using cohort::internal::WeightsReader;
+
+namespace {
+
+void check_is_keras(const char* operation, const std::string& path) {
+  COHORT_CHECK_ARG(path.ends_with(".keras"), "[", operation,
+                   "] expected a path that ends with .keras, got ", path,
+                   ": save_weights and load_weights are for .weights.h5 and .safetensors");
+}
+
+// What the chief says of its file, on all.
+constexpr const char* kConfig = "config";
+constexpr const char* kOptimizerValues = "optimizer_values";
+using Facts = std::map<std::string, std::string>;
+
+Facts facts_of(SavingGroup* workers, const std::string& path,
+               std::unique_ptr<WeightsReader>& file) {
+  Facts facts;
+  cohort::internal::together(workers, "load_model", [&] {
+    if (cohort::internal::is_chief(workers)) {
+      file = std::make_unique<WeightsReader>("load_model", path);
+      facts[kConfig] = file->config();
+      facts[kOptimizerValues] = std::to_string(file->optimizer_values());
+    }
+    facts = cohort::internal::from_chief(workers, facts);
+  });
+  return facts;
+}
+
+std::shared_ptr<Model> model_of_file(const std::string& path, const std::string& text,
+                                     const LoadModelOptions& options) {
+  Config config;
+  try {
+    config = Config::parse_json(text);
+  } catch (const InvalidArgument& error) {
+    throw DataLoss(str_cat("[load_model] ", path, ": config.json is damaged: ", error.what()));
+  }
+  if (!options.compile && config.is_object()) config.set("compile_config", Config::object());
+  return model_from_config(config);
+}
+
+}  // namespace
+
+void Model::save(const std::string& path) const {
+  check_is_keras("save", path);
+  const Scope scope = enter("save");
+  cohort::internal::check_has_weights("save", *this);
+  // As who loads it does: the state of an optimizer that has not begun is there, too.
+  if (compiled() && optimizer() && !trainable_variables().empty()) {
+    optimizer().build(trainable_variables());
+  }
+  const std::string config = serialize().to_json();
+  const auto workers = strategy_.extended().parameter_store()->saving_group();
+  cohort::internal::together(workers.get(), "save", [&] {
+    const auto groups = cohort::internal::stored_groups(*this);
+    const StoredValues values = cohort::internal::read_values(groups);
+    cohort::internal::on_chief(workers.get(), [&] {
+      cohort::internal::write_model_file(path, config, cohort::internal::hdf5_of(groups, values));
+    });
+  });
+}
+
+std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
+  check_is_keras("load_model", path);
+  const auto workers = get_strategy().extended().parameter_store()->saving_group();
+  std::unique_ptr<WeightsReader> file;  // the chief's
+  const Facts facts = facts_of(workers.get(), path, file);
+  std::shared_ptr<Model> model = model_of_file(path, facts.at(kConfig), options);
+  cohort::internal::check_has_weights("load_model", *model);
+  const std::size_t optimizer_values = std::stoul(facts.at(kOptimizerValues));
+  const bool has_state = model->compiled() && model->optimizer() && optimizer_values > 0 &&
+                         !model->trainable_variables().empty();
+  if (has_state) model->optimizer().build(model->trainable_variables());
+  const auto groups = cohort::internal::stored_groups(*model);
+  StoredValues values;
+  cohort::internal::together(workers.get(), "load_model", [&] {
+    if (cohort::internal::is_chief(workers.get())) {
+      const auto differences = file->differences(groups);
+      COHORT_CHECK_ARG(differences.empty(), "[load_model] expected the values of \"", model->name(),
+                       "\" in ", path, ", got ", join(differences, "; "),
+                       ": without the optimizer it is loaded by load_model(path, {.compile = "
+                       "false})");
+      values = file->read(groups);
+    }
+    values = cohort::internal::from_chief(workers.get(), std::move(values));
+  });
+  cohort::internal::assign_values(groups, values);
+  return model;
+}
+
+}  // namespace cohort::keras
