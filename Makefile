@@ -20,7 +20,7 @@ build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 say = @echo "==> $(1)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-faults bench bench-peers format lint install clean
+.PHONY: help setup demo test test-fast test-faults test-interop bench bench-peers format lint install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 22
@@ -50,6 +50,11 @@ test-faults: setup ## kill workers at every place of a step, cut and slow their 
 	@$(call configure,dev)
 	@$(call build,dev,faults_program death_test network_test)
 	@COHORT_FAULTS=all ctest --preset dev -R '^(death_test|network_test)$$'
+
+test-interop: setup ## hold files of models against real Keras, which is set up where it is missing
+	@$(call configure,dev)
+	@$(call build,dev,keras_interop_program)
+	@CI=true ctest --preset dev -R '^interop$$' --verbose
 
 bench: setup ## measure the program and its step against the limit, LibTorch and peers that are set up
 	@tools/setup bench

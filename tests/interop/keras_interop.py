@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds Cohort's files of models against real Keras, both ways; run.py calls it.
+
+    KERAS_PYTHON keras_interop.py PROGRAM FOLDER
+
+Keras makes models, trains them a little and saves them. PROGRAM (keras_interop_program) opens them,
+predicts, saves them again, trains on, and makes models of its own. Keras opens what it saved: without
+any warning, with the same predictions, and it trains on with the same losses.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+
+os.environ["KERAS_BACKEND"] = os.environ.get("COHORT_KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+C, I, K, L = keras.constraints, keras.initializers, keras.losses, keras.layers
+O, R, S = keras.optimizers, keras.regularizers, keras.optimizers.schedules
+
+ROWS, STEPS = 8, 3
+
+
+def mlp(optimizer, **compile_options):
+    model = keras.Sequential([
+        keras.Input((4,)),
+        L.Dense(5, activation="tanh", kernel_initializer=I.GlorotUniform(seed=1)),
+        L.Dense(3, kernel_initializer=I.GlorotUniform(seed=2)),
+    ])
+    model.compile(optimizer, compile_options.pop("loss", "mse"), **compile_options)
+    return model
+
+
+def regularized():
+    model = keras.Sequential([
+        keras.Input((4,)),
+        L.Dense(5, activation="relu", kernel_regularizer=R.L2(0.01), bias_initializer="ones",
+                kernel_constraint=C.MaxNorm(1.0), kernel_initializer=I.HeNormal(seed=1)),
+        L.Dense(3, use_bias=False, bias_constraint="non_neg", activation="softmax",
+                kernel_initializer=I.Orthogonal(seed=2)),
+    ], name="regularized")
+    model.compile(O.SGD(0.1, momentum=0.9), K.Huber(), metrics=["mae"])
+    return model
+
+
+def nested():
+    inner = keras.Sequential([L.Dense(4, activation="gelu"), L.BatchNormalization(momentum=0.5)])
+    model = keras.Sequential([
+        keras.Input((4,)), L.Rescaling(0.5, offset=0.1), L.Dense(6), inner, L.Reshape((2, 2)),
+        L.Flatten(), L.Activation("sigmoid"), L.Dense(3)])
+    model.compile("adam", "mae")
+    return model
+
+
+def cnn():
+    model = keras.Sequential([
+        keras.Input((8, 8, 2)), L.Conv2D(3, 3, padding="same", kernel_initializer=I.HeUniform(3)),
+        L.BatchNormalization(momentum=0.9), L.ReLU(max_value=2.0, negative_slope=0.1),
+        L.MaxPooling2D(), L.Conv2D(4, (2, 3), strides=(1, 2), groups=1, activation="relu"),
+        L.AveragePooling2D((2, 1)), L.Dropout(0.0), L.GlobalAveragePooling2D(),
+        L.Dense(3), L.Softmax()])
+    model.compile(O.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def frozen():
+    model = mlp(O.SGD(0.1, momentum=0.9))
+    model.layers[0].trainable = False
+    model.compile(O.Adam(0.01), "mse")
+    return model
+
+
+def cases():
+    """name: the model, compiled."""
+    decay = S.ExponentialDecay(0.1, 2, 0.5)
+    optimizers = {
+        "sgd": O.SGD(0.1), "momentum": O.SGD(0.1, momentum=0.9),
+        "nesterov": O.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        "adam": O.Adam(0.01), "amsgrad": O.Adam(0.01, amsgrad=True, clipnorm=1.0),
+        "adamw": O.AdamW(0.01), "rmsprop": O.RMSprop(0.01),
+        "rmsprop_all": O.RMSprop(0.01, momentum=0.5, centered=True), "adagrad": O.Adagrad(0.1),
+        "adadelta": O.Adadelta(0.1), "adamax": O.Adamax(0.01), "nadam": O.Nadam(0.01),
+        "ftrl": O.Ftrl(0.1), "lion": O.Lion(0.01),
+        "averages": O.Adam(0.01, use_ema=True, ema_momentum=0.5),
+        "accumulation": O.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
+        "schedule": O.Adam(decay),
+    }
+    models = {name: mlp(optimizer) for name, optimizer in optimizers.items()}
+    models |= {"regularized": regularized(), "nested": nested(), "cnn": cnn(), "frozen": frozen()}
+    return models
+
+
+def data(model, seed):
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(ROWS, *model.input_shape[1:])).astype("float32")
+    if "sparse" in str(model.loss):
+        return x, draw.integers(0, model.output_shape[-1], size=(ROWS,)).astype("int32")
+    return x, draw.normal(size=(ROWS, *model.output_shape[1:])).astype("float32")
+
+
+def train(model, x, y, steps):
+    model.run_eagerly = True  # nothing is compiled: many models, few steps
+    model.optimizer.build(model.trainable_variables)
+    losses = []
+    for _ in range(steps):
+        model.reset_metrics()
+        logs = model.train_on_batch(x, y, return_dict=True)
+        losses.append(float(logs["loss"]))
+    return np.array(losses, "float64")
+
+
+def predict(model, x):
+    model.run_eagerly = True
+    return np.asarray(model(x, training=False))
+
+
+def state(model):
+    return [np.asarray(v) for v in model.optimizer.variables]
+
+
+failures = []
+
+
+def compare(name, what, got, want, tolerance=1e-5):
+    if len(got) != len(want):
+        return failures.append(f"{name}: {what}: {len(got)} values, expected {len(want)}")
+    for i, (a, b) in enumerate(zip(got, want)):
+        if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=tolerance, atol=tolerance):
+            return failures.append(f"{name}: {what}, number {i}: got\n{a}\nexpected\n{b}")
+
+
+def opened(name, path):
+    """What Keras makes of a file of Cohort's, if it has nothing to say about it."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = keras.models.load_model(path)
+    for warning in said:
+        if "load" in str(warning.message).lower() or "skip" in str(warning.message).lower():
+            failures.append(f"{name}: Keras warns of {path.name}: {warning.message}")
+    return model
+
+
+def check(folder, name, expected):
+    """What the program made of the case, and Keras of what the program wrote."""
+    def numbers(what):
+        return np.load(folder / f"{name}.{what}.npy")
+
+    x, y = numbers("x"), numbers("y")
+    compare(name, "Cohort's predictions", numbers("predicted"), expected["predicted"])
+    compare(name, "Cohort's losses", numbers("losses"), expected["losses"])
+    model = opened(name, folder / f"{name}.cohort.keras")
+    compare(name, "predictions of the saved model", predict(model, x), expected["predicted"])
+    compare(name, "the saved optimizer", state(model), expected["state"], 1e-6)
+    compare(name, "losses of the saved model", train(model, x, y, STEPS), expected["losses"])
+    model.load_weights(folder / f"{name}.cohort.weights.h5")
+    compare(name, "predictions with the saved weights", predict(model, x), expected["predicted"])
+    model = opened(name, folder / f"{name}.trained.keras")
+    compare(name, "predictions of the trained model", predict(model, x), expected["after"], 1e-4)
+    compare(name, "the trained optimizer", state(model), expected["state after"], 1e-4)
+
+
+def make(folder):
+    expected = {}
+    for number, (name, model) in enumerate(cases().items()):
+        x, y = data(model, number)
+        np.save(folder / f"{name}.x.npy", x)
+        np.save(folder / f"{name}.y.npy", y)
+        train(model, x, y, 2 if name != "accumulation" else 3)
+        model.save(folder / f"{name}.keras")
+        model.save_weights(folder / f"{name}.weights.h5")
+        expected[name] = {"predicted": predict(model, x), "state": state(model)}
+        expected[name]["losses"] = train(model, x, y, STEPS)
+        expected[name] |= {"after": predict(model, x), "state after": state(model)}
+    return expected
+
+
+def check_own(folder, name):
+    """A model that the program made: Keras opens it and comes to the same."""
+    def numbers(what):
+        return np.load(folder / f"{name}.{what}.npy")
+
+    model = opened(name, folder / f"{name}.cohort.keras")
+    x, y = numbers("x"), numbers("y")
+    compare(name, "predictions of Cohort's model", predict(model, x), numbers("predicted"))
+    compare(name, "losses of Cohort's model", train(model, x, y, STEPS), numbers("losses"))
+
+
+def main():
+    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    expected = make(folder)
+    own = subprocess.run([program, str(folder), *expected], check=True, stdout=subprocess.PIPE,
+                         text=True).stdout.split()
+    for name, numbers in expected.items():
+        check(folder, name, numbers)
+    for name in own:
+        check_own(folder, name)
+    print(f"{len(expected)} models of Keras {keras.__version__}, {len(own)} of Cohort: "
+          f"{len(failures)} differences")
+    sys.exit("\n".join(failures) if failures or not own else 0)
+
+
+if __name__ == "__main__":
+    main()

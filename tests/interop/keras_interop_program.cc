@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cohort's part of the comparison with real Keras (keras_interop.py):
+//
+//   keras_interop_program FOLDER CASE...
+//
+// For each case: FOLDER/CASE.keras, which Keras wrote, is opened, asked, saved and trained on. Then
+// models of this program are trained and saved; their names are printed, a line each.
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "cohort/data/formats/npy/npy.h"
+#include "cohort/keras/keras.h"
+#include "cohort/runtime/random.h"
+
+namespace {
+
+using namespace cohort;
+
+constexpr int kSteps = 3;
+
+struct Case {
+  std::string folder, name;
+  std::string file(const std::string& ending) const { return folder + "/" + name + ending; }
+  Tensor read(const std::string& what) const { return data::read_npy(file("." + what + ".npy")); }
+  void write(const std::string& what, const Tensor& values) const {
+    data::write_npy(file("." + what + ".npy"), values);
+  }
+};
+
+Tensor losses_of(keras::Model& model, const Tensor& x, const Tensor& y, int steps = kSteps) {
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) losses.push_back(model.train_on_batch(x, y).number("loss"));
+  return from_vector<double>(losses, {steps});
+}
+
+Tensor predicted(keras::Model& model, const Tensor& x) {
+  return model.predict(x, {.verbose = keras::Verbose::kSilent});
+}
+
+void open_and_train(const Case& of) {
+  const Tensor x = of.read("x"), y = of.read("y");
+  const auto model = keras::load_model(of.file(".keras"));
+  of.write("predicted", predicted(*model, x));
+  model->save(of.file(".cohort.keras"));
+  model->save_weights(of.file(".cohort.weights.h5"));
+  of.write("losses", losses_of(*model, x, y));
+  model->save(of.file(".trained.keras"));
+  // Keras's weights alone, and its optimizer's state with them.
+  model->load_weights(of.file(".weights.h5"));
+  if (!predicted(*model, x).allclose(of.read("predicted"), 1e-6, 1e-6)) {
+    throw DataLoss(of.name + ": load_weights of Keras's file gives another model than load_model");
+  }
+}
+
+struct Own {
+  const char* name;
+  std::function<keras::Sequential()> make;
+  Shape input, output;
+};
+
+std::vector<Own> own_models() {
+  using namespace keras;  // NOLINT: as programs write it
+  const auto mlp = [] {
+    Sequential model({InputLayer({4}),
+                      Dense(6, {.activation = "relu", .kernel_regularizer = L2(0.01)}),
+                      BatchNormalization(), Dense(3, {.kernel_initializer = Orthogonal()})});
+    model.compile({.optimizer = SGD({.learning_rate = 0.05, .momentum = 0.9}),
+                   .loss = "mse",
+                   .metrics = {"mae"}});
+    return model;
+  };
+  const auto cnn = [] {
+    Sequential model({Conv2D(4, 3, {.padding = "same", .activation = "tanh", .name = "first"}),
+                      MaxPooling2D(2), Conv2D(2, 2), Flatten(), Dense(3, {.name = "out"})},
+                     "pictures");
+    model.compile({.optimizer = Adam({.learning_rate = ExponentialDecay(0.01, 2, 0.5)}),
+                   .loss = MeanAbsoluteError()});
+    model.ensure_built({kUnknownDim, 6, 6, 2});
+    return model;
+  };
+  return {{"own_mlp", mlp, {8, 4}, {8, 3}}, {"own_cnn", cnn, {8, 6, 6, 2}, {8, 3}}};
+}
+
+void make_and_save(const Case& as, const Own& own) {
+  keras::Sequential model = own.make();
+  const Tensor x = random_normal(own.input), y = random_normal(own.output);
+  losses_of(model, x, y);
+  model.save(as.file(".cohort.keras"));
+  as.write("x", x);
+  as.write("y", y);
+  as.write("predicted", predicted(model, x));
+  as.write("losses", losses_of(model, x, y));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string name = "keras_interop_program FOLDER CASE...";
+  try {
+    if (argc < 2) throw InvalidArgument("expected " + name);
+    set_seed(1);
+    const std::string folder = argv[1];
+    for (int i = 2; i < argc; ++i) open_and_train({folder, name = argv[i]});
+    for (const Own& own : own_models()) {
+      make_and_save({folder, name = own.name}, own);
+      std::puts(own.name);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());
+    return 1;
+  }
+  return 0;
+}
