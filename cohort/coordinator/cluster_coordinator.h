@@ -134,6 +134,8 @@ void write_argument(ValueWriter& out, const A& argument) {
   } else if constexpr (Parameter<P>::kIsVariable) {
     out.kind(ValueKind::kVariable);
     out.text(argument.name());
+  } else if constexpr (Parameter<P>::kIsContext) {
+    write_context(out, data::InputContext(argument));
   } else {
     const typename Parameter<P>::Value& value = argument;
     write_value(out, value);
@@ -192,6 +194,19 @@ class ClusterCoordinator {
   PerWorkerDataset create_per_worker_dataset(data::Dataset (*fn)(P...),
                                              const std::remove_cvref_t<P>&... args) {
     return PerWorkerDataset(make<P...>(reinterpret_cast<internal::AnyFunction>(fn), args...));
+  }
+  /// The same of a function that is told which of the workers' pipelines it makes:
+  /// Dataset make_data(const InputContext& context) { return numbers().shard(
+  ///     context.num_input_pipelines, context.input_pipeline_id); }
+  template <class... P>
+  PerWorkerDataset create_per_worker_dataset(data::Dataset (*fn)(const data::InputContext&, P...),
+                                             const std::remove_cvref_t<P>&... args) {
+    internal::ValueWriter out;
+    internal::write_context(out, std::nullopt);
+    (internal::write_argument<P>(out, args), ...);
+    std::vector<std::shared_ptr<const void>> kept = out.kept();
+    return PerWorkerDataset(add_resource(reinterpret_cast<internal::AnyFunction>(fn),
+                                         std::move(out).finish(), std::move(kept)));
   }
   /// Errors: Unimplemented: a pipeline does not travel, a registered function that makes it does.
   PerWorkerDataset create_per_worker_dataset(const data::Dataset& pipeline);

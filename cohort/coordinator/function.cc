@@ -81,6 +81,25 @@ std::vector<std::pair<std::string, std::string>> registered_functions() {
   return out;
 }
 
+void write_context(ValueWriter& out, const std::optional<data::InputContext>& context) {
+  out.kind(ValueKind::kContext);
+  out.byte(context ? 1 : 0);
+  if (!context) return;
+  write_value(out, context->num_input_pipelines);
+  write_value(out, context->input_pipeline_id);
+  write_value(out, context->num_replicas_in_sync);
+}
+
+data::InputContext read_context(ValueReader& in, CallSite& site) {
+  in.kind(ValueKind::kContext);
+  if (in.byte() == 0) return site.input_context();
+  data::InputContext out;
+  out.num_input_pipelines = read_value<int>(in);
+  out.input_pipeline_id = read_value<int>(in);
+  out.num_replicas_in_sync = read_value<int>(in);
+  return out;
+}
+
 RunningFunction::RunningFunction(int worker) {
   t_worker = worker;
   g_worker = worker;

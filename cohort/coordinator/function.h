@@ -6,13 +6,14 @@
 //   Tensor square(const Tensor& x) { return x * x; }
 //   COHORT_REGISTER_FUNCTION(square);
 //
-// Parameters: nests (by value or const&), Variable, and T&, this worker's own of a
+// Parameters: nests (by value or const&), Variable, InputContext, and T&, this worker's own of a
 // PerWorkerValues<T>. Result: a nest or void; std::shared_ptr<T> of a function that makes a
 // resource, Dataset of one that makes a dataset.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "cohort/coordinator/internal/call_codec.h"
+#include "cohort/data/core/input_context.h"
 #include "cohort/data/dataset.h"
 #include "cohort/variables/variable.h"
 
@@ -42,7 +44,13 @@ class CallSite {
   /// Errors: what the making of it threw; InvalidArgument for one of another type.
   virtual std::shared_ptr<void> resource(uint64_t id, const std::type_info& type) = 0;
   virtual Variable variable(const std::string& name) = 0;
+  /// The pipeline of the worker that asks, one of as many as there are workers.
+  virtual data::InputContext input_context() = 0;
 };
+
+/// nullopt: of the worker that reads it.
+void write_context(ValueWriter& out, const std::optional<data::InputContext>& context);
+data::InputContext read_context(ValueReader& in, CallSite& site);
 
 /// A resource that a function has made.
 struct MadeResource {
@@ -84,8 +92,10 @@ struct Parameter {
   static constexpr bool kIsVariable = std::is_same_v<Value, Variable>;
   static constexpr bool kIsChanged =
       std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>;
+  static constexpr bool kIsContext = std::is_same_v<Value, data::InputContext> && !kIsChanged;
   static constexpr bool kIsPerWorker =
-      !kIsVariable && (kIsChanged || (std::is_lvalue_reference_v<P> && !travels<Value>()));
+      !kIsVariable && !kIsContext &&
+      (kIsChanged || (std::is_lvalue_reference_v<P> && !travels<Value>()));
   static_assert(kIsVariable || kIsPerWorker || travels<Value>(),
                 "[COHORT_REGISTER_FUNCTION] expected parameters that are nests of tensors, numbers "
                 "and texts, Variable, or T& of a PerWorkerValues<T>");
@@ -98,6 +108,8 @@ struct Parameter {
     } else if constexpr (kIsVariable) {
       in.kind(ValueKind::kVariable);
       return site.variable(in.text());
+    } else if constexpr (kIsContext) {
+      return read_context(in, site);
     } else {
       return read_value<Value>(in);
     }

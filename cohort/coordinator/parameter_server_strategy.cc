@@ -36,6 +36,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
         store_(variables_) {}
 
   RemoteVariables& variables() { return *variables_; }
+  bool leads_workers() const { return connection_ != nullptr; }
   std::shared_ptr<ClusterConnection> connection() override {
     COHORT_CHECK_STATE(connection_ != nullptr,
                        "[cluster_coordinator] expected the chief's strategy, got a worker's");
@@ -70,6 +71,11 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   Mutex runs_;
 };
 
+// Follows checkpoints by itself: for parameter servers it would be another coordinator.
+bool is_evaluator(const ClusterResolver* resolver) {
+  return resolver != nullptr && resolver->task_type() == "evaluator";
+}
+
 RemoteVariables& variables_of(const Strategy& strategy, const char* operation) {
   auto* const extended = dynamic_cast<ParameterServerExtended*>(&strategy.extended());
   COHORT_CHECK_ARG(extended != nullptr, operation, "expected a ParameterServerStrategy, got ",
@@ -85,6 +91,11 @@ Strategy make_parameter_server_strategy(ParameterServerPlace place) {
 
 void begin_parameter_pass(const Strategy& strategy) {
   variables_of(strategy, kStrategy).begin_pass();
+}
+
+bool leads_workers(const Strategy& strategy) {
+  const auto* const extended = dynamic_cast<ParameterServerExtended*>(&strategy.extended());
+  return extended != nullptr && extended->leads_workers();
 }
 
 Strategy make_worker_side(const WorkerPlace& place) {
@@ -139,6 +150,12 @@ Strategy make_strategy(ParameterServerOptions options) {
   const ClusterSpec spec = resolver == nullptr ? ClusterSpec() : resolver->cluster_spec();
   internal::check_parameter_cluster(spec,
                                     resolver == nullptr ? std::nullopt : resolver->task_type());
+  if (internal::is_evaluator(resolver.get())) {
+    return Strategy(std::make_shared<LocalStrategyExtended>(
+        LocalStrategyOptions{.name = "ParameterServerStrategy",
+                             .devices = {internal::host_device()},
+                             .cluster_resolver = std::move(resolver)}));
+  }
   auto connection = std::make_shared<internal::ClusterConnection>(
       internal::ClusterConnectionOptions{.spec = spec});
   std::vector<std::shared_ptr<internal::RpcClient>> clients;

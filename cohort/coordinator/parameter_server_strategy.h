@@ -37,6 +37,8 @@ struct ParameterServerOptions {
 /// in this process.
 /// Blocks: until all servers and workers have come, five minutes at most. They are told at the
 /// strategy's end that the job is over.
+/// In the task `evaluator`, which is no part of that cluster: a strategy of this process alone, for
+/// a SidecarEvaluator or train_and_evaluate.
 /// Errors: InvalidArgument for a cluster without servers or workers, or with other jobs than chief,
 ///         worker, ps and evaluator, and in a task that is a worker or a server; DeadlineExceeded
 ///         that names who has not come; FailedPrecondition for a task of another program.
@@ -61,6 +63,9 @@ struct ParameterServerPlace {
 };
 /// A strategy over these servers.
 Strategy make_parameter_server_strategy(ParameterServerPlace place);
+
+/// Whether this is the chief's side, where a ClusterCoordinator has workers to schedule on.
+bool leads_workers(const Strategy& strategy);
 
 /// A worker's side of the strategy. Errors: InvalidArgument for a cluster without servers.
 Strategy make_worker_side(const WorkerPlace& place);

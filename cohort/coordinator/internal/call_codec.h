@@ -65,6 +65,7 @@ enum class ValueKind : uint8_t {
   kOptional,
   kVariable,
   kPerWorker,
+  kContext,
 };
 
 /// Threads: thread-compatible.

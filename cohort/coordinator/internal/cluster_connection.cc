@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -258,6 +259,7 @@ struct ClusterConnection::Impl {
   Mutex mutex;  // of clients, incarnations and failures
   std::condition_variable_any changed;
   bool ends COHORT_GUARDED_BY(mutex) = false;
+  std::map<int, std::set<uint64_t>> left COHORT_GUARDED_BY(mutex);  // by worker
   Mutex watch_mutex;
   std::function<void(std::exception_ptr)> on_failure COHORT_GUARDED_BY(watch_mutex);
   std::thread thread;
@@ -282,6 +284,16 @@ std::shared_ptr<RpcClient> ClusterConnection::ps(int index) const {
 
 std::shared_ptr<RpcClient> ClusterConnection::worker(int index) const {
   return impl_->client(impl_->workers.at(static_cast<std::size_t>(index)));
+}
+
+void ClusterConnection::leave_resources(int worker, const std::set<uint64_t>& ids) {
+  const MutexLock lock(impl_->mutex);
+  impl_->left[worker].insert(ids.begin(), ids.end());
+}
+
+std::set<uint64_t> ClusterConnection::take_left_resources(int worker) {
+  const MutexLock lock(impl_->mutex);
+  return std::exchange(impl_->left[worker], {});
 }
 
 uint64_t ClusterConnection::worker_incarnation(int index) const {

@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "cohort/cluster/cluster_spec.h"
@@ -52,6 +53,12 @@ class ClusterConnection {
   std::shared_ptr<RpcClient> worker(int index) const;
   /// Which start of the worker's process has answered last.
   uint64_t worker_incarnation(int index) const;
+
+  /// The resources that an ended coordinator of this session has left on a worker, for the next one
+  /// to drop.
+  void leave_resources(int worker, const std::set<uint64_t>& ids);
+  /// All, once.
+  std::set<uint64_t> take_left_resources(int worker);
 
   /// Ends all calls to the worker that are under way, by Cancelled.
   void drop_calls(int worker);

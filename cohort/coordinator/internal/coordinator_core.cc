@@ -2,6 +2,7 @@
 #include "cohort/coordinator/internal/coordinator_core.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -36,6 +37,9 @@ constexpr std::size_t kMostOfOneMessage = 256;
 constexpr double kMessageNanoseconds = 1e6;
 constexpr std::size_t kMostMessageArguments = 8 << 20;
 constexpr std::size_t kMostArguments = kMostMessageBytes - (1 << 20);
+
+// Of all coordinators: two of one session, one after the other, have other resources.
+std::atomic<uint64_t> g_last_resource{0};
 
 double number_variable(const char* name, double otherwise) {
   const char* const text = std::getenv(name);
@@ -126,6 +130,7 @@ struct CoordinatorCore::Impl {
     }
     for (Worker& worker : workers) {
       if (worker.thread.joinable()) worker.thread.join();
+      connection->leave_resources(worker.index, worker.made);
     }
     const MutexLock lock(mutex);
     queue.fail_for_good(cancelled_error());
@@ -218,6 +223,7 @@ struct CoordinatorCore::Impl {
   RunRequest request_for(Worker& worker, const std::vector<ClosurePtr>& closures,
                          std::vector<uint64_t>& sent) {
     RunRequest out{.session = connection->session()};
+    worker.made.merge(connection->take_left_resources(worker.index));
     const MutexLock lock(mutex);
     for (auto ids = dropped->take(); !ids.empty(); ids = dropped->take()) {
       for (const uint64_t id : ids) resources.erase(id);  // which may let go of others
@@ -357,7 +363,6 @@ struct CoordinatorCore::Impl {
   ClosureQueue queue COHORT_GUARDED_BY(mutex);
   std::map<uint64_t, Resource> resources COHORT_GUARDED_BY(mutex);  // in the order of their making
   const std::shared_ptr<DroppedResources> dropped = std::make_shared<DroppedResources>();
-  uint64_t last_resource COHORT_GUARDED_BY(mutex) = 0;
   uint64_t last_closure COHORT_GUARDED_BY(mutex) = 0;
   int ignored_timeouts COHORT_GUARDED_BY(mutex);
   int gone COHORT_GUARDED_BY(mutex) = 0;
@@ -424,7 +429,7 @@ std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
                    " bytes, got ", recipe.arguments.size());
   Impl& i = *impl_;
   const MutexLock lock(i.mutex);
-  const uint64_t id = ++i.last_resource;
+  const uint64_t id = ++g_last_resource;
   recipe.id = id;
   auto handle = std::make_shared<ResourceHandle>(i.dropped, id);
   i.resources[id] = {.recipe = std::move(recipe), .kept = std::move(kept)};

@@ -24,6 +24,7 @@ class WorkerResources final : public CallSite {
  public:
   struct Options {
     int worker = 0;
+    int workers = 1;
     std::optional<Strategy> strategy = {};
     /// The strategy's variable of a name.
     std::function<Variable(const Strategy&, const std::string& name)> variable = {};
@@ -33,6 +34,9 @@ class WorkerResources final : public CallSite {
   std::shared_ptr<void> resource(uint64_t id, const std::type_info& type) override;
   /// Errors: Unimplemented where the strategy has none that workers reach.
   Variable variable(const std::string& name) override;
+  data::InputContext input_context() override {
+    return {.num_input_pipelines = options_.workers, .input_pipeline_id = options_.worker};
+  }
 
   /// What is there stays. An error is kept for those functions that use it.
   void make(const ResourceRecipe& recipe);

@@ -41,6 +41,7 @@ struct WorkerService::Impl {
         : strategy(options.make_strategy ? std::optional(options.make_strategy(options.place))
                                          : std::nullopt),
           resources({.worker = options.place.worker,
+                     .workers = options.place.spec.num_tasks("worker"),
                      .strategy = strategy,
                      .variable = options.variable}) {}
     std::optional<Strategy> strategy;

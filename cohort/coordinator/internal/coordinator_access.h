@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the layers above ask of a ClusterCoordinator without types.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+
+namespace cohort::internal {
+
+struct CoordinatorAccess {
+  /// A dataset of each worker that fn, registered, makes of a context and the arguments that
+  /// `write` writes. nullopt: the worker's own context.
+  static PerWorkerDataset make_dataset(ClusterCoordinator& coordinator, AnyFunction fn,
+                                       const std::optional<data::InputContext>& context,
+                                       const std::function<void(ValueWriter&)>& write) {
+    ValueWriter out;
+    write_context(out, context);
+    write(out);
+    auto kept = out.kept();
+    return PerWorkerDataset(coordinator.add_resource(fn, std::move(out).finish(), std::move(kept)));
+  }
+};
+
+}  // namespace cohort::internal
