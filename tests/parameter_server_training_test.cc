@@ -64,17 +64,42 @@ TEST(ParameterServers, AModelTrainsToTheNumbersOfOneProcess) {
   }
 }
 
-TEST(ParameterServers, OptimizersThatNeedLocalVariablesSaySo) {
-  const TestServers servers(1);
+// Averages of the weights, and gradients that are summed: with one worker the numbers of one
+// process, but for rounding.
+TEST(ParameterServers, AveragesWeightsAndAccumulatesGradients) {
+  const auto make = [] {
+    return Adam({.learning_rate = 0.05,
+                 .use_ema = true,
+                 .ema_momentum = 0.8,
+                 .gradient_accumulation_steps = 2});
+  };
+  const auto steps = [&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const Variable w(from_vector(std::vector<float>{1, -2, 3}, {3}), {.name = "w"});
+    const Optimizer optimizer = make();
+    const Variable list[] = {w};
+    for (int s = 0; s < 6; ++s) {
+      strategy.run([&] {
+        GradientTape tape;
+        const Tensor loss = (w.value() * (s + 1)).square().sum();
+        optimizer.apply_gradients(tape.gradient(loss, list));
+      });
+    }
+    EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 3);
+    const std::vector<float> trained = to_vector<float>(w.value());
+    optimizer.finalize_variable_values();
+    EXPECT_NE(to_vector<float>(w.value()), trained);
+    return w.value().clone();
+  };
+  const Tensor here = steps(OneDeviceStrategy("CPU:0"));
+  const TestServers servers(2);
+  EXPECT_TRUE(steps(servers.coordinator()).allclose(here, 1e-5));
   const Strategy strategy = servers.coordinator();
   const auto scope = strategy.scope();
-  const Variable w(1.0, {.name = "w"});
-  const Variable list[] = {w};
+  const Variable list[] = {Variable(1.0, {.name = "v"})};
   cohort::testing::expect_error<Unimplemented>(
-      {"use_ema", "parameter servers"}, [&] { Optimizer(Adam({.use_ema = true})).build(list); });
-  cohort::testing::expect_error<Unimplemented>({"gradient_accumulation_steps"}, [&] {
-    Optimizer(Adam({.gradient_accumulation_steps = 2})).build(list);
-  });
+      {"ema_overwrite_frequency", "parameter servers"},
+      [&] { Optimizer(Adam({.use_ema = true, .ema_overwrite_frequency = 2})).build(list); });
 }
 
 // Two workers at once, without any order between them, train what the coordinator sees.

@@ -282,12 +282,15 @@ bool OptimizerBase::accumulate(const Gradients& gradients) {
   for (const GradientAndVariable& pair : gradients) {
     if (pair.gradient.has_value()) index_of(pair.variable);  // what can throw, throws here
   }
-  if (accumulator_->forget_after_failure())
-    calls() -= calls() % options_.gradient_accumulation_steps;
+  const int64_t steps = options_.gradient_accumulation_steps;
+  if (accumulator_->forget_after_failure()) {
+    is_remote_ ? accumulator_->forget_calls() : void(calls() -= calls() % steps);
+  }
   for (const GradientAndVariable& pair : gradients) {
     if (pair.gradient.has_value()) accumulator_->add(index_of(pair.variable), pair.gradient);
   }
-  return (calls() + 1) % options_.gradient_accumulation_steps == 0;
+  // Each worker of parameter servers sums its own calls, of which calls() counts all workers'.
+  return (is_remote_ ? accumulator_->count_call() : calls() + 1) % steps == 0;
 }
 
 class OptimizerBase::Step final : public OptimizerStep {

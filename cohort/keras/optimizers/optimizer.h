@@ -105,6 +105,8 @@ class OptimizerBase : public Serializable {
   void finalize_variable_values() const;
   const Variable& iterations() const;
   double learning_rate() const;
+  /// Whether a schedule decides on the rate.
+  bool has_schedule() const { return rate_.is_schedule(); }
   void set_learning_rate(double rate);
   std::vector<Variable> variables() const;
   /// What Keras's files have of an optimizer, in their order: the count of calls, the rate unless a

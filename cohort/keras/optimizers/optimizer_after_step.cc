@@ -35,8 +35,14 @@ void OptimizerBase::average(int64_t updates_before) {
   const bool overwrites = every && (updates_before + 1) % *every == 0;
   on_own_copies([&](int replica) {
     for (std::size_t i = 0; i < averages_.size(); ++i) {
-      Tensor& mean = averages_[i].impl().component(replica).tensor;
       const Variable& variable = components_[i][static_cast<std::size_t>(replica)];
+      if (is_remote_) {  // other workers do the same: what each of them adds stays
+        const Tensor now = variable.value();
+        momentum == 0 ? averages_[i].assign(now)
+                      : averages_[i].assign_add((now - averages_[i].value()) * (1 - momentum));
+        continue;
+      }
+      Tensor& mean = averages_[i].impl().component(replica).tensor;
       mean.mul_(momentum).add_(variable.value(), 1 - momentum);
       if (overwrites) variable.assign(mean);
     }
@@ -83,11 +89,14 @@ void OptimizerBase::finalize_variable_values() const {
   COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
                      "[optimizer.finalize_variable_values] expected cross-replica context, got a "
                      "replica");
-  if (averages_.empty() || step() == 0) return;  // nothing to be put anywhere
+  if (averages_.empty()) return;
+  if (is_remote_) calls_.value();  // as all workers have counted
+  if (step() == 0) return;         // nothing to be put anywhere
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     // Each copy its own average: replicas that apply their own gradients differ.
     for (int r = 0; r < static_cast<int>(components_[i].size()); ++r) {
-      components_[i][static_cast<std::size_t>(r)].assign(averages_[i].impl().component(r).tensor);
+      components_[i][static_cast<std::size_t>(r)].assign(
+          is_remote_ ? averages_[i].value() : averages_[i].impl().component(r).tensor);
     }
   }
 }

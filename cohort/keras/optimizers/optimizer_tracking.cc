@@ -15,11 +15,12 @@ using cohort::internal::tracked_variable;
 
 // Each process would overwrite what the others keep.
 void OptimizerBase::check_remote() const {
-  if (!is_remote_ || (!options_.use_ema && options_.gradient_accumulation_steps == 1)) return;
+  if (!is_remote_ || !options_.ema_overwrite_frequency) return;
   throw Unimplemented(str_cat(
-      "[", name_, "] expected neither use_ema nor gradient_accumulation_steps for variables of ",
-      "parameter servers, got ", options_.use_ema ? "use_ema" : "gradient_accumulation_steps",
-      "; leave it out, or use MultiWorkerMirroredStrategy"));
+      "[", name_, "] expected no ema_overwrite_frequency for variables of parameter servers, got ",
+      *options_.ema_overwrite_frequency,
+      ": a worker would overwrite what others have just pushed; leave it out (fit ends with the "
+      "averages in the variables), or use MultiWorkerMirroredStrategy"));
 }
 
 std::shared_ptr<Trackable> OptimizerBase::trackable() const { return tracked_; }

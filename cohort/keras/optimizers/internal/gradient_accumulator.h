@@ -31,6 +31,10 @@ class GradientAccumulator {
   /// this replica has summed is dropped, and true returned.
   bool forget_after_failure();
 
+  /// Where the count of calls is not this process's alone: the number of this call. One replica.
+  int64_t count_call() { return ++own_calls_; }
+  void forget_calls() { own_calls_ = 0; }
+
   /// What all replicas have summed so far; zeros if nothing. With several workers all call.
   Tensor value_of_all(std::size_t variable) const;
   /// Makes `x` the sum, as if the first replica of all had brought all of it.
@@ -50,6 +54,7 @@ class GradientAccumulator {
 
   const std::vector<Variable> variables_;
   std::vector<Sums> sums_;  // per replica
+  int64_t own_calls_ = 0;
 };
 
 }  // namespace cohort::internal
