@@ -106,8 +106,20 @@ void CompiledModel::resolve_metrics(const Shape& y_true, const Shape& y_pred) {
   for (auto* metrics : {&options.metrics, &options.weighted_metrics}) {
     for (keras::Metric& metric : *metrics) metric = metric.resolve(y_true, y_pred);
   }
+  resolved_for_ = {y_true, y_pred};
   list_metrics();
   if (const auto call = std::exchange(when_resolved, nullptr)) call();
+}
+
+std::vector<Variable> CompiledModel::metric_variables() const {
+  std::vector<Variable> out = loss.variables();
+  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (const keras::Metric& metric : *metrics) {
+      if (metric.is_name()) continue;
+      for (const Variable& v : metric.variables()) out.push_back(v);
+    }
+  }
+  return out;
 }
 
 void CompiledModel::reset_metrics() const {

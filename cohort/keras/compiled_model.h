@@ -72,6 +72,10 @@ class CompiledModel {
   void resolve_metrics(const Shape& y_true, const Shape& y_pred);
   bool resolved() const { return resolved_.load(std::memory_order_acquire); }
   void reset_metrics() const;
+  /// Of loss and metrics, in a fixed order; names that are no metrics yet have none.
+  std::vector<Variable> metric_variables() const;
+  /// What resolve_metrics() was told; empty: it was not called.
+  const std::vector<Shape>& resolved_for() const { return resolved_for_; }
   /// Errors: FailedPrecondition in a replica of another number of replicas.
   void check_scope() const;
 
@@ -90,6 +94,7 @@ class CompiledModel {
   void list_metrics();
 
   const Strategy strategy_;
+  std::vector<Shape> resolved_for_;
   std::atomic<bool> resolved_{false};
 };
 

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -18,21 +19,34 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/strategy/distributed_dataset.h"
 
+namespace cohort::internal {
+struct DatasetRecipe;
+}
+
 namespace cohort::keras {
 
+class DatasetCreator;
+
 /// Batches to read: a dataset of global batches, which the model's strategy splits over its
-/// replicas, or one that is distributed already.
+/// replicas, one that is distributed already, or a function by which each worker makes its own.
 /// Shapes: elements (x), (x, y) or (x, y, sample_weight).
 class DataSource {
  public:
   DataSource(Dataset global_batches) : data_(std::move(global_batches)) {}       // NOLINT: implicit
   DataSource(DistributedDataset distributed) : data_(std::move(distributed)) {}  // NOLINT
+  DataSource(const DatasetCreator& creator);                                     // NOLINT
 
   const Dataset* dataset() const { return std::get_if<Dataset>(&data_); }
   const DistributedDataset* distributed() const { return std::get_if<DistributedDataset>(&data_); }
+  /// Internal: null for data that is no DatasetCreator's.
+  const cohort::internal::DatasetRecipe* creator() const {
+    const auto* const recipe = std::get_if<Recipe>(&data_);
+    return recipe == nullptr ? nullptr : recipe->get();
+  }
 
  private:
-  std::variant<Dataset, DistributedDataset> data_;
+  using Recipe = std::shared_ptr<const cohort::internal::DatasetRecipe>;
+  std::variant<Dataset, DistributedDataset, Recipe> data_;
 };
 
 /// Rows in memory, one element for each input: no DataSource, although an Element may be a dataset.

@@ -10,6 +10,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/data/core/internal/state.h"
+#include "cohort/keras/dataset_creator.h"
 
 namespace cohort::internal {
 
@@ -17,6 +18,13 @@ namespace {
 
 DistributedDataset distribute(const Strategy& strategy, const keras::DataSource& data,
                               const InputStreamOptions& options) {
+  if (const DatasetRecipe* const recipe = data.creator()) {
+    COHORT_CHECK_ARG(options.steps || !options.creator_needs_steps, "[", options.operation,
+                     "] with a DatasetCreator steps_per_epoch must be provided: nobody knows how "
+                     "many batches all workers' datasets have together");
+    if (options.elsewhere) return strategy.distribute_dataset(recipe->make({}));
+    return strategy.distribute_datasets_from_function(recipe->make);
+  }
   if (data.dataset() != nullptr) {
     return strategy.distribute_dataset(*data.dataset(),
                                        {.contiguous_shards = options.contiguous_shards});
@@ -42,7 +50,10 @@ std::optional<int64_t> positive_from_environment(const char* variable) {
 
 InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data,
                          const InputStreamOptions& options)
-    : options_(options), data_(distribute(strategy, data, options)), limit_(options.steps) {
+    : options_(options),
+      source_(data),
+      data_(distribute(strategy, data, options)),
+      limit_(options.steps) {
   COHORT_CHECK_ARG(!options.steps || *options.steps > 0, "[", options.operation,
                    "] expected a number of steps > 0, got ", *options.steps);
   if (const auto most = positive_from_environment("KERAS_MAX_STEPS_PER_EPOCH")) {
@@ -92,6 +103,7 @@ void InputStream::begin_epoch() {
   const bool ended = ran_out_;
   taken_ = 0;
   ran_out_ = false;
+  if (elsewhere() != nullptr) return;
   // Where workers read batches of their own, they have unlike numbers of them, and learn together
   // that all have ended: in next().
   const bool used_up = is_common() && taken_in_pass_ == data_.cardinality();
@@ -103,6 +115,13 @@ void InputStream::begin_pass() {
   taken_in_pass_ = 0;
   iterator_.reset();  // ends the old pass's threads first
   iterator_.emplace(data_.make_iterator());
+}
+
+int64_t InputStream::count(int64_t most) {
+  const int64_t left = limit_ ? *limit_ - taken_ : most;
+  const int64_t counted = std::clamp<int64_t>(left, 0, most);
+  taken_ += counted;
+  return counted;
 }
 
 std::optional<PerReplica<Element>> InputStream::next() {

@@ -18,7 +18,9 @@ struct InputStreamOptions {
   std::optional<int64_t> steps = {};  ///< Of an epoch; without: to the end of the data.
   int steps_per_execution = 1;
   bool restart = false;  ///< Every epoch starts a new pass, also with a fixed number of steps.
-  bool contiguous_shards = false;  ///< As InputOptions of a dataset that is distributed here.
+  bool contiguous_shards = false;    ///< As InputOptions of a dataset that is distributed here.
+  bool creator_needs_steps = false;  ///< Of a DatasetCreator.
+  bool elsewhere = false;  ///< What a DatasetCreator makes others read: here steps are counted.
 };
 
 /// Threads: one caller at a time.
@@ -33,6 +35,17 @@ class InputStream {
   void begin_epoch();
   /// nullopt at the end of the epoch.
   std::optional<PerReplica<Element>> next();
+
+  /// How others make the data that they read; null: it is read here.
+  const DatasetRecipe* elsewhere() const {
+    return options_.elsewhere ? source_.creator() : nullptr;
+  }
+  /// Steps of an epoch at most.
+  std::optional<int64_t> limit() const { return limit_; }
+  /// Of a stream that others read: how many of `most` steps the epoch still has, which are taken.
+  int64_t count(int64_t most);
+  /// The same where only they know how many there are.
+  void note_taken(int64_t steps) { taken_ += steps; }
 
   /// The position, for a stream of the same data in another process. Blocks: as Iterator::save.
   std::string save();
@@ -56,6 +69,7 @@ class InputStream {
   std::optional<PerReplica<Element>> run_out();
 
   const InputStreamOptions options_;
+  const keras::DataSource source_;
   const DistributedDataset data_;
   std::optional<int64_t> limit_;  // of an epoch
   std::optional<int64_t> steps_;

@@ -5,6 +5,7 @@
 
 #include "cohort/keras/activations.h"
 #include "cohort/keras/callbacks/callbacks.h"
+#include "cohort/keras/dataset_creator.h"
 #include "cohort/keras/initializers.h"
 #include "cohort/keras/layer.h"
 #include "cohort/keras/layers/layers.h"

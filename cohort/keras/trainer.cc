@@ -10,11 +10,13 @@
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
+#include "cohort/keras/remote_steps.h"
 #include "cohort/keras/step_logs.h"
 #include "cohort/keras/worker_results.h"
 #include "cohort/runtime/replica_scope.h"
@@ -78,6 +80,13 @@ void Trainer::prepare_training(const ElementSpec& spec) {
 // Of several workers the chief prints.
 keras::Verbose Trainer::verbose_here(keras::Verbose asked) const {
   const bool prints = strategy_.extended().should_save_summary();
+  if (leads_workers(strategy_)) {
+    COHORT_CHECK_ARG(asked != keras::Verbose::kBar, "[", operation_,
+                     "] verbose = kBar is not allowed with a ParameterServerStrategy for "
+                     "performance reasons: workers make the steps, several at once; kLine, and "
+                     "kAuto, print a line for each epoch");
+    if (asked == keras::Verbose::kAuto) return keras::Verbose::kLine;
+  }
   return prints ? resolve_verbose(asked) : keras::Verbose::kSilent;
 }
 
@@ -162,6 +171,7 @@ void Trainer::execute(Mode mode) {
 }
 
 Logs Trainer::step_logs() const {
+  if (remote_ != nullptr) return remote_->logs();
   const std::vector<ReplicaStep>& steps = compiled_->steps;
   const bool ours = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
     return step.logs.same_as(compiled_->live);
@@ -173,6 +183,7 @@ Logs Trainer::step_logs() const {
 
 Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
                        const InterruptGuard& guard, bool in_fit) {
+  if (remote_ != nullptr) return test_on_workers(input, callbacks, guard, in_fit);
   compiled_->reset_metrics();
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_test_begin);
@@ -203,9 +214,17 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
 Logs Trainer::evaluate_guarded(const keras::DataSource& data,
                                const keras::EvaluateOptions& options) {
   compiled_ = &model_.checked(operation_);
+  const bool remote = leads_workers(strategy_);
   InputStream input(strategy_, data,
-                    {"evaluate", options.steps, compiled_->options.steps_per_execution, true});
+                    {.operation = "evaluate",
+                     .steps = options.steps,
+                     .steps_per_execution = compiled_->options.steps_per_execution,
+                     .restart = true,
+                     .elsewhere = remote});
+  check_callbacks(options.callbacks);
   build(input.element_spec());
+  if (remote) build_for_workers(data, input.element_spec());
+  if (remote) reach_workers(Mode::kTest);
   const auto progress = std::make_shared<ProgressLogger>(
       input, ProgressLogger::Options{.task = ProgressLogger::Task::kEvaluate,
                                      .verbose = verbose_here(options.verbose),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,12 +12,14 @@
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/input_stream.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/steps_done.h"
 
 namespace cohort::internal {
 
 class FitPosition;
 enum class FitMoment;
 class InterruptGuard;
+class RemoteSteps;
 
 /// One call of a model's method. Threads: bound to one thread.
 class Trainer {
@@ -34,6 +37,12 @@ class Trainer {
   enum class Mode { kTrain, kTest };
   /// One step on one global batch, without callbacks.
   keras::Logs step_on(const Element& batch, Mode mode);
+
+  /// On a worker of a strategy with parameter servers, for the chief's fit or evaluate: an
+  /// execution of steps whose metrics begin with nothing.
+  void begin_steps(Mode mode, const Tensor& class_weights);
+  void step_here(PerReplica<Element> batch);
+  StepsDone end_steps();
 
  private:
   struct Fit;  // the state of one fit
@@ -71,6 +80,17 @@ class Trainer {
   Tensor predict_guarded(const keras::DataSource& data, const keras::PredictOptions& options);
   keras::Logs step_on_guarded(const Element& batch, Mode mode);
 
+  /// Of the chief of parameter servers, whose workers make the steps. Of others: nothing.
+  /// Errors: InvalidArgument for callbacks that need steps here.
+  void check_callbacks(const std::vector<keras::Callback>& callbacks) const;
+  void build_for_workers(const keras::DataSource& data, const ElementSpec& spec);
+  void reach_workers(Mode mode);
+  /// False where there are no more.
+  bool begin_execution(InputStream& input, const InterruptGuard& guard, Mode mode);
+  bool train_epoch_on_workers(Fit& fit, int epoch);
+  keras::Logs test_on_workers(InputStream& input, const CallbackList& callbacks,
+                              const InterruptGuard& guard, bool in_fit);
+
   /// Shows callbacks where fit is, and then, if a worker is to end, that it is.
   void show_position(Fit& fit, FitMoment moment);
   void show_end(Fit& fit);
@@ -95,6 +115,9 @@ class Trainer {
   const FitPosition* position_ = nullptr;  // of fit
   bool preempted_ = false;                 // a worker is
   Tensor class_weights_;
+  std::unique_ptr<RemoteSteps> remote_;  // of the chief of parameter servers; null: steps run here
+  Mode mode_ = Mode::kTrain;             // of an execution on a worker
+  int64_t steps_ = 0;                    // the same
 };
 
 }  // namespace cohort::internal

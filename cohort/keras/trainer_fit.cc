@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trainer's fit: epochs, steps, and where it is.
-#include "cohort/keras/trainer.h"
+#include "cohort/keras/trainer_fit.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,9 +10,11 @@
 #include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/scope_exit.h"
+#include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
+#include "cohort/keras/remote_steps.h"
 
 namespace cohort::internal {
 
@@ -41,6 +43,22 @@ void check_options(const keras::FitOptions& options) {
                    "[fit] validation_steps needs validation_data");
 }
 
+InputStreamOptions trained_input(const keras::FitOptions& options, int k, bool remote) {
+  return {.operation = "fit",
+          .steps = options.steps_per_epoch,
+          .steps_per_execution = k,
+          .creator_needs_steps = true,
+          .elsewhere = remote};
+}
+
+InputStreamOptions validation_input(const keras::FitOptions& options, int k, bool remote) {
+  return {.operation = "fit, validation",
+          .steps = options.validation_steps,
+          .steps_per_execution = k,
+          .restart = true,
+          .elsewhere = remote};
+}
+
 int last_epoch(const keras::FitOptions& options) {
   const auto most = positive_from_environment("KERAS_MAX_EPOCHS");
   return most ? static_cast<int>(std::min<int64_t>(options.epochs, *most)) : options.epochs;
@@ -63,18 +81,6 @@ Tensor class_weight_table(const std::map<int64_t, double>& weights) {
 
 }  // namespace
 
-struct Trainer::Fit {
-  InputStream& train;
-  InputStream* validation = nullptr;
-  const keras::FitOptions& options;
-  CallbackList callbacks = {};
-  ProgressLogger* progress = nullptr;
-  InterruptGuard guard{InterruptGuard::Of::kFit};
-  FitPosition position;
-  bool warned = false;       // of a loss that is no number
-  bool interrupted = false;  // here or on another worker
-};
-
 keras::History Trainer::fit(const keras::DataSource& data, const keras::FitOptions& options) {
   keras::History history;
   guarded([&] { history = fit_guarded(data, options); });
@@ -87,13 +93,15 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   check_options(options);
   class_weights_ = class_weight_table(options.class_weight);
   const int k = compiled_->options.steps_per_execution;
-  InputStream train(strategy_, data, {"fit", options.steps_per_epoch, k});
+  const bool remote = leads_workers(strategy_);
+  InputStream train(strategy_, data, trained_input(options, k, remote));
   std::optional<InputStream> validation;
   if (options.validation_data) {
-    validation.emplace(strategy_, *options.validation_data,
-                       InputStreamOptions{"fit, validation", options.validation_steps, k, true});
+    validation.emplace(strategy_, *options.validation_data, validation_input(options, k, remote));
   }
+  check_callbacks(options.callbacks);
   prepare_training(train.element_spec());
+  if (remote) build_for_workers(data, train.element_spec());
   model_.stop_training_ = false;
 
   const int epochs = last_epoch(options);
@@ -115,6 +123,8 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
 
   const OpenLine line(*progress);
   fit.callbacks.call(&keras::CallbackBase::on_train_begin);
+  if (remote) reach_workers(Mode::kTrain);
+  const ScopeExit rest([this] { remote_.reset(); });
   show_position(fit, FitMoment::kBegin);
   while (fit.position.epoch < epochs && !fit.position.is_over) {
     if (!run_epoch(fit, fit.position.epoch)) break;
@@ -192,6 +202,7 @@ void Trainer::throw_if_interrupted(const Fit& fit) {
 
 // False if there was no step.
 bool Trainer::train_epoch(Fit& fit, int epoch) {
+  if (remote_ != nullptr) return train_epoch_on_workers(fit, epoch);
   const int most = compiled_->options.steps_per_execution;
   int64_t step = fit.position.step;  // more than none where it goes on
   bool any = step > 0;

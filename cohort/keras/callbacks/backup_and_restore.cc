@@ -52,6 +52,7 @@ class BackupAndRestoreBase : public CallbackBase {
     parent_ = std::exchange(folder_, folder_ + "/chief");
   }
 
+  bool works_without_batches() const override { return options_.save_freq.steps() == 0; }
   void on_fit_position(FitPosition& position, FitMoment moment) override {
     switch (moment) {
       case FitMoment::kBegin:

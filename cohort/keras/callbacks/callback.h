@@ -67,6 +67,10 @@ class CallbackBase {
   /// on_train_begin of a fit that goes on.
   virtual std::string save_state() { return {}; }
   virtual void restore_state(std::string_view /*state*/) {}
+  /// False for one that wants to be told of steps, which on parameter servers are the workers'.
+  /// Default: false for a class that overrides hooks of the batches of fit or evaluate.
+  /// TF: the opposite of Callback._implements_train_batch_hooks, or _supports_tf_logs.
+  virtual bool works_without_batches() const { return !has_batch_hooks_; }
   /// Internal: where fit is; see fit_position.h.
   virtual void on_fit_position(cohort::internal::FitPosition&, cohort::internal::FitMoment) {}
 
@@ -82,16 +86,37 @@ class CallbackBase {
   Model& model() const;
 
  private:
+  friend class Callback;
+  /// Whether C, or a class between, has hooks of its own for batches. One that is not accessible is
+  /// one of its own.
+  template <class C>
+  static constexpr bool overrides_batch_hooks() {
+    using Begin = void (CallbackBase::*)(int64_t);
+    using End = void (CallbackBase::*)(int64_t, Logs&);
+    constexpr bool kHasNone = requires {
+      requires std::same_as<decltype(&C::on_train_batch_begin), Begin>;
+      requires std::same_as<decltype(&C::on_train_batch_end), End>;
+      requires std::same_as<decltype(&C::on_test_batch_begin), Begin>;
+      requires std::same_as<decltype(&C::on_test_batch_end), End>;
+    };
+    return !kHasNone;
+  }
+
   std::shared_ptr<LayerBase*> place_;
   bool no_batch_begin_ = false;
   bool no_batch_end_ = false;
+  bool has_batch_hooks_ = false;
 };
 
 /// Handle to a callback; a copy is the same callback.
 class Callback {
  public:
   template <std::derived_from<CallbackBase> C>
-  Callback(std::shared_ptr<C> callback) : callback_(std::move(callback)) {}  // NOLINT: implicit
+  Callback(std::shared_ptr<C> callback) : callback_(std::move(callback)) {  // NOLINT: implicit
+    if (callback_ != nullptr && CallbackBase::overrides_batch_hooks<C>()) {
+      callback_->has_batch_hooks_ = true;
+    }
+  }
 
   /// Errors: FailedPrecondition for an empty handle.
   CallbackBase& base() const { return *cohort::internal::held(callback_, "Callback", ""); }

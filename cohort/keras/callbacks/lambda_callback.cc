@@ -17,6 +17,9 @@ class LambdaCallbackBase : public CallbackBase {
   void on_train_batch_end(int64_t step, Logs& logs) override {
     call(hooks_.on_train_batch_end, step, logs);
   }
+  bool works_without_batches() const override {
+    return !hooks_.on_train_batch_begin && !hooks_.on_train_batch_end;
+  }
   void on_test_begin() override { call(hooks_.on_test_begin); }
   void on_test_end(Logs& logs) override { call(hooks_.on_test_end, logs); }
 

@@ -141,6 +141,7 @@ class ModelCheckpointBase : public CallbackBase {
     epoch_ = epoch;
     step_ = -1;
   }
+  bool works_without_batches() const override { return options_.save_every_batches == 0; }
   void on_train_batch_begin(int64_t step) override {
     if (step_ < 0) step_ = step - 1;  // an epoch that goes on in the middle
   }

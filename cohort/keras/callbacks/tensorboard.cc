@@ -84,6 +84,7 @@ class TensorBoardBase final : public CallbackBase {
     validation_.flush();
   }
 
+  bool works_without_batches() const override { return !counts_steps(); }
   void on_train_batch_begin(int64_t step) override {
     if (!counts_steps()) return CallbackBase::on_train_batch_begin(step);
     first_ = step;

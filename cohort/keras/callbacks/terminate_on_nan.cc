@@ -14,6 +14,7 @@ namespace {
 class Impl final : public CallbackBase {
  public:
   explicit Impl(TerminateOnNaNOptions options) : options_(options) {}
+  bool works_without_batches() const override { return true; }
   void on_train_batch_end(int64_t step, Logs& logs) override {
     if (!logs.contains("loss")) return;
     const double loss = logs.number("loss");

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job of a chief, two workers and a parameter server, each a real process.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/strings.h"
+#include "cohort/testing/ports.h"
+#include "cohort/testing/process.h"
+
+namespace cohort::testing {
+
+class Job {
+ public:
+  /// Of tasks that run this command.
+  explicit Job(std::vector<std::string> command)
+      : command_(std::move(command)), ports_(free_ports(4)) {}
+
+  std::unique_ptr<Process> start(const std::string& type, int index,
+                                 const std::string& failpoints = {}) const {
+    const auto at = [this](int i) {
+      return str_cat("\"127.0.0.1:", ports_.at(static_cast<std::size_t>(i)), "\"");
+    };
+    std::vector<std::string> environment = {
+        "COHORT_MIN_LOG_LEVEL=1",
+        str_cat("TF_CONFIG={\"cluster\": {\"chief\": [", at(0), "], \"ps\": [", at(1),
+                "], \"worker\": [", at(2), ", ", at(3), "]}, \"task\": {\"type\": \"", type,
+                "\", \"index\": ", index, "}}")};
+    if (!failpoints.empty()) environment.push_back("COHORT_FAILPOINTS=" + failpoints);
+    return std::make_unique<Process>(command_, environment);
+  }
+
+ private:
+  const std::vector<std::string> command_;
+  const std::vector<int> ports_;
+};
+
+/// What stands behind `name` in the chief's last line.
+inline int number_behind(const std::string& text, const std::string& name) {
+  const auto at = text.find(name);
+  return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + name.size());
+}
+
+/// "PLACE" or "PLACE#N" as COHORT_FAILPOINTS has it.
+inline std::string killing(const std::string& place) {
+  const auto number = place.find('#');
+  if (number == std::string::npos) return place + "=kill";
+  return place.substr(0, number) + "=kill" + place.substr(number);
+}
+
+}  // namespace cohort::testing
