@@ -8,7 +8,6 @@ namespace cohort::conformance {
 namespace {
 
 constexpr std::string_view kWorkers = "several processes";
-constexpr std::string_view kServers = "parameter servers";
 constexpr std::string_view kTpu = "the TPU strategy";
 
 constexpr std::string_view kParameters =
@@ -427,9 +426,15 @@ const std::vector<Case> kCases = {
      "fit",
      "2 epochs of 10 steps and 5 of validation: ends of steps, test steps, epochs",
      {{kAll, "20; 10; 2"}}},
-    {"T21", "fit", "parameter servers: options that are refused", {}, kServers},
-    {"T22", "evaluate", "exact with 5 workers, some of them killed", {}, kServers},
-    {"T23", "evaluate", "exact with data without end", {}, kServers},
+    {"T21",
+     "fit",
+     "parameter servers: a callback of batches; the bar; no steps_per_epoch",
+     {{kDefault, "InvalidArgument; InvalidArgument; InvalidArgument"}}},
+    {"T22",
+     "evaluate",
+     "parameter servers: shard i of 32 has i right, a worker is lost: accuracy; mae",
+     {{kDefault, "0.2421875; 0.7578125"}}},
+    {"T23", "evaluate", "parameter servers: data without end", {{kDefault, "InvalidArgument"}}},
     {"T24", "predict", "10 rows in batches of 4", {{kAll, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"}}},
     {"T25", "predict", "ragged and sparse outputs", {}, "ragged and sparse tensors"},
     {"T26", "backup", "an exception in epoch 2: the epochs of fit again", {{kAll, "[2]"}}},
@@ -449,7 +454,10 @@ const std::vector<Case> kCases = {
      {{kTwo, "[.25, .25, .5]; [0.33333333, 0.33333333, 0.33333333]",
        "every example counts the same by default. TensorFlow's weights are those of "
        "exact_uneven_batches = false"}}},
-    {"T33", "evaluate", "a metric of all workers", {}, kServers},
+    {"T33",
+     "evaluate",
+     "parameter servers: the mean absolute error over all workers",
+     {{kDefault, "0.5"}}},
     {"R02",
      "resolver",
      "a union of two: workers; parameter servers",

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parameter servers and their coordinator: V26 and the S, P and K cases. Servers and workers are
-// threads of this process, reached over real connections.
+// Parameter servers and their coordinator: V26, the S, P and K cases, T21 to T23 and T33. Servers
+// and workers are threads of this process, reached over real connections.
 #include <atomic>
 
 #include "cohort/autograd/embedding.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/function.h"
+#include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/parameters/test_servers.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/coordinator/sharded_variable.h"
 #include "cohort/coordinator/test_cluster.h"
+#include "cohort/keras/keras.h"
 #include "tests/conformance/trial.h"
 
 namespace cohort::conformance {
@@ -246,6 +248,81 @@ CONFORMANCE(K13_NoWorkersOrServers) {
   };
   return show(connected(ClusterSpec({{"ps", {"127.0.0.1:1"}}})),
               connected(ClusterSpec({{"worker", {"127.0.0.1:1"}}})));
+}
+
+Dataset case_data(const InputContext&) {
+  return Dataset::from_tensors({ones({8, 1}), ones({8, 1})}).repeat();
+}
+// Shard i has i right answers among its 64 rows.
+Dataset case_shards(const InputContext&) {
+  return Dataset::range(32).map([](const Tensor& shard) {
+    const int64_t right = shard.item<int64_t>();
+    return std::pair(zeros({64, 1}), (arange(64) >= right).to(kFloat32).reshape({64, 1}));
+  });
+}
+// 512 zeros and 512 ones, with outputs that rise from 0 to 1 over each half.
+Dataset case_ramps(const InputContext&) {
+  const Tensor ramp = arange(512).to(kFloat32) / 511;
+  const Tensor truth = (arange(1024) >= 512).to(kFloat32);
+  return Dataset::from_tensor_slices(
+             {concat(std::vector{ramp, ramp}).reshape({1024, 1}), truth.reshape({1024, 1})})
+      .batch(16);
+}
+COHORT_REGISTER_FUNCTION(case_ramps);
+COHORT_REGISTER_FUNCTION(case_data);
+COHORT_REGISTER_FUNCTION(case_shards);
+
+struct FitJob {
+  explicit FitJob(int workers = 1) : cluster(workers, 1) {}
+  TestCluster cluster;
+  ParameterServerStrategy strategy{
+      {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster.spec())}};
+  Scope scope{strategy.scope()};
+};
+
+CONFORMANCE(T21_WhatFitOnParameterServersRefuses) {
+  FitJob job;
+  keras::Sequential model({keras::Dense(1)});
+  model.compile({.optimizer = "sgd", .loss = "mse"});
+  const keras::DatasetCreator data(case_data);
+  return show(
+      outcome([&] {
+        model.fit(data,
+                  {.callbacks = {keras::LambdaCallback({.on_train_batch_begin = [](int64_t) {}})},
+                   .steps_per_epoch = 1});
+      }),
+      outcome([&] { model.fit(data, {.verbose = keras::Verbose::kBar, .steps_per_epoch = 1}); }),
+      outcome([&] { model.fit(data); }));
+}
+
+CONFORMANCE(T22_EachShardIsCountedOnce) {
+  FitJob job(5);
+  keras::Sequential model({keras::Flatten()});
+  model.compile({.loss = "mae", .metrics = {"binary_accuracy"}, .pss_evaluation_shards = 32});
+  const keras::LambdaCallback lose({.on_test_begin = [&] {
+    job.cluster.stop("worker", 1);
+    job.cluster.start("worker", 1);
+  }});
+  const keras::Logs logs =
+      model.evaluate(keras::DatasetCreator(case_shards),
+                     {.callbacks = {lose}, .verbose = keras::Verbose::kSilent});
+  return show(logs.number("binary_accuracy"), logs.number("loss"));
+}
+
+CONFORMANCE(T23_AnEvaluationWithoutEnd) {
+  FitJob job;
+  keras::Sequential model({keras::Dense(1)});
+  model.compile({.optimizer = "sgd", .loss = "mse"});
+  return show(outcome([&] { model.evaluate(keras::DatasetCreator(case_data)); }));
+}
+
+CONFORMANCE(T33_AMetricOfAllWorkers) {
+  FitJob job(2);
+  keras::Sequential model({keras::Flatten()});
+  model.compile({.loss = "mse", .metrics = {"mae"}});
+  const keras::Logs logs =
+      model.evaluate(keras::DatasetCreator(case_ramps), {.verbose = keras::Verbose::kSilent});
+  return show(logs.number("mae"));
 }
 
 }  // namespace
