@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fit on parameter servers: the program of any strategy, but for run_task, where workers and
+// servers leave it, and a function by which each worker makes its own data.
+//
+//   cohortrun --ps 2 --workers 2 --chief -- fit_ps [--epochs 5 --steps 100]
+#include <cstdio>
+#include <memory>
+
+#include "cohort/cohort.h"
+#include "flags.h"
+
+using namespace cohort;
+
+namespace {
+
+struct Options {
+  int epochs = 5;
+  int steps = 100;
+};
+
+/// Points of the plane, and whether they lie in a ring.
+Dataset points(int64_t count) {
+  return Dataset::range(count).map([](const Tensor& number) {
+    const Tensor at = (number.to(kFloat32) * tensor({0.618034F, 0.754878F})).frac() * 2 - 1;
+    const Tensor radius = at.square().sum().sqrt();
+    return std::pair(at, ((radius - 0.6).abs() < 0.2).to(kFloat32).reshape({1}));
+  });
+}
+Dataset make_training_data(const InputContext& context, int64_t batch) {
+  return points(20000)
+      .shard(context.num_input_pipelines, context.input_pipeline_id)
+      .shuffle(2000)
+      .repeat()
+      .batch(batch);
+}
+Dataset make_test_data(const InputContext&) { return points(25000).skip(20000).batch(100); }
+COHORT_REGISTER_FUNCTION(make_training_data);
+COHORT_REGISTER_FUNCTION(make_test_data);
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "Times that it is tested")
+      ->check(examples::at_least(1));
+  app.add_option("--steps", options.steps, "Executions of ten steps in an epoch")
+      ->check(examples::at_least(1));
+}
+
+int run(const Options& options) {
+  const auto resolver = std::make_shared<TFConfigClusterResolver>();
+  if (run_task(*resolver)) return 0;  // a worker or parameter server, whose job is over
+  const ParameterServerStrategy strategy({.cluster_resolver = resolver});
+  const auto scope = strategy.scope();
+  keras::Sequential model({keras::Dense(32, {.activation = "relu"}),
+                           keras::Dense(32, {.activation = "relu"}),
+                           keras::Dense(1, {.activation = "sigmoid"})});
+  model.compile({.optimizer = keras::Adam({.learning_rate = 0.01}),
+                 .loss = "binary_crossentropy",
+                 .metrics = {"accuracy"},
+                 .steps_per_execution = 10});
+  const keras::DataSource test = keras::DatasetCreator(make_test_data);
+  model.fit(keras::DatasetCreator(make_training_data, 50),
+            {.epochs = options.epochs,
+             .validation_data = test,
+             .steps_per_epoch = int64_t{10} * options.steps});
+  const double right = model.evaluate(test).number("accuracy");
+  std::printf("right: %.3f of 5000 points\n", right);
+  return right > 0.8 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return examples::run_main<Options>(argc, argv, "Trains a network on parameter servers by fit.",
+                                     declare, run);
+}
