@@ -259,7 +259,7 @@ class LayerBase : public Serializable {
   template <std::derived_from<Layer> L>
   L add(std::string name, L layer);
   /// `place`: what files call the sub-layer, in Keras the attribute that it is ("cell"), whatever
-  /// its own name is; empty: it is one of those in "layers".
+  /// its own name is; "cells/": it is one in a list of that name; empty: one of those in "layers".
   void track(Layer layer, std::string place = {});
   /// What files keep of this layer itself, in Keras's order. Default: its own weights, those made
   /// as trainable first.

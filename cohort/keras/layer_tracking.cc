@@ -107,15 +107,19 @@ void LayerBase::collect_groups(const std::string& path, Groups& groups) const {
     return a_last == b_last ? a.first < b.first : b_last;
   });
   for (const auto& [name, index] : attributes) {
-    if (index != kList) {
+    const bool is_list = index == kList || name.ends_with('/');
+    if (!is_list) {
       sub_layers_[index].base().collect_groups(own + name, groups);
       continue;
     }
     cohort::internal::UniqueNames names;
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (!is_list_of_layers() && !places_[i].empty()) continue;
+      const bool is_in_it =
+          index != kList ? places_[i] == name : is_list_of_layers() || places_[i].empty();
+      if (!is_in_it) continue;
       const LayerBase& layer = sub_layers_[i].base();
-      layer.collect_groups(own + "layers/" + names.add(layer.stored_class()), groups);
+      const std::string list = index == kList ? "layers/" : name;
+      layer.collect_groups(own + list + names.add(layer.stored_class()), groups);
     }
   }
 }

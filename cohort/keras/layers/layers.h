@@ -6,14 +6,10 @@
 #include "cohort/keras/layers/activation.h"      // IWYU pragma: export
 #include "cohort/keras/layers/conv_lstm.h"       // IWYU pragma: export
 #include "cohort/keras/layers/convolution.h"     // IWYU pragma: export
-#include "cohort/keras/layers/convolution.h"     // IWYU pragma: export
-#include "cohort/keras/layers/core.h"            // IWYU pragma: export
 #include "cohort/keras/layers/core.h"            // IWYU pragma: export
 #include "cohort/keras/layers/embedding.h"       // IWYU pragma: export
 #include "cohort/keras/layers/merging.h"         // IWYU pragma: export
 #include "cohort/keras/layers/normalization.h"   // IWYU pragma: export
-#include "cohort/keras/layers/normalization.h"   // IWYU pragma: export
-#include "cohort/keras/layers/pooling.h"         // IWYU pragma: export
 #include "cohort/keras/layers/pooling.h"         // IWYU pragma: export
 #include "cohort/keras/layers/recurrent.h"       // IWYU pragma: export
 #include "cohort/keras/layers/regularization.h"  // IWYU pragma: export

@@ -20,7 +20,7 @@ void internal::check_no_cudnn(const std::optional<bool>& use_cudnn, const char* 
 void RecurrentBase::set_cell(const Layer& cell, const SequenceModes& modes) {
   cell_ = &internal::cell_of(cell, "rnn");
   modes_ = modes;
-  track(cell);
+  track(cell, "cell");
 }
 
 void RecurrentBase::build(const Shape& input_shape) {

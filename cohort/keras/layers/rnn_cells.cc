@@ -311,7 +311,7 @@ StackedRNNCellsLayer::StackedRNNCellsLayer(StackedRNNCellsConfig config)
                    "[stacked_rnn_cells] expected at least one cell, got none");
   for (const Layer& cell : this->config().cells) {
     cells_.push_back(&internal::cell_of(cell, "stacked_rnn_cells"));
-    track(cell);
+    track(cell, "cells/");
   }
 }
 

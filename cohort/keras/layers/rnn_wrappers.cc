@@ -63,8 +63,9 @@ BidirectionalLayer::BidirectionalLayer(BidirectionalConfig config) : LayerImpl(s
   backward_ = o.backward_layer ? o.backward_layer : another(layer, "backward_", true);
   for (const auto& side : {forward_, backward_}) {
     recurrent_of(*side).set_zero_output_for_mask(modes_given.return_sequences);
-    track(*side);
   }
+  track(*forward_, "forward_layer");
+  track(*backward_, "backward_layer");
   check_pair(of(*forward_).modes(), of(*backward_).modes());
 }
 
@@ -191,7 +192,7 @@ bool has_rows_alone(const LayerBase& layer) {
 
 TimeDistributedLayer::TimeDistributedLayer(TimeDistributedConfig config)
     : LayerImpl(std::move(config)) {
-  track(*given(this->config().layer, "time_distributed"));
+  track(*given(this->config().layer, "time_distributed"), "layer");
 }
 
 void TimeDistributedLayer::build(const Shape& input_shape) {
