@@ -91,6 +91,10 @@ struct CallArgs {
   /// from the layers that made them, if anything.
   Element mask = {};
   Element initial_state = {};  ///< Of recurrent layers. Is not handed on to layers inside.
+  /// Of attention layers, as the next two: which queries see which values, bool [b, tq, tv].
+  Element attention_mask = {};
+  bool use_causal_mask = false;          ///< A query sees nothing that is behind it.
+  bool return_attention_scores = false;  ///< The output is {output, scores}.
 };
 
 struct WeightOptions {

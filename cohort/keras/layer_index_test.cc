@@ -30,11 +30,11 @@ Answer ask(const std::string& class_name) {
 
 // What is not there yet.
 const char* const kMissing =
-    "AdditiveAttention Attention AugMix AutoContrast CategoryEncoding CenterCrop "
+    "AugMix AutoContrast CategoryEncoding CenterCrop "
     "ContrastLimitedAdaptiveHistogramEqualization CutMix Discretization EinsumDense "
-    "Equalization GroupNormalization GroupedQueryAttention HashedCrossing Hashing Identity "
+    "Equalization GroupNormalization HashedCrossing Hashing Identity "
     "IntegerLookup Lambda LayerNormalization MaxNumBoundingBoxes MelSpectrogram MixUp "
-    "MultiHeadAttention Normalization Pipeline RMSNormalization RandAugment "
+    "Normalization Pipeline RMSNormalization RandAugment "
     "RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast RandomCrop "
     "RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur RandomGrayscale "
     "RandomHue RandomInvert RandomPerspective RandomPosterization RandomRotation "

@@ -115,6 +115,8 @@ ClassTable& class_table<LayerBase>() {
   static auto* table = [] {
     auto* all = new ClassTable(LayerBase::kKind, "keras.layers");
     all->add_builtin<ActivationLayer>();
+    all->add_builtin<AdditiveAttentionLayer>();
+    all->add_builtin<AttentionLayer>();
     all->add_builtin<AveragePooling2DLayer>();
     all->add_builtin<BatchNormalizationLayer>();
     all->add_builtin<BidirectionalLayer>();
@@ -129,11 +131,14 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<GRUCellLayer>();
     all->add_builtin<GRULayer>();
     all->add_builtin<GlobalAveragePooling2DLayer>();
+    all->add_builtin<GroupedQueryAttentionLayer>();
+    all->add_builtin<GroupedQueryAttentionLayer>("GroupQueryAttention");  // in Keras's files
     all->add_builtin<DeclaredInput>("InputLayer");
     all->add_builtin<LSTMCellLayer>();
     all->add_builtin<LSTMLayer>();
     all->add_builtin<MaskingLayer>();
     all->add_builtin<MaxPooling2DLayer>();
+    all->add_builtin<MultiHeadAttentionLayer>();
     all->add_builtin<RNNLayer>();
     all->add_builtin<ReLULayer>();
     all->add_builtin<RescalingLayer>();

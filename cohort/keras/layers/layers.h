@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cohort/keras/layers/activation.h"      // IWYU pragma: export
+#include "cohort/keras/layers/attention.h"       // IWYU pragma: export
 #include "cohort/keras/layers/conv_lstm.h"       // IWYU pragma: export
 #include "cohort/keras/layers/convolution.h"     // IWYU pragma: export
 #include "cohort/keras/layers/core.h"            // IWYU pragma: export
