@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/compiled_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -68,10 +69,23 @@ void LossTracker::reset() const {
   count_.assign(zero);
 }
 
-CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy)
+namespace {
+// Of a model with one output; lists and names of one are it.
+keras::Loss loss_of_one(const keras::CompileOptions& options) {
+  const std::vector<keras::Loss>& losses = options.loss.losses();
+  return losses.size() == 1 ? losses[0] : keras::Loss();
+}
+
+double weight_of_one(const keras::CompileOptions& options) {
+  return options.loss_weights.size() == 1 ? options.loss_weights.begin()->second : 1;
+}
+}  // namespace
+
+CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy,
+                             const std::vector<std::string>& output_names)
     : options(std::move(compile_options)),
-      given_metrics(options.metrics),
-      given_weighted_metrics(options.weighted_metrics),
+      one_loss(output_names.size() > 1 ? keras::Loss() : loss_of_one(options)),
+      one_weight(weight_of_one(options)),
       steps(static_cast<std::size_t>(strategy.extended().num_local_replicas())),
       strategy_(strategy) {
   COHORT_CHECK_ARG(options.steps_per_execution > 0,
@@ -79,55 +93,133 @@ CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strate
   COHORT_CHECK_ARG(static_cast<bool>(options.optimizer),
                    "[compile] expected an optimizer, got an empty one; give its name, as in "
                    "{.optimizer = \"adam\"}, or leave it out for Keras's default, rmsprop");
+  if (output_names.size() > 1) {
+    set_outputs(output_names);
+    return;
+  }
+  if (output_names.size() == 1) {
+    options.loss.check_names(output_names);
+    options.metrics.check_names(output_names);
+    options.weighted_metrics.check_names(output_names);
+    check_weights(output_names);
+  }
+  const std::string name = output_names.empty() ? "" : output_names[0];
+  metrics = options.metrics.of(0, 1, name);
+  weighted_metrics = options.weighted_metrics.of(0, 1, name);
   list_metrics();
+}
+
+void CompiledModel::set_outputs(const std::vector<std::string>& names) {
+  options.loss.check_names(names);
+  options.metrics.check_names(names);
+  options.weighted_metrics.check_names(names);
+  check_weights(names);
+  metrics.clear();
+  weighted_metrics.clear();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto weight = options.loss_weights.find(names[i]);
+    outputs.push_back({.name = names[i],
+                       .loss = options.loss.of(i, names.size(), names[i]),
+                       .weight = weight == options.loss_weights.end() ? 1.0 : weight->second,
+                       .metrics = options.metrics.of(i, names.size(), names[i]),
+                       .weighted_metrics = options.weighted_metrics.of(i, names.size(), names[i])});
+    if (outputs.back().loss) outputs.back().tracker.emplace();
+  }
+  list_metrics();
+}
+
+void CompiledModel::check_weights(const std::vector<std::string>& names) const {
+  for (const auto& [name, weight] : options.loss_weights) {
+    COHORT_CHECK_ARG(std::ranges::count(names, name) > 0,
+                     "[compile] expected loss_weights of the outputs ", join(names, ", "),
+                     ", got \"", name, "\"");
+  }
+}
+
+bool CompiledModel::list_of(keras::Logs& all, std::set<std::string>& names,
+                            const std::string& prefix,
+                            const std::vector<keras::Metric>& list) const {
+  bool resolved = true;
+  for (const keras::Metric& metric : list) {
+    const std::string name = prefix + metric.name();
+    COHORT_CHECK_ARG(names.insert(name).second, "[compile] expected metrics of unique names, ",
+                     "got \"", name, "\" twice");
+    if (metric.needs_resolving()) resolved = false;
+    if (metric.is_name()) continue;
+    check_made_under(strategy_, metric);
+    all.set(name, [metric] { return metric.result(); });
+  }
+  return resolved;
 }
 
 void CompiledModel::list_metrics() {
   keras::Logs all;
   std::set<std::string> names = {"loss"};
-  bool resolved = true;
   all.set("loss", [loss = loss] { return loss.result(); });
-  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
-    for (const keras::Metric& metric : *metrics) {
-      COHORT_CHECK_ARG(names.insert(metric.name()).second,
-                       "[compile] expected metrics of unique names, ", "got \"", metric.name(),
-                       "\" twice");
-      if (metric.needs_resolving()) resolved = false;
-      if (metric.is_name()) continue;
-      check_made_under(strategy_, metric);
-      all.set(metric.name(), [metric] { return metric.result(); });
-    }
+  bool resolved = list_of(all, names, "", metrics);
+  resolved = list_of(all, names, "", weighted_metrics) && resolved;
+  for (const CompiledOutput& output : outputs) {
+    if (!output.tracker) continue;
+    names.insert(output.name + "_loss");
+    all.set(output.name + "_loss", [loss = *output.tracker] { return loss.result(); });
+  }
+  for (const CompiledOutput& output : outputs) {
+    resolved = list_of(all, names, output.name + "_", output.metrics) && resolved;
+    resolved = list_of(all, names, output.name + "_", output.weighted_metrics) && resolved;
   }
   live = all.sorted();
   resolved_.store(resolved, std::memory_order_release);
 }
 
-void CompiledModel::resolve_metrics(const Shape& y_true, const Shape& y_pred) {
-  for (auto* metrics : {&options.metrics, &options.weighted_metrics}) {
-    for (keras::Metric& metric : *metrics) metric = metric.resolve(y_true, y_pred);
+void CompiledModel::resolve_metrics(const std::vector<Shape>& y_true,
+                                    const std::vector<Shape>& y_pred) {
+  const auto resolve = [&](std::vector<keras::Metric>& list, std::size_t i) {
+    for (keras::Metric& metric : list) metric = metric.resolve(y_true[i], y_pred[i]);
+  };
+  if (outputs.empty()) {
+    resolve(metrics, 0);
+    resolve(weighted_metrics, 0);
   }
-  resolved_for_ = {y_true, y_pred};
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    resolve(outputs[i].metrics, i);
+    resolve(outputs[i].weighted_metrics, i);
+  }
+  if (y_true.size() == 1) resolved_for_ = {y_true[0], y_pred[0]};
   list_metrics();
   if (const auto call = std::exchange(when_resolved, nullptr)) call();
 }
 
 std::vector<Variable> CompiledModel::metric_variables() const {
   std::vector<Variable> out = loss.variables();
-  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
-    for (const keras::Metric& metric : *metrics) {
-      if (metric.is_name()) continue;
-      for (const Variable& v : metric.variables()) out.push_back(v);
-    }
+  const auto add = [&out](const std::vector<Variable>& more) {
+    out.insert(out.end(), more.begin(), more.end());
+  };
+  for (const CompiledOutput& output : outputs) {
+    if (output.tracker) add(output.tracker->variables());
+  }
+  for (const keras::Metric& metric : all_metrics()) {
+    if (!metric.is_name()) add(metric.variables());
   }
   return out;
 }
 
+std::vector<keras::Metric> CompiledModel::all_metrics() const {
+  std::vector<keras::Metric> all = metrics;
+  all.insert(all.end(), weighted_metrics.begin(), weighted_metrics.end());
+  for (const CompiledOutput& output : outputs) {
+    all.insert(all.end(), output.metrics.begin(), output.metrics.end());
+    all.insert(all.end(), output.weighted_metrics.begin(), output.weighted_metrics.end());
+  }
+  return all;
+}
+
 void CompiledModel::reset_metrics() const {
   loss.reset();
-  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
-    for (const keras::Metric& metric : *metrics) {
-      if (!metric.is_name()) metric.reset_state();
-    }
+  for (const CompiledOutput& output : outputs) {
+    if (output.tracker) output.tracker->reset();
+  }
+  for (const keras::Metric& metric : all_metrics()) {
+    if (!metric.is_name()) metric.reset_state();
   }
 }
 

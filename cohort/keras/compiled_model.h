@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cohort/keras/callbacks/logs.h"
@@ -63,13 +66,27 @@ class [[nodiscard]] RunningStep {
   ContextFrame frame_;
 };
 
+/// What compile() said of one of several outputs.
+struct CompiledOutput {
+  std::string name;
+  keras::Loss loss;
+  double weight = 1;
+  std::vector<keras::Metric> metrics, weighted_metrics;
+  std::optional<LossTracker> tracker = {};  ///< "name_loss"; of an output with a loss.
+};
+
 class CompiledModel {
  public:
+  /// `outputs`: the names of several, where they are known.
   /// Errors: InvalidArgument as Model::compile.
-  CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy);
+  CompiledModel(keras::CompileOptions compile_options, const Strategy& strategy,
+                const std::vector<std::string>& output_names);
 
-  /// Makes metrics of names such as "accuracy". Cross-replica.
-  void resolve_metrics(const Shape& y_true, const Shape& y_pred);
+  /// Of a model with several outputs, once it is known which. Cross-replica.
+  /// Errors: InvalidArgument for losses and metrics of other outputs.
+  void set_outputs(const std::vector<std::string>& names);
+  /// Makes metrics of names such as "accuracy", of each output. Cross-replica.
+  void resolve_metrics(const std::vector<Shape>& y_true, const std::vector<Shape>& y_pred);
   bool resolved() const { return resolved_.load(std::memory_order_acquire); }
   void reset_metrics() const;
   /// Of loss and metrics, in a fixed order; names that are no metrics yet have none.
@@ -79,9 +96,16 @@ class CompiledModel {
   /// Errors: FailedPrecondition in a replica of another number of replicas.
   void check_scope() const;
 
+  /// All metrics, of all outputs.
+  std::vector<keras::Metric> all_metrics() const;
+
+  /// As compile() was given them, metrics' names included.
   keras::CompileOptions options;
-  /// As compile() was given them, names included.
-  const std::vector<keras::Metric> given_metrics, given_weighted_metrics;
+  /// Of the one output of a model that has one; of others see `outputs`.
+  const keras::Loss one_loss;
+  const double one_weight;
+  std::vector<keras::Metric> metrics, weighted_metrics;
+  std::vector<CompiledOutput> outputs;  ///< Empty: there is one, or nobody knows yet.
   LossTracker loss;
   std::vector<ReplicaStep> steps;  ///< One per local replica.
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
@@ -91,7 +115,11 @@ class CompiledModel {
   std::function<void()> when_resolved = {};
 
  private:
+  void check_weights(const std::vector<std::string>& names) const;
   void list_metrics();
+  /// Whether there was no name among them.
+  bool list_of(keras::Logs& all, std::set<std::string>& names, const std::string& prefix,
+               const std::vector<keras::Metric>& list) const;
 
   const Strategy strategy_;
   std::vector<Shape> resolved_for_;

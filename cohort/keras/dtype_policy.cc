@@ -86,6 +86,7 @@ Config DTypePolicy::serialize() const {
 }
 
 DTypePolicy DTypePolicy::deserialize(const Config& config) {
+  if (config.is_null()) return {};
   return config.is_text() ? config.text() : config.at("config").text("name");
 }
 

@@ -56,11 +56,13 @@ void set_components(std::span<const Variable> variables, std::string_view bytes)
 
 std::vector<Variable> metric_variables(const CompiledModel& compiled) {
   std::vector<Variable> out;
-  for (const auto* metrics : {&compiled.options.metrics, &compiled.options.weighted_metrics}) {
-    for (const keras::Metric& metric : *metrics) {
-      if (metric.is_name()) continue;
-      for (const Variable& v : metric.variables()) out.push_back(v);
-    }
+  for (const keras::Metric& metric : compiled.all_metrics()) {
+    if (metric.is_name()) continue;
+    for (const Variable& v : metric.variables()) out.push_back(v);
+  }
+  for (const CompiledOutput& output : compiled.outputs) {
+    if (!output.tracker) continue;
+    for (const Variable& v : output.tracker->variables()) out.push_back(v);
   }
   return out;
 }

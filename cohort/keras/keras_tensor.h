@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // KerasTensor: what a functional model is drawn with, a tensor that only has a shape and a type.
+//
+//   keras::KerasTensor x = keras::Input({784});
+//   keras::KerasTensor hidden = keras::Dense(256, {.activation = "relu"})(x);
+//   keras::Model model(x, {keras::Dense(10)(hidden), keras::Dense(1)(hidden)});
 #pragma once
 
 #include <initializer_list>

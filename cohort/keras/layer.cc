@@ -149,8 +149,10 @@ Config LayerBase::serialize() const {
 }
 
 Layer Layer::deserialize(const Config& config) {
-  return std::static_pointer_cast<LayerBase>(
-      internal::class_table<LayerBase>().deserialize(config));
+  auto layer =
+      std::static_pointer_cast<LayerBase>(internal::class_table<LayerBase>().deserialize(config));
+  internal::build_as_told(*layer, config);
+  return layer;
 }
 
 const std::string& LayerBase::name() const {

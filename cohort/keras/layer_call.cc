@@ -172,6 +172,33 @@ Config shapes_config(const ElementSpec& spec) {
   return named;
 }
 
+namespace {
+// Nothing: not of a form that is known.
+ElementSpec spec_of_shapes(const Config& config) {
+  const auto is_size = [](const Config& size) { return size.is_null() || size.is_number(); };
+  if (config.is_list() && std::ranges::all_of(config.list(), is_size)) {
+    return TensorSpec{ShapeValue::read(config), DType::Undefined};
+  }
+  if (config.is_list()) {
+    std::vector<ElementSpec> parts;
+    for (const Config& part : config.list()) parts.push_back(spec_of_shapes(part));
+    return ElementSpec::tuple(std::move(parts));
+  }
+  if (!config.is_object()) return {};
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (const auto& [name, part] : config.members()) named.emplace_back(name, spec_of_shapes(part));
+  return ElementSpec::named(std::move(named));
+}
+}  // namespace
+
+void build_as_told(LayerBase& layer, const Config& serialized) {
+  const Config* build = serialized.find("build_config");
+  const Config* shape = build == nullptr ? nullptr : build->find("input_shape");
+  if (layer.built() || shape == nullptr || shape->is_null()) return;
+  const ElementSpec spec = spec_of_shapes(*shape);
+  if (!spec.is_unknown()) layer.ensure_built_for(spec);
+}
+
 ElementSpec any_rows(const ElementSpec& spec) {
   if (spec.is_leaf()) {
     TensorSpec leaf = spec.leaf();

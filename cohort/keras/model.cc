@@ -3,14 +3,14 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/keras/compiled_model.h"
-#include "cohort/keras/internal/layer_call.h"
-#include "cohort/keras/internal/masked_weight.h"
+#include "cohort/keras/internal/graph.h"
 #include "cohort/keras/trainer.h"
 #include "cohort/strategy/replica_context.h"
 
@@ -42,39 +42,10 @@ void check_no_batch_size(const char* operation, const std::optional<int64_t>& ba
                    ": it is for arrays; a dataset's batches are what its batch(n) makes");
 }
 
-// The scale that makes the replicas' losses add up to the batch's, and what the metric "loss"
-// gets of each.
-struct Share {
-  double scale;   // of the loss
-  double weight;  // of the scaled loss in the metric's total
-  int64_t count;  // examples
-};
-
-Share share_of(Reduction reduction, int64_t rows, int64_t global_rows, int replicas, bool exact) {
-  const auto n = static_cast<double>(replicas);
-  const auto mine = static_cast<double>(rows);
-  // Outside of fit nobody knows the others' rows: as many as here.
-  const double all = global_rows >= 0 ? static_cast<double>(global_rows) : mine * n;
-  if (reduction == Reduction::kSum || reduction == Reduction::kNone) return {1, all, rows};
-  if (exact && all > 0) return {mine / all, all, rows};
-  return {1 / n, n * mine, rows};
-}
-
 std::string described(const Strategy& strategy) {
   const int replicas = strategy.num_replicas_in_sync();
   return str_cat(strategy.extended().name(), " (", replicas,
                  replicas == 1 ? " replica)" : " replicas)");
-}
-
-// A replica does not know the others' weights, whose sum it would have to divide by.
-void check_reduction(Reduction reduction, int replicas, const Tensor& sample_weight) {
-  if (reduction != Reduction::kMeanWithSampleWeight || replicas == 1 || !sample_weight.defined()) {
-    return;
-  }
-  throw Unimplemented(
-      str_cat("[compute_loss] expected another reduction than kMeanWithSampleWeight for sample "
-              "weights on several replicas, got ",
-              replicas, " replicas: kSumOverBatchSize divides by the number of examples"));
 }
 
 }  // namespace
@@ -102,6 +73,7 @@ Model::Model(Model&& other)
       // A copy: what was moved from can still be asked.
       strategy_(other.strategy_),  // NOLINT(performance-move-constructor-init)
       compiled_(std::move(other.compiled_)),
+      graph_(other.graph_),
       stop_training_(other.stop_training_.load()) {}
 
 // NOLINTNEXTLINE(performance-noexcept-move-constructor)
@@ -111,6 +83,7 @@ Model& Model::operator=(Model&& other) {
   LayerBase::operator=(std::move(other.resting()));
   strategy_ = other.strategy_;
   compiled_ = std::move(other.compiled_);
+  graph_ = other.graph_;
   stop_training_ = other.stop_training_.load();
   return *this;
 }
@@ -168,7 +141,7 @@ Model& CallbackBase::model() const {
 
 void Model::compile(CompileOptions options) {
   const Scope scope = enter("compile");
-  compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_);
+  compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_, output_names());
   tracked_parts_grown();
 }
 
@@ -183,12 +156,7 @@ CompiledModel& Model::checked(const char* operation) const {
 
 const Optimizer& Model::optimizer() const { return checked("optimizer").options.optimizer; }
 
-std::vector<Metric> Model::metrics() const {
-  const CompileOptions& options = checked("metrics").options;
-  std::vector<Metric> all = options.metrics;
-  all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
-  return all;
-}
+std::vector<Metric> Model::metrics() const { return checked("metrics").all_metrics(); }
 
 History Model::fit(const DataSource& data, const FitOptions& options) {
   check_no_batch_size("fit", options.batch_size);
@@ -243,7 +211,21 @@ Logs Model::evaluate_arrays(const Element& x, const Element& y, const EvaluateOp
 
 Tensor Model::predict(const DataSource& data, const PredictOptions& options) {
   check_no_batch_size("predict", options.batch_size);
-  return Trainer(*this, "predict").predict(data, options);
+  return Trainer(*this, "predict").predict(data, options, false).tensor();
+}
+
+Element Model::predict_nest(const DataSource& data, const PredictOptions& options) {
+  check_no_batch_size("predict", options.batch_size);
+  return Trainer(*this, "predict").predict(data, options, true);
+}
+
+// (x): two inputs are not an input and its labels.
+Element Model::predict_arrays(const Element& x, const PredictOptions& options) {
+  PredictOptions rest = options;
+  rest.batch_size.reset();
+  return predict_nest(Dataset::from_tensor_slices(Element::tuple({x}))
+                          .batch(rows_per_batch("predict", options.batch_size)),
+                      rest);
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
@@ -274,96 +256,57 @@ void Model::reset_metrics() {
   checked("reset_metrics").reset_metrics();
 }
 
+struct Model::Parts {
+  Element x = {}, y = {}, sample_weight = {};
+};
+
+// Names that are those of the inputs are the inputs; other tuples are x, y and weights.
+Model::Parts Model::parts_of(const Element& batch) const {
+  if (!batch.is_tuple() || batch.is_ragged()) return {.x = batch};
+  if (is_functional() && !batch.names().empty()) {
+    const auto has = [&](const KerasTensor& input) {
+      return std::ranges::count(batch.names(), input.node()->layer.name()) > 0;
+    };
+    if (std::ranges::all_of(inputs().flat(), has)) return {.x = batch};
+  }
+  COHORT_CHECK_ARG(batch.size() >= 1 && batch.size() <= 3,
+                   "[fit] expected elements (x), (x, y) or (x, y, sample_weight), got ",
+                   batch.size(), " components: ", batch.spec().to_string());
+  Parts parts{.x = batch[0]};
+  if (batch.size() > 1) parts.y = batch[1];
+  if (batch.size() > 2) parts.sample_weight = batch[2];
+  return parts;
+}
+
 Logs Model::train_step(const Element& batch) {
-  const auto [x, y, weight] = unpack_x_y_sample_weight(batch);
+  const Parts parts = parts_of(batch);
   GradientTape tape;
-  const Tensor y_pred = (*this)(x, {.training = true});
-  const Tensor loss = compute_loss(x, y, y_pred, weight);
+  const Element y_pred = (*this)(parts.x, {.training = true});
+  const Tensor loss = compute_loss_nest(parts.x, parts.y, y_pred, parts.sample_weight);
   if (const auto weights = trainable_variables(); !weights.empty()) {
     optimizer().minimize(loss, weights, tape);
   } else if (!compiled_->warned_untrained.exchange(true)) {
     COHORT_LOG(kWarning, "[fit] model \"", name(),
                "\" has no trainable weights: nothing is trained");
   }
-  return compute_metrics(x, y, y_pred, weight);
+  return compute_metrics_nest(parts.x, parts.y, y_pred, parts.sample_weight);
 }
 
 Logs Model::test_step(const Element& batch) {
   const c10::AutoGradMode no_grad(false);
-  const auto [x, y, weight] = unpack_x_y_sample_weight(batch);
-  const Tensor y_pred = (*this)(x);
-  compute_loss(x, y, y_pred, weight);
-  return compute_metrics(x, y, y_pred, weight);
+  const Parts parts = parts_of(batch);
+  const Element y_pred = (*this)(parts.x);
+  compute_loss_nest(parts.x, parts.y, y_pred, parts.sample_weight);
+  return compute_metrics_nest(parts.x, parts.y, y_pred, parts.sample_weight);
 }
 
 Tensor Model::predict_step(const Element& batch) {
-  return (*this)(batch.is_tuple() ? batch[0].tensor() : batch.tensor());
+  const Element out = (*this)(parts_of(batch).x);
+  COHORT_CHECK_ARG(out.is_tensor(), "[predict] expected a model with one output, got ",
+                   out.spec().to_string(), ": predict_nest returns several");
+  return out.tensor();
 }
 
-Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
-                           const Tensor& sample_weight) {
-  CompiledModel& compiled = checked("compute_loss");
-  const Loss& loss = compiled.options.loss;
-  COHORT_CHECK_STATE(
-      static_cast<bool>(loss),
-      "[compute_loss] expected a model with a loss, got one compiled without; give compile() a "
-      ".loss, or override compute_loss");
-  COHORT_CHECK_ARG(y.defined(),
-                   "[compute_loss] expected elements (x, y) or (x, y, sample_weight), ",
-                   "got no labels");
-  const int64_t rows = y_pred.dim() > 0 ? y_pred.size(0) : 1;
-  COHORT_CHECK_ARG(y.dim() == 0 || y.size(0) == rows,
-                   "[compute_loss] expected a label for each of ", rows, " outputs, got ",
-                   y.dim() == 0 ? 1 : y.size(0));
-  const int replicas = strategy_.num_replicas_in_sync();
-  check_reduction(loss.reduction(), replicas, sample_weight);
-  compiled.check_scope();
-  // The replica's part of the batch, whatever the step has made of the rows (one for each word,
-  // say), and whichever model's fit gave it.
-  const auto* step = cohort::internal::ReplicaStep::running();
-  const int64_t step_rows = step != nullptr ? step->rows : rows;
-  const int64_t global_rows = step != nullptr ? step->global_rows : -1;
-  Share share = share_of(loss.reduction(), step_rows, global_rows, replicas,
-                         compiled.options.exact_uneven_batches);
-  if (rows == 0) share.scale = 0;
-  const Share share_of_means = share_of(Reduction::kSumOverBatchSize, step_rows, global_rows,
-                                        replicas, compiled.options.exact_uneven_batches);
-  const Tensor weight = internal::masked_weight(y_pred, sample_weight, loss.reduction());
-  Tensor value = loss.reduced(y, internal::as_loss_type(y_pred), weight, share.scale);
-  if (value.dim() > 0) value = value.sum();
-  each_added_loss([&](const internal::AddedLoss& added) {
-    if (rows == 0) return;
-    const bool adds_up = added.is_sum && compiled.options.exact_uneven_batches;
-    const Tensor theirs = added.value.to(value.scalar_type());
-    value = value + (adds_up ? theirs : theirs * share_of_means.scale);
-  });
-  if (const Tensor penalty = regularization_loss(); penalty.defined()) {
-    value = value + penalty / static_cast<double>(replicas);
-  }
-  auto* shares = cohort::internal::LossShares::current();
-  compiled.loss.add(shares != nullptr ? shares->add(value) : value.detach(), share.weight,
-                    share.count);
-  return value;
-}
-
-Logs Model::compute_metrics(const Tensor&, const Tensor& y, const Tensor& y_pred,
-                            const Tensor& sample_weight) {
-  const c10::AutoGradMode no_grad(false);
-  CompiledModel& compiled = checked("compute_metrics");
-  if (!compiled.resolved()) [[unlikely]] {
-    // All replicas come here in their first step: what makes variables is cross-replica.
-    get_replica_context().merge_call(
-        [&](Strategy&) { compiled.resolve_metrics(shape_of(y), shape_of(y_pred)); });
-  }
-  const Tensor predicted = internal::as_loss_type(y_pred);
-  const Tensor kept = internal::masked_weight(y_pred, {}, Reduction::kSum);
-  for (const Metric& metric : compiled.options.metrics) metric.update_state(y, predicted, kept);
-  if (compiled.options.weighted_metrics.empty()) return compiled.live;
-  const Tensor weight = internal::masked_weight(y_pred, sample_weight, Reduction::kSum);
-  for (const Metric& metric : compiled.options.weighted_metrics) {
-    metric.update_state(y, predicted, weight);
-  }
-  return compiled.live;
-}
+Element Model::predict_nest_step(const Element& batch) { return (*this)(parts_of(batch).x); }
 
 }  // namespace cohort::keras

@@ -33,7 +33,21 @@ class CompiledModel;
 class Trainer;
 }  // namespace cohort::internal
 
+namespace cohort::keras::internal {
+class Graph;
+}
+
 namespace cohort::keras {
+
+struct InputOptions {
+  int64_t batch_size = kUnknownDim;
+  DType dtype = floatx();  ///< Data of other types are converted.
+  std::string name = {};
+};
+
+/// Where the drawing of a functional model begins. `shape` is without the batch.
+/// TF: keras.Input.
+KerasTensor Input(Shape shape, InputOptions options = {});
 
 /// The parts of a batch; undefined where it has none.
 struct XYWeight {
@@ -54,7 +68,35 @@ XYWeight unpack_x_y_sample_weight(const Element& batch);
 /// number may call at once. TF: keras.Model.
 class Model : public LayerBase {
  public:
+  /// A functional model: what lies between these, with several inputs and outputs, layers that are
+  /// called more than once, and models as layers; see keras_tensor.h.
+  /// Errors: InvalidArgument for tensors that no Input made, outputs that need other inputs, and
+  ///         two layers of one name. TF: keras.Model(inputs, outputs).
+  Model(const KerasTensor& inputs, const KerasTensor& outputs, std::string name = {});
   ~Model() override;
+
+  bool is_functional() const { return graph_ != nullptr; }
+  /// What a functional model was made of. Errors: FailedPrecondition for another one.
+  const KerasTensor& inputs() const;
+  const KerasTensor& outputs() const;
+  /// What losses and metrics of a functional model with several outputs are called by: the layers
+  /// that give them, or the names they were given; empty for other models.
+  std::vector<std::string> output_names() const;
+  /// Errors: InvalidArgument that lists the layers.
+  Layer get_layer(std::string_view name) const;
+  Layer get_layer(int64_t index) const;  ///< Of layers().
+
+  std::string class_name() const override;
+  /// Of a functional model; a class that derives overrides one of them.
+  Tensor call(const Tensor& input, const CallArgs& args) override;
+  Element call_nest(const Element& inputs, const CallArgs& args) override;
+  Shape compute_output_shape(const Shape& input_shape) const override;
+  ElementSpec compute_output_spec(const ElementSpec& inputs) const override;
+  Config get_config() const override;
+  /// Of a functional model, in Keras's form. Errors: InvalidArgument; Unimplemented for arguments
+  ///         of layers that are neither tensors nor `training`.
+  static std::shared_ptr<Model> from_config(const Config& config);
+  Config get_build_config() const override;
 
   /// Says how to train; again to change it. The weights stay. The optimizer's state belongs to the
   /// Optimizer: one that is passed again goes on with it, a new one starts anew.
@@ -96,6 +138,16 @@ class Model : public LayerBase {
   Tensor predict(const DataSource& data, const PredictOptions& options = {});
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
 
+  /// The same for models of several inputs or outputs: a nest like the outputs.
+  Element predict_nest(const DataSource& data, const PredictOptions& options = {});
+  template <ArrayInput X>
+  Element predict_nest(const X& x, const PredictOptions& options = {}) {
+    return predict_arrays(x, options);
+  }
+  Element predict_nest(std::initializer_list<Element> x, const PredictOptions& options = {}) {
+    return predict_arrays(x, options);
+  }
+
   /// One step on one global batch. Returns its loss and metrics: all metrics are reset before it.
   Logs train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight = {});
   /// The same without training.
@@ -113,6 +165,8 @@ class Model : public LayerBase {
   virtual Logs test_step(const Element& batch);
   /// Shapes: [b, ...], a row for each row of the batch.
   virtual Tensor predict_step(const Element& batch);
+  /// The same for predict_nest.
+  virtual Element predict_nest_step(const Element& batch);
 
   /// This replica's share of the batch's loss, penalties of weights included: the sum over the
   /// replicas is the loss. Feeds the metric "loss".
@@ -120,9 +174,15 @@ class Model : public LayerBase {
   ///         Unimplemented for kMeanWithSampleWeight with sample weights on several replicas.
   Tensor compute_loss(const Tensor& x, const Tensor& y, const Tensor& y_pred,
                       const Tensor& sample_weight = {});
+  /// The same for several inputs or outputs: the sum of the outputs' losses by their weights.
+  Tensor compute_loss_nest(const Element& x, const Element& y, const Element& y_pred,
+                           const Element& sample_weight = {});
   /// Updates the metrics. Returns the loss and all metrics, to be read after the step.
   Logs compute_metrics(const Tensor& x, const Tensor& y, const Tensor& y_pred,
                        const Tensor& sample_weight = {});
+
+  Logs compute_metrics_nest(const Element& x, const Element& y, const Element& y_pred,
+                            const Element& sample_weight = {});
 
   /// With class, config, how it was built, and what compile() was told, as Keras writes it. A loss
   /// that is a function leaves compile_config empty, with a warning.
@@ -134,8 +194,8 @@ class Model : public LayerBase {
   /// What compile() was told, as Keras writes it. Errors: as optimizer(); Unimplemented for a loss,
   /// a schedule or a metric that is a function. TF: Model.get_compile_config.
   Config get_compile_config() const;
-  /// compile() as told by get_compile_config() or Keras. Errors: InvalidArgument; Unimplemented for
-  /// lists of losses, and loss weights. TF: Model.compile_from_config.
+  /// compile() as told by get_compile_config() or Keras. Errors: InvalidArgument.
+  /// TF: Model.compile_from_config.
   void compile_from_config(const Config& config);
 
   bool compiled() const { return compiled_ != nullptr; }
@@ -196,12 +256,17 @@ class Model : public LayerBase {
   TrackedParts tracked_parts() const override;
   bool is_list_of_layers() const override { return true; }
   /// Of each of layers(), for summary(); empty where they are not known.
-  virtual std::vector<Shape> layer_output_shapes() const { return {}; }
+  virtual std::vector<Shape> layer_output_shapes() const;
 
  private:
   friend class CallbackBase;
   friend class cohort::internal::Trainer;
   History fit_arrays(const Element& x, const Element& y, const FitOptions& options);
+  Element predict_arrays(const Element& x, const PredictOptions& options);
+  struct Parts;
+  Parts parts_of(const Element& batch) const;
+  Tensor with_penalties(Tensor value, const Tensor& y_pred);
+  void know_outputs(const Element& y_pred);
   Logs evaluate_arrays(const Element& x, const Element& y, const EvaluateOptions& options);
   cohort::internal::CompiledModel& checked(const char* operation) const;
   /// The strategy's scope. Errors: FailedPrecondition, see the class.
@@ -213,6 +278,7 @@ class Model : public LayerBase {
 
   Strategy strategy_;
   std::unique_ptr<cohort::internal::CompiledModel> compiled_;
+  std::shared_ptr<const internal::Graph> graph_;  // null: a class that derives says what is done
   std::atomic<bool> stop_training_{false};
   std::atomic<int> running_{0};  // fit, evaluate and predict
 };

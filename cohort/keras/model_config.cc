@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Models as configs, and back.
+#include <map>
+
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/keras/compiled_model.h"
+#include "cohort/keras/internal/graph.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/classes.h"
 #include "cohort/keras/sequential.h"
@@ -11,44 +15,60 @@
 namespace cohort::keras {
 namespace {
 
-Config metric_list(const std::vector<Metric>& metrics) {
-  if (metrics.empty()) return {};
-  Config::List list;
-  for (const Metric& metric : metrics) list.push_back(metric.serialize());
-  return list;
+std::map<std::string, double> weights_of(const Config& config,
+                                         const std::vector<std::string>& outputs) {
+  std::map<std::string, double> weights;
+  if (config.is_null()) return weights;
+  if (config.is_object()) {
+    for (const auto& [name, weight] : config.members()) weights[name] = weight.number();
+    return weights;
+  }
+  const Config::List& list = config.list();
+  if (outputs.empty() && list.size() == 1) return {{"output_1", list[0].number()}};
+  COHORT_CHECK_ARG(list.size() == outputs.size(),
+                   "[compile_from_config] expected loss_weights for ", outputs.size(),
+                   " outputs, got ", config);
+  for (std::size_t i = 0; i < list.size(); ++i) weights[outputs[i]] = list[i].number();
+  return weights;
 }
 
-std::vector<Metric> metrics_of(const Config& config, const char* name) {
-  std::vector<Metric> metrics;
-  const Config* list = config.find(name);
-  if (list == nullptr || list->is_null()) return metrics;
-  if (!list->is_list()) {
-    throw Unimplemented(str_cat("[compile_from_config] expected a list of ", name, ", got ", *list,
-                                ": metrics by output are not there yet"));
+// What compile() of Keras may be told; run_eagerly and the like change nothing here.
+void read_compile_option(const std::string& name, const Config& value, CompileOptions& options,
+                         const std::vector<std::string>& outputs) {
+  if (name == "optimizer") {
+    if (!value.is_null()) options.optimizer = Optimizer::deserialize(value);
+  } else if (name == "loss") {
+    options.loss = OutputLosses::deserialize(value);
+  } else if (name == "loss_weights") {
+    options.loss_weights = weights_of(value, outputs);
+  } else if (name == "metrics") {
+    options.metrics = OutputMetrics::deserialize(value);
+  } else if (name == "weighted_metrics") {
+    options.weighted_metrics = OutputMetrics::deserialize(value);
+  } else if (name == "steps_per_execution") {
+    options.steps_per_execution = ConfigValue<int>::read(value);
+  } else if (name == "exact_uneven_batches") {
+    options.exact_uneven_batches = value.boolean();
+  } else {
+    const bool known = name == "run_eagerly" || name == "jit_compile" || name == "auto_scale_loss";
+    COHORT_CHECK_ARG(known,
+                     "[compile_from_config] expected optimizer, loss, loss_weights, metrics, "
+                     "weighted_metrics, steps_per_execution, run_eagerly, jit_compile, "
+                     "auto_scale_loss, got \"",
+                     name, "\"");
   }
-  for (const Config& metric : list->list()) {
-    if (metric.is_list()) {
-      throw Unimplemented(str_cat("[compile_from_config] expected a list of ", name, ", got ",
-                                  *list, ": metrics by output are not there yet"));
+}
+
+// A layer that stands twice would be two when it is read, and Keras reads no two of one name.
+void check_each_once(const std::vector<Layer>& layers, const std::string& model) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (&layers[i].base() != &layers[j].base()) continue;
+      throw Unimplemented(str_cat("[get_config] expected each layer of \"", model,
+                                  "\" once, got \"", layers[i].name(),
+                                  "\" twice: a functional model's config can say that"));
     }
-    metrics.push_back(Metric::deserialize(metric));
   }
-  return metrics;
-}
-
-Loss loss_of(const Config& config) {
-  const Config* weights = config.find("loss_weights");
-  if (weights != nullptr && !weights->is_null()) {
-    throw Unimplemented(str_cat("[compile_from_config] expected no loss_weights, got ", *weights,
-                                ": they are not there yet"));
-  }
-  const Config* loss = config.find("loss");
-  if (loss == nullptr) return {};
-  if (loss->is_list() || (loss->is_object() && !loss->contains("class_name"))) {
-    throw Unimplemented(str_cat("[compile_from_config] expected one loss, got ", *loss,
-                                ": losses by output are not there yet"));
-  }
-  return Loss::deserialize(*loss);
 }
 
 struct SequentialFields {
@@ -79,32 +99,33 @@ Config Model::get_compile_config() const {
   Config config = Config::object();
   config.set("optimizer", options.optimizer.serialize());
   config.set("loss", options.loss.serialize());
-  config.set("loss_weights", nullptr);
-  config.set("metrics", metric_list(compiled.given_metrics));
-  config.set("weighted_metrics", metric_list(compiled.given_weighted_metrics));
+  Config weights;
+  for (const auto& [name, weight] : options.loss_weights) weights.set(name, weight);
+  config.set("loss_weights", std::move(weights));
+  config.set("metrics", options.metrics.serialize());
+  config.set("weighted_metrics", options.weighted_metrics.serialize());
   config.set("run_eagerly", false);
   config.set("steps_per_execution", options.steps_per_execution);
   config.set("jit_compile", false);
+  if (!options.exact_uneven_batches) config.set("exact_uneven_batches", false);
   return config;
 }
 
 void Model::compile_from_config(const Config& config) {
+  const Scope scope = enter("compile_from_config");  // metrics are made in it
   CompileOptions options;
-  if (const Config* optimizer = config.find("optimizer"); optimizer != nullptr) {
-    if (!optimizer->is_null()) options.optimizer = Optimizer::deserialize(*optimizer);
+  for (const auto& [name, value] : config.members()) {
+    read_compile_option(name, value, options, output_names());
   }
-  options.loss = loss_of(config);
-  options.metrics = metrics_of(config, "metrics");
-  options.weighted_metrics = metrics_of(config, "weighted_metrics");
-  if (const Config* steps = config.find("steps_per_execution"); steps != nullptr) {
-    options.steps_per_execution = ConfigValue<int>::read(*steps);
-  }
-  const Scope scope = enter("compile_from_config");
   compile(std::move(options));
 }
 
 Config Model::serialize() const {
   Config config = LayerBase::serialize();
+  if (is_functional() && typeid(*this) == typeid(Model)) {
+    config.set("module", "keras.src.models.functional");
+    config.set("registered_name", "Functional");
+  }
   Config compile = Config::object();
   if (compiled()) {
     try {
@@ -125,6 +146,7 @@ Config Sequential::serialize() const {
 }
 
 Config Sequential::get_config() const {
+  check_each_once(layers(), name());
   Config::List list;
   if (input_shape_ && !declared_input_shape()) list.push_back(input_layer(*input_shape_));
   for (const Layer& layer : layers()) list.push_back(layer.serialize());
@@ -139,23 +161,27 @@ Config Sequential::get_config() const {
 
 std::shared_ptr<Sequential> Sequential::from_config(const Config& config) {
   const SequentialFields fields = options_of<SequentialFields>(config, "Sequential");
-  auto model = std::make_shared<Sequential>(fields.layers, fields.name);
-  if (!fields.trainable) model->set_trainable(false);
+  auto model = std::make_shared<Sequential>(std::vector<Layer>(), fields.name);
+  model->set_trainable(fields.trainable);  // the layers say themselves what they are
+  for (const Layer& layer : fields.layers) model->add(layer);
+  if (fields.build_input_shape && !model->built() && !fields.layers.empty()) {
+    model->ensure_built(*fields.build_input_shape);
+  }
   return model;
 }
 
-void internal::add_models(ClassTable& table) { table.add_builtin<Sequential>(); }
+void internal::add_models(ClassTable& table) {
+  table.add_builtin<Sequential>();
+  table.add_builtin<Model>("Functional");
+}
 
 std::shared_ptr<Model> model_from_config(const Config& config) {
-  const auto model =
-      std::dynamic_pointer_cast<Model>(internal::class_table<LayerBase>().deserialize(config));
+  const auto layer =
+      std::static_pointer_cast<LayerBase>(internal::class_table<LayerBase>().deserialize(config));
+  internal::build_as_told(*layer, config);
+  const auto model = std::dynamic_pointer_cast<Model>(layer);
   COHORT_CHECK_ARG(model != nullptr, "[model_from_config] expected a model, got ",
                    config.text("class_name"));
-  const Config* build = config.find("build_config");
-  const Config* shape = build == nullptr ? nullptr : build->find("input_shape");
-  if (!model->built() && shape != nullptr && !shape->is_null()) {
-    model->ensure_built(ShapeValue::read(*shape));
-  }
   const Config* compile = config.find("compile_config");
   if (compile != nullptr && compile->contains("optimizer")) model->compile_from_config(*compile);
   return model;

@@ -153,7 +153,7 @@ void RemoteSteps::add(const StepsDone& done) {
     const auto shape = [&](std::size_t i) {
       return Shape(done.shapes[i].begin(), done.shapes[i].end());
     };
-    compiled_.resolve_metrics(shape(0), shape(1));
+    compiled_.resolve_metrics({shape(0)}, {shape(1)});
     for (const Variable& state : compiled_.metric_variables()) check_is_sum(state);
   }
   const std::vector<Variable> states = compiled_.metric_variables();

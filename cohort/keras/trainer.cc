@@ -134,9 +134,14 @@ bool Trainer::read(InputStream& input, int most, const InterruptGuard& guard, Mo
 }
 
 Element Trainer::with_class_weights(const Element& batch) const {
-  auto [x, y, weight] = keras::unpack_x_y_sample_weight(batch);
-  COHORT_CHECK_ARG(y.defined(), "[fit] class_weight needs labels, got elements ",
-                   batch.spec().to_string());
+  COHORT_CHECK_ARG(batch.is_tuple() && batch.size() > 1,
+                   "[fit] class_weight needs labels, got elements ", batch.spec().to_string());
+  const Element& x = batch[0];
+  COHORT_CHECK_ARG(batch[1].is_tensor(),
+                   "[fit] expected class_weight of a model with one output, got labels ",
+                   batch[1].spec().to_string());
+  const Tensor& y = batch[1].tensor();
+  const Tensor weight = batch.size() > 2 ? batch[2].tensor() : Tensor();
   Tensor labels = y;
   if (y.dim() > 1) labels = y.size(-1) > 1 ? y.argmax(-1) : y.squeeze(-1);
   const Tensor known = labels.to(kInt64).clamp_max(class_weights_.size(0) - 1);
@@ -145,6 +150,65 @@ Element Trainer::with_class_weights(const Element& batch) const {
   if (!weight.defined()) return Element::tuple({x, y, of_class});
   return Element::tuple({x, y, weight_beside(weight, of_class) * of_class});
 }
+
+namespace {
+
+void leaves_of(const Element& nest, std::vector<Tensor>& leaves) {
+  if (!nest.is_tuple()) return leaves.push_back(nest.tensor());
+  for (std::size_t i = 0; i < nest.size(); ++i) leaves_of(nest[i], leaves);
+}
+
+// The structure of `nest` with other leaves, from `next` on.
+Element with_leaves(const Element& nest, const std::vector<Tensor>& leaves, std::size_t& next) {
+  if (!nest.is_tuple()) return leaves[next++];
+  std::vector<Element> parts;
+  std::vector<std::pair<std::string, Element>> named;
+  for (std::size_t i = 0; i < nest.size(); ++i) {
+    parts.push_back(with_leaves(nest[i], leaves, next));
+    if (!nest.names().empty()) named.emplace_back(nest.names()[i], parts.back());
+  }
+  return named.empty() ? Element::tuple(std::move(parts)) : Element::named(std::move(named));
+}
+
+// What predict has of all steps, output by output.
+class PredictedRows {
+ public:
+  void add(const Element& output) {
+    std::vector<Tensor> leaves;
+    leaves_of(output, leaves);
+    if (outputs_.empty()) outputs_.resize(leaves.size());
+    like_ = output;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      Output& all = outputs_.at(i);
+      COHORT_CHECK_ARG(
+          leaves[i].dim() > 0,
+          "[predict] expected the model to return a row for each example, got a scalar");
+      (leaves[i].size(0) > 0 ? all.rows.emplace_back(leaves[i]) : all.no_rows = leaves[i]);
+      all.counts.push_back(leaves[i].size(0));
+    }
+  }
+  Element joined(Communicator* others, int local_replicas) const {
+    std::vector<Tensor> leaves;
+    for (const Output& all : outputs_) {
+      const Tensor mine = all.rows.empty() ? all.no_rows : cohort::concat(all.rows);
+      leaves.push_back(others == nullptr ? mine
+                                         : rows_of_all(*others, mine, all.counts, local_replicas));
+    }
+    std::size_t next = 0;
+    return with_leaves(like_, leaves, next);
+  }
+
+ private:
+  struct Output {
+    std::vector<Tensor> rows;
+    std::vector<int64_t> counts;  // [step * replicas + replica]
+    Tensor no_rows;
+  };
+  std::vector<Output> outputs_;
+  Element like_;
+};
+
+}  // namespace
 
 void Trainer::execute(Mode mode) {
   strategy_.run([&] {
@@ -238,14 +302,15 @@ Logs Trainer::evaluate_guarded(const keras::DataSource& data,
 }
 
 // Keeps its state in this call: several threads may be in here with one model.
-Tensor Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options) {
-  Tensor out;
-  guarded([&] { out = predict_guarded(data, options); });
+Element Trainer::predict(const keras::DataSource& data, const keras::PredictOptions& options,
+                         bool nest) {
+  Element out;
+  guarded([&] { out = predict_guarded(data, options, nest); });
   return out;
 }
 
-Tensor Trainer::predict_guarded(const keras::DataSource& data,
-                                const keras::PredictOptions& options) {
+Element Trainer::predict_guarded(const keras::DataSource& data,
+                                 const keras::PredictOptions& options, bool nest) {
   InputStream input(strategy_, data,
                     {.operation = "predict", .steps = options.steps, .contiguous_shards = true});
   build(input.element_spec());
@@ -256,34 +321,27 @@ Tensor Trainer::predict_guarded(const keras::DataSource& data,
   const InterruptGuard guard(InterruptGuard::Of::kOther);
   const OpenLine line(*progress);
   const c10::AutoGradMode no_grad(false);
-  std::vector<Tensor> rows;
-  std::vector<int64_t> counts;  // [step * replicas + replica]
-  Tensor no_rows;
+  PredictedRows rows;
   input.begin_epoch();
   callbacks.call(&keras::CallbackBase::on_predict_begin);
   for (int64_t step = 0; auto batch = input.next(); ++step) {
     callbacks.call(&keras::CallbackBase::on_predict_batch_begin, step);
-    const PerReplica<Tensor> outputs = strategy_.run([&] {
-      return model_.predict_step(
-          (*batch)[static_cast<std::size_t>(std::max(0, current_replica()))]);
+    // Each replica its own; not what run() makes one value of.
+    std::vector<Element> outputs(
+        static_cast<std::size_t>(strategy_.extended().num_local_replicas()));
+    strategy_.run([&] {
+      const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
+      const Element& part = (*batch)[replica];
+      outputs[replica] = nest ? model_.predict_nest_step(part) : Element(model_.predict_step(part));
     });
-    for (const Tensor& output : outputs) {
-      COHORT_CHECK_ARG(
-          output.dim() > 0,
-          "[predict] expected the model to return a row for each example, got a scalar");
-      (output.size(0) > 0 ? rows.emplace_back(output) : no_rows = output);
-      counts.push_back(output.size(0));
-    }
+    for (const Element& output : outputs) rows.add(output);
     callbacks.call(&keras::CallbackBase::on_predict_batch_end, step);
     guard.check("predict");
   }
   COHORT_CHECK_ARG(input.steps_taken() > 0, "[predict] expected data, got an empty dataset");
   callbacks.call(&keras::CallbackBase::on_predict_end);
   guard.check("predict");  // in the callbacks of its end
-  const Tensor mine = rows.empty() ? no_rows : cohort::concat(rows);
-  return others_ == nullptr
-             ? mine
-             : rows_of_all(*others_, mine, counts, strategy_.extended().num_local_replicas());
+  return rows.joined(others_, strategy_.extended().num_local_replicas());
 }
 
 Logs Trainer::step_on(const Element& batch, Mode mode) {

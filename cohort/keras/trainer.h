@@ -32,7 +32,8 @@ class Trainer {
 
   keras::History fit(const keras::DataSource& data, const keras::FitOptions& options);
   keras::Logs evaluate(const keras::DataSource& data, const keras::EvaluateOptions& options);
-  Tensor predict(const keras::DataSource& data, const keras::PredictOptions& options);
+  /// `nest`: by predict_nest_step, else by predict_step.
+  Element predict(const keras::DataSource& data, const keras::PredictOptions& options, bool nest);
 
   enum class Mode { kTrain, kTest };
   /// One step on one global batch, without callbacks.
@@ -77,7 +78,8 @@ class Trainer {
   keras::History fit_guarded(const keras::DataSource& data, const keras::FitOptions& options);
   keras::Logs evaluate_guarded(const keras::DataSource& data,
                                const keras::EvaluateOptions& options);
-  Tensor predict_guarded(const keras::DataSource& data, const keras::PredictOptions& options);
+  Element predict_guarded(const keras::DataSource& data, const keras::PredictOptions& options,
+                          bool nest);
   keras::Logs step_on_guarded(const Element& batch, Mode mode);
 
   /// Of the chief of parameter servers, whose workers make the steps. Of others: nothing.

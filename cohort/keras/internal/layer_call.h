@@ -93,6 +93,8 @@ void forget_added_losses();
 std::string none_shape(const Shape& shape);
 /// Shapes in the form of Keras's configs: a list, or of several inputs lists of lists.
 Config shapes_config(const ElementSpec& spec);
+/// Builds a layer for the shapes that its config was written with, if it says any.
+void build_as_told(LayerBase& layer, const Config& serialized);
 /// A spec of inputs, without the number of their rows.
 ElementSpec any_rows(const ElementSpec& spec);
 

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Functional models as configs, in Keras's form, and back.
+#include <map>
+
+#include "cohort/base/check.h"
+#include "cohort/keras/internal/graph.h"
+#include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/layers/core.h"
+#include "cohort/keras/model.h"
+
+namespace cohort::keras::internal {
+namespace {
+
+// Among a model's inputs and outputs, calls of a model that is a layer count from 1 on: it begins
+// with a node of its own.
+int first_index(const LayerBase& layer) {
+  const auto* model = dynamic_cast<const Model*>(&layer);
+  return model != nullptr && model->is_functional() ? 1 : 0;
+}
+
+struct FunctionalFields {
+  std::string name = {};
+  bool trainable = true;
+  Config layers = {}, input_layers = {}, output_layers = {};
+};
+
+FunctionalFields fields_of(const Config& config) {
+  FunctionalFields fields;
+  for (const auto& [name, value] : config.members()) {
+    if (name == "name") {
+      fields.name = value.text();
+    } else if (name == "trainable") {
+      fields.trainable = value.boolean();
+    } else if (name == "layers") {
+      fields.layers = value;
+    } else if (name == "input_layers") {
+      fields.input_layers = value;
+    } else if (name == "output_layers") {
+      fields.output_layers = value;
+    } else {
+      COHORT_CHECK_ARG(name == "dtype" || value.is_null(), "[Functional] expected no member \"",
+                       name, "\" in the config");
+    }
+  }
+  return fields;
+}
+
+// Draws the calls of a config again.
+class Redrawing {
+ public:
+  explicit Redrawing(const Config& layers) {
+    for (const Config& entry : layers.list()) {
+      const Layer layer = Layer::deserialize(entry);
+      const std::string name = entry.contains("name") ? entry.text("name") : layer.name();
+      COHORT_CHECK_ARG(calls_.emplace(name, std::vector<KerasTensor>{}).second,
+                       "[Functional] expected layers of unique names, got \"", name, "\" twice");
+      const Config* nodes = entry.find("inbound_nodes");
+      const bool none = nodes == nullptr || nodes->list().empty();
+      if (const auto* input = dynamic_cast<const DeclaredInput*>(&layer.base()); none && input) {
+        calls_[name].push_back(input_of(layer, *input));
+      }
+      for (int i = 0; !none && i < static_cast<int>(nodes->list().size()); ++i) {
+        COHORT_CHECK_ARG(nodes->list()[static_cast<std::size_t>(i)].is_object(),
+                         "[Functional] expected nodes of Keras 3, with args and kwargs, got ",
+                         nodes->list()[static_cast<std::size_t>(i)]);
+        waiting_.push_back({layer, name, nodes->list()[static_cast<std::size_t>(i)], i});
+      }
+    }
+    draw_all();
+  }
+
+  KerasTensor nest(const Config& place) const {
+    if (place.is_object()) {
+      std::vector<std::pair<std::string, KerasTensor>> named;
+      for (const auto& [name, part] : place.members()) named.emplace_back(name, nest(part));
+      return KerasTensor::named(std::move(named));
+    }
+    const Config::List& list = place.list();
+    if (!list.empty() && list[0].is_text()) {
+      const auto of_model = first_.find(list[0].text());
+      return at(place, of_model == first_.end() ? 0 : of_model->second);
+    }
+    if (list.size() == 1) return nest(list[0]);
+    std::vector<KerasTensor> parts;
+    for (const Config& part : list) parts.push_back(nest(part));
+    return KerasTensor::tuple(std::move(parts));
+  }
+
+ private:
+  struct Call {
+    Layer layer;
+    std::string name;
+    Config node;
+    int index;
+  };
+
+  static KerasTensor input_of(const Layer& layer, const DeclaredInput& input) {
+    const TensorSpec spec{input.config().batch_shape, input.config().dtype};
+    const auto node = std::make_shared<const CallNode>(CallNode{layer, {}, {}, spec, 0});
+    int first = 0;
+    return KerasTensor::of_node(node, spec, first);
+  }
+
+  // In rounds: the list of layers need not be in the order of the calls.
+  void draw_all() {
+    while (!waiting_.empty()) {
+      std::vector<Call> later;
+      for (Call& call : waiting_) {
+        const bool in_turn = static_cast<int>(calls_[call.name].size()) == call.index;
+        if (in_turn && has_all(call.node)) {
+          draw(call);
+        } else {
+          later.push_back(std::move(call));
+        }
+      }
+      COHORT_CHECK_ARG(later.size() < waiting_.size(),
+                       "[Functional] expected calls of layers that come before, got one of \"",
+                       later.front().name, "\" that needs what no layer of the config gives");
+      waiting_ = std::move(later);
+    }
+  }
+
+  static bool is_tensor(const Config& config) {
+    const Config* name = config.find("class_name");
+    return name != nullptr && name->is_text() && name->text() == "__keras_tensor__";
+  }
+  static const Config& history(const Config& tensor) {
+    return tensor.at("config").at("keras_history");
+  }
+
+  bool has_all(const Config& config) const {
+    if (is_tensor(config)) return has(history(config));
+    if (config.is_list())
+      return std::ranges::all_of(config.list(), [&](auto& c) { return has_all(c); });
+    if (!config.is_object()) return true;
+    return std::ranges::all_of(config.members(), [&](auto& m) { return has_all(m.second); });
+  }
+  const std::vector<KerasTensor>& calls_of(const Config& place, int& index) const {
+    const auto calls = calls_.find(place.list().at(0).text());
+    COHORT_CHECK_ARG(calls != calls_.end(), "[Functional] expected a layer of the config, got \"",
+                     place.list().at(0).text(), "\"");
+    index = static_cast<int>(place.list().at(1).integer());
+    return calls->second;
+  }
+  bool has(const Config& place) const {
+    int i = 0;
+    const auto& calls = calls_of(place, i);
+    return i >= 0 && i < static_cast<int>(calls.size());
+  }
+  KerasTensor at(const Config& place, int first) const {
+    int i = 0;
+    const auto& calls = calls_of(place, i);
+    i -= first;
+    const auto output = static_cast<std::size_t>(place.list().at(2).integer());
+    const bool there = i >= 0 && i < static_cast<int>(calls.size());
+    COHORT_CHECK_ARG(there, "[Functional] expected a call of the config, got ", place);
+    const std::vector<KerasTensor> flat = calls[static_cast<std::size_t>(i)].flat();
+    COHORT_CHECK_ARG(output < flat.size(), "[Functional] expected an output of the call, got ",
+                     place);
+    return flat[output];
+  }
+
+  KerasTensor value(const Config& config) const {
+    if (is_tensor(config)) return at(history(config), 0);
+    if (config.is_list()) {
+      std::vector<KerasTensor> parts;
+      for (const Config& part : config.list()) parts.push_back(value(part));
+      return KerasTensor::tuple(std::move(parts));
+    }
+    if (config.is_null()) return {};
+    if (!config.is_object()) {
+      throw Unimplemented(
+          str_cat("[Functional] expected tensors as arguments of layers, got ", config));
+    }
+    std::vector<std::pair<std::string, KerasTensor>> named;
+    for (const auto& [name, part] : config.members()) named.emplace_back(name, value(part));
+    return KerasTensor::named(std::move(named));
+  }
+
+  void draw(const Call& call) {
+    std::vector<KerasTensor> inputs;
+    if (const Config* args = call.node.find("args"); args != nullptr) {
+      for (const Config& arg : args->list()) inputs.push_back(value(arg));
+    }
+    SymbolicArgs told;
+    if (const Config* kwargs = call.node.find("kwargs"); kwargs != nullptr) {
+      for (const auto& [name, given] : kwargs->members()) read(call, name, given, told, inputs);
+    }
+    const KerasTensor all = inputs.size() == 1 ? inputs[0] : KerasTensor::tuple(std::move(inputs));
+    first_.emplace(call.name, first_index(call.layer.base()));
+    calls_[call.name].push_back(call.layer(all, told));
+  }
+
+  void read(const Call& call, const std::string& name, const Config& given, SymbolicArgs& told,
+            std::vector<KerasTensor>& inputs) const {
+    if (given.is_null()) return;
+    if (name == "training") {
+      told.training = given.boolean();
+    } else if (name == "mask") {
+      told.mask = value(given);
+    } else if (name == "initial_state") {
+      told.initial_state = value(given);
+    } else if (has_tensor(given)) {
+      inputs.push_back(value(given));  // call(query, value=v): in Keras's order
+    } else {
+      const bool is_default = given.is_bool() && !given.boolean();
+      if (is_default) return;
+      throw Unimplemented(
+          str_cat("[Functional] expected calls with training, mask and "
+                  "initial_state, got ",
+                  name, " = ", given, " in a call of \"", call.name, "\""));
+    }
+  }
+  static bool has_tensor(const Config& config) {
+    if (is_tensor(config)) return true;
+    return config.is_list() && std::ranges::any_of(config.list(), has_tensor);
+  }
+
+  std::map<std::string, std::vector<KerasTensor>> calls_;
+  std::map<std::string, int> first_;
+  std::vector<Call> waiting_;
+};
+
+}  // namespace
+
+int Graph::index_of(const CallNode& node) const {
+  int index = 0;
+  for (const Node& other : nodes_) {
+    const bool before = &other->layer.base() == &node.layer.base() && other->number < node.number;
+    index += before ? 1 : 0;
+  }
+  return index;
+}
+
+Config Graph::tensor_config(const KerasTensor& x) const {
+  Config::List history = {x.node()->layer.name(), index_of(*x.node()), x.output()};
+  Config config = Config::object();
+  config.set("shape", ShapeValue::write(x.shape()));
+  config.set("dtype", dtype_name(x.dtype()));
+  config.set("keras_history", std::move(history));
+  return Config::object({{"class_name", "__keras_tensor__"}, {"config", std::move(config)}});
+}
+
+Config Graph::nest_config(const KerasTensor& x) const {
+  if (!x.is_tuple()) return tensor_config(x);
+  Config::List list;
+  for (std::size_t i = 0; i < x.size(); ++i) list.push_back(nest_config(x[i]));
+  if (x.names().empty()) return list;
+  Config named = Config::object();
+  for (std::size_t i = 0; i < list.size(); ++i) named.set(x.names()[i], list[i]);
+  return named;
+}
+
+Config Graph::node_config(const CallNode& node) const {
+  Config args = nest_config(node.inputs);
+  const bool spread = node.inputs.is_tuple() && node.layer.base().inputs_are_arguments();
+  if (!spread) args = Config(Config::List{args});
+  Config kwargs = Config::object();
+  if (node.args.training) kwargs.set("training", *node.args.training);
+  if (node.args.mask.has_value()) kwargs.set("mask", nest_config(node.args.mask));
+  if (node.args.initial_state.has_value()) {
+    kwargs.set("initial_state", nest_config(node.args.initial_state));
+  }
+  return Config::object({{"args", std::move(args)}, {"kwargs", std::move(kwargs)}});
+}
+
+Config Graph::layers_config() const {
+  Config::List list;
+  for (const Layer& layer : layers_) {
+    std::vector<const CallNode*> calls;
+    for (const Node& node : nodes_) {
+      const bool is_call = &node->layer.base() == &layer.base() && node->inputs.has_value();
+      if (is_call) calls.push_back(node.get());
+    }
+    std::ranges::sort(calls, {}, &CallNode::number);
+    Config::List nodes;
+    for (const CallNode* call : calls) nodes.push_back(node_config(*call));
+    Config entry = layer.serialize();
+    entry.set("name", layer.name());
+    entry.set("inbound_nodes", std::move(nodes));
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+// Of one tensor a list, too: all versions of Keras 3 read that.
+Config Graph::places(const KerasTensor& x) const {
+  const auto place = [this](const KerasTensor& one) {
+    const int index = first_index(one.node()->layer.base()) + index_of(*one.node());
+    return Config(Config::List{one.node()->layer.name(), index, one.output()});
+  };
+  const auto nest = [&](auto&& self, const KerasTensor& part) -> Config {
+    if (!part.is_tuple()) return place(part);
+    Config::List list;
+    for (std::size_t i = 0; i < part.size(); ++i) list.push_back(self(self, part[i]));
+    if (part.names().empty()) return list;
+    Config named = Config::object();
+    for (std::size_t i = 0; i < list.size(); ++i) named.set(part.names()[i], list[i]);
+    return named;
+  };
+  return x.is_tuple() ? nest(nest, x) : Config(Config::List{place(x)});
+}
+
+}  // namespace cohort::keras::internal
+
+namespace cohort::keras {
+
+std::shared_ptr<Model> Model::from_config(const Config& config) {
+  const internal::FunctionalFields fields = internal::fields_of(config);
+  const internal::Redrawing drawing(fields.layers);
+  auto model = std::make_shared<Model>(drawing.nest(fields.input_layers),
+                                       drawing.nest(fields.output_layers), fields.name);
+  if (!fields.trainable) model->set_trainable(false);
+  return model;
+}
+
+}  // namespace cohort::keras

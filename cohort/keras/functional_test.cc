@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Functional models, and losses and metrics by output, beside real Keras's: golden/functional.json.
+#include <gtest/gtest.h>
+
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/optimizers/optimizers.h"
+#include "cohort/keras/sequential.h"
+#include "cohort/keras/test_golden.h"
+#include "cohort/keras/test_strategies.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::keras {
+namespace {
+
+using cohort::testing::expect_error;
+using cohort::testing::strategy_of;
+
+const Config::List& golden_models() {
+  static const Config all = testing::read_golden(COHORT_GOLDEN "/functional.json");
+  return all.list();
+}
+
+Tensor tensor_of_lists(const Config& config) {
+  std::vector<float> numbers;
+  Shape shape;
+  const auto visit = [&](auto&& self, const Config& part, std::size_t depth) -> void {
+    if (!part.is_list()) return numbers.push_back(static_cast<float>(part.number()));
+    if (depth == shape.size()) shape.push_back(static_cast<int64_t>(part.list().size()));
+    for (const Config& inner : part.list()) self(self, inner, depth + 1);
+  };
+  visit(visit, config, 0);
+  return from_vector(numbers, shape);
+}
+
+std::vector<Tensor> tensors_of(const Config& list) {
+  std::vector<Tensor> all;
+  for (const Config& one : list.list()) all.push_back(tensor_of_lists(one));
+  return all;
+}
+
+Element inputs_of(const Config& list) {
+  std::vector<Element> all;
+  for (const Tensor& one : tensors_of(list)) all.emplace_back(one);
+  return all.size() == 1 ? all[0] : Element::tuple(std::move(all));
+}
+
+std::vector<std::string> names_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const Layer& layer : model.layers()) names.push_back(layer.name());
+  return names;
+}
+
+void expect_outputs(Model& model, const Config& golden) {
+  const Element out = model.predict_nest(inputs_of(golden.at("inputs")), {.batch_size = 3});
+  const std::vector<Tensor> expected = tensors_of(golden.at("outputs"));
+  ASSERT_EQ(out.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(out[i].tensor().allclose(expected[i], 1e-5, 1e-6)) << out[i].tensor();
+  }
+}
+
+class FunctionalUnder : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Replicas, FunctionalUnder, ::testing::Values(1, 2));
+
+TEST_P(FunctionalUnder, OpensWhatKerasWritesAndComputesTheSame) {
+  const Strategy strategy = strategy_of(GetParam());
+  auto scope = strategy.scope();
+  for (const Config& golden : golden_models()) {
+    Config config = golden.at("config");
+    config.set("compile_config", Config::object());
+    const auto model = model_from_config(config);
+    std::vector<std::string> layers;
+    for (const Config& name : golden.at("layers").list()) layers.push_back(name.text());
+    EXPECT_EQ(names_of(*model), layers);
+    model->set_weights(tensors_of(golden.at("weights")));
+    expect_outputs(*model, golden);
+
+    const auto again = model_from_json(model->to_json());
+    EXPECT_EQ(names_of(*again), layers);
+    again->set_weights(model->get_weights());
+    expect_outputs(*again, golden);
+  }
+}
+
+TEST_P(FunctionalUnder, TrainsByLossesOfItsOutputsAsKerasDoes) {
+  const Strategy strategy = strategy_of(GetParam());
+  auto scope = strategy.scope();
+  const Config& golden = golden_models()[0];
+  Config config = golden.at("config");
+  config.set("compile_config", Config::object());
+  const auto model = model_from_config(config);
+  model->set_weights(tensors_of(golden.at("weights")));
+  model->compile({.optimizer = SGD({.learning_rate = 0.1}),
+                  .loss = {{"price", "mse"}, {"sold", "binary_crossentropy"}},
+                  .loss_weights = {{"price", 0.5}, {"sold", 2.0}},
+                  .metrics = {{"sold", {"accuracy"}}, {"price", {"mae"}}}});
+  const std::vector<Tensor> x = tensors_of(golden.at("inputs"));
+  const Element y = Element::named({{"price", tensor_of_lists(golden.at("labels").at("price"))},
+                                    {"sold", tensor_of_lists(golden.at("labels").at("sold"))}});
+  const History history =
+      model->fit(Element::named({{"a", x[0]}, {"b", x[1]}}), y,
+                 {.epochs = 3, .batch_size = 4, .verbose = Verbose::kSilent, .shuffle = false});
+  for (const auto& [name, values] : golden.at("history").members()) {
+    ASSERT_TRUE(history.contains(name)) << name;
+    for (std::size_t e = 0; e < 3; ++e) {
+      EXPECT_NEAR(history.at(name)[e], values.list()[e].number(), 2e-5) << name << e;
+    }
+  }
+  const auto clone = model_from_json(model->to_json());
+  EXPECT_EQ(clone->get_compile_config(), model->get_compile_config());
+}
+
+TEST(Functional, IsDrawnByCallingLayers) {
+  const KerasTensor a = Input({3}, {.name = "a"}), b = Input({3}, {.name = "b"});
+  const Dense shared(4);
+  const KerasTensor left = shared(a), right = shared(b);
+  EXPECT_EQ(left.shape(), (Shape{kUnknownDim, 4}));
+  Model model({a, b}, KerasTensor::named({{"left", left}, {"right", right}}));
+  EXPECT_EQ(model.count_params(), 16);
+  EXPECT_EQ(model.get_layer("a").name(), "a");
+  EXPECT_EQ(model.get_layer(2).name(), shared.name());
+  const Element out = model(Element{ones({2, 3}), zeros({2, 3})});
+  EXPECT_TRUE(out["left"].tensor().equal(shared(ones({2, 3}))));
+  EXPECT_TRUE(out["right"].tensor().equal(shared(zeros({2, 3}))));
+  expect_error<InvalidArgument>({"get_layer", "\"c\""}, [&] { model.get_layer("c"); });
+}
+
+TEST(Functional, RefusesWhatIsNotConnected) {
+  const KerasTensor a = Input({3}, {.name = "a"}), b = Input({3}, {.name = "b"});
+  const KerasTensor y = Dense(1)(b);
+  expect_error<InvalidArgument>({"\"b\"", "not among the inputs"}, [&] { Model model(a, y); });
+  expect_error<InvalidArgument>({"keras::Input"}, [&] { Model model(y, y); });
+  expect_error<InvalidArgument>({"unique names"}, [&] {
+    Model model(a, Dense(1, {.name = "twice"})(Dense(1, {.name = "twice"})(a)));
+  });
+}
+
+TEST(Functional, LossesOfOutputsThatAreNotThereAreRefused) {
+  const KerasTensor x = Input({2});
+  const KerasTensor one = Dense(1, {.name = "one"})(x), two = Dense(1, {.name = "two"})(x);
+  Model model(x, {one, two});
+  expect_error<InvalidArgument>({"one, two", "\"three\""}, [&] {
+    model.compile({.loss = {{"one", "mse"}, {"three", "mse"}}});
+  });
+  expect_error<InvalidArgument>({"2 outputs", "got 3"}, [&] {
+    model.compile({.loss = {"mse", "mse", "mse"}});
+  });
+}
+
+struct AddsTwo : Model {
+  Dense out = add("out", Dense(1, {.use_bias = false, .kernel_initializer = "ones"}));
+  Element call_nest(const Element& in, const CallArgs& args) override {
+    return Element::tuple({out(in[0].tensor() + in[1].tensor(), args), in[0]});
+  }
+};
+
+TEST_P(FunctionalUnder, ClassesTakeAndGiveSeveralTensors) {
+  const Strategy strategy = strategy_of(GetParam());
+  auto scope = strategy.scope();
+  AddsTwo model;
+  model.compile({.optimizer = SGD({.learning_rate = 0}), .loss = {"mse", Loss()}});
+  const Element x{ones({4, 2}), full({4, 2}, 2)};
+  const Element out = model.predict_nest(x);
+  EXPECT_TRUE(out[0].tensor().equal(full({4, 1}, 6)));
+  EXPECT_TRUE(out[1].tensor().equal(ones({4, 2})));
+  const Logs logs = model.train_on_batch(x, Element{full({4, 1}, 4), zeros({4, 2})});
+  EXPECT_NEAR(logs.number("loss"), 4, 1e-5);
+  EXPECT_NEAR(logs.number("output_1_loss"), 4, 1e-5);
+}
+
+TEST_P(FunctionalUnder, CompileOptionsComeBackOutsideOfTheScope) {
+  const Strategy strategy = strategy_of(GetParam());
+  std::unique_ptr<Sequential> model;
+  {
+    auto scope = strategy.scope();
+    model = std::make_unique<Sequential>(std::vector<Layer>{InputLayer({2}), Dense(3)});
+    model->compile(
+        {.loss = "mse", .metrics = {CategoricalAccuracy()}, .exact_uneven_batches = false});
+  }
+  const Config config = model->get_compile_config();
+  EXPECT_FALSE(config.boolean("exact_uneven_batches"));
+  model->compile_from_config(config);
+  EXPECT_EQ(model->get_compile_config(), config);
+  Config unknown = config;
+  unknown.set("optimiser", "sgd");
+  expect_error<InvalidArgument>({"optimiser"}, [&] { model->compile_from_config(unknown); });
+}
+
+TEST(Sequential, ALayerThatStandsTwiceIsNotWritten) {
+  const Dense twice(2);
+  Sequential model({InputLayer({2}), twice, twice});
+  expect_error<Unimplemented>({twice.name(), "twice"}, [&] { model.to_json(); });
+}
+
+TEST(Sequential, LayersOfAConfigAreBuiltAndKeepWhatTheyTrain) {
+  Sequential model({InputLayer({2}), Dense(3), Dense(1, {.trainable = false})});
+  const Layer dense = Layer::deserialize(model.layers()[1].serialize());
+  EXPECT_EQ(dense.variables().size(), 2U);
+  Config config = model.get_config();
+  config.set("trainable", false);
+  const auto frozen = Sequential::from_config(config);
+  EXPECT_FALSE(frozen->trainable());
+  EXPECT_TRUE(frozen->layers()[1].trainable());
+  EXPECT_FALSE(frozen->layers()[2].trainable());
+}
+
+}  // namespace
+}  // namespace cohort::keras

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes functional.json beside this file: functional models of real Keras 3, and what they do.
+
+    VENV/bin/python cohort/keras/golden/write_functional.py      # VENV has keras and tensorflow
+"""
+
+import json
+import os
+import pathlib
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+L = keras.layers
+
+
+def two_by_two():
+    """Two inputs, two outputs, a layer that is called twice."""
+    a, b = keras.Input((3,), name="a"), keras.Input((2,), name="b")
+    shared = L.Dense(4, activation="tanh", name="shared")
+    of_a = shared(a)
+    of_b = shared(L.Dense(3, name="lift")(b))
+    price = L.Dense(1, name="price")(of_a)
+    sold = L.Activation("sigmoid", name="sold")(L.Dense(2, name="mix")(of_b))
+    return keras.Model([a, b], [price, sold], name="two")
+
+
+def nested():
+    i = keras.Input((2,), name="in")
+    encoder = keras.Model(i, L.Dense(3, activation="relu", name="hid")(i), name="enc")
+    x = keras.Input((2,), name="x")
+    return keras.Model(x, L.Dense(1, name="out")(encoder(x)), name="outer")
+
+
+def rounded(values):
+    return [np.round(x.astype("float64"), 7).tolist() for x in values]
+
+
+def train(model, inputs, case):
+    model.compile(optimizer=keras.optimizers.SGD(0.1),
+                  loss={"price": "mse", "sold": "binary_crossentropy"},
+                  loss_weights={"price": 0.5, "sold": 2.0},
+                  metrics={"sold": ["accuracy"], "price": ["mae"]})
+    labels = {"price": np.array([[1], [0], [2], [-1]], "float32"),
+              "sold": np.array([[1, 0], [0, 1], [1, 1], [0, 0]], "float32")}
+    history = model.fit(dict(zip(["a", "b"], inputs)), labels, epochs=3, batch_size=4,
+                        shuffle=False, verbose=0)
+    case["labels"] = {k: v.tolist() for k, v in labels.items()}
+    case["history"] = {k: [float(f"{x:.7g}") for x in v] for k, v in history.history.items()}
+    case["compiled"] = json.loads(model.to_json())["compile_config"]
+
+
+def case_of(model):
+    draws = np.random.RandomState(3)
+    weights = [np.round(draws.randn(*v.shape) * 0.5, 3) for v in model.weights]
+    model.set_weights(weights)
+    inputs = [np.round(draws.randn(4, t.shape[1]), 3).astype("float32") for t in model.inputs]
+    outputs = model.predict(inputs if len(inputs) > 1 else inputs[0], verbose=0)
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    case = {"config": json.loads(model.to_json()), "weights": rounded(weights),
+            "inputs": rounded(inputs), "outputs": rounded(outputs),
+            "layers": [layer.name for layer in model.layers]}
+    if len(outputs) == 2:
+        train(model, inputs, case)
+    return case
+
+
+here = pathlib.Path(__file__).parent
+(here / "functional.json").write_text(json.dumps([case_of(two_by_two()), case_of(nested())]) + "\n")
