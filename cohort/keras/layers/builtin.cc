@@ -76,6 +76,13 @@ void add_convolutions(ClassTable& table) {
   table.add_builtin<SeparableConv2DLayer>();
 }
 
+void add_normalization(ClassTable& table) {
+  table.add_builtin<GroupNormalizationLayer>();
+  table.add_builtin<LayerNormalizationLayer>();
+  table.add_builtin<RMSNormalizationLayer>();
+  table.add_builtin<UnitNormalizationLayer>();
+}
+
 void add_pooling(ClassTable& table) {
   table.add_builtin<AdaptiveAveragePooling1DLayer>();
   table.add_builtin<AdaptiveAveragePooling2DLayer>();
@@ -150,6 +157,7 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<TimeDistributedLayer>();
     add_convolutions(*all);
     add_merging(*all);
+    add_normalization(*all);
     add_pooling(*all);
     add_regularization(*all);
     add_reshaping(*all);
