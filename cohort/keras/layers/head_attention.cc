@@ -5,7 +5,10 @@
 #include <ATen/ops/ones.h>
 
 #include <cmath>
+#include <concepts>
 #include <numeric>
+#include <string>
+#include <string_view>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
@@ -136,6 +139,14 @@ TrackedParts HeadAttention::tracked_parts() const {
   return parts;
 }
 
+// The attributes of Keras's two classes: where files have the weights.
+template <class C>
+std::string attention_place(std::string_view projection) {
+  const bool is_private = std::same_as<C, GroupedQueryAttentionConfig> || projection == "gate";
+  const std::string_view name = projection == "attention_output" ? "output" : projection;
+  return str_cat(is_private ? "_" : "", name, "_dense");
+}
+
 template <class C>
 void HeadAttention::make_projections(const ElementSpec& inputs, const C& config,
                                      const Shape& axes) {
@@ -160,7 +171,7 @@ void HeadAttention::make_projections(const ElementSpec& inputs, const C& config,
   const auto add = [&](const char* name, const Shape& from, const Shape& to, const Shape& built,
                        bool sigmoid = false) {
     projections_.push_back(projection(config, name, from, to, sigmoid));
-    track(projections_.back());
+    track(projections_.back(), attention_place<C>(name));
     projections_.back().base().ensure_built(built);
   };
   add("query", {query.back()}, {heads_.query, heads_.key_dim}, query);
