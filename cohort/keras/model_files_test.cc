@@ -9,6 +9,7 @@
 
 #include "cohort/archive/hdf5_file.h"
 #include "cohort/archive/zip_file.h"
+#include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
