@@ -14,8 +14,7 @@
 //   keras::config_of(ScaleOptions{.scale = 2});   // {"scale": 2.0, "limit": null}
 //
 // Besides, for what Keras's configs have and the struct has not, and the other way round:
-// - f.shape("target", c.target): sizes, of which -1 is null, as in Keras; required, but for an
-//   optional;
+// - f.shape("target", c.target): sizes, of which -1 is null; what is no std::optional is required;
 // - f.extra("gain", c.gain, 1.0): written only where it is not the default: Keras lacks it;
 // - f.nullable("steps", c.steps, 1): null where it is 1;
 // - f.constant("sparse", false): always written; nothing else can be read;

@@ -193,11 +193,13 @@ INSTANTIATE_TEST_SUITE_P(Replicas, MetricsInFit, ::testing::Values(0, 1, 2));
 // Functions, names of classes and metrics that wait for shapes become metrics in the model's scope.
 TEST_P(MetricsInFit, FunctionsNamesAndLateStateCount) {
   const Strategy strategy = strategy_of(GetParam());
-  const auto scope = strategy.scope();
   const auto greatest = [](const Tensor&, const Tensor& p) -> Tensor { return p.amax(-1); };
-  Sequential model = small_net({Metric(greatest, "greatest"), "auc", "f1_score",
-                                F1Score({.average = "macro", .name = "f1"}),
-                                MeanMetricWrapper(greatest, "same"), R2Score()});
+  Sequential model = [&] {
+    const auto scope = strategy.scope();
+    return small_net({Metric(greatest, "greatest"), "auc", "f1_score",
+                      F1Score({.average = "macro", .name = "f1"}),
+                      MeanMetricWrapper(greatest, "same"), R2Score()});
+  }();
   const Tensor x = arange(32).view({8, 4}).to(kFloat32) / 32;
   const Tensor y = one_hot(tensor({0, 1, 2, 0, 1, 2, 0, 1}).to(kInt64), 3);
   const History history =

@@ -95,6 +95,7 @@ Config ClassTable::serialize(const Serializable& object) const {
     }
   }
   const std::string own_name = object.class_name();
+  Config config = object.get_config();
   if (key.empty()) {
     COHORT_LOG(kWarning, "[get_config] ", own_name,
                " is written by its name, which no program can read unless "
@@ -104,7 +105,7 @@ Config ClassTable::serialize(const Serializable& object) const {
   Config out = Config::object();
   out.set("module", builtin ? Config(module_) : Config());
   out.set("class_name", builtin ? key : key.empty() ? own_name : key.substr(key.find('>') + 1));
-  out.set("config", object.get_config());
+  out.set("config", std::move(config));
   out.set("registered_name", builtin ? Config() : Config(key.empty() ? own_name : key));
   return out;
 }
