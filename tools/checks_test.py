@@ -60,8 +60,8 @@ class Layers(unittest.TestCase):
                            '#include "cohort/keras/callbacks/callback.h"\n',
             keras__callbacks__callback_h="",
             keras__callbacks__stop_h='#include "cohort/keras/model.h"\n'))
-        for source, target in [("layer_h", "model.h"), ("layers__a_h", "losses/a.h"),
-                               ("metrics__a_h", "model.h"), ("model_h", "callbacks/stop.h")]:
+        for source, target in [("layer_h", "model.h"), ("layers__a_h", "metrics/a.h"),
+                               ("losses__a_h", "metrics/a.h"), ("model_h", "callbacks/stop.h")]:
             path = target.replace("/", "__").replace(".", "_")
             found = self.complaints(**{"keras__" + source: f'#include "cohort/keras/{target}"\n',
                                        "keras__" + path: ""})

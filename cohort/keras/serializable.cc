@@ -114,14 +114,15 @@ ClassTable::Make ClassTable::maker(const Config& envelope, bool is_keras) const 
   const Config* registered = envelope.find("registered_name");
   const bool has_registered = registered != nullptr && registered->is_text();
   const cohort::internal::MutexLock lock(classes_->mutex);
-  const auto& all = classes_->by_name;
-  auto found = has_registered ? all.find(registered->text()) : all.end();
+  auto found =
+      has_registered ? classes_->by_name.find(registered->text()) : classes_->by_name.end();
   // A program's own Dense is not Keras's.
-  if (found != all.end() && found->second.builtin && !is_keras) found = all.end();
-  if (found == all.end() && (is_keras || !has_registered)) {
-    found = all.find(envelope.text("class_name"));
+  if (found != classes_->by_name.end() && found->second.builtin && !is_keras)
+    found = classes_->by_name.end();
+  if (found == classes_->by_name.end() && (is_keras || !has_registered)) {
+    found = classes_->by_name.find(envelope.text("class_name"));
   }
-  return found == all.end() ? nullptr : found->second.make;
+  return found == classes_->by_name.end() ? nullptr : found->second.make;
 }
 
 std::shared_ptr<Serializable> ClassTable::deserialize(const Config& envelope) const {
