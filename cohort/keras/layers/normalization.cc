@@ -114,6 +114,7 @@ class BatchNormalizationNode final : public LayerNode {
 
 BatchNormalizationLayer::BatchNormalizationLayer(BatchNormalizationOptions options)
     : LayerImpl(std::move(options)) {
+  set_autocast(false);  // statistics of mixed precision are those of the variables' type
   if (config().synchronized) {
     throw Unimplemented(
         "[batch_normalization] expected synchronized = false: statistics over all replicas are "
@@ -146,6 +147,7 @@ void BatchNormalizationLayer::build(const Shape& input_shape) {
   COHORT_CHECK_ARG(channels_ > 0, "[", name(), "] expected a known size of axis ", config().axis,
                    ", got shape ", bracketed(input_shape));
   dtype_ = config().dtype.variable_dtype();
+  output_dtype_ = config().dtype.compute_dtype();
   if (config().scale) {
     gamma_ = add_weight({.name = "gamma",
                          .shape = {channels_},
@@ -172,7 +174,8 @@ Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) 
   if (axis_ != rank_ - 1) x = x.movedim(axis_, -1);
   // An empty batch has no statistics.
   const bool training = args.training && trainable() && x.numel() > 0;
-  const Tensor y = training ? train(x) : infer(x);
+  Tensor y = training ? train(x) : infer(x);
+  if (y.scalar_type() != output_dtype_) y = y.to(output_dtype_);
   return axis_ != rank_ - 1 ? y.movedim(-1, axis_) : y;
 }
 

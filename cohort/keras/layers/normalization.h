@@ -67,6 +67,7 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
   int64_t rank_ = 0;
   int64_t channels_ = 0;
   DType dtype_ = kFloat32;
+  DType output_dtype_ = kFloat32;
   Variable gamma_, beta_, moving_mean_, moving_variance_;
 };
 

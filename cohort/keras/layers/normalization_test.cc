@@ -131,5 +131,19 @@ TEST(BatchNormalization, RefusesWhatIsNotThere) {
   EXPECT_THROW(layer(zeros({2, 3, 3})), InvalidArgument);
 }
 
+TEST(BatchNormalization, OfMixedPrecisionKeepsStatisticsInFloat32) {
+  BatchNormalization layer({.dtype = "mixed_bfloat16"}), exact;
+  const Tensor x = arange(24).view({8, 3}).to(kFloat32) * 0.1;
+  for (const bool training : {true, false}) {
+    const Tensor y = layer(x, {.training = training});
+    EXPECT_EQ(y.scalar_type(), kBFloat16);
+    EXPECT_TRUE(y.to(kFloat32).allclose(exact(x, {.training = training}), 1e-2, 1e-2));
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(layer.variables()[i].value().scalar_type(), kFloat32);
+    EXPECT_TRUE(layer.variables()[i].value().equal(exact.variables()[i].value()));
+  }
+}
+
 }  // namespace
 }  // namespace cohort::keras
