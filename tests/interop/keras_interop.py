@@ -70,6 +70,37 @@ def cnn():
     return model
 
 
+def text():
+    model = keras.Sequential([
+        keras.Input((5,), dtype="int32"), L.Embedding(10, 4, mask_zero=True),
+        L.Bidirectional(L.LSTM(3, return_sequences=True)), L.TimeDistributed(L.Dense(4)), L.GRU(3),
+        L.Dense(3)])
+    model.compile(O.Adam(0.01), "mse")
+    return model
+
+
+def attention():
+    x = keras.Input((5, 4), name="sequence")
+    y = L.MultiHeadAttention(2, 3)(x, x)
+    y = L.LayerNormalization()(L.Add()([x, y]))
+    dense = L.Dense(4, activation="relu")
+    y = L.Concatenate()([dense(y), dense(x), L.Conv1D(2, 3, padding="causal")(y)])
+    y = L.GroupQueryAttention(3, 4, 2)(y, y)
+    model = keras.Model(x, L.Dense(3)(L.GlobalAveragePooling1D()(y)))
+    model.compile(O.Adam(0.01), "mse")
+    return model
+
+
+def images():
+    model = keras.Sequential([
+        keras.Input((6, 6, 2)), L.ZeroPadding2D(1), L.DepthwiseConv2D(3, depth_multiplier=2), L.PReLU(),
+        L.SeparableConv2D(4, 3, padding="same"), L.GroupNormalization(2), L.LeakyReLU(),
+        L.Conv2DTranspose(3, 2, strides=2), L.UpSampling2D(2), L.Cropping2D(2),
+        L.SpatialDropout2D(0.0), L.RMSNormalization(), L.GlobalMaxPooling2D(), L.Dense(3)])
+    model.compile(O.SGD(0.01, momentum=0.9), K.LogCosh(), metrics=["mse", "cosine_similarity"])
+    return model
+
+
 def frozen():
     model = mlp(O.SGD(0.1, momentum=0.9))
     model.layers[0].trainable = False
@@ -90,16 +121,22 @@ def cases():
         "ftrl": O.Ftrl(0.1), "lion": O.Lion(0.01),
         "averages": O.Adam(0.01, use_ema=True, ema_momentum=0.5),
         "accumulation": O.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
-        "schedule": O.Adam(decay),
+        "schedule": O.Adam(decay), "lamb": O.Lamb(0.01),
+        "muon": O.Muon(0.01),
     }
     models = {name: mlp(optimizer) for name, optimizer in optimizers.items()}
-    models |= {"regularized": regularized(), "nested": nested(), "cnn": cnn(), "frozen": frozen()}
+    models |= {"regularized": regularized(), "nested": nested(), "cnn": cnn(), "frozen": frozen(),
+               "text": text(), "attention": attention(), "images": images()}
     return models
 
 
 def data(model, seed):
     draw = np.random.default_rng(seed)
-    x = draw.normal(size=(ROWS, *model.input_shape[1:])).astype("float32")
+    shape = (ROWS, *model.input_shape[1:])
+    if model.inputs[0].dtype == "int32":
+        x = draw.integers(0, 10, size=shape).astype("int32")
+    else:
+        x = draw.normal(size=shape).astype("float32")
     if "sparse" in str(model.loss):
         return x, draw.integers(0, model.output_shape[-1], size=(ROWS,)).astype("int32")
     return x, draw.normal(size=(ROWS, *model.output_shape[1:])).astype("float32")
