@@ -42,7 +42,7 @@ function(cohort_test_settings target)
   if(COHORT_SANITIZER MATCHES "address")
     target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
   elseif(NOT COHORT_SANITIZER)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+    target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   endif()
 endfunction()
 
@@ -148,13 +148,18 @@ endfunction()
 
 # cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
 #
-# The label `tsan` takes the test into the ThreadSanitizer run.
+# The label `tsan` takes the test into the ThreadSanitizer run; `proof` is what crosses folders.
 function(cohort_test name)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(COHORT_SANITIZER MATCHES "thread" AND NOT "tsan" IN_LIST arg_LABELS)
+    return()
+  endif()
+  # What crosses folders, most of it processes that wait for each other: the other builds run it.
+  if(COHORT_SANITIZER MATCHES "address" AND "proof" IN_LIST arg_LABELS AND
+     NOT COHORT_SANITIZE_PROOFS)
     return()
   endif()
   list(TRANSFORM arg_DEPS PREPEND cohort_)
