@@ -92,7 +92,8 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
     const std::vector<Tensor> drop_in = draw(config().dropout, run.steps[0]);
     const std::vector<Tensor> drop_state = draw(config().recurrent_dropout, run.states[0]);
     const Tensor from_input = input_products(run.steps, drop_in);
-    const auto& [activation, gate] = std::tie(config().activation, config().recurrent_activation);
+    const ActivationFunction& activation = config().activation;
+    const ActivationFunction& gate = config().recurrent_activation;
     const int64_t channels = channels_first() ? 1 : static_cast<int64_t>(rank_) + 1;
     return internal::run_steps(run, [&](int64_t t, std::vector<Tensor>& states) {
       const Tensor z = from_input[t] + state_product(states[0], drop_state);

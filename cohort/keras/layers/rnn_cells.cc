@@ -243,7 +243,8 @@ Tensor LSTMCellLayer::run(SequenceRun& run, const CallArgs& args) {
   }
   const Tensor from_input = input_product(run.steps, weight(kernel_), weight(bias_), masks.input);
   const Tensor recurrent = weight(recurrent_kernel_);
-  const auto& [activation, gate] = std::tie(config().activation, config().recurrent_activation);
+  const ActivationFunction& activation = config().activation;
+  const ActivationFunction& gate = config().recurrent_activation;
   return internal::run_steps(run, [&](int64_t t, std::vector<Tensor>& states) {
     const Tensor z = from_input[t] + product(states[0], recurrent, masks.recurrent);
     const std::vector<Tensor> parts = z.chunk(4, -1);
@@ -267,7 +268,8 @@ bool GRUCellLayer::has_node(const SequenceRun& run) const {
 // The new state. Shapes: from_input [b, 3 units], state [b, units].
 Tensor GRUCellLayer::mix(const Tensor& from_input, const Tensor& state, const Masks& masks) const {
   const int64_t units = config().units;
-  const auto& [activation, gate] = std::tie(config().activation, config().recurrent_activation);
+  const ActivationFunction& activation = config().activation;
+  const ActivationFunction& gate = config().recurrent_activation;
   const Tensor kernel = weight(recurrent_kernel_);
   const std::vector<Tensor> x = from_input.chunk(3, -1);
   if (config().reset_after) {

@@ -97,7 +97,7 @@ Tensor BidirectionalLayer::call(const Tensor& input, const CallArgs& args) {
 }
 
 Element BidirectionalLayer::call_nest(const Element& inputs, const CallArgs& args) {
-  const Element x = inputs[0];
+  const Element& x = inputs[0];
   std::vector<Element> first, second;
   const auto split = [&](const Element& states, std::size_t from) {
     if (!states.has_value()) return;
