@@ -124,11 +124,11 @@ class Crew {
   void prove_same_work(const std::vector<double>& losses) {
     std::vector<double> known;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i].status == "ok") known.push_back(losses[i]);
+      if (entries_[i].status == "ok" && entries_[i].spec.same_work) known.push_back(losses[i]);
     }
     const double reference = median(known);
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i].status != "ok") continue;
+      if (entries_[i].status != "ok" || !entries_[i].spec.same_work) continue;
       if (std::abs(losses[i] - reference) <= kProofTolerance * std::abs(reference)) continue;
       entries_[i].status = "mismatch";
       entries_[i].reason = str_cat("loss ", losses[i], " against ", reference);
@@ -182,10 +182,24 @@ std::optional<Numbers> numbers(const ContentionEntry& entry, const Load& load, i
   return Numbers{us, us / median(alone->us), explained_slowdown(load, median(alone->cores), cores)};
 }
 
+bool is_peer(const ContentionEntry& entry) {
+  return entry.spec.family != Family::kCohort && entry.spec.family != Family::kLimit;
+}
+
+// The slowdown of threads that only compute and meet, where they took part.
+std::optional<double> lockstep_slowdown(const ContentionResult& result,
+                                        const ContentionOptions& options, const Load& load) {
+  for (const ContentionEntry& entry : result.entries) {
+    if (entry.spec.family != Family::kLimit) continue;
+    if (const auto n = numbers(entry, load, options.cores)) return n->slowdown;
+  }
+  return {};
+}
+
 const ContentionEntry* best_peer(const ContentionResult& result, const Load& load) {
   const ContentionEntry* best = nullptr;
   for (const ContentionEntry& entry : result.entries) {
-    if (entry.spec.family == Family::kCohort || entry.status != "ok") continue;
+    if (!is_peer(entry) || entry.status != "ok") continue;
     const Contended* now = under(entry, load);
     if (now == nullptr) continue;
     if (best == nullptr || median(now->us) < median(under(*best, load)->us)) best = &entry;
@@ -301,6 +315,9 @@ std::string contention_lines(const ContentionResult& result, const ContentionOpt
     out += str_cat(" us=", number(n->us, "%.1f"), " slowdown=", number(n->slowdown, "%.2f"),
                    " explained=", number(n->explained, "%.2f"),
                    " by_it=", number(n->slowdown / n->explained, "%.2f"));
+    if (const auto limit = lockstep_slowdown(result, options, load)) {
+      out += " by_lockstep=" + number(n->slowdown / *limit, "%.2f");
+    }
     out += best == nullptr
                ? std::string(" best_peer=na vs_best=na")
                : str_cat(" best_peer=", best->spec.name,

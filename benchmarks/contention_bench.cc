@@ -27,8 +27,8 @@ struct Options {
   Texts cases = {"demo",     "tiny:16:1", "tiny:16:2", "mlp:32:1",
                  "mlp:32:2", "mlp:256:1", "large:64:1"};
   Texts loads = {"quiet", "busy:1", "busy:2", "busy:4", "quota:1.5", "quota:0.5"};
-  Texts only = {"cohort",          "jax_jit",     "jax_spmd",    "keras_fit", "tf_function",
-                "tf_function_xla", "tf_mirrored", "torch_fused", "torch_ddp"};
+  Texts only = {"cohort",      "lockstep",        "jax_jit",     "jax_spmd",    "keras_fit",
+                "tf_function", "tf_function_xla", "tf_mirrored", "torch_fused", "torch_ddp"};
   std::string data = default_data_folder();
   bool peers = true;
   ContentionOptions run;

@@ -63,6 +63,8 @@ const char* family_name(Family family) {
       return "cohort";
     case Family::kCohortPart:
       return "cohort_part";
+    case Family::kLimit:
+      return "limit";
     case Family::kLibtorch:
       return "libtorch";
     case Family::kJax:
@@ -87,12 +89,16 @@ std::vector<ContenderSpec> roster(const Places& places, bool peers) {
   alone.same_work = false;
   ContenderSpec workers = native(places, "cohort_workers", Family::kCohort, models);
   workers.min_replicas = workers.max_replicas = 2;
+  ContenderSpec lockstep = native(places, "lockstep", Family::kLimit, {"mlp", "tiny", "large"});
+  lockstep.min_replicas = 2;
+  lockstep.same_work = false;
   std::vector<ContenderSpec> all = {
       native(places, "cohort", Family::kCohort, models),
       native(places, "cohort_fit", Family::kCohort, {"mlp_fit"}),
       native(places, "cohort_step", Family::kCohortPart, {"mlp_fit"}),
       alone,
       workers,
+      lockstep,
       native(places, "libtorch", Family::kLibtorch, models),
       native(places, "libtorch_malloc", Family::kLibtorch, models),
   };

@@ -12,8 +12,9 @@
 namespace cohort::bench {
 
 /// Whom a contender belongs to: the summary line compares with the best of each family. A part of
-/// Cohort's case is `fit`'s step without `fit`, or one replica without the others.
-enum class Family { kCohort, kCohortPart, kLibtorch, kJax, kKeras, kTorch };
+/// Cohort's case is `fit`'s step without `fit`, or one replica without the others. A limit trains
+/// nothing: it is what the machine leaves to anybody.
+enum class Family { kCohort, kCohortPart, kLimit, kLibtorch, kJax, kKeras, kTorch };
 
 /// "libtorch", as the summary line writes it.
 const char* family_name(Family family);

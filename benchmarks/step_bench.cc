@@ -12,6 +12,7 @@
 #include "cohort/base/check.h"
 #include "contender.h"
 #include "flags.h"
+#include "lockstep_contender.h"
 #include "machine.h"
 #include "report.h"
 #include "roster.h"
@@ -136,6 +137,7 @@ NamedContender make_contender(const std::string& name) {
   if (name == "cohort_alone") return {make_cohort_contender(true), version};
   if (name == "cohort_workers") return {make_cohort_workers_contender(), version};
   if (name == "cohort_fit") return {make_cohort_fit_contender(), version};
+  if (name == "lockstep") return {make_lockstep_contender(), "threads that meet"};
   if (name == "libtorch") return {make_libtorch_contender(), version};
   COHORT_CHECK_ARG(name == "libtorch_malloc", "[step_bench] unknown contender ", name);
   fix_allocator();
