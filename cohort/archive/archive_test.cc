@@ -51,6 +51,19 @@ TEST(Hdf5File, KeepsWhatIsPutIntoIt) {
   }
 }
 
+// Of two models that are saved at once.
+TEST(Hdf5File, SeveralAreWrittenAtOnce) {
+  Hdf5Writer one, two;
+  one.add_group("g", "one");
+  two.add_group("g", "two");
+  one.add("g/0", full({3}, 1));
+  two.add("g/0", full({3}, 2));
+  Hdf5Reader first("test", "one", std::move(one).finish());
+  Hdf5Reader second("test", "two", std::move(two).finish());
+  EXPECT_TRUE(first.read("g/0").equal(full({3}, 1)));
+  EXPECT_TRUE(second.read("g/0").equal(full({3}, 2)));
+}
+
 TEST(Hdf5File, RefusesWhatItCannotKeep) {
   Hdf5Writer out;
   out.add_group("vars", "model");

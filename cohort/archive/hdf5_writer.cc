@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+
 #include "cohort/archive/hdf5_file.h"
 #include "cohort/archive/internal/hdf5_types.h"
 #include "cohort/base/check.h"
@@ -47,7 +49,10 @@ Hdf5Writer::Hdf5Writer(std::size_t bytes) : file_(std::make_unique<File>()) {
   const Hdf5Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   // It grows by so much at a time.
   H5Pset_fapl_core(access, bytes == 0 ? kLeast : bytes + bytes / 64 + kAround, 0);
-  file_->id = Hdf5Id(H5Fcreate("memory", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
+  // The library opens no name twice, although this is none of a disk.
+  static std::atomic<uint64_t> files{0};
+  const std::string name = str_cat("memory-", files.fetch_add(1));
+  file_->id = Hdf5Id(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
   check_written(file_->id.valid(), "/");
   file_->with_parents = Hdf5Id(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(file_->with_parents, 1);
