@@ -30,7 +30,7 @@ Tensor relu(const Tensor& x, double negative_slope, double max_value, double thr
     y = negative_slope == 0 ? x.relu() : at::leaky_relu(x, negative_slope);
   } else {
     const Tensor below = (x - threshold) * negative_slope;
-    y = x.where(x >= threshold, below);
+    y = x.where(x > threshold, below);
   }
   return max_value >= 0 ? y.clamp_max(max_value) : y;
 }

@@ -93,11 +93,15 @@ Element Model::call_nest(const Element& inputs, const CallArgs& args) {
 }
 
 Shape Model::compute_output_shape(const Shape& input_shape) const {
-  return is_functional() ? graph_->outputs().shape() : LayerBase::compute_output_shape(input_shape);
+  if (!is_functional()) return LayerBase::compute_output_shape(input_shape);
+  const ElementSpec out = graph_->output_spec(TensorSpec{input_shape, DType::Undefined});
+  COHORT_CHECK_ARG(out.is_leaf(), "[", name(), "] expected a model with one output, got ",
+                   out.to_string());
+  return out.leaf().shape;
 }
 
 ElementSpec Model::compute_output_spec(const ElementSpec& inputs) const {
-  return is_functional() ? graph_->outputs().spec() : LayerBase::compute_output_spec(inputs);
+  return is_functional() ? graph_->output_spec(inputs) : LayerBase::compute_output_spec(inputs);
 }
 
 std::vector<Shape> Model::layer_output_shapes() const {

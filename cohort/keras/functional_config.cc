@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functional models as configs, in Keras's form, and back.
+#include <algorithm>
 #include <map>
 
 #include "cohort/base/check.h"
@@ -46,6 +47,8 @@ FunctionalFields fields_of(const Config& config) {
   return fields;
 }
 
+constexpr int64_t kMostCalls = 5'000;
+
 // Draws the calls of a config again.
 class Redrawing {
  public:
@@ -65,6 +68,9 @@ class Redrawing {
                          "[Functional] expected nodes of Keras 3, with args and kwargs, got ",
                          nodes->list()[static_cast<std::size_t>(i)]);
         waiting_.push_back({layer, name, nodes->list()[static_cast<std::size_t>(i)], i});
+        // Each may stand on another, and is visited and ended from there.
+        COHORT_CHECK_ARG(std::ssize(waiting_) <= kMostCalls, "[Functional] expected at most ",
+                         kMostCalls, " calls of layers in a model");
       }
     }
     draw_all();
@@ -137,10 +143,14 @@ class Redrawing {
     return std::ranges::all_of(config.members(), [&](auto& m) { return has_all(m.second); });
   }
   const std::vector<KerasTensor>& calls_of(const Config& place, int& index) const {
+    COHORT_CHECK_ARG(place.list().size() >= 3,
+                     "[Functional] expected a layer, the number of its call and of the output, "
+                     "got ",
+                     place);
     const auto calls = calls_.find(place.list().at(0).text());
     COHORT_CHECK_ARG(calls != calls_.end(), "[Functional] expected a layer of the config, got \"",
                      place.list().at(0).text(), "\"");
-    index = static_cast<int>(place.list().at(1).integer());
+    index = static_cast<int>(std::clamp<int64_t>(place.list().at(1).integer(), -1, kMostCalls));
     return calls->second;
   }
   bool has(const Config& place) const {

@@ -148,6 +148,60 @@ TEST(Functional, LossesOfOutputsThatAreNotThereAreRefused) {
   });
 }
 
+// Keras: a list of one output is that output to losses, metrics and logs.
+TEST_P(FunctionalUnder, AListOfOneOutputIsTheOutput) {
+  const Strategy strategy = strategy_of(GetParam());
+  auto scope = strategy.scope();
+  const KerasTensor a = Input({3}), b = Input({3});
+  const KerasTensor sum = Dense(1, {.name = "d"})(Add()(KerasTensor::tuple({a, b})));
+  Model model(KerasTensor::tuple({a, b}), KerasTensor::tuple({sum}));
+  const Element x{ones({4, 3}), ones({4, 3})};
+  const Element y = ones({4, 1});
+  const std::vector<std::string> names = {"loss", "mean_absolute_error"};
+  model.compile({.loss = "mse", .metrics = {metrics::MeanAbsoluteError()}});
+  EXPECT_EQ(model.train_on_batch(x, y).names(), names);
+  model.compile({.loss = {{"d", "mse"}}, .metrics = {{"d", {metrics::MeanAbsoluteError()}}}});
+  EXPECT_EQ(model.train_on_batch(x, y).names(), names);
+  EXPECT_EQ(model.test_on_batch(x, Element::named({{"d", ones({4, 1})}})).names(), names);
+}
+
+// Keras: keras.Model(i, Conv2D(4, 3)(i)) with i = Input((None, None, 3)), called on (8, 8, 3).
+TEST(Functional, AModelInAModelSaysTheShapesOfItsCall) {
+  const KerasTensor any = Input({kUnknownDim, kUnknownDim, 3});
+  const std::shared_ptr<Model> inner =
+      std::make_shared<Model>(any, GlobalAveragePooling2D()(Conv2D(4, 3)(any)));
+  const std::shared_ptr<Model> whole = std::make_shared<Model>(any, Conv2D(4, 3)(any));
+  const KerasTensor image = Input({8, 8, 3});
+  const KerasTensor map = Layer(whole)(image);
+  EXPECT_EQ(map.shape(), (Shape{kUnknownDim, 6, 6, 4}));
+  EXPECT_EQ(Layer(inner)(image).shape(), (Shape{kUnknownDim, 4}));
+  Model model(image, Dense(2)(Flatten()(map)));
+  EXPECT_EQ(shape_of(model(zeros({5, 8, 8, 3}))), (Shape{5, 2}));
+  EXPECT_EQ(whole->compute_output_shape({7, 5, 4, 3}), (Shape{7, 3, 2, 4}));
+  expect_error<InvalidArgument>({"at least 3"}, [&] { whole->compute_output_shape({7, 2, 4, 3}); });
+}
+
+// A file may say anything.
+TEST(Functional, ConfigsOfBrokenOrEndlessCallsAreRefused) {
+  const KerasTensor x = Input({2}, {.name = "x"});
+  Model model(x, Activation("relu", {.name = "a"})(x));
+  Config config = model.serialize();
+  Config inner = config.at("config");
+  inner.set("output_layers", Config::List{Config::List{"a"}});
+  Config broken = config;
+  broken.set("config", inner);
+  expect_error<InvalidArgument>({"Functional"}, [&] { model_from_config(broken); });
+
+  Config::List layers = inner.at("layers").list();
+  Config entry = layers[1];
+  const Config node = entry.at("inbound_nodes").list()[0];
+  entry.set("inbound_nodes", Config::List(6'000, node));
+  layers[1] = entry;
+  inner.set("layers", layers);
+  broken.set("config", inner);
+  expect_error<InvalidArgument>({"at most 5000"}, [&] { model_from_config(broken); });
+}
+
 struct AddsTwo : Model {
   Dense out = add("out", Dense(1, {.use_bias = false, .kernel_initializer = "ones"}));
   Element call_nest(const Element& in, const CallArgs& args) override {

@@ -165,6 +165,14 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   return value;
 }
 
+namespace {
+// The only output of Model(inputs, {x}), which as in Keras is compiled as x is.
+bool is_one_in_a_list(const Model& model, const CompiledModel* compiled, const Element& y_pred) {
+  return model.is_functional() && y_pred.is_tuple() && y_pred.size() == 1 && compiled != nullptr &&
+         compiled->outputs.empty();
+}
+}  // namespace
+
 // All replicas come here in their first step: what makes variables is cross-replica.
 void Model::know_outputs(const Element& y_pred) {
   CompiledModel& compiled = *compiled_;
@@ -178,8 +186,8 @@ void Model::know_outputs(const Element& y_pred) {
 
 Tensor Model::compute_loss_nest(const Element&, const Element& y, const Element& y_pred,
                                 const Element& sample_weight) {
-  if (y_pred.is_tensor()) {
-    return compute_loss({}, tensor_of(y), y_pred.tensor(), tensor_of(sample_weight));
+  if (y_pred.is_tensor() || is_one_in_a_list(*this, compiled_.get(), y_pred)) {
+    return compute_loss({}, tensor_of(y), y_pred[0].tensor(), tensor_of(sample_weight));
   }
   CompiledModel& compiled = checked("compute_loss");
   compiled.check_scope();
@@ -237,8 +245,8 @@ Logs Model::compute_metrics(const Tensor&, const Tensor& y, const Tensor& y_pred
 
 Logs Model::compute_metrics_nest(const Element&, const Element& y, const Element& y_pred,
                                  const Element& sample_weight) {
-  if (y_pred.is_tensor()) {
-    return compute_metrics({}, tensor_of(y), y_pred.tensor(), tensor_of(sample_weight));
+  if (y_pred.is_tensor() || is_one_in_a_list(*this, compiled_.get(), y_pred)) {
+    return compute_metrics({}, tensor_of(y), y_pred[0].tensor(), tensor_of(sample_weight));
   }
   const c10::AutoGradMode no_grad(false);
   CompiledModel& compiled = checked("compute_metrics");

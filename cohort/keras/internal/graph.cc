@@ -222,13 +222,11 @@ void Graph::put_inputs(const Element& inputs, const CallArgs& args,
   for (std::size_t i = 0; i < flat_inputs_.size(); ++i) {
     const KerasTensor& input = flat_inputs_[i];
     const Element given = adjusted(part_for_input(inputs, i), input);
-    if (args.mask.has_value() && given.is_tensor() && i < args.mask.size() &&
-        args.mask[i].has_value()) {
-      set_mask(given.tensor(), args.mask[i].tensor());
-    }
+    CallArgs own;
+    if (args.mask.has_value() && i < args.mask.size()) own.mask = args.mask[i];
     const auto slot = static_cast<std::size_t>(nest_of(input).slot);
     const Layer& layer = input.node()->layer;
-    slots[slot] = given.is_tensor() ? Element(layer(given.tensor())) : given;
+    slots[slot] = given.is_tensor() ? Element(layer(given.tensor(), own)) : given;
   }
 }
 
@@ -282,6 +280,53 @@ Element Graph::run(const Element& inputs, const CallArgs& args) const {
   }
   if (check) shapes_hold_.store(true, std::memory_order_relaxed);
   return gather(output_slots_, slots);
+}
+
+namespace {
+// What is said of the inputs and, where that is nothing, by the Input.
+TensorSpec refined(const TensorSpec& given, const KerasTensor& input) {
+  TensorSpec out = input.spec().leaf();
+  if (!given.known_rank || given.shape.size() != out.shape.size()) return out;
+  for (std::size_t i = 0; i < out.shape.size(); ++i) {
+    if (out.shape[i] == kUnknownDim) out.shape[i] = given.shape[i];
+  }
+  return out;
+}
+}  // namespace
+
+ElementSpec Graph::gather_specs(const Nest& nest, const std::vector<TensorSpec>& slots) {
+  if (!nest.is_tuple) {
+    return nest.slot < 0 ? ElementSpec() : ElementSpec(slots[static_cast<std::size_t>(nest.slot)]);
+  }
+  std::vector<ElementSpec> parts;
+  std::vector<std::pair<std::string, ElementSpec>> named;
+  for (std::size_t i = 0; i < nest.parts.size(); ++i) {
+    parts.push_back(gather_specs(nest.parts[i], slots));
+    if (!nest.names.empty()) named.emplace_back(nest.names[i], parts.back());
+  }
+  return named.empty() ? ElementSpec::tuple(std::move(parts))
+                       : ElementSpec::named(std::move(named));
+}
+
+ElementSpec Graph::output_spec(const ElementSpec& inputs) const {
+  const std::vector<TensorSpec> given = inputs.flat();
+  if (given.size() != flat_inputs_.size() || !inputs.names().empty()) return outputs_.spec();
+  std::vector<TensorSpec> slots(static_cast<std::size_t>(slots_));
+  bool says_more = false;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    TensorSpec& spec = slots[static_cast<std::size_t>(nest_of(flat_inputs_[i]).slot)];
+    spec = refined(given[i], flat_inputs_[i]);
+    says_more = says_more || spec.shape != flat_inputs_[i].shape();
+  }
+  if (!says_more) return outputs_.spec();
+  for (const Step& step : steps_) {
+    const std::vector<TensorSpec> drawn = step.node->outputs.flat();
+    std::vector<TensorSpec> now =
+        step.node->layer.base().compute_output_spec(gather_specs(step.inputs, slots)).flat();
+    if (now.size() != drawn.size()) now = drawn;
+    std::ranges::move(now, slots.begin() + step.first);
+  }
+  return gather_specs(output_slots_, slots);
 }
 
 std::vector<Shape> Graph::layer_shapes() const {

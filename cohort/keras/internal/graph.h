@@ -20,6 +20,8 @@ class Graph {
   Graph(KerasTensor inputs, KerasTensor outputs);
 
   Element run(const Element& inputs, const CallArgs& args) const;
+  /// What inputs like these lead to, which may say more than the Inputs do.
+  ElementSpec output_spec(const ElementSpec& inputs) const;
 
   const KerasTensor& inputs() const { return inputs_; }
   const KerasTensor& outputs() const { return outputs_; }
@@ -56,6 +58,7 @@ class Graph {
   void make_steps();
   Nest nest_of(const KerasTensor& x) const;
   static Element gather(const Nest& nest, const std::vector<Element>& slots);
+  static ElementSpec gather_specs(const Nest& nest, const std::vector<TensorSpec>& slots);
   void put_inputs(const Element& inputs, const CallArgs& args, std::vector<Element>& slots) const;
   void run_step(const Step& step, bool training, std::vector<Element>& slots) const;
   void check_promises(const Step& step, const std::vector<Element>& slots) const;

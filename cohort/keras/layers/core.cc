@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/core.h"
 
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/alias.h>
+
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/internal/draws.h"
 #include "cohort/keras/layers/internal/windows.h"
 
@@ -104,6 +108,21 @@ Tensor ReLULayer::call(const Tensor& x, const CallArgs&) {
                            config().threshold);
 }
 
+Tensor SoftmaxLayer::call(const Tensor& x, const CallArgs& args) {
+  if (!args.mask.has_value() || !args.mask[0].has_value()) {
+    return activations::softmax(x, config().axis);
+  }
+  Tensor kept = args.mask[0].tensor();
+  COHORT_CHECK_ARG(at::is_expandable_to(kept.sizes(), x.sizes()), "[", name(),
+                   "] expected a mask that broadcasts to inputs of shape ", bracketed(x.sizes()),
+                   ", got ", bracketed(kept.sizes()));
+  kept = kept.scalar_type() == kBool ? kept : kept.gt(0.5);
+  // Keras's number, not -inf: a row without any is 0, not NaN.
+  const Tensor far = scalar(x.scalar_type() == kFloat16 ? -3e4 : -1e9, x.scalar_type());
+  const Tensor zero = scalar(0, x.scalar_type());
+  return activations::softmax(x.where(kept, far), config().axis).where(kept, zero);
+}
+
 DropoutLayer::DropoutLayer(DropoutConfig config)
     : LayerImpl(std::move(config)), draws_(std::make_unique<internal::Draws>(this->config().seed)) {
   const double rate = this->config().rate;
@@ -129,10 +148,13 @@ Tensor RescalingLayer::call(const Tensor& x, const CallArgs&) {
   return config().offset == 0 ? scaled : scaled + config().offset;
 }
 
+// The data as they come: in a half type the numbers of tokens would be others.
 DeclaredInput::DeclaredInput(InputLayerConfig config)
-    : LayerBase(config.name), config_(std::move(config)) {}
+    : LayerBase(config.name), config_(std::move(config)) {
+  set_autocast(false);
+}
 
-Tensor DeclaredInput::call(const Tensor& x, const CallArgs&) {
+Tensor DeclaredInput::call(const Tensor& x, const CallArgs& args) {
   const Shape& shape = config_.batch_shape;
   bool fits = x.dim() == static_cast<int64_t>(shape.size());
   for (std::size_t i = 1; fits && i < shape.size(); ++i) {
@@ -140,7 +162,10 @@ Tensor DeclaredInput::call(const Tensor& x, const CallArgs&) {
   }
   COHORT_CHECK_ARG(fits, "[", name(), "] expected inputs of shape ", bracketed(shape), ", got ",
                    bracketed(x.sizes()));
-  return x;
+  // A mask of this call alone must not stay with the caller's tensor.
+  const bool has_mask = args.mask.has_value() && args.mask[0].has_value();
+  const bool is_new = has_mask && !internal::mask_of(x).is_same(args.mask[0].tensor());
+  return is_new ? at::alias(x) : x;
 }
 
 Config DeclaredInput::get_config() const {

@@ -207,9 +207,9 @@ class SoftmaxLayer : public LayerImpl<SoftmaxOptions> {
   using LayerImpl::LayerImpl;
   bool may_have_weights() const override { return false; }
   bool supports_masking() const override { return true; }
-  Tensor call(const Tensor& x, const CallArgs&) override {
-    return activations::softmax(x, config().axis);
-  }
+  /// What the mask leaves out is 0, and the rest sums to 1.
+  /// Errors: InvalidArgument for a mask that does not broadcast to the inputs.
+  Tensor call(const Tensor& x, const CallArgs& args) override;
 };
 
 class Softmax : public Layer {

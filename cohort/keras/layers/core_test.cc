@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <optional>
 
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/sequential.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/strategies.h"
 
@@ -50,6 +53,30 @@ TEST(ReLU, HasKerasOptions) {
   EXPECT_THROW(ReLU({.negative_slope = -1}), InvalidArgument);
 }
 
+// What real Keras gives: what is not above the threshold counts as below it.
+TEST(ReLU, IsBelowAtItsThreshold) {
+  EXPECT_EQ(to_vector<float>(ReLU({.threshold = 1})(tensor({0.5, 1, 2}))),
+            (std::vector<float>{0, 0, 2}));
+  EXPECT_EQ(to_vector<float>(ReLU({.negative_slope = 0.5, .threshold = 1})(tensor({0.5, 1, 2}))),
+            (std::vector<float>{-0.25, 0, 2}));
+}
+
+// Keras: Softmax()([[1, 2, 3]], mask=[[True, True, False]]) is [[0.269, 0.731, 0]].
+TEST(Softmax, LeavesOutWhatItsMaskDoes) {
+  const Tensor x = tensor({1, 2, 3, 1, 2, 3}).reshape({2, 3});
+  const Tensor mask = from_vector<int64_t>({1, 1, 0, 0, 0, 0}, {2, 3}).to(kBool);
+  const Tensor y = Softmax()(x, {.mask = mask});
+  const double first = 1 / (1 + std::exp(1.0));
+  const Tensor expected = from_vector<double>({first, 1 - first, 0, 0, 0, 0}, {2, 3});
+  EXPECT_TRUE(y.to(kFloat64).allclose(expected, 1e-6, 1e-7)) << y;
+  EXPECT_TRUE(Softmax()(x, {.mask = mask.to(kFloat32)}).equal(y));
+  const Tensor row = from_vector<int64_t>({1, 1, 0}, {3}).to(kBool);
+  EXPECT_TRUE(Softmax()(x, {.mask = row})[1].equal(y[0]));
+  EXPECT_THROW(Softmax()(x, {.mask = ones({2}, kBool)}), InvalidArgument);
+  const Tensor half = Softmax({.dtype = "mixed_float16"})(x, {.mask = mask});
+  EXPECT_TRUE(half.to(kFloat64).allclose(expected, 1e-3, 1e-3)) << half;
+}
+
 TEST(Softmax, SumsToOneAlongItsAxis) {
   const Tensor y = Softmax({.axis = 1})(random_normal({2, 3, 4}));
   EXPECT_LT((y.sum(1) - 1).abs().max().item<double>(), 1e-6);
@@ -67,6 +94,54 @@ TEST(InputLayer, DeclaresAndChecksAShape) {
   EXPECT_EQ(shape_of(layer(zeros({3, 28, 5}))), (Shape{3, 28, 5}));
   EXPECT_THROW(layer(zeros({3, 27, 5})), InvalidArgument);
   EXPECT_FALSE(Dense(3).base().declared_input_shape().has_value());
+}
+
+// Of a model, and of what stands in a Sequential: the numbers of tokens stay what they are.
+TEST(InputLayer, TakesDataAsTheyComeInMixedPrecision) {
+  for (const char* policy : {"mixed_bfloat16", "mixed_float16"}) {
+    set_dtype_policy(policy);
+    const Tensor tokens = from_vector<float>({4097, 1001}, {2, 1});
+    const Embedding table(5000, 1,
+                          {.weights = arange(5000, kFloat32).unsqueeze(1), .dtype = "float32"});
+    const KerasTensor x = Input({1});
+    Model drawn(x, table(x));
+    Sequential row({InputLayer({1}), table});
+    const Dense exact(1, {.kernel_initializer = "ones", .dtype = "float32"});
+    Model dense(x, exact(x));
+    set_dtype_policy({});
+    const std::vector<float> same = {4097, 1001};
+    EXPECT_EQ(to_vector<float>(drawn(tokens)), same) << policy;
+    EXPECT_EQ(to_vector<float>(drawn(tokens.to(kInt64))), same) << policy;
+    EXPECT_EQ(to_vector<float>(row(tokens)), same) << policy;
+    EXPECT_EQ(to_vector<float>(dense(tokens)), same) << policy;
+  }
+}
+
+TEST(InputLayer, KeepsAMaskForTheCallAlone) {
+  const Tensor x = random_normal({2, 3, 4});
+  const Tensor mask = from_vector<int64_t>({1, 0, 0, 1, 1, 0}, {2, 3}).to(kBool);
+  const LSTM lstm(2);
+  const KerasTensor input = Input({3, 4});
+  Model drawn(input, lstm(input));
+  Sequential row({InputLayer({3, 4}), lstm});
+  const Tensor plain = lstm(x);
+  const Tensor masked = lstm(x, {.mask = mask});
+  EXPECT_FALSE(masked.equal(plain));
+  for (Model* model : std::initializer_list<Model*>{&drawn, &row}) {
+    EXPECT_TRUE((*model)(x, {.mask = mask}).equal(masked)) << model->class_name();
+    EXPECT_TRUE((*model)(x).equal(plain)) << model->class_name();
+  }
+  EXPECT_TRUE(lstm(x).equal(plain));
+}
+
+TEST(Dot, TakesBatchesWithoutRows) {
+  for (const int64_t axis : {1, 2}) {
+    const Tensor x = zeros({0, 3, 3}), y = zeros({0, 3, 3});
+    EXPECT_EQ(shape_of(Dot(axis)(Element{x, y}).tensor()), (Shape{0, 3, 3}));
+  }
+  EXPECT_EQ(shape_of(Dot(1)(Element{zeros({0, 3}), zeros({0, 3})}).tensor()), (Shape{0, 1}));
+  const Tensor none = Dot(1)(Element{zeros({2, 0, 3}), zeros({2, 0, 5})}).tensor();
+  EXPECT_TRUE(none.equal(zeros({2, 3, 5})));
 }
 
 TEST(Layers, WithoutWeightsHavePlainGradients) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/where.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 
@@ -260,7 +261,10 @@ Element DotLayer::call_nest(const Element& inputs, const CallArgs&) {
   shape.insert(shape.end(), b.sizes().begin() + 2, b.sizes().end());
   if (shape.size() == 1) shape.push_back(1);
   const int64_t rows = a.size(0), n = a.size(-1);
-  return a.reshape({rows, -1, n}).matmul(b.reshape({rows, n, -1})).reshape(shape);
+  // Not -1, which says nothing of no rows.
+  const int64_t left = c10::multiply_integers(a.sizes().begin() + 1, a.sizes().end() - 1);
+  const int64_t right = c10::multiply_integers(b.sizes().begin() + 2, b.sizes().end());
+  return a.reshape({rows, left, n}).matmul(b.reshape({rows, n, right})).reshape(shape);
 }
 
 Dot::Dot(DotAxes axes, DotOptions options)
