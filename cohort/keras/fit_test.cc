@@ -165,6 +165,19 @@ TEST_P(FitOn, SampleAndClassWeightsMultiply) {
   EXPECT_EQ(example_weights(strategy_, 4, {}, column, {{1, 10}, {2, 0}}), both);
 }
 
+// As Keras, which rounds labels; one that has no weight counts once, also the -1 that is ignored.
+TEST_P(FitOn, ClassWeightsAreThoseOfTheNearestClass) {
+  const auto scope = strategy_.scope();
+  Sequential model({Dense(1, {.use_bias = false, .kernel_initializer = "zeros"})});
+  model.compile({.optimizer = SGD({.learning_rate = 1}),
+                 .loss = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); }});
+  const Tensor x = at::Tensor(arange(4).unsqueeze(1).eq(arange(4)).to(kFloat32));
+  model.fit(Dataset::from_tensor_slices({x, tensor({0.1, 0.9, -1, 7})}).batch(4),
+            {.verbose = kSilent, .class_weight = {{0, 2}, {1, 4}}});
+  const std::vector<float> weights = to_vector<float>(-model.get_weights()[0] * 4);
+  EXPECT_EQ(weights, (std::vector<float>{2, 4, 1, 1}));
+}
+
 TEST_P(FitOn, ClassWeightsHoldForEveryStepOfASequence) {
   const auto scope = strategy_.scope();
   Sequential model({Dense(1, {.use_bias = false, .kernel_initializer = "zeros"})});

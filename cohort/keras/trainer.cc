@@ -144,7 +144,11 @@ Element Trainer::with_class_weights(const Element& batch) const {
   const Tensor weight = batch.size() > 2 ? batch[2].tensor() : Tensor();
   Tensor labels = y;
   if (y.dim() > 1) labels = y.size(-1) > 1 ? y.argmax(-1) : y.squeeze(-1);
-  const Tensor known = labels.to(kInt64).clamp_max(class_weights_.size(0) - 1);
+  // The last weight, of 1, is that of all that is not in the table.
+  const int64_t others = class_weights_.size(0) - 1;
+  const Tensor rounded = at::isFloatingType(labels.scalar_type()) ? labels.round() : labels;
+  Tensor known = rounded.to(kInt64).clamp_max(others);
+  known = known.masked_fill(known.lt(0), others);
   const Tensor of_class =
       class_weights_.index_select(0, known.reshape({-1})).reshape(known.sizes());
   if (!weight.defined()) return Element::tuple({x, y, of_class});

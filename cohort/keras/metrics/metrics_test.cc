@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/keras/metrics/classification.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/testing/expect_error.h"
@@ -20,6 +21,17 @@ using cohort::internal::VariableCreatorScope;
 
 double number(const Tensor& x) { return x.item<double>(); }
 double value(const Metric& metric) { return number(metric.result()); }
+
+// So a mask of steps weighs what is said of each.
+TEST(BinaryIoU, WeightsOfLowerRankHoldForWholeRows) {
+  const Tensor y = from_vector<float>({1, 0, 1, 1, 0, 0}, {3, 2});
+  const Tensor p = from_vector<float>({1, 1, 1, 0, 1, 1}, {3, 2});
+  const BinaryIoU rows, all;
+  rows.update_state(y, p, tensor({1, 1, 0}));
+  all.update_state(y, p, tensor({1, 1, 1, 1, 0, 0}).reshape({3, 2}));
+  EXPECT_EQ(value(rows), value(all));
+  EXPECT_THROW(rows.update_state(y, p, tensor({1, 1})), InvalidArgument);
+}
 
 TEST(Mean, WeightedAsKerasDocuments) {
   const Mean mean("m");

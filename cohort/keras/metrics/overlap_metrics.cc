@@ -140,6 +140,10 @@ class IoUBase : public MetricBase {
     if (sample_weight.defined()) {
       Tensor w = rule_.whole_weights ? sample_weight.to(kInt64) : sample_weight;
       w = w.to(at::kCPU, kFloat64);
+      if (w.numel() > 1 && rows_of(y_true, w)) {  // one for all of a row
+        while (w.dim() < y_true.dim()) w = w.unsqueeze(-1);
+        w = w.expand_as(y_true);
+      }
       COHORT_CHECK_ARG(w.numel() == 1 || w.numel() == labels.numel(), "[", name(),
                        ".update_state] expected ", labels.numel(), " sample weights, got shape ",
                        bracketed(sample_weight.sizes()));
@@ -178,6 +182,12 @@ class IoUBase : public MetricBase {
   }
 
  private:
+  // Whether the weights are of the first axes of class numbers.
+  bool rows_of(const Tensor& y_true, const Tensor& weights) const {
+    const auto axes = static_cast<std::size_t>(weights.dim());
+    return rule_.sparse_y_true && weights.dim() < y_true.dim() &&
+           y_true.sizes().slice(0, axes) == weights.sizes();
+  }
   Tensor numbers(const Tensor& x, bool sparse) const {
     const Tensor labels = sparse ? x : x.argmax(rule_.axis);
     return labels.to(at::kCPU, kInt64).reshape({-1}).contiguous();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/optimizers/optimizers.h"
 
+#include "cohort/keras/optimizers/whole_variable.h"
+
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
@@ -60,6 +62,26 @@ TEST(RMSprop, AllFour) {
           }));
     }
   }
+}
+
+TEST(Muon, DecaysNothingThatIsExcluded) {
+  const auto stepped = [](MuonOptions options) {
+    const Variable kernel(ones({2, 3}), {.name = "dense/kernel"});
+    const Variable bias(ones({3}), {.name = "dense/bias"});
+    options.learning_rate = 0.1;
+    Muon(options).apply_gradients({{ones({2, 3}), kernel}, {ones({3}), bias}});
+    return std::pair(to_vector<float>(kernel.value()), to_vector<float>(bias.value()));
+  };
+  const auto plain = stepped({.adam_weight_decay = {}, .weight_decay = {}});
+  const auto decayed = stepped({.adam_weight_decay = 0.5, .weight_decay = 0.5});
+  const auto without_bias = stepped(
+      {.adam_weight_decay = 0.5, .weight_decay = 0.5, .exclude_from_weight_decay = {"bias"}});
+  const auto without = stepped({.adam_weight_decay = 0.5,
+                                .weight_decay = 0.5,
+                                .exclude_from_weight_decay = {"bias", "kernel"}});
+  EXPECT_NE(decayed, plain);
+  EXPECT_EQ(without, plain);
+  EXPECT_EQ(without_bias, std::pair(decayed.first, plain.second));
 }
 
 TEST(Adagrad, StartsAtATenth) {

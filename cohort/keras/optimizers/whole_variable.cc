@@ -92,12 +92,14 @@ class WholeVariableOptimizer : public OptimizerBase {
   virtual Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
                          int64_t step) = 0;
   virtual std::optional<double> decay_of(std::size_t i) const {
+    return may_decay(i) ? options_.weight_decay : std::nullopt;
+  }
+  bool may_decay(std::size_t i) const {
     const auto& excluded = options_.exclude_from_weight_decay;
     const std::string& variable = trained()[i].name();
-    const bool decays = std::none_of(
-        excluded.begin(), excluded.end(),
-        [&](const std::string& part) { return variable.find(part) != std::string::npos; });
-    return decays ? options_.weight_decay : std::nullopt;
+    return std::none_of(excluded.begin(), excluded.end(), [&](const std::string& part) {
+      return variable.find(part) != std::string::npos;
+    });
   }
 
   const C options_;
@@ -212,6 +214,7 @@ class MuonOptimizer final : public WholeVariableOptimizer<MuonOptions> {
     velocities_.push_back(goes_by_adam(v) ? add_slot(v, "velocity") : Variable());
   }
   std::optional<double> decay_of(std::size_t i) const override {
+    if (!may_decay(i)) return std::nullopt;
     return velocities_[i] ? options_.adam_weight_decay : options_.weight_decay;
   }
   Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
