@@ -11,6 +11,7 @@
 #include "cohort/checkpoint/internal/temporary.h"
 #include "cohort/keras/config.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/sequential.h"
 
 namespace cohort::internal {
 
@@ -104,7 +105,11 @@ ModelFile model_file_of(const char* operation, const std::string& path) {
 
 void check_has_weights(const char* operation, const keras::Model& model) {
   const std::string error = model.zeros_error();
-  COHORT_CHECK_STATE(!model.variables().empty() || !error.empty(), "[", operation,
+  // Of these it is known that there are none.
+  const bool is_drawn =
+      model.is_functional() ||
+      (model.built() && dynamic_cast<const keras::Sequential*>(&model) != nullptr);
+  COHORT_CHECK_STATE(is_drawn || !model.variables().empty() || !error.empty(), "[", operation,
                      "] expected a built model, got \"", model.name(),
                      "\" without variables: call it, fit it, or start it with an "
                      "InputLayer first; a class of your own has the layers that it was given "

@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "cohort/archive/hdf5_file.h"
 #include "cohort/archive/zip_file.h"
@@ -95,6 +96,42 @@ TEST_F(ModelFiles, ATrainedModelTrainsOnWithTheSameBits) {
     EXPECT_EQ(loaded->optimizer().iterations().value().item<int64_t>(),
               model.optimizer().iterations().value().item<int64_t>());
   }
+}
+
+// By two callbacks, say, of which each has a model.
+TEST_F(ModelFiles, AreWrittenByManyThreadsAtOnce) {
+  std::vector<Sequential> models;
+  for (int i = 0; i < 4; ++i) models.push_back(compiled(SGD()));
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([this, i, &model = models[static_cast<std::size_t>(i)]] {
+      for (int times = 0; times < 5; ++times) {
+        EXPECT_NO_THROW(model.save(path(str_cat(i, ".keras"))));
+        EXPECT_NO_THROW(model.save(file()));  // of all
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  for (int i = 0; i < 4; ++i) {
+    const auto loaded = load_model(path(str_cat(i, ".keras")));
+    EXPECT_TRUE(predicted(*loaded).equal(predicted(models[static_cast<std::size_t>(i)])));
+  }
+  load_model(file());
+}
+
+TEST_F(ModelFiles, KeepModelsWithoutWeights) {
+  const KerasTensor x = Input({4});
+  Model drawn(x, Rescaling(2)(x));
+  drawn.save(file());
+  EXPECT_TRUE((*load_model(file()))(inputs()).equal(inputs() * 2));
+  drawn.save_weights(weights());
+  drawn.load_weights(weights());
+  EXPECT_TRUE(drawn.get_weights().empty());
+  Sequential row({InputLayer({4}), Rescaling(3)});
+  row.save(file());
+  EXPECT_TRUE((*load_model(file()))(inputs()).equal(inputs() * 3));
+  expect_error<FailedPrecondition>({"expected a built model"},
+                                   [&] { Sequential({Rescaling(3)}).save(file()); });
 }
 
 TEST_F(ModelFiles, LiveUnderWhicheverStrategyTheyAreLoadedIn) {

@@ -202,8 +202,11 @@ template <int N>
 Tensor AveragePoolingLayer<N>::pool(const Tensor& x) const {
   const WindowBox& window = this->plan().image;
   const auto average = [&](const Tensor& t) {
-    if constexpr (N == 3) {
-      return at::avg_pool3d(to_channels_first(t), size_of(window), stride_of(window));
+    if constexpr (N == 3) {  // which LibTorch has not in half precision
+      const bool half = at::isReducedFloatingType(t.scalar_type());
+      return at::avg_pool3d(to_channels_first(half ? t.to(kFloat32) : t), size_of(window),
+                            stride_of(window))
+          .to(t.scalar_type());
     } else {
       return at::avg_pool2d(to_channels_first(t), size_of(window), stride_of(window));
     }

@@ -12,6 +12,7 @@
 #include "cohort/keras/layers/internal/gradient_cases.h"
 #include "cohort/keras/layers/pooling.h"
 #include "cohort/runtime/intra_op.h"
+#include "cohort/runtime/random.h"
 
 namespace cohort::keras {
 namespace {
@@ -109,6 +110,22 @@ TEST(Pooling2D, ComputesKerasShapes) {
   EXPECT_THROW(valid(zeros({2, 2, 8})), InvalidArgument);
   EXPECT_THROW(valid(zeros({1, 2, 2, 8})), InvalidArgument);
   EXPECT_THROW(MaxPooling2D(2, {.padding = "full"}), InvalidArgument);
+}
+
+// LibTorch's own is not for these types.
+TEST(AveragePooling3D, ComputesInMixedPrecision) {
+  const Tensor x = random_normal({2, 5, 4, 5, 3});
+  const Tensor exact = AveragePooling3D(2, {.padding = "same"})(x);
+  for (const char* policy : {"mixed_float16", "mixed_bfloat16"}) {
+    const AveragePooling3D pool(2, {.padding = "same", .dtype = policy});
+    Tensor watched = x.clone();
+    GradientTape tape;
+    tape.watch(watched);
+    const Tensor y = pool(watched);
+    EXPECT_EQ(y.scalar_type(), pool.base().dtype_policy().compute_dtype());
+    EXPECT_TRUE(y.to(kFloat32).allclose(exact, 2e-2, 2e-2)) << policy;
+    EXPECT_EQ(shape_of(tape.gradient(y, watched)), shape_of(x));
+  }
 }
 
 }  // namespace

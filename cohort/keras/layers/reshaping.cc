@@ -39,7 +39,8 @@ bool has_channels_first(const char* who, const C& o) {
 Tensor interpolated(const Tensor& x, const Size2D& size, bool bicubic) {
   const std::array<int64_t, 2> sizes = {x.size(2) * size[0], x.size(3) * size[1]};
   if (!bicubic) return at::upsample_bilinear2d(x, sizes, false);
-  return at::_upsample_bicubic2d_aa(x, sizes, false);
+  const bool half = at::isReducedFloatingType(x.scalar_type());  // which LibTorch has not
+  return at::_upsample_bicubic2d_aa(half ? x.to(kFloat32) : x, sizes, false).to(x.scalar_type());
 }
 
 }  // namespace
