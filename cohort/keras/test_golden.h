@@ -31,8 +31,12 @@ inline Config without_newer(const Config& config) {
   }
   if (!config.is_object()) return config;
   Config out = Config::object();
+  const bool is_of_text = config.contains("ngrams");  // its "ragged" is old
   for (const auto& [name, value] : config.members()) {
-    if (!newer.contains(name)) out.set(name, without_newer(value));
+    const bool is_lookup_default = config.contains("oov_method") &&
+                                   ((name == "salt" && value.is_null()) || value == "floormod");
+    const bool drops = newer.contains(name) && !(is_of_text && name == "ragged");
+    if (!drops && !is_lookup_default) out.set(name, without_newer(value));
   }
   const Config* type = out.find("class_name");
   // So was it called up to Keras 3.6, and later ones know that name.

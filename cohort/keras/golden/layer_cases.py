@@ -30,8 +30,11 @@ class Case:
     mask: Any = None            # of the input, or one (or None) for each of a list
     initial_state: Any = None   # of recurrent layers, as inputs
     spread: bool = False        # layer(*inputs) instead of layer(inputs)
+    names: tuple = ()           # of the arguments of spread inputs behind the first
     weights: str = "random"     # or "initial": as the layer makes them
     tolerance: float = 1e-5     # of the largest number
+    gradients: bool = True      # False: TensorFlow has none of this layer
+    adapt: Any = None           # an array that the layer learns from first, or a list of batches
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 """Writes layers/FAMILY.json beside each layers/FAMILY.py: what real Keras 3 computes.
 
     VENV/bin/python cohort/keras/golden/write_layers.py [FAMILY...]   # VENV: keras and tensorflow
+    # (python3 -m venv VENV && VENV/bin/pip install keras==3.15.1 tensorflow-cpu)
 
 golden_layers_test.cc makes the same layers of their configs and compares outputs, gradients of
 sum(cotangent * output), statistics and configs. layer_index.json has the names of all layers.
@@ -68,6 +69,9 @@ def written(value):
         return [written(part) for part in value]
     if not isinstance(value, np.ndarray):
         value = backend.convert_to_numpy(tf.convert_to_tensor(value))
+    if value.dtype.kind in "OSU":
+        texts = [t.decode() if isinstance(t, bytes) else str(t) for t in value.reshape(-1)]
+        return {"dtype": "string", "shape": list(value.shape), "values": texts}
     if value.dtype.name in ("bfloat16", "float16"):
         dtype, value = value.dtype.name, value.astype("float32")
     else:
@@ -89,6 +93,7 @@ def run(one):
     random = np.random.default_rng(zlib.crc32(one.name.encode()))
     layer, plain = one.layer, draw(random, one.inputs)
     layer.name = "x"
+    before_adapt = adapt(layer, one.adapt)
     arguments = {}
     inputs = tree.map_structure(tf.constant, plain)
     state = draw(random, one.initial_state)
@@ -102,6 +107,8 @@ def run(one):
         for x, mask in zip(tree.flatten(inputs), masks if isinstance(masks, list) else [masks]):
             if mask is not None:
                 backend.set_keras_mask(x, tf.constant(mask))
+        if one.names:
+            return layer(inputs[0], **dict(zip(one.names, inputs[1:])), **arguments)
         return layer(*inputs, **arguments) if one.spread else layer(inputs, **arguments)
 
     call(inputs)
@@ -118,8 +125,9 @@ def run(one):
                       for y in floats(outputs)]
         target = sum(tf.reduce_sum(tf.cast(y, "float32") * c)
                      for y, c in zip(floats(outputs), cotangents))
-    to_inputs, to_weights = tape.gradient(
-        target, [floats(inputs), [w.value for w in layer.trainable_weights]])
+    sources = [floats(inputs), [w.value for w in layer.trainable_weights]]
+    to_inputs, to_weights = tape.gradient(target, sources) if one.gradients and floats(
+        outputs) else ([], [])
     gradients = dict(zip([w.path for w in layer.trainable_weights], map(dense, to_weights)))
     out_mask = [backend.get_keras_mask(y) for y in tree.flatten(outputs)]
     after = [backend.convert_to_numpy(w) for w in layer.weights]
@@ -137,7 +145,22 @@ def run(one):
     }
     changed = any(not np.array_equal(a, b) for a, b in zip(before, after))
     golden["updated"] = written(after) if changed else None
+    if one.adapt is not None:
+        golden["adapt"] = written(one.adapt)
+        golden["adapted"], golden["layer"] = golden["layer"], before_adapt
     return golden
+
+
+def adapt(layer, data):
+    """Returns how the layer was before."""
+    before = keras.saving.serialize_keras_object(layer)
+    if isinstance(data, list):
+        layer.adapt(tf.data.Dataset.from_generator(
+            lambda: iter(data),
+            output_signature=tf.TensorSpec((None, *data[0].shape[1:]), data[0].dtype)))
+    elif data is not None:
+        layer.adapt(data)
+    return before
 
 
 def masks_of(one):

@@ -34,7 +34,7 @@ void add_refused(ClassTable& table) {
   for (const char* name : {"Layer", "Wrapper"}) {
     table.add_builtin<RefusedLayer<ForDerivedClasses>>(name);
   }
-  for (const char* name : {"FlaxLayer", "JaxLayer", "TorchModuleWrapper"}) {
+  for (const char* name : {"FlaxLayer", "JaxLayer", "Lambda", "TorchModuleWrapper"}) {
     table.add_builtin<RefusedLayer<NeedsPython>>(name);
   }
   table.add_builtin<RefusedLayer<NeedsTensorFlow>>("TFSMLayer");
@@ -101,6 +101,17 @@ void add_pooling(ClassTable& table) {
   table.add_builtin<MaxPooling3DLayer>();
 }
 
+void add_preprocessing(ClassTable& table) {
+  table.add_builtin<CategoryEncodingLayer>();
+  table.add_builtin<DiscretizationLayer>();
+  table.add_builtin<HashedCrossingLayer>();
+  table.add_builtin<HashingLayer>();
+  table.add_builtin<IntegerLookupLayer>();
+  table.add_builtin<NormalizationLayer>();
+  table.add_builtin<StringLookupLayer>();
+  table.add_builtin<TextVectorizationLayer>();
+}
+
 void add_reshaping(ClassTable& table) {
   table.add_builtin<Cropping1DLayer>();
   table.add_builtin<Cropping2DLayer>();
@@ -140,6 +151,7 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<GlobalAveragePooling2DLayer>();
     all->add_builtin<GroupedQueryAttentionLayer>();
     all->add_builtin<GroupedQueryAttentionLayer>("GroupQueryAttention");  // in Keras's files
+    all->add_builtin<IdentityLayer>();
     all->add_builtin<DeclaredInput>("InputLayer");
     all->add_builtin<LSTMCellLayer>();
     all->add_builtin<LSTMLayer>();
@@ -159,6 +171,7 @@ ClassTable& class_table<LayerBase>() {
     add_merging(*all);
     add_normalization(*all);
     add_pooling(*all);
+    add_preprocessing(*all);
     add_regularization(*all);
     add_reshaping(*all);
     add_models(*all);

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Preprocessing layers beyond golden_layers_test.cc: where their data come from, where they stand,
+// and how their state is kept.
+#include "cohort/keras/layers/preprocessing.h"
+
+#include <gtest/gtest.h>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/test_objects.h"
+#include "cohort/data/dataset.h"
+#include "cohort/keras/layers/hashing.h"
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/layers/text_vectorization.h"
+#include "cohort/keras/sequential.h"
+#include "cohort/keras/test_strategies.h"
+#include "cohort/runtime/random.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::keras {
+namespace {
+
+using testing::expect_error;
+using testing::strategy_of;
+using Texts = std::vector<std::string>;
+
+Tensor numbers(std::vector<int64_t> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  return from_vector(values, {count});
+}
+
+TEST(Preprocessing, AdaptOfBatchesOfAnySizeIsThatOfTheWhole) {
+  set_seed(3);
+  const Tensor data = random_normal({37, 4}) * 5 + 100;
+  const Normalization whole;
+  whole.adapt(data);
+  for (const int64_t size : {1, 5, 36, 64}) {
+    const Normalization parts;
+    parts.adapt(Dataset::from_tensor_slices(data).batch(size));
+    EXPECT_TRUE(parts.variables()[0].value().allclose(whole.variables()[0].value(), 1e-6));
+    EXPECT_TRUE(parts.variables()[1].value().allclose(whole.variables()[1].value(), 1e-6));
+  }
+  const Tensor normal = whole(data);
+  EXPECT_TRUE(normal.mean(0).abs().max().item<double>() < 1e-4);
+  EXPECT_TRUE((normal.to(kFloat64).square().mean(0) - 1).abs().max().item<double>() < 1e-4);
+}
+
+TEST(Preprocessing, AdaptTakesWhatDatasetsGive) {
+  const Tensor data = arange(12, kFloat32).reshape({6, 2});
+  const Normalization rows, pairs, some;
+  rows.adapt(Dataset::from_tensor_slices(data));  // elements of one axis
+  pairs.adapt(Dataset::from_tensor_slices({data, arange(6)}).batch(4));
+  some.adapt(Dataset::from_tensor_slices(data).batch(2), {.steps = 1});
+  EXPECT_TRUE(rows.variables()[0].value().equal(pairs.variables()[0].value()));
+  EXPECT_FLOAT_EQ(some.variables()[0].value()[0].item<float>(), 1);
+  expect_error<InvalidArgument>({"empty dataset"},
+                                [&] { rows.adapt(Dataset::from_tensor_slices(data).take(0)); });
+  expect_error<InvalidArgument>({"[-1, 2]"}, [&] {
+    rows.adapt(arange(9, kFloat32).reshape({3, 3}));
+  });
+  expect_error<FailedPrecondition>(
+      {"given"}, [&] { Normalization({.mean = 1.0, .variance = 2.0}).adapt(data); });
+}
+
+TEST(Preprocessing, AdaptIsTheSameForAllNumbersOfReplicas) {
+  for (const int replicas : {0, 1, 2, 3}) {
+    const Strategy strategy = strategy_of(replicas);
+    const auto scope = strategy.scope();
+    Sequential model({Normalization(), Dense(1)});
+    auto& normalize = dynamic_cast<AdaptingLayer&>(model.layers()[0].base());
+    normalize.adapt(arange(10, kFloat32).reshape({5, 2}));
+    EXPECT_FLOAT_EQ(normalize.variables()[1].value()[0].item<float>(), 8);
+    model.compile({.optimizer = "sgd", .loss = "mse"});
+    // Seven rows: an uneven batch, and with three replicas one of a single row.
+    model.fit(Dataset::from_tensor_slices({random_normal({7, 2}), random_normal({7, 1})}).batch(4),
+              {.verbose = Verbose::kSilent});
+    EXPECT_FLOAT_EQ(normalize.variables()[1].value()[0].item<float>(), 8);
+  }
+}
+
+TEST(Preprocessing, TextsComeByThemselvesAndInPipelines) {
+  const TextVectorization vectorize({.output_sequence_length = 3});
+  const Texts texts = {"one two", "two", "three two one zero"};
+  vectorize.adapt(Dataset::from_tensor_slices(Element(texts)).batch(2));
+  EXPECT_EQ(vectorize.get_vocabulary(), (Texts{"", "[UNK]", "two", "one", "zero", "three"}));
+  const Tensor direct = vectorize(Texts{"two one", "four"});
+  EXPECT_TRUE(direct.equal(from_vector<int64_t>({2, 3, 0, 1, 0, 0}, {2, 3})));
+  const Dataset mapped = Dataset::from_tensor_slices({Element(texts), arange(3)})
+                             .batch(3)
+                             .map(
+                                 [vectorize](const Element& e) {
+                                   return Element{vectorize(e[0]), e[1]};
+                                 },
+                                 {.parallel_calls = 2});
+  for (const auto& [ids, labels] : mapped) {
+    EXPECT_TRUE(ids.equal(vectorize(texts).tensor()));
+    EXPECT_EQ(labels.size(0), 3);
+  }
+  EXPECT_TRUE(vectorize(std::string("one")).tensor().equal(numbers({3, 0, 0})));
+}
+
+TEST(Preprocessing, FunctionsOfTheProgramStandardizeAndSplit) {
+  const TextVectorization vectorize(
+      {.standardize = [](const std::string& text) { return text + "-x"; },
+       .split =
+           [](const std::string& text) {
+             return Texts{text.substr(0, text.find('-')), text.substr(text.find('-') + 1)};
+           },
+       .vocabulary = {"a", "x"}});
+  EXPECT_TRUE(
+      vectorize(Texts{"a", "b"}).tensor().equal(from_vector<int64_t>({2, 3, 1, 3}, {2, 2})));
+  expect_error<Unimplemented>({"functions cannot be in files"}, [&] { vectorize.get_config(); });
+}
+
+TEST(Preprocessing, LookupsInvert) {
+  const StringLookup number_of({.vocabulary = {"a", "b"}});
+  const StringLookup text_of({.vocabulary = number_of.get_vocabulary(), .invert = true});
+  EXPECT_EQ(text_of(Element(numbers({2, 1, 0}))).strings(), (Texts{"b", "a", "[UNK]"}));
+  expect_error<InvalidArgument>({"twice"}, [&] { StringLookup({.vocabulary = {"a", "a"}}); });
+  expect_error<InvalidArgument>({"max_tokens = 2"}, [&] {
+    StringLookup({.max_tokens = 2, .vocabulary = {"a", "b"}});
+  });
+  expect_error<FailedPrecondition>({"call adapt()"}, [] { StringLookup()(Texts{"a"}); });
+  expect_error<InvalidArgument>(
+      {"\"q\""}, [] { StringLookup({.num_oov_indices = 0, .vocabulary = {"a"}})(Texts{"q"}); });
+  expect_error<InvalidArgument>({"expected strings"}, [&] { number_of(Element(numbers({1}))); });
+  expect_error<FailedPrecondition>({"given"}, [&] { number_of.adapt(Texts{"c"}); });
+}
+
+TEST(Preprocessing, RaggedRowsAreLookedUp) {
+  const StringLookup number_of({.vocabulary = {"a", "b"}, .output_mode = "multi_hot"});
+  const Element rows = Element::ragged(Texts{"a", "b", "a"}, numbers({0, 2, 2, 3}));
+  EXPECT_TRUE(
+      number_of(rows).tensor().equal(from_vector<int64_t>({0, 1, 1, 0, 0, 0, 0, 1, 0}, {3, 3})));
+  const StringLookup ids({.vocabulary = {"a", "b"}});
+  EXPECT_TRUE(ids(rows)["values"].tensor().equal(numbers({1, 2, 1})));
+}
+
+TEST(Preprocessing, EmptyBatchesHaveNoRows) {
+  const TextVectorization vectorize({.vocabulary = {"a"}});
+  EXPECT_EQ(shape_of(vectorize(Texts{}).tensor()), (Shape{0, 0}));
+  EXPECT_EQ(shape_of(Hashing(3)(Texts{}).tensor()), (Shape{0}));
+  const Tensor none = CategoryEncoding(4)(zeros({0, 2}, kInt64));
+  EXPECT_EQ(shape_of(none), (Shape{0, 4}));
+  expect_error<InvalidArgument>({"from 0 on"}, [] { CategoryEncoding(4)(full({1, 2}, -1)); });
+}
+
+class PreprocessingState : public testing::FolderTest {};
+
+TEST_F(PreprocessingState, IsInCheckpoints) {
+  const TextVectorization texts({.output_mode = "tf_idf"});
+  const IntegerLookup ids;
+  const Discretization bins({.num_bins = 3});
+  const Normalization normalize;
+  Checkpoint saved({{"texts", texts}, {"ids", ids}, {"bins", bins}, {"normalize", normalize}});
+  texts.adapt(Texts{"a b", "b\nc"});
+  ids.adapt(numbers({7, 7, -3}));
+  bins.adapt(arange(30, kFloat32));
+  normalize.adapt(arange(6, kFloat32).reshape({3, 2}));
+  saved.save(path("all"));
+
+  const TextVectorization texts2({.output_mode = "tf_idf"});
+  const IntegerLookup ids2;
+  const Discretization bins2({.num_bins = 3});
+  const Normalization normalize2;
+  Checkpoint restored(
+      {{"texts", texts2}, {"ids", ids2}, {"bins", bins2}, {"normalize", normalize2}});
+  restored.restore(path("all"));
+  EXPECT_EQ(texts2.get_vocabulary(), texts.get_vocabulary());
+  EXPECT_TRUE(texts2(Texts{"b z"}).tensor().equal(texts(Texts{"b z"}).tensor()));
+  EXPECT_EQ(ids2.get_vocabulary(), (std::vector<int64_t>{-1, 7, -3}));
+  EXPECT_EQ(bins2.bin_boundaries(), bins.bin_boundaries());
+  const Tensor x = ones({1, 2});
+  EXPECT_TRUE(normalize2(x).equal(normalize(x)));
+}
+
+}  // namespace
+}  // namespace cohort::keras
