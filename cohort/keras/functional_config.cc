@@ -8,6 +8,7 @@
 #include "cohort/keras/internal/graph.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/core.h"
+#include "cohort/keras/layers/embedding.h"
 #include "cohort/keras/model.h"
 
 namespace cohort::keras::internal {
@@ -49,12 +50,126 @@ FunctionalFields fields_of(const Config& config) {
 
 constexpr int64_t kMostCalls = 5'000;
 
+// Beside a call whose `training` is not the model's. Keras writes one of every call, and heeds
+// none.
+constexpr const char* kFixedTraining = "fixed_training";
+
+bool is_tensor(const Config& config) {
+  const Config* name = config.find("class_name");
+  return name != nullptr && name->is_text() && name->text() == "__keras_tensor__";
+}
+const Config& history(const Config& tensor) { return tensor.at("config").at("keras_history"); }
+
+// Keras writes the masks that layers hand on as operations, and what they give as arguments of
+// calls. Here tensors carry masks: an argument that says what they carry anyway says nothing. Masks
+// are compared by the formulas that they come from.
+class CarriedMasks {
+ public:
+  /// Whether an entry of the config is such an operation.
+  bool take(const Config& entry) {
+    const Config *module = entry.find("module"), *kind = entry.find("class_name"),
+                 *nodes = entry.find("inbound_nodes");
+    const bool is_one =
+        module != nullptr && module->is_text() && kind != nullptr && kind->is_text() &&
+        module->text().starts_with("keras.src.ops.") &&
+        (kind->text() == "NotEqual" || kind->text() == "Any" || kind->text() == "LogicalOr") &&
+        nodes != nullptr && nodes->is_list() && nodes->list().size() == 1;
+    if (is_one) operations_[entry.text("name")] = {kind->text(), nodes->list()[0].at("args")};
+    return is_one;
+  }
+  bool makes(const Config& tensor) const { return operations_.contains(layer_of(tensor)); }
+  /// Whether the mask that a call is given is the one that its first input carries.
+  /// Errors: Unimplemented for another one.
+  bool carries(const Config& node, const Config& mask) const {
+    if (!is_tensor(mask) || !makes(mask)) return false;
+    const std::string formula = formula_of(mask, 0);
+    if (!formula.empty() && formula == carried_by(first_input(node))) return true;
+    throw Unimplemented(str_cat("[Functional] expected masks that layers hand on, got one that \"",
+                                layer_of(mask), "\" computes"));
+  }
+  /// Notes what the output of a call carries.
+  void carry(const std::string& layer, int call, const Config& node, const LayerBase& base,
+             const KerasTensor& output) {
+    const Config input = first_input(node);
+    if (!is_tensor(input) || output.is_tuple() || !base.supports_masking()) return;
+    std::string mask;
+    if (dynamic_cast<const EmbeddingLayer*>(&base) != nullptr) {
+      mask = not_equal(input, 0);
+    } else if (const auto* masking = dynamic_cast<const MaskingLayer*>(&base)) {
+      mask = str_cat("any ", not_equal(input, masking->config().mask_value));
+    } else if (output.shape().size() >= input.at("config").at("shape").list().size()) {
+      mask = carried_by(input);                         // of a sequence that stays one
+      const bool joins = !base.inputs_are_arguments();  // else the first one's is handed on
+      for (const Config& other : joins ? all_inputs(node) : std::vector<Config>()) {
+        mask = mask.empty() ? mask : either(mask, carried_by(other));
+      }
+    }
+    if (!mask.empty()) carried_[Config(Config::List{layer, call, 0}).to_json()] = mask;
+  }
+
+ private:
+  struct Operation {
+    std::string kind;
+    Config args;
+  };
+  static constexpr int kDeepestFormula = 100;
+
+  static std::string layer_of(const Config& tensor) {
+    const Config& place = history(tensor);
+    return place.is_list() && !place.list().empty() && place.list()[0].is_text()
+               ? place.list()[0].text()
+               : std::string();
+  }
+  static Config first_input(const Config& node) {
+    const std::vector<Config> all = all_inputs(node);
+    return all.empty() ? Config() : all[0];
+  }
+  static std::vector<Config> all_inputs(const Config& node) {
+    const Config* args = node.find("args");
+    if (args == nullptr || !args->is_list() || args->list().empty()) return {};
+    const Config& first = args->list()[0];
+    return first.is_list() ? first.list() : args->list();
+  }
+  static std::string not_equal(const Config& tensor, double number) {
+    return str_cat("not_equal ", history(tensor).to_json(), " ", number);
+  }
+  static std::string either(const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty()) return {};
+    return a == b ? a : str_cat("(", a, ") or (", b, ")");
+  }
+  std::string carried_by(const Config& tensor) const {
+    if (!is_tensor(tensor)) return {};
+    const auto known = carried_.find(history(tensor).to_json());
+    return known == carried_.end() ? std::string() : known->second;
+  }
+  std::string formula_of(const Config& tensor, int depth) const {
+    if (!is_tensor(tensor) || depth > kDeepestFormula) return {};
+    const auto known = operations_.find(layer_of(tensor));
+    if (known == operations_.end()) return {};
+    const auto& [kind, args] = known->second;
+    if (!args.is_list() || args.list().empty()) return {};
+    const Config::List& list = args.list();
+    if (kind == "NotEqual") {
+      const bool fits = list.size() == 2 && is_tensor(list[0]) && list[1].is_number();
+      return fits ? not_equal(list[0], list[1].number()) : std::string();
+    }
+    const std::string first = formula_of(list[0], depth + 1);
+    if (kind == "Any") return first.empty() ? first : "any " + first;
+    return list.size() == 2 ? either(first, formula_of(list[1], depth + 1)) : std::string();
+  }
+
+  std::map<std::string, Operation> operations_;
+  std::map<std::string, std::string> carried_;  // by place
+};
+
 // Draws the calls of a config again.
 class Redrawing {
  public:
   explicit Redrawing(const Config& layers) {
     for (const Config& entry : layers.list()) {
+      if (masks_.take(entry)) continue;
       const Layer layer = Layer::deserialize(entry);
+      order_.push_back(&layer.base());
       const std::string name = entry.contains("name") ? entry.text("name") : layer.name();
       COHORT_CHECK_ARG(calls_.emplace(name, std::vector<KerasTensor>{}).second,
                        "[Functional] expected layers of unique names, got \"", name, "\" twice");
@@ -75,6 +190,9 @@ class Redrawing {
     }
     draw_all();
   }
+
+  /// That of the config, where operations have had a part in what comes first.
+  const std::vector<const LayerBase*>& order() const { return order_; }
 
   KerasTensor nest(const Config& place) const {
     if (place.is_object()) {
@@ -127,16 +245,8 @@ class Redrawing {
     }
   }
 
-  static bool is_tensor(const Config& config) {
-    const Config* name = config.find("class_name");
-    return name != nullptr && name->is_text() && name->text() == "__keras_tensor__";
-  }
-  static const Config& history(const Config& tensor) {
-    return tensor.at("config").at("keras_history");
-  }
-
   bool has_all(const Config& config) const {
-    if (is_tensor(config)) return has(history(config));
+    if (is_tensor(config)) return masks_.makes(config) || has(history(config));
     if (config.is_list())
       return std::ranges::all_of(config.list(), [&](auto& c) { return has_all(c); });
     if (!config.is_object()) return true;
@@ -194,25 +304,31 @@ class Redrawing {
       for (const Config& arg : args->list()) inputs.push_back(value(arg));
     }
     SymbolicArgs told;
+    std::multimap<int, KerasTensor> named;  // by place
     if (const Config* kwargs = call.node.find("kwargs"); kwargs != nullptr) {
-      for (const auto& [name, given] : kwargs->members()) read(call, name, given, told, inputs);
+      for (const auto& [name, given] : kwargs->members()) read(call, name, given, told, named);
     }
+    for (auto& [place, input] : named) inputs.push_back(std::move(input));
     const KerasTensor all = inputs.size() == 1 ? inputs[0] : KerasTensor::tuple(std::move(inputs));
     first_.emplace(call.name, first_index(call.layer.base()));
     calls_[call.name].push_back(call.layer(all, told));
+    masks_.carry(call.name, call.index, call.node, call.layer.base(), calls_[call.name].back());
   }
 
   void read(const Call& call, const std::string& name, const Config& given, SymbolicArgs& told,
-            std::vector<KerasTensor>& inputs) const {
+            std::multimap<int, KerasTensor>& inputs) const {
     if (given.is_null()) return;
     if (name == "training") {
-      told.training = given.boolean();
+      // What Keras writes of each call, its fit, evaluate and predict say anew.
+      if (call.node.contains(kFixedTraining)) told.training = given.boolean();
     } else if (name == "mask") {
-      told.mask = value(given);
+      if (!masks_.carries(call.node, given)) told.mask = value(given);
     } else if (name == "initial_state") {
       told.initial_state = value(given);
-    } else if (has_tensor(given)) {
-      inputs.push_back(value(given));  // call(query, value=v): in Keras's order
+    } else if (has_tensor(given) && !name.ends_with("mask")) {
+      // call(query, key=k, value=v) names them in any order.
+      const int place = name == "query" ? 0 : name == "value" ? 1 : name == "key" ? 2 : 3;
+      inputs.emplace(place, value(given));
     } else {
       const bool is_default = given.is_bool() && !given.boolean();
       if (is_default) return;
@@ -227,6 +343,8 @@ class Redrawing {
     return config.is_list() && std::ranges::any_of(config.list(), has_tensor);
   }
 
+  CarriedMasks masks_;
+  std::vector<const LayerBase*> order_;
   std::map<std::string, std::vector<KerasTensor>> calls_;
   std::map<std::string, int> first_;
   std::vector<Call> waiting_;
@@ -267,12 +385,16 @@ Config Graph::node_config(const CallNode& node) const {
   const bool spread = node.inputs.is_tuple() && node.layer.base().inputs_are_arguments();
   if (!spread) args = Config(Config::List{args});
   Config kwargs = Config::object();
-  if (node.args.training) kwargs.set("training", *node.args.training);
+  Config fixed;
+  if (node.args.training) fixed = *node.args.training;
+  if (!fixed.is_null()) kwargs.set("training", fixed);
   if (node.args.mask.has_value()) kwargs.set("mask", nest_config(node.args.mask));
   if (node.args.initial_state.has_value()) {
     kwargs.set("initial_state", nest_config(node.args.initial_state));
   }
-  return Config::object({{"args", std::move(args)}, {"kwargs", std::move(kwargs)}});
+  Config all = Config::object({{"args", std::move(args)}, {"kwargs", std::move(kwargs)}});
+  if (!fixed.is_null()) all.set(kFixedTraining, true);
+  return all;
 }
 
 Config Graph::layers_config() const {
@@ -319,6 +441,7 @@ namespace cohort::keras {
 std::shared_ptr<Model> Model::from_config(const Config& config) {
   const internal::FunctionalFields fields = internal::fields_of(config);
   const internal::Redrawing drawing(fields.layers);
+  const internal::LayerOrder order(drawing.order());
   auto model = std::make_shared<Model>(drawing.nest(fields.input_layers),
                                        drawing.nest(fields.output_layers), fields.name);
   if (!fields.trainable) model->set_trainable(false);

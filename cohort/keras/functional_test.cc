@@ -8,6 +8,7 @@
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/test_golden.h"
 #include "cohort/keras/test_strategies.h"
+#include "cohort/runtime/random.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
@@ -81,6 +82,67 @@ TEST_P(FunctionalUnder, OpensWhatKerasWritesAndComputesTheSame) {
     again->set_weights(model->get_weights());
     expect_outputs(*again, golden);
   }
+}
+
+// Keras writes 'training': False of every call of Dropout, and its fit drops all the same.
+TEST(Functional, CallsThatKerasWroteAreToldWhetherTheyTrain) {
+  const Config& golden = golden_models()[2];
+  const auto model = model_from_config(golden.at("config"));
+  model->set_weights(tensors_of(golden.at("weights")));
+  const Tensor x = tensors_of(golden.at("inputs"))[0];
+  EXPECT_TRUE((*model)(x).equal((*model)(x)));
+  EXPECT_FALSE((*model)(x, {.training = true}).equal((*model)(x)));
+}
+
+TEST(Functional, CallsThatAreToldToTrainDoSoWhenTheyAreRead) {
+  const KerasTensor x = Input({50});
+  const Tensor ones_of = ones({2, 50});
+  for (const bool training : {true, false}) {
+    Model model(x, Dropout(0.5)(x, {.training = training}));
+    const auto again = model_from_json(model.to_json());
+    for (const bool fit : {true, false}) {
+      EXPECT_EQ((*again)(ones_of, {.training = fit}).equal(ones_of), !training);
+    }
+    EXPECT_EQ(model_from_json(again->to_json())->to_json(), again->to_json());
+  }
+}
+
+// Keras writes attention(q, key=k, value=v) as it was called.
+TEST(Functional, InputsThatAreNamedHaveTheirPlaces) {
+  const KerasTensor q = Input({3, 4}), k = Input({5, 4}), v = Input({5, 4});
+  const KerasTensor all = KerasTensor::tuple({q, v, k});
+  Model model(all, MultiHeadAttention(2, 2)(all));
+  Config config = model.serialize();
+  Config inner = config.at("config");
+  Config::List layers = inner.at("layers").list();
+  Config node = layers.back().at("inbound_nodes").list()[0];
+  const Config::List args = node.at("args").list();
+  node.set("args", Config::List{args[0]});
+  node.set("kwargs", Config::object({{"key", args[2]}, {"value", args[1]}}));
+  const auto with = [&](const Config& changed) {
+    layers.back().set("inbound_nodes", Config::List{changed});
+    inner.set("layers", layers);
+    config.set("config", inner);
+    return model_from_config(config);
+  };
+  const auto again = with(node);
+  again->set_weights(model.get_weights());
+  const Element x{random_normal({2, 3, 4}), random_normal({2, 5, 4}), random_normal({2, 5, 4})};
+  EXPECT_TRUE((*again)(x).tensor().equal(model(x).tensor()));
+  node.set("kwargs", Config::object({{"value", args[1]}, {"attention_mask", args[2]}}));
+  expect_error<Unimplemented>({"attention_mask"}, [&] { with(node); });
+}
+
+// What is not what the layers hand on would be another result.
+TEST(Functional, MasksThatLayersDoNotHandOnAreRefused) {
+  const std::string text = golden_models()[2].at("config").to_json();
+  const std::string zero = R"("keras_history": ["tokens", 0, 0]}}, 0])";
+  const std::size_t at = text.find(zero);
+  ASSERT_NE(at, std::string::npos) << text;
+  std::string other = text;
+  other.replace(at + zero.size() - 2, 1, "2");
+  expect_error<Unimplemented>({"masks that layers hand on", "not_equal"},
+                              [&] { model_from_json(other); });
 }
 
 TEST_P(FunctionalUnder, TrainsByLossesOfItsOutputsAsKerasDoes) {

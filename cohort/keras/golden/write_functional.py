@@ -36,6 +36,18 @@ def nested():
     return keras.Model(x, L.Dense(1, name="out")(encoder(x)), name="outer")
 
 
+def masked():
+    """A mask that layers hand on, which Keras writes as operations."""
+    x = keras.Input((5,), name="tokens")
+    y = L.Embedding(7, 3, mask_zero=True, name="words")(x)
+    y = L.Dropout(0.5, name="drop")(y)
+    y = L.Add(name="twice")([y, L.Bidirectional(L.GRU(3, return_sequences=True),
+                                                merge_mode="sum", name="both")(y)])
+    z = L.Masking(1.0, name="ones")(L.Reshape((5, 1), name="column")(x))
+    sums = L.Add(name="sums")([L.LSTM(2, name="read")(y), L.LSTM(2, name="count")(z)])
+    return keras.Model(x, L.Dense(1, name="end")(sums), name="masked")
+
+
 def rounded(values):
     return [np.round(x.astype("float64"), 7).tolist() for x in values]
 
@@ -59,6 +71,8 @@ def case_of(model):
     weights = [np.round(draws.randn(*v.shape) * 0.5, 3) for v in model.weights]
     model.set_weights(weights)
     inputs = [np.round(draws.randn(4, t.shape[1]), 3).astype("float32") for t in model.inputs]
+    if model.name == "masked":
+        inputs = [draws.randint(0, 3, (4, 5)).astype("float32")]
     outputs = model.predict(inputs if len(inputs) > 1 else inputs[0], verbose=0)
     outputs = outputs if isinstance(outputs, list) else [outputs]
     case = {"config": json.loads(model.to_json()), "weights": rounded(weights),
@@ -70,4 +84,5 @@ def case_of(model):
 
 
 here = pathlib.Path(__file__).parent
-(here / "functional.json").write_text(json.dumps([case_of(two_by_two()), case_of(nested())]) + "\n")
+(here / "functional.json").write_text(json.dumps([case_of(two_by_two()), case_of(nested()),
+                                               case_of(masked())]) + "\n")

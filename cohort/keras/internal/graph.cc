@@ -12,6 +12,8 @@
 namespace cohort::keras::internal {
 namespace {
 
+thread_local const std::vector<const LayerBase*>* t_order = nullptr;
+
 bool is_input(const CallNode& node) { return !node.inputs.has_value(); }
 
 std::vector<std::string> output_names_of(const std::vector<KerasTensor>& tensors) {
@@ -53,6 +55,9 @@ Element adjusted(const Element& x, const KerasTensor& input) {
 }
 
 }  // namespace
+
+LayerOrder::LayerOrder(const std::vector<const LayerBase*>& order) { t_order = &order; }
+LayerOrder::~LayerOrder() { t_order = nullptr; }
 
 // Keras's traversal: layers by their first visit, nodes behind what they need.
 struct Graph::Search {
@@ -134,6 +139,10 @@ void Graph::sort_layers(const Search& search) {
     if (depth_a != depth_b) return depth_a > depth_b;
     return search.visits.at(a) < search.visits.at(b);
   });
+  if (t_order != nullptr) {
+    const auto place = [](const LayerBase* layer) { return std::ranges::find(*t_order, layer); };
+    std::ranges::stable_sort(order, {}, place);
+  }
   for (const LayerBase* layer : order) layers_.push_back(all.at(layer));
 }
 

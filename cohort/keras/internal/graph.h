@@ -81,4 +81,14 @@ class Graph {
   mutable std::atomic<bool> shapes_hold_{false};  // a call has had them
 };
 
+/// While it lives, graphs that this thread makes have their layers in this order, and those that
+/// are not in it behind.
+class LayerOrder {
+ public:
+  explicit LayerOrder(const std::vector<const LayerBase*>& order);
+  ~LayerOrder();
+  LayerOrder(const LayerOrder&) = delete;
+  LayerOrder& operator=(const LayerOrder&) = delete;
+};
+
 }  // namespace cohort::keras::internal
