@@ -46,6 +46,9 @@ class Projection final : public LayerImpl<ProjectionOptions> {
  public:
   using LayerImpl::LayerImpl;
   std::string class_name() const override { return "EinsumDense"; }
+  // The attention heeds its inputs' masks: they are not lost here, and go no further.
+  bool supports_masking() const override { return true; }
+  Element compute_mask(const Element&, const Element&) const override { return {}; }
   void build(const Shape&) override {
     const ProjectionOptions& o = config();
     Shape shape = o.in;
