@@ -75,6 +75,8 @@ bench: setup ## measure the program and its step against the limit, LibTorch and
 	@$(BUILD)/release/benchmarks/autotune_bench $(AUTOTUNE_BENCH_ARGS)
 	$(call say,measuring a module of LibTorch)
 	@$(BUILD)/release/benchmarks/torch_module_bench $(TORCH_MODULE_BENCH_ARGS)
+	$(call say,measuring fit and predict and files beside Keras)
+	@$(BUILD)/release/benchmarks/keras_bench $(KERAS_BENCH_ARGS)
 	$(call say,measuring beside busy processes and under quotas)
 	@$(BUILD)/release/benchmarks/contention_bench $(CONTENTION_BENCH_ARGS)
 
