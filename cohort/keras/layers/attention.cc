@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/keras/layers/internal/keep_masks.h"
+#include "cohort/keras/layers/internal/draws.h"
 
 namespace cohort::keras {
 namespace internal {
@@ -17,12 +17,12 @@ void ScoredAttention::set_dropout(double rate, std::optional<uint64_t> seed) {
   COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[", class_name(), "] expected 0 <= dropout <= 1, got ",
                    rate);
   rate_ = rate;
-  if (rate > 0) masks_ = std::make_unique<KeepMasks>(seed);
+  if (rate > 0) masks_ = std::make_unique<Draws>(seed, Draws::Number::kOfTheUnseeded);
 }
 
 TrackedParts ScoredAttention::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
-  if (masks_ != nullptr) parts.values.push_back(masks_->tracked());
+  if (masks_ != nullptr) masks_->add_to(parts);
   return parts;
 }
 
@@ -61,7 +61,7 @@ Element ScoredAttention::call_nest(const Element& inputs, const CallArgs& args) 
   }
   weights = weights.softmax(-1);
   if (args.training && rate_ > 0)
-    weights = weights * masks_->draw(shape_of(weights), rate_, weights);
+    weights = weights * masks_->keep_mask(shape_of(weights), rate_, weights);
   Tensor output = weights.matmul(value);
   const Tensor counts = part_of(args.mask, 0);
   if (counts.defined()) {

@@ -23,7 +23,7 @@ namespace cohort::keras {
 
 namespace internal {
 
-class KeepMasks;
+class Draws;
 
 /// What Attention and AdditiveAttention do with their scores.
 class ScoredAttention : public NestLayer {
@@ -46,7 +46,7 @@ class ScoredAttention : public NestLayer {
 
  private:
   double rate_ = 0;
-  std::unique_ptr<KeepMasks> masks_;
+  std::unique_ptr<Draws> masks_;
 };
 
 }  // namespace internal
@@ -213,7 +213,7 @@ class HeadAttention : public NestLayer {
 
   Heads heads_;
   Shape axes_;
-  std::unique_ptr<KeepMasks> masks_;
+  std::unique_ptr<Draws> masks_;
   std::vector<Layer> projections_;  // query, key, (gate,) value, output
   std::vector<Shape> built_for_;
 };

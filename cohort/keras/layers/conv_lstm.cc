@@ -9,7 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/keras/layers/internal/keep_masks.h"
+#include "cohort/keras/layers/internal/draws.h"
 
 namespace cohort::keras {
 namespace {
@@ -35,7 +35,10 @@ struct ConvLSTMCellConfig : ConvLSTMConfig {
 class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
  public:
   ConvLSTMCell(std::size_t rank, ConvLSTMCellConfig config)
-      : LayerImpl(std::move(config)), rank_(rank), masks_(this->config().seed) {}
+      : LayerImpl(std::move(config)),
+        rank_(rank),
+        masks_(std::make_unique<internal::Draws>(this->config().seed,
+                                                 internal::Draws::Number::kOfTheUnseeded)) {}
   std::string class_name() const override { return "ConvLSTMCell"; }
   Shape state_size() const override { return {config().filters, config().filters}; }
 
@@ -85,7 +88,7 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
     const auto draw = [&](double rate, const Tensor& like) {
       std::vector<Tensor> masks;
       for (int i = 0; i < 4 && args.training && rate > 0 && rate < 1; ++i) {
-        masks.push_back(masks_.draw(shape_of(like), rate, like));
+        masks.push_back(masks_->keep_mask(shape_of(like), rate, like));
       }
       return masks;
     };
@@ -106,7 +109,7 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
  protected:
   TrackedParts tracked_parts() const override {
     TrackedParts parts = LayerBase::tracked_parts();
-    parts.values.push_back(const_cast<internal::KeepMasks&>(masks_).tracked());
+    masks_->add_to(parts);
     return parts;
   }
 
@@ -190,7 +193,7 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
   }
 
   const std::size_t rank_;
-  internal::KeepMasks masks_;
+  std::unique_ptr<internal::Draws> masks_;
   Variable kernel_, recurrent_kernel_, bias_;
 };
 

@@ -13,7 +13,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/layers/attention.h"
-#include "cohort/keras/layers/internal/keep_masks.h"
+#include "cohort/keras/layers/internal/draws.h"
 
 namespace cohort::keras {
 namespace internal {
@@ -133,12 +133,14 @@ void HeadAttention::set_heads(const Heads& heads) {
   COHORT_CHECK_ARG(heads.dropout >= 0 && heads.dropout <= 1, "[", class_name(),
                    "] expected 0 <= dropout <= 1, got ", heads.dropout);
   heads_ = heads;
-  if (heads.dropout > 0) masks_ = std::make_unique<KeepMasks>(heads.seed);
+  if (heads.dropout > 0) {
+    masks_ = std::make_unique<Draws>(heads.seed, Draws::Number::kOfTheUnseeded);
+  }
 }
 
 TrackedParts HeadAttention::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
-  if (masks_ != nullptr) parts.values.push_back(masks_->tracked());
+  if (masks_ != nullptr) masks_->add_to(parts);
   return parts;
 }
 
@@ -266,7 +268,7 @@ HeadAttention::Attended HeadAttention::attend(const Tensor& query, const Tensor&
   if (seen.defined() && !sums_to_one) weights = weights.masked_fill(seen.logical_not(), 0);
   Tensor used = weights;
   if (args.training && heads_.dropout > 0) {
-    used = used * masks_->draw(shape_of(used), heads_.dropout, used);
+    used = used * masks_->keep_mask(shape_of(used), heads_.dropout, used);
   }
   Shape shape = shape_of(q);
   shape.back() = value.size(-1);

@@ -8,7 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/keras/layers/internal/keep_masks.h"
+#include "cohort/keras/layers/internal/draws.h"
 #include "cohort/keras/layers/internal/recurrent_nodes.h"
 
 namespace cohort::keras {
@@ -84,12 +84,12 @@ void GatedCell::check(int64_t units, double dropout, double recurrent_dropout) c
 }
 
 void GatedCell::begin_draws(std::optional<uint64_t> seed) {
-  masks_ = std::make_unique<KeepMasks>(seed);
+  masks_ = std::make_unique<Draws>(seed, Draws::Number::kOfTheUnseeded);
 }
 
 TrackedParts GatedCell::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
-  parts.values.push_back(masks_->tracked());
+  masks_->add_to(parts);
   return parts;
 }
 
@@ -102,7 +102,7 @@ GatedCell::Masks GatedCell::draw(const Tensor& step, const Tensor& state, const 
   const auto draw_all = [&](std::vector<Tensor>& out, double rate, const Tensor& like) {
     if (rate <= 0 || rate >= 1) return;
     for (std::size_t i = 0; i < count; ++i) {
-      out.push_back(masks_->draw(shape_of(like), rate, like));
+      out.push_back(masks_->keep_mask(shape_of(like), rate, like));
     }
   };
   draw_all(masks.input, dropout, step);

@@ -24,7 +24,7 @@
 namespace cohort::keras {
 
 namespace internal {
-class KeepMasks;
+class Draws;
 }
 
 /// A sequence that a cell runs over.
@@ -221,7 +221,7 @@ class GatedCell : public RNNCellBase {
   Variable kernel_, recurrent_kernel_, bias_;
 
  private:
-  std::unique_ptr<KeepMasks> masks_;
+  std::unique_ptr<Draws> masks_;
 };
 
 /// Shared between the cells: a class of its own because their configs differ.

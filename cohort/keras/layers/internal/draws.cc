@@ -26,9 +26,11 @@ Tensor filled(const Shape& shape, const Tensor& like, F fill) {
 
 }  // namespace
 
-Draws::Draws(std::optional<uint64_t> seed)
-    : seed_(seed), operation_(cohort::internal::next_operation_number()) {
-  if (seed_) operation_ = 1;
+// What later layers draw depends on whether this one took a number, so each class keeps to its way.
+Draws::Draws(std::optional<uint64_t> seed, Number number) : seed_(seed), operation_(1) {
+  if (seed && number == Number::kOfTheUnseeded) return;
+  const uint64_t next = cohort::internal::next_operation_number();
+  if (!seed) operation_ = next;
 }
 
 cohort::internal::RandomStream Draws::next() {

@@ -20,8 +20,10 @@ namespace cohort::keras::internal {
 /// replica; threads do not matter. Threads: thread-safe.
 class Draws {
  public:
-  /// Unset: the process's seed.
-  explicit Draws(std::optional<uint64_t> seed);
+  /// Who takes a number of the process's operations.
+  enum class Number { kAlways, kOfTheUnseeded };
+  /// Unset: the process's seed. Order: made where the program is sequential.
+  explicit Draws(std::optional<uint64_t> seed, Number number = Number::kAlways);
 
   /// Of this replica, the next.
   cohort::internal::RandomStream next();
