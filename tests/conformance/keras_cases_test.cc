@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Losses, optimizers, metrics and fit: T01 to T31.
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -251,6 +252,16 @@ CONFORMANCE(T28_TheChiefsFileIsWritten) {
     model.fit(rows(8).batch(4), {.callbacks = {keras::ModelCheckpoint(own)}, .verbose = kSilent});
   });
   return show(folder.has("0.safetensors"), folder.has("1.safetensors"));
+}
+
+CONFORMANCE(T30_StatisticsOverReplicasOfWhichOneIsEmpty) {
+  const auto scope = t.strategy.scope();
+  const keras::BatchNormalization layer({.momentum = 0, .synchronized = true});
+  layer.base().ensure_built({kUnknownDim, 1});
+  t.strategy.run([&](const Tensor& x) { layer(x, {.training = true}); },
+                 t.values({tensor({2, 4}).unsqueeze(1), zeros({0, 1})}));
+  return show(layer.variables()[2].value().item<double>(),
+              std::round(layer.variables()[3].value().item<double>() * 1e6) / 1e6);
 }
 
 // One step at rate 1 on rows of the unit matrix: what each example's gradient counts.

@@ -6,6 +6,7 @@
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {
@@ -115,11 +116,6 @@ class BatchNormalizationNode final : public LayerNode {
 BatchNormalizationLayer::BatchNormalizationLayer(BatchNormalizationOptions options)
     : LayerImpl(std::move(options)) {
   set_autocast(false);  // statistics of mixed precision are those of the variables' type
-  if (config().synchronized) {
-    throw Unimplemented(
-        "[batch_normalization] expected synchronized = false: statistics over all replicas are "
-        "not there yet");
-  }
   COHORT_CHECK_ARG(config().epsilon > 0, "[batch_normalization] expected epsilon > 0, got ",
                    config().epsilon);
   COHORT_CHECK_ARG(config().momentum >= 0 && config().momentum <= 1,
@@ -172,9 +168,15 @@ void BatchNormalizationLayer::build(const Shape& input_shape) {
 Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) {
   Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
   if (axis_ != rank_ - 1) x = x.movedim(axis_, -1);
-  // An empty batch has no statistics.
-  const bool training = args.training && trainable() && x.numel() > 0;
-  Tensor y = training ? train(x) : infer(x);
+  const bool training = args.training && trainable();
+  Tensor y;
+  if (const ReplicaContext replicas =
+          training && config().synchronized ? get_replica_context() : ReplicaContext();
+      replicas && replicas.num_replicas_in_sync() > 1) {
+    y = train_synchronized(x, replicas);
+  } else {
+    y = training && x.numel() > 0 ? train(x) : infer(x);  // an empty batch has no statistics
+  }
   if (y.scalar_type() != output_dtype_) y = y.to(output_dtype_);
   return axis_ != rank_ - 1 ? y.movedim(-1, axis_) : y;
 }
@@ -182,7 +184,12 @@ Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) 
 Tensor BatchNormalizationLayer::train(const Tensor& x) {
   Normalized forward = normalize(x, gamma_ ? gamma_.value() : Tensor(),
                                  beta_ ? beta_.value() : Tensor(), config().epsilon);
-  update_moving(forward.mean, forward.inverse_deviation);
+  {
+    const BelowAutograd below;
+    update_moving(
+        forward.mean,
+        forward.inverse_deviation.to(kFloat64).pow(-2).sub(config().epsilon).clamp_min(0));
+  }
   if (cohort::internal::needs_node({&x}, {&gamma_, &beta_})) {
     cohort::internal::attach(forward.y, cohort::internal::make_node<BatchNormalizationNode>(
                                             x, gamma_, beta_, forward, config().epsilon));
@@ -190,10 +197,27 @@ Tensor BatchNormalizationLayer::train(const Tensor& x) {
   return forward.y;
 }
 
-void BatchNormalizationLayer::update_moving(const Tensor& mean,
-                                            const Tensor& inverse_deviation) const {
+// Plain operations, the sums of which are all-reduced, and so are their gradients. The replicas
+// meet twice, for mean and then variance: a difference of squares would lose what is small beside
+// the mean. Every replica has to come, those without rows, too.
+Tensor BatchNormalizationLayer::train_synchronized(const Tensor& x,
+                                                   const ReplicaContext& replicas) {
+  const Tensor rows = x.reshape({-1, channels_});
+  const auto [total, count] = replicas.all_reduce(
+      ReduceOp::kSum, std::pair(rows.sum(0), static_cast<double>(rows.size(0))));
+  if (count == 0) return infer(x);
+  const Tensor mean = total / count;
+  const Tensor centered = rows - mean;
+  const Tensor variance = replicas.all_reduce(ReduceOp::kSum, centered.square().sum(0)) / count;
+  update_moving(mean.detach(), variance.detach());
+  Tensor y = centered * (variance + config().epsilon).rsqrt();
+  if (gamma_) y = y * gamma_.value();
+  if (beta_) y = y + beta_.value();
+  return y.reshape(x.sizes());
+}
+
+void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& variance) const {
   const BelowAutograd below;
-  const Tensor variance = inverse_deviation.to(kFloat64).pow(-2).sub(config().epsilon).clamp_min(0);
   const double rest = 1 - config().momentum;
   // The forward pass is only half a step: if the other half fails, this was for nothing.
   if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) {

@@ -8,6 +8,10 @@
 
 #include "cohort/keras/layer.h"
 
+namespace cohort {
+class ReplicaContext;
+}
+
 namespace cohort::keras {
 
 struct BatchNormalizationOptions {
@@ -24,7 +28,8 @@ struct BatchNormalizationOptions {
   Regularizer gamma_regularizer = {};
   Constraint beta_constraint = {};
   Constraint gamma_constraint = {};
-  /// Statistics over the batches of all replicas. Not there yet: true throws Unimplemented.
+  /// Statistics over the batches of all replicas of all workers, which meet in every call while
+  /// training, and again in its backward pass.
   bool synchronized = false;
   DTypePolicy dtype = {};
   std::string name = {};
@@ -60,8 +65,9 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
  private:
   Variable statistic(const char* name, const Initializer& initializer);
   Tensor train(const Tensor& x);
+  Tensor train_synchronized(const Tensor& x, const ReplicaContext& replicas);
   Tensor infer(const Tensor& x) const;
-  void update_moving(const Tensor& mean, const Tensor& inverse_deviation) const;
+  void update_moving(const Tensor& mean, const Tensor& variance) const;
 
   int64_t axis_ = 0;
   int64_t rank_ = 0;
@@ -72,7 +78,8 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
 };
 
 /// (x - mean) / sqrt(variance + epsilon) * gamma + beta, over all axes but `axis`: statistics of
-/// this replica's batch while training (and not frozen), else the moving ones.
+/// this replica's batch, or of all replicas' (synchronized), while training (and not frozen), else
+/// the moving ones. Rows count alike, wherever they are: a replica with fewer of them counts less.
 /// The moving statistics are kOnRead and kMean: replicas keep their own, a read averages them.
 /// An empty batch leaves them alone, and so does a step that fails: what a run has moved since its
 /// last update of weights is put back if the run throws. TF: keras.layers.BatchNormalization.

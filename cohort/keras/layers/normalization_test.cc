@@ -123,7 +123,6 @@ TEST(BatchNormalization, ReplicasKeepTheirOwnStatistics) {
 }
 
 TEST(BatchNormalization, RefusesWhatIsNotThere) {
-  EXPECT_THROW(BatchNormalization({.synchronized = true}), Unimplemented);
   EXPECT_THROW(BatchNormalization({.epsilon = 0}), InvalidArgument);
   BatchNormalization layer;
   layer(zeros({2, 3}));
