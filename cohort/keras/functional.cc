@@ -9,8 +9,10 @@
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/internal/graph.h"
 #include "cohort/keras/internal/layer_call.h"
-#include "cohort/keras/layers/core.h"
+#include "cohort/keras/layers/text_input_layer.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/sequential.h"
+#include "cohort/keras/text_input.h"
 
 namespace cohort::keras {
 
@@ -19,6 +21,17 @@ KerasTensor Input(Shape shape, InputOptions options) {
   const TensorSpec spec{shape, options.dtype};
   const Layer layer(std::make_shared<DeclaredInput>(
       InputLayerConfig{std::move(shape), options.dtype, std::move(options.name)}));
+  const auto node =
+      std::make_shared<const internal::CallNode>(internal::CallNode{layer, {}, {}, spec, 0});
+  int first = 0;
+  return KerasTensor::of_node(node, spec, first);
+}
+
+KerasTensor TextInput(Shape shape, TextInputOptions options) {
+  shape.insert(shape.begin(), options.batch_size);
+  const TensorSpec spec = TensorSpec::strings(shape);
+  const Layer layer(std::make_shared<DeclaredTextInput>(
+      InputLayerConfig{std::move(shape), floatx(), std::move(options.name)}));
   const auto node =
       std::make_shared<const internal::CallNode>(internal::CallNode{layer, {}, {}, spec, 0});
   int first = 0;
@@ -89,6 +102,15 @@ Tensor Model::call(const Tensor& input, const CallArgs& args) {
 }
 
 Element Model::call_nest(const Element& inputs, const CallArgs& args) {
+  const bool texts = inputs.size() == 1 && inputs[0].has_value() && inputs[0].is_string();
+  if (texts && dynamic_cast<const Sequential*>(this) != nullptr) {
+    Element x = inputs[0];
+    for (const Layer& layer : layers()) {
+      x = x.is_tensor() ? Element(layer(x.tensor(), {.training = args.training}))
+                        : layer(x, {.training = args.training});
+    }
+    return x;
+  }
   return is_functional() ? graph_->run(inputs, args) : LayerBase::call_nest(inputs, args);
 }
 

@@ -9,6 +9,7 @@
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/embedding.h"
+#include "cohort/keras/layers/text_input_layer.h"
 #include "cohort/keras/model.h"
 
 namespace cohort::keras::internal {
@@ -220,7 +221,10 @@ class Redrawing {
   };
 
   static KerasTensor input_of(const Layer& layer, const DeclaredInput& input) {
-    const TensorSpec spec{input.config().batch_shape, input.config().dtype};
+    const Shape& shape = input.config().batch_shape;
+    const bool texts = dynamic_cast<const DeclaredTextInput*>(&input) != nullptr;
+    const TensorSpec spec =
+        texts ? TensorSpec::strings(shape) : TensorSpec{shape, input.config().dtype};
     const auto node = std::make_shared<const CallNode>(CallNode{layer, {}, {}, spec, 0});
     int first = 0;
     return KerasTensor::of_node(node, spec, first);
@@ -365,7 +369,7 @@ Config Graph::tensor_config(const KerasTensor& x) const {
   Config::List history = {x.node()->layer.name(), index_of(*x.node()), x.output()};
   Config config = Config::object();
   config.set("shape", ShapeValue::write(x.shape()));
-  config.set("dtype", dtype_name(x.dtype()));
+  config.set("dtype", x.spec().leaf().is_string ? "string" : dtype_name(x.dtype()));
   config.set("keras_history", std::move(history));
   return Config::object({{"class_name", "__keras_tensor__"}, {"config", std::move(config)}});
 }

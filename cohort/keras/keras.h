@@ -16,5 +16,6 @@
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/text_input.h"
 #include "cohort/keras/train_and_evaluate.h"
 #include "cohort/keras/utils.h"

@@ -10,6 +10,7 @@
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/classes.h"
+#include "cohort/keras/layers/text_vectorization.h"
 #include "cohort/keras/sequential.h"
 
 namespace cohort::keras {
@@ -83,8 +84,14 @@ struct SequentialFields {
   }
 };
 
-Config input_layer(const Shape& shape) {
+bool takes_strings(const LayerBase& layer) {
+  return dynamic_cast<const TextVectorizationLayer*>(&layer) != nullptr ||
+         dynamic_cast<const StringLookupLayer*>(&layer) != nullptr;
+}
+
+Config input_layer(const Shape& shape, const LayerBase& first) {
   Config config = DeclaredInput({.batch_shape = shape, .name = "input_layer"}).get_config();
+  if (takes_strings(first)) config.set("dtype", "string");
   return Config::object({{"module", "keras.layers"},
                          {"class_name", "InputLayer"},
                          {"config", std::move(config)},
@@ -148,7 +155,9 @@ Config Sequential::serialize() const {
 Config Sequential::get_config() const {
   check_each_once(layers(), name());
   Config::List list;
-  if (input_shape_ && !declared_input_shape()) list.push_back(input_layer(*input_shape_));
+  if (input_shape_ && !declared_input_shape()) {
+    list.push_back(input_layer(*input_shape_, layers().front().base()));
+  }
   for (const Layer& layer : layers()) list.push_back(layer.serialize());
   Config config = Config::object();
   config.set("name", name());

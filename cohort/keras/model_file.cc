@@ -4,6 +4,7 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
@@ -156,16 +157,25 @@ void assign_values(const std::vector<WeightGroup>& groups, const StoredValues& v
   }
 }
 
-FileBytes hdf5_of(const std::vector<WeightGroup>& groups, const StoredValues& values) {
+FileBytes hdf5_of(const std::vector<WeightGroup>& groups, const StoredValues& values,
+                  const StoredValues& named) {
   std::size_t bytes = 0;
+  std::set<std::string> made;
   for (const auto& value : values) bytes += value.second.nbytes();
   Hdf5Writer file(bytes);
   for (const WeightGroup& group : groups) {
-    file.add_group(group.path.empty() ? "vars" : group.path + "/vars", group.layer);
+    const std::string vars = group.path.empty() ? "vars" : group.path + "/vars";
+    file.add_group(vars, group.layer);
+    made.insert(vars);
     for (std::size_t i = 0; i < group.weights.size(); ++i) {
       const std::string path = stored_path(group.path, i);
       file.add(path, values.at(path));
     }
+  }
+  for (const auto& [path, value] : named) {
+    const std::string vars = path.substr(0, path.rfind('/'));
+    if (made.insert(vars).second) file.add_group(vars, "lookup");
+    file.add(path, value);
   }
   return std::move(file).finish();
 }
@@ -175,14 +185,13 @@ void write_weights_file(const std::string& path, const FileBytes& weights) {
               [&](OutputFile& file) { file.write(weights.data.get(), weights.size); });
 }
 
-void write_model_file(const std::string& path, const std::string& config,
-                      const FileBytes& weights) {
+void write_model_file(const std::string& path, const std::string& config, const FileBytes& weights,
+                      const std::map<std::string, std::string>& assets) {
   const std::string metadata = metadata_text();
-  write_whole("save", path, [&](OutputFile& file) {
-    write_zip(
-        "save", file,
-        {{kMetadataMember, metadata}, {kConfigMember, config}, {kWeightsMember, weights.view()}});
-  });
+  std::vector<ZipMember> members = {
+      {kMetadataMember, metadata}, {kConfigMember, config}, {kWeightsMember, weights.view()}};
+  for (const auto& [name, bytes] : assets) members.push_back({name, bytes});
+  write_whole("save", path, [&](OutputFile& file) { write_zip("save", file, members); });
 }
 
 WeightsReader::WeightsReader(const char* operation, const std::string& path) {
@@ -199,6 +208,11 @@ WeightsReader::WeightsReader(const char* operation, const std::string& path) {
                                 ", got model.weights.npz: save the model with "
                                 "Keras's default format of weights"));
   }
+  for (const std::string& name : archive.names()) {
+    if (name.starts_with("assets/") && !name.ends_with('/')) {
+      assets_[name] = archive.read(name).view();
+    }
+  }
   file_ = std::make_unique<Hdf5Reader>(operation, path + "/" + kWeightsMember,
                                        archive.read(kWeightsMember));
   list();
@@ -210,6 +224,16 @@ void WeightsReader::list() {
     std::size_t number = 0;
     if (split_path(path, group, number)) groups_[with_new_names(group)][number] = {path, array};
   }
+}
+
+StoredValues WeightsReader::named_values() const {
+  StoredValues values;
+  for (const auto& [path, array] : file_->arrays()) {
+    std::string group;
+    std::size_t number = 0;
+    if (!split_path(path, group, number)) values[with_new_names(path)] = file_->read(path);
+  }
+  return values;
 }
 
 std::size_t WeightsReader::optimizer_values() const {

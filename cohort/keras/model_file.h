@@ -48,11 +48,14 @@ StoredValues read_values(const std::vector<keras::WeightGroup>& groups);
 void assign_values(const std::vector<keras::WeightGroup>& groups, const StoredValues& values);
 
 /// A file with these values, as HDF5.
-FileBytes hdf5_of(const std::vector<keras::WeightGroup>& groups, const StoredValues& values);
+/// `named`: arrays with paths of their own, see model_assets.h.
+FileBytes hdf5_of(const std::vector<keras::WeightGroup>& groups, const StoredValues& values,
+                  const StoredValues& named = {});
 
 /// Whole or not at all. Errors: Error with the system's reason.
 void write_weights_file(const std::string& path, const FileBytes& weights);
-void write_model_file(const std::string& path, const std::string& config, const FileBytes& weights);
+void write_model_file(const std::string& path, const std::string& config, const FileBytes& weights,
+                      const std::map<std::string, std::string>& assets = {});
 
 /// A .weights.h5 file, or the one in a .keras archive.
 class WeightsReader {
@@ -68,6 +71,10 @@ class WeightsReader {
   /// What the file has otherwise than these groups; empty: they fit, and all is in them. What it
   /// has of optimizers counts only where a group is one.
   std::vector<std::string> differences(const std::vector<keras::WeightGroup>& groups) const;
+  /// Arrays that have names and no numbers: "layers/string_lookup/vars/idf_weights".
+  StoredValues named_values() const;
+  /// "assets/..." of an archive.
+  const std::map<std::string, std::string>& assets() const { return assets_; }
   /// Of groups that fit.
   StoredValues read(const std::vector<keras::WeightGroup>& groups) const;
 
@@ -81,6 +88,7 @@ class WeightsReader {
   void compare(const keras::WeightGroup& group, std::vector<std::string>& differences) const;
 
   std::string config_;
+  std::map<std::string, std::string> assets_;
   std::unique_ptr<Hdf5Reader> file_;
   std::map<std::string, Group> groups_;
 };

@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/model_assets.h"
 #include "cohort/keras/model_file.h"
 #include "cohort/variables/parameter_store.h"
 
@@ -35,6 +36,7 @@ Facts facts_of(SavingGroup* workers, const std::string& path,
       file = std::make_unique<WeightsReader>("load_model", path);
       facts[kConfig] = file->config();
       facts[kOptimizerValues] = std::to_string(file->optimizer_values());
+      facts.insert(file->assets().begin(), file->assets().end());
     }
     facts = cohort::internal::from_chief(workers, facts);
   });
@@ -69,7 +71,10 @@ void Model::save(const std::string& path) const {
     const auto groups = cohort::internal::stored_groups(*this);
     const StoredValues values = cohort::internal::read_values(groups);
     cohort::internal::on_chief(workers.get(), [&] {
-      cohort::internal::write_model_file(path, config, cohort::internal::hdf5_of(groups, values));
+      const StoredValues named = cohort::internal::named_values_of(*this);
+      cohort::internal::write_model_file(path, config,
+                                         cohort::internal::hdf5_of(groups, values, named),
+                                         cohort::internal::assets_of(*this));
     });
   });
 }
@@ -95,10 +100,13 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
                        ": without the optimizer it is loaded by load_model(path, {.compile = "
                        "false})");
       values = file->read(groups);
+      values.merge(file->named_values());
     }
     values = cohort::internal::from_chief(workers.get(), std::move(values));
   });
   cohort::internal::assign_values(groups, values);
+  cohort::internal::set_named_values(*model, values);
+  cohort::internal::set_assets(*model, facts);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include "cohort/checkpoint/safetensors.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/model.h"
+#include "cohort/keras/model_assets.h"
 #include "cohort/keras/model_file.h"
 #include "cohort/keras/weight_names.h"
 #include "cohort/variables/parameter_store.h"
@@ -133,6 +134,7 @@ StoredValues values_of_file(SavingGroup* workers, const Model& model, const std:
       }
       check_none(file.differences(groups), "load_weights", model.name(), path);
       values = file.read(groups);
+      values.merge(file.named_values());
     }
     values = cohort::internal::from_chief(workers, std::move(values));
   });
@@ -155,7 +157,9 @@ void Model::save_weights(const std::string& path) const {
       const auto groups = cohort::internal::stored_groups(*this);
       const StoredValues values = cohort::internal::read_values(groups);
       return cohort::internal::on_chief(workers.get(), [&] {
-        cohort::internal::write_weights_file(path, cohort::internal::hdf5_of(groups, values));
+        const StoredValues named = cohort::internal::named_values_of(*this);
+        cohort::internal::write_weights_file(path,
+                                             cohort::internal::hdf5_of(groups, values, named));
       });
     }
     std::map<std::string, Tensor> tensors;
@@ -173,7 +177,8 @@ void Model::load_weights(const std::string& path) {
   const auto workers = strategy_.extended().parameter_store()->saving_group();
   if (kind != ModelFile::kSafetensors) {
     const StoredValues values = values_of_file(workers.get(), *this, path);
-    return cohort::internal::assign_values(cohort::internal::stored_groups(*this), values);
+    cohort::internal::assign_values(cohort::internal::stored_groups(*this), values);
+    return cohort::internal::set_named_values(*this, values);
   }
   TensorFile file;
   cohort::internal::together(workers.get(), "load_weights", [&] {

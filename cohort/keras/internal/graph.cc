@@ -41,6 +41,12 @@ void flatten(const Element& x, int& slot, int end, std::vector<Element>& slots) 
 
 // As the Input says: [b] for [None, 1], and the other way round; numbers in its type.
 Element adjusted(const Element& x, const KerasTensor& input) {
+  const auto rank_wanted = input.shape().size();
+  if (x.is_string()) {
+    const Shape shape = x.spec().leaf().shape;
+    const bool lacks_axis = shape.size() == 1 && rank_wanted == 2 && input.shape()[1] == 1;
+    return lacks_axis ? Element(x.strings(), {shape[0], 1}) : x;
+  }
   if (!x.is_tensor()) return x;
   Tensor t = x.tensor();
   const Shape& shape = input.shape();

@@ -9,6 +9,7 @@
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/internal/draws.h"
 #include "cohort/keras/layers/internal/windows.h"
+#include "cohort/keras/layers/text_input_layer.h"
 
 namespace cohort::keras {
 namespace {
@@ -175,6 +176,8 @@ Config DeclaredInput::get_config() const {
 }
 
 std::shared_ptr<DeclaredInput> DeclaredInput::from_config(const Config& config) {
+  const Config* dtype = config.find("dtype");
+  if (dtype != nullptr && *dtype == "string") return DeclaredTextInput::from_config(config);
   return std::make_shared<DeclaredInput>(options_of<InputLayerConfig>(config, "InputLayer"));
 }
 

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/data/dataset.h"
@@ -13,15 +15,18 @@
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/layers/text_vectorization.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/test_golden.h"
 #include "cohort/keras/test_strategies.h"
+#include "cohort/keras/text_input.h"
 #include "cohort/runtime/random.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
 
-using testing::expect_error;
-using testing::strategy_of;
+using cohort::testing::expect_error;
+using cohort::testing::strategy_of;
+using testing::read_golden;
 using Texts = std::vector<std::string>;
 
 Tensor numbers(std::vector<int64_t> values) {
@@ -145,7 +150,7 @@ TEST(Preprocessing, EmptyBatchesHaveNoRows) {
   expect_error<InvalidArgument>({"from 0 on"}, [] { CategoryEncoding(4)(full({1, 2}, -1)); });
 }
 
-class PreprocessingState : public testing::FolderTest {};
+class PreprocessingState : public cohort::testing::FolderTest {};
 
 TEST_F(PreprocessingState, IsInCheckpoints) {
   const TextVectorization texts({.output_mode = "tf_idf"});
@@ -172,6 +177,90 @@ TEST_F(PreprocessingState, IsInCheckpoints) {
   EXPECT_EQ(bins2.bin_boundaries(), bins.bin_boundaries());
   const Tensor x = ones({1, 2});
   EXPECT_TRUE(normalize2(x).equal(normalize(x)));
+}
+
+// Texts of two classes that their first word tells.
+Dataset labelled_texts() {
+  const Texts texts = {"good one", "bad two", "good three", "bad", "good", "bad one two", "good"};
+  return Dataset::from_tensor_slices(
+             {Element(texts), from_vector<float>({1, 0, 1, 0, 1, 0, 1}, {7, 1})})
+      .batch(4);
+}
+
+TEST(Preprocessing, AModelBeginsWithTexts) {
+  for (const int replicas : {0, 1, 2, 3}) {
+    set_seed(4);
+    const Strategy strategy = strategy_of(replicas);
+    const auto scope = strategy.scope();
+    const TextVectorization vectorize({.output_mode = "multi_hot"});
+    vectorize.adapt(labelled_texts());
+    Sequential model({vectorize, Dense(1, {.activation = "sigmoid"})});
+    model.compile({.optimizer = "adam", .loss = "binary_crossentropy"});
+    const History history =
+        model.fit(labelled_texts(), {.epochs = 30, .verbose = Verbose::kSilent});
+    EXPECT_LT(history.history.at("loss").back(), history.history.at("loss").front());
+    EXPECT_EQ(shape_of(model.predict(labelled_texts())), (Shape{7, 1}));
+  }
+}
+
+Model two_texts() {
+  const KerasTensor text = TextInput({1}, {.name = "text"});
+  const KerasTensor words = TextInput({2}, {.name = "words"});
+  const TextVectorization vectorize({.output_sequence_length = 3});
+  vectorize.adapt(Texts{"a b", "b c"});
+  const StringLookup bag({.output_mode = "tf_idf"});
+  bag.adapt(Texts{"x", "y", "x"});
+  const KerasTensor bow = Dense(2)(bag(words));
+  const KerasTensor sequence = Flatten()(Embedding(6, 2)(vectorize(text)));
+  return {{text, words}, Dense(1)(Concatenate()({bow, sequence}))};
+}
+
+Element two_inputs() {
+  return {Element(Texts{"a b q", "c"}), Element(Texts{"x", "y", "z", "x"}, {2, 2})};
+}
+
+TEST_F(PreprocessingState, IsInModelFiles) {
+  Model model = two_texts();
+  model.save(path("m.keras"));
+  const std::shared_ptr<Model> loaded = load_model(path("m.keras"));
+  const Tensor expected = model(two_inputs()).tensor();
+  EXPECT_TRUE((*loaded)(two_inputs()).tensor().equal(expected));
+  model.save_weights(path("m.weights.h5"));
+  Model other = two_texts();
+  EXPECT_FALSE(other(two_inputs()).tensor().equal(expected));
+  other.load_weights(path("m.weights.h5"));
+  EXPECT_TRUE(other(two_inputs()).tensor().equal(expected));
+
+  Sequential texts({TextVectorization({.output_sequence_length = 2, .vocabulary = {"a"}}),
+                    Embedding(3, 2), Flatten(), Dense(1)});
+  const Element some = Texts{"a b", "b"};
+  const Tensor plain = texts(some).tensor();
+  texts.save(path("s.keras"));
+  EXPECT_TRUE((*load_model(path("s.keras")))(some).tensor().equal(plain));
+}
+
+// A file of real Keras: golden/write_text_model.py.
+TEST_F(PreprocessingState, OfKerasIsRead) {
+  const std::shared_ptr<Model> model = load_model(COHORT_GOLDEN "/text_model.keras");
+  const Config golden = read_golden(COHORT_GOLDEN "/text_model.json");
+  const auto texts = [&](const char* name, const Shape& shape) {
+    return Element(ConfigValue<Texts>::read(golden.at(name)), shape);
+  };
+  const auto rows = [&](const char* name) {
+    std::vector<double> values;
+    for (const Config& row : golden.at(name).list()) {
+      for (const Config& value : row.list()) values.push_back(value.number());
+    }
+    return from_vector<double>(values, {4, 2});
+  };
+  const Element inputs = {texts("text", {4, 1}), texts("words", {4, 2}), rows("ids").to(kInt64),
+                          rows("numbers").to(kFloat32)};
+  const Tensor want = rows("predictions").to(kFloat32);
+  EXPECT_TRUE((*model)(inputs).tensor().allclose(want, 1e-5, 1e-6));
+  const char* const keep = std::getenv("COHORT_TEXT_MODEL");
+  const std::string copy = keep != nullptr ? keep : path("copy.keras");
+  model->save(copy);
+  EXPECT_TRUE((*load_model(copy))(inputs).tensor().allclose(want, 1e-5, 1e-6));
 }
 
 }  // namespace
