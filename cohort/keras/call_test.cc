@@ -133,8 +133,8 @@ TEST_P(CallUnder, AddedLossesJoinTheLoss) {
 }
 
 // Keras, one device: Dense(2, use_bias=False, kernel_initializer="ones",
-// activity_regularizer="l2")(x) has losses [0.01 * 2 * (1 + 4 + 9 + 36)] = [1.0].
-TEST_P(CallUnder, ActivityRegularizersCountTheWholeBatch) {
+// activity_regularizer="l2")(x) has losses [0.01 * 2 * (1 + 4 + 9 + 36) / 4] = [0.25].
+TEST_P(CallUnder, ActivityRegularizersAreMeansOverTheWholeBatch) {
   const Strategy strategy = strategy_of(GetParam());
   auto scope = strategy.scope();
   const Dense dense(
@@ -143,9 +143,13 @@ TEST_P(CallUnder, ActivityRegularizersCountTheWholeBatch) {
   model.compile({.optimizer = SGD({.learning_rate = 1}), .loss = "mse"});
   const Tensor x = from_vector<float>({1, 2, 3, 6}, {4, 1});
   const Tensor y = x.expand({4, 2}).contiguous();
-  EXPECT_NEAR(model.train_on_batch(x, y).number("loss"), 1.0, 1e-5);
-  // d/dk 0.01 * sum (k x)^2 = 0.02 * 50 k
-  EXPECT_NEAR(model.get_weights()[0][0][0].item<float>(), 0, 1e-5);
+  EXPECT_NEAR(model.train_on_batch(x, y).number("loss"), 0.25, 1e-5);
+  // d/dk 0.01 * sum (k x)^2 / 4 = 0.02 * 50 k / 4
+  EXPECT_NEAR(model.get_weights()[0][0][0].item<float>(), 0.75, 1e-5);
+  model.set_weights(std::vector<Tensor>{ones({1, 2})});
+  const Tensor three = x.narrow(0, 0, 3);  // of which one replica has more
+  const Logs logs = model.test_on_batch(three, y.narrow(0, 0, 3));
+  EXPECT_NEAR(logs.number("loss"), 0.01 * 2 * 14 / 3, 1e-5);
 }
 
 TEST(Call, LayersSayWhatTheyAdded) {
@@ -155,6 +159,17 @@ TEST(Call, LayersSayWhatTheyAdded) {
   ASSERT_EQ(model.added_losses().size(), 2U);
   EXPECT_EQ(model.added_losses()[1].item<float>(), 10);
   EXPECT_EQ(model.layers()[0].base().added_losses().size(), 1U);
+}
+
+// As in Keras, where the outermost call begins with nothing.
+TEST(Call, WhatALayerAddedByItselfIsNotTheModels) {
+  const AddsLoss adds;
+  Sequential model({adds, Dense(1, {.kernel_initializer = "ones"})});
+  model.compile({.optimizer = "sgd", .loss = "mse"});
+  const Tensor x = from_vector<float>({1, 2, 3, 6}, {4, 1});
+  const double alone = model.test_on_batch(x, x).number("loss");
+  adds(x);
+  EXPECT_EQ(model.test_on_batch(x, x).number("loss"), alone);
 }
 
 // Keras: Dense(4, dtype="mixed_bfloat16") gives bfloat16 of a float32 kernel.

@@ -29,8 +29,14 @@ thread_local std::vector<AddedLoss> t_added;
 
 void update_plain() { t_plain = t_masks.empty() && t_compute_types == 0 && t_added.empty(); }
 
+// And what its parts added when they were called by themselves, or by another model.
 void forget_of_outermost(const LayerBase& layer) {
-  std::erase_if(t_added, [&](const AddedLoss& loss) { return loss.outermost == &layer; });
+  const std::vector<Tensor> of_parts =
+      t_added.empty() ? std::vector<Tensor>() : layer.added_losses();
+  std::erase_if(t_added, [&](const AddedLoss& loss) {
+    const auto is_it = [&](const Tensor& value) { return value.is_same(loss.value); };
+    return loss.outermost == &layer || std::ranges::any_of(of_parts, is_it);
+  });
   update_plain();
 }
 

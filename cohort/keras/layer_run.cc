@@ -140,9 +140,12 @@ void LayerBase::warn_of_lost_mask(const Element& mask) const {
              " does not support masking, and layers behind it do not see it");
 }
 
+// As Keras: of a row, so that it does not grow with the batch.
 void LayerBase::penalize(const Element& outputs) {
   each_tensor(outputs, [this](const Tensor& output) {
-    internal::add_loss(*this, activity_regularizer_(output).sum(), true);
+    const int64_t rows = output.dim() > 0 ? std::max<int64_t>(1, output.size(0)) : 1;
+    const Tensor sum = activity_regularizer_(output).sum();
+    internal::add_loss(*this, sum / static_cast<double>(rows), false);
   });
 }
 
