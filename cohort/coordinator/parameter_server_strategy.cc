@@ -2,13 +2,17 @@
 #include "cohort/coordinator/parameter_server_strategy.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/environment.h"
+#include "cohort/cluster/store/store_server.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/coordinated.h"
+#include "cohort/coordinator/parameters/group_client.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/remote_variables.h"
 #include "cohort/strategy/local_strategy_extended.h"
@@ -98,15 +102,57 @@ bool leads_workers(const Strategy& strategy) {
   return extended != nullptr && extended->leads_workers();
 }
 
-Strategy make_worker_side(const WorkerPlace& place) {
-  std::vector<std::shared_ptr<RpcClient>> clients;
-  for (const int task : place.spec.task_indices("ps")) {
-    clients.push_back(std::make_shared<RpcClient>(
-        RpcClientOptions{.address = place.spec.task_address("ps", task),
-                         .server_name = str_cat("ps ", task),
-                         .security = place.security,
-                         .claims = {.task = str_cat("worker ", place.worker)}}));
+static std::vector<RpcClientOptions> ps_options(const ClusterSpec& spec,
+                                                const RpcSecurity& security,
+                                                const std::string& task) {
+  std::vector<RpcClientOptions> out;
+  for (const int ps : spec.task_indices("ps")) {
+    out.push_back({.address = spec.task_address("ps", ps),
+                   .server_name = str_cat("ps ", ps),
+                   .security = security,
+                   .claims = {.task = task}});
   }
+  return out;
+}
+
+static void check_replicas(const ClusterSpec& spec, int replicas) {
+  COHORT_CHECK_ARG(replicas >= 1 && replicas <= spec.num_tasks("ps"), kStrategy,
+                   "expected replicas from 1 to ", spec.num_tasks("ps"),
+                   ", as many as there are parameter servers, got ", replicas);
+  const char* const store = std::getenv(kStoreVariable);
+  COHORT_CHECK_STATE(replicas == 1 || (store != nullptr && *store != '\0'), kStrategy,
+                     "expected the address of the job's store in COHORT_STORE, for it decides "
+                     "which of several replicas leads, got none; start the job with cohortrun");
+}
+
+// The coordinator has told the servers; one of them may be lost, or be new and not know it yet.
+static int replicas_of(const std::vector<std::shared_ptr<RpcClient>>& servers) {
+  const char* const store = std::getenv(kStoreVariable);
+  if (store == nullptr || *store == '\0' || servers.size() < 2) return 1;
+  constexpr std::chrono::seconds kOneTry{2};
+  constexpr int kMostTries = 10;
+  for (int attempt = 0; attempt < kMostTries; ++attempt) {
+    for (const auto& each : servers) {
+      try {
+        const std::string text = each->call("ps.replicas", Payload(), {.timeout = kOneTry}).text();
+        const auto said = static_cast<int>(MessageReader(kStrategy, text).number());
+        if (said > 0) return said;
+      } catch (const Unavailable&) {  // another one knows
+      } catch (const DeadlineExceeded&) {
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  throw Unavailable(str_cat(kStrategy, "expected a parameter server that says how many copies of ",
+                            "variables there are, got none"),
+                    "ps 0");
+}
+
+Strategy make_worker_side(const WorkerPlace& place) {
+  const auto options = ps_options(place.spec, place.security, str_cat("worker ", place.worker));
+  std::vector<std::shared_ptr<RpcClient>> clients;
+  for (const RpcClientOptions& each : options) clients.push_back(std::make_shared<RpcClient>(each));
+  clients = group_clients(clients, options, replicas_of(clients));
   return make_parameter_server_strategy(
       {.servers = std::make_shared<ParameterServers>(std::move(clients)),
        .worker = place.worker,
@@ -150,6 +196,7 @@ Strategy make_strategy(ParameterServerOptions options) {
   const ClusterSpec spec = resolver == nullptr ? ClusterSpec() : resolver->cluster_spec();
   internal::check_parameter_cluster(spec,
                                     resolver == nullptr ? std::nullopt : resolver->task_type());
+  internal::check_replicas(spec, options.replicas);
   if (internal::is_evaluator(resolver.get())) {
     return Strategy(std::make_shared<LocalStrategyExtended>(
         LocalStrategyOptions{.name = "ParameterServerStrategy",
@@ -157,11 +204,16 @@ Strategy make_strategy(ParameterServerOptions options) {
                              .cluster_resolver = std::move(resolver)}));
   }
   auto connection = std::make_shared<internal::ClusterConnection>(
-      internal::ClusterConnectionOptions{.spec = spec});
+      internal::ClusterConnectionOptions{.spec = spec, .replicas = options.replicas});
   std::vector<std::shared_ptr<internal::RpcClient>> clients;
   for (int task = 0; task < connection->num_ps(); ++task) clients.push_back(connection->ps(task));
+  clients = internal::group_clients(
+      clients, internal::ps_options(spec, internal::security_from_environment(), "coordinator"),
+      options.replicas);
+  const auto servers = std::make_shared<internal::ParameterServers>(std::move(clients));
+  if (options.replicas > 1) servers->begin(connection->session());
   return internal::make_parameter_server_strategy(
-      {.servers = std::make_shared<internal::ParameterServers>(std::move(clients)),
+      {.servers = servers,
        .partitioner = std::move(options.variable_partitioner),
        .workers = spec.num_tasks("worker"),
        .cluster_resolver = std::move(resolver),

@@ -28,6 +28,9 @@ struct ParameterServerOptions {
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
   /// How variables are cut into shards. Null: each is in one piece on one server.
   Partitioner variable_partitioner = {};
+  /// How many servers have each variable, or shard: with 2 or more nothing acknowledged is lost
+  /// while one of a shard's servers lives. Needs the job's store, which cohortrun keeps.
+  int replicas = 1;
 };
 
 /// The coordinator's side: made in the task `chief`, or one that the cluster does not name.
@@ -39,9 +42,11 @@ struct ParameterServerOptions {
 /// strategy's end that the job is over.
 /// In the task `evaluator`, which is no part of that cluster: a strategy of this process alone, for
 /// a SidecarEvaluator or train_and_evaluate.
-/// Errors: InvalidArgument for a cluster without servers or workers, or with other jobs than chief,
-///         worker, ps and evaluator, and in a task that is a worker or a server; DeadlineExceeded
-///         that names who has not come; FailedPrecondition for a task of another program.
+/// Errors: InvalidArgument for more replicas than servers; FailedPrecondition for several without a
+///         store; InvalidArgument for a cluster without servers or workers, or with other jobs than
+///         chief, worker, ps and evaluator, and in a task that is a worker or a server;
+///         DeadlineExceeded that names who has not come; FailedPrecondition for a task of another
+///         program.
 /// TF: tf.distribute.ParameterServerStrategy.
 class ParameterServerStrategy : public Strategy {
  public:

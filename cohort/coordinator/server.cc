@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/cluster/store/store_server.h"
 #include "cohort/coordinator/internal/task_service.h"
 #include "cohort/coordinator/internal/worker_service.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
+#include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/rpc/server.h"
 
 namespace cohort {
@@ -57,6 +59,7 @@ struct Server::Impl {
       : address(spec.task_address(options.job_name, options.task_index)),
         task({.name = str_cat(options.job_name, " ", options.task_index),
               .coordinator_lease = coordinator_lease(),
+              .ends_alone = std::getenv("COHORT_COORDINATOR_LEASE") != nullptr,
               .on_session = [this](uint64_t) { begin_session(); }}) {
     const internal::RpcSecurity security = internal::security_from_environment();
     std::map<std::string, RpcHandler> methods = task.methods();
@@ -74,6 +77,14 @@ struct Server::Impl {
     } else {
       parameters = std::make_shared<internal::ParameterService>();
       methods.merge(internal::parameter_methods(parameters));
+      const char* const store = std::getenv(internal::kStoreVariable);
+      replicas.emplace(
+          internal::ReplicaHosts::Options{.spec = spec,
+                                          .task = options.task_index,
+                                          .security = security,
+                                          .store = store == nullptr ? "" : store,
+                                          .lease = internal::group_lease_from_environment()});
+      methods.merge(replicas->methods());
     }
     server = std::make_unique<internal::RpcServer>(
         internal::RpcServerOptions{.address = address, .security = security}, std::move(methods));
@@ -87,6 +98,7 @@ struct Server::Impl {
   internal::TaskService task;
   std::optional<internal::WorkerService> worker;
   std::shared_ptr<internal::ParameterService> parameters;
+  std::optional<internal::ReplicaHosts> replicas;
   std::unique_ptr<internal::RpcServer> server;  // last: its calls end first
 };
 

@@ -66,6 +66,8 @@ class Replica {
 
   bool is_primary() const { return role_ == Role::kPrimary; }
   Epoch epoch() const { return epoch_; }
+  /// The last one that it has heard of.
+  const Configuration& configuration() const { return configuration_; }
   Index committed() const { return committed_; }
 
  protected:

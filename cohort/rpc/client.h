@@ -43,7 +43,7 @@ class RpcClient {
   ///                             that cannot be read.
   explicit RpcClient(RpcClientOptions options);
   /// Cancels calls that are under way. Blocks: until they have ended; so not inside of a `done`.
-  ~RpcClient();
+  virtual ~RpcClient();
   RpcClient(const RpcClient&) = delete;
   RpcClient& operator=(const RpcClient&) = delete;
 
@@ -56,8 +56,8 @@ class RpcClient {
   ///         after cancel().
   Payload call(const std::string& method, Payload request, RpcCallOptions options = {});
   /// `done` is called once, on a thread of gRPC's, and must not block.
-  void start(const std::string& method, Payload request, RpcCallOptions options,
-             std::function<void(RpcResult)> done);
+  virtual void start(const std::string& method, Payload request, RpcCallOptions options,
+                     std::function<void(RpcResult)> done);
   /// Ends all calls that are under way, and those that come. Blocks: never.
   void cancel();
 

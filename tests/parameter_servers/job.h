@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job of a chief, two workers and a parameter server, each a real process.
+// A job of a chief, two workers and one parameter server or more, each a real process.
 #pragma once
 
 #include <cstdlib>
@@ -18,25 +18,36 @@ namespace cohort::testing {
 class Job {
  public:
   /// Of tasks that run this command.
-  explicit Job(std::vector<std::string> command)
-      : command_(std::move(command)), ports_(free_ports(4)) {}
+  explicit Job(std::vector<std::string> command, int servers = 1,
+               std::vector<std::string> environment = {})
+      : command_(std::move(command)),
+        servers_(servers),
+        environment_(std::move(environment)),
+        ports_(free_ports(3 + servers)) {}
 
   std::unique_ptr<Process> start(const std::string& type, int index,
-                                 const std::string& failpoints = {}) const {
+                                 const std::string& failpoints = {},
+                                 const std::vector<std::string>& more = {}) const {
     const auto at = [this](int i) {
       return str_cat("\"127.0.0.1:", ports_.at(static_cast<std::size_t>(i)), "\"");
     };
+    std::string servers = at(3);
+    for (int s = 1; s < servers_; ++s) servers += ", " + at(3 + s);
     std::vector<std::string> environment = {
         "COHORT_MIN_LOG_LEVEL=1",
-        str_cat("TF_CONFIG={\"cluster\": {\"chief\": [", at(0), "], \"ps\": [", at(1),
-                "], \"worker\": [", at(2), ", ", at(3), "]}, \"task\": {\"type\": \"", type,
+        str_cat("TF_CONFIG={\"cluster\": {\"chief\": [", at(0), "], \"ps\": [", servers,
+                "], \"worker\": [", at(1), ", ", at(2), "]}, \"task\": {\"type\": \"", type,
                 "\", \"index\": ", index, "}}")};
+    environment.insert(environment.end(), environment_.begin(), environment_.end());
+    environment.insert(environment.end(), more.begin(), more.end());
     if (!failpoints.empty()) environment.push_back("COHORT_FAILPOINTS=" + failpoints);
     return std::make_unique<Process>(command_, environment);
   }
 
  private:
   const std::vector<std::string> command_;
+  const int servers_;
+  const std::vector<std::string> environment_;
   const std::vector<int> ports_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/cluster/store/group_keeper.h"
 #include "cohort/cluster/store/store_keeper.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/errors.h"
@@ -35,10 +36,14 @@ struct StoreServer::Impl {
         });
       };
     }
+    out[kGroupMethod] = [this](const RpcRequest& asked, const RpcReply& reply) {
+      reply.send(Payload(groups.ask(asked.payload.text())));
+    };
     return out;
   }
 
   StoreKeeper keeper;
+  GroupKeeper groups;
   const std::shared_ptr<Store> store = keeper.store();
   RpcServer server;  // last: it ends first
 };

@@ -2,6 +2,7 @@
 #include "cohort/coordinator/internal/cluster_connection.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
+#include "cohort/cluster/store/store_server.h"
 #include "cohort/coordinator/internal/task_service.h"
 #include "cohort/rpc/wire.h"
 #include "cohort/runtime/thread_name.h"
@@ -61,7 +63,8 @@ struct ClusterConnection::Impl {
     std::string address = {};
     std::shared_ptr<RpcClient> client = {};
     uint64_t incarnation = 0;
-    int failures = 0;  // in a row, of a parameter server
+    int failures = 0;      // in a row, of a parameter server
+    bool is_lost = false;  // and has not come back
     std::shared_ptr<Ping> ping = std::make_shared<Ping>();
   };
 
@@ -103,8 +106,21 @@ struct ClusterConnection::Impl {
     const Payload answer = client(task)->call("task.hello", to_payload(greeting),
                                               {.timeout = timeout, .wait_for_server = true});
     const uint64_t incarnation = number_of(answer);
-    const MutexLock lock(mutex);
-    task.incarnation = incarnation;
+    {
+      const MutexLock lock(mutex);
+      task.incarnation = incarnation;
+    }
+    const bool is_ps = &task >= servers.data() && &task < servers.data() + servers.size();
+    if (is_ps && has_store()) {
+      client(task)->call("ps.replicas",
+                         Payload(number_text(static_cast<uint64_t>(options.replicas))),
+                         {.timeout = timeout});
+    }
+  }
+  // Workers that have one ask how many copies there are.
+  static bool has_store() {
+    const char* const store = std::getenv(kStoreVariable);
+    return store != nullptr && *store != '\0';
   }
 
   // Until the task is there; those that are not are named from time to time.
@@ -166,6 +182,7 @@ struct ClusterConnection::Impl {
       if (answer->error) std::rethrow_exception(answer->error);
       const MutexLock lock(mutex);
       task.failures = 0;
+      task.is_lost = false;
     } catch (const Error& e) {
       if (e.code() == ErrorCode::kAborted) return lose_server(task, "was started anew");
       count_failure(task, e.what());
@@ -182,14 +199,57 @@ struct ClusterConnection::Impl {
     lose_server(task, what);
   }
 
-  void lose_server(const Task& task, const std::string& what) {
-    const auto error = std::make_exception_ptr(
-        Unavailable(str_cat("[coordinator] ", task.name, " (", task.address,
-                            ") is lost, and the variables that it had: ", what,
-                            ". Start the job again, from its last checkpoint"),
-                    task.name));
+  // The others have its variables; who comes back is greeted, and is a backup then.
+  void miss_server(Task& task, const std::string& what) {
+    try {
+      greet(task, kOneTry);
+      const MutexLock lock(mutex);
+      task.failures = 0;
+      task.is_lost = false;
+      return;
+    } catch (const std::exception&) {  // it is not there yet
+    }
+    std::string names;
+    {
+      const MutexLock lock(mutex);
+      task.failures = 0;
+      if (!std::exchange(task.is_lost, true)) {
+        COHORT_LOG(kWarning, task.name, " (", task.address, ") is lost: ", what,
+                   ". Others have copies of its variables");
+      }
+      names = lost_group();
+    }
+    if (!names.empty()) {
+      fail_with(str_cat(names, " are lost, which had all copies of some variables: ", what,
+                        ". Start the job again, from its last checkpoint"),
+                task.name);
+    }
+  }
+  // The names of a group none of whose servers is left; empty: there is none.
+  std::string lost_group() const COHORT_REQUIRES(mutex) {
+    for (std::size_t g = 0; g < servers.size(); ++g) {
+      std::string names;
+      bool is_whole = false;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(options.replicas); ++i) {
+        const Task& member = servers[(g + i) % servers.size()];
+        is_whole = is_whole || !member.is_lost;
+        names += str_cat(i == 0 ? "" : ", ", member.name);
+      }
+      if (!is_whole) return names;
+    }
+    return {};
+  }
+  void fail_with(const std::string& text, const std::string& peer) {
+    const auto error = std::make_exception_ptr(Unavailable("[coordinator] " + text, peer));
     const MutexLock lock(watch_mutex);
     if (on_failure) on_failure(error);
+  }
+
+  void lose_server(Task& task, const std::string& what) {
+    if (options.replicas > 1) return miss_server(task, what);
+    fail_with(str_cat(task.name, " (", task.address, ") is lost, and the variables that it had: ",
+                      what, ". Start the job again, from its last checkpoint"),
+              task.name);
   }
 
   // A worker that hangs is told from one that works long: it answers to pings.

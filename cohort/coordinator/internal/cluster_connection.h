@@ -28,6 +28,8 @@ struct ClusterConnectionOptions {
   /// How often each task is asked whether it lives, and how long it may take to say so.
   std::chrono::milliseconds heartbeat = std::chrono::milliseconds(500);
   std::chrono::milliseconds lease = std::chrono::seconds(10);
+  /// Copies of the parameters: with several the job outlives a server, which may come back.
+  int replicas = 1;
 };
 
 /// A coordinator's session with the tasks of its job. Threads: thread-safe.

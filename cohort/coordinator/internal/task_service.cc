@@ -206,7 +206,7 @@ void TaskService::wait_for_end() {
   const MutexLock lock(mutex_);
   while (!is_over_) {
     const auto limit = heard_ + options_.coordinator_lease;
-    if (session_ == 0) {
+    if (session_ == 0 && !options_.ends_alone) {
       changed_.wait_for(mutex_, options_.coordinator_lease);
     } else if (std::chrono::steady_clock::now() < limit) {
       changed_.wait_until(mutex_, limit);

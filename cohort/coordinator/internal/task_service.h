@@ -48,6 +48,8 @@ class TaskService {
     std::string name = {};  ///< "worker 1", for error texts.
     /// From the last word of a coordinator on, until the job is taken for over.
     std::chrono::milliseconds coordinator_lease = std::chrono::minutes(5);
+    /// Whether that holds for the first word, too; else the first coordinator is waited for.
+    bool ends_alone = false;
     /// Another coordinator begins, on a thread that must not be blocked.
     std::function<void(uint64_t session)> on_session = {};
   };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/parameters/directory.h"
 
+#include <utility>
+
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/partitioners.h"
 
 namespace cohort::internal {
@@ -52,6 +55,43 @@ void Directory::clear() {
   const MutexLock lock(mutex_);
   entries_.clear();
   placed_ = 0;
+}
+
+void Directory::save(MessageWriter& out) const {
+  const MutexLock lock(mutex_);
+  out.number(placed_);
+  out.number(entries_.size());
+  for (const auto& [name, entry] : entries_) {
+    out.text(name);
+    out.number(wire_dtype(entry.what.dtype));
+    write_shape(out, entry.what.shape);
+    out.number(entry.shards.size());
+    for (const Shard& shard : entry.shards) {
+      out.signed_number(shard.server);
+      out.signed_number(shard.first);
+      out.signed_number(shard.rows);
+    }
+  }
+}
+
+void Directory::load(MessageReader& in) {
+  const MutexLock lock(mutex_);
+  entries_.clear();
+  placed_ = in.number();
+  for (uint64_t left = in.number(); left > 0; --left) {
+    Entry entry;
+    entry.what.name = in.text();
+    entry.what.dtype = read_dtype(in);
+    entry.what.shape = read_shape(in);
+    for (uint64_t shards = in.number(); shards > 0; --shards) {
+      Shard& shard = entry.shards.emplace_back();
+      shard.server = static_cast<int>(in.signed_number());
+      shard.first = in.signed_number();
+      shard.rows = in.signed_number();
+    }
+    const std::string name = entry.what.name;
+    entries_.emplace(name, std::move(entry));
+  }
 }
 
 }  // namespace cohort::internal

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/base/mutex.h"
+#include "cohort/rpc/wire.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal {
@@ -48,6 +49,10 @@ class Directory {
   Declaration find(const std::string& name, std::vector<Shard>* shards) const;
   void forget(const std::string& name);
   void clear();
+
+  void save(MessageWriter& out) const;
+  /// What save() has written, instead of what there is. Errors: DataLoss.
+  void load(MessageReader& in);
 
  private:
   struct Entry {

@@ -264,6 +264,15 @@ ParameterHandle ParameterServers::bind(const std::string& name) {
   return out;
 }
 
+void ParameterServers::begin(uint64_t session) {
+  MessageWriter out;
+  out.number(session);
+  for (int server = 0; server < count(); ++server) {
+    call(server, "ps.formed", message({}));
+    call_once(server, "ps.begin", Payload(out.str()));
+  }
+}
+
 void ParameterServers::drop(const ParameterHandle& variable) {
   start_unwaited(*servers_[0], "ps.forget", name_message(variable.name));
   for (const BoundShard& shard : variable.shards) {

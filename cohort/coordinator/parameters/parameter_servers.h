@@ -71,6 +71,10 @@ class ParameterServers {
 
   int count() const { return static_cast<int>(servers_.size()); }
 
+  /// Where servers are groups of replicas: another coordinator has come, whose variables are other
+  /// ones. Blocks: until all groups are whole.
+  void begin(uint64_t session);
+
   /// Finds the variable, or places and makes it: `make_part(rows, first)` gives so many rows of its
   /// first value, from `first` on. `made`: whether it was this call.
   /// Blocks: while another process is making it.

@@ -8,14 +8,8 @@
 #include <vector>
 
 #include "cohort/base/check.h"
-#include "cohort/base/mutex.h"
-#include "cohort/coordinator/parameters/call_memory.h"
-#include "cohort/coordinator/parameters/directory.h"
-#include "cohort/coordinator/parameters/message.h"
-#include "cohort/coordinator/parameters/stored_parameter.h"
-#include "cohort/coordinator/parameters/task_threads.h"
+#include "cohort/coordinator/parameters/parameter_service_impl.h"
 #include "cohort/runtime/memory.h"
-#include "cohort/runtime/topology.h"
 
 namespace cohort::internal {
 namespace {
@@ -23,15 +17,8 @@ namespace {
 constexpr const char* kPs = "[ps] ";
 constexpr uint64_t kMostParts = 1 << 20;
 constexpr uint64_t kMostServers = 1 << 16;
-// More threads wait for the same memory.
-constexpr int kMostThreads = 8;
 // Values that come back with a write, such as a count.
 constexpr std::size_t kAnsweredBytes = 64;
-
-uint64_t random_id() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) & ~uint64_t{0xffffff};
-}
 
 Payload answer_with(const Tensor& numbers) {
   Payload out = message({});
@@ -55,52 +42,10 @@ RowRange read_range(MessageReader& in) {
 
 }  // namespace
 
-struct ParameterService::Impl {
-  using Stored = std::shared_ptr<StoredParameter>;
-  struct Entry {
-    Stored parameter;
-    bool is_ready = false;
-  };
-
-  // A message is read, in the order in which it stands, by one of these.
-  Payload open(MessageReader& in, PayloadReader& data);
-  Payload close(MessageReader& in, PayloadReader& data);
-  Payload declare(MessageReader& in, PayloadReader& data);
-  Payload find(MessageReader& in, PayloadReader& data);
-  Payload forget(MessageReader& in, PayloadReader& data);
-  Payload create(MessageReader& in, PayloadReader& data);
-  Payload ready(MessageReader& in, PayloadReader& data);
-  Payload drop(MessageReader& in, PayloadReader& data);
-  Payload pull(MessageReader& in, PayloadReader& data);
-  Payload pull_rows(MessageReader& in, PayloadReader& data);
-  Payload write(MessageReader& in, PayloadReader& data);
-  Payload scatter(MessageReader& in, PayloadReader& data);
-  Payload make_slots(MessageReader& in, PayloadReader& data);
-  Payload drop_slots(MessageReader& in, PayloadReader& data);
-  Payload push(MessageReader& in, PayloadReader& data);
-  Payload push_rows(MessageReader& in, PayloadReader& data);
-  using Method = Payload (Impl::*)(MessageReader&, PayloadReader&);
-  Payload do_it(Method method, PayloadReader& data);
-  /// What has been done before gets the answer that it had.
-  void do_once(Method method, const Payload& payload, const RpcReply& reply);
-  /// Answers when the variable is ready.
-  void bind(const Payload& payload, const RpcReply& reply);
-
-  Stored at(uint64_t id);
-  Stored read_id(MessageReader& in) { return at(in.number()); }
-  static Payload answer_binding(uint64_t id, const StoredParameter& parameter);
-  void set_ready(uint64_t id);
-
-  Directory directory;
-  CallMemory done{random_id()};  // it outlives a reset: what was done stays done
-  mutable Mutex mutex;
-  // Of this server since it has begun, or was reset: what it had before is not mistaken for it.
-  uint64_t next_id COHORT_GUARDED_BY(mutex) = random_id();
-  std::map<uint64_t, Entry> entries COHORT_GUARDED_BY(mutex);
-  std::map<std::string, uint64_t> ids COHORT_GUARDED_BY(mutex);
-  std::map<std::string, std::vector<RpcReply>> waiting COHORT_GUARDED_BY(mutex);
-  TaskThreads threads{std::clamp(usable_cores(), 2, kMostThreads)};  // last: it ends first
-};
+uint64_t random_parameter_id() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) & ~uint64_t{0xffffff};
+}
 
 ParameterService::Impl::Stored ParameterService::Impl::at(uint64_t id) {
   const MutexLock lock(mutex);
@@ -393,7 +338,7 @@ void ParameterService::reset() {
   const MutexLock lock(impl_->mutex);
   impl_->entries.clear();
   impl_->ids.clear();
-  impl_->next_id = random_id();
+  impl_->next_id = random_parameter_id();
   for (auto& [name, replies] : impl_->waiting) {
     for (const RpcReply& each : replies) {
       each.fail(Cancelled("another coordinator has begun; its variables are other ones"));
@@ -413,11 +358,36 @@ std::size_t ParameterService::bytes() const {
   return sum;
 }
 
+const ParameterService::Impl::Methods& ParameterService::Impl::reads() {
+  static const Methods kReads = {{"ps.find", &Impl::find},
+                                 {"ps.bind", &Impl::bind_now},
+                                 {"ps.pull", &Impl::pull},
+                                 {"ps.pull_rows", &Impl::pull_rows}};
+  return kReads;
+}
+
+const ParameterService::Impl::Methods& ParameterService::Impl::changes() {
+  static const Methods kChanges = {{"ps.forget", &Impl::forget},
+                                   {"ps.ready", &Impl::ready},
+                                   {"ps.drop", &Impl::drop},
+                                   {"ps.make_slots", &Impl::make_slots},
+                                   {"ps.drop_slots", &Impl::drop_slots}};
+  return kChanges;
+}
+
+const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
+  static const Methods kOnce = {{"ps.declare", &Impl::declare}, {"ps.create", &Impl::create},
+                                {"ps.write", &Impl::write},     {"ps.scatter", &Impl::scatter},
+                                {"ps.push", &Impl::push},       {"ps.push_rows", &Impl::push_rows}};
+  return kOnce;
+}
+
 std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service) {
   using Impl = ParameterService::Impl;
   std::map<std::string, RpcHandler> out;
   // A handler must not block: gRPC's threads only bring the message.
-  const auto later = [&](const char* name, std::function<void(const Payload&, RpcReply)> work) {
+  const auto later = [&](const std::string& name,
+                         std::function<void(const Payload&, RpcReply)> work) {
     out[name] = [service, work = std::move(work)](RpcRequest request, RpcReply reply) {
       service->impl_->threads.add([work, payload = std::move(request.payload), reply] {
         try {
@@ -431,34 +401,24 @@ std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterSer
     };
   };
   Impl* const impl = service->impl_.get();
-  const auto add = [&](const char* name, Impl::Method method) {
+  const auto add = [&](const std::string& name, Impl::Method method) {
     later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
       PayloadReader data(kPs, payload);
       reply.send(impl->do_it(method, data));
     });
   };
-  const auto add_once = [&](const char* name, Impl::Method method) {
+  const auto add_once = [&](const std::string& name, Impl::Method method) {
     later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
       impl->do_once(method, payload, reply);
     });
   };
-  // What changes nothing, or may be done twice.
+  for (const auto& [name, method] : Impl::reads()) {
+    if (method != &Impl::bind_now) add(name, method);
+  }
+  for (const auto& [name, method] : Impl::changes()) add(name, method);
+  for (const auto& [name, method] : Impl::changes_once()) add_once(name, method);
   add("ps.open", &Impl::open);
   add("ps.close", &Impl::close);
-  add("ps.find", &Impl::find);
-  add("ps.forget", &Impl::forget);
-  add("ps.ready", &Impl::ready);
-  add("ps.drop", &Impl::drop);
-  add("ps.pull", &Impl::pull);
-  add("ps.pull_rows", &Impl::pull_rows);
-  add("ps.make_slots", &Impl::make_slots);
-  add("ps.drop_slots", &Impl::drop_slots);
-  add_once("ps.declare", &Impl::declare);
-  add_once("ps.create", &Impl::create);
-  add_once("ps.write", &Impl::write);
-  add_once("ps.scatter", &Impl::scatter);
-  add_once("ps.push", &Impl::push);
-  add_once("ps.push_rows", &Impl::push_rows);
   later("ps.bind",
         [impl](const Payload& payload, const RpcReply& reply) { impl->bind(payload, reply); });
   return out;

@@ -33,9 +33,22 @@ class ParameterService {
   /// Bytes of variables and slots.
   std::size_t bytes() const;
 
+  // For one that is a state of several servers (replicated_state.h): the same calls in the same
+  // order give the same bytes on all of them.
+  enum class Kind { kNone, kRead, kChange, kChangeOnce };
+  static Kind kind_of(const std::string& method);
+  /// Without a number, done by the caller's thread. Errors: as the call's; Unavailable for
+  /// "ps.bind" of a variable that is not ready.
+  Payload ask(const std::string& method, const Payload& payload);
+  /// Forgets all, and counts ids from here.
+  void begin(uint64_t first_id);
+  std::string snapshot() const;
+  /// Errors: DataLoss.
+  void restore(const std::string& snapshot);
+
  private:
-  friend std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService>);
   struct Impl;
+  friend std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService>);
   const std::unique_ptr<Impl> impl_;
 };
 

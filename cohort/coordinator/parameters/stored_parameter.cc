@@ -5,6 +5,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,19 @@ namespace {
 // Of a gradient at a time: it stays in the core's cache between its arrival and its use.
 constexpr int64_t kBlockElements = 16384;
 constexpr std::size_t kMostSlotSets = 64;
+
+void save_numbers(MessageWriter& out, const Tensor& x) {
+  out.text({static_cast<const char*>(x.const_data_ptr()), x.nbytes()});
+}
+
+void load_numbers(MessageReader& in, Tensor& x) {
+  const std::string bytes = in.text();
+  if (bytes.size() != x.nbytes()) {
+    throw DataLoss(str_cat("[ps] expected ", x.nbytes(), " bytes of a variable in a snapshot, got ",
+                           bytes.size()));
+  }
+  if (!bytes.empty()) std::memcpy(x.mutable_data_ptr(), bytes.data(), bytes.size());
+}
 
 }  // namespace
 
@@ -146,6 +160,40 @@ void StoredParameter::make_slots(const std::string& set, const std::vector<doubl
 void StoredParameter::drop_slots(const std::string& set) {
   const MutexLock lock(mutex_);
   slots_.erase(set);
+}
+
+void StoredParameter::save(MessageWriter& out) {
+  out.text(name_);
+  out.number(wire_dtype(dtype_));
+  write_shape(out, shape_);
+  const MutexLock lock(mutex_);
+  save_numbers(out, value_);
+  out.number(slots_.size());
+  for (const auto& [name, set] : slots_) {
+    out.text(name);
+    out.number(set.initial.size());
+    for (const double number : set.initial) out.number(std::bit_cast<uint64_t>(number));
+    for (const Tensor& slot : set.values) save_numbers(out, slot);
+  }
+}
+
+std::shared_ptr<StoredParameter> StoredParameter::load(MessageReader& in) {
+  std::string name = in.text();
+  const DType dtype = read_dtype(in);
+  const Shape shape = read_shape(in);
+  const auto out = std::make_shared<StoredParameter>(std::move(name), dtype, shape);
+  const MutexLock lock(out->mutex_);
+  load_numbers(in, out->value_);
+  for (uint64_t left = in.number_up_to(kMostSlotSets); left > 0; --left) {
+    SlotSet& set = out->slots_[in.text()];
+    set.initial.resize(in.number_up_to(update_rules::kMaxSlots));
+    for (double& number : set.initial) number = std::bit_cast<double>(in.number());
+    for (std::size_t i = 0; i < set.initial.size(); ++i) {
+      set.values.push_back(empty(shape, dtype));
+      load_numbers(in, set.values.back());
+    }
+  }
+  return out;
 }
 
 void StoredParameter::check_updated(const UpdateStep& step) const {

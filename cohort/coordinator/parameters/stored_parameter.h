@@ -60,6 +60,11 @@ class StoredParameter {
   void make_slots(const std::string& set, const std::vector<double>& initial);
   void drop_slots(const std::string& set);
 
+  /// Value and slots, to the bit.
+  void save(MessageWriter& out);
+  /// Errors: DataLoss.
+  static std::shared_ptr<StoredParameter> load(MessageReader& in);
+
   /// Applies the rule to the rows of the range, with their gradient.
   void update(const UpdateStep& step, RowRange range, PayloadReader& gradient);
   /// The same where only `rows` of the range have a gradient, in ascending order. others_too: what

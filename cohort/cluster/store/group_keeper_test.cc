@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cluster/store/group_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include "cohort/base/error.h"
+#include "cohort/cluster/store/group_messages.h"
+
+namespace cohort::internal {
+namespace {
+
+using namespace replication;  // NOLINT(google-build-using-namespace): its messages, by their names
+
+class GroupKeeperTest : public ::testing::Test {
+ protected:
+  Configuration beat(NodeId from) {
+    const auto answers =
+        decode_group_answer(keeper_.ask(encode_group_question({.group = "g",
+                                                               .lease = std::chrono::seconds(1),
+                                                               .from = from,
+                                                               .message = Heartbeat{now_}})));
+    EXPECT_FALSE(answers.empty());
+    return answers.empty() ? Configuration{}
+                           : std::get<HeartbeatAnswer>(answers.front()).configuration;
+  }
+  Time now_ = std::chrono::seconds(100);
+  GroupKeeper keeper_{[this] { return now_; }};
+};
+
+TEST_F(GroupKeeperTest, PromotesTheBackupWhenTheLeaseIsOver) {
+  EXPECT_EQ(beat(1).primary, 1U);
+  keeper_.ask(
+      encode_group_question({.group = "g",
+                             .lease = std::chrono::seconds(1),
+                             .from = 1,
+                             .message = Proposal{{.epoch = 2, .primary = 1, .backups = {2}}}}));
+  now_ += std::chrono::milliseconds(900);
+  EXPECT_EQ(beat(2).primary, 1U);
+  now_ += std::chrono::milliseconds(200);
+  beat(2);
+  const Configuration after = beat(2);
+  EXPECT_EQ(after.primary, 2U);
+  EXPECT_EQ(after.epoch, 3U);
+  EXPECT_EQ(beat(1).primary, 2U);  // who comes late hears of it
+}
+
+TEST_F(GroupKeeperTest, RefusesBytesThatAreNone) {
+  EXPECT_THROW(keeper_.ask("none"), DataLoss);
+  const std::string whole = encode_group_message(Append{.epoch = 3, .entries = {{.epoch = 2}}});
+  EXPECT_THROW(decode_group_message(whole.substr(0, whole.size() - 1)), DataLoss);
+  EXPECT_THROW(decode_group_message(whole + "x"), DataLoss);
+}
+
+TEST(GroupMessages, ComeBackAsTheyWere) {
+  Snapshot snapshot{.epoch = 4, .index = 7, .index_epoch = 3, .state = "state"};
+  snapshot.applied.clients[5] = {.oldest = 2, .results = {{2, "two"}, {3, ""}}};
+  const Append append{
+      .epoch = 4,
+      .previous = 6,
+      .previous_epoch = 3,
+      .entries =
+          {{.epoch = 3,
+            .command = {.client = 9, .sequence = 8, .oldest = 7, .bytes = std::string("a\0b", 3)}}},
+      .committed = 5};
+  const auto again = std::get<Append>(decode_group_message(encode_group_message(append)));
+  ASSERT_EQ(again.entries.size(), 1U);
+  EXPECT_EQ(again.entries[0].command.bytes, append.entries[0].command.bytes);
+  EXPECT_EQ(again.entries[0].command.oldest, 7U);
+  EXPECT_EQ(again.committed, 5U);
+  const auto back = std::get<Snapshot>(decode_group_message(encode_group_message(snapshot)));
+  EXPECT_EQ(back.state, "state");
+  EXPECT_EQ(back.applied.clients.at(5).oldest, 2U);
+  EXPECT_EQ(back.applied.clients.at(5).results.at(2), "two");
+  EXPECT_EQ(back.applied.clients.at(5).results.size(), 2U);
+}
+
+}  // namespace
+}  // namespace cohort::internal

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/group_client.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/base/mutex.h"
+#include "cohort/base/strings.h"
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/coordinator/parameters/replicated_state.h"
+#include "cohort/rpc/security.h"
+#include "cohort/runtime/thread_name.h"
+
+namespace cohort::internal {
+namespace {
+
+using GroupClock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kGroupPause{20};
+
+uint64_t random_client() {
+  const Secret random = Secret::random();
+  uint64_t out = 0;
+  std::memcpy(&out, random.bytes().data(), sizeof out);
+  return out | 1;
+}
+
+}  // namespace
+
+struct GroupClient::Impl {
+  struct Call {
+    std::string method;
+    Payload request;
+    GroupClock::time_point until;
+    std::function<void(RpcResult)> done;
+    std::string last = "no server has answered";
+  };
+  using Shared = std::shared_ptr<Call>;
+
+  explicit Impl(GroupClientOptions given) : options(std::move(given)) {}
+
+  void run() {
+    set_thread_name("cohort-group");
+    while (true) {
+      std::vector<Shared> due;
+      {
+        const MutexLock lock(mutex);
+        if (ends) break;
+        if (again.empty()) {
+          changed.wait(mutex);
+        } else {
+          changed.wait_until(mutex, again.begin()->first);
+        }
+        while (!again.empty() && again.begin()->first <= GroupClock::now()) {
+          due.push_back(again.begin()->second);
+          again.erase(again.begin());
+        }
+      }
+      for (const Shared& each : due) send(each);
+    }
+    std::multimap<GroupClock::time_point, Shared> left;
+    {
+      const MutexLock lock(mutex);
+      left.swap(again);
+    }
+    for (const auto& [time, call] : left) cancel(*call);
+  }
+
+  static void cancel(const Call& call) {
+    call.done({.error = std::make_exception_ptr(Cancelled("[ps] the call was cancelled"))});
+  }
+
+  void send(const Shared& call) {
+    using std::chrono::milliseconds;
+    const auto left = std::chrono::duration_cast<milliseconds>(call->until - GroupClock::now());
+    if (left <= milliseconds(0)) return give_up(*call);
+    std::size_t member = 0;
+    {
+      const MutexLock lock(mutex);
+      member = leader;
+      ++in_flight;
+    }
+    MessageWriter header;
+    header.number(static_cast<uint64_t>(options.group));
+    header.text(call->method);
+    Payload request = message(header);
+    for (const Payload::Piece& piece : call->request.pieces()) request.append(piece);
+    options.members[member]->start("ps.group", std::move(request),
+                                   {.timeout = std::min(left, options.one_try)},
+                                   [this, call, member](const RpcResult& result) {
+                                     take(call, member, result);
+                                     const MutexLock lock(mutex);
+                                     if (--in_flight == 0) changed.notify_all();
+                                   });
+  }
+
+  // On a thread of gRPC's.
+  void take(const Shared& call, std::size_t member, const RpcResult& result) {
+    try {
+      if (result.error) std::rethrow_exception(result.error);
+      GroupStatus status{};
+      uint64_t hint = 0;
+      RpcResult answer = read_group_answer(result.payload, status, hint);
+      if (status == GroupStatus::kDone || status == GroupStatus::kError) {
+        return call->done(std::move(answer));
+      }
+      call->last = str_cat("ps ", task_of(member), " does not lead them (yet)");
+      if (status == GroupStatus::kNotPrimary) look_elsewhere(member, hint);
+    } catch (const Unavailable& e) {
+      call->last = e.what();
+      look_elsewhere(member, 0);
+    } catch (const DeadlineExceeded& e) {
+      call->last = e.what();
+      look_elsewhere(member, 0);
+    } catch (...) {
+      return call->done({.error = std::current_exception()});
+    }
+    again_later(call);
+  }
+
+  void again_later(const Shared& call) {
+    {
+      const MutexLock lock(mutex);
+      if (!ends) {
+        again.emplace(GroupClock::now() + kGroupPause, call);
+        changed.notify_one();
+        return;
+      }
+    }
+    cancel(*call);
+  }
+
+  std::size_t task_of(std::size_t member) const {
+    return (static_cast<std::size_t>(options.group) + member) % options.tasks;
+  }
+
+  // `hint`: the leader's task and 1.
+  void look_elsewhere(std::size_t member, uint64_t hint) {
+    const MutexLock lock(mutex);
+    if (leader != member) return;  // somebody has
+    std::size_t next = (member + 1) % options.members.size();
+    for (std::size_t i = 0; hint > 0 && i < options.members.size(); ++i) {
+      if (task_of(i) + 1 == hint) next = i;
+    }
+    leader = next;
+  }
+
+  void give_up(const Call& call) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < options.members.size(); ++i) {
+      names.push_back(str_cat("ps ", task_of(i)));
+    }
+    call.done({.error = std::make_exception_ptr(Unavailable(
+                   str_cat("[ps] expected one of ", join(names, ", "),
+                           ", which have the copies of these variables, to lead them, got none; "
+                           "the last thing heard: ",
+                           call.last,
+                           ". Where all of them are lost, start the job again, from its last "
+                           "checkpoint"),
+                   names.front()))});
+  }
+
+  const GroupClientOptions options;
+  const uint64_t client = random_client();
+  Mutex mutex;
+  std::condition_variable_any changed;
+  bool ends COHORT_GUARDED_BY(mutex) = false;
+  int in_flight COHORT_GUARDED_BY(mutex) = 0;
+  std::size_t leader COHORT_GUARDED_BY(mutex) = 0;
+  std::multimap<GroupClock::time_point, Shared> again COHORT_GUARDED_BY(mutex);
+  std::thread thread;
+};
+
+GroupClient::GroupClient(GroupClientOptions options)
+    : RpcClient(options.first), group_(std::make_shared<Impl>(std::move(options))) {
+  group_->thread = std::thread([impl = group_.get()] { impl->run(); });
+}
+
+GroupClient::~GroupClient() {
+  {
+    const MutexLock lock(group_->mutex);
+    group_->ends = true;
+    group_->changed.notify_all();
+  }
+  group_->thread.join();
+  // A client must not end inside of what it calls, so it does not end with the last of these.
+  const MutexLock lock(group_->mutex);
+  group_->changed.wait(group_->mutex,
+                       [this]() COHORT_REQUIRES(group_->mutex) { return group_->in_flight == 0; });
+}
+
+void GroupClient::start(const std::string& method, Payload request, RpcCallOptions options,
+                        std::function<void(RpcResult)> done) {
+  // Who it is it knows: no server that gives numbers outlives all others.
+  if (method == "ps.open" || method == "ps.close") {
+    MessageWriter number;
+    number.number(group_->client);
+    return done({.error = {}, .payload = method == "ps.open" ? message(number) : message({})});
+  }
+  group_->send(std::make_shared<Impl::Call>(Impl::Call{.method = method,
+                                                       .request = std::move(request),
+                                                       .until = GroupClock::now() + options.timeout,
+                                                       .done = std::move(done)}));
+}
+
+std::vector<std::shared_ptr<RpcClient>> group_clients(
+    const std::vector<std::shared_ptr<RpcClient>>& servers,
+    const std::vector<RpcClientOptions>& options, int replicas) {
+  if (replicas <= 1) return servers;
+  std::vector<std::shared_ptr<RpcClient>> out;
+  for (std::size_t g = 0; g < servers.size(); ++g) {
+    GroupClientOptions group{.group = static_cast<int>(g), .members = {}, .first = options[g]};
+    for (std::size_t i = 0; i < static_cast<std::size_t>(replicas); ++i) {
+      group.members.push_back(servers[(g + i) % servers.size()]);
+    }
+    group.tasks = servers.size();
+    out.push_back(std::make_shared<GroupClient>(std::move(group)));
+  }
+  return out;
+}
+
+}  // namespace cohort::internal

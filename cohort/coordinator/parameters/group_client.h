@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls to the servers that keep one shard's copies, as if they were one: it finds who leads them,
+// and sends a call again, with the number that it has, until somebody has done it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/rpc/client.h"
+
+namespace cohort::internal {
+
+struct GroupClientOptions {
+  int group = 0;
+  std::size_t tasks = 1;                                 ///< Parameter servers of the job.
+  std::vector<std::shared_ptr<RpcClient>> members = {};  ///< The first one leads at first.
+  RpcClientOptions first = {};                           ///< How the first one is reached.
+  /// What one server may take for an answer, before another one is asked.
+  std::chrono::milliseconds one_try = std::chrono::seconds(2);
+};
+
+/// Threads: thread-safe. Errors: Unavailable that names the servers where none has led them until
+/// the deadline.
+class GroupClient final : public RpcClient {
+ public:
+  explicit GroupClient(GroupClientOptions options);
+  ~GroupClient() override;
+  void start(const std::string& method, Payload request, RpcCallOptions options,
+             std::function<void(RpcResult)> done) override;
+
+ private:
+  struct Impl;
+  const std::shared_ptr<Impl> group_;
+};
+
+/// The groups of all servers, by their indices: group g has the members g, g + 1, ...
+std::vector<std::shared_ptr<RpcClient>> group_clients(
+    const std::vector<std::shared_ptr<RpcClient>>& servers,
+    const std::vector<RpcClientOptions>& options, int replicas);
+
+}  // namespace cohort::internal

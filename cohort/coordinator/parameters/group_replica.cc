@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/parameters/group_replica.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
+#include "cohort/base/logging.h"
+#include "cohort/cluster/store/group_keeper.h"
+#include "cohort/cluster/store/group_messages.h"
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/rpc/security.h"
+#include "cohort/runtime/thread_name.h"
+
+namespace cohort::internal {
+namespace {
+
+using replication::Message;
+using replication::NodeId;
+using replication::Time;
+
+// The lowest bits of a node's number are its task; clients that wait have one that no task has.
+constexpr int kTaskBits = 16;
+constexpr NodeId kTaskMask = (NodeId{1} << kTaskBits) - 1;
+constexpr NodeId kClientTask = kTaskMask - 1;
+constexpr std::size_t kPieceBytes = std::size_t{32} << 20;
+constexpr uint64_t kMostPieces = 1 << 16;
+constexpr uint64_t kOwnWindow = 1024;
+constexpr std::chrono::milliseconds kMemberTimeout{10'000};
+// A primary whose store does not answer goes on trying while the lease lasts.
+constexpr int kBeatsOfLease = 5;
+constexpr int kResendsOfLease = 3;
+// As many applied entries are kept for backups that are behind; others get a snapshot.
+constexpr std::size_t kKeptEntries = 16;
+constexpr std::size_t kSentEntries = 8;
+
+Time group_now() {
+  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+NodeId new_node(int task) {
+  const Secret random = Secret::random();
+  NodeId out = 0;
+  std::memcpy(&out, random.bytes().data(), sizeof out);
+  return (out & ~kTaskMask) | static_cast<NodeId>(task);
+}
+
+replication::ReplicaOptions machine_options(const GroupReplicaOptions& options, NodeId id) {
+  const Time lease = options.lease;
+  return {.id = id,
+          .membership = kGroupKeeper,
+          .backups = static_cast<std::size_t>(options.copies - 1),
+          .lease = lease,
+          .heartbeat = lease / kBeatsOfLease,
+          .resend = lease / kResendsOfLease,
+          .patience = lease * 2,
+          .kept_entries = kKeptEntries,
+          .sent_entries = kSentEntries};
+}
+
+}  // namespace
+
+Payload rest_of(const Payload& payload, std::size_t bytes) {
+  Payload out;
+  std::size_t skip = payload.size() - bytes;
+  for (Payload::Piece piece : payload.pieces()) {
+    const std::size_t here = std::min(skip, piece.bytes.size());
+    skip -= here;
+    piece.bytes = piece.bytes.subspan(here);
+    if (!piece.bytes.empty()) out.append(std::move(piece));
+  }
+  return out;
+}
+
+GroupReplica::GroupReplica(GroupReplicaOptions options)
+    : options_(std::move(options)),
+      id_(new_node(options_.task)),
+      replica_(machine_options(options_, id_), std::make_unique<ReplicatedParameters>()) {
+  thread_ = std::thread([this] { work(); });
+}
+
+GroupReplica::~GroupReplica() { end(); }
+
+void GroupReplica::end() {
+  {
+    const MutexLock lock(inbox_->mutex);
+    inbox_->ends = true;
+    inbox_->changed.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void GroupReplica::ask(Question question) {
+  const MutexLock lock(inbox_->mutex);
+  inbox_->questions.push_back(std::move(question));
+  inbox_->changed.notify_one();
+}
+
+// Of a sender's large messages the last one counts: it sends anew what has no answer.
+void GroupReplica::hear(NodeId from, MessageReader& in) {
+  const uint64_t number = in.number();
+  const uint64_t count = in.number_up_to(kMostPieces);
+  const uint64_t index = in.number_up_to(kMostPieces);
+  std::string bytes = in.text();
+  in.end();
+  if (count > 1) {
+    const MutexLock lock(inbox_->mutex);
+    Pieces& pieces = inbox_->pieces[from];
+    if (number < pieces.message) return;
+    if (number > pieces.message) pieces = {.message = number};
+    pieces.parts[index] = std::move(bytes);
+    if (pieces.parts.size() < count) return;
+    bytes.clear();
+    for (const auto& [place, part] : pieces.parts) bytes += part;
+    inbox_->pieces.erase(from);
+  }
+  inbox_->add({.from = from, .message = decode_group_message(bytes)});
+}
+
+void GroupReplica::work() {
+  set_thread_name("cohort-replica");
+  while (true) {
+    std::deque<Heard> heard;
+    std::deque<Question> questions;
+    {
+      Inbox& in = *inbox_;
+      const MutexLock lock(in.mutex);
+      in.changed.wait_for(in.mutex, options_.lease / (4 * kBeatsOfLease),
+                          [&in]() COHORT_REQUIRES(in.mutex) {
+                            return in.ends || !in.heard.empty() || !in.questions.empty();
+                          });
+      if (in.ends) return;
+      heard.swap(in.heard);
+      questions.swap(in.questions);
+    }
+    for (const Heard& each : heard) {
+      take_in(each, group_now());
+      send_all(group_now());
+    }
+    for (const Question& each : questions) {
+      answer(each, group_now());
+      send_all(group_now());
+    }
+    if (has_begun(group_now())) replica_.advance(group_now());
+    send_all(group_now());
+    look_at_tickets(group_now());
+  }
+}
+
+// The group's first primary is the one that is meant to be; the others look until there is one.
+bool GroupReplica::has_begun(Time now) {
+  if (has_begun_) return true;
+  if (options_.is_first) return has_begun_ = true;
+  if (now < asked_ + Time(options_.lease) / kBeatsOfLease) return false;
+  asked_ = now;
+  send_to_store(replication::Ask{});
+  return false;
+}
+
+void GroupReplica::take_in(const Heard& heard, Time now) {
+  const auto* const configured = std::get_if<replication::Configured>(&heard.message);
+  if (configured != nullptr && configured->configuration.epoch == 0) return;
+  has_begun_ = true;
+  try {
+    replica_.receive(heard.from, heard.message, now);
+  } catch (const std::exception& e) {
+    // Its state is not to be trusted any more; the others have it.
+    COHORT_LOG(kFatal, "ps ", options_.task, ", shards of group ", options_.group, ": ", e.what());
+    std::abort();
+  }
+}
+
+void GroupReplica::answer(const Question& question, Time now) {
+  const auto kind = ParameterService::kind_of(question.method);
+  try {
+    if (question.method == "ps.formed") {
+      if (!replica_.is_primary()) return question.reply.send(not_primary());
+      return question.reply.send(
+          group_answer(was_whole_ ? GroupStatus::kDone : GroupStatus::kAgain));
+    }
+    if (kind != ParameterService::Kind::kRead) return update(question, now);
+    const NodeId ticket = (++tickets_made_ << kTaskBits) | kClientTask;
+    tickets_.emplace(ticket, Ticket{question.reply, now + Time(kMemberTimeout)});
+    replica_.receive(
+        ticket,
+        replication::Read{.ticket = ticket, .query = group_call(question.method, question.payload)},
+        now);
+    send_all(now);
+    if (const auto left = tickets_.extract(ticket)) {  // no lease yet, or any more
+      question.reply.send(group_answer(GroupStatus::kAgain));
+    }
+  } catch (const std::exception& e) {
+    question.reply.fail(e);
+  }
+}
+
+void GroupReplica::update(const Question& question, Time now) {
+  replication::Command command;
+  const bool is_once =
+      question.method == "ps.begin" ||
+      ParameterService::kind_of(question.method) == ParameterService::Kind::kChangeOnce;
+  COHORT_CHECK_ARG(
+      is_once || ParameterService::kind_of(question.method) == ParameterService::Kind::kChange,
+      "[ps] expected a call of replicated parameter servers, got \"", question.method, "\"");
+  if (is_once) {
+    PayloadReader data("[ps] ", question.payload);
+    const CallNumber number = read_number(data);
+    command = {.client = number.client, .sequence = number.sequence, .oldest = number.oldest};
+    command.bytes = group_call(question.method, rest_of(question.payload, data.left()));
+  } else {
+    command = {.client = id_, .sequence = ++own_updates_};
+    command.oldest = own_updates_ > kOwnWindow ? own_updates_ - kOwnWindow : 1;
+    command.bytes = group_call(question.method, question.payload);
+  }
+  const NodeId ticket = (++tickets_made_ << kTaskBits) | kClientTask;
+  tickets_.emplace(ticket, Ticket{question.reply, now + Time(kMemberTimeout)});
+  replica_.receive(ticket, replication::Update{std::move(command)}, now);
+}
+
+Payload GroupReplica::not_primary() const {
+  const NodeId primary = replica_.configuration().primary;
+  MessageWriter hint;
+  hint.number(primary == 0 || primary == id_ ? 0 : (primary & kTaskMask) + 1);
+  return group_answer(GroupStatus::kNotPrimary, hint.str());
+}
+
+void GroupReplica::send_all(Time /*now*/) {
+  if (replica_.is_primary() && !was_primary_) {
+    was_primary_ = true;
+    failpoint(replica_.epoch() > 1 ? "ps.promoted" : "ps.first_primary");
+    COHORT_LOG(kInfo, "ps ", options_.task, " is the primary of shards ", options_.group,
+               " in epoch ", replica_.epoch());
+  } else if (was_primary_ && !replica_.is_primary()) {
+    was_primary_ = false;  // the next one answers
+    for (const auto& [ticket, open] : std::exchange(tickets_, {})) open.reply.send(not_primary());
+  }
+  const bool is_whole = replica_.is_primary() && replica_.configuration().backups.size() + 1 >=
+                                                     static_cast<std::size_t>(options_.copies);
+  if (is_whole && !was_whole_) failpoint("ps.whole");
+  was_whole_ = is_whole;
+  for (const replication::Outgoing& each : replica_.take_messages()) send(each);
+}
+
+void GroupReplica::send(const replication::Outgoing& one) {
+  if (one.to == kGroupKeeper) return send_to_store(one.message);
+  if ((one.to & kTaskMask) == kClientTask) return tell(one.to, one.message);
+  const auto peer = options_.peers.find(static_cast<int>(one.to & kTaskMask));
+  if (peer == options_.peers.end()) return;
+  const std::string bytes = encode_group_message(one.message);
+  const std::size_t count =
+      std::max<std::size_t>(1, (bytes.size() + kPieceBytes - 1) / kPieceBytes);
+  ++messages_;
+  if (std::holds_alternative<replication::Appended>(one.message)) failpoint("ps.acknowledges");
+  for (std::size_t i = 0; i < count; ++i) {
+    MessageWriter out;
+    out.number(static_cast<uint64_t>(options_.group));
+    out.number(id_);
+    out.number(messages_);
+    out.number(count);
+    out.number(i);
+    out.text(std::string_view(bytes).substr(i * kPieceBytes, kPieceBytes));
+    peer->second->start("ps.member", Payload(out.str()), {.timeout = kMemberTimeout},
+                        [](const RpcResult&) {});  // what has no answer is sent again
+  }
+}
+
+void GroupReplica::send_to_store(const Message& message) {
+  const std::string question = encode_group_question({.group = str_cat("ps/", options_.group),
+                                                      .lease = options_.lease,
+                                                      .from = id_,
+                                                      .message = message});
+  options_.store->start(kGroupMethod, Payload(question), {.timeout = options_.lease},
+                        [inbox = inbox_](const RpcResult& result) {
+                          if (!result.error) hear_store(*inbox, result.payload);
+                        });
+}
+
+// On a thread of gRPC's.
+void GroupReplica::hear_store(Inbox& inbox, const Payload& answer) {
+  try {
+    for (Message& each : decode_group_answer(answer.text())) {
+      inbox.add({kGroupKeeper, std::move(each)});
+    }
+  } catch (const DataLoss& e) {
+    COHORT_LOG(kWarning, "the job's store: ", e.what());
+  }
+}
+
+// What all backups have, and its client does not know yet.
+void GroupReplica::tell(NodeId ticket, const Message& message) {
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return;
+  const RpcReply reply = found->second.reply;
+  tickets_.erase(found);
+  if (const auto* const updated = std::get_if<replication::Updated>(&message)) {
+    failpoint("ps.before_answer");
+    reply.send(Payload(updated->result));
+  } else if (const auto* const read = std::get_if<replication::ReadAnswer>(&message)) {
+    reply.send(Payload(read->value));
+  } else {
+    reply.send(not_primary());
+  }
+}
+
+void GroupReplica::look_at_tickets(Time now) {
+  for (auto it = tickets_.begin(); it != tickets_.end();) {
+    if (now < it->second.until) {
+      ++it;
+      continue;
+    }
+    it->second.reply.send(group_answer(GroupStatus::kAgain));
+    it = tickets_.erase(it);
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One server's replica of one group: the machine of cohort/replication/replica.h, a thread that
+// runs it, and what brings its messages to the others.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/replicated_state.h"
+#include "cohort/rpc/client.h"
+#include "cohort/rpc/server.h"
+#include "cohort/rpc/wire.h"
+
+namespace cohort::internal {
+
+struct GroupReplicaOptions {
+  int group = 0;
+  int task = 0;
+  bool is_first = false;  ///< Begins the group; the others wait until it has.
+  int copies = 2;
+  std::chrono::milliseconds lease = {};
+  std::shared_ptr<RpcClient> store = {};
+  std::map<int, std::shared_ptr<RpcClient>> peers = {};  ///< By task.
+};
+
+/// The last bytes of a payload, where they lie.
+Payload rest_of(const Payload& payload, std::size_t bytes);
+
+/// Threads: thread-safe.
+class GroupReplica {
+ public:
+  /// What a client asks.
+  struct Question {
+    std::string method = {};
+    Payload payload = {};
+    RpcReply reply;
+  };
+  explicit GroupReplica(GroupReplicaOptions options);
+  ~GroupReplica();
+  GroupReplica(const GroupReplica&) = delete;
+  GroupReplica& operator=(const GroupReplica&) = delete;
+
+  /// Blocks: never.
+  void ask(Question question);
+  /// A message of another server's, or a piece of one. Errors: DataLoss.
+  void hear(replication::NodeId from, MessageReader& in);
+  /// Blocks: until its thread has ended.
+  void end();
+
+ private:
+  using Time = replication::Time;
+  struct Heard {
+    replication::NodeId from = 0;
+    replication::Message message = {};
+  };
+  struct Ticket {
+    RpcReply reply;
+    Time until = {};
+  };
+  struct Pieces {
+    uint64_t message = 0;
+    std::map<uint64_t, std::string> parts = {};
+  };
+  // What others bring, who may outlive the replica.
+  struct Inbox {
+    Mutex mutex;
+    std::condition_variable_any changed;
+    bool ends COHORT_GUARDED_BY(mutex) = false;
+    std::deque<Heard> heard COHORT_GUARDED_BY(mutex);
+    std::deque<Question> questions COHORT_GUARDED_BY(mutex);
+    std::map<replication::NodeId, Pieces> pieces COHORT_GUARDED_BY(mutex);
+    void add(Heard one) {
+      const MutexLock lock(mutex);
+      heard.push_back(std::move(one));
+      changed.notify_one();
+    }
+  };
+  static void hear_store(Inbox& inbox, const Payload& answer);
+  void work();
+  bool has_begun(Time now);
+  void take_in(const Heard& heard, Time now);
+  void answer(const Question& question, Time now);
+  void update(const Question& question, Time now);
+  void send_all(Time now);
+  void send(const replication::Outgoing& one);
+  void send_to_store(const replication::Message& message);
+  void tell(replication::NodeId ticket, const replication::Message& message);
+  void look_at_tickets(Time now);
+  Payload not_primary() const;
+
+  const GroupReplicaOptions options_;
+  const replication::NodeId id_;
+  replication::Replica replica_;  // and all without a guard: the thread's
+  bool has_begun_ = false;
+  bool was_primary_ = false;
+  bool was_whole_ = false;
+  Time asked_ = {};
+  uint64_t tickets_made_ = 0;
+  uint64_t own_updates_ = 0;
+  uint64_t messages_ = 0;
+  std::map<replication::NodeId, Ticket> tickets_;
+
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  std::thread thread_;
+};
+
+}  // namespace cohort::internal

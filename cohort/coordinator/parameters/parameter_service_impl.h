@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a parameter server is made of, for the sources that make it.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/coordinator/parameters/call_memory.h"
+#include "cohort/coordinator/parameters/directory.h"
+#include "cohort/coordinator/parameters/message.h"
+#include "cohort/coordinator/parameters/parameter_service.h"
+#include "cohort/coordinator/parameters/stored_parameter.h"
+#include "cohort/coordinator/parameters/task_threads.h"
+#include "cohort/runtime/topology.h"
+
+namespace cohort::internal {
+
+// More threads wait for the same memory.
+inline constexpr int kMostServiceThreads = 8;
+
+/// With room behind it for the ids that follow.
+uint64_t random_parameter_id();
+
+struct ParameterService::Impl {
+  using Stored = std::shared_ptr<StoredParameter>;
+  struct Entry {
+    Stored parameter;
+    bool is_ready = false;
+  };
+
+  // A message is read, in the order in which it stands, by one of these.
+  Payload open(MessageReader& in, PayloadReader& data);
+  Payload close(MessageReader& in, PayloadReader& data);
+  Payload declare(MessageReader& in, PayloadReader& data);
+  Payload find(MessageReader& in, PayloadReader& data);
+  Payload forget(MessageReader& in, PayloadReader& data);
+  Payload create(MessageReader& in, PayloadReader& data);
+  Payload ready(MessageReader& in, PayloadReader& data);
+  Payload drop(MessageReader& in, PayloadReader& data);
+  Payload pull(MessageReader& in, PayloadReader& data);
+  Payload pull_rows(MessageReader& in, PayloadReader& data);
+  Payload write(MessageReader& in, PayloadReader& data);
+  Payload scatter(MessageReader& in, PayloadReader& data);
+  Payload make_slots(MessageReader& in, PayloadReader& data);
+  Payload drop_slots(MessageReader& in, PayloadReader& data);
+  Payload push(MessageReader& in, PayloadReader& data);
+  Payload push_rows(MessageReader& in, PayloadReader& data);
+  using Method = Payload (Impl::*)(MessageReader&, PayloadReader&);
+  Payload do_it(Method method, PayloadReader& data);
+  /// What has been done before gets the answer that it had.
+  void do_once(Method method, const Payload& payload, const RpcReply& reply);
+  /// Answers when the variable is ready.
+  void bind(const Payload& payload, const RpcReply& reply);
+  /// Errors: Unavailable until it is.
+  Payload bind_now(MessageReader& in, PayloadReader& data);
+
+  using Methods = std::map<std::string, Method>;
+  /// What changes nothing; what does, and may be done twice; what is done once.
+  static const Methods& reads();
+  static const Methods& changes();
+  static const Methods& changes_once();
+
+  Stored at(uint64_t id);
+  Stored read_id(MessageReader& in) { return at(in.number()); }
+  static Payload answer_binding(uint64_t id, const StoredParameter& parameter);
+  void set_ready(uint64_t id);
+
+  Directory directory;
+  CallMemory done{random_parameter_id()};  // it outlives a reset: what was done stays done
+  mutable Mutex mutex;
+  // Of this server since it has begun, or was reset: what it had before is not mistaken for it.
+  uint64_t next_id COHORT_GUARDED_BY(mutex) = random_parameter_id();
+  std::map<uint64_t, Entry> entries COHORT_GUARDED_BY(mutex);
+  std::map<std::string, uint64_t> ids COHORT_GUARDED_BY(mutex);
+  std::map<std::string, std::vector<RpcReply>> waiting COHORT_GUARDED_BY(mutex);
+  TaskThreads threads{std::clamp(usable_cores(), 2, kMostServiceThreads)};  // last: it ends first
+};
+
+}  // namespace cohort::internal

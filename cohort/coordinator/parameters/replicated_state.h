@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A parameter server's variables as a state that several servers have (cohort/replication): what
+// changes them is an entry of the log. Rates and steps stand in the calls, so the same entries give
+// the same bits on every server of one instruction set.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cohort/coordinator/parameters/parameter_service.h"
+#include "cohort/replication/replica.h"
+#include "cohort/rpc/client.h"
+
+namespace cohort::internal {
+
+/// What stands ahead of an answer of a group's server: kDone, or one of the others.
+enum class GroupStatus : uint64_t { kDone = 0, kNotPrimary = 1, kAgain = 2, kError = 3 };
+
+/// A call, with its message behind its name.
+std::string group_call(const std::string& method, const Payload& message);
+
+/// Threads: thread-compatible.
+class ReplicatedParameters final : public replication::ReplicatedState {
+ public:
+  ReplicatedParameters();
+  /// A GroupStatus, and then the answer's bytes; of an error its code and text.
+  std::string apply(const std::string& update) override;
+  std::string read(const std::string& query) const override;
+  std::string snapshot() const override;
+  void restore(const std::string& snapshot) override;
+
+ private:
+  /// "ps.begin": another coordinator has come, whose variables are other ones. Once for each.
+  void begin(uint64_t session);
+  mutable ParameterService service_;
+  uint64_t session_ = 0;
+  uint64_t sessions_ = 0;
+};
+
+/// In what a member of a group answers: the status's number.
+Payload group_answer(GroupStatus status, std::string_view bytes = {});
+/// The payload or the error; `status` says which. Cost: no copy.
+RpcResult read_group_answer(const Payload& answer, GroupStatus& status, uint64_t& hint);
+
+}  // namespace cohort::internal
