@@ -29,14 +29,7 @@ Answer ask(const std::string& class_name) {
 }
 
 // What is not there yet.
-const char* const kMissing =
-    "AugMix AutoContrast CenterCrop ContrastLimitedAdaptiveHistogramEqualization CutMix "
-    "EinsumDense Equalization MaxNumBoundingBoxes MelSpectrogram MixUp Pipeline "
-    "RandAugment RandomBrightness RandomColorDegeneration RandomColorJitter RandomContrast "
-    "RandomCrop RandomElasticTransform RandomErasing RandomFlip RandomGaussianBlur "
-    "RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization "
-    "RandomRotation RandomSaturation RandomSharpness RandomShear RandomTranslation RandomZoom "
-    "Resizing ReversibleEmbedding STFTSpectrogram Solarization SpectralNormalization";
+const char* const kMissing = "AugMix MelSpectrogram STFTSpectrogram";
 
 bool is_missing(const std::string& class_name) {
   return (" " + std::string(kMissing) + " ").find(" " + class_name + " ") != std::string::npos;

@@ -29,6 +29,10 @@ struct NeedsTensorFlow {
   static constexpr auto kText =
       "it runs a SavedModel of TensorFlow; load the .keras file of that model";
 };
+struct NeedsBoundingBoxes {
+  static constexpr auto kText =
+      "it pads lists of bounding boxes, and boxes are tensors of the program's own here";
+};
 
 void add_refused(ClassTable& table) {
   for (const char* name : {"Layer", "Wrapper"}) {
@@ -38,6 +42,40 @@ void add_refused(ClassTable& table) {
     table.add_builtin<RefusedLayer<NeedsPython>>(name);
   }
   table.add_builtin<RefusedLayer<NeedsTensorFlow>>("TFSMLayer");
+  table.add_builtin<RefusedLayer<NeedsBoundingBoxes>>("MaxNumBoundingBoxes");
+}
+
+void add_images(ClassTable& table) {
+  table.add_builtin<AutoContrastLayer>();
+  table.add_builtin<CenterCropLayer>();
+  table.add_builtin<ContrastLimitedAdaptiveHistogramEqualizationLayer>();
+  table.add_builtin<CutMixLayer>();
+  table.add_builtin<EqualizationLayer>();
+  table.add_builtin<MixUpLayer>();
+  table.add_builtin<PipelineLayer>();
+  table.add_builtin<RandAugmentLayer>();
+  table.add_builtin<RandomBrightnessLayer>();
+  table.add_builtin<RandomColorDegenerationLayer>();
+  table.add_builtin<RandomColorJitterLayer>();
+  table.add_builtin<RandomContrastLayer>();
+  table.add_builtin<RandomCropLayer>();
+  table.add_builtin<RandomElasticTransformLayer>();
+  table.add_builtin<RandomErasingLayer>();
+  table.add_builtin<RandomFlipLayer>();
+  table.add_builtin<RandomGaussianBlurLayer>();
+  table.add_builtin<RandomGrayscaleLayer>();
+  table.add_builtin<RandomHueLayer>();
+  table.add_builtin<RandomInvertLayer>();
+  table.add_builtin<RandomPerspectiveLayer>();
+  table.add_builtin<RandomPosterizationLayer>();
+  table.add_builtin<RandomRotationLayer>();
+  table.add_builtin<RandomSaturationLayer>();
+  table.add_builtin<RandomSharpnessLayer>();
+  table.add_builtin<RandomShearLayer>();
+  table.add_builtin<RandomTranslationLayer>();
+  table.add_builtin<RandomZoomLayer>();
+  table.add_builtin<ResizingLayer>();
+  table.add_builtin<SolarizationLayer>();
 }
 
 void add_merging(ClassTable& table) {
@@ -80,6 +118,7 @@ void add_normalization(ClassTable& table) {
   table.add_builtin<GroupNormalizationLayer>();
   table.add_builtin<LayerNormalizationLayer>();
   table.add_builtin<RMSNormalizationLayer>();
+  table.add_builtin<SpectralNormalizationLayer>();
   table.add_builtin<UnitNormalizationLayer>();
 }
 
@@ -145,6 +184,7 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<DenseLayer>();
     all->add_builtin<DropoutLayer>();
     all->add_builtin<EmbeddingLayer>();
+    all->add_builtin<EinsumDenseLayer>();
     all->add_builtin<FlattenLayer>();
     all->add_builtin<GRUCellLayer>();
     all->add_builtin<GRULayer>();
@@ -162,12 +202,14 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<ReLULayer>();
     all->add_builtin<RescalingLayer>();
     all->add_builtin<ReshapeLayer>();
+    all->add_builtin<ReversibleEmbeddingLayer>();
     all->add_builtin<SimpleRNNCellLayer>();
     all->add_builtin<SimpleRNNLayer>();
     all->add_builtin<SoftmaxLayer>();
     all->add_builtin<StackedRNNCellsLayer>();
     all->add_builtin<TimeDistributedLayer>();
     add_convolutions(*all);
+    add_images(*all);
     add_merging(*all);
     add_normalization(*all);
     add_pooling(*all);

@@ -67,6 +67,67 @@ class Embedding : public Layer {
   Embedding(int64_t input_dim, int64_t output_dim, EmbeddingOptions options = {});
 };
 
+struct ReversibleEmbeddingOptions {
+  bool tie_weights = true;  ///< False: a weight of its own leads back.
+  Initializer embeddings_initializer = "uniform";
+  Regularizer embeddings_regularizer = {};
+  Regularizer activity_regularizer = {};
+  Constraint embeddings_constraint = {};
+  bool mask_zero = false;
+  std::optional<DType> reverse_dtype = {};    ///< What reverse() computes in; unset: as it comes.
+  std::optional<double> logit_soft_cap = {};  ///< reverse() gives tanh(y / cap) * cap.
+  DTypePolicy dtype = {};
+  std::string name = {};
+  bool trainable = true;
+};
+
+struct ReversibleEmbeddingConfig : ReversibleEmbeddingOptions {
+  int64_t input_dim = 0;
+  int64_t output_dim = 0;
+  static void fields(auto& c, auto&& f) {
+    f.required("input_dim", c.input_dim);
+    f.required("output_dim", c.output_dim);
+    f("embeddings_initializer", c.embeddings_initializer);
+    f("embeddings_regularizer", c.embeddings_regularizer);
+    f("activity_regularizer", c.activity_regularizer);
+    f("embeddings_constraint", c.embeddings_constraint);
+    f("mask_zero", c.mask_zero);
+    f.newer("quantization_config", nullptr);
+    f("tie_weights", c.tie_weights);
+    f("reverse_dtype", c.reverse_dtype);
+    f("logit_soft_cap", c.logit_soft_cap);
+  }
+};
+
+class ReversibleEmbeddingLayer : public LayerImpl<ReversibleEmbeddingConfig> {
+ public:
+  explicit ReversibleEmbeddingLayer(ReversibleEmbeddingConfig config);
+  void build(const Shape& input_shape) override;
+  Tensor call(const Tensor& input, const CallArgs&) override;
+  /// Of ReversibleEmbedding.
+  Tensor reverse(const Tensor& hidden) const;
+  Shape compute_output_shape(const Shape& input_shape) const override;
+  bool supports_masking() const override { return config().mask_zero; }
+  Element compute_mask(const Element& inputs, const Element& mask) const override;
+
+ private:
+  Variable embeddings_, reverse_embeddings_;
+};
+
+/// Embedding that leads back as well, from states to the scores of all numbers: for language
+/// models.
+/// Shapes: as Embedding; weight reverse_embeddings [output_dim, input_dim] unless tied.
+/// TF: keras.layers.ReversibleEmbedding.
+class ReversibleEmbedding : public Layer {
+ public:
+  ReversibleEmbedding(int64_t input_dim, int64_t output_dim,
+                      ReversibleEmbeddingOptions options = {});
+  /// hidden . embeddings^T, or . reverse_embeddings.
+  /// Shapes: [..., output_dim] to [..., input_dim]. Errors: FailedPrecondition before the layer is
+  /// built. TF: layer(hidden, reverse=True).
+  Tensor reverse(const Tensor& hidden) const;
+};
+
 struct MaskingOptions {
   DTypePolicy dtype = {};
   std::string name = {};

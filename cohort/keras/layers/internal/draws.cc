@@ -52,6 +52,15 @@ Tensor Draws::normal(double mean, double stddev, const Tensor& like) {
   });
 }
 
+Tensor Draws::uniform(double low, double high, const Shape& shape) {
+  const cohort::internal::RandomStream stream = next();
+  Tensor out = empty(shape, kFloat32);
+  const std::span numbers(out.data_ptr<float>(), static_cast<std::size_t>(out.numel()));
+  cohort::internal::fill_uniform(stream, static_cast<float>(low), static_cast<float>(high),
+                                 numbers);
+  return out;
+}
+
 void Draws::add_to(TrackedParts& parts) {
   parts.values.push_back({.name = "random",
                           .dtype = kInt64,

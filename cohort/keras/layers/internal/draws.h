@@ -31,6 +31,8 @@ class Draws {
   Tensor keep_mask(const Shape& shape, double rate, const Tensor& like);
   /// Normal numbers of the shape and the options of `like`.
   Tensor normal(double mean, double stddev, const Tensor& like);
+  /// Numbers in [low, high) of this shape, in float32. Where both are one number, that number.
+  Tensor uniform(double low, double high, const Shape& shape);
   /// What a checkpoint keeps: "random".
   void add_to(TrackedParts& parts);
 
