@@ -161,6 +161,16 @@ void write_npy(const std::string& path, const Tensor& tensor) {
   COHORT_CHECK_STATE(out, "[keras_bench] cannot write ", path);
 }
 
+// "a_seen.query.kernel.npy": the layer's name before the weight's, which may lack it.
+void write_weights(const keras::Layer& layer, const std::string& folder) {
+  const std::string prefix = layer.name() + "/";
+  for (const Variable& weight : layer.variables()) {
+    std::string name = weight.name().starts_with(prefix) ? weight.name() : prefix + weight.name();
+    std::replace(name.begin(), name.end(), '/', '.');
+    write_npy(folder + name + ".npy", weight.value());
+  }
+}
+
 std::string input_file(const std::string& folder, std::size_t i) {
   return str_cat(folder, "/x", i, ".npy");
 }
@@ -202,11 +212,7 @@ void write_task(const KerasCase& c, const std::string& folder) {
 
   const Model model = make_model(c.model);
   model->save(folder + "/model.keras");
-  for (const Variable& weight : model->variables()) {
-    std::string name = weight.name();
-    std::replace(name.begin(), name.end(), '/', '.');
-    write_npy(folder + "/weights/" + name + ".npy", weight.value());
-  }
+  for (const keras::Layer& layer : model->layers()) write_weights(layer, folder + "/weights/");
   std::ofstream out(folder + "/case.txt");
   out << "model " << c.model << "\nbatch " << c.batch << "\nreplicas " << c.replicas << "\nbatches "
       << kTaskBatches << "\ninputs " << inputs.size() << '\n';

@@ -31,7 +31,13 @@ class Weights:
         self.by_name = by_name
 
     def __call__(self, name):
-        return torch.from_numpy(np.array(self.by_name[name]))
+        """By layer and weight; between them may stand the name of a cell."""
+        layer, _, weight = name.partition(".")
+        full = [n for n in self.by_name if n == name or
+                n.startswith(layer + ".") and n.endswith("." + weight)]
+        if len(full) != 1:
+            raise KeyError(f"{name}: {full or sorted(self.by_name)}")
+        return torch.from_numpy(np.array(self.by_name[full[0]]))
 
     def fill(self, pairs):
         with torch.no_grad():
