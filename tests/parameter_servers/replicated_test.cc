@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/store/store_server.h"
 #include "tests/parameter_servers/job.h"
@@ -19,25 +19,25 @@ using cohort::testing::killing;
 using cohort::testing::Process;
 
 constexpr int kUpdates = 1000;
+// So many that a server has come back before the last one.
+constexpr int kManyUpdates = 4000;
 
 class ReplicatedServers : public ::testing::TestWithParam<const char*> {
  protected:
   const StoreServer store_{cohort::internal::StoreServerOptions{}};
-  const Job job_{
-      {PROGRAM, std::to_string(kUpdates), "2"},
-      2,
-      {"COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"}};
+  const std::vector<std::string> environment_ = {
+      "COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"};
+  const Job job_{{PROGRAM, std::to_string(kUpdates), "2"}, 2, environment_};
 
-  static void expect_all(const Process& chief) {
+  static void expect_all(const Process& chief, int updates = kUpdates) {
     const std::string text = chief.text();
-    EXPECT_NE(text.find("ended: " + std::to_string(kUpdates) + " added"), std::string::npos)
-        << text;
-    EXPECT_NE(text.find("wide " + std::to_string(kUpdates) + " to " + std::to_string(kUpdates)),
+    EXPECT_NE(text.find("ended: " + std::to_string(updates) + " added"), std::string::npos) << text;
+    EXPECT_NE(text.find("wide " + std::to_string(updates) + " to " + std::to_string(updates)),
               std::string::npos)
         << text;
-    EXPECT_NE(text.find("table " + std::to_string(kUpdates / 10) + " to " +
-                        std::to_string(kUpdates / 10)),
-              std::string::npos)
+    EXPECT_NE(
+        text.find("table " + std::to_string(updates / 10) + " to " + std::to_string(updates / 10)),
+        std::string::npos)
         << text;
   }
 };
@@ -58,6 +58,24 @@ TEST_P(ReplicatedServers, LoseNothingWhenOneIsKilled) {
 
 INSTANTIATE_TEST_SUITE_P(Places, ReplicatedServers,
                          ::testing::Values("ps.before_answer#50", "ps.acknowledges#100"));
+
+// Four times a group is whole on ps 1: its own, the one that it inherits with its dead primary, and
+// both again. Who comes back gets a snapshot and the log, and outlives the one from which it has
+// them.
+TEST_F(ReplicatedServers, TakeBackWhoWasKilled) {
+  const Job job({PROGRAM, std::to_string(kManyUpdates), "2"}, 2, environment_);
+  auto zero = job.start("ps", 0, killing("ps.before_answer#50"));
+  const auto one = job.start("ps", 1, killing("ps.whole#4"));
+  const auto first = job.start("worker", 0);
+  const auto second = job.start("worker", 1);
+  const auto chief = job.start("chief", 0);
+  EXPECT_EQ(zero->wait(), 128 + SIGKILL) << zero->text();
+  zero = job.start("ps", 0);
+  EXPECT_EQ(one->wait(), 128 + SIGKILL) << one->text();
+  EXPECT_EQ(chief->wait(), 0) << chief->text() << zero->text();
+  expect_all(*chief, kManyUpdates);
+  EXPECT_EQ(zero->wait(), 0) << zero->text();
+}
 
 TEST_F(ReplicatedServers, SayWhichAreLost) {
   const auto zero = job_.start("ps", 0);
