@@ -18,6 +18,7 @@
 
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/metrics/metrics.h"
+#include "cohort/keras/optimizers/loss_scale_optimizer.h"
 #include "cohort/keras/optimizers/optimizers.h"
 
 namespace cohort::keras {
@@ -92,6 +93,8 @@ struct CompileOptions {
   OutputMetrics weighted_metrics = {};  ///< Those that see the sample weights.
   /// Steps that one call to the replicas makes. Callbacks are called once for all of them.
   int steps_per_execution = 1;
+  /// Put a LossScaleOptimizer around the optimizer of a model made under "mixed_float16".
+  bool auto_scale_loss = true;
   /// Parts in which workers of a ParameterServerStrategy evaluate what a DatasetCreator makes.
   /// 0: five for each worker. TF: the same, with "auto" for that.
   int pss_evaluation_shards = 0;

@@ -101,6 +101,8 @@ class CompiledModel {
 
   /// As compile() was given them, metrics' names included.
   keras::CompileOptions options;
+  /// The optimizer compile() was given, if it has put another one around it.
+  keras::Optimizer scaled_optimizer = {};
   /// Of the one output of a model that has one; of others see `outputs`.
   const keras::Loss one_loss;
   const double one_weight;

@@ -141,7 +141,12 @@ Model& CallbackBase::model() const {
 
 void Model::compile(CompileOptions options) {
   const Scope scope = enter("compile");
+  Optimizer given = options.optimizer;
+  const bool scales = options.auto_scale_loss && given && given.base().wrapped() == nullptr &&
+                      dtype_policy().name() == "mixed_float16";
+  if (scales) options.optimizer = LossScaleOptimizer(given);
   compiled_ = std::make_unique<CompiledModel>(std::move(options), strategy_, output_names());
+  if (scales) compiled_->scaled_optimizer = std::move(given);
   tracked_parts_grown();
 }
 

@@ -48,10 +48,12 @@ void read_compile_option(const std::string& name, const Config& value, CompileOp
     options.weighted_metrics = OutputMetrics::deserialize(value);
   } else if (name == "steps_per_execution") {
     options.steps_per_execution = ConfigValue<int>::read(value);
+  } else if (name == "auto_scale_loss") {
+    options.auto_scale_loss = value.boolean();
   } else if (name == "exact_uneven_batches") {
     options.exact_uneven_batches = value.boolean();
   } else {
-    const bool known = name == "run_eagerly" || name == "jit_compile" || name == "auto_scale_loss";
+    const bool known = name == "run_eagerly" || name == "jit_compile";
     COHORT_CHECK_ARG(known,
                      "[compile_from_config] expected optimizer, loss, loss_weights, metrics, "
                      "weighted_metrics, steps_per_execution, run_eagerly, jit_compile, "
@@ -104,7 +106,10 @@ Config Model::get_compile_config() const {
   const auto& compiled = checked("get_compile_config");
   const CompileOptions& options = compiled.options;
   Config config = Config::object();
-  config.set("optimizer", options.optimizer.serialize());
+  // As Keras: the one that was given, around which compile() puts the same again.
+  const Optimizer& given =
+      compiled.scaled_optimizer ? compiled.scaled_optimizer : options.optimizer;
+  config.set("optimizer", given.serialize());
   config.set("loss", options.loss.serialize());
   Config weights;
   for (const auto& [name, weight] : options.loss_weights) weights.set(name, weight);
@@ -114,6 +119,7 @@ Config Model::get_compile_config() const {
   config.set("run_eagerly", false);
   config.set("steps_per_execution", options.steps_per_execution);
   config.set("jit_compile", false);
+  if (!options.auto_scale_loss) config.set("auto_scale_loss", false);
   if (!options.exact_uneven_batches) config.set("exact_uneven_batches", false);
   return config;
 }

@@ -24,6 +24,7 @@ constexpr const char* kConfigMember = "config.json";
 constexpr const char* kMetadataMember = "metadata.json";
 constexpr const char* kWeightsMember = "model.weights.h5";
 constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kInnerOptimizer = "optimizer/inner_optimizer";
 constexpr std::size_t kCountAndRate = 2;
 // Files have nothing that a Keras 3 of this version has not.
 constexpr const char* kWrittenAs = "3.8.0";
@@ -129,6 +130,9 @@ std::vector<WeightGroup> stored_groups(const keras::Model& model) {
   if (model.compiled() && model.optimizer() && model.optimizer().base().built()) {
     const keras::OptimizerBase& optimizer = model.optimizer().base();
     groups.push_back({kOptimizer, optimizer.name(), optimizer.stored_variables()});
+    if (const keras::OptimizerBase* inner = optimizer.wrapped(); inner != nullptr) {
+      groups.push_back({kInnerOptimizer, inner->name(), inner->stored_variables()});
+    }
   }
   return groups;
 }
@@ -246,6 +250,8 @@ std::size_t WeightsReader::optimizer_values() const {
   const Tensor steps = file_->read(first->second.path);
   return steps.numel() == 1 && steps.to(kFloat64).item<double>() == 0 ? 0 : count;
 }
+
+bool WeightsReader::has_scaled_optimizer() const { return groups_.contains(kInnerOptimizer); }
 
 void WeightsReader::compare(const WeightGroup& group, std::vector<std::string>& differences) const {
   const auto found = groups_.find(group.path);

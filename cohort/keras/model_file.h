@@ -68,6 +68,8 @@ class WeightsReader {
   /// How many values the file has of the optimizer's state; 0: it has made no step, or there is
   /// none.
   std::size_t optimizer_values() const;
+  /// Whether that is of a LossScaleOptimizer.
+  bool has_scaled_optimizer() const;
   /// What the file has otherwise than these groups; empty: they fit, and all is in them. What it
   /// has of optimizers counts only where a group is one.
   std::vector<std::string> differences(const std::vector<keras::WeightGroup>& groups) const;

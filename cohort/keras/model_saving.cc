@@ -26,6 +26,7 @@ void check_is_keras(const char* operation, const std::string& path) {
 // What the chief says of its file, on all.
 constexpr const char* kConfig = "config";
 constexpr const char* kOptimizerValues = "optimizer_values";
+constexpr const char* kIsScaled = "is_scaled";
 using Facts = std::map<std::string, std::string>;
 
 Facts facts_of(SavingGroup* workers, const std::string& path,
@@ -37,14 +38,33 @@ Facts facts_of(SavingGroup* workers, const std::string& path,
       facts[kConfig] = file->config();
       facts[kOptimizerValues] = std::to_string(file->optimizer_values());
       facts.insert(file->assets().begin(), file->assets().end());
+      facts[kIsScaled] = file->has_scaled_optimizer() ? "1" : "0";
     }
     facts = cohort::internal::from_chief(workers, facts);
   });
   return facts;
 }
 
-std::shared_ptr<Model> model_of_file(const std::string& path, const std::string& text,
+// Keras's config names the optimizer that compile() was given. Whether it was put into another one,
+// by the policy of that program, is seen by its state.
+void scale_as_in_file(Config& model, bool is_scaled) {
+  const Config* compiled = model.find("compile_config");
+  const Config* given = compiled == nullptr ? nullptr : compiled->find("optimizer");
+  if (given == nullptr || given->is_null()) return;
+  Config& compile = model.at("compile_config");
+  if (is_scaled) {
+    const Optimizer optimizer = Optimizer::deserialize(*given);
+    if (optimizer.base().wrapped() == nullptr) {
+      compile.set("optimizer", LossScaleOptimizer(optimizer).serialize());
+    }
+  } else if (dtype_policy().name() == "mixed_float16") {
+    compile.set("auto_scale_loss", false);
+  }
+}
+
+std::shared_ptr<Model> model_of_file(const std::string& path, const Facts& facts,
                                      const LoadModelOptions& options) {
+  const std::string& text = facts.at(kConfig);
   Config config;
   try {
     config = Config::parse_json(text);
@@ -52,6 +72,9 @@ std::shared_ptr<Model> model_of_file(const std::string& path, const std::string&
     throw DataLoss(str_cat("[load_model] ", path, ": config.json is damaged: ", error.what()));
   }
   if (!options.compile && config.is_object()) config.set("compile_config", Config::object());
+  if (std::stoul(facts.at(kOptimizerValues)) > 0) {
+    scale_as_in_file(config, facts.at(kIsScaled) == "1");
+  }
   return model_from_config(config);
 }
 
@@ -84,7 +107,7 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
   const auto workers = get_strategy().extended().parameter_store()->saving_group();
   std::unique_ptr<WeightsReader> file;  // the chief's
   const Facts facts = facts_of(workers.get(), path, file);
-  std::shared_ptr<Model> model = model_of_file(path, facts.at(kConfig), options);
+  std::shared_ptr<Model> model = model_of_file(path, facts, options);
   cohort::internal::check_has_weights("load_model", *model);
   const std::size_t optimizer_values = std::stoul(facts.at(kOptimizerValues));
   const bool has_state = model->compiled() && model->optimizer() && optimizer_values > 0 &&

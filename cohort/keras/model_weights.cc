@@ -103,9 +103,12 @@ void Model::set_weights(std::span<const Tensor> weights) {
 
 namespace {
 
-// The optimizer's state is the last group, where there is one.
+// The optimizer's state are the last groups, where there is one.
 std::vector<WeightGroup> without_optimizer(std::vector<WeightGroup> groups) {
-  if (!groups.empty() && groups.back().path == "optimizer") groups.pop_back();
+  const auto is_state = [](const WeightGroup& group) {
+    return group.path == "optimizer" || group.path.starts_with("optimizer/");
+  };
+  while (!groups.empty() && is_state(groups.back())) groups.pop_back();
   return groups;
 }
 

@@ -100,15 +100,20 @@ class OptimizerBase : public Serializable {
   /// As Optimizer's functions of the same names; for what `gradients` alone holds see FusedUpdate.
   void build(std::span<const Variable> variables);
   bool built() const { return built_.load(std::memory_order_acquire); }
-  void apply_gradients(const Gradients& gradients, const ApplyOptions& options);
-  void minimize(const Tensor& loss, std::span<const Variable> variables, GradientTape& tape);
-  void finalize_variable_values() const;
-  const Variable& iterations() const;
-  double learning_rate() const;
+  virtual void apply_gradients(const Gradients& gradients, const ApplyOptions& options);
+  virtual void minimize(const Tensor& loss, std::span<const Variable> variables,
+                        GradientTape& tape);
+  virtual Tensor scale_loss(const Tensor& loss) const { return loss; }
+  virtual void finalize_variable_values() const;
+  virtual const Variable& iterations() const;
+  virtual double learning_rate() const;
   /// Whether a schedule decides on the rate.
-  bool has_schedule() const { return rate_.is_schedule(); }
-  void set_learning_rate(double rate);
-  std::vector<Variable> variables() const;
+  virtual bool has_schedule() const { return rate_.is_schedule(); }
+  virtual void set_learning_rate(double rate);
+  virtual std::vector<Variable> variables() const;
+  /// The optimizer that this one is around, which Keras's files have once more by itself; null:
+  /// none. The same as long as this one lives.
+  virtual const OptimizerBase* wrapped() const { return nullptr; }
   /// What Keras's files have of an optimizer, in their order: the count of calls, the rate unless a
   /// schedule decides, averages, sums, slots. Valid as long as the optimizer; none before build().
   std::vector<Variable> stored_variables() const;
@@ -127,6 +132,10 @@ class OptimizerBase : public Serializable {
   virtual std::vector<SlotVariable> slot_variables() const;
   /// Slots in the order of Keras's files, with what else these have. Default: slot_variables().
   virtual std::vector<Variable> stored_slots() const;
+  /// What checkpoints see. Default: rate, count and slots.
+  virtual TrackedParts tracked_parts() const;
+  /// build(), by the first call of apply_gradients() that all replicas make.
+  void ensure_built(const Gradients& gradients);
   /// Those of slot_variables() with these names, in its order.
   std::vector<Variable> slots_named(const std::vector<std::string>& names) const;
   /// Who wants to be told of gradients that apply() will be given as a backward pass leaves them;
@@ -151,7 +160,6 @@ class OptimizerBase : public Serializable {
 
  private:
   struct CountBeforeBuild;
-  void ensure_built(const Gradients& gradients);
   void check_gradients(const Gradients& gradients);
   /// Errors: Unimplemented for options that need the variables in this process.
   void check_remote() const;
@@ -169,7 +177,6 @@ class OptimizerBase : public Serializable {
   std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
   void average(int64_t updates_before);
   void constrain(bool together);
-  TrackedParts tracked_parts() const;
   void tracked_parts_grown();
   /// Calls work(replica) where that replica's copies may be written: on its thread, or once with
   /// all replicas waiting (a merge point) where they share one copy.
@@ -246,6 +253,10 @@ class Optimizer {
   void minimize(const Tensor& loss, std::span<const Variable> variables, GradientTape& tape) const {
     base().minimize(loss, variables, tape);
   }
+
+  /// The loss whose gradients apply_gradients() takes: multiplied by the scale of a
+  /// LossScaleOptimizer, else as it is. minimize() does it itself.
+  Tensor scale_loss(const Tensor& loss) const { return base().scale_loss(loss); }
 
   /// Updates made so far: int64. Before it is built the number that it will begin with: what a
   /// checkpoint restored, or what is assigned, else 0.

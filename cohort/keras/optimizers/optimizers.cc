@@ -326,6 +326,7 @@ ClassTable& class_table<OptimizerBase>() {
     all->add_builtin<NadamOptimizer>();
     all->add_builtin<RMSpropOptimizer>();
     all->add_builtin<SGDOptimizer>();
+    add_loss_scale_optimizer(*all);
     add_whole_variable_optimizers(*all);
     return all;
   }();

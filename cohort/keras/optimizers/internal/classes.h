@@ -6,6 +6,7 @@
 namespace cohort::keras::internal {
 
 class ClassTable;
+void add_loss_scale_optimizer(ClassTable& table);
 void add_whole_variable_optimizers(ClassTable& table);
 
 }  // namespace cohort::keras::internal
