@@ -179,6 +179,11 @@ RandAugmentLayer::RandAugmentLayer(RandAugmentOptions options)
   put("equalization", Equalization({.value_range = o.value_range, .dtype = o.dtype}));
 }
 
+// Not by their first calls, for replicas draw unlike layers.
+void RandAugmentLayer::build(const Shape& input_shape) {
+  for (const Layer& layer : sub_layers()) layer.base().ensure_built(input_shape);
+}
+
 Tensor RandAugmentLayer::transform(const Tensor& images) {
   const auto stream = draws().next();
   const std::vector<Layer>& layers = sub_layers();

@@ -115,6 +115,7 @@ struct RandAugmentOptions {
 class RandAugmentLayer : public LayerImpl<RandAugmentOptions, ImageLayer> {
  public:
   explicit RandAugmentLayer(RandAugmentOptions options);
+  void build(const Shape& input_shape) override;
 
  protected:
   Tensor transform(const Tensor& images) override;
