@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "cohort/base/check.h"
-#include "cohort/cluster/internal/http.h"
+#include "cohort/cluster/http.h"
 #include "cohort/cluster/internal/variables.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/internal/http.h"
+#include "cohort/cluster/http.h"
 
 #include <curl/curl.h>
 

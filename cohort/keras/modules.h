@@ -304,9 +304,15 @@ using keras::UnitNorm;
 namespace callbacks {
 using keras::BackupAndRestore;
 using keras::Callback;
+using keras::CSVLogger;
 using keras::EarlyStopping;
 using keras::LambdaCallback;
+using keras::LearningRateScheduler;
 using keras::ModelCheckpoint;
+using keras::ReduceLROnPlateau;
+using keras::RemoteMonitor;
+using keras::SwapEMAWeights;
+using keras::TensorBoard;
 using keras::TerminateOnNaN;
 }  // namespace callbacks
 

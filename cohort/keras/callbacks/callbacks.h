@@ -11,5 +11,7 @@
 #include "cohort/keras/callbacks/learning_rate_scheduler.h"  // IWYU pragma: export
 #include "cohort/keras/callbacks/model_checkpoint.h"         // IWYU pragma: export
 #include "cohort/keras/callbacks/reduce_lr_on_plateau.h"     // IWYU pragma: export
+#include "cohort/keras/callbacks/remote_monitor.h"           // IWYU pragma: export
+#include "cohort/keras/callbacks/swap_ema_weights.h"         // IWYU pragma: export
 #include "cohort/keras/callbacks/tensorboard.h"              // IWYU pragma: export
 #include "cohort/keras/callbacks/terminate_on_nan.h"         // IWYU pragma: export

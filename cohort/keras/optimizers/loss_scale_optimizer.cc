@@ -133,7 +133,12 @@ class LossScaling final : public OptimizerBase {
   double learning_rate() const override { return inner_.learning_rate(); }
   bool has_schedule() const override { return inner_.base().has_schedule(); }
   void set_learning_rate(double rate) override { inner_.set_learning_rate(rate); }
-  void finalize_variable_values() const override { inner_.finalize_variable_values(); }
+  void finalize_variable_values() override { inner_.finalize_variable_values(); }
+  void swap_averages(bool into_model) override { inner_.base().swap_averages(into_model); }
+  bool model_has_averages() const override { return inner_.base().model_has_averages(); }
+  void note_model_has_averages(bool it_has) override {
+    inner_.base().note_model_has_averages(it_has);
+  }
   std::vector<Variable> variables() const override {
     if (!built()) return {};
     std::vector<Variable> all = {step_counter_, dynamic_scale_};

@@ -213,6 +213,7 @@ void OptimizerBase::make_counters() {
 
 void OptimizerBase::make_kept() {
   averages_.clear();
+  model_has_averages_ = false;
   kept_.clear();
   if (options_.gradient_accumulation_steps > 1) {
     accumulator_ = std::make_shared<cohort::internal::GradientAccumulator>(trained_, replicas_);

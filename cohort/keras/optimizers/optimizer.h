@@ -104,7 +104,14 @@ class OptimizerBase : public Serializable {
   virtual void minimize(const Tensor& loss, std::span<const Variable> variables,
                         GradientTape& tape);
   virtual Tensor scale_loss(const Tensor& loss) const { return loss; }
-  virtual void finalize_variable_values() const;
+  virtual void finalize_variable_values();
+  /// For SwapEMAWeights, cross-replica: the variables and their averages change places unless they
+  /// are where they shall be. Before the first update nothing is done.
+  /// Errors: FailedPrecondition without use_ema; Unimplemented where servers keep the variables.
+  virtual void swap_averages(bool into_model);
+  virtual bool model_has_averages() const { return model_has_averages_; }
+  /// Says so of values that a file brought.
+  virtual void note_model_has_averages(bool it_has) { model_has_averages_ = it_has; }
   virtual const Variable& iterations() const;
   virtual double learning_rate() const;
   /// Whether a schedule decides on the rate.
@@ -182,6 +189,9 @@ class OptimizerBase : public Serializable {
   /// all replicas waiting (a merge point) where they share one copy.
   template <class Work>
   void on_own_copies(const Work& work);
+  /// work(weight, average) for every copy of every variable that has an average here.
+  template <class Work>
+  void for_each_copy(const Work& work);
 
   const std::string name_;
   const LearningRate rate_;
@@ -196,7 +206,8 @@ class OptimizerBase : public Serializable {
   Variable iterations_;  // calls_, unless several calls are one update or it is not built
   std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;
   std::vector<Variable> averages_;
-  std::vector<SlotVariable> kept_;  // averages and sums, as Keras lists them
+  bool model_has_averages_ = false;  // and averages_ the weights
+  std::vector<SlotVariable> kept_;   // averages and sums, as Keras lists them
   std::vector<Variable> trained_;
   std::vector<std::vector<Variable>> components_;  // [variable][replica]
   std::vector<SlotVariable> slots_;

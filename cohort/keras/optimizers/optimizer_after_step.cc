@@ -85,20 +85,56 @@ void OptimizerBase::constrain(bool together) {
   write(own_replica());
 }
 
-void OptimizerBase::finalize_variable_values() const {
+// Each copy its own average: replicas that apply their own gradients differ.
+template <class Work>
+void OptimizerBase::for_each_copy(const Work& work) {
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    for (std::size_t r = 0; r < components_[i].size(); ++r) {
+      work(components_[i][r], averages_[i].impl().component(static_cast<int>(r)).tensor);
+    }
+  }
+}
+
+void OptimizerBase::finalize_variable_values() {
   COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
                      "[optimizer.finalize_variable_values] expected cross-replica context, got a "
                      "replica");
   if (averages_.empty()) return;
   if (is_remote_) calls_.value();  // as all workers have counted
   if (step() == 0) return;         // nothing to be put anywhere
-  for (std::size_t i = 0; i < averages_.size(); ++i) {
-    // Each copy its own average: replicas that apply their own gradients differ.
-    for (int r = 0; r < static_cast<int>(components_[i].size()); ++r) {
-      components_[i][static_cast<std::size_t>(r)].assign(
-          is_remote_ ? averages_[i].value() : averages_[i].impl().component(r).tensor);
-    }
+  if (model_has_averages_) {       // so they go on from there
+    model_has_averages_ = false;
+    for_each_copy(
+        [](const Variable& weight, Tensor& average) { average.copy_(weight.value().detach()); });
+    return;
   }
+  if (!is_remote_) {
+    for_each_copy([](const Variable& weight, Tensor& average) { weight.assign(average); });
+    return;
+  }
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    for (const Variable& part : components_[i]) part.assign(averages_[i].value());
+  }
+}
+
+void OptimizerBase::swap_averages(bool into_model) {
+  COHORT_CHECK_STATE(options_.use_ema, "[swap_averages] expected an optimizer with use_ema, got ",
+                     class_name(), " \"", name_, "\" without it");
+  COHORT_CHECK_STATE(current_replica() < 0,
+                     "[swap_averages] expected cross-replica context, got a replica");
+  if (is_remote_) {
+    throw Unimplemented(
+        str_cat("[swap_averages] optimizer \"", name_,
+                "\": parameter servers keep the variables, and cannot exchange them "
+                "with their averages"));
+  }
+  if (averages_.empty() || step() == 0 || into_model == model_has_averages_) return;
+  for_each_copy([](const Variable& weight, Tensor& average) {
+    const Tensor before = weight.value().detach().clone();
+    weight.assign(average);
+    average.copy_(before);
+  });
+  model_has_averages_ = into_model;
 }
 
 }  // namespace cohort::keras
