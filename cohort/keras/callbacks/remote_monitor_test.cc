@@ -26,7 +26,7 @@ void fit_with(const RemoteMonitorOptions& options) {
 }
 
 TEST(RemoteMonitor, SendsAFormAsKerasDoes) {
-  const HttpServer server({{"POST /publish/epoch/end/", {}}});
+  const HttpServer server(HttpServer::Answers{{"POST /publish/epoch/end/", {}}});
   fit_with({.root = "http://" + server.address()});
   EXPECT_NE(server.asked().find("\r\n\r\ndata=%7B%22epoch%22%3A%200%2C%20%22loss%22%3A%204.0%7D"),
             std::string::npos)
@@ -35,7 +35,7 @@ TEST(RemoteMonitor, SendsAFormAsKerasDoes) {
 }
 
 TEST(RemoteMonitor, SendsJsonWithHeaders) {
-  const HttpServer server({{"POST /here", {}}});
+  const HttpServer server(HttpServer::Answers{{"POST /here", {}}});
   fit_with({.root = "http://" + server.address(),
             .path = "/here",
             .headers = {{"X-Run", "7"}},

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "cohort/data/dataset.h"
 #include "cohort/keras/callbacks/lambda_callback.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
@@ -26,19 +27,18 @@ struct SwapEMA : ::testing::Test {
     return model;
   }
   static double weight(const Model& model) {
-    return model.trainable_variables().at(0).value().item<double>();
+    return model.trainable_variables()[0].value().item().toDouble();
   }
   // The weight that `hook` of LambdaCallback sees each time, behind SwapEMAWeights.
   History fit(Sequential& model, const SwapEMAWeightsOptions& options, int epochs,
               const Callback& watch) {
     const Tensor x = ones({4, 1});
     const Tensor y = zeros({4, 1});
-    return model.fit(x, y,
-                     {.epochs = epochs,
-                      .batch_size = 4,
-                      .validation_data = {{x, y}},
-                      .callbacks = {SwapEMAWeights(options), watch},
-                      .verbose = Verbose::kSilent});
+    const Dataset data = Dataset::from_tensor_slices({x, y}).batch(4);
+    return model.fit(data, {.epochs = epochs,
+                            .validation_data = data,
+                            .callbacks = {SwapEMAWeights(options), watch},
+                            .verbose = Verbose::kSilent});
   }
 };
 
@@ -84,7 +84,7 @@ TEST_F(SwapEMA, PredictGivesTheWeightsBack) {
 TEST_F(SwapEMA, EveryStrategyHasTheSameAverages) {
   for (const Strategy& strategy :
        {testing::strategy_of(0), testing::strategy_of(1), testing::strategy_of(2),
-        Strategy(CentralStorageStrategy({"CPU:0", "CPU:1"}))}) {
+        Strategy(CentralStorageStrategy({.compute_devices = {"CPU:0", "CPU:1"}}))}) {
     auto scope = strategy.scope();
     Sequential model = make();
     Weights in_epochs;
