@@ -38,7 +38,7 @@ Facts facts_of(SavingGroup* workers, const std::string& path,
       facts[kConfig] = file->config();
       facts[kOptimizerValues] = std::to_string(file->optimizer_values());
       facts.insert(file->assets().begin(), file->assets().end());
-      facts[kIsScaled] = file->has_scaled_optimizer() ? "1" : "0";
+      facts[kIsScaled] = std::to_string(static_cast<int>(file->has_scaled_optimizer()));
     }
     facts = cohort::internal::from_chief(workers, facts);
   });
