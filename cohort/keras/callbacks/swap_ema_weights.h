@@ -2,9 +2,9 @@
 //
 // SwapEMAWeights: evaluates, predicts and saves with the moving averages of the weights.
 //
-//   model.compile({.optimizer = keras::Adam({.use_ema = true}), .loss = "mse"});
-//   model.fit(train, {.epochs = 9, .validation_data = test, .callbacks =
-//   {keras::SwapEMAWeights()}});
+//   model.compile({.optimizer = keras::Adam({.use_ema = true}),
+//                  .loss = "sparse_categorical_crossentropy"});
+//   model.fit(train, {.validation_data = test, .callbacks = {keras::SwapEMAWeights()}});
 #pragma once
 
 #include "cohort/keras/callbacks/callback.h"
