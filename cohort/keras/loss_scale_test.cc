@@ -203,6 +203,34 @@ TEST_F(LossScaleFolder, IsInCheckpoints) {
   EXPECT_EQ(floats(other.variables().back().value()), floats(optimizer.variables().back().value()));
 }
 
+// An optimizer that is built by its first step takes what was restored from its first loss on.
+TEST_F(LossScaleFolder, TheFirstStepAfterARestoreHasTheRestoredScale) {
+  const auto loss_of = [](const Variable& v) { return v.value().square().sum(); };
+  {
+    const Variable v(ones({2}), {.name = "v"});
+    const LossScaleOptimizer optimizer(SGD({.learning_rate = 0.125}), {.initial_scale = 64});
+    optimizer.apply_gradients({{full({2}, kInf), v}});
+    Checkpoint({{"v", v}, {"o", optimizer}}).save(path("c"));
+  }
+  for (const int replicas : {0, 1, 2}) {
+    const Strategy strategy = strategy_of(replicas);
+    auto scope = strategy.scope();
+    for (const bool minimizes : {false, true}) {
+      const Variable v(zeros({2}), {.name = "v"});
+      const LossScaleOptimizer optimizer(SGD({.learning_rate = 0.125}));
+      Checkpoint({{"v", v}, {"o", optimizer}}).restore(path("c"));
+      strategy.run([&] {
+        GradientTape tape;
+        const Tensor loss = loss_of(v) / get_replica_context().num_replicas_in_sync();
+        if (minimizes) return optimizer.minimize(loss, std::vector{v}, tape);
+        optimizer.apply_gradients(tape.gradient(optimizer.scale_loss(loss), {v}));
+      });
+      EXPECT_EQ(scale_of(optimizer), 32) << replicas;
+      EXPECT_EQ(floats(v.value()), (std::vector<float>{0.75, 0.75})) << replicas << minimizes;
+    }
+  }
+}
+
 TEST(LossScale, ConfigIsKeras) {
   const std::string keras =
       R"({"module": "keras.optimizers", "class_name": "LossScaleOptimizer", "config": )"

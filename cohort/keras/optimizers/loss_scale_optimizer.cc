@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "cohort/autograd/gradient_tape.h"
@@ -114,7 +115,7 @@ class LossScaling final : public OptimizerBase {
   }
 
   Tensor scale_loss(const Tensor& loss) const override {
-    return loss * (built() ? static_cast<double>(scale()) : options_.initial_scale);
+    return loss * (built() ? static_cast<double>(scale()) : scale_before_build());
   }
   void update(const Variable& variable, const Gradient& gradient) override {
     inner_.base().update(variable, gradient);
@@ -190,6 +191,12 @@ class LossScaling final : public OptimizerBase {
   }
   float& scale() const {
     return *dynamic_scale_.impl().local_component().tensor.mutable_data_ptr<float>();
+  }
+  // A restored scale waits for the variable, which is there when the gradients are divided.
+  double scale_before_build() const {
+    const auto tracked = std::dynamic_pointer_cast<TrackedObject>(trackable());
+    const Tensor waiting = tracked ? tracked->waiting_value("dynamic_scale") : Tensor();
+    return waiting.defined() ? waiting.item<double>() : options_.initial_scale;
   }
   int64_t& counter() const {
     return *step_counter_.impl().local_component().tensor.mutable_data_ptr<int64_t>();
