@@ -41,6 +41,9 @@ double interpolated(double x, const std::vector<float>& xs, const std::vector<fl
   return (y1 - y0) / (x1 - x0) * (x - x0) + y0;
 }
 
+// NaN comes behind all numbers, as numpy has it.
+bool comes_before(float a, float b) { return a < b || (std::isnan(b) && !std::isnan(a)); }
+
 }  // namespace
 
 CategoryEncodingLayer::CategoryEncodingLayer(CategoryEncodingConfig config)
@@ -136,7 +139,7 @@ Config DiscretizationLayer::get_config() const {
   Config config = internal::config_without(LayerImpl::get_config(), "trainable");
   config.set("output_mode", mode_);
   config.set("dtype", this->config().dtype.name());
-  if (boundaries_->defined() && !this->config().bin_boundaries) {
+  if (boundaries_->defined() && this->config().num_bins) {  // learnt, if only by another layer
     config.set("bin_boundaries", ConfigValue<std::vector<double>>::write(bin_boundaries()));
   }
   return config;
@@ -152,7 +155,7 @@ void DiscretizationLayer::begin_learning() {
 // Every so many-th value stands for as many, 1 / epsilon of them.
 DiscretizationLayer::Summary DiscretizationLayer::summary_of(std::vector<float> values,
                                                              double epsilon) {
-  std::ranges::sort(values);
+  std::ranges::sort(values, comes_before);
   const double step = std::max(static_cast<double>(values.size()) / (1.0 / epsilon), 1.0);
   Summary summary;
   const auto stride = static_cast<std::size_t>(step);
@@ -196,7 +199,7 @@ void DiscretizationLayer::learn(const Element& batch) {
   };
   add(next);
   add(summary_);
-  std::ranges::stable_sort(pairs, {}, &std::pair<float, float>::first);
+  std::ranges::stable_sort(pairs, comes_before, &std::pair<float, float>::first);
   Summary merged;
   for (const auto& [value, weight] : pairs) {
     merged.values.push_back(value);
@@ -216,7 +219,7 @@ void DiscretizationLayer::finish_learning() {
 
 TrackedParts DiscretizationLayer::tracked_parts() const {
   TrackedParts parts = LayerImpl::tracked_parts();
-  if (config().bin_boundaries) return parts;
+  if (!config().num_bins) return parts;
   const std::shared_ptr<Tensor> boundaries = boundaries_;
   parts.values.push_back(tracked_bytes(
       "bin_boundaries",

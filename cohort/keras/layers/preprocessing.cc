@@ -34,6 +34,16 @@ void normalize_features(const float* x, float* y, int64_t rows, int64_t features
   }
 }
 
+// As in Keras one number of an axis may stand for all that the other has there.
+bool broadcasts(const Tensor& x, const Tensor& mean) {
+  if (x.dim() != mean.dim()) return false;
+  for (int64_t axis = 0; axis < x.dim(); ++axis) {
+    const int64_t size = x.size(axis), kept = mean.size(axis);
+    if (size != kept && size != 1 && kept != 1) return false;
+  }
+  return true;
+}
+
 // Whether mean and deviation are those of the last axes of x, in float32, and nobody wants a
 // gradient.
 bool is_plain_normalization(const Tensor& x, const Tensor& mean) {
@@ -43,6 +53,7 @@ bool is_plain_normalization(const Tensor& x, const Tensor& mean) {
   bool shared = false;  // an axis that the mean has one number for, behind one that it has not
   for (int64_t axis = mean.dim(); axis-- > 0;) {
     const bool all = mean.size(axis) == x.size(axis);
+    if (!all && mean.size(axis) != 1) return false;  // y is wider than x
     if (all && shared && x.size(axis) != 1) return false;
     shared = shared || !all;
   }
@@ -139,8 +150,8 @@ Tensor NormalizationLayer::call(const Tensor& input, const CallArgs&) {
   const Tensor variance =
       mean_ ? variance_.value().detach().to(dtype).reshape(broadcast_) : given_variance_;
   const Tensor deviation = variance.sqrt().clamp_min(kLeastDeviation);
-  COHORT_CHECK_ARG(x.dim() == mean.dim(), "[", name(), "] expected inputs with ", mean.dim(),
-                   " axes, got shape ", bracketed(x.sizes()));
+  COHORT_CHECK_ARG(broadcasts(x, mean), "[", name(), "] expected inputs of shape ",
+                   bracketed(built_for_), ", got shape ", bracketed(x.sizes()));
   if (!is_plain_normalization(x, mean)) {
     return config().invert ? x * deviation + mean : (x - mean) / deviation;
   }

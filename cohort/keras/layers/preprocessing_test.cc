@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/test_objects.h"
@@ -81,6 +82,27 @@ TEST(Preprocessing, AdaptIsTheSameForAllNumbersOfReplicas) {
               {.verbose = Verbose::kSilent});
     EXPECT_FLOAT_EQ(normalize.variables()[1].value()[0].item<float>(), 8);
   }
+}
+
+// Where the mean has another number of features than the inputs. Expected: Keras 3.
+TEST(Preprocessing, NormalizationOfOtherWidthsBroadcastsOrSaysSo) {
+  for (const bool invert : {false, true}) {
+    const Normalization normalize(
+        {.mean = {1., 2., 3.}, .variance = {1., 1., 1.}, .invert = invert, .name = "normal"});
+    EXPECT_EQ(shape_of(normalize(ones({2, 3}))), (Shape{2, 3}));
+    const Tensor row =
+        invert ? from_vector<float>({2, 3, 4}, {3}) : from_vector<float>({0, -1, -2}, {3});
+    EXPECT_TRUE(normalize(ones({2, 1})).equal(row.expand({2, 3})));
+    for (const Shape& other : {Shape{2, 4}, Shape{2, 2}, Shape{3}}) {
+      expect_error<InvalidArgument>({"[normal]", "3]", bracketed(other)},
+                                    [&] { normalize(ones(other)); });
+    }
+  }
+  const Normalization one({.mean = 1., .variance = 4.});
+  EXPECT_TRUE(one(zeros({2, 1})).equal(full({2, 1}, -0.5)));
+  const Normalization planes({.axis = {1, 2}});
+  planes.adapt(arange(24, kFloat32).reshape({4, 3, 2}));
+  EXPECT_EQ(shape_of(planes(ones({2, 1, 2}))), (Shape{2, 3, 2}));
 }
 
 TEST(Preprocessing, TextsComeByThemselvesAndInPipelines) {
@@ -177,6 +199,35 @@ TEST_F(PreprocessingState, IsInCheckpoints) {
   EXPECT_EQ(bins2.bin_boundaries(), bins.bin_boundaries());
   const Tensor x = ones({1, 2});
   EXPECT_TRUE(normalize2(x).equal(normalize(x)));
+}
+
+// A layer of a file has its boundaries and num_bins, and may learn others.
+TEST_F(PreprocessingState, IsWhatALoadedDiscretizationHasLearntSince) {
+  const DiscretizationOptions options{.bin_boundaries = std::vector<double>{1, 3}, .num_bins = 3};
+  const Discretization loaded(options), other(options);
+  loaded.adapt(arange(30, kFloat32));
+  ASSERT_EQ(loaded.bin_boundaries().size(), 2U);
+  EXPECT_NEAR(loaded.bin_boundaries()[0], 9, 1e-5);
+  EXPECT_NEAR(loaded.bin_boundaries()[1], 19, 1e-5);
+  const Config config = loaded.base().get_config();
+  EXPECT_EQ(ConfigValue<std::vector<double>>::read(config.at("bin_boundaries")),
+            loaded.bin_boundaries());
+  Checkpoint({{"bins", loaded}}).save(path("bins"));
+  Checkpoint({{"bins", other}}).restore(path("bins"));
+  EXPECT_EQ(other.bin_boundaries(), loaded.bin_boundaries());
+}
+
+// Behind all numbers, as numpy sorts them. Expected: Keras 3.
+TEST(Preprocessing, DiscretizationLearnsFromDataWithNaN) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Discretization bins({.num_bins = 3});
+  bins.adapt(from_vector<float>({3, 1, nan, 2, 5, 4, nan, 0}, {8}));
+  ASSERT_EQ(bins.bin_boundaries().size(), 2U);
+  EXPECT_NEAR(bins.bin_boundaries()[0], 5. / 3, 1e-6);
+  EXPECT_NEAR(bins.bin_boundaries()[1], 13. / 3, 1e-6);
+  bins.adapt(Dataset::from_tensor_slices(from_vector<float>({1, nan, 2, 3, 0, 7}, {6})).batch(3));
+  EXPECT_NEAR(bins.bin_boundaries()[0], 1, 1e-6);
+  EXPECT_NEAR(bins.bin_boundaries()[1], 3, 1e-6);
 }
 
 // Texts of two classes that their first word tells.
