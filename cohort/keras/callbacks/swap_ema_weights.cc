@@ -29,7 +29,10 @@ class SwapEMAWeightsBase final : public CallbackBase {
 
   std::string save_state() override { return optimizer().model_has_averages() ? "in" : "out"; }
   void restore_state(std::string_view state) override {
-    optimizer().note_model_has_averages(state == "in");
+    const bool are_in = state == "in";
+    // In a new process they wait for a build, which would forget the note.
+    if (are_in) optimizer().build(model().trainable_variables());
+    optimizer().note_model_has_averages(are_in);
   }
 
  private:

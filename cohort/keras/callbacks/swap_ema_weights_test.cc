@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "cohort/checkpoint/test_objects.h"
 #include "cohort/data/dataset.h"
+#include "cohort/keras/callbacks/backup_and_restore.h"
 #include "cohort/keras/callbacks/lambda_callback.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/sequential.h"
@@ -20,7 +24,7 @@ using Weights = std::vector<double>;
 // y = w x with x = 1 and target 0 under SGD(0.25) of w^2: w halves at each step, one step an epoch.
 // The averages with momentum 0.5 are 4 -> 2 (after the first step), (2 + 1) / 2, (1.5 + 0.5) / 2.
 struct SwapEMA : ::testing::Test {
-  Sequential make() {
+  static Sequential make() {
     Sequential model{{Dense(1, {.use_bias = false, .kernel_initializer = Constant(4.0)})}};
     model.compile({.optimizer = SGD({.learning_rate = 0.25, .use_ema = true, .ema_momentum = 0.5}),
                    .loss = "mse"});
@@ -94,6 +98,38 @@ TEST_F(SwapEMA, EveryStrategyHasTheSameAverages) {
     EXPECT_EQ(in_epochs, (Weights{2, 1.5, 1})) << strategy;
     EXPECT_EQ(history.at("val_loss"), (Weights{4, 1.5 * 1.5, 1})) << strategy;
     EXPECT_EQ(weight(model), 1) << strategy;
+  }
+}
+
+using SwapEMABackup = cohort::testing::FolderTest;
+
+// A model of a new process has no optimizer variables yet when the backup comes.
+TEST_F(SwapEMABackup, GoesOnWithItsOwnWeights) {
+  const Tensor x = ones({4, 1}), y = zeros({4, 1});
+  const Dataset data = Dataset::from_tensor_slices({x, y}).batch(4);
+  for (const int replicas : {0, 1, 2}) {
+    const Strategy strategy = cohort::testing::strategy_of(replicas);
+    auto scope = strategy.scope();
+    const std::string folder = path("of" + std::to_string(replicas));
+    Weights at_begin, at_end;
+    const auto fit = [&](int fails_at) {
+      Sequential model = SwapEMA::make();
+      const LambdaCallback watch(
+          {.on_epoch_begin =
+               [&](int epoch) {
+                 if (epoch == fails_at) throw std::runtime_error("killed");
+                 at_begin.push_back(SwapEMA::weight(model));
+               },
+           .on_epoch_end = [&](int, Logs&) { at_end.push_back(SwapEMA::weight(model)); }});
+      const SwapEMAWeights swap({.swap_on_epoch = true});
+      model.fit(data, {.epochs = 4,
+                       .callbacks = {swap, watch, BackupAndRestore(folder)},
+                       .verbose = Verbose::kSilent});
+    };
+    EXPECT_THROW(fit(2), std::runtime_error);
+    fit(-1);
+    EXPECT_EQ(at_begin, (Weights{4, 2, 1, 0.5})) << replicas;
+    EXPECT_EQ(at_end, (Weights{2, 1.5, 1, 0.625})) << replicas;
   }
 }
 
