@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "cohort/base/boot_clock.h"
 #include "cohort/base/check.h"
 #include "cohort/cluster/store/group_messages.h"
 #include "cohort/rpc/wire.h"
@@ -17,9 +18,8 @@ constexpr std::size_t kMostGroups = 1 << 16;
 // Of quartz: far more than any machine's.
 constexpr double kClockDrift = 0.01;
 
-replication::Time steady_now() {
-  return std::chrono::duration_cast<replication::Time>(
-      std::chrono::steady_clock::now().time_since_epoch());
+replication::Time boot_now() {
+  return std::chrono::duration_cast<replication::Time>(BootClock::now().time_since_epoch());
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ std::vector<replication::Message> decode_group_answer(const std::string& bytes) 
   return out;
 }
 
-GroupKeeper::GroupKeeper(Now now) : now_(now ? std::move(now) : Now(steady_now)) {}
+GroupKeeper::GroupKeeper(Now now) : now_(now ? std::move(now) : Now(boot_now)) {}
 
 std::string GroupKeeper::ask(const std::string& question) {
   MessageReader in(kGroup, question);

@@ -35,7 +35,8 @@ std::vector<replication::Message> decode_group_answer(const std::string& bytes);
 class GroupKeeper {
  public:
   using Now = std::function<replication::Time()>;
-  /// `now`: of a clock that never goes back. Empty: the steady one.
+  /// `now`: of a clock that never goes back, and goes on while the machine is suspended. Empty:
+  /// BootClock.
   explicit GroupKeeper(Now now = {});
   /// What is to be told to who asks; others hear it when they ask. Errors: DataLoss.
   std::string ask(const std::string& question);

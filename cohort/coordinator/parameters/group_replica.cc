@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cohort/base/boot_clock.h"
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
@@ -37,8 +38,9 @@ constexpr int kResendsOfLease = 3;
 constexpr std::size_t kKeptEntries = 16;
 constexpr std::size_t kSentEntries = 8;
 
+// A lease ends while the machine is suspended, too.
 Time group_now() {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+  return std::chrono::duration_cast<Time>(BootClock::now().time_since_epoch());
 }
 
 NodeId new_node(int task) {
