@@ -43,6 +43,9 @@ std::vector<replication::Message> decode_group_answer(const std::string& bytes) 
   return out;
 }
 
+GroupKeeper::Group::Group(std::chrono::milliseconds of_servers)
+    : lease(of_servers), membership({.lease = of_servers, .clock_drift = kClockDrift}) {}
+
 GroupKeeper::GroupKeeper(Now now) : now_(now ? std::move(now) : Now(boot_now)) {}
 
 std::string GroupKeeper::ask(const std::string& question) {
@@ -57,11 +60,11 @@ std::string GroupKeeper::ask(const std::string& question) {
     const MutexLock lock(mutex_);
     COHORT_CHECK_STATE(groups_.size() < kMostGroups, kGroup, "expected at most ", kMostGroups,
                        " groups of servers, got one more");
-    replication::Membership& group =
-        groups_
-            .try_emplace(name,
-                         replication::MembershipOptions{.lease = lease, .clock_drift = kClockDrift})
-            .first->second;
+    Group& of_name = groups_.try_emplace(name, lease).first->second;
+    COHORT_CHECK_STATE(of_name.lease == lease, kGroup, "expected a lease of ",
+                       of_name.lease.count(), " ms, as the servers before have it, got ",
+                       lease.count(), " ms; set COHORT_LEASE_MS alike for all parameter servers");
+    replication::Membership& group = of_name.membership;
     const replication::Time now = now_();
     group.receive(from, message, now);
     group.advance(now);

@@ -38,13 +38,19 @@ class GroupKeeper {
   /// `now`: of a clock that never goes back, and goes on while the machine is suspended. Empty:
   /// BootClock.
   explicit GroupKeeper(Now now = {});
-  /// What is to be told to who asks; others hear it when they ask. Errors: DataLoss.
+  /// What is to be told to who asks; others hear it when they ask. Errors: DataLoss;
+  /// FailedPrecondition for another lease than the group's, naming both.
   std::string ask(const std::string& question);
 
  private:
+  struct Group {
+    explicit Group(std::chrono::milliseconds of_servers);
+    std::chrono::milliseconds lease;
+    replication::Membership membership;
+  };
   const Now now_;
   Mutex mutex_;
-  std::map<std::string, replication::Membership> groups_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::string, Group> groups_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::internal

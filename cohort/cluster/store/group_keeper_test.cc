@@ -44,6 +44,19 @@ TEST_F(GroupKeeperTest, PromotesTheBackupWhenTheLeaseIsOver) {
   EXPECT_EQ(beat(1).primary, 2U);  // who comes late hears of it
 }
 
+TEST_F(GroupKeeperTest, RefusesAnotherLease) {
+  beat(1);
+  try {
+    keeper_.ask(encode_group_question(
+        {.group = "g", .lease = std::chrono::seconds(2), .from = 2, .message = Heartbeat{now_}}));
+    FAIL() << "took another lease";
+  } catch (const FailedPrecondition& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("1000 ms"), std::string::npos) << text;
+    EXPECT_NE(text.find("2000 ms"), std::string::npos) << text;
+  }
+}
+
 TEST_F(GroupKeeperTest, RefusesBytesThatAreNone) {
   EXPECT_THROW(keeper_.ask("none"), DataLoss);
   const std::string whole = encode_group_message(Append{.epoch = 3, .entries = {{.epoch = 2}}});

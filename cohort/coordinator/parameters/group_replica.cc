@@ -39,9 +39,7 @@ constexpr std::size_t kKeptEntries = 16;
 constexpr std::size_t kSentEntries = 8;
 
 // A lease ends while the machine is suspended, too.
-Time group_now() {
-  return std::chrono::duration_cast<Time>(BootClock::now().time_since_epoch());
-}
+Time group_now() { return std::chrono::duration_cast<Time>(BootClock::now().time_since_epoch()); }
 
 NodeId new_node(int task) {
   const Secret random = Secret::random();
@@ -276,8 +274,22 @@ void GroupReplica::send_to_store(const Message& message) {
                                                       .message = message});
   options_.store->start(kGroupMethod, Payload(question), {.timeout = options_.lease},
                         [inbox = inbox_](const RpcResult& result) {
-                          if (!result.error) hear_store(*inbox, result.payload);
+                          if (result.error) return hear_refusal(*inbox, result.error);
+                          hear_store(*inbox, result.payload);
                         });
+}
+
+// A store that does not answer is asked again; one that refuses goes on refusing.
+void GroupReplica::hear_refusal(Inbox& inbox, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const FailedPrecondition& e) {
+    const MutexLock lock(inbox.mutex);
+    if (!std::exchange(inbox.is_refused, true)) {
+      COHORT_LOG(kError, "the job's store refuses this server: ", e.what());
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): it passes
+  }
 }
 
 // On a thread of gRPC's.

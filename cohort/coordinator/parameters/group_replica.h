@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -78,6 +79,7 @@ class GroupReplica {
     std::deque<Heard> heard COHORT_GUARDED_BY(mutex);
     std::deque<Question> questions COHORT_GUARDED_BY(mutex);
     std::map<replication::NodeId, Pieces> pieces COHORT_GUARDED_BY(mutex);
+    bool is_refused COHORT_GUARDED_BY(mutex) = false;  // by the store, which has been logged
     void add(Heard one) {
       const MutexLock lock(mutex);
       heard.push_back(std::move(one));
@@ -85,6 +87,7 @@ class GroupReplica {
     }
   };
   static void hear_store(Inbox& inbox, const Payload& answer);
+  static void hear_refusal(Inbox& inbox, const std::exception_ptr& error);
   void work();
   bool has_begun(Time now);
   void take_in(const Heard& heard, Time now);
