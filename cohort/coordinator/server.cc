@@ -31,6 +31,13 @@ std::chrono::milliseconds coordinator_lease() {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+// cohortrun says so. The coordinator may have ended meanwhile.
+bool was_restarted() {
+  const char* const lease = std::getenv("COHORT_COORDINATOR_LEASE");
+  const char* const count = std::getenv("COHORT_RESTART_COUNT");
+  return lease != nullptr && *lease != '\0' && count != nullptr && std::atoi(count) > 0;
+}
+
 // The job and index that are meant where they are not said.
 ServerOptions completed(const ClusterSpec& spec, ServerOptions options) {
   COHORT_CHECK_ARG(options.protocol == "grpc", "[server] expected the protocol grpc, got \"",
@@ -59,7 +66,7 @@ struct Server::Impl {
       : address(spec.task_address(options.job_name, options.task_index)),
         task({.name = str_cat(options.job_name, " ", options.task_index),
               .coordinator_lease = coordinator_lease(),
-              .ends_alone = std::getenv("COHORT_COORDINATOR_LEASE") != nullptr,
+              .ends_alone = was_restarted(),
               .on_session = [this](uint64_t) { begin_session(); }}) {
     const internal::RpcSecurity security = internal::security_from_environment();
     std::map<std::string, RpcHandler> methods = task.methods();
@@ -78,12 +85,10 @@ struct Server::Impl {
       parameters = std::make_shared<internal::ParameterService>();
       methods.merge(internal::parameter_methods(parameters));
       const char* const store = std::getenv(internal::kStoreVariable);
-      replicas.emplace(
-          internal::ReplicaHosts::Options{.spec = spec,
-                                          .task = options.task_index,
-                                          .security = security,
-                                          .store = store == nullptr ? "" : store,
-                                          .lease = internal::group_lease_from_environment()});
+      replicas.emplace(internal::ReplicaHosts::Options{.spec = spec,
+                                                       .task = options.task_index,
+                                                       .security = security,
+                                                       .store = store == nullptr ? "" : store});
       methods.merge(replicas->methods());
     }
     server = std::make_unique<internal::RpcServer>(

@@ -30,7 +30,8 @@ TEST_P(KilledWorker, EveryFunctionRunsAtLeastOnce) {  // K09
   const auto chief = job.start("chief", 0);
   EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
   // The chief may have ended before it comes.
-  const auto again = job.start("worker", 1, {}, {"COHORT_COORDINATOR_LEASE=20"});
+  const auto again =
+      job.start("worker", 1, {}, {"COHORT_COORDINATOR_LEASE=20", "COHORT_RESTART_COUNT=1"});
   EXPECT_EQ(chief->wait(), 0) << chief->text();
   EXPECT_EQ(number_behind(chief->text(), "ended: "), kScheduled) << chief->text();
   EXPECT_GE(number_behind(chief->text(), "ready, "), kScheduled) << chief->text();

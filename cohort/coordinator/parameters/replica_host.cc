@@ -46,6 +46,8 @@ struct ReplicaHosts::Impl {
   }
 
   void make_groups(int count) COHORT_REQUIRES(mutex) {
+    const std::chrono::milliseconds lease =
+        options.lease.count() > 0 ? options.lease : group_lease_from_environment();
     const int tasks = options.spec.num_tasks("ps");
     const std::shared_ptr<RpcClient> store = client(options.store, "the job's store");
     std::map<int, std::shared_ptr<RpcClient>> peers;
@@ -58,7 +60,7 @@ struct ReplicaHosts::Impl {
                                                                          .task = options.task,
                                                                          .is_first = back == 0,
                                                                          .copies = count,
-                                                                         .lease = options.lease,
+                                                                         .lease = lease,
                                                                          .store = store,
                                                                          .peers = peers});
     }
@@ -105,8 +107,8 @@ void ReplicaHosts::begin(int replicas) {
   COHORT_CHECK_ARG(replicas >= 1 && replicas <= impl_->options.spec.num_tasks("ps"), kHost,
                    "expected as many copies as there are parameter servers, or fewer, got ",
                    replicas);
-  impl_->copies = replicas;
   if (replicas > 1) impl_->make_groups(replicas);
+  impl_->copies = replicas;
 }
 
 std::map<std::string, RpcHandler> ReplicaHosts::methods() {

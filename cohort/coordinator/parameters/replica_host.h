@@ -33,8 +33,8 @@ class ReplicaHosts {
     ClusterSpec spec = {};
     int task = 0;
     RpcSecurity security = {};
-    std::string store = {};  ///< Address of the job's; empty: none.
-    std::chrono::milliseconds lease = std::chrono::seconds(10);
+    std::string store = {};                ///< Address of the job's; empty: none.
+    std::chrono::milliseconds lease = {};  ///< 0: the environment's, where there are copies.
   };
   explicit ReplicaHosts(Options options);
   ~ReplicaHosts();
@@ -42,7 +42,8 @@ class ReplicaHosts {
   ReplicaHosts& operator=(const ReplicaHosts&) = delete;
 
   /// How many servers have each shard, which is said once. Blocks: never.
-  /// Errors: FailedPrecondition for another number than before, and without a store.
+  /// Errors: FailedPrecondition for another number than before, and without a store;
+  /// InvalidArgument for a lease of the environment that is none.
   void begin(int replicas);
   /// 0: nobody has said it yet.
   int replicas() const;
