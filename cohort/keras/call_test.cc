@@ -7,6 +7,7 @@
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/test_strategies.h"
+#include "cohort/runtime/random.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
