@@ -77,9 +77,13 @@ Vocabulary<Token> vocabulary_of(std::string_view all) {
   }
   vocabulary.table = TokenTable<Token>(std::move(tokens));
   const std::size_t weights = bytes.count();
-  const std::string_view of_weights = bytes.take(weights * sizeof(float));
+  // A count beyond the bytes is refused before the product can wrap.
+  const std::string_view of_weights =
+      bytes.take(weights > all.size() ? weights : weights * sizeof(float));
   vocabulary.idf_weights.resize(weights);
-  std::memcpy(vocabulary.idf_weights.data(), of_weights.data(), of_weights.size());
+  if (weights > 0) {
+    std::memcpy(vocabulary.idf_weights.data(), of_weights.data(), of_weights.size());
+  }
   vocabulary.is_known = true;
   return vocabulary;
 }
