@@ -129,16 +129,6 @@ std::vector<WaysCase> embedding_cases(const std::vector<int>&) {
   return cases;
 }
 
-// us=... vs_<way>=...: how many times as long the other ways take.
-std::string embedding_columns(const WaysCase&, const std::vector<WayResult>& results,
-                              const WaysSummary& summary) {
-  std::string out = str_cat("us=", number(summary.us[0].p50, "%.1f"));
-  for (std::size_t i = 1; i < results.size(); ++i) {
-    out += str_cat(" vs_", results[i].name, "=", number(summary.ratio[i].p50, "%.2f"));
-  }
-  return out;
-}
-
 }  // namespace
 }  // namespace cohort::bench
 
@@ -149,5 +139,5 @@ int main(int argc, char** argv) {
                     "Times a step of Adam over a table of embeddings.",
                     {},
                     embedding_cases,
-                    embedding_columns});
+                    columns_beside_others});
 }

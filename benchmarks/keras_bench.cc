@@ -182,16 +182,6 @@ std::vector<WaysCase> keras_cases(const KerasOptions& options) {
   return all;
 }
 
-// us=... vs_<way>=...: how many times as long the other ways take.
-std::string keras_columns(const WaysCase&, const std::vector<WayResult>& results,
-                          const WaysSummary& summary) {
-  std::string out = str_cat("us=", number(summary.us[0].p50, "%.1f"));
-  for (std::size_t i = 1; i < results.size(); ++i) {
-    out += str_cat(" vs_", results[i].name, "=", number(summary.ratio[i].p50, "%.2f"));
-  }
-  return out;
-}
-
 }  // namespace
 }  // namespace cohort::bench
 
@@ -205,5 +195,5 @@ int main(int argc, char** argv) {
   return ways_main(
       argc, argv,
       {"keras_bench", "Times fit, predict and .keras files beside Keras, JAX and PyTorch.", declare,
-       [&](const std::vector<int>&) { return keras_cases(options); }, keras_columns});
+       [&](const std::vector<int>&) { return keras_cases(options); }, columns_beside_others});
 }

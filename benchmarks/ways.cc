@@ -200,6 +200,15 @@ int run(const Options& options, const WaysProgram& program) {
 
 }  // namespace
 
+std::string columns_beside_others(const WaysCase& /*c*/, const std::vector<WayResult>& results,
+                                  const WaysSummary& summary) {
+  std::string out = str_cat("us=", number(summary.us[0].p50, "%.1f"));
+  for (std::size_t i = 1; i < results.size(); ++i) {
+    out += str_cat(" vs_", results[i].name, "=", number(summary.ratio[i].p50, "%.2f"));
+  }
+  return out;
+}
+
 int ways_main(int argc, char** argv, const WaysProgram& program) {
   const auto declare = [&](CLI::App& app, Options& options) {
     const std::string path = argv[0];

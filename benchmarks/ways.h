@@ -67,6 +67,10 @@ struct WaysProgram {
       columns;
 };
 
+/// Columns that fit most programs: "us=... vs_<way>=...", how many times as long the others take.
+std::string columns_beside_others(const WaysCase& c, const std::vector<WayResult>& results,
+                                  const WaysSummary& summary);
+
 /// Reads flags, measures, prints a table and a line for each case, and writes every sample to a
 /// JSON file. Returns the process's exit status: 2 for flags that it does not know.
 int ways_main(int argc, char** argv, const WaysProgram& program);
