@@ -11,11 +11,11 @@
 #include <filesystem>
 #include <latch>
 
+#include "cohort/base/sanitizers.h"
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/runtime/memory.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
-#include "cohort/testing/sanitizer.h"
 #include "tests/small_training.h"
 
 namespace {

@@ -12,8 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "cohort/base/sanitizers.h"
 #include "cohort/replication/simulator.h"
-#include "cohort/testing/sanitizer.h"
 
 namespace cohort::internal::replication {
 namespace {
@@ -23,11 +23,7 @@ uint64_t number_of(const char* variable, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-#ifdef NDEBUG
-constexpr uint64_t kSeeds = 50'000;
-#else
-constexpr uint64_t kSeeds = COHORT_UNDER_SANITIZER != 0 ? 300 : 1'500;
-#endif
+constexpr uint64_t kSeeds = COHORT_UNDER_SANITIZER != 0 ? 300 : 50'000;
 
 struct Sums {
   int64_t updates = 0;

@@ -10,15 +10,8 @@
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
+#include "cohort/base/sanitizers.h"
 #include "cohort/runtime/memory.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define COHORT_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define COHORT_ADDRESS_SANITIZER 1
-#endif
-#endif
 
 namespace cohort {
 namespace {
@@ -40,7 +33,7 @@ constinit bool g_policy_chosen COHORT_GUARDED_BY(g_policy_lock) = false;
 constinit std::atomic<MemoryPolicy> g_policy{MemoryPolicy::kSystem};
 
 MemoryPolicy wanted(MemoryPolicy asked) {
-#if defined(COHORT_ADDRESS_SANITIZER)
+#if COHORT_ADDRESS_SANITIZER
   (void)asked;
   return MemoryPolicy::kSystem;
 #else

@@ -14,14 +14,11 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/sanitizers.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/testing/child.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kAddressSanitizer = true;
-#else
-constexpr bool kAddressSanitizer = false;
-#endif
+constexpr bool kAddressSanitizer = COHORT_ADDRESS_SANITIZER != 0;
 
 namespace cohort {
 namespace {

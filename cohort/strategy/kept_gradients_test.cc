@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cohort/autograd/gradient_tape.h"
+#include "cohort/base/sanitizers.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/update_rules/rules.h"
@@ -181,7 +182,7 @@ std::pair<int64_t, int64_t> memory() {
 }
 
 TEST(KeptGradients, CostTheirOwnBytesAndNoArenas) {
-#if defined(__SANITIZE_ADDRESS__)
+#if COHORT_ADDRESS_SANITIZER
   GTEST_SKIP() << "AddressSanitizer keeps memory that was freed";
 #endif
   constexpr int64_t kBig = int64_t{1} << 20;

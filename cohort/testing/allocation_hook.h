@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "cohort/testing/sanitizer.h"
+#include "cohort/base/sanitizers.h"
 
 namespace cohort::testing {
 

@@ -14,7 +14,7 @@
 #include <exception>
 #include <fstream>
 
-#include "cohort/testing/sanitizer.h"
+#include "cohort/base/sanitizers.h"
 
 namespace cohort::testing {
 

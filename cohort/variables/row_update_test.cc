@@ -10,12 +10,12 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/base/sanitizers.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/runtime/internal/test_backend.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/testing/expect_error.h"
-#include "cohort/testing/sanitizer.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/internal/test_replicas.h"
 #include "cohort/variables/row_sum.h"

@@ -15,9 +15,10 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/base/sanitizers.h"
 #include "cohort/runtime/memory.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if COHORT_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #define COHORT_POISON(data, bytes) ASAN_POISON_MEMORY_REGION(data, bytes)
 #define COHORT_UNPOISON(data, bytes) ASAN_UNPOISON_MEMORY_REGION(data, bytes)

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "cohort/base/check.h"
+#include "cohort/base/sanitizers.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -16,11 +17,7 @@ namespace {
 constexpr std::size_t kShareUnit = 16;
 
 // AddressSanitizer builds keep the padding between variables poisoned, so a pass stops there.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kExactRuns = true;
-#else
-constexpr bool kExactRuns = false;
-#endif
+constexpr bool kExactRuns = COHORT_ADDRESS_SANITIZER != 0;
 
 // Where a variable lies in the arena; null: it owns its memory.
 const ArenaRange* arena_range(VariableImpl& variable) { return variable.component(0).range.get(); }
