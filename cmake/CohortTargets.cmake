@@ -133,6 +133,16 @@ function(cohort_layer name)
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${target})
 endfunction()
 
+# cohort_readers(SOURCES...)
+#
+# Sources of the layer that read bytes from outside, which tests/fuzz compiles for itself. In every
+# build each is an object of its own, so that the linker can leave it out.
+function(cohort_readers)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(GLOBAL APPEND PROPERTY COHORT_READERS ${ARGN})
+endfunction()
+
 # To be called when all layers are there.
 function(cohort_umbrella)
   get_property(layers GLOBAL PROPERTY COHORT_LAYERS)
