@@ -77,6 +77,9 @@ function(cohort_use_precompiled target kind)
       target_link_libraries(${lender} PRIVATE GTest::gtest)
     endif()
     target_precompile_headers(${lender} PRIVATE ${headers})
+    # Clang would refuse a header that the compiler cache gives back after a checkout.
+    target_compile_options(${lender} PRIVATE
+      "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
   endif()
   target_precompile_headers(${target} REUSE_FROM ${lender})
 endfunction()
@@ -108,6 +111,8 @@ function(cohort_layer name)
     cohort_compile_settings(${target})
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
       UNITY_BUILD ${COHORT_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+    # Messages name sources by their place in the tree: one object for all checkouts.
+    target_compile_options(${target} PRIVATE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
     if(arg_TORCH)
       cohort_use_precompiled(${target} tensor)
     endif()

@@ -21,7 +21,7 @@ int minimum_level() {
   return 0;
 }
 
-// "cohort/data/x.cc" out of the compiler's absolute path.
+// "cohort/data/x.cc", also where a program's own compiler gave an absolute path.
 const char* short_path(const char* file) {
   const char* found = nullptr;
   for (const char* at = std::strstr(file, "cohort/"); at != nullptr;
