@@ -98,6 +98,64 @@ void check_tensors(const char* operation, const CrossDeviceOps& ops, const Desti
   }
 }
 
+std::vector<Tensor> tensors_of(const Gradient& g) {
+  std::vector<Tensor> all = {g.is_sparse() ? g.slices().values : g.dense()};
+  if (g.is_sparse()) all.push_back(g.slices().indices);
+  std::erase_if(all, [](const Tensor& t) { return !t.defined(); });
+  return all;
+}
+
+// The values are the program's: whoever keeps a gradient keeps its numbers. Found by the counts of
+// writes that tensors have.
+class WritesToValues {
+ public:
+  void add(const PerReplica<Gradient>& value) {
+    for (const Gradient& g : value) before_.push_back(writes_to(g));
+  }
+  void check(const char* operation, const CrossDeviceOps& ops, const PerReplica<Gradient>& value) {
+    for (std::size_t r = 0; r < value.size(); ++r) {
+      COHORT_CHECK_ARG(writes_to(value[r]) == before_[next_++], operation, "expected ",
+                       class_of(ops), " to leave the values as they are, got that of replica ", r,
+                       " written: reduce into a tensor of its own, e.g. a clone() of the first");
+    }
+  }
+
+ private:
+  static uint64_t writes_to(const Gradient& g) {
+    uint64_t writes = 0;
+    for (const Tensor& t : tensors_of(g)) writes += t.is_inference() ? 0 : t._version();
+    return writes;
+  }
+  std::vector<uint64_t> before_;
+  std::size_t next_ = 0;
+};
+
+// Hooks may return one of the values.
+bool shares_memory(const Gradient& g, const PerReplica<Gradient>& value) {
+  for (const Tensor& got : tensors_of(g)) {
+    for (const Gradient& one : value) {
+      for (const Tensor& given : tensors_of(one)) {
+        if (got.is_alias_of(given)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+Gradient clone_of(const Gradient& g) {
+  if (!g.is_sparse()) return g.dense().clone();
+  const IndexedSlices& rows = g.slices();
+  return IndexedSlices{rows.values.clone(), rows.indices.clone(), rows.dense_shape};
+}
+
+void take_apart(Mirrored<Gradient>& result, const PerReplica<Gradient>& value) {
+  const auto shares = [&](const Gradient& g) { return shares_memory(g, value); };
+  if (std::none_of(result.begin(), result.end(), shares)) return;
+  std::vector<Gradient> apart;
+  for (const Gradient& g : result) apart.push_back(shares(g) ? clone_of(g) : g);
+  result = Mirrored<Gradient>(std::move(apart));
+}
+
 // Nothing to reduce: the value itself, if it is where it should be.
 bool is_one(const PerReplica<Gradient>& value, const Destinations& to) {
   return value.size() == 1 && to.devices().size() == 1;
@@ -137,8 +195,12 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOpArg op, const PerReplica<Gradi
   check_values(kOperation, op, value);
   if (is_one(value, to)) return copies_of(value[0], to);
   const at::NoGradGuard no_grad;
+  WritesToValues writes;
+  writes.add(value);
   Mirrored<Gradient> result = do_reduce(op, value, to, options);
+  writes.check(kOperation, *this, value);
   check_result(kOperation, *this, value, to, result);
+  take_apart(result, value);
   return result;
 }
 
@@ -149,9 +211,11 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";
   check_options(kOperation, options);
   bool all_one = true;
+  WritesToValues writes;
   for (const ReduceItem& item : items) {
     check_destinations(kOperation, item.destinations);
     check_values(kOperation, op, item.value);
+    writes.add(item.value);
     all_one = all_one && is_one(item.value, item.destinations);
   }
   if (all_one) {
@@ -167,8 +231,10 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
                    " to return ", items.size(), " results of do_batch_reduce, got ",
                    results.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
+    writes.check(kOperation, *this, items[i].value);
     check_result(kOperation, *this, items[i].value, items[i].destinations, results[i],
                  i < names.size() ? &names[i] : nullptr);
+    take_apart(results[i], items[i].value);
   }
   return results;
 }
@@ -196,9 +262,15 @@ Mirrored<Tensor> CrossDeviceOps::gather(const PerReplica<Tensor>& value, const D
   Shape shape = shape_of(value[0]);
   shape[static_cast<std::size_t>(along)] = 0;
   for (const Tensor& part : value) shape[static_cast<std::size_t>(along)] += part.size(along);
-  Mirrored<Tensor> joined = do_gather(value, to, along, options);
+  const Mirrored<Tensor> joined = do_gather(value, to, along, options);
   check_tensors(kOperation, *this, to, shape, joined);
-  return joined;
+  std::vector<Tensor> apart;
+  for (const Tensor& copy : joined) {
+    const bool shares = std::any_of(value.begin(), value.end(),
+                                    [&](const Tensor& part) { return copy.is_alias_of(part); });
+    apart.push_back(shares ? copy.clone() : copy);
+  }
+  return Mirrored<Tensor>(std::move(apart));
 }
 
 std::vector<Mirrored<Gradient>> CrossDeviceOps::do_batch_reduce(

@@ -59,9 +59,9 @@ class CrossDeviceOps {
   /// ones join their rows in replica order (kMean divides them by the number of values). One value
   /// for one destination comes back as it is; no other result shares memory with a value. Errors:
   /// InvalidArgument for no destination, none values, dense values beside sparse ones,
-  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; for a result of do_reduce
-  ///         that is none, of another shape or dtype, or not for all destinations; Unimplemented
-  ///         for kMin, kMax and kProduct of sparse values, and for destinations that are no CPUs.
+  ///         unequal shapes or dtypes, a mean of integers, a sum of bool; of a do_reduce that
+  ///         writes a value, or returns none, another shape or dtype, or too few; Unimplemented for
+  ///         kMin, kMax and kProduct of sparse values, and for destinations that are no CPUs.
   Mirrored<Gradient> reduce(ReduceOpArg op, const PerReplica<Gradient>& value,
                             const Destinations& to, const CommunicationOptions& options = {});
   /// The results in the order of the items. `names`: of their variables, for error texts.

@@ -142,6 +142,56 @@ TEST(CrossDeviceOps, RefusesValuesThatDiffer) {
   EXPECT_EQ(ops.broadcast(tensor({3}), Device("CPU:0")).size(), 1U);
 }
 
+/// Does with the values what a test wants.
+struct OwnReduce : CrossDeviceOps {
+  using Reduce = std::function<Gradient(const PerReplica<Gradient>&)>;
+  explicit OwnReduce(Reduce f) : reduce_values(std::move(f)) {}
+  Mirrored<Gradient> do_reduce(ReduceOp, const PerReplica<Gradient>& value, const Destinations&,
+                               const CommunicationOptions&) override {
+    return Mirrored<Gradient>({reduce_values(value)});
+  }
+  Mirrored<Tensor> do_gather(const PerReplica<Tensor>& value, const Destinations&, int64_t,
+                             const CommunicationOptions&) override {
+    return Mirrored<Tensor>({value[0]});
+  }
+  Reduce reduce_values;
+};
+
+TEST(CrossDeviceOps, HandsOutNoValueThatAHookReturns) {
+  OwnReduce first([](const PerReplica<Gradient>& value) { return value[0]; });
+  const Tensor a = tensor({1, 2});
+  const auto one = first.reduce(ReduceOp::kSum, values({a, tensor({3, 4})}), Device("CPU:0"));
+  EXPECT_EQ(to_vector<float>(one[0].dense()), (std::vector<float>{1, 2}));
+  EXPECT_FALSE(one[0].dense().is_alias_of(a));
+  const std::vector<ReduceItem> items = {{values({a, tensor({3, 4})}), kTwo}};
+  EXPECT_FALSE(first.batch_reduce(ReduceOp::kSum, items)[0][0].dense().is_alias_of(a));
+  EXPECT_FALSE(first.gather(PerReplica<Tensor>({a}), Device("CPU:0"), 0)[0].is_alias_of(a));
+  const IndexedSlices rows{tensor({1}), tensor({0}, kInt64), {4}};
+  const auto sparse = first.reduce(ReduceOp::kSum, values({rows, rows}), kTwo);
+  EXPECT_FALSE(sparse[0].slices().values.is_alias_of(rows.values));
+  EXPECT_FALSE(sparse[0].slices().indices.is_alias_of(rows.indices));
+}
+
+// Who has kept a gradient would see another number.
+TEST(CrossDeviceOps, SaysThatAHookWritesTheValues) {
+  OwnReduce in_place([](const PerReplica<Gradient>& value) -> Gradient {
+    return value[0].as_tensor().detach().view({-1}).add_(value[1].as_tensor());
+  });
+  const std::vector<ReduceItem> items = {{values({tensor({5}), tensor({6})}), Device("CPU:0")}};
+  for (const std::string& text :
+       {error_text<InvalidArgument>([&] {
+          in_place.reduce(ReduceOp::kSum, values({tensor({1}), tensor({3})}), Device("CPU:0"));
+        }),
+        error_text<InvalidArgument>([&] { in_place.batch_reduce(ReduceOp::kSum, items); })}) {
+    testing::expect_words(text, {"OwnReduce to leave the values as they are",
+                                 "that of replica 0 written", "clone()"});
+  }
+  OwnReduce cloned([](const PerReplica<Gradient>& value) -> Gradient {
+    return value[0].dense().clone().add_(value[1].dense());
+  });
+  EXPECT_EQ(cloned.batch_reduce(ReduceOp::kSum, items)[0][0].dense().item<float>(), 17);
+}
+
 TEST(ReductionToOneDevice, NeverHandsOutWhatTheAccumulationShares) {
   ReductionToOneDevice ops("CPU:1", [](std::span<const Tensor> all) { return all[1]; });
   const Tensor b = tensor({3});

@@ -118,7 +118,7 @@ void reduce_by_ops(StrategyExtended& strategy, CrossDeviceOps& ops, Communicator
     if (leaves[i].kind == Kind::kTensor) {
       output_of(leaves[i]) = mine.dense().clone();
     } else {
-      *static_cast<IndexedSlices*>(leaves[i].out) = mine.slices();
+      *static_cast<IndexedSlices*>(leaves[i].out) = copy_of_slices(mine.slices());
     }
   }
 }

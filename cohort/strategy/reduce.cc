@@ -122,7 +122,24 @@ Tensor apart(const Tensor& result, const std::vector<Tensor>& values) {
   return shares ? result.clone() : result;
 }
 
+// The same of rows.
+IndexedSlices apart(const IndexedSlices& result, const std::vector<IndexedSlices>& values) {
+  const auto is_of = [](const Tensor& t, const Tensor& value) {
+    return t.defined() && value.defined() && t.is_alias_of(value);
+  };
+  const bool shares = std::any_of(values.begin(), values.end(), [&](const IndexedSlices& value) {
+    return is_of(result.values, value.values) || is_of(result.indices, value.indices);
+  });
+  return shares ? copy_of_slices(result) : result;
+}
+
 }  // namespace
+
+IndexedSlices copy_of_slices(const IndexedSlices& rows) {
+  return {.values = rows.values.clone(),
+          .indices = rows.indices.clone(),
+          .dense_shape = rows.dense_shape};
+}
 
 void check_cross_replica(const char* operation) {
   COHORT_CHECK_STATE(current_context().kind != ContextKind::kReplica, operation,
@@ -217,7 +234,7 @@ IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& value
   }
   ReductionToOneDevice in_place;
   CrossDeviceOps& chosen = reach.ops != nullptr ? *reach.ops : in_place;
-  return reduce_by_ops(op, values, chosen, reach.others).slices();
+  return apart(reduce_by_ops(op, values, chosen, reach.others).slices(), values);
 }
 
 std::vector<Mirrored<Gradient>> reduce_through(const char* operation, CrossDeviceOps& ops,

@@ -68,6 +68,18 @@ TEST(Results, AreNotTheInputItself) {
       EXPECT_FALSE(strategy.extended().reduce_to(op, x, Device("CPU:0"))[0].is_alias_of(x[0]));
     }
     EXPECT_FALSE(strategy.gather(x, 0).is_alias_of(x[0]));
+    const IndexedSlices row{ones({1}), zeros({1}, kInt64), {4}};
+    const PerReplica<IndexedSlices> rows(std::vector<IndexedSlices>(replicas, row));
+    const IndexedSlices joined = strategy.reduce(ReduceOp::kSum, rows);
+    EXPECT_FALSE(joined.values.is_alias_of(row.values));
+    EXPECT_FALSE(joined.indices.is_alias_of(row.indices));
+    const std::vector<ReduceItem> items = {
+        {PerReplica<Gradient>(std::vector<Gradient>(replicas, plain)), Device("CPU:0")},
+        {PerReplica<Gradient>(std::vector<Gradient>(replicas, row)), Device("CPU:0")}};
+    const auto batch = strategy.extended().batch_reduce_to(ReduceOp::kSum, items);
+    EXPECT_FALSE(batch[0][0].dense().is_alias_of(plain));
+    EXPECT_FALSE(batch[1][0].slices().values.is_alias_of(row.values));
+    EXPECT_EQ(batch[0][0].dense()[0].item<float>(), static_cast<float>(replicas));
     for (const Tensor& copy : strategy.extended().broadcast_to(plain)) {
       EXPECT_FALSE(copy.is_alias_of(plain));
     }
@@ -80,6 +92,26 @@ TEST(Results, AreNotTheInputItself) {
   const StrategyExtended& none = get_strategy().extended();
   const Tensor plain = ones({2});
   EXPECT_FALSE(const_cast<StrategyExtended&>(none).broadcast_to(plain)[0].is_alias_of(plain));
+  const std::vector<ReduceItem> items = {{PerReplica<Gradient>({Gradient(plain)}), "CPU:0"}};
+  EXPECT_FALSE(const_cast<StrategyExtended&>(none)
+                   .batch_reduce_to(ReduceOp::kSum, items)[0][0]
+                   .dense()
+                   .is_alias_of(plain));
+}
+
+// Each replica owns what it gets: one that changes its rows changes no other's.
+TEST(Results, OfRowsAreEachReplicasOwn) {
+  for (const bool own_ops : {false, true}) {
+    const MirroredStrategy strategy(
+        {.devices = {"CPU:0", "CPU:1"},
+         .cross_device_ops = own_ops ? std::make_shared<ReductionToOneDevice>()
+                                     : std::shared_ptr<CrossDeviceOps>()});
+    const auto rows = strategy.run([] {
+      const IndexedSlices row{ones({1}), zeros({1}, kInt64), {4}};
+      return get_replica_context().all_reduce(ReduceOp::kSum, row);
+    });
+    EXPECT_FALSE(rows[0].values.is_alias_of(rows[1].values)) << own_ops;
+  }
 }
 
 /// Returns what a test wants in place of the sum.

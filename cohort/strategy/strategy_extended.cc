@@ -68,6 +68,15 @@ Mirrored<Tensor> as_tensors(const Mirrored<Gradient>& value, const Destinations&
   return Mirrored<Tensor>::placed(std::move(out), list_of(to));
 }
 
+// One value for one destination comes back from reductions as it is, but is the program's.
+Mirrored<Gradient> copied(const Mirrored<Gradient>& same) {
+  const Gradient& g = same[0];
+  if (!g.has_value()) return same;
+  const Gradient own =
+      g.is_sparse() ? Gradient(internal::copy_of_slices(g.slices())) : Gradient(g.dense().clone());
+  return Mirrored<Gradient>({own});
+}
+
 Mirrored<Tensor> placed(const Mirrored<Tensor>& value, const Destinations& to) {
   return Mirrored<Tensor>::placed({value.begin(), value.end()}, list_of(to));
 }
@@ -209,9 +218,15 @@ std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
     });
   }
   check();
-  if (!do_is_default()) return cross_device_ops().batch_reduce(op, items, options);
   std::vector<Mirrored<Gradient>> results;
-  for (const ReduceItem& item : items) results.push_back(Mirrored<Gradient>({item.value[0]}));
+  if (!do_is_default()) {
+    results = cross_device_ops().batch_reduce(op, items, options);
+  } else {
+    for (const ReduceItem& item : items) results.push_back(Mirrored<Gradient>({item.value[0]}));
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i][0].is_same(items[i].value[0])) results[i] = copied(results[i]);
+  }
   return results;
 }
 

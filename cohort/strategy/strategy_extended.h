@@ -109,7 +109,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// kProduct with several replicas.
   Mirrored<Tensor> reduce_to(ReduceOpArg op, const Mirrored<Tensor>& value, const Destinations& to);
   Mirrored<Tensor> reduce_to(ReduceOpArg op, const Tensor& value, const Destinations& to);
-  /// The results in the order of the items.
+  /// The results in the order of the items, in memory of their own.
   std::vector<Mirrored<Gradient>> batch_reduce_to(ReduceOpArg op, std::span<const ReduceItem> items,
                                                   const CommunicationOptions& options = {});
   /// A copy on every device. Errors: Unimplemented for the default strategy.

@@ -20,4 +20,7 @@ std::vector<Mirrored<Gradient>> reduce_through(const char* operation, CrossDevic
                                                std::span<const ReduceItem> items,
                                                const CommunicationOptions& options = {});
 
+/// In memory of their own.
+IndexedSlices copy_of_slices(const IndexedSlices& rows);
+
 }  // namespace cohort::internal
