@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
 namespace cohort::internal {
@@ -70,7 +71,8 @@ std::vector<Failpoint> read_failpoints(std::string_view text) {
 
 // Which action is due, if any.
 std::string due_at(const char* place) {
-  static Mutex mutex;
+  static constinit Mutex mutex;
+  [[maybe_unused]] static const bool kept = keep_free_over_fork(mutex);
   static std::vector<Failpoint> all = read_failpoints(std::getenv(kVariable));
   const MutexLock lock(mutex);
   for (Failpoint& each : all) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <thread>
 
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
 namespace cohort::internal {
@@ -26,6 +27,7 @@ static_assert(std::atomic<unsigned>::is_always_lock_free);
 void on_termination(int) { g_terminations.fetch_add(1, std::memory_order_relaxed); }
 
 constinit Mutex g_watchers_mutex;
+[[maybe_unused]] const bool watchers_kept = keep_free_over_fork(g_watchers_mutex);
 constinit int g_watchers COHORT_GUARDED_BY(g_watchers_mutex) = 0;
 constinit struct sigaction g_action_before COHORT_GUARDED_BY(g_watchers_mutex) = {};
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <thread>
@@ -40,6 +41,26 @@ TEST(TerminationSignals, OneThatWasAnsweredDoesNot) {
               return 7;
             }),
             7);
+}
+
+// While another thread begins and ends some, too.
+TEST(TerminationSignals, WorkInAChild) {
+  std::atomic<bool> begun{false}, stop{false};
+  std::jthread other([&] {
+    while (!stop) {
+      const TerminationSignal signal;
+      begun = true;
+    }
+  });
+  while (!begun) std::this_thread::yield();
+  for (int i = 0; i < 50; ++i) {
+    const int status = status_of_child([] {
+      const TerminationSignal signal;
+      return signal.has_come() ? 1 : 3;
+    });
+    ASSERT_EQ(status, 3) << "child " << i;
+  }
+  stop = true;
 }
 
 // Who waits for a line of standard input holds its stream.

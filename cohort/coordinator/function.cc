@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
 namespace cohort {
@@ -30,6 +31,7 @@ struct FunctionTable {
 
 FunctionTable& function_table() {
   static auto* const table = new FunctionTable;  // workers' threads may outlive main()
+  [[maybe_unused]] static const bool kept = keep_free_over_fork(table->mutex);
   return *table;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "cohort/base/check.h"
+#include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
 namespace cohort::keras {
@@ -12,6 +13,7 @@ namespace {
 std::atomic<DType> g_floatx{kFloat32};
 
 constinit cohort::internal::Mutex g_policy_mutex;
+[[maybe_unused]] const bool policy_kept = cohort::internal::keep_free_over_fork(g_policy_mutex);
 std::optional<DTypePolicy>& global_policy() COHORT_REQUIRES(g_policy_mutex) {
   static auto* policy = new std::optional<DTypePolicy>;
   return *policy;

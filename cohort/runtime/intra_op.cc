@@ -55,9 +55,15 @@ int current_threads() {
   return omp_get_max_threads();
 }
 
-bool is_set(const char* variable) {
+// Whether OpenMP takes it: a number, or several ("4,2", for regions within regions). What it
+// refuses, such as "all" or 0, it does without, with a warning of its own.
+bool names_threads(const char* variable) {
   const char* text = std::getenv(variable);
-  return text != nullptr && *text != '\0';
+  if (text == nullptr) return false;
+  char* end = nullptr;
+  const auto threads = std::strtol(text, &end, 10);
+  while (*end == ' ' || *end == '\t') ++end;
+  return end != text && threads > 0 && (*end == '\0' || *end == ',');
 }
 
 // Whether the program has called at::set_num_threads: the number is none of those that LibTorch and
@@ -107,7 +113,7 @@ IntraOpThreads::~IntraOpThreads() {
 int intra_op_threads_of_replica(int option, int replicas) {
   if (option > 0) return option;
   const int current = current_threads();
-  if (is_set("OMP_NUM_THREADS") || is_set("MKL_NUM_THREADS")) return current;
+  if (names_threads("OMP_NUM_THREADS") || names_threads("MKL_NUM_THREADS")) return current;
   if (set_by_program(current)) return current;
   return std::max(1, usable_cores() / replicas);
 }

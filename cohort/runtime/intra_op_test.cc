@@ -46,6 +46,21 @@ TEST(IntraOpThreadsOfReplica, TheVariableWinsOverTheCores) {
   EXPECT_EQ(intra_op_threads_of_replica(0, 2), 5);
 }
 
+// OpenMP goes on as if it were not set, with all cores for every replica.
+TEST(IntraOpThreadsOfReplica, AVariableThatSaysNoNumberIsNone) {
+  const ScopedEnv mkl("MKL_NUM_THREADS", nullptr);
+  const IntraOpThreads as_usual(usable_cores());
+  for (const char* text : {"all", "0", "-2", "2.5", "2x", " ", ",2"}) {
+    const ScopedEnv omp("OMP_NUM_THREADS", text);
+    EXPECT_EQ(intra_op_threads_of_replica(0, 2 * usable_cores()), 1) << text;
+  }
+  const IntraOpThreads five(5);
+  for (const char* text : {"5", "5,2", " 5 "}) {
+    const ScopedEnv omp("OMP_NUM_THREADS", text);
+    EXPECT_EQ(intra_op_threads_of_replica(0, 2), 5) << text;
+  }
+}
+
 TEST(IntraOpThreadsOfReplica, WhatTheProgramHasSetWinsOverTheCores) {
   const ScopedEnv omp("OMP_NUM_THREADS", nullptr);
   const ScopedEnv mkl("MKL_NUM_THREADS", nullptr);

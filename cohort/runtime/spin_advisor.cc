@@ -8,8 +8,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 
+#include "cohort/base/fork_locks.h"
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/topology.h"
 
@@ -44,12 +45,13 @@ bool process_may_spin() {
   static std::atomic<bool> may_spin{true};
   const Clock::rep now = Clock::now().time_since_epoch().count();
   if (now < next.load(std::memory_order_relaxed)) return may_spin.load(std::memory_order_relaxed);
-  static std::mutex mutex;
-  const std::unique_lock lock(mutex, std::try_to_lock);
-  if (lock.owns_lock()) {  // else another thread looks at this moment
+  static constinit Mutex mutex;
+  [[maybe_unused]] static const bool kept = keep_free_over_fork(mutex);
+  if (mutex.try_lock()) {  // else another thread looks at this moment
     static SpinAdvisor advisor;
     next.store(now + Clock::duration(kEvery).count(), std::memory_order_relaxed);
     may_spin.store(advisor.update(core_use()), std::memory_order_relaxed);
+    mutex.unlock();
   }
   return may_spin.load(std::memory_order_relaxed);
 }
