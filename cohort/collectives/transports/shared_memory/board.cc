@@ -10,7 +10,7 @@ namespace cohort::internal {
 
 struct alignas(64) BoardHead {
   std::array<std::atomic<uint64_t>, SharedBoard::kLanes> finished;  // stamps; only ever higher
-  std::atomic<uint64_t> committed;                                  // a stamp, of rank 0
+  alignas(64) std::atomic<uint64_t> committed;                      // a stamp, of rank 0
   alignas(64) SegmentTable table;
 };
 
@@ -38,7 +38,9 @@ std::size_t SharedBoard::bytes(int ranks) {
 }
 
 SharedBoard::SharedBoard(int rank, std::vector<std::byte*> boards)
-    : rank_(rank), ranks_(static_cast<int>(boards.size())), boards_(std::move(boards)) {}
+    : rank_(rank), ranks_(static_cast<int>(boards.size())), boards_(std::move(boards)) {
+  begin_generation(0);
+}
 
 BoardHead& SharedBoard::head(int rank) const {
   return *reinterpret_cast<BoardHead*>(boards_[static_cast<std::size_t>(rank)]);
@@ -63,7 +65,10 @@ SegmentTable* SharedBoard::table(int rank) const { return &head(rank).table; }
 
 void SharedBoard::begin_generation(uint64_t generation) {
   generation_ = generation;
-  lanes_ = {};
+  for (Lane& lane : lanes_) {
+    lane.held = {};
+    lane.finished.assign(static_cast<std::size_t>(ranks_), 0);
+  }
 }
 
 bool SharedBoard::takes(const Exchange& exchange) const {
@@ -79,18 +84,19 @@ bool SharedBoard::can_post(const ExchangeKey& key) const {
   const std::size_t lane = lane_of(key);
   const uint64_t held = lanes_[lane].held[key.sequence % kSlots];
   for (int peer = 0; held != 0 && peer < ranks_; ++peer) {
-    if (peer != rank_ && head(peer).finished[lane].load(std::memory_order_acquire) < held) {
-      return false;
-    }
+    if (peer == rank_) continue;
+    // What a peer has finished only grows: most of the time what was seen last is enough, and its
+    // line stays where it writes it.
+    uint64_t& seen = lanes_[lane].finished[static_cast<std::size_t>(peer)];
+    if (seen >= held) continue;
+    seen = head(peer).finished[lane].load(std::memory_order_acquire);
+    if (seen < held) return false;
   }
   return true;
 }
 
 void SharedBoard::post(const Exchange& exchange, std::span<const Piece> pieces) {
   BoardPost& post = post_of(rank_, exchange.key);
-  post.stamp.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  post.signature = exchange.signature;
   const std::byte* last = nullptr;
   std::size_t end = 0;
   Piece same = {};
@@ -112,7 +118,10 @@ void SharedBoard::post(const Exchange& exchange, std::span<const Piece> pieces) 
   }
   const uint64_t stamp = stamp_of(exchange.key.sequence);
   lanes_[lane_of(exchange.key)].held[exchange.key.sequence % kSlots] = stamp;
-  post.stamp.store(stamp, std::memory_order_seq_cst);
+  // Peers look at this line already: it is written last, and at once. Nobody reads by the stamp
+  // that it has had, for all have finished that post. ring() is a fence.
+  post.signature = exchange.signature;
+  post.stamp.store(stamp, std::memory_order_release);
 }
 
 void SharedBoard::revoke(const ExchangeKey& key) {
@@ -145,7 +154,7 @@ std::span<const std::byte> SharedBoard::inline_bytes(int peer, const ExchangeKey
 }
 
 void SharedBoard::finish(const ExchangeKey& key) {
-  head(rank_).finished[lane_of(key)].store(stamp_of(key.sequence), std::memory_order_seq_cst);
+  head(rank_).finished[lane_of(key)].store(stamp_of(key.sequence), std::memory_order_release);
 }
 
 bool SharedBoard::has_finished(int peer, const ExchangeKey& key) const {
@@ -153,8 +162,18 @@ bool SharedBoard::has_finished(int peer, const ExchangeKey& key) const {
          stamp_of(key.sequence);
 }
 
+// Posts of a lane come in the order of their stamps.
+SharedBell::Event SharedBoard::event_of(const ExchangeKey& key, Shown shown) const {
+  using Kind = SharedBell::Event::Kind;
+  const bool first = lane_of(key) == 0;
+  Kind kind = Kind::kCommit;
+  if (shown == Shown::kPost) kind = first ? Kind::kPost : Kind::kSecondPost;
+  if (shown == Shown::kFinish) kind = first ? Kind::kFinish : Kind::kSecondFinish;
+  return {.kind = kind, .number = stamp_of(key.sequence)};
+}
+
 void SharedBoard::commit(uint64_t sequence) {
-  head(rank_).committed.store(stamp_of(sequence), std::memory_order_seq_cst);
+  head(rank_).committed.store(stamp_of(sequence), std::memory_order_release);
 }
 
 bool SharedBoard::has_committed(uint64_t sequence) const {

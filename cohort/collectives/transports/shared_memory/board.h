@@ -17,6 +17,7 @@
 
 #include "cohort/collectives/transport.h"
 #include "cohort/collectives/transports/shared_memory/heap.h"
+#include "cohort/collectives/transports/shared_memory/ring.h"
 
 namespace cohort::internal {
 
@@ -56,7 +57,8 @@ class SharedBoard {
 
   /// Whether the slot is free.
   bool can_post(const ExchangeKey& key) const;
-  /// `pieces`: one for each part of the exchange; those that are kInline are copied here.
+  /// `pieces`: one for each part of the exchange; those that are kInline are copied here. Peers
+  /// that sleep are to be rung for: after it, finish() and commit().
   void post(const Exchange& exchange, std::span<const Piece> pieces);
   /// What was posted is not to be read any more; nothing if it was not.
   void revoke(const ExchangeKey& key);
@@ -73,6 +75,10 @@ class SharedBoard {
   void finish(const ExchangeKey& key);
   bool has_finished(int peer, const ExchangeKey& key) const;
 
+  /// What of an exchange a rank has shown, as those are told who sleep until it has.
+  enum class Shown : uint8_t { kPost, kFinish, kCommit };
+  SharedBell::Event event_of(const ExchangeKey& key, Shown shown) const;
+
   /// Rank 0: everything up to this commit has passed.
   void commit(uint64_t sequence);
   bool has_committed(uint64_t sequence) const;
@@ -81,6 +87,7 @@ class SharedBoard {
   static constexpr std::size_t kSlots = 8;
   struct Lane {
     std::array<uint64_t, kSlots> held = {};  // the stamp that a slot of this rank has, or had
+    mutable std::vector<uint64_t> finished;  // [peer]: the stamp that was seen last
   };
   uint64_t stamp_of(uint64_t sequence) const { return (generation_ << 40) + sequence + 1; }
   static std::size_t post_bytes(int ranks);

@@ -47,9 +47,9 @@ SharedMeeting::SharedMeeting(SharedInbox& inbox, int rank, int ranks)
   for (int r = 0; r < ranks; ++r) theirs_.emplace_back(board_.table(r));
 }
 
-void SharedMeeting::ring() {
+void SharedMeeting::tell(const SharedBell::Event& event) {
   for (int peer = 0; peer < ranks_; ++peer) {
-    if (peer != rank_) inbox_.bell_of(peer).ring_if_asleep();
+    if (peer != rank_) inbox_.bell_of(peer).arrive(event, rank_);
   }
 }
 
@@ -153,7 +153,7 @@ c10::SmallVector<int, 8> SharedMeeting::start(const Exchange& exchange) {
   const SharedBoard::Pieces pieces = place(exchange);
   if (has_slot) {
     board_.post(exchange, pieces);
-    ring();
+    tell(board_.event_of(exchange.key, SharedBoard::Shown::kPost));
   } else {
     waiting.push_back({.exchange = exchange, .pieces = pieces});
   }
@@ -169,9 +169,10 @@ void SharedMeeting::go_on() {
     while (!waiting.empty() && board_.can_post(waiting.front().exchange.key)) {
       Waiting& next = waiting.front();
       if (!next.placed) next.pieces = place(next.exchange);
+      const ExchangeKey key = next.exchange.key;
       board_.post(next.exchange, next.pieces);
       waiting.pop_front();
-      ring();
+      tell(board_.event_of(key, SharedBoard::Shown::kPost));
     }
   }
 }
@@ -214,7 +215,7 @@ bool SharedMeeting::is_intact(const Exchange& exchange) const {
 
 void SharedMeeting::finish(const Exchange& exchange) {
   board_.finish(exchange.key);
-  ring();
+  tell(board_.event_of(exchange.key, SharedBoard::Shown::kFinish));
 }
 
 bool SharedMeeting::lends(const ExchangeKey& key) const {
@@ -239,7 +240,7 @@ void SharedMeeting::withdraw(const ExchangeKey& key) {
 
 void SharedMeeting::commit(uint64_t sequence) {
   board_.commit(sequence);
-  ring();
+  tell(board_.event_of({.sequence = sequence}, SharedBoard::Shown::kCommit));
 }
 
 void SharedMeeting::begin_generation(uint64_t generation) {

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,14 @@ class SharedMeeting {
     return board_.has_posted(key) && board_.has_come(peer, key);
   }
   bool has_come(const Exchange& exchange);
+  /// What peers ring for. Unset: whatever they do may be what something here waits for.
+  std::optional<SharedBell::Event> event_of(const ExchangeKey& key,
+                                            SharedBoard::Shown shown) const {
+    for (const auto& waiting : waiting_) {
+      if (!waiting.empty()) return std::nullopt;
+    }
+    return board_.event_of(key, shown);
+  }
   /// Whether the peer sends the bytes of its part another way.
   bool is_elsewhere(int peer, const ExchangeKey& key) const;
   /// Errors: as check_same_signature() and check_same_length().
@@ -76,7 +85,7 @@ class SharedMeeting {
   SharedBoard::Pieces place(const Exchange& exchange);
   bool place_on_stage(const Exchange& exchange, std::size_t bytes, SharedBoard::Pieces& pieces);
   Stage* free_stage(std::size_t bytes);
-  void ring();
+  void tell(const SharedBell::Event& event);
 
   const int rank_;
   const int ranks_;

@@ -38,15 +38,64 @@ void PeerBell::ring() const {
   [[maybe_unused]] const ssize_t written = ::write(door, &byte, 1);
 }
 
-// Who changed something did so before it comes here; who waits looks once more when it has counted
-// itself.
-void SharedBell::ring_if_asleep() {
+namespace {
+
+constexpr uint64_t word_of(const SharedBell::Event& event) {
+  return event.number << 3 | static_cast<uint64_t>(event.kind);
+}
+
+}  // namespace
+
+// Who changed something did so before it comes here; who waits says for whom, counts itself, and
+// looks once more.
+void SharedBell::arrive(const Event& event, int rank) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) ring();
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  const uint64_t bit = rank < kRankBits ? uint64_t{1} << rank : 0;
+  uint64_t missing = missing_.load(std::memory_order_seq_cst);
+  for (;;) {
+    const uint64_t ranks = missing & kAnything;
+    if (ranks == kAnything) {
+      ring();
+      return;
+    }
+    if ((ranks & bit) == 0) return;
+    // Of this sleep, if `missing` still is when that has been read.
+    const uint64_t awaited = awaited_.load(std::memory_order_seq_cst);
+    const uint64_t here = word_of(event);
+    const bool is_awaited = (here & 7) == (awaited & 7) && here >= awaited;
+    const uint64_t next = is_awaited ? missing & ~bit : missing;
+    if (!missing_.compare_exchange_strong(missing, next, std::memory_order_seq_cst)) continue;
+    if (is_awaited && (next & kAnything) == 0) ring();
+    return;
+  }
+}
+
+// Says what is slept for. False if that has come by now.
+bool SharedBell::begin_sleep_for(const Sleep& sleep) {
+  uint64_t missing = 0;
+  for (const int rank : sleep.ranks) {
+    if (rank >= kRankBits - 1) missing = kAnything;  // all of them together are not kAnything
+    if (missing != kAnything && !sleep.has_come(rank)) missing |= uint64_t{1} << rank;
+  }
+  if (!sleep.event) missing = kAnything;
+  if (sleep.event) awaited_.store(word_of(*sleep.event), std::memory_order_seq_cst);
+  const uint64_t sleeps = (missing_.load(std::memory_order_relaxed) >> kRankBits) + 1;
+  missing_.store(sleeps << kRankBits | missing, std::memory_order_seq_cst);
+  begin_sleep();
+  if (missing == kAnything) return true;
+  // Who has come before it could see that it was missing.
+  for (const int rank : sleep.ranks) {
+    const uint64_t bit = uint64_t{1} << rank;
+    if ((missing & bit) == 0 || !sleep.has_come(rank)) continue;
+    missing_.fetch_and(~bit, std::memory_order_seq_cst);
+  }
+  return (missing_.load(std::memory_order_seq_cst) & kAnything) != 0;
 }
 
 void SharedBell::wait(uint32_t seen, SpinBudget& budget,
-                      std::chrono::steady_clock::time_point deadline, FunctionRef<bool()> is_over) {
+                      std::chrono::steady_clock::time_point deadline, FunctionRef<bool()> is_over,
+                      const Sleep& sleep) {
   const int spins = budget.next();
   for (int i = 0; i < spins; ++i) {
     if (is_over() || rings() != seen) return budget.met(i);
@@ -57,10 +106,18 @@ void SharedBell::wait(uint32_t seen, SpinBudget& budget,
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec wait{.tv_sec = seconds.count(),
                       .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
-  begin_sleep();
-  const ScopeExit awake([&] { end_sleep(); });
-  if (!is_over()) futex(rings_, FUTEX_WAIT, seen, &wait);
+  const bool is_missing = begin_sleep_for(sleep);
+  const ScopeExit awake([&] {
+    missing_.fetch_and(~kAnything, std::memory_order_seq_cst);
+    end_sleep();
+  });
+  if (is_missing && !is_over()) futex(rings_, FUTEX_WAIT, seen, &wait);
   budget.parked();
+}
+
+void SharedBell::wait(uint32_t seen, SpinBudget& budget,
+                      std::chrono::steady_clock::time_point deadline, FunctionRef<bool()> is_over) {
+  wait(seen, budget, deadline, is_over, {});
 }
 
 std::size_t RingWriter::write(std::span<const std::byte> bytes) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "cohort/base/function_ref.h"
@@ -21,23 +22,48 @@ class SharedBell {
   uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
   /// Whether somebody sleeps. Cost: a system call only then.
   bool ring();
-  /// For what wait()'s `is_over` sees by itself. Cost: a fence and a load, if nobody sleeps.
-  void ring_if_asleep();
+  /// An event of which ranks are waited for, each once: numbers of one kind grow.
+  struct Event {
+    enum class Kind : uint8_t { kPost, kSecondPost, kFinish, kSecondFinish, kCommit };
+    Kind kind = Kind::kPost;
+    uint64_t number = 0;
+  };
+  /// Rank `rank` has come so far, which wait()'s `has_come` sees from here on. Rings if somebody
+  /// sleeps for this event and only this rank was missing. Cost: a fence and a load, if nobody
+  /// sleeps.
+  void arrive(const Event& event, int rank);
   /// Around a sleep of another kind, of which ring() says that there is one; look at rings() once
   /// more in between.
   void begin_sleep() {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // with ring_if_asleep()'s
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // with arrive()'s
   }
   void end_sleep() { sleepers_.fetch_sub(1, std::memory_order_relaxed); }
-  /// Returns when it has rung since rings() was `seen`, `is_over`, or at the deadline.
+  /// What a sleep is for. Without an event: whatever anybody does.
+  static constexpr auto kNobody = [](int) { return false; };
+  struct Sleep {
+    std::optional<Event> event = {};
+    std::span<const int> ranks = {};
+    FunctionRef<bool(int rank)> has_come = kNobody;
+  };
+  /// Returns when it has rung since rings() was `seen`, `is_over`, or at the deadline; one at a
+  /// time. With an event it may return only when all of its ranks have come.
+  void wait(uint32_t seen, SpinBudget& budget, std::chrono::steady_clock::time_point deadline,
+            FunctionRef<bool()> is_over, const Sleep& sleep);
   void wait(
       uint32_t seen, SpinBudget& budget, std::chrono::steady_clock::time_point deadline,
       FunctionRef<bool()> is_over = [] { return false; });
 
  private:
+  bool begin_sleep_for(const Sleep& sleep);
+
+  static constexpr int kRankBits = 48;
+  static constexpr uint64_t kAnything = (uint64_t{1} << kRankBits) - 1;
   std::atomic<uint32_t> rings_;
   std::atomic<uint32_t> sleepers_;
+  // Who is missing, one bit for each rank, below the number of the sleep; kAnything: see Sleep.
+  std::atomic<uint64_t> missing_;
+  std::atomic<uint64_t> awaited_;  // the event, written while nobody is missing
 };
 
 /// Another process's bell. Threads: thread-compatible.

@@ -44,7 +44,10 @@ bool TcpTransport::sleep_at_bell(Deadline deadline, const Wait& wait) {
     shared_->go_on();
     return wait.is_over();
   };
-  bell.wait(rings_, wait.has_looked ? none : *looks_, deadline, is_over);
+  const auto has_come = [&](int peer) { return wait.is_here(stream(peer)); };
+  SharedBell::Sleep sleep{.ranks = wait.peers, .has_come = has_come};
+  if (wait.shown) sleep.event = shared_->event_of(wait.shown->key, wait.shown->what);
+  bell.wait(rings_, wait.has_looked ? none : *looks_, deadline, is_over, sleep);
   return wait.is_over() || bell.rings() != rings_ || std::chrono::steady_clock::now() < deadline;
 }
 
@@ -91,9 +94,12 @@ void TcpTransport::meet(const Exchange& exchange, Deadline deadline) {
   const auto is_here = [&](const TcpStream& from) {
     return shared_->has_come(from.peer(), exchange.key);
   };
-  wait_by_looking(
-      {.peers = others_, .is_here = is_here, .signature = &exchange.signature, .is_over = is_over},
-      deadline);
+  wait_by_looking({.peers = others_,
+                   .is_here = is_here,
+                   .signature = &exchange.signature,
+                   .is_over = is_over,
+                   .shown = Shown{SharedBoard::Shown::kPost, exchange.key}},
+                  deadline);
   shared_->check(exchange);
 }
 
@@ -163,9 +169,12 @@ void TcpTransport::await_readers(const Exchange& exchange, Deadline deadline) {
     return std::all_of(others_.begin(), others_.end(),
                        [&](int peer) { return shared_->was_read(peer, exchange.key); });
   };
-  wait_by_looking(
-      {.peers = others_, .is_here = is_here, .signature = &exchange.signature, .is_over = is_over},
-      deadline);
+  wait_by_looking({.peers = others_,
+                   .is_here = is_here,
+                   .signature = &exchange.signature,
+                   .is_over = is_over,
+                   .shown = Shown{SharedBoard::Shown::kFinish, exchange.key}},
+                  deadline);
   shared_->forget_loan(exchange.key);
 }
 
@@ -186,7 +195,7 @@ void TcpTransport::commit_at_meeting(const ExchangeKey& key, const CallSignature
                      .is_here = is_here,
                      .signature = &signature,
                      .is_over = is_over,
-                     .has_looked = true},
+                     .shown = Shown{SharedBoard::Shown::kCommit, key}},
                     deadline);
   } catch (...) {
     const bool passed = has_committed(key, std::current_exception());

@@ -56,6 +56,10 @@ class TcpTransport final : public Transport {
   // `is_here(stream)` of each of the peers, and meanwhile all that comes is read.
   // Errors: the failure, Unavailable and DeadlineExceeded that name who is missing.
   static constexpr auto kNever = [] { return false; };
+  struct Shown {
+    SharedBoard::Shown what;
+    ExchangeKey key;
+  };
   struct Wait {
     std::span<const int> peers;
     FunctionRef<bool(const TcpStream&)> is_here;
@@ -64,6 +68,7 @@ class TcpTransport final : public Transport {
     bool heeds_failures = true;
     /// What shared memory shows by itself, without a message; it was looked for in vain already.
     FunctionRef<bool()> is_over = kNever;
+    std::optional<Shown> shown = {};  ///< What of them it is.
     bool has_looked = false;
     std::string text() const { return signature != nullptr ? signature_text(*signature) : what; }
   };
