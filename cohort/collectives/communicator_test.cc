@@ -259,6 +259,28 @@ TEST_P(CommunicatorSizes, SendsAroundARing) {
   });
 }
 
+// More than connections and rings hold: somebody has to move it.
+TEST_P(CommunicatorSizes, GoingOnMovesWhatIsUnderWay) {
+  if (size() == 1) return;
+  std::atomic<bool> is_there{false};
+  job_.run([&](Communicator& c) {
+    std::vector<int> numbers(std::size_t{8} << 20, c.rank() + 1);
+    if (c.rank() == 0) {
+      auto sent = c.start_send(bytes_of(numbers), 1);
+      while (!is_there && !c.failed()) {
+        c.go_on();
+        std::this_thread::yield();
+      }
+      sent.wait();
+    } else if (c.rank() == 1) {
+      c.receive(bytes_of(numbers), 0, {.timeout = std::chrono::minutes(1)});
+      is_there = true;
+      EXPECT_EQ(numbers, std::vector<int>(numbers.size(), 1));
+    }
+    c.barrier();
+  });
+}
+
 TEST_P(CommunicatorSizes, StartedOperationsOverlap) {
   job_.run([&](Communicator& c) {
     std::vector<double> sums(40000, c.rank() + 1.0);

@@ -27,6 +27,7 @@ class RecordedTransport final : public Transport {
     recorder_->started(exchange.key, exchange.signature);
     real_->start(exchange);
   }
+  void go_on() override { real_->go_on(); }
   void finish(const Exchange& exchange, Deadline deadline) override {
     noted(exchange.key, [&] { real_->finish(exchange, deadline); });
   }
