@@ -198,7 +198,7 @@ struct TlsSession::Impl {
     const unsigned long code = ERR_get_error();
     if (ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return kClosed;
     const char* reason = ERR_reason_error_string(code);
-    std::string out = str_cat("TLS: ", reason == nullptr ? "it has failed" : reason);
+    std::string out = str_cat(kRefused, reason == nullptr ? "it has failed" : reason);
     const long verified = SSL_get_verify_result(ssl.get());
     if (verified != X509_V_OK) out += str_cat(" (", X509_verify_cert_error_string(verified), ")");
     return out;

@@ -53,6 +53,8 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
+  /// How `why` begins where the connection stands, but one side does not believe the other.
+  static constexpr const char* kRefused = "TLS: ";
   enum class Handshake { kDone, kWantsToRead, kWantsToWrite, kFailed };
   /// Goes on with it. Blocks: never.
   Handshake shake_hands(std::string* why);

@@ -14,6 +14,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
+#include "cohort/rpc/errors.h"
 
 namespace cohort::internal {
 namespace {
@@ -41,6 +42,9 @@ constexpr std::chrono::milliseconds kRetryAfter{50};
 // A connection that says nothing is dropped then: it is no worker's.
 constexpr std::chrono::seconds kHelloWithin{10};
 constexpr std::size_t kMostStrangers = 256;
+// Who is refused for so long is not let in any more: by then what an earlier attempt has left at an
+// address is gone.
+constexpr std::chrono::milliseconds kRefusedFor{1500};
 
 // One that has come and has not said all of its hello.
 struct Stranger {
@@ -65,6 +69,7 @@ class Mesh {
   Socket& place(int rank, Hello::Purpose purpose);
   std::vector<std::byte> hello(Hello::Purpose purpose) const;
   void call(int peer, Hello::Purpose purpose);
+  void check_refusal(int peer, const std::string& why, Deadline& patience) const;
   bool try_call(int peer, Hello::Purpose purpose, std::string* why);
   bool prove(Socket& socket, int peer, std::string* why);
   void distrust(const std::string& whom, const std::string& why);
@@ -247,10 +252,28 @@ bool Mesh::try_call(int peer, Hello::Purpose purpose, std::string* why) {
 
 void Mesh::call(int peer, Hello::Purpose purpose) {
   std::string why;
+  Deadline patience = Deadline::max();
   while (!try_call(peer, purpose, &why)) {
+    check_refusal(peer, why, patience);
     if (milliseconds_until(deadline_) == 0) give_up(str_cat(": ", why));
     pause();
   }
+}
+
+// Of what this rank has called itself: a stranger that calls ends nobody's job.
+void Mesh::check_refusal(int peer, const std::string& why, Deadline& patience) const {
+  const auto now = std::chrono::steady_clock::now();
+  if (!why.starts_with(TlsSession::kRefused)) {
+    patience = Deadline::max();  // nobody is there, or somebody who goes away
+    return;
+  }
+  patience = std::min<Deadline>(patience, now + kRefusedFor);
+  if (now < patience) return;
+  throw Unauthenticated(
+      str_cat("[cluster] expected ", name_of(peer),
+              " and this rank to prove to each other that they belong to one job, got ", why,
+              ". Have all workers certificates of one authority, each for its own host "
+              "(COHORT_TLS_CERTIFICATE, COHORT_TLS_AUTHORITY), that are valid now?"));
 }
 
 // The answer goes out before anything is compared: both sides shall see both.

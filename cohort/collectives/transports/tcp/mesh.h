@@ -38,7 +38,9 @@ struct MeshLink {
 /// Errors: InvalidArgument for addresses that are none, or beyond loopback; Error kAlreadyExists
 ///         where another program listens at this rank's; FailedPrecondition on both sides, naming
 ///         both, for another agreement, number of ranks or rank; Unavailable if a rank that had
-///         come went away; DeadlineExceeded that names who has not come, and why not.
+///         come went away; Unauthenticated that names the rank which this one has called
+///         and does not believe, or is not believed by; DeadlineExceeded that names who has not
+///         come, and why not.
 std::vector<MeshLink> meet_over_tcp(MeshOptions options);
 
 }  // namespace cohort::internal
