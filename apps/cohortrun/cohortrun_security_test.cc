@@ -52,6 +52,30 @@ TEST(CohortrunSecurity, F3_EachAttemptHasATokenOfItsOwnInAFileThatIsGoneAtTheEnd
   }
 }
 
+// What a cohortrun leaves that is killed, and that of one that lives.
+TEST(CohortrunSecurity, SecretsOfOneThatWasKilledAreGoneWithTheNextStart) {
+  Folder folder;
+  const std::string at = folder.path();
+  const Ran killed = run_shell(
+      str_cat(COHORTRUN, " --workers 1 -- sh -c 'echo $COHORT_JOB_TOKEN_FILE > ", at,
+              "/left; kill -9 $PPID'; echo code $?; test -s $(cat ", at, "/left) && echo is left"));
+  EXPECT_TRUE(killed.has("code 137")) << killed.text;
+  ASSERT_TRUE(killed.has("is left")) << killed.text;
+  // One that goes on meanwhile.
+  const Ran next = run_shell(str_cat(
+      COHORTRUN, " --workers 1 --prefix none -- sh -c 'echo $COHORT_JOB_TOKEN_FILE > ", at,
+      "/kept.new; mv ", at, "/kept.new ", at, "/kept; until [ -e ", at,
+      "/end ]; do sleep 0.01; done; test -s $COHORT_JOB_TOKEN_FILE && echo is kept' & until [ -e ",
+      at, "/kept ]; do sleep 0.01; done; ", COHORTRUN, " --workers 1 -- true; echo code $?; touch ",
+      at, "/end; wait $!; echo first $?"));
+  EXPECT_TRUE(next.has("code 0") && next.has("first 0") && next.has("is kept")) << next.text;
+  for (const char* each : {"left", "kept"}) {
+    std::string token = folder.read(each);
+    token.erase(token.find_last_not_of('\n') + 1);
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(token).parent_path())) << token;
+  }
+}
+
 TEST(CohortrunSecurity, AStoreListensForAllTasksOfAnAttempt) {
   const Ran ran =
       run("--workers 2 -- bash -c 'exec 3<>/dev/tcp/${COHORT_STORE/:/\\/} && echo open'");

@@ -41,7 +41,8 @@ std::vector<TaskSecurity> security_of_nodes(const SecuritySettings& settings,
 /// certificates that they were given, else in the open.
 cohort::internal::TlsContext tls_between_nodes(const cohort::internal::RpcSecurity& own);
 
-/// Files that only this user can read, in memory where the system has such; gone at the end.
+/// Files that only this user can read, in memory where the system has such; gone at the end. What
+/// a cohortrun has left behind that was killed is swept away by the user's next one.
 class SecretFiles {
  public:
   /// Errors: std::runtime_error that names the file which cannot be made.
@@ -59,6 +60,7 @@ class SecretFiles {
   std::string write(const std::string& name, const std::string& text);
 
   std::string folder_;
+  int owner_ = -1;  // a lock on the folder, which ends with this process
   std::vector<std::string> environment_;
   cohort::internal::RpcSecurity security_;
 };
