@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/base/strings.h"
+#include "cohort/collectives/forwarding_transport.h"
 
 namespace cohort::internal {
 namespace {
@@ -15,45 +16,30 @@ std::string flight_seconds(std::chrono::steady_clock::duration time) {
 }
 
 /// Whose every wait is noted, and how it ended.
-class RecordedTransport final : public Transport {
+class RecordedTransport final : public ForwardingTransport {
  public:
   RecordedTransport(std::unique_ptr<Transport> real, std::shared_ptr<FlightRecorder> recorder)
-      : real_(std::move(real)), recorder_(std::move(recorder)) {}
+      : ForwardingTransport(std::move(real)), recorder_(std::move(recorder)) {}
 
-  int rank() const override { return real_->rank(); }
-  int size() const override { return real_->size(); }
-  bool shares_memory() const override { return real_->shares_memory(); }
   void start(const Exchange& exchange) override {
     recorder_->started(exchange.key, exchange.signature);
-    real_->start(exchange);
+    real().start(exchange);
   }
   void go_on() override { real_->go_on(); }
   void finish(const Exchange& exchange, Deadline deadline) override {
-    noted(exchange.key, [&] { real_->finish(exchange, deadline); });
+    noted(exchange.key, [&] { real().finish(exchange, deadline); });
   }
   void look(Exchange& exchange, Deadline deadline) override {
-    noted(exchange.key, [&] { real_->look(exchange, deadline); });
-  }
-  void let_go(const Exchange& exchange, Deadline deadline) override {
-    real_->let_go(exchange, deadline);
+    noted(exchange.key, [&] { real().look(exchange, deadline); });
   }
   void await_readers(const Exchange& exchange, Deadline deadline) override {
-    noted(exchange.key, [&] { real_->await_readers(exchange, deadline); });
+    noted(exchange.key, [&] { real().await_readers(exchange, deadline); });
   }
-  void withdraw(const Exchange& exchange) noexcept override { real_->withdraw(exchange); }
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     const ExchangeKey key{.sequence = sequence};
     recorder_->started(key, signature);
-    noted(key, [&] { real_->commit(sequence, signature, deadline); });
+    noted(key, [&] { real().commit(sequence, signature, deadline); });
   }
-  void abort(const Failure& failure) noexcept override { real_->abort(failure); }
-  void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
-    real_->lose(ranks, failure);
-  }
-  bool failed() const override { return real_->failed(); }
-  void check() const override { real_->check(); }
-  void renew(Deadline deadline) override { real_->renew(deadline); }
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
 
  private:
   template <class Wait>
@@ -68,7 +54,6 @@ class RecordedTransport final : public Transport {
     recorder_->ended(key, /*good=*/true);
   }
 
-  const std::unique_ptr<Transport> real_;
   const std::shared_ptr<FlightRecorder> recorder_;
 };
 

@@ -11,6 +11,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/checkpoint/test_objects.h"
+#include "cohort/collectives/forwarding_transport.h"
 #include "cohort/collectives/stragglers.h"
 #include "cohort/collectives/test_job.h"
 #include "cohort/testing/deadline.h"
@@ -73,6 +74,20 @@ TEST_F(FlightRecords, WhatAProgramThrowsIsNoRiddle) {
   });
   ::unsetenv("COHORT_FLIGHT_RECORDER");
   EXPECT_EQ(record_of(0), "");
+}
+
+// Over TCP nobody else moves what is under way while a backward pass goes on.
+TEST(RecordedTransports, HandOnWhatIsUnderWay) {
+  struct Counted final : ForwardingTransport {
+    explicit Counted(int* calls) : ForwardingTransport(nullptr), count(calls) {}
+    void go_on() override { ++*count; }
+    int* const count;
+  };
+  int calls = 0;
+  const auto transport =
+      recorded(std::make_unique<Counted>(&calls), std::make_shared<FlightRecorder>());
+  transport->go_on();
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(FlightRecorders, KeepTheNewest) {

@@ -21,6 +21,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/collectives/forwarding_transport.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
 #include "cohort/rpc/job_authority.h"
@@ -65,7 +66,7 @@ inline std::string machine_of(Carrier carrier, std::size_t rank) {
 }
 
 /// A transport on which a test plays tricks.
-class PlayedTransport final : public Transport {
+class PlayedTransport final : public ForwardingTransport {
  public:
   /// Guarded by its mutex.
   struct Tricks {
@@ -74,43 +75,25 @@ class PlayedTransport final : public Transport {
     bool silent = false;
   };
   PlayedTransport(std::unique_ptr<Transport> real, std::shared_ptr<Tricks> tricks)
-      : real_(std::move(real)), tricks_(std::move(tricks)) {}
+      : ForwardingTransport(std::move(real)), tricks_(std::move(tricks)) {}
 
-  int rank() const override { return real_->rank(); }
-  int size() const override { return real_->size(); }
   void start(const Exchange& exchange) override {
     call_hook(exchange.key, exchange.signature);
-    if (!is_silent()) real_->start(exchange);
+    if (!is_silent()) real().start(exchange);
   }
   void go_on() override {
-    if (!is_silent()) real_->go_on();
+    if (!is_silent()) real().go_on();
   }
   void finish(const Exchange& exchange, Deadline deadline) override {
-    is_silent() ? wait_in_vain(exchange.signature, deadline) : real_->finish(exchange, deadline);
+    is_silent() ? wait_in_vain(exchange.signature, deadline) : real().finish(exchange, deadline);
   }
-  bool shares_memory() const override { return real_->shares_memory(); }
   void look(Exchange& exchange, Deadline deadline) override {
-    is_silent() ? wait_in_vain(exchange.signature, deadline) : real_->look(exchange, deadline);
+    is_silent() ? wait_in_vain(exchange.signature, deadline) : real().look(exchange, deadline);
   }
-  void let_go(const Exchange& exchange, Deadline deadline) override {
-    real_->let_go(exchange, deadline);
-  }
-  void await_readers(const Exchange& exchange, Deadline deadline) override {
-    real_->await_readers(exchange, deadline);
-  }
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return real_->allocate(bytes); }
-  void withdraw(const Exchange& exchange) noexcept override { real_->withdraw(exchange); }
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override {
     call_hook({.sequence = sequence}, signature);
-    is_silent() ? wait_in_vain(signature, deadline) : real_->commit(sequence, signature, deadline);
+    is_silent() ? wait_in_vain(signature, deadline) : real().commit(sequence, signature, deadline);
   }
-  void abort(const Failure& failure) noexcept override { real_->abort(failure); }
-  void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
-    real_->lose(ranks, failure);
-  }
-  bool failed() const override { return real_->failed(); }
-  void check() const override { real_->check(); }
-  void renew(Deadline deadline) override { real_->renew(deadline); }
 
  private:
   void call_hook(const ExchangeKey& key, const CallSignature& signature) {
@@ -131,10 +114,9 @@ class PlayedTransport final : public Transport {
     for (int peer = 0; peer < size(); ++peer) {
       if (peer != rank()) nothing.parts.push_back({.peer = peer, .sends = false});
     }
-    real_->finish(nothing, deadline);
+    real().finish(nothing, deadline);
   }
 
-  const std::unique_ptr<Transport> real_;
   const std::shared_ptr<Tricks> tricks_;
 };
 
