@@ -37,17 +37,19 @@ void ring_bell(const Socket& bell) {
 }  // namespace
 
 TcpAlarms::TcpAlarms(int rank, std::vector<Line> lines)
-    : rank_(rank), bell_(new_bell()), stop_bell_(new_bell()) {
-  for (Line& line : lines) {
-    peers_.push_back({.address = std::move(line.address), .socket = std::move(line.socket)});
-  }
+    : rank_(rank),
+      bell_(new_bell()),
+      stop_bell_(new_bell()),
+      lines_(std::move(lines)),
+      read_(lines_.size()),
+      standings_(lines_.size()) {
   thread_.emplace("cohort_alarms", [this](const std::stop_token& stop) { watch(stop); });
 }
 
 TcpAlarms::~TcpAlarms() {
   {
     const MutexLock lock(mutex_);
-    for (Peer& peer : peers_) {
+    for (std::size_t peer = 0; peer < lines_.size(); ++peer) {
       tell(peer, {.kind = AlarmHeader::Kind::kGoodbye, .generation = generation_}, {});
     }
   }
@@ -63,45 +65,42 @@ void TcpAlarms::also_ring(std::function<void()> bell) {
 
 bool TcpAlarms::is_away(int peer) const {
   const MutexLock lock(mutex_);
-  const Peer& asked = peers_[static_cast<std::size_t>(peer)];
-  return asked.gone || asked.left;
+  return standings_[at(peer)].is_away();
 }
 
 bool TcpAlarms::is_lost(int peer) const {
   const MutexLock lock(mutex_);
-  return peers_[static_cast<std::size_t>(peer)].lost;
+  return standings_[at(peer)].lost;
 }
 
 std::string TcpAlarms::name_of(int rank) const {
-  return str_cat("rank ", rank, " (", peers_[static_cast<std::size_t>(rank)].address, ")");
+  return str_cat("rank ", rank, " (", lines_[at(rank)].address, ")");
 }
 
 // The lowest rank that can answer.
 int TcpAlarms::judge() const {
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    const Peer& peer = peers_[r];
-    if (static_cast<int>(r) == rank_ || (peer.listens() && !peer.suspect)) {
-      return static_cast<int>(r);
-    }
+  for (int r = 0; r < static_cast<int>(lines_.size()); ++r) {
+    if (r == rank_ || (listens(at(r)) && !standings_[at(r)].suspect)) return r;
   }
   return rank_;
 }
 
-void TcpAlarms::tell(Peer& peer, AlarmHeader header, const std::string& text) {
-  if (!peer.listens()) return;
+void TcpAlarms::tell(std::size_t peer, AlarmHeader header, const std::string& text) {
+  if (!listens(peer)) return;
   header.text_bytes =
       static_cast<uint32_t>(std::min<std::size_t>(text.size(), AlarmHeader::kLongestText));
   std::vector<std::byte> bytes(sizeof header + header.text_bytes);
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + sizeof header, text.data(), header.text_bytes);
   // A line is empty but for its one or two failures: what does not fit, nobody reads any more.
-  if (peer.socket.has_begun_to_send()) return;
+  Socket& socket = lines_[peer].socket;
+  if (socket.has_begun_to_send()) return;
   std::string why;
   const std::array<iovec, 1> all = {{{bytes.data(), bytes.size()}}};
-  peer.socket.send(all, &why);
+  socket.send(all, &why);
 }
 
-void TcpAlarms::tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation,
+void TcpAlarms::tell_failure(std::size_t peer, AlarmHeader::Kind kind, uint64_t generation,
                              const Verdict& verdict) {
   tell(peer,
        {.kind = kind,
@@ -114,7 +113,7 @@ void TcpAlarms::tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t genera
 
 void TcpAlarms::tell_settled() {
   has_settled_ = true;
-  for (Peer& peer : peers_) {
+  for (std::size_t peer = 0; peer < lines_.size(); ++peer) {
     tell(peer,
          {.kind = AlarmHeader::Kind::kSettling, .generation = generation_, .committed = committed_},
          {});
@@ -131,12 +130,11 @@ void TcpAlarms::propose_locked(const Failure& failure) {
   if (verdict_) return;
   if (!proposed_) proposed_ = failure;
   failed_.store(true, std::memory_order_release);
-  const int at = judge();
-  if (at == rank_) {
+  const int judging = judge();
+  if (judging == rank_) {
     decide(*proposed_);
   } else {
-    tell_failure(peers_[static_cast<std::size_t>(at)], AlarmHeader::Kind::kProposal, generation_,
-                 {.failure = *proposed_});
+    tell_failure(at(judging), AlarmHeader::Kind::kProposal, generation_, {.failure = *proposed_});
   }
   ring();
 }
@@ -144,7 +142,7 @@ void TcpAlarms::propose_locked(const Failure& failure) {
 void TcpAlarms::decide(const Failure& failure) {
   verdict_ = Verdict{.failure = failure, .committed = committed_};
   failed_.store(true, std::memory_order_release);
-  for (Peer& peer : peers_) {
+  for (std::size_t peer = 0; peer < lines_.size(); ++peer) {
     tell_failure(peer, AlarmHeader::Kind::kVerdict, generation_, *verdict_);
   }
   ring();
@@ -157,8 +155,8 @@ void TcpAlarms::propose(const Failure& failure) noexcept {
 
 void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
   const MutexLock lock(mutex_);
-  Peer& lost = peers_[static_cast<std::size_t>(peer)];
-  if (lost.gone || lost.left) return;
+  Standing& lost = standings_[at(peer)];
+  if (lost.is_away()) return;
   lost.gone = true;
   anyone_away_.store(true, std::memory_order_release);
   propose_locked(
@@ -175,10 +173,10 @@ void TcpAlarms::lose(std::span<const int> peers, const Failure& failure) noexcep
   const MutexLock lock(mutex_);
   bool lost_first = false;
   for (const int each : peers) {
-    Peer& peer = peers_[static_cast<std::size_t>(each)];
-    if (each == rank_ || peer.gone || peer.left) continue;
+    Standing& peer = standings_[at(each)];
+    if (each == rank_ || peer.is_away()) continue;
     // One that is only late reads why it is out, before it does anything else.
-    tell_failure(peer, AlarmHeader::Kind::kVerdict, generation_,
+    tell_failure(at(each), AlarmHeader::Kind::kVerdict, generation_,
                  {.failure = failure, .committed = committed_});
     peer.gone = true;
     peer.lost = true;
@@ -199,20 +197,19 @@ Verdict TcpAlarms::verdict() {
   int asked = -1;
   auto give_up = std::chrono::steady_clock::now();
   while (!verdict_) {
-    const int at = judge();
-    if (at == rank_) {
+    const int judging = judge();
+    if (judging == rank_) {
       decide(*proposed_);
       break;
     }
-    if (at != asked) {
-      tell_failure(peers_[static_cast<std::size_t>(at)], AlarmHeader::Kind::kProposal, generation_,
-                   {.failure = *proposed_});
-      asked = at;
+    if (judging != asked) {
+      tell_failure(at(judging), AlarmHeader::Kind::kProposal, generation_, {.failure = *proposed_});
+      asked = judging;
       give_up = std::chrono::steady_clock::now() + kAnswerWithin;
     }
     if (changed_.wait_until(mutex_, give_up) == std::cv_status::timeout && !verdict_) {
-      peers_[static_cast<std::size_t>(at)].suspect = true;
-      overruled_first_ = overruled_first_ || (at == 0 && in_commit_);
+      standings_[at(judging)].suspect = true;
+      overruled_first_ = overruled_first_ || (judging == 0 && in_commit_);
     }
   }
   return *verdict_;
@@ -225,7 +222,7 @@ void TcpAlarms::begin_generation(uint64_t generation) {
   proposed_.reset();
   verdict_.reset();
   overruled_first_ = false;
-  for (Peer& peer : peers_) peer.suspect = false;
+  for (Standing& peer : standings_) peer.suspect = false;
   later_.erase(later_.begin(), later_.lower_bound(generation));
   const auto found = later_.find(generation);
   if (found != later_.end()) verdict_ = found->second;
@@ -248,12 +245,12 @@ void TcpAlarms::end_commit(uint64_t committed) {
   in_commit_ = false;
   committed_ = std::max(committed_, committed);
   // It was not asked, so that it may let pass yet what has failed here: never again with it.
-  if (overruled_first_ && committed == 0 && !peers_[0].gone) {
-    peers_[0].gone = peers_[0].lost = true;
+  if (overruled_first_ && committed == 0 && !standings_[0].gone) {
+    standings_[0].gone = standings_[0].lost = true;
     anyone_away_.store(true, std::memory_order_release);
     ring();
   }
-  if (peers_[0].gone && !has_settled_) tell_settled();
+  if (standings_[0].gone && !has_settled_) tell_settled();
 }
 
 bool TcpAlarms::decide_commit(uint64_t sequence) {
@@ -265,27 +262,31 @@ bool TcpAlarms::decide_commit(uint64_t sequence) {
 
 bool TcpAlarms::first_is_gone() const {
   const MutexLock lock(mutex_);
-  return peers_[0].gone;
+  return standings_[0].gone;
 }
 
 uint64_t TcpAlarms::settle(uint64_t committed) {
   const MutexLock lock(mutex_);
   committed_ = std::max(committed_, committed);
   tell_settled();
-  const auto all_have = [&] {
-    return std::all_of(peers_.begin() + 1, peers_.end(),
-                       [](const Peer& peer) { return !peer.listens() || peer.settled; });
+  const auto all_have = [&]() COHORT_REQUIRES(mutex_) {
+    for (std::size_t peer = 1; peer < lines_.size(); ++peer) {
+      if (listens(peer) && !standings_[peer].settled) return false;
+    }
+    return true;
   };
   changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kAnswerWithin, all_have);
-  for (const Peer& peer : peers_) committed_ = std::max(committed_, peer.settled.value_or(0));
+  for (const Standing& peer : standings_) {
+    committed_ = std::max(committed_, peer.settled.value_or(0));
+  }
   return committed_;
 }
 
-void TcpAlarms::hear_proposal(Peer& peer, uint64_t generation, const Failure& failure) {
+void TcpAlarms::hear_proposal(std::size_t peer, uint64_t generation, const Failure& failure) {
   if (generation < generation_) return;
   if (generation > generation_) {
     const auto [entry, is_new] = later_.try_emplace(generation, Verdict{.failure = failure});
-    for (Peer& each : peers_) {
+    for (std::size_t each = 0; each < lines_.size(); ++each) {
       if (is_new) tell_failure(each, AlarmHeader::Kind::kVerdict, generation, entry->second);
     }
   } else if (verdict_) {
@@ -305,12 +306,12 @@ void TcpAlarms::hear_verdict(uint64_t generation, const Verdict& verdict) {
 
 void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& text) {
   const MutexLock lock(mutex_);
-  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  Standing& peer = standings_[at(from)];
   const Failure failure{
       .code = static_cast<ErrorCode>(header.code), .text = text, .rank = header.rank};
   switch (header.kind) {
     case AlarmHeader::Kind::kProposal:
-      return hear_proposal(peer, header.generation, failure);
+      return hear_proposal(at(from), header.generation, failure);
     case AlarmHeader::Kind::kVerdict:
       return hear_verdict(header.generation, {.failure = failure, .committed = header.committed});
     case AlarmHeader::Kind::kSettling:
@@ -325,14 +326,14 @@ void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& tex
 
 // What has come on a peer's line, failure by failure.
 void TcpAlarms::read_line(int from) {
-  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  std::vector<std::byte>& read = read_[at(from)];
   std::array<std::byte, 4096> bytes;
   std::string why;
   for (;;) {
-    const ssize_t got = peer.socket.receive(bytes.data(), bytes.size(), &why);
+    const ssize_t got = lines_[at(from)].socket.receive(bytes.data(), bytes.size(), &why);
     if (got < 0) return propose_gone(from, why);
     if (got == 0) return;
-    peer.read.insert(peer.read.end(), bytes.begin(), bytes.begin() + got);
+    read.insert(read.end(), bytes.begin(), bytes.begin() + got);
     hear_all(from);
     if (!listens_to(from)) return;
   }
@@ -340,22 +341,22 @@ void TcpAlarms::read_line(int from) {
 
 bool TcpAlarms::listens_to(int from) {
   const MutexLock lock(mutex_);
-  return peers_[static_cast<std::size_t>(from)].listens();
+  return listens(at(from));
 }
 
 // The whole messages of what has been read.
 void TcpAlarms::hear_all(int from) {
-  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  std::vector<std::byte>& read = read_[at(from)];
   for (;;) {
     AlarmHeader header;
-    if (peer.read.size() < sizeof header) return;
-    std::memcpy(&header, peer.read.data(), sizeof header);
+    if (read.size() < sizeof header) return;
+    std::memcpy(&header, read.data(), sizeof header);
     if (!header.is_sane()) return propose_gone(from, "what came is no message of a worker");
-    if (peer.read.size() < sizeof header + header.text_bytes) return;
-    const auto* text = reinterpret_cast<const char*>(peer.read.data() + sizeof header);
+    if (read.size() < sizeof header + header.text_bytes) return;
+    const auto* text = reinterpret_cast<const char*>(read.data() + sizeof header);
     hear(from, header, std::string(text, header.text_bytes));
-    peer.read.erase(peer.read.begin(), peer.read.begin() + static_cast<std::ptrdiff_t>(
-                                                               sizeof header + header.text_bytes));
+    read.erase(read.begin(),
+               read.begin() + static_cast<std::ptrdiff_t>(sizeof header + header.text_bytes));
   }
 }
 
@@ -363,17 +364,17 @@ void TcpAlarms::watch(const std::stop_token& stop) {
   std::vector<pollfd> polled;
   std::vector<int> ranks;
   // What came with the greeting was read already, and no descriptor tells of it.
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    if (peers_[r].socket) read_line(static_cast<int>(r));
+  for (std::size_t r = 0; r < lines_.size(); ++r) {
+    if (lines_[r].socket) read_line(static_cast<int>(r));
   }
   while (!stop.stop_requested()) {
     polled.assign(1, {.fd = stop_bell_.fd(), .events = POLLIN, .revents = 0});
     ranks.assign(1, rank_);
     {
       const MutexLock lock(mutex_);
-      for (std::size_t r = 0; r < peers_.size(); ++r) {
-        if (!peers_[r].listens()) continue;
-        polled.push_back({.fd = peers_[r].socket.fd(), .events = POLLIN, .revents = 0});
+      for (std::size_t r = 0; r < lines_.size(); ++r) {
+        if (!listens(r)) continue;
+        polled.push_back({.fd = lines_[r].socket.fd(), .events = POLLIN, .revents = 0});
         ranks.push_back(static_cast<int>(r));
       }
     }

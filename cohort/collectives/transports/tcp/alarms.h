@@ -88,29 +88,30 @@ class TcpAlarms {
   uint64_t settle(uint64_t committed);
 
  private:
-  struct Peer {
-    std::string address;
-    Socket socket;
-    std::vector<std::byte> read = {};  // the watching thread's
-    // Whoever holds mutex_.
+  // What this rank knows of a peer.
+  struct Standing {
     bool gone = false;     // dead, or cut off
     bool left = false;     // ended in good order
     bool lost = false;     // gone, but perhaps its connection is not
     bool suspect = false;  // does not answer
     std::optional<uint64_t> settled = {};
-    bool listens() const { return socket && !gone && !left; }
+    bool is_away() const { return gone || left; }
   };
 
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  bool listens(std::size_t peer) const COHORT_REQUIRES(mutex_) {
+    return lines_[peer].socket && !standings_[peer].is_away();
+  }
   int judge() const COHORT_REQUIRES(mutex_);
   void propose_locked(const Failure& failure) COHORT_REQUIRES(mutex_);
   void decide(const Failure& failure) COHORT_REQUIRES(mutex_);
-  void tell(Peer& peer, AlarmHeader header, const std::string& text) COHORT_REQUIRES(mutex_);
-  void tell_failure(Peer& peer, AlarmHeader::Kind kind, uint64_t generation, const Verdict& verdict)
-      COHORT_REQUIRES(mutex_);
+  void tell(std::size_t peer, AlarmHeader header, const std::string& text) COHORT_REQUIRES(mutex_);
+  void tell_failure(std::size_t peer, AlarmHeader::Kind kind, uint64_t generation,
+                    const Verdict& verdict) COHORT_REQUIRES(mutex_);
   void tell_settled() COHORT_REQUIRES(mutex_);
   void ring() COHORT_REQUIRES(mutex_);
   void hear(int peer, const AlarmHeader& header, const std::string& text);
-  void hear_proposal(Peer& peer, uint64_t generation, const Failure& failure)
+  void hear_proposal(std::size_t peer, uint64_t generation, const Failure& failure)
       COHORT_REQUIRES(mutex_);
   void hear_verdict(uint64_t generation, const Verdict& verdict) COHORT_REQUIRES(mutex_);
 
@@ -124,10 +125,14 @@ class TcpAlarms {
   Socket stop_bell_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> anyone_away_{false};
+  // Their lists are constant after construction. Who holds mutex_ sends; the watching thread
+  // receives.
+  std::vector<Line> lines_;
+  std::vector<std::vector<std::byte>> read_;  // of each line, the watching thread's
 
   mutable Mutex mutex_;
   std::condition_variable_any changed_;
-  std::vector<Peer> peers_;  // as many as in the constructor; what is guarded of each stands there
+  std::vector<Standing> standings_ COHORT_GUARDED_BY(mutex_);
   uint64_t generation_ COHORT_GUARDED_BY(mutex_) = 0;
   uint64_t committed_ COHORT_GUARDED_BY(mutex_) = 0;
   bool in_commit_ COHORT_GUARDED_BY(mutex_) = false;
