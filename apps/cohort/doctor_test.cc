@@ -2,7 +2,6 @@
 //
 // Runs the program itself.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/ports.h"
 
 namespace {
 
@@ -45,24 +45,16 @@ TEST(Doctor, AProcessAloneIsTold) {
 }
 
 TEST(Doctor, SaysWhoAnswersAndWhoDoesNot) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* generic = reinterpret_cast<sockaddr*>(&at);
-  ASSERT_EQ(::bind(fd, generic, size), 0);
-  ASSERT_EQ(::listen(fd, 4), 0);
-  ASSERT_EQ(::getsockname(fd, generic, &size), 0);
+  const auto [descriptor, port] = cohort::testing::bind_free_port();
+  ASSERT_EQ(::listen(descriptor, 4), 0);
   const Ran ran = doctor(
-      cohort::str_cat(R"(TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:)", ntohs(at.sin_port),
+      cohort::str_cat(R"(TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:)", port,
                       R"(", "nobody.invalid:2222"]}, "task": {"type": "worker", "index": 0}}')"));
-  ::close(fd);
+  ::close(descriptor);
   EXPECT_EQ(ran.code, 1) << ran.text;
   EXPECT_TRUE(ran.says("by TFConfigClusterResolver: TF_CONFIG is set")) << ran.text;
   EXPECT_TRUE(ran.says("worker 0, the chief")) << ran.text;
-  EXPECT_TRUE(ran.says(cohort::str_cat("127.0.0.1:", ntohs(at.sin_port), " answers in ")))
-      << ran.text;
+  EXPECT_TRUE(ran.says(cohort::str_cat("127.0.0.1:", port, " answers in "))) << ran.text;
   EXPECT_TRUE(ran.says("wrong: worker 1 at nobody.invalid:2222 its name is not known")) << ran.text;
 }
 

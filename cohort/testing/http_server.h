@@ -4,7 +4,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "cohort/base/strings.h"
+#include "cohort/testing/ports.h"
 
 namespace cohort::testing {
 
@@ -28,16 +28,10 @@ class HttpServer {
   };
   using Answers = std::map<std::string, Answer>;
   explicit HttpServer(Answers answers) : answers_(std::move(answers)) {
-    listening_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof at;
-    auto* generic = reinterpret_cast<sockaddr*>(&at);
-    EXPECT_EQ(::bind(listening_, generic, size), 0);
+    const BoundSocket bound = bind_free_port();
+    listening_ = bound.descriptor;
     EXPECT_EQ(::listen(listening_, 16), 0);
-    EXPECT_EQ(::getsockname(listening_, generic, &size), 0);
-    address_ = str_cat("127.0.0.1:", ntohs(at.sin_port));
+    address_ = str_cat("127.0.0.1:", bound.port);
     thread_ = std::thread([this] { serve(); });
   }
   ~HttpServer() {

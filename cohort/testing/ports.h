@@ -14,22 +14,34 @@
 
 namespace cohort::testing {
 
+struct BoundSocket {
+  int descriptor = -1;  ///< Of TCP; the caller listens on it, and closes it.
+  int port = 0;
+};
+/// On a port of the loopback that nobody else has.
+inline BoundSocket bind_free_port() {
+  BoundSocket bound{.descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* const generic = reinterpret_cast<sockaddr*>(&at);
+  EXPECT_EQ(::bind(bound.descriptor, generic, size), 0);
+  EXPECT_EQ(::getsockname(bound.descriptor, generic, &size), 0);
+  bound.port = ntohs(at.sin_port);
+  return bound;
+}
+
 /// Ports of the loopback that were free a moment ago, all different.
 inline std::vector<int> free_ports(int count) {
   std::vector<int> held;
   std::vector<int> ports;
   for (int i = 0; i < count; ++i) {
-    held.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof at;
-    auto* const generic = reinterpret_cast<sockaddr*>(&at);
-    EXPECT_EQ(::bind(held.back(), generic, size), 0);
-    EXPECT_EQ(::getsockname(held.back(), generic, &size), 0);
-    ports.push_back(ntohs(at.sin_port));
+    const BoundSocket bound = bind_free_port();
+    held.push_back(bound.descriptor);
+    ports.push_back(bound.port);
   }
-  for (const int fd : held) ::close(fd);
+  for (const int descriptor : held) ::close(descriptor);
   return ports;
 }
 

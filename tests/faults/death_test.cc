@@ -6,6 +6,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/testing/ports.h"
+#include "cohort/testing/workers.h"
 #include "tests/faults/job.h"
 
 namespace cohort::proof {
@@ -25,18 +26,14 @@ struct Case {
 
 Job start(const Case& c, const std::vector<int>& ports) {
   Job job;
-  std::string workers;
-  for (const int port : ports) {
-    workers += str_cat(workers.empty() ? "" : ", ", "\"localhost:", port, '"');
-  }
+  const std::vector<std::string> addresses = testing::loopback_addresses(ports);
   for (int w = 0; w < kWorkers; ++w) {
     std::vector<std::string> command = {PROGRAM};
     if (c.fit) command.push_back("--fit");
     job.push_back(std::make_unique<Process>(
         command, std::vector<std::string>{
-                     str_cat(R"(TF_CONFIG={"cluster": {"worker": [)", workers,
-                             R"(]}, "task": {"type": "worker", "index": )", w, "}}"),
-                     str_cat("RANK=", w), "OMP_NUM_THREADS=1", "COHORT_MIN_LOG_LEVEL=1",
+                     testing::worker_config(addresses, w), str_cat("RANK=", w), "OMP_NUM_THREADS=1",
+                     "COHORT_MIN_LOG_LEVEL=1",
                      str_cat("COHORT_FAILPOINTS=", c.place, "=kill#", c.time, "@", c.victim)}));
   }
   return job;

@@ -17,6 +17,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/testing/process.h"
+#include "cohort/testing/workers.h"
 
 namespace cohort::proof {
 
@@ -61,11 +62,10 @@ class Hosts {
   }
   /// Each host is a worker; the network is the test's own.
   std::vector<std::string> environment_of(int host) const {
-    std::string workers;
-    for (int h = 0; h < count_; ++h) workers += str_cat(h > 0 ? ", " : "", '"', address(h), '"');
-    return {str_cat(R"(TF_CONFIG={"cluster": {"worker": [)", workers,
-                    R"(]}, "task": {"type": "worker", "index": )", host, "}}"),
-            str_cat("RANK=", host), "COHORT_ALLOW_INSECURE=1", "COHORT_MIN_LOG_LEVEL=1"};
+    std::vector<std::string> workers;
+    for (int h = 0; h < count_; ++h) workers.push_back(address(h));
+    return {testing::worker_config(workers, host), str_cat("RANK=", host),
+            "COHORT_ALLOW_INSECURE=1", "COHORT_MIN_LOG_LEVEL=1"};
   }
   static std::string address(int host) { return str_cat("10.77.0.", host + 1, ":5000"); }
 

@@ -14,6 +14,7 @@
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/testing/ports.h"
 #include "cohort/testing/process.h"
+#include "cohort/testing/workers.h"
 
 namespace cohort {
 namespace {
@@ -31,18 +32,14 @@ class Job {
   Job(int workers, const std::vector<std::string>& program,
       const std::vector<std::string>& environment = {},
       std::vector<std::vector<std::string>> own = {}) {
-    std::string addresses;
-    for (const int port : testing::free_ports(workers)) {
-      addresses += str_cat(addresses.empty() ? "" : ", ", "\"localhost:", port, "\"");
-    }
+    const auto addresses = testing::loopback_addresses(testing::free_ports(workers));
     own.resize(static_cast<std::size_t>(workers));
     for (int w = 0; w < workers; ++w) {
       std::vector<std::string> variables = kProfile;
       variables.insert(variables.end(), environment.begin(), environment.end());
       const auto& mine = own[static_cast<std::size_t>(w)];
       variables.insert(variables.end(), mine.begin(), mine.end());
-      variables.push_back(str_cat(R"(TF_CONFIG={"cluster": {"worker": [)", addresses,
-                                  R"(]}, "task": {"type": "worker", "index": )", w, "}}"));
+      variables.push_back(testing::worker_config(addresses, w));
       std::vector<std::string> command = {PROGRAM};
       command.insert(command.end(), program.begin(), program.end());
       workers_.push_back(std::make_unique<testing::Process>(command, variables));
