@@ -19,4 +19,18 @@ Isa current_isa();
 /// Errors: InvalidArgument if the processor or the build lacks it.
 void use_isa(Isa isa);
 
+/// Of kernels that are compiled for each set those of current_isa().
+template <class Kernels>
+const Kernels& of_current_isa(const Kernels& base, const Kernels& avx2, const Kernels& avx512) {
+  switch (current_isa()) {
+    case Isa::kAvx512:
+      return avx512;
+    case Isa::kAvx2:
+      return avx2;
+    case Isa::kBase:
+      break;
+  }
+  return base;
+}
+
 }  // namespace cohort::internal

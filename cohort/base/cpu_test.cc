@@ -15,6 +15,7 @@ TEST(Cpu, UsesAtMostWhatTheProcessorHas) {
     if (isa <= best_isa()) {
       use_isa(isa);
       EXPECT_EQ(current_isa(), isa);
+      EXPECT_EQ(of_current_isa(0, 1, 2), static_cast<int>(isa));
     } else {
       EXPECT_THROW(use_isa(isa), InvalidArgument);
     }

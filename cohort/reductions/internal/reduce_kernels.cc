@@ -7,16 +7,10 @@ namespace cohort::internal {
 
 const ReduceKernels& reduce_kernels() {
 #if defined(COHORT_KERNELS_X86)
-  switch (current_isa()) {
-    case Isa::kAvx512:
-      return avx512::kReduceKernels;
-    case Isa::kAvx2:
-      return avx2::kReduceKernels;
-    case Isa::kBase:
-      break;
-  }
-#endif
+  return of_current_isa(base::kReduceKernels, avx2::kReduceKernels, avx512::kReduceKernels);
+#else
   return base::kReduceKernels;
+#endif
 }
 
 }  // namespace cohort::internal

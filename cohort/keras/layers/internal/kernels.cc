@@ -8,16 +8,10 @@ namespace {
 
 const Kernels& choose() {
 #if defined(COHORT_KERNELS_X86)
-  switch (cohort::internal::current_isa()) {
-    case cohort::internal::Isa::kAvx512:
-      return avx512::kKernels;
-    case cohort::internal::Isa::kAvx2:
-      return avx2::kKernels;
-    case cohort::internal::Isa::kBase:
-      break;
-  }
-#endif
+  return cohort::internal::of_current_isa(base::kKernels, avx2::kKernels, avx512::kKernels);
+#else
   return base::kKernels;
+#endif
 }
 
 }  // namespace
