@@ -10,22 +10,13 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/layers/internal/draws.h"
+#include "cohort/keras/layers/internal/windows.h"
 
 namespace cohort::keras {
 namespace {
 
-// Along one axis: how the windows of `kernel` lie on n numbers.
-struct WindowAxis {
-  int64_t before = 0, after = 0, count = 0;
-};
-
-WindowAxis window_axis(int64_t n, int64_t kernel, int64_t stride, int64_t dilation, bool same) {
-  const int64_t extent = dilation * (kernel - 1) + 1;
-  if (!same) return {.count = n < extent ? 0 : (n - extent) / stride + 1};
-  const int64_t count = (n + stride - 1) / stride;
-  const int64_t zeros = std::max<int64_t>((count - 1) * stride + extent - n, 0);
-  return {.before = zeros / 2, .after = zeros - zeros / 2, .count = count};
-}
+using internal::Padding;
+using internal::Window;
 
 struct ConvLSTMCellConfig : ConvLSTMConfig {
   static void fields(auto&, auto&&) {}
@@ -69,7 +60,7 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
     out[channels_axis(step)] = config().filters;
     for (std::size_t i = 0; i < rank_; ++i) {
       int64_t& n = out[first_space() + i];
-      n = n < 0 ? n : axis(i, n).count;
+      n = n < 0 ? n : window(i).outputs(n);
     }
     return out;
   }
@@ -121,9 +112,16 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
                      " axes, got steps of shape ", bracketed(step));
     return channels_first() ? 1 : rank_ + 1;
   }
-  WindowAxis axis(std::size_t i, int64_t n) const {
-    return window_axis(n, config().kernel_size.sizes[i], config().strides.sizes[i],
-                       config().dilation_rate.sizes[i], config().padding == "same");
+  // Along one axis: over the inputs.
+  Window window(std::size_t i) const {
+    return {.size = config().kernel_size.sizes[i],
+            .stride = config().strides.sizes[i],
+            .dilation = config().dilation_rate.sizes[i],
+            .padding = config().padding == "same" ? Padding::kSame : Padding::kValid};
+  }
+  // Over a state, which keeps its size.
+  Window state_window(std::size_t i) const {
+    return {.size = config().kernel_size.sizes[i], .padding = Padding::kSame};
   }
 
   Variable weight(const char* weight_name, const Shape& shape, const Initializer& initializer,
@@ -148,10 +146,9 @@ class ConvLSTMCell final : public LayerImpl<ConvLSTMCellConfig, RNNCellBase> {
     Tensor x = channels_first() ? rows : rows.movedim(-1, 1);
     std::vector<int64_t> pads;
     for (std::size_t i = rank_; i-- > 0;) {
-      const int64_t n = x.size(static_cast<int64_t>(i) + 2);
-      const WindowAxis a =
-          of_state ? window_axis(n, config().kernel_size.sizes[i], 1, 1, true) : axis(i, n);
-      pads.insert(pads.end(), {a.before, a.after});
+      const Window along = of_state ? state_window(i) : window(i);
+      const auto [before, after] = along.around(x.size(static_cast<int64_t>(i) + 2));
+      pads.insert(pads.end(), {before, after});
     }
     if (std::ranges::count(pads, 0) != static_cast<std::ptrdiff_t>(pads.size())) {
       x = at::constant_pad_nd(x, pads, 0);

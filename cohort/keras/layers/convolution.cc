@@ -12,6 +12,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/layers/internal/convolution_kernels.h"
 #include "cohort/keras/layers/internal/convolution_plan.h"
+#include "cohort/keras/layers/internal/kernel_and_bias.h"
 #include "cohort/keras/layers/internal/kernels.h"
 
 namespace cohort::keras {
@@ -216,14 +217,9 @@ void ConvLayer<N>::build(const Shape& input_shape) {
   COHORT_CHECK_ARG(channels % o.groups == 0, "[", this->name(), "] expected channels that ",
                    o.groups, " groups divide, got ", channels);
   compute_output_shape(input_shape);
-  kernel_ = this->add_weight(
-      {.name = "kernel",
-       .shape = internal::kernel_shape(o.kernel_size, channels / o.groups, o.filters),
-       .dtype = o.dtype.variable_dtype(),
-       .initializer = o.kernel_initializer,
-       .regularizer = o.kernel_regularizer,
-       .constraint = o.kernel_constraint});
-  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, o.filters));
+  kernel_ = this->add_weight(internal::kernel_options(
+      o, internal::kernel_shape(o.kernel_size, channels / o.groups, o.filters)));
+  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, {o.filters}));
   this->set_input_spec(plan_->input_spec(channels));
 }
 

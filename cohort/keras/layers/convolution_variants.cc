@@ -8,6 +8,7 @@
 
 #include "cohort/keras/layers/convolution.h"
 #include "cohort/keras/layers/internal/convolution_plan.h"
+#include "cohort/keras/layers/internal/kernel_and_bias.h"
 
 namespace cohort::keras {
 namespace {
@@ -66,13 +67,9 @@ template <int N>
 void ConvTransposeLayer<N>::build(const Shape& input_shape) {
   const ConvTransposeConfig<N>& o = this->config();
   const int64_t channels = plan_->channels_in(this->name(), input_shape);
-  kernel_ = this->add_weight({.name = "kernel",
-                              .shape = internal::kernel_shape(o.kernel_size, o.filters, channels),
-                              .dtype = o.dtype.variable_dtype(),
-                              .initializer = o.kernel_initializer,
-                              .regularizer = o.kernel_regularizer,
-                              .constraint = o.kernel_constraint});
-  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, o.filters));
+  kernel_ = this->add_weight(
+      internal::kernel_options(o, internal::kernel_shape(o.kernel_size, o.filters, channels)));
+  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, {o.filters}));
   this->set_input_spec(plan_->input_spec(channels));
 }
 
@@ -133,7 +130,7 @@ void DepthwiseConvLayer<N>::build(const Shape& input_shape) {
        .regularizer = o.depthwise_regularizer,
        .constraint = o.depthwise_constraint});
   if (o.use_bias)
-    bias_ = this->add_weight(internal::bias_options(o, channels * o.depth_multiplier));
+    bias_ = this->add_weight(internal::bias_options(o, {channels * o.depth_multiplier}));
   this->set_input_spec(plan_->input_spec(channels));
 }
 
@@ -183,7 +180,7 @@ void SeparableConvLayer<N>::build(const Shape& input_shape) {
        .initializer = o.pointwise_initializer,
        .regularizer = o.pointwise_regularizer,
        .constraint = o.pointwise_constraint});
-  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, o.filters));
+  if (o.use_bias) bias_ = this->add_weight(internal::bias_options(o, {o.filters}));
   this->set_input_spec(plan_->input_spec(channels));
 }
 

@@ -6,6 +6,7 @@
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
 #include "cohort/keras/layers/core.h"
+#include "cohort/keras/layers/internal/kernel_and_bias.h"
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/products.h"
 
@@ -163,20 +164,8 @@ void DenseLayer::build(const Shape& input_shape) {
   const DenseConfig& o = config();
   dtype_ = o.dtype.variable_dtype();
   is_mixed_ = o.dtype.is_mixed();
-  kernel_ = add_weight({.name = "kernel",
-                        .shape = {input_shape.back(), o.units},
-                        .dtype = dtype_,
-                        .initializer = o.kernel_initializer,
-                        .regularizer = o.kernel_regularizer,
-                        .constraint = o.kernel_constraint});
-  if (o.use_bias) {
-    bias_ = add_weight({.name = "bias",
-                        .shape = {o.units},
-                        .dtype = dtype_,
-                        .initializer = o.bias_initializer,
-                        .regularizer = o.bias_regularizer,
-                        .constraint = o.bias_constraint});
-  }
+  kernel_ = add_weight(internal::kernel_options(o, {input_shape.back(), o.units}));
+  if (o.use_bias) bias_ = add_weight(internal::bias_options(o, {o.units}));
   set_input_spec({.min_rank = 2, .axis = -1, .size = input_shape.back()});
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/layers/internal/kernel_and_bias.h"
 
 namespace cohort::keras {
 namespace {
@@ -171,24 +172,12 @@ void EinsumDenseLayer::build(const Shape& input_shape) {
   };
   check(sizes.kernel, "kernel");
   check(sizes.bias, "bias");
-  const DType dtype = o.dtype.variable_dtype();
-  const bool by_fans = counts_fans(o.kernel_initializer);
-  kernel_ = add_weight(
-      {.name = "kernel",
-       .shape = sizes.kernel,
-       .dtype = dtype,
-       .initializer = by_fans ? by_axes(o.kernel_initializer, sizes.in_axes, sizes.out_axes)
-                              : o.kernel_initializer,
-       .regularizer = o.kernel_regularizer,
-       .constraint = o.kernel_constraint});
-  if (o.bias_axes) {
-    bias_ = add_weight({.name = "bias",
-                        .shape = sizes.bias,
-                        .dtype = dtype,
-                        .initializer = o.bias_initializer,
-                        .regularizer = o.bias_regularizer,
-                        .constraint = o.bias_constraint});
+  WeightOptions kernel = internal::kernel_options(o, sizes.kernel);
+  if (counts_fans(o.kernel_initializer)) {
+    kernel.initializer = by_axes(o.kernel_initializer, sizes.in_axes, sizes.out_axes);
   }
+  kernel_ = add_weight(kernel);
+  if (o.bias_axes) bias_ = add_weight(internal::bias_options(o, sizes.bias));
   set_input_spec({.rank = static_cast<int64_t>(input_shape.size())});
 }
 

@@ -9,11 +9,13 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/layers/attention.h"
 #include "cohort/keras/layers/internal/draws.h"
+#include "cohort/keras/layers/internal/kernel_and_bias.h"
 
 namespace cohort::keras {
 namespace internal {
@@ -53,20 +55,8 @@ class Projection final : public LayerImpl<ProjectionOptions> {
     const ProjectionOptions& o = config();
     Shape shape = o.in;
     shape.insert(shape.end(), o.out.begin(), o.out.end());
-    const DType dtype = o.dtype.variable_dtype();
-    kernel_ = add_weight({.name = "kernel",
-                          .shape = shape,
-                          .dtype = dtype,
-                          .initializer = o.kernel_initializer,
-                          .regularizer = o.kernel_regularizer,
-                          .constraint = o.kernel_constraint});
-    if (!o.use_bias) return;
-    bias_ = add_weight({.name = "bias",
-                        .shape = o.out,
-                        .dtype = dtype,
-                        .initializer = o.bias_initializer,
-                        .regularizer = o.bias_regularizer,
-                        .constraint = o.bias_constraint});
+    kernel_ = add_weight(kernel_options(o, std::move(shape)));
+    if (o.use_bias) bias_ = add_weight(bias_options(o, o.out));
   }
   Tensor call(const Tensor& x, const CallArgs&) override {
     const ProjectionOptions& o = config();

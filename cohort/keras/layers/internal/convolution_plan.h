@@ -70,17 +70,6 @@ Shape kernel_shape(const Sizes<N>& kernel_size, int64_t in, int64_t out) {
   return shape;
 }
 
-/// What a layer has for each filter, if it has.
-template <class C>
-WeightOptions bias_options(const C& o, int64_t filters) {
-  return {.name = "bias",
-          .shape = {filters},
-          .dtype = o.dtype.variable_dtype(),
-          .initializer = o.bias_initializer,
-          .regularizer = o.bias_regularizer,
-          .constraint = o.bias_constraint};
-}
-
 /// Keras's [k..., a, b] as LibTorch's [b, a, k...], the same memory.
 inline Tensor kernel_view(const Tensor& kernel) { return kernel.movedim({-1, -2}, {0, 1}); }
 
