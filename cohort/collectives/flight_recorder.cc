@@ -25,7 +25,6 @@ class RecordedTransport final : public ForwardingTransport {
     recorder_->started(exchange.key, exchange.signature);
     real().start(exchange);
   }
-  void go_on() override { real_->go_on(); }
   void finish(const Exchange& exchange, Deadline deadline) override {
     noted(exchange.key, [&] { real().finish(exchange, deadline); });
   }
