@@ -184,6 +184,31 @@ TEST(Accumulation, SumsAreVariables) {
   EXPECT_EQ(optimizer.variables()[0].value().item<int64_t>(), 10 * kEvery);
 }
 
+// What is restored in the middle of a round is the round that was saved, whatever failed between.
+TEST(Accumulation, ARoundThatIsRestoredGoesOnAfterAFailedRun) {
+  for (const int replicas : {1, 2}) {
+    World world(replicas), other(replicas);
+    const Optimizer optimizer = SGD({.gradient_accumulation_steps = kEvery});
+    const Optimizer never_failed = SGD({.gradient_accumulation_steps = kEvery});
+    std::vector<Variable> kept = world.variables;
+    world.train(optimizer, kEvery + 2);
+    other.train(never_failed, kEvery + 2);
+    for (const Variable& v : optimizer.variables()) kept.push_back(v);
+    std::vector<Tensor> saved;
+    for (const Variable& v : kept) saved.push_back(v.value().clone());
+    EXPECT_THROW(world.group.run([&](int r) {
+      for (int t = 0; t <= r; ++t) optimizer.apply_gradients(world.gradients(100 + t, r));
+      throw InvalidArgument("not a number");
+    }),
+                 InvalidArgument);
+    for (std::size_t i = 0; i < kept.size(); ++i) kept[i].assign(saved[i]);
+    world.train(optimizer, 2);
+    other.train(never_failed, 2);
+    for (int r = 0; r < replicas; ++r) expect_close(world.weights(r), other.weights(0), 1e-15);
+    EXPECT_EQ(optimizer.iterations().value().item<int64_t>(), 2);
+  }
+}
+
 // Keras's formula, over updates: the first average is the variable.
 Numbers expected_averages(int every, Numbers* weights) {
   Numbers averages;
@@ -224,13 +249,24 @@ TEST(MovingAverages, FollowKeras) {
   EXPECT_THROW(Adam({.use_ema = true, .ema_overwrite_frequency = 0}), InvalidArgument);
 }
 
+// A rule that writes its gradient.
+struct InPlaceDescent : OptimizerBase {
+  void update(const Variable& variable, const Gradient& gradient) override {
+    Tensor g = gradient.dense();
+    variable.assign_sub(g.mul_(learning_rate()));
+  }
+};
+
 TEST(Accumulation, GradientsOfTheCallersAreNotTouched) {
-  World world(1);
-  const Optimizer optimizer = SGD({.gradient_accumulation_steps = 2});
-  const Gradients held = world.gradients(0, 0);
-  const auto before = to_vector<double>(held[0].gradient.dense());
-  for (int t = 0; t < 4; ++t) optimizer.apply_gradients(held);
-  EXPECT_EQ(to_vector<double>(held[0].gradient.dense()), before);
+  const auto optimizers = {Optimizer(SGD({.gradient_accumulation_steps = 2})),
+                           Optimizer(std::make_shared<InPlaceDescent>())};
+  for (const Optimizer& optimizer : optimizers) {
+    World world(1);
+    const Gradients held = world.gradients(0, 0);
+    const auto before = to_vector<double>(held[0].gradient.dense());
+    for (int t = 0; t < 4; ++t) optimizer.apply_gradients(held);
+    EXPECT_EQ(to_vector<double>(held[0].gradient.dense()), before);
+  }
 }
 
 }  // namespace

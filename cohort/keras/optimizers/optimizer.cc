@@ -10,11 +10,8 @@
 #include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/trackable.h"
-#include "cohort/collectives/communicator.h"
-#include "cohort/collectives/worker_collectives.h"
 #include "cohort/keras/optimizers/internal/gradient_accumulator.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
-#include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/strategy_extended.h"
@@ -56,55 +53,6 @@ void check_workers(const Variable& variable) {
                      "with ",
                      layout.workers(), " workers");
 }
-
-std::span<std::byte> bytes_of_tensor(const Tensor& t) {
-  return {static_cast<std::byte*>(t.mutable_data_ptr()), t.nbytes()};
-}
-
-// What some workers have a sum of, and others nothing: the sum of those that have one.
-Tensor sum_of_some(cohort::internal::Communicator& workers, const Tensor& mine,
-                   const Variable& variable, std::span<const std::byte> has) {
-  std::vector<Tensor> all;
-  std::vector<std::span<std::byte>> pieces;
-  for (int w = 0; w < workers.size(); ++w) {
-    const bool own = w == workers.rank() && mine.defined();
-    all.push_back(own ? mine : zeros(variable.shape(), variable.dtype()));
-    pieces.push_back(bytes_of_tensor(all.back()));
-  }
-  workers.all_gather(pieces);
-  std::vector<Tensor> present;
-  for (std::size_t w = 0; w < all.size(); ++w) {
-    if (has[w] != std::byte{0}) present.push_back(all[w]);
-  }
-  return cohort::internal::reduce_in_order(ReduceOp::kSum, present);
-}
-
-// The local replicas' sums of each variable, none where there is no gradient, become those of all
-// workers, in their order.
-void sum_over_workers(cohort::internal::Communicator& workers,
-                      const std::vector<Variable>& variables, std::vector<Tensor>& sums) {
-  std::vector<std::byte> here;
-  for (Tensor& sum : sums) {
-    here.push_back(std::byte{sum.defined()});
-    if (sum.defined()) sum = cohort::internal::in_a_row(sum);
-  }
-  const std::vector<std::byte> all = cohort::internal::gather_bytes(workers, kApply, here);
-  std::vector<cohort::internal::Communicator::Pending> pending;
-  for (std::size_t v = 0; v < sums.size(); ++v) {
-    std::vector<std::byte> has;
-    for (std::size_t at = v; at < all.size(); at += sums.size()) has.push_back(all[at]);
-    const auto count = std::count(has.begin(), has.end(), std::byte{1});
-    if (count == workers.size()) {
-      pending.push_back(workers.start_all_reduce(bytes_of_tensor(sums[v]), sums[v].scalar_type(),
-                                                 ReduceOp::kSum, {.tag = v}));
-    } else if (count > 0) {
-      sums[v] = sum_of_some(workers, sums[v], variables[v], has);
-    }
-  }
-  for (auto& one : pending) one.wait();
-}
-
-std::size_t this_replica() { return static_cast<std::size_t>(std::max(0, current_replica())); }
 
 }  // namespace
 
@@ -358,62 +306,6 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());
   if (updates && options_.use_ema) average(before);
   if (updates && !constrained_.empty()) constrain(together);
-}
-
-std::vector<Tensor> OptimizerBase::sum_over_replicas(Brought<Gradients> all) const {
-  std::vector<std::vector<Tensor>> parts(trained_.size());
-  for (const Gradients& gradients : all) {
-    for (const GradientAndVariable& pair : gradients) {
-      if (!pair.gradient.has_value()) continue;
-      parts[index_of(pair.variable)].push_back(pair.gradient.as_tensor());
-    }
-  }
-  std::vector<Tensor> sums(parts.size());
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].empty()) continue;
-    // Not a view of a gradient buffer: its replica may be at the next step already.
-    sums[i] = parts[i].size() == 1 ? parts[i][0].clone()
-                                   : cohort::internal::reduce_in_order(ReduceOp::kSum, parts[i]);
-  }
-  return sums;
-}
-
-void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
-  see_gradients(sums);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i].defined()) update(components_[i][0], sums[i]);
-  }
-}
-
-void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
-  const std::size_t replica = this_replica();
-  cohort::internal::Communicator* const workers = cohort::internal::other_workers(kApply);
-  if ((replicas_ == 1 && workers == nullptr) || options.skip_gradients_aggregation) {
-    std::vector<Tensor> all(trained_.size());
-    for (const GradientAndVariable& pair : gradients) {
-      if (pair.gradient.has_value()) all[index_of(pair.variable)] = pair.gradient.as_tensor();
-    }
-    see_gradients(all);
-    for (const GradientAndVariable& pair : gradients) {
-      if (!pair.gradient.has_value()) continue;
-      update(components_[index_of(pair.variable)][replica], pair.gradient);
-    }
-    return;
-  }
-  const auto sums = cohort::internal::current_replica_group()->merge(
-      "optimizer.sum_gradients", gradients, [&](Brought<Gradients> all) {
-        std::vector<Tensor> own = sum_over_replicas(all);
-        if (workers != nullptr) {
-          sum_over_workers(*workers, trained_, own);
-          workers->commit();  // behind it no other worker fails: all make the step, or none
-        }
-        if (shares_parameters_) apply_to_shared(std::exchange(own, {}));
-        return own;
-      });
-  if (!shares_parameters_) see_gradients(*sums);
-  for (std::size_t i = 0; i < sums->size(); ++i) {
-    if ((*sums)[i].defined()) update(components_[i][replica], (*sums)[i].clone());
-  }
 }
 
 void OptimizerBase::on_build(std::span<const Variable>) {}

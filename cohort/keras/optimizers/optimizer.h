@@ -92,9 +92,9 @@ class OptimizerBase : public Serializable {
   OptimizerBase(const OptimizerBase&) = delete;
   OptimizerBase& operator=(const OptimizerBase&) = delete;
 
-  /// Updates one variable, on each replica's thread its own component: `variable` is that component
-  /// alone, which assign() writes without any communication. The gradient is reduced and the
-  /// replica's own. Recording is off.
+  /// Updates one variable, on each replica's thread its own component alone, which assign() writes
+  /// without communication, by the reduced gradient, which is its own, too. Recording is off. What
+  /// one throws, all throw, and weights and slots stay as they were (not on servers, which write).
   virtual void update(const Variable& variable, const Gradient& gradient) = 0;
 
   /// As Optimizer's functions of the same names; for what `gradients` alone holds see FusedUpdate.

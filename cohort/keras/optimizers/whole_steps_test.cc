@@ -108,6 +108,88 @@ TEST(WholeSteps, AnOwnRuleWritesTheCopyOfItsReplica) {
   }
 }
 
+// Has a slot, and may throw on the last of all replicas when all but the last variable are written.
+struct ThrowingDescent : OptimizerBase {
+  bool throws = true;
+  Variable momentum;
+  std::size_t last = 0;
+  void on_build(std::span<const Variable> variables) override {
+    momentum = add_slot(variables[0], "momentum");
+    last = variables.size() - 1;
+  }
+  void update(const Variable& w, const Gradient& g) override {
+    const ReplicaContext here = get_replica_context();
+    const bool mine = !here || here.replica_id_in_sync_group() == here.num_replicas_in_sync() - 1;
+    if (throws && mine && index_of(w) == last) throw InvalidArgument("[rule] cannot");
+    w.assign_sub(g.dense());
+    if (index_of(w) == 0) momentum.assign_add(g.dense());
+  }
+};
+
+// What weights, slot and count are on every replica here, behind a step that throws and a good one.
+struct Copy {
+  std::size_t which;  // of a, b, momentum, iterations; 4 more behind the good step
+  std::vector<float> values;
+};
+
+std::vector<Copy> copies_after_a_throwing_rule(const Strategy& s) {
+  const auto scope = s.scope();
+  const Variable a(ones({3})), b(ones({3}));
+  const auto rule = std::make_shared<ThrowingDescent>();
+  const Optimizer optimizer(rule);
+  const auto step = [&] {
+    s.run([&] { optimizer.apply_gradients({{ones({3}), a}, {ones({3}), b}}); });
+  };
+  std::vector<Copy> copies;
+  std::size_t which = 0;
+  const auto look = [&] {
+    for (const Variable& v : {a, b, rule->momentum, optimizer.iterations()}) {
+      for (const Variable& one : v.components()) {
+        copies.push_back({which, to_vector<float>(one.value())});
+      }
+      ++which;
+    }
+  };
+  EXPECT_THROW(step(), InvalidArgument);
+  look();
+  rule->throws = false;
+  step();
+  look();
+  return copies;
+}
+
+void expect_one_good_step(const std::vector<Copy>& copies, int replicas) {
+  const auto sum = static_cast<float>(replicas);
+  const std::vector<float> expected = {1, 1, 0, 0, 1 - sum, 1 - sum, sum, 1};
+  ASSERT_GE(copies.size(), expected.size());
+  for (const Copy& copy : copies) {
+    for (const float x : copy.values) EXPECT_EQ(x, expected[copy.which]) << copy.which;
+  }
+}
+
+TEST(WholeSteps, ARuleThatThrowsInOneReplicaLeavesAllAsTheyWere) {
+  run_with_deadline(kLimit, [&] {
+    expect_one_good_step(copies_after_a_throwing_rule(get_strategy()), 1);
+    for (const int replicas : {1, 2, 3}) {
+      std::vector<Device> devices;
+      for (int r = 0; r < replicas; ++r) devices.emplace_back("CPU:" + std::to_string(r));
+      const MirroredStrategy mirrored(devices);
+      expect_one_good_step(copies_after_a_throwing_rule(mirrored), replicas);
+      const CentralStorageStrategy central({.compute_devices = devices});
+      expect_one_good_step(copies_after_a_throwing_rule(central), replicas);
+    }
+  });
+}
+
+TEST(WholeSteps, ARuleThatThrowsOnOneWorkerLeavesAllAsTheyWere) {
+  for (const int local : {1, 2}) {
+    run_with_deadline(kLimit, [&] {
+      const auto copies = Workers(2, local).run(copies_after_a_throwing_rule);
+      for (const auto& of_worker : copies) expect_one_good_step(of_worker, 2 * local);
+    });
+  }
+}
+
 // Halves its variable, and throws on the last of all replicas.
 Tensor throwing_constraint(const Tensor& x) {
   const ReplicaContext here = get_replica_context();

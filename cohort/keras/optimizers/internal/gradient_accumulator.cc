@@ -129,6 +129,7 @@ void GradientAccumulator::assign(std::size_t variable, const Tensor& x) {
   for (Sums& sums : sums_) {
     sums.tensors[variable] = Tensor();
     sums.rows.erase(variable);
+    sums.failed_runs.reset();  // what is set now, no run before has to do with
   }
   const ParameterStore* const home = variables_[variable].impl().store();
   if (home == nullptr || home->layout().worker() == 0) store(sums_.front(), variable, x);

@@ -37,7 +37,8 @@ class GradientAccumulator {
 
   /// What all replicas have summed so far; zeros if nothing. With several workers all call.
   Tensor value_of_all(std::size_t variable) const;
-  /// Makes `x` the sum, as if the first replica of all had brought all of it.
+  /// Makes `x` the sum, as if the first replica of all had brought all of it. Runs that failed
+  /// before are forgotten: what a checkpoint has restored is not dropped for them.
   void assign(std::size_t variable, const Tensor& x);
 
  private:
