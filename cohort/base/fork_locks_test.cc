@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace cohort::internal {
@@ -21,7 +22,10 @@ TEST(ForkLocks, AChildFindsThemFree) {
     while (!stop) {
       const MutexLock lock(g_busy);
       holds = true;
-      for (int i = 0; i < 1000 && !stop; ++i) std::this_thread::yield();
+      // Not a yield, which on a busy machine gives away whole slices with the mutex held.
+      const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+      while (std::chrono::steady_clock::now() < until && !stop) {
+      }
     }
   });
   while (!holds) std::this_thread::yield();
