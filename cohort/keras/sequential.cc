@@ -6,6 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/rectified_call.h"
 
 namespace cohort::keras {
 
@@ -78,7 +79,15 @@ Tensor Sequential::call(const Tensor& input, const CallArgs& args) {
   }
   if (args.mask.has_value() || args.initial_state.has_value()) [[unlikely]]
     return call_with_mask(input, args);
-  for (const Layer& layer : layers()) x = layer(x, args);
+  const std::vector<Layer>& all = layers();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i + 1 < all.size() && internal::can_join(all[i].base(), all[i + 1].base())) {
+      const internal::RectifiedCall both(all[i].base());
+      x = all[i++](x, args);
+    } else {
+      x = all[i](x, args);
+    }
+  }
   return x;
 }
 

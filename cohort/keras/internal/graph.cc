@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/rectified_call.h"
 
 namespace cohort::keras::internal {
 namespace {
@@ -166,7 +168,9 @@ void Graph::make_steps() {
                         .mask = nest_of(node->args.mask),
                         .initial_state = nest_of(node->args.initial_state),
                         .first = slots_,
-                        .after = {}});
+                        .after = {},
+                        .is_rectified = false,
+                        .passes = false});
       for (const Nest* nest :
            {&steps_.back().inputs, &steps_.back().mask, &steps_.back().initial_state}) {
         note(note, *nest, steps_.size() - 1);
@@ -178,6 +182,27 @@ void Graph::make_steps() {
   note(note, output_slots_, steps_.size());
   for (const auto& [slot, step] : last_use) {
     if (step < steps_.size()) steps_[step].after.push_back(slot);
+  }
+  join_steps();
+}
+
+// A layer that can do what the only one behind it does.
+void Graph::join_steps() {
+  std::map<int, int> uses;
+  const auto count = [&](auto&& self, const Nest& nest) -> void {
+    if (nest.slot >= 0) ++uses[nest.slot];
+    for (const Nest& part : nest.parts) self(self, part);
+  };
+  count(count, output_slots_);
+  for (const Step& step : steps_) {
+    for (const Nest* nest : {&step.inputs, &step.mask, &step.initial_state}) count(count, *nest);
+  }
+  for (Step& next : steps_) {
+    const int slot = next.inputs.slot;
+    const auto step = std::ranges::find(steps_, slot, &Step::first);
+    if (slot < 0 || step == steps_.end() || uses[slot] != 1) continue;
+    if (!can_join(step->node->layer.base(), next.node->layer.base())) continue;
+    step->is_rectified = next.passes = true;
   }
 }
 
@@ -245,17 +270,23 @@ void Graph::put_inputs(const Element& inputs, const CallArgs& args,
   }
 }
 
-void Graph::run_step(const Step& step, bool training, std::vector<Element>& slots) const {
+void Graph::run_step(const Step& step, bool training, std::vector<Element>& slots) {
+  const auto first = static_cast<std::size_t>(step.first);
+  const Element* one =
+      step.inputs.slot >= 0 ? &slots[static_cast<std::size_t>(step.inputs.slot)] : nullptr;
+  if (step.passes) {
+    slots[first] = *one;
+    return;
+  }
   const CallNode& node = *step.node;
   CallArgs args{.training = node.args.training.value_or(training)};
   if (step.mask.slot >= 0 || step.mask.is_tuple) args.mask = gather(step.mask, slots);
   if (step.initial_state.slot >= 0 || step.initial_state.is_tuple) {
     args.initial_state = gather(step.initial_state, slots);
   }
-  const auto first = static_cast<std::size_t>(step.first);
+  std::optional<RectifiedCall> rectified;
+  if (step.is_rectified) rectified.emplace(node.layer.base());
   const bool one_out = node.outputs.is_leaf();
-  const Element* one =
-      step.inputs.slot >= 0 ? &slots[static_cast<std::size_t>(step.inputs.slot)] : nullptr;
   if (one_out && one != nullptr && one->is_tensor()) {
     slots[first] = node.layer(one->tensor(), args);
     return;

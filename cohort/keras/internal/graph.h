@@ -48,19 +48,22 @@ class Graph {
   struct Step {
     Node node;
     Nest inputs, mask, initial_state;
-    int first = 0;           // slot of its first output
-    std::vector<int> after;  // slots that nobody needs any more
+    int first = 0;              // slot of its first output
+    std::vector<int> after;     // slots that nobody needs any more
+    bool is_rectified = false;  // by the step behind it, which then passes on what it gets
+    bool passes = false;
   };
   struct Search;
 
   void check_connected() const;
   void sort_layers(const Search& search);
   void make_steps();
+  void join_steps();
   Nest nest_of(const KerasTensor& x) const;
   static Element gather(const Nest& nest, const std::vector<Element>& slots);
   static ElementSpec gather_specs(const Nest& nest, const std::vector<TensorSpec>& slots);
   void put_inputs(const Element& inputs, const CallArgs& args, std::vector<Element>& slots) const;
-  void run_step(const Step& step, bool training, std::vector<Element>& slots) const;
+  static void run_step(const Step& step, bool training, std::vector<Element>& slots);
   void check_promises(const Step& step, const std::vector<Element>& slots) const;
   Element part_for_input(const Element& inputs, std::size_t i) const;
 

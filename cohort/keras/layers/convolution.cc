@@ -56,10 +56,10 @@ std::tuple<Tensor, Tensor> any_backward(const Convolution& c, const Tensor& g, c
 Tensor forward(const Convolution& c, const Tensor& input, const Tensor& kernel,
                const Tensor& bias) {
   const BelowAutograd below;
-  const Tensor x = c.window.pad(input, 0).contiguous();
-  if (internal::has_own_convolution(x, kernel, c.groups)) {
-    return internal::own_forward(c.window, x, kernel, bias, c.relu);
+  if (internal::has_own_convolution(input, kernel, c.groups)) {
+    return internal::own_forward(c.window, input.contiguous(), kernel, bias, c.relu);
   }
+  const Tensor x = c.window.pad(input, 0).contiguous();
   Tensor y = any_forward(c, x, kernel, bias).contiguous();
   if (c.relu) y.clamp_min_(0);
   return y;
@@ -131,14 +131,14 @@ variable_list ConvolutionNode::backward(variable_list&& gradients) {
   const Tensor input = x_.unpack();
   const Tensor kernel = lifted(kernel_.unpack());
   const Tensor y = convolution_.relu ? saved_output() : Tensor();
-  const Tensor x = convolution_.window.pad(input, 0).contiguous();
   Tensor g = gradients[0].contiguous();
-  if (internal::has_own_convolution(x, kernel, convolution_.groups)) {
-    own_backward(g, y, x, kernel, out);
+  if (internal::has_own_convolution(input, kernel, convolution_.groups)) {
+    own_backward(g, y, input.contiguous(), kernel, out);
   } else {
+    const Tensor x = convolution_.window.pad(input, 0).contiguous();
     if (y.defined()) g = g.mul(y.gt(0));
     auto [dx, dw] = any_backward(convolution_, g, x, kernel, wants_input(0), wants_weight(0));
-    out[0] = dx;
+    if (dx.defined()) out[0] = convolution_.window.crop(dx, input).contiguous();
     if (wants_weight(0)) {
       const Tensor computed = dw;
       out[1] = weight_gradient(0, [&](Tensor& slot, bool accumulate) {
@@ -151,9 +151,6 @@ variable_list ConvolutionNode::backward(variable_list&& gradients) {
         accumulate ? slot.add_(sum) : slot.copy_(sum);
       });
     }
-  }
-  if (out[0].defined()) {
-    out[0] = convolution_.window.crop(out[0], input).contiguous();
   }
   return out;
 }

@@ -6,6 +6,8 @@
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
+#include "cohort/keras/internal/rectified_call.h"
+#include "cohort/keras/layers/internal/own_normalization.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/variables/step_undo.h"
 
@@ -25,6 +27,11 @@ Tensor as_image(const Tensor& x) {
 
 Tensor like(const Tensor& image, const Tensor& x) {
   return image.permute({0, 2, 3, 1}).reshape(x.sizes());
+}
+
+// With the activation that the model has joined to it.
+Tensor as_called(const LayerBase& layer, const Tensor& y) {
+  return internal::RectifiedCall::of(layer) ? y.relu() : y;
 }
 
 struct Normalized {
@@ -182,6 +189,12 @@ Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) 
 }
 
 Tensor BatchNormalizationLayer::train(const Tensor& x) {
+  if (internal::has_own_normalization(x)) {
+    const internal::OwnNormalized forward = internal::own_normalization(
+        x, gamma_, beta_, config().epsilon, internal::RectifiedCall::of(*this));
+    update_moving(forward.mean, forward.variance);
+    return forward.y;
+  }
   Normalized forward = normalize(x, gamma_ ? gamma_.value() : Tensor(),
                                  beta_ ? beta_.value() : Tensor(), config().epsilon);
   {
@@ -194,7 +207,7 @@ Tensor BatchNormalizationLayer::train(const Tensor& x) {
     cohort::internal::attach(forward.y, cohort::internal::make_node<BatchNormalizationNode>(
                                             x, gamma_, beta_, forward, config().epsilon));
   }
-  return forward.y;
+  return as_called(*this, forward.y);
 }
 
 // Plain operations, the sums of which are all-reduced, and so are their gradients. The replicas
@@ -213,7 +226,7 @@ Tensor BatchNormalizationLayer::train_synchronized(const Tensor& x,
   Tensor y = centered * (variance + config().epsilon).rsqrt();
   if (gamma_) y = y * gamma_.value();
   if (beta_) y = y + beta_.value();
-  return y.reshape(x.sizes());
+  return as_called(*this, y).reshape(x.sizes());
 }
 
 void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& variance) const {
@@ -232,8 +245,14 @@ void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& va
 Tensor BatchNormalizationLayer::infer(const Tensor& x) const {
   Tensor scale = (moving_variance_.value() + config().epsilon).rsqrt();
   if (gamma_) scale = scale * gamma_.value();
+  if (internal::has_own_normalization(x) &&
+      !cohort::internal::needs_node({&x}, {&gamma_, &beta_})) {
+    const Tensor shift =
+        (beta_ ? beta_.value() : zeros({channels_})) - moving_mean_.value() * scale;
+    return internal::scaled_rows(x, scale, shift, internal::RectifiedCall::of(*this));
+  }
   const Tensor y = (x - moving_mean_.value()) * scale;
-  return beta_ ? y + beta_.value() : y;
+  return as_called(*this, beta_ ? y + beta_.value() : y);
 }
 
 BatchNormalization::BatchNormalization(BatchNormalizationOptions options)

@@ -8,7 +8,9 @@
 
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
+#include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
+#include "cohort/keras/sequential.h"
 #include "cohort/runtime/random.h"
 #include "cohort/strategy/strategies.h"
 
@@ -71,6 +73,68 @@ TEST(BatchNormalization, GradientsMatchWithoutScaleOrCenter) {
                                              ? x
                                              : trained(x, w[0], zeros({5}, x.scalar_type()));
                                 }});
+}
+
+Tensor batch_norm_relu(const Tensor& x, const Weights& w) { return batch_norm(x, w).relu(); }
+
+// A model computes the two in one, and the layers by themselves one after the other.
+TEST(BatchNormalization, GradientsMatchWithReluBehind) {
+  const auto sequential = [](const Layer& rectifier) {
+    return [rectifier]() -> Layer {
+      return std::make_shared<Sequential>(std::vector<Layer>{BatchNormalization(), rectifier});
+    };
+  };
+  for (const Layer& rectifier : {Layer(ReLU()), Layer(Activation("relu"))}) {
+    testing::check_gradients({.name = "batch_normalization, " + rectifier.base().class_name(),
+                              .make = sequential(rectifier),
+                              .input = {6, 4, 5},
+                              .reference = batch_norm_relu,
+                              .smooth = false});
+  }
+  testing::check_gradients({.name = "batch_normalization, relu6",
+                            .make = sequential(ReLU({.max_value = 6})),
+                            .input = {6, 5},
+                            .reference = [](const Tensor& x, const Weights& w) -> Tensor {
+                              return batch_norm(x, w).clamp(0, 6);
+                            },
+                            .smooth = false});
+  testing::check_gradients({.name = "batch_normalization, relu, functional",
+                            .make = []() -> Layer {
+                              const KerasTensor x = Input({5});
+                              return std::make_shared<Model>(x, ReLU()(BatchNormalization()(x)));
+                            },
+                            .input = {6, 5},
+                            .reference = batch_norm_relu,
+                            .smooth = false});
+}
+
+TEST(BatchNormalization, GivesWhatItGivesWhereOthersLookAtItToo) {
+  const KerasTensor x = Input({5});
+  const KerasTensor y = BatchNormalization()(x);
+  Model both(x, KerasTensor{y, ReLU()(y)});
+  Model once(x, ReLU()(y));
+  const Tensor in = random_normal({7, 5});
+  for (const bool training : {false, true}) {
+    const Element out = both(Element(in), {.training = training});
+    EXPECT_LT(out[0].tensor().min().item<double>(), 0);
+    EXPECT_TRUE(out[1].tensor().equal(out[0].tensor().relu()));
+    EXPECT_TRUE(once(in, {.training = training}).allclose(out[1].tensor(), 1e-5, 1e-6));
+  }
+}
+
+// As a layer of a program does, which has a call of its own.
+struct TwiceNormalized : BatchNormalizationLayer {
+  TwiceNormalized() : BatchNormalizationLayer(BatchNormalizationOptions{}) {}
+  Tensor call(const Tensor& x, const CallArgs& args) override {
+    return BatchNormalizationLayer::call(x, args) * 2;
+  }
+};
+
+TEST(BatchNormalization, IsNotJoinedToReluWhereAProgramDerivesIt) {
+  Sequential model({std::make_shared<TwiceNormalized>(), ReLU()});
+  for (int again = 0; again < 2; ++again) {  // the first call builds
+    EXPECT_GE(model(random_normal({7, 5}), {.training = true}).min().item<double>(), 0);
+  }
 }
 
 TEST(BatchNormalization, MovesItsStatisticsAsKerasDoes) {

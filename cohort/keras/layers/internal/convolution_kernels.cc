@@ -13,18 +13,16 @@
 namespace cohort::keras::internal {
 namespace {
 
-// Where pixels and taps lie in an image.
+// Where pixels and taps lie in a padded image.
 struct Layout {
   std::vector<int64_t> pixels, taps;
   int64_t run = 1;
-  int64_t image_size = 0;
-  int64_t out_channels = 0;
+  int64_t out_height = 0, out_width = 0, out_channels = 0;
 
-  Layout(const WindowBox& w, const Tensor& x, const Tensor& kernel)
-      : image_size(x.size(1) * x.size(2) * x.size(3)), out_channels(kernel.size(3)) {
-    const int64_t width = x.size(2), channels = x.size(3);
-    const int64_t out_height = (x.size(1) - w[0].extent()) / w[0].stride + 1;
-    const int64_t out_width = (width - w[1].extent()) / w[1].stride + 1;
+  Layout(const WindowBox& w, int64_t height, int64_t width, int64_t channels, int64_t filters)
+      : out_channels(filters) {
+    out_height = (height - w[0].extent()) / w[0].stride + 1;
+    out_width = (width - w[1].extent()) / w[1].stride + 1;
     pixels.reserve(static_cast<std::size_t>(out_height * out_width));
     for (int64_t i = 0; i < out_height; ++i) {
       for (int64_t j = 0; j < out_width; ++j) {
@@ -53,6 +51,60 @@ struct Layout {
   int64_t out_size() const { return static_cast<int64_t>(pixels.size()) * out_channels; }
 };
 
+// The images of [b, height, width, channels], one at a time with what the window wants around:
+// a copy that stays in the cache, of which the border is zero from the beginning.
+class PaddedImages {
+ public:
+  PaddedImages(const WindowBox& w, const Tensor& x)
+      : rows_(x.size(1)), row_size_(x.size(2) * x.size(3)), size_(rows_ * row_size_) {
+    const auto [top, bottom] = w[0].around(x.size(1));
+    const auto [left, right] = w[1].around(x.size(2));
+    height_ = top + x.size(1) + bottom;
+    width_ = left + x.size(2) + right;
+    channels_ = x.size(3);
+    first_ = (top * width_ + left) * channels_;
+    if (height_ != x.size(1) || width_ != x.size(2)) {
+      padded_.resize(static_cast<std::size_t>(padded_size()));
+    }
+  }
+  Layout layout(const WindowBox& w, int64_t filters) const {
+    return {w, height_, width_, channels_, filters};
+  }
+
+  /// Image i of `all`, until the next call.
+  const float* read(const float* all, int64_t i) {
+    all += i * size_;
+    if (padded_.empty()) return all;
+    float* to = padded_.data() + first_;
+    for (int64_t row = 0; row < rows_; ++row, to += width_ * channels_, all += row_size_) {
+      std::copy_n(all, row_size_, to);
+    }
+    return padded_.data();
+  }
+  /// Zeros, to add image i of `all` to.
+  float* begin(float* all, int64_t i) {
+    float* to = padded_.empty() ? all + i * size_ : padded_.data();
+    std::fill_n(to, padded_size(), 0.0F);
+    return to;
+  }
+  /// Puts what was added into `all`.
+  void end(float* all, int64_t i) const {
+    if (padded_.empty()) return;
+    const float* from = padded_.data() + first_;
+    all += i * size_;
+    for (int64_t row = 0; row < rows_; ++row, from += width_ * channels_, all += row_size_) {
+      std::copy_n(from, row_size_, all);
+    }
+  }
+
+ private:
+  int64_t padded_size() const { return height_ * width_ * channels_; }
+
+  const int64_t rows_, row_size_, size_;
+  int64_t height_ = 0, width_ = 0, channels_ = 0, first_ = 0;
+  std::vector<float> padded_;  // empty: nothing is wanted around
+};
+
 bool gives_input_gradient(const Tensor& x) { return x.size(3) % kChannelPack == 0; }
 
 // [kh * kw][out][in] of [kh, kw, in, out].
@@ -69,23 +121,24 @@ float* data_or_null(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<f
 // For few input channels: the image's own gradient is seldom wanted there.
 void input_gradient_by_libtorch(OwnBackward& pass) {
   const WindowBox& w = pass.window;
+  const Tensor x = w.pad(pass.x, 0);
   const Tensor g = pass.y.defined() ? pass.g.mul(pass.y.gt(0)) : pass.g;
   const auto [dx, dw, db] = at::convolution_backward(
-      to_channels_first(g), to_channels_first(pass.x), pass.kernel.permute({3, 2, 0, 1}), {},
+      to_channels_first(g), to_channels_first(x), pass.kernel.permute({3, 2, 0, 1}), {},
       {w[0].stride, w[1].stride}, {0, 0}, {w[0].dilation, w[1].dilation}, false, {0, 0}, 1,
       {true, false, false});
-  pass.dx.copy_(to_channels_last(dx));
+  pass.dx.copy_(w.crop(to_channels_last(dx), pass.x));
 }
 
 // Buffers of one backward pass.
 struct Scratch {
-  Tensor masked, transposed;
+  PaddedImages images, gradients;
+  Tensor masked = {}, transposed = {};
   float* bias = nullptr;
 };
 
-void backward_image(OwnBackward& pass, const Layout& layout, const Scratch& scratch, int64_t i) {
+void backward_image(OwnBackward& pass, const Layout& layout, Scratch& scratch, int64_t i) {
   const int64_t pixels = static_cast<int64_t>(layout.pixels.size());
-  const ConvImage image = layout.image(pass.x.const_data_ptr<float>() + i * layout.image_size);
   const float* g = pass.g.const_data_ptr<float>() + i * layout.out_size();
   float* masked = data_or_null(scratch.masked);
   if (masked != nullptr || scratch.bias != nullptr) {
@@ -95,14 +148,16 @@ void backward_image(OwnBackward& pass, const Layout& layout, const Scratch& scra
     if (masked != nullptr) g = masked;
   }
   if (pass.kernel_gradient.defined()) {
-    kernels().conv_kernel_gradient(image, g, pass.accumulate_kernel || i > 0,
+    const float* x = scratch.images.read(pass.x.const_data_ptr<float>(), i);
+    kernels().conv_kernel_gradient(layout.image(x), g, pass.accumulate_kernel || i > 0,
                                    pass.kernel_gradient.mutable_data_ptr<float>());
   }
   if (scratch.transposed.defined()) {
-    float* dx = pass.dx.mutable_data_ptr<float>() + i * layout.image_size;
-    std::fill_n(dx, layout.image_size, 0.0F);
-    kernels().conv_input_gradient(image, pass.x.size(3), g,
+    float* all = pass.dx.mutable_data_ptr<float>();
+    float* dx = scratch.gradients.begin(all, i);
+    kernels().conv_input_gradient(layout.image(dx), pass.x.size(3), g,
                                   scratch.transposed.const_data_ptr<float>(), dx);
+    scratch.gradients.end(all, i);
   }
 }
 
@@ -116,23 +171,23 @@ bool has_own_convolution(const Tensor& x, const Tensor& kernel, int64_t groups) 
 
 Tensor own_forward(const WindowBox& window, const Tensor& x, const Tensor& kernel,
                    const Tensor& bias, bool relu) {
-  const Layout layout(window, x, kernel);
-  const int64_t out_width = (x.size(2) - window[1].extent()) / window[1].stride + 1;
-  const int64_t out_height = static_cast<int64_t>(layout.pixels.size()) / out_width;
-  Tensor y = at::empty({x.size(0), out_height, out_width, layout.out_channels}, x.options());
+  PaddedImages images(window, x);
+  const Layout layout = images.layout(window, kernel.size(3));
+  Tensor y =
+      at::empty({x.size(0), layout.out_height, layout.out_width, layout.out_channels}, x.options());
   const float* from = x.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   const float* shift = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
   for (int64_t i = 0; i < x.size(0); ++i) {
-    kernels().conv_forward(layout.image(from + i * layout.image_size),
-                           kernel.const_data_ptr<float>(), shift, relu, to + i * layout.out_size());
+    kernels().conv_forward(layout.image(images.read(from, i)), kernel.const_data_ptr<float>(),
+                           shift, relu, to + i * layout.out_size());
   }
   return y;
 }
 
 void own_backward(OwnBackward& pass) {
-  const Layout layout(pass.window, pass.x, pass.kernel);
-  Scratch scratch;
+  Scratch scratch{{pass.window, pass.x}, {pass.window, pass.x}};
+  const Layout layout = scratch.images.layout(pass.window, pass.kernel.size(3));
   if (pass.y.defined()) scratch.masked = at::empty({layout.out_size()}, pass.x.options());
   if (pass.bias_gradient.defined()) {
     scratch.bias = pass.bias_gradient.mutable_data_ptr<float>();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions of whole batches by the kernels of kernels.h: float32, channels last, one group,
-// two axes.
-// Inputs are padded already and contiguous.
+// two axes. Inputs are contiguous and not padded yet.
 #pragma once
 
 #include "cohort/keras/layers/internal/windows.h"

@@ -110,7 +110,7 @@ Tensor gru(SequenceRun& run, const RecurrentWeights& weights) {
     const Tensor kernel = weights.recurrent_kernel.value();
     const Tensor bias = weights.bias ? weights.bias.value() : Tensor();
     const Tensor gates =
-        input_gates(run.steps, weights.kernel.value(), bias.defined() ? bias[0] : Tensor());
+        input_gates(run.steps, weights.kernel.value(), bias.defined() ? bias[0] : Tensor(), trace);
     const Shape steps = {gates.size(0), gates.size(1), kernel.size(0)};
     trace.states = {at::empty({steps[0] + 1, steps[1], steps[2]}, gates.options())};
     trace.states[0][0].copy_(run.states[0]);

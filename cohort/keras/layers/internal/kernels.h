@@ -51,7 +51,50 @@ struct Product {
   bool relu, accumulate;
 };
 
+/// An LSTM over a sequence; a step's rows lie one after the other, gates are i, f, c, o.
+struct LSTMSequence {
+  int64_t steps, rows, units;
+  float* gates;       ///< [steps, rows, 4 units]: inputs' products with bias, then the activations.
+  float* state;       ///< [steps + 1, rows, units], the first is given.
+  float* carry;       ///< The same.
+  float* tanh_carry;  ///< [steps, rows, units], of the carries behind the steps.
+  const bool* mask;   ///< [steps, rows], which count; or null: all do.
+  float* output;      ///< [steps, rows, units] with a mask, else null: the states.
+  bool zero_output;   ///< Where a row does not count; else its last output stays.
+};
+
+/// The way back. Pointers into `sequence` are read only.
+struct LSTMGradients {
+  LSTMSequence sequence;
+  const float* transposed;  ///< Of the recurrent kernel: [4 units, units].
+  const float* output;      ///< Of the output of step t and row r at [t * step + r * row]; or null.
+  int64_t output_step, output_row;
+  bool last_only;  ///< Only the last step has one.
+  float* state;    ///< [2, rows, units]: of the last state; ends in state[steps % 2].
+  float* carry;    ///< [rows, units]: of the last carry, then of the first.
+  float* carried;  ///< [rows, units] of zeros where outputs stay, else null.
+  float* gates;    ///< [steps, rows, 4 units]: ahead of the activations.
+};
+
+/// relu?(x * scale + shift) over [rows, columns]; mean, scale and shift are the columns'. Where
+/// only y is asked for, mean may be null.
+struct NormalizedRows {
+  const float* x;
+  int64_t rows, columns;
+  const float* mean;
+  const float* scale;
+  const float* shift;
+  bool relu;
+};
+
+/// What the gradient of x has besides scale * g: slope * (x - mean) + offset.
+struct NormalizedGradient {
+  const float* slope;
+  const float* offset;
+};
+
 struct Kernels {
+  int64_t lanes;       ///< Floats of a vector.
   bool fast_products;  ///< Whether `product` beats a BLAS on this instruction set.
   /// No bit of an element depends on which others are computed with it.
   void (*product)(const Product& product);
@@ -78,6 +121,21 @@ struct Kernels {
   void (*max_pool)(const Windows& w, const float* x, float* y, uint8_t* place);
   /// dx is written everywhere.
   void (*max_pool_gradient)(const Windows& w, const float* g, const uint8_t* place, float* dx);
+  /// A recurrent kernel [units, 4 units] in the order in which lstm_forward reads it:
+  /// [units in vectors, rounded up][units][4][lanes].
+  void (*lstm_pack)(const float* recurrent, int64_t units, float* packed);
+  /// Rows [first, last) of all steps; their bits depend on no other rows.
+  void (*lstm_forward)(const LSTMSequence& sequence, const float* packed, int64_t first,
+                       int64_t last);
+  void (*lstm_backward)(const LSTMGradients& gradients, int64_t first, int64_t last);
+  /// The columns' means and sums of squared deviations from them. Reads x twice.
+  void (*moments)(const float* x, int64_t rows, int64_t columns, float* mean, float* squares);
+  void (*normalize)(const NormalizedRows& in, float* y);
+  /// The columns' sums of the gradient ahead of ReLU, and of that times (x - mean).
+  void (*normalized_sums)(const NormalizedRows& in, const float* g, float* sum, float* product);
+  /// dx may be g.
+  void (*normalized_gradient)(const NormalizedRows& in, const float* g,
+                              const NormalizedGradient& by, float* dx);
 };
 
 namespace base {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/internal/recurrent_node.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include "cohort/keras/layers/internal/products.h"
 
 namespace cohort::keras::internal {
 
@@ -18,9 +19,11 @@ bool has_recurrent_node(const SequenceRun& run, DType weights) {
 
 Tensor all_rows(const Tensor& steps) { return steps.flatten(0, 1); }
 
-Tensor input_gates(const Tensor& x, const Tensor& kernel, const Tensor& bias) {
-  const Tensor rows = all_rows(x);
-  const Tensor gates = bias.defined() ? at::addmm(bias, rows, kernel) : rows.mm(kernel);
+Tensor input_gates(const Tensor& x, const Tensor& kernel, const Tensor& bias,
+                   RecurrentTrace& trace) {
+  trace.rows = all_rows(x).contiguous();
+  Tensor gates = at::empty({trace.rows.size(0), kernel.size(1)}, x.options());
+  dense_product(gates, trace.rows, kernel, bias, false);
   return gates.view({x.size(0), x.size(1), kernel.size(1)});
 }
 
@@ -119,15 +122,20 @@ void RecurrentNode::release_variables() {
 void RecurrentNode::products_backward(const Tensor& d_input, const Tensor& d_inner,
                                       variable_list& out) {
   const Tensor x = x_.unpack();
-  const Tensor rows = all_rows(d_input);
-  if (wants_input(0)) out[0] = rows.mm(kernel_.unpack().t()).view(x.sizes());
+  const Tensor kernel = kernel_.unpack();
+  const Tensor gradients = all_rows(d_input);
   const auto put = [this](int i, const Tensor& left, const Tensor& right) {
     return weight_gradient(i, [&](Tensor& slot, bool accumulate) {
-      accumulate ? slot.addmm_(left.t(), right) : at::mm_out(slot, left.t(), right);
+      dense_kernel_gradient(slot, left, right, accumulate);
     });
   };
+  if (wants_input(0)) {
+    Tensor dx = at::empty(trace_.rows.sizes(), trace_.rows.options());
+    dense_input_gradient(dx, gradients, kernel);
+    out[0] = dx.view(x.sizes());
+  }
   const auto first = static_cast<std::size_t>(input_count());
-  if (wants_weight(0)) out[first] = put(0, all_rows(x), rows);
+  if (wants_weight(0)) out[first] = put(0, trace_.rows, gradients);
   if (!wants_weight(1)) return;
   const Tensor before = trace_.states[0].narrow(0, 0, x.size(0));
   out[first + 1] = put(1, all_rows(before), all_rows(d_inner));

@@ -21,6 +21,7 @@ struct RecurrentTrace {
   std::vector<Tensor> states;  ///< Of each kind, before the first step and behind every one.
   std::vector<Tensor> kept;    ///< What else the backward pass reads.
   Tensor outputs;              ///< [t, b, units]; undefined: behind each step the first state.
+  Tensor rows;                 ///< The inputs [t * b, in], contiguous.
 };
 
 /// Chooses between what a step has computed and what was before it, by the mask.
@@ -87,8 +88,10 @@ class RecurrentNode : public cohort::internal::LayerNode {
 /// [t, b, n] as [t * b, n].
 Tensor all_rows(const Tensor& steps);
 
-/// The products of all inputs with the kernel. Shapes: [t, b, columns], contiguous.
-Tensor input_gates(const Tensor& x, const Tensor& kernel, const Tensor& bias);
+/// The products of all inputs, which are put into `trace`, with the kernel.
+/// Shapes: [t, b, columns], contiguous.
+Tensor input_gates(const Tensor& x, const Tensor& kernel, const Tensor& bias,
+                   RecurrentTrace& trace);
 
 /// Outputs and last states as a program may keep them, with `make_node`'s as their history where
 /// gradients are wanted. `trace` is moved into it.
