@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
@@ -12,6 +13,8 @@
 
 namespace cohort::keras::internal {
 namespace {
+
+float* data_or_null(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
 // Where pixels and taps lie in a padded image.
 struct Layout {
@@ -64,7 +67,7 @@ class PaddedImages {
     channels_ = x.size(3);
     first_ = (top * width_ + left) * channels_;
     if (height_ != x.size(1) || width_ != x.size(2)) {
-      padded_.resize(static_cast<std::size_t>(padded_size()));
+      padded_ = at::zeros({padded_size()}, x.options());
     }
   }
   Layout layout(const WindowBox& w, int64_t filters) const {
@@ -74,23 +77,23 @@ class PaddedImages {
   /// Image i of `all`, until the next call.
   const float* read(const float* all, int64_t i) {
     all += i * size_;
-    if (padded_.empty()) return all;
-    float* to = padded_.data() + first_;
+    if (!padded_.defined()) return all;
+    float* to = data_or_null(padded_) + first_;
     for (int64_t row = 0; row < rows_; ++row, to += width_ * channels_, all += row_size_) {
       std::copy_n(all, row_size_, to);
     }
-    return padded_.data();
+    return data_or_null(padded_);
   }
   /// Zeros, to add image i of `all` to.
   float* begin(float* all, int64_t i) {
-    float* to = padded_.empty() ? all + i * size_ : padded_.data();
+    float* to = padded_.defined() ? data_or_null(padded_) : all + i * size_;
     std::fill_n(to, padded_size(), 0.0F);
     return to;
   }
   /// Puts what was added into `all`.
   void end(float* all, int64_t i) const {
-    if (padded_.empty()) return;
-    const float* from = padded_.data() + first_;
+    if (!padded_.defined()) return;
+    const float* from = data_or_null(padded_) + first_;
     all += i * size_;
     for (int64_t row = 0; row < rows_; ++row, from += width_ * channels_, all += row_size_) {
       std::copy_n(from, row_size_, all);
@@ -102,7 +105,7 @@ class PaddedImages {
 
   const int64_t rows_, row_size_, size_;
   int64_t height_ = 0, width_ = 0, channels_ = 0, first_ = 0;
-  std::vector<float> padded_;  // empty: nothing is wanted around
+  Tensor padded_;  // undefined: nothing is wanted around
 };
 
 bool gives_input_gradient(const Tensor& x) { return x.size(3) % kChannelPack == 0; }
@@ -115,8 +118,6 @@ Tensor transposed_kernel(const Tensor& kernel) {
                              kernel.size(0) * kernel.size(1), kernel.size(2), kernel.size(3));
   return out;
 }
-
-float* data_or_null(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
 // For few input channels: the image's own gradient is seldom wanted there.
 void input_gradient_by_libtorch(OwnBackward& pass) {
