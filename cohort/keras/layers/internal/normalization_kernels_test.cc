@@ -39,7 +39,7 @@ std::vector<RowKernels> row_kernels() {
 // Rows and columns, in memory of exactly their size.
 struct RowsCase {
   RowsCase(int64_t rows, int64_t columns) {
-    const auto fill = [seed = 1U](std::vector<float>& out, int64_t n, float middle) mutable {
+    auto fill = [seed = 1U](std::vector<float>& out, int64_t n, float middle) mutable {
       std::mt19937 random(seed++);
       out.resize(static_cast<std::size_t>(n));
       for (float& v : out) {
