@@ -14,9 +14,9 @@
 
 namespace cohort {
 
-/// The calling thread's strategy and context, replica id, and LibTorch's thread-local state (grad
-/// mode, autocast). A new thread has none of them. The seed is the process's, and needs no
-/// carrying. Copies share what was captured. Threads: immutable.
+/// The calling thread's strategy and context, replica id, whose random numbers it draws, and
+/// LibTorch's thread-local state (grad mode, autocast). A new thread has none of them. What belongs
+/// to a step of fit is not taken along. Copies share what was captured. Threads: immutable.
 class CapturedContext {
  public:
   static CapturedContext capture();

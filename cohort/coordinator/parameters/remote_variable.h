@@ -41,7 +41,6 @@ class RemoteVariable final : public VariableImpl {
   Component& local_component() override { return leaf_.component(); }
 
   const ParameterHandle& handle() const { return handle_; }
-  RemoteVariables& remote_store() const { return *owner_.store; }
   /// Somebody of this process has changed what the servers have.
   void note_change();
   /// What the servers have when a pass begins: its first read takes it, unless this process has

@@ -109,7 +109,6 @@ class ExchangedUpdate final : public FinalGradients {
   NormBlocks* norm_blocks();
   void share_norms(const Step& step);
   void square_own_blocks(const Step& step, NormBlocks& blocks);
-  double scale_of_all(const NormBlocks& blocks) const;
   void set_scales();
   void update(const Step& step, std::size_t bucket);
   void update_rows(const Step& step);
