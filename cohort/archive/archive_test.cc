@@ -51,6 +51,22 @@ TEST(Hdf5File, KeepsWhatIsPutIntoIt) {
   }
 }
 
+// A value that has changed is not loaded as another one, and a tool that means it is told how.
+TEST(Hdf5File, AFlippedBitSaysWhatToolsHaveToDo) {
+  Hdf5Writer out;
+  out.add_group("vars", "model");
+  out.add("vars/0", full({64}, 0.5));
+  FileBytes bytes = std::move(out).finish();
+  const std::string_view value("\0\0\0\x3f\0\0\0\x3f", 8);
+  const std::size_t place = bytes.view().find(value);
+  ASSERT_NE(place, std::string_view::npos);
+  bytes.data[place] = 1;
+  const Hdf5Reader in("test", "x.h5", std::move(bytes));
+  expect_error<DataLoss>({"[test] x.h5: \"vars/0\" is not what was written: expected checksum ",
+                          "delete their attribute \"cohort.crc32c\""},
+                         [&] { in.read("vars/0"); });
+}
+
 // Of two models that are saved at once.
 TEST(Hdf5File, SeveralAreWrittenAtOnce) {
   Hdf5Writer one, two;

@@ -36,8 +36,8 @@ class Hdf5Writer {
 
   /// Makes a group, and those above it, with the text as its attribute "name".
   void add_group(const std::string& path, const std::string& name);
-  /// Copies an array into a group that is there. bfloat16 is kept as Keras does: two opaque bytes,
-  /// and an attribute that says what they are.
+  /// Copies an array into a group that is there, with its checksum as an attribute, which readers
+  /// other than ours ignore. bfloat16 is kept as Keras does: opaque, and an attribute says what.
   /// Errors: InvalidArgument for an undefined tensor, and a dtype that such files have not.
   void add(const std::string& path, const Tensor& values);
   FileBytes finish() &&;
@@ -66,7 +66,7 @@ class Hdf5Reader {
 
   /// By path: "layers/dense/vars/0". Arrays of types that tensors have not (texts) are left out.
   const std::map<std::string, Array>& arrays() const { return arrays_; }
-  /// Errors: DataLoss.
+  /// Errors: DataLoss, also where the array's checksum, if it has one, says that it has changed.
   Tensor read(const std::string& path) const;
 
  private:

@@ -59,6 +59,7 @@ struct Hdf5Reader::File {
                  std::map<std::string, Array>& arrays);
   std::optional<Array> described(hid_t array, const std::string& path) const;
   void check_place(hid_t array, const std::string& path) const;
+  void check_sum(hid_t array, const std::string& path, uint32_t sum) const;
 };
 
 void Hdf5Reader::File::look_into(hid_t group, const std::string& path, int depth,
@@ -115,6 +116,21 @@ void Hdf5Reader::File::check_place(hid_t array, const std::string& path) const {
                        filter == H5Z_FILTER_FLETCHER32;
     if (!known) refuse(path, str_cat("is packed by a filter (", filter, ") that is not read"));
   }
+}
+
+// Where the file says what it is: other programs write none.
+void Hdf5Reader::File::check_sum(hid_t array, const std::string& path, uint32_t sum) const {
+  const htri_t has = H5Aexists(array, kSumAttribute);
+  check(has >= 0, path, "is damaged");
+  if (has == 0) return;
+  const Hdf5Id attribute(H5Aopen(array, kSumAttribute, H5P_DEFAULT), H5Aclose);
+  uint32_t written = 0;
+  check(attribute.valid() && H5Aread(attribute, H5T_NATIVE_UINT32, &written) >= 0, path,
+        "is damaged");
+  if (written == sum) return;
+  refuse(path, str_cat("is not what was written: expected checksum ", written, ", got ", sum,
+                       ". A tool that changes arrays has to delete their attribute \"",
+                       kSumAttribute, "\""));
 }
 
 std::optional<Hdf5Reader::Array> Hdf5Reader::File::described(hid_t array,
@@ -186,6 +202,7 @@ Tensor Hdf5Reader::read(const std::string& path) const {
   const Hdf5Id stored(H5Dget_type(array), H5Tclose), type = memory_type_of(wanted.dtype, stored);
   const herr_t status = H5Dread(array, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.mutable_data_ptr());
   file_->check(status >= 0, path, "cannot be read");
+  file_->check_sum(array, path, array_sum(path, wanted.dtype, out));
   return wanted.dtype == kBool ? out.to(kBool) : out;
 }
 

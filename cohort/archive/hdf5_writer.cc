@@ -30,6 +30,14 @@ void set_attribute(hid_t object, const char* name, const std::string& text) {
   check_written(attribute.valid() && H5Awrite(attribute, type, &bytes) >= 0, name);
 }
 
+void set_sum(hid_t array, uint32_t sum) {
+  const Hdf5Id space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Hdf5Id attribute(
+      H5Acreate2(array, kSumAttribute, H5T_STD_U32LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  check_written(attribute.valid() && H5Awrite(attribute, H5T_NATIVE_UINT32, &sum) >= 0,
+                kSumAttribute);
+}
+
 Hdf5Id space_of(const Tensor& values) {
   if (values.dim() == 0) return {H5Screate(H5S_SCALAR), H5Sclose};
   std::vector<hsize_t> sizes;
@@ -89,6 +97,7 @@ void Hdf5Writer::add(const std::string& path, const Tensor& values) {
     const herr_t status =
         H5Dwrite(array, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data.const_data_ptr());
     check_written(status >= 0, path);
+    set_sum(array, array_sum(path, data.scalar_type(), data));
   }
   if (data.scalar_type() == kBFloat16) set_attribute(array, "dtype", "bfloat16");
 }

@@ -2,6 +2,10 @@
 #include "cohort/archive/internal/hdf5_types.h"
 
 #include <bit>
+#include <string>
+
+#include "cohort/base/crc32c.h"
+#include "cohort/base/strings.h"
 
 namespace cohort::internal {
 
@@ -98,6 +102,12 @@ Hdf5Id memory_type_of(DType dtype, hid_t type) {
   // Bytes as they are: there is nothing to convert.
   if (dtype == kBool || dtype == kBFloat16) return copied(type);
   return hdf5_type_of(dtype);
+}
+
+uint32_t array_sum(const std::string& path, DType dtype, const Tensor& values) {
+  const std::string what = str_cat(path, " ", dtype_name(dtype), bracketed(values.sizes()));
+  const auto* bytes = static_cast<const char*>(values.const_data_ptr());
+  return crc32c({bytes, values.nbytes()}, crc32c(what));
 }
 
 }  // namespace cohort::internal
