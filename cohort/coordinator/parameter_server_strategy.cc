@@ -15,6 +15,7 @@
 #include "cohort/coordinator/parameters/group_client.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/remote_variables.h"
+#include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/strategy/local_strategy_extended.h"
 
 namespace cohort {
@@ -126,17 +127,16 @@ static void check_replicas(const ClusterSpec& spec, int replicas) {
 }
 
 // The coordinator has told the servers; one of them may be lost, or be new and not know it yet.
-static int replicas_of(const std::vector<std::shared_ptr<RpcClient>>& servers) {
+static GroupFacts facts_of(const std::vector<std::shared_ptr<RpcClient>>& servers) {
   const char* const store = std::getenv(kStoreVariable);
-  if (store == nullptr || *store == '\0' || servers.size() < 2) return 1;
+  if (store == nullptr || *store == '\0' || servers.size() < 2) return {.replicas = 1};
   constexpr std::chrono::seconds kOneTry{2};
   constexpr int kMostTries = 10;
   for (int attempt = 0; attempt < kMostTries; ++attempt) {
     for (const auto& each : servers) {
       try {
-        const std::string text = each->call("ps.replicas", Payload(), {.timeout = kOneTry}).text();
-        const auto said = static_cast<int>(MessageReader(kStrategy, text).number());
-        if (said > 0) return said;
+        const GroupFacts said = group_facts_of(*each, kOneTry);
+        if (said.replicas > 0) return said;
       } catch (const Unavailable&) {  // another one knows
       } catch (const DeadlineExceeded&) {
       }
@@ -148,13 +148,20 @@ static int replicas_of(const std::vector<std::shared_ptr<RpcClient>>& servers) {
                     "ps 0");
 }
 
+static ParameterServersOptions servers_options(int replicas, std::chrono::milliseconds lease) {
+  if (replicas <= 1) return {};
+  return {.timeout = group_timeout(lease), .are_groups = true};
+}
+
 Strategy make_worker_side(const WorkerPlace& place) {
   const auto options = ps_options(place.spec, place.security, str_cat("worker ", place.worker));
   std::vector<std::shared_ptr<RpcClient>> clients;
   for (const RpcClientOptions& each : options) clients.push_back(std::make_shared<RpcClient>(each));
-  clients = group_clients(clients, options, replicas_of(clients));
+  const GroupFacts facts = facts_of(clients);
+  clients = group_clients(clients, options, facts.replicas);
   return make_parameter_server_strategy(
-      {.servers = std::make_shared<ParameterServers>(std::move(clients)),
+      {.servers = std::make_shared<ParameterServers>(std::move(clients),
+                                                     servers_options(facts.replicas, facts.lease)),
        .worker = place.worker,
        .workers = place.spec.num_tasks("worker")});
 }
@@ -210,7 +217,8 @@ Strategy make_strategy(ParameterServerOptions options) {
   clients = internal::group_clients(
       clients, internal::ps_options(spec, internal::security_from_environment(), "coordinator"),
       options.replicas);
-  const auto servers = std::make_shared<internal::ParameterServers>(std::move(clients));
+  const auto servers = std::make_shared<internal::ParameterServers>(
+      std::move(clients), internal::servers_options(options.replicas, connection->group_lease()));
   if (options.replicas > 1) servers->begin(connection->session());
   return internal::make_parameter_server_strategy(
       {.servers = servers,

@@ -91,21 +91,40 @@ class History {
     return out;
   }
 
-  // An operation that began when another one was over comes behind it.
+  // An operation that began when another one was over comes behind it: behind the one that is
+  // furthest of all that were over.
   std::string wrong_order(const std::map<std::size_t, std::size_t>& places) const {
+    struct Over {
+      int64_t ended;
+      std::size_t least;  // updates that it has seen, or is one of
+      std::size_t operation;
+    };
+    std::vector<Over> over;
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      const Operation& o = operations_[i];
+      if (o.ended < 0) continue;
+      over.push_back(
+          {o.ended, o.is_update ? std::stoul(o.result) : o.result.size() / kUpdateBytes, i});
+    }
+    const auto by_end = [](const Over& a, const Over& b) { return a.ended < b.ended; };
+    std::sort(over.begin(), over.end(), by_end);
+    for (std::size_t i = 1; i < over.size(); ++i) {
+      if (over[i - 1].least <= over[i].least) continue;
+      over[i].least = over[i - 1].least;
+      over[i].operation = over[i - 1].operation;
+    }
     for (std::size_t i = 0; i < operations_.size(); ++i) {
       const Operation& later = operations_[i];
       const auto place = places.find(i);
       if (later.is_update ? place == places.end() : later.ended < 0) continue;
       const std::size_t at = later.is_update ? place->second : later.result.size() / kUpdateBytes;
-      for (std::size_t j = 0; j < operations_.size(); ++j) {
-        const Operation& earlier = operations_[j];
-        if (earlier.ended < 0 || earlier.ended >= later.begun) continue;
-        const std::size_t least =
-            earlier.is_update ? std::stoul(earlier.result) : earlier.result.size() / kUpdateBytes;
-        if (at < least + (later.is_update ? 1 : 0)) {
-          return str_cat(later.is_update ? "update " : "read ", i, " does not see operation ", j,
-                         ", which was over when it began");
+      const auto behind =
+          std::lower_bound(over.begin(), over.end(), Over{later.begun, 0, 0}, by_end);
+      if (behind != over.begin()) {
+        const Over& last = *(behind - 1);
+        if (at < last.least + (later.is_update ? 1 : 0)) {
+          return str_cat(later.is_update ? "update " : "read ", i, " does not see operation ",
+                         last.operation, ", which was over when it began");
         }
       }
       if (!later.is_update && sees_the_future(later)) {

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,6 +24,23 @@ using Epoch = uint64_t;
 using Index = uint64_t;
 /// Of one node's own clock, which may run at another pace than others' and shows another time.
 using Time = std::chrono::microseconds;
+
+/// A text that several have a share of, and nobody changes.
+class Bytes {
+ public:
+  Bytes() = default;
+  Bytes(std::string text)  // NOLINT(google-explicit-constructor): a text is what it stands for
+      : text_(std::make_shared<const std::string>(std::move(text))) {}
+  const std::string& str() const {
+    static const std::string kNone;
+    return text_ == nullptr ? kNone : *text_;
+  }
+  std::size_t size() const { return str().size(); }
+  const std::shared_ptr<const std::string>& owner() const { return text_; }
+
+ private:
+  std::shared_ptr<const std::string> text_;
+};
 
 /// Who keeps the state in an epoch.
 struct Configuration {
@@ -39,7 +58,7 @@ struct Command {
   uint64_t client = 0;
   uint64_t sequence = 0;  ///< From 1.
   uint64_t oldest = 0;    ///< Before this one the client waits for no result (any more).
-  std::string bytes = {};
+  Bytes bytes = {};
 };
 
 struct Entry {
@@ -88,12 +107,22 @@ struct Appended {
   bool is_refused = false;
   Index last = 0;  ///< Has all up to it; refused: is not further than that.
 };
-struct Snapshot {
+/// A part of the state as it was behind entry `index`. The parts of one snapshot are told from
+/// those of another one of the same primary by its number.
+struct SnapshotPiece {
   Epoch epoch = 0;
+  uint64_t number = 0;
   Index index = 0;  ///< What has been applied,
   Epoch index_epoch = 0;
-  std::string state = {};
-  Applied applied = {};
+  uint64_t place = 0;  ///< Of so many pieces.
+  uint64_t count = 1;
+  Bytes bytes = {};
+  Applied applied = {};  ///< With the first one.
+};
+struct SnapshotTaken {
+  Epoch epoch = 0;
+  uint64_t number = 0;
+  uint64_t pieces = 0;  ///< Has so many, from the front.
 };
 /// A node that is in no configuration would like to be a backup.
 struct Join {};
@@ -115,8 +144,9 @@ struct ReadAnswer {
   std::string value = {};
 };
 
-using Message = std::variant<Heartbeat, HeartbeatAnswer, Proposal, Ask, Configured, Append,
-                             Appended, Snapshot, Join, Update, Updated, Read, ReadAnswer>;
+using Message =
+    std::variant<Heartbeat, HeartbeatAnswer, Proposal, Ask, Configured, Append, Appended,
+                 SnapshotPiece, SnapshotTaken, Join, Update, Updated, Read, ReadAnswer>;
 
 struct Outgoing {
   NodeId to = 0;

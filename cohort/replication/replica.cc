@@ -2,8 +2,17 @@
 #include "cohort/replication/replica.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace cohort::internal::replication {
+namespace {
+
+// Before a backup is dropped it has been asked so often, and more.
+constexpr int kTriesOfPatience = 4;
+// On their way to one backup.
+constexpr std::size_t kAheadMessages = 4;
+
+}  // namespace
 
 Replica::Replica(ReplicaOptions options, std::unique_ptr<ReplicatedState> state)
     : options_(options), state_(std::move(state)) {}
@@ -22,6 +31,7 @@ void Replica::advance(Time now) {
   if (role_ == Role::kPrimary) {
     ship_to_all();
     look_after_followers();
+    trim();
   }
   if (now < resend_due_) return;
   resend_due_ = now + options_.resend;
@@ -47,6 +57,7 @@ void Replica::on(NodeId /*from*/, const Configured& configured) { adopt(configur
 void Replica::adopt(const Configuration& configuration) {
   if (configuration.epoch < epoch_ || configuration.epoch <= configuration_.epoch) return;
   const bool led = role_ == Role::kPrimary;
+  const NodeId before = configuration_.primary;
   configuration_ = configuration;
   if (configuration.primary != options_.id) {
     follow(configuration.epoch);
@@ -54,13 +65,23 @@ void Replica::adopt(const Configuration& configuration) {
     return;
   }
   epoch_ = configuration.epoch;
-  lead(!led);
+  lead(!led, before);
 }
 
-// Who acknowledged what in an older epoch is asked anew: so much is simple to be sure of.
-void Replica::lead(bool is_promoted) {
+Replica::Follower Replica::new_follower() const {
+  return {.next = log_.last() + 1,
+          .begun = log_.last(),
+          .target = log_.last(),
+          .heard = now_,
+          .wait = options_.resend};
+}
+
+// Who acknowledged what in an older epoch is asked anew: so much is simple to be sure of. What has
+// arrived of a snapshot stays there, for the same primary sends the same bytes.
+void Replica::lead(bool is_promoted, NodeId primary_before) {
   role_ = Role::kPrimary;
   proposal_.reset();
+  incoming_.reset();
   if (is_promoted) {
     inherited_ = log_.last();
     candidate_ = 0;
@@ -70,10 +91,24 @@ void Replica::lead(bool is_promoted) {
     }
   }
   if (configuration_.has_backup(candidate_)) candidate_ = 0;
-  followers_.clear();
-  const Follower fresh{.next = log_.last() + 1, .heard = now_};
-  for (const NodeId node : configuration_.backups) followers_[node] = fresh;
-  if (candidate_ != 0) followers_[candidate_] = fresh;
+  std::vector<NodeId> nodes = configuration_.backups;
+  if (candidate_ != 0) nodes.push_back(candidate_);
+  std::map<NodeId, Follower> followers;
+  for (const NodeId node : nodes) {
+    Follower& fresh = followers[node] = new_follower();
+    if (const auto known = followers_.find(node); known != followers_.end()) {
+      fresh.kept = known->second.kept;
+    }
+    // Nobody has heard of it for a lease, so it is not waited for as long as others.
+    if (is_promoted && node == primary_before && options_.grace < options_.patience) {
+      fresh.heard = now_ - options_.patience + options_.grace;
+    }
+  }
+  followers_ = std::move(followers);
+  for (auto it = transfers_.begin(); it != transfers_.end();) {
+    it->second.sent = it->second.taken;
+    it = followers_.count(it->first) > 0 ? std::next(it) : transfers_.erase(it);
+  }
   ship_to_all();
   commit();
 }
@@ -84,6 +119,7 @@ void Replica::follow(Epoch epoch) {
   epoch_ = epoch;
   if (role_ == Role::kPrimary) role_ = Role::kSpare;
   followers_.clear();
+  transfers_.clear();
   pending_.clear();
   waiting_.clear();
   proposal_.reset();
@@ -95,31 +131,62 @@ void Replica::follow(Epoch epoch) {
 
 void Replica::ship(NodeId to, Follower& follower) {
   follower.sent = now_;
-  if (follower.next <= log_.base()) {
-    send(to, Snapshot{.epoch = epoch_,
-                      .index = applied_until_,
-                      .index_epoch = log_.epoch_at(applied_until_),
-                      .state = state_->snapshot(),
-                      .applied = applied_});
-    follower.next = applied_until_ + 1;
-    return;
-  }
+  if (transfers_.count(to) == 0 && follower.next <= log_.base()) begin_transfer(to, follower);
+  const auto transfer = transfers_.find(to);
+  transfer == transfers_.end() ? ship_entries(to, follower) : ship_pieces(to, transfer->second);
+}
+
+void Replica::ship_entries(NodeId to, Follower& follower) {
   Append append{.epoch = epoch_,
                 .previous = follower.next - 1,
                 .previous_epoch = log_.epoch_at(follower.next - 1),
                 .committed = committed_};
+  std::size_t bytes = 0;
   while (follower.next <= log_.last() && append.entries.size() < options_.sent_entries) {
-    append.entries.push_back(log_.at(follower.next++));
+    const Entry& entry = log_.at(follower.next);
+    bytes += entry.command.bytes.size();
+    if (bytes > options_.sent_bytes && !append.entries.empty()) break;
+    append.entries.push_back(entry);
+    ++follower.next;
   }
   send(to, std::move(append));
+}
+
+bool Replica::has_more_for(NodeId node, const Follower& follower) const {
+  const auto transfer = transfers_.find(node);
+  if (transfer != transfers_.end()) return transfer->second.has_more();
+  const Index known = std::max(follower.matched, follower.begun);
+  return !follower.is_silent && follower.next <= log_.last() &&
+         follower.next - 1 - std::min(known, follower.next - 1) <
+             kAheadMessages * options_.sent_entries &&
+         log_.bytes_between(known, follower.next - 1) < options_.ahead_bytes;
+}
+
+// Slower each time: what is large takes its time, and would take longer if it went twice.
+void Replica::go_back(NodeId node, Follower& follower) {
+  const auto transfer = transfers_.find(node);
+  const bool has_all = follower.has_answered && follower.matched + 1 == follower.next;
+  if (transfer == transfers_.end() && has_all) return;  // it is only asked whether it lives
+  follower.wait =
+      std::max(options_.resend, std::min(follower.wait * 2, options_.patience / kTriesOfPatience));
+  follower.is_silent = true;
+  if (transfer != transfers_.end()) {
+    transfer->second.sent = transfer->second.taken;
+    transfer->second.window = 1;
+  } else {
+    if (follower.has_answered) follower.begun = follower.matched;
+    follower.next = follower.begun + 1;
+  }
 }
 
 // What is new at once; what has no answer again, after a while.
 void Replica::ship_to_all() {
   for (auto& [node, follower] : followers_) {
-    const bool is_late = now_ >= follower.sent + options_.resend;
-    if (is_late) follower.next = follower.matched == 0 ? follower.next : follower.matched + 1;
-    if (is_late || follower.next <= log_.last()) ship(node, follower);
+    const bool is_late = now_ >= follower.sent + follower.wait;
+    if (is_late) go_back(node, follower);
+    // One after the other, as far as there is room.
+    if (is_late) ship(node, follower);
+    while (has_more_for(node, follower)) ship(node, follower);
   }
 }
 
@@ -128,27 +195,58 @@ void Replica::on(NodeId from, const Appended& appended) {
   const auto found = followers_.find(from);
   if (role_ != Role::kPrimary || appended.epoch < epoch_ || found == followers_.end()) return;
   Follower& follower = found->second;
-  follower.heard = now_;
+  const auto transfer = transfers_.find(from);
   if (appended.is_refused) {
-    follower.next = std::max(follower.matched, std::min(follower.next - 1, appended.last)) + 1;
-    ship(from, follower);
-    return;
+    if (transfer != transfers_.end()) return;  // of what was sent ahead of the snapshot
+    follower.heard = now_;
+    return step_back(from, follower, appended.last);
   }
+  follower.heard = now_;
+  follower.is_silent = false;
+  follower.wait = options_.resend;
+  follower.has_answered = true;
   follower.matched = std::max(follower.matched, appended.last);
   follower.next = std::max(follower.next, follower.matched + 1);
+  follower.kept = std::max(follower.kept, follower.matched);
+  if (transfer != transfers_.end() && follower.matched >= transfer->second.index) {
+    transfers_.erase(transfer);
+    follower.next = follower.matched + 1;
+    follower.begun = follower.matched;
+    follower.target = log_.last();
+  }
   add_candidate();
   commit();
+  while (has_more_for(from, follower)) ship(from, follower);
+}
+
+// One message from there on. All that were on their way behind it are refused as well.
+void Replica::step_back(NodeId node, Follower& follower, Index last) {
+  const Index begun = std::max(follower.matched, std::min(follower.next - 1, last));
+  if (follower.is_silent && follower.begun <= begun) return;
+  follower.begun = begun;
+  follower.next = begun + 1;
+  follower.is_silent = true;
+  follower.wait = options_.resend;
+  ship(node, follower);
 }
 
 std::vector<NodeId> Replica::required() const {
   std::vector<NodeId> out = configuration_.backups;
+  // Else it might be behind for ever, by what has come since its last acknowledgement.
+  if (candidate_ != 0 && waits_for_candidate() && is_close(candidate_)) out.push_back(candidate_);
   if (!proposal_) return out;
   // Nobody may be promoted without an update that was acknowledged: from the moment on when the
   // membership service may make somebody a backup, he counts.
   for (const NodeId node : proposal_->backups) {
-    if (!configuration_.has_backup(node)) out.push_back(node);
+    if (std::find(out.begin(), out.end(), node) == out.end()) out.push_back(node);
   }
   return out;
+}
+
+bool Replica::is_close(NodeId node) const {
+  const auto found = followers_.find(node);
+  return found != followers_.end() && transfers_.count(node) == 0 && found->second.has_answered &&
+         found->second.matched >= found->second.target;
 }
 
 Index Replica::acknowledged() const {
@@ -184,7 +282,7 @@ void Replica::apply_committed() {
     const Command& command = log_.at(applied_until_ + 1).command;
     std::optional<std::string> result = result_of(command);
     if (!result && !is_forgotten(command)) {
-      result = state_->apply(command.bytes);
+      result = state_->apply(command.bytes.str());
       Applied::Client& client = applied_.clients[command.client];
       client.oldest = std::max(client.oldest, command.oldest);
       client.results.erase(client.results.begin(), client.results.lower_bound(client.oldest));
@@ -200,8 +298,18 @@ void Replica::apply_committed() {
     if (result) send(told->second, Updated{command.sequence, *result});
     waiting_.erase(told);
   }
-  log_.forget(applied_until_, options_.kept_entries);
+  trim();
 }
+
+Index Replica::kept_from() const {
+  Index out = applied_until_;
+  for (const auto& [node, follower] : followers_) {
+    if (follower.kept > 0) out = std::min(out, follower.kept);
+  }
+  return out;
+}
+
+void Replica::trim() { log_.forget(kept_from(), options_.kept_entries, options_.kept_bytes); }
 
 // What a backup does
 
@@ -228,22 +336,6 @@ void Replica::on(NodeId from, const Append& append) {
   send(from, Appended{.epoch = append.epoch, .last = index});
 }
 
-void Replica::on(NodeId from, const Snapshot& snapshot) {
-  if (is_fenced(snapshot.epoch)) return;
-  if (snapshot.epoch > epoch_) follow(snapshot.epoch);
-  // What is behind it may have been acknowledged by this node, so it stays where it fits.
-  if (snapshot.index > applied_until_) {
-    if (!log_.has(snapshot.index, snapshot.index_epoch)) {
-      log_.begin_behind(snapshot.index, snapshot.index_epoch);
-    }
-    state_->restore(snapshot.state);
-    applied_ = snapshot.applied;
-    applied_until_ = snapshot.index;
-    committed_ = std::max(committed_, snapshot.index);
-  }
-  send(from, Appended{.epoch = snapshot.epoch, .last = snapshot.index});
-}
-
 // Backups come and go
 
 void Replica::propose(std::vector<NodeId> backups) {
@@ -257,7 +349,9 @@ void Replica::look_after_followers() {
     if (now_ < follower.heard + options_.patience) continue;
     if (node == candidate_) {
       candidate_ = 0;
+      transfers_.erase(node);
       followers_.erase(node);
+      commit();
     } else {
       std::vector<NodeId> others = configuration_.backups;
       others.erase(std::find(others.begin(), others.end(), node));
@@ -273,7 +367,7 @@ void Replica::on(NodeId from, const Join& /*join*/) {
     return;
   }
   candidate_ = from;
-  followers_[from] = {.next = log_.last() + 1, .heard = now_};
+  followers_[from] = new_follower();
   ship(from, followers_[from]);
 }
 
@@ -298,6 +392,7 @@ void Replica::on(NodeId from, const Update& update) {
     waiting_[found->second] = from;
     return;
   }
+  if (!has_room()) return;  // it asks again
   log_.append({.epoch = epoch_, .command = command});
   pending_[{command.client, command.sequence}] = log_.last();
   waiting_[log_.last()] = from;

@@ -9,6 +9,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -75,6 +77,81 @@ TEST(Replication, HoldsInEveryWorld) {
   EXPECT_LT(sums.lost, worlds / 10);
 }
 
+constexpr uint64_t kBusySeeds = COHORT_UNDER_SANITIZER != 0 ? 5 : 100;
+
+// States of which a snapshot takes far longer than the log's entries are kept otherwise.
+TEST(Replication, WhoComesBackIsABackupWhileUpdatesGoOn) {
+  if (const uint64_t seed = number_of("COHORT_SIMULATION_SEED", 0); seed != 0) {
+    EXPECT_EQ(Simulation<>(seed, /*is_traced=*/true, World::kBusy).run().wrong, "");
+    return;
+  }
+  int64_t updates = 0;
+  for (uint64_t seed = 1; seed <= kBusySeeds; ++seed) {
+    const Outcome outcome = Simulation<>(seed, false, World::kBusy).run();
+    EXPECT_EQ(outcome.wrong, "") << "COHORT_SIMULATION_SEED=" << seed;
+    EXPECT_FALSE(outcome.is_lost) << seed;
+    EXPECT_GE(outcome.epochs, 5) << seed << ": a death, and who came back, twice";
+    updates += outcome.updates;
+  }
+  EXPECT_GT(updates, static_cast<int64_t>(kBusySeeds) * 300) << "else nothing went on";
+}
+
+// A replaced primary that does not answer is let go after less than a backup's patience.
+TEST(Replication, UpdatesGoOnBeforeTwoLeasesAreOver) {
+  constexpr Time kLease{1'000'000};
+  constexpr Time kTick{10'000};
+  Membership membership({.lease = kLease, .clock_drift = 0.01});
+  const auto options = [&](NodeId id) {
+    ReplicaOptions out;
+    out.id = id;
+    out.membership = 1;
+    out.lease = kLease;
+    out.heartbeat = kLease / 5;
+    out.resend = kLease / 5;
+    out.patience = kLease * 2;
+    out.grace = kLease / 2;
+    return out;
+  };
+  std::map<NodeId, std::unique_ptr<Replica>> replicas;
+  for (const NodeId id : {10, 11}) {
+    replicas[id] = std::make_unique<Replica>(options(id), std::make_unique<ListState>());
+  }
+  Client client({.id = 100, .membership = 1, .resend = kLease / 20});
+  Time now = kLease;
+  const auto step = [&] {
+    now += kTick;
+    membership.advance(now);
+    for (auto& [id, each] : replicas) each->advance(now);
+    client.advance(now);
+    for (int round = 0; round < 4; ++round) {
+      std::vector<std::pair<NodeId, Outgoing>> sent;
+      const auto take = [&](NodeId from, std::vector<Outgoing> all) {
+        for (Outgoing& each : all) sent.emplace_back(from, std::move(each));
+      };
+      take(1, membership.take_messages());
+      for (auto& [id, each] : replicas) take(id, each->take_messages());
+      take(100, client.take_messages());
+      for (const auto& [from, out] : sent) {
+        if (out.to == 1) membership.receive(from, out.message, now);
+        if (out.to == 100) client.receive(from, out.message, now);
+        const auto found = replicas.find(out.to);
+        if (found != replicas.end()) found->second->receive(from, out.message, now);
+      }
+    }
+  };
+  for (int i = 0; i < 300; ++i) step();
+  client.update("1234", now);
+  for (int i = 0; i < 20; ++i) step();
+  ASSERT_EQ(client.take_results().size(), 1U);
+  ASSERT_EQ(membership.configuration().backups.size(), 1U);
+  const Time dies = now;
+  replicas.erase(membership.configuration().primary);
+  client.update("5678", now);
+  while (client.open() > 0 && now < dies + kLease * 5) step();
+  EXPECT_EQ(client.open(), 0U);
+  EXPECT_LT((now - dies).count(), (kLease * 2).count());
+}
+
 TEST(Replication, ASeedGivesTheSameWorldAgain) {
   for (const uint64_t seed : {1, 2, 3}) {
     const Outcome first = Simulation<>(seed).run();
@@ -129,6 +206,18 @@ struct ForgetsOneBackup : Replica {
     return out;
   }
 };
+struct ForgetsTheLogUnderASnapshot : Replica {
+  using Replica::Replica;
+  Index kept_from() const override { return committed_; }
+};
+struct WaitsUntilOneIsEven : Replica {
+  using Replica::Replica;
+  bool waits_for_candidate() const override { return false; }
+};
+struct TakesUpdatesWithoutRoom : Replica {
+  using Replica::Replica;
+  bool has_room() const override { return true; }
+};
 struct ForgetsASlowClock : Membership {
   using Membership::Membership;
   Time patience() const override { return options_.lease; }
@@ -136,12 +225,13 @@ struct ForgetsASlowClock : Membership {
 
 /// The first seed from `first` on that finds it; 0: none.
 template <class ReplicaType, class MembershipType = Membership>
-uint64_t found_by(uint64_t first = 1) {
-  constexpr uint64_t kMost = 20'000;
-  for (uint64_t seed = first; seed < first + kMost; ++seed) {
-    const std::string wrong = Simulation<ReplicaType, MembershipType>(seed).run().wrong;
+uint64_t found_by(uint64_t first = 1, World world = World::kStorms) {
+  using Simulated = Simulation<ReplicaType, MembershipType>;
+  const uint64_t most = world == World::kBusy ? 20 : 60'000;
+  for (uint64_t seed = first; seed < first + most; ++seed) {
+    const std::string wrong = Simulated(seed, false, world).run().wrong;
     if (wrong.empty()) continue;
-    EXPECT_EQ((Simulation<ReplicaType, MembershipType>(seed).run().wrong), wrong) << "replayed";
+    EXPECT_EQ(Simulated(seed, false, world).run().wrong, wrong) << "replayed";
     std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), wrong.c_str());
     return seed;
   }
@@ -157,8 +247,11 @@ TEST(Replication, PlantedBugsAreFound) {
   EXPECT_GT(found_by<ForgetsWhatItHasDone>(), 0U);
   EXPECT_GT(found_by<ForgetsOneBackup>(), 0U);
   EXPECT_GT((found_by<Replica, ForgetsASlowClock>()), 0U);
+  EXPECT_GT(found_by<ForgetsTheLogUnderASnapshot>(1, World::kBusy), 0U);
+  EXPECT_GT(found_by<WaitsUntilOneIsEven>(1, World::kBusy), 0U);
+  EXPECT_GT(found_by<TakesUpdatesWithoutRoom>(1, World::kBusy), 0U);
   // One world in thousands shows these; they begin near one, to save time.
-  EXPECT_GT(found_by<TakesABackupThatIsBehind>(3'850), 0U);
+  EXPECT_GT(found_by<TakesABackupThatIsBehind>(4'000), 0U);
   EXPECT_GT(found_by<CountsItsLeaseFromTheAnswer>(3'200), 0U);
 }
 

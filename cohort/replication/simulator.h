@@ -29,19 +29,40 @@
 namespace cohort::internal::replication {
 
 /// Numbers of updates in the order in which they were applied; an update's result is its place.
+/// A snapshot has `padding` bytes more, as of a large state.
 class ListState final : public ReplicatedState {
  public:
+  explicit ListState(std::size_t padding = 0) : padding_(padding) {}
   std::string apply(const std::string& update) override {
     list_ += update;
     return std::to_string(list_.size() / kUpdateBytes);
   }
   std::string read(const std::string& /*query*/) const override { return list_; }
-  std::string snapshot() const override { return list_; }
-  void restore(const std::string& snapshot) override { list_ = snapshot; }
+  std::shared_ptr<const StateSnapshot> snapshot() override {
+    return std::make_shared<Frozen>(list_ + std::string(padding_, 'x'));
+  }
+  void restore(std::vector<Bytes> pieces) override {
+    list_.clear();
+    for (const Bytes& each : pieces) list_ += each.str();
+    list_.resize(list_.size() - padding_);
+  }
 
  private:
+  struct Frozen final : StateSnapshot {
+    explicit Frozen(std::string given) : all(std::move(given)) {}
+    uint64_t size() const override { return all.size(); }
+    std::string bytes(uint64_t first, uint64_t count) const override {
+      return all.substr(first, count);
+    }
+    std::string all;
+  };
+  const std::size_t padding_;
   std::string list_;
 };
+
+/// kStorms: what can happen does. kBusy: states are large, updates come all the time, and servers
+/// die now and then: who is started again has to be a backup soon, while updates go on.
+enum class World { kStorms, kBusy };
 
 struct Outcome {
   std::string wrong = {};  ///< Empty: all is as promised.
@@ -55,15 +76,20 @@ struct Outcome {
 template <class ReplicaType = Replica, class MembershipType = Membership>
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed, bool is_traced = false)
-      : random_(seed), is_traced_(is_traced) {
+  explicit Simulation(uint64_t seed, bool is_traced = false, World world = World::kStorms)
+      : random_(seed), is_traced_(is_traced), is_busy_(world == World::kBusy) {
     membership_ =
         std::make_unique<MembershipType>(MembershipOptions{.lease = kLease, .clock_drift = kDrift});
     add_node(kMembership);
     climate_ = chance(60) ? Climate::kMixed : chance(50) ? Climate::kIsolating : Climate::kDeadly;
     backups_ = 1 + pick(2);
     patience_ = Time(chance(50) ? 90'000 : 250'000);
-    for (std::size_t i = 0; i < backups_ + 2; ++i) start_replica();
+    if (is_busy_) {
+      patience_ = Time(400'000);
+      padding_ = 8'000 + pick(24'000);
+      log_bytes_ = chance(50) ? 64 * sizeof(Entry) : 4'096 * sizeof(Entry);
+    }
+    for (std::size_t i = 0; i < backups_ + (is_busy_ ? 1 : 2); ++i) start_replica();
     for (NodeId id = kFirstClient; id < kFirstClient + 3; ++id) {
       Node& node = add_node(id);
       node.client = std::make_unique<Client>(
@@ -74,7 +100,8 @@ class Simulation {
   Outcome run() {
     try {
       change_weather_at_ = 300'000;  // they find each other in peace
-      while (now_ < kStorm) step();
+      if (is_busy_) run_busy();
+      while (!is_busy_ && now_ < kStorm) step();
       heal();
       is_calm_ = true;
       out_.is_lost = !is_kept();
@@ -82,7 +109,7 @@ class Simulation {
       while (now_ < limit && !is_done() && !out_.is_lost) step();
       // A proposal that was on its way may have let go of the last who had the state.
       out_.is_lost = out_.is_lost || (!is_done() && !is_kept());
-      if (!is_done() && !out_.is_lost) out_.wrong = "clients wait for ever";
+      if (!is_done() && !out_.is_lost && out_.wrong.empty()) out_.wrong = "clients wait for ever";
     } catch (const Error& e) {
       out_.wrong = e.what();
     }
@@ -104,6 +131,9 @@ class Simulation {
   static constexpr int64_t kStorm = 2'500'000;
   static constexpr int64_t kCalm = 6'000'000;
   static constexpr int kOperations = 16;  // of a client
+  static constexpr int64_t kBusyTick = 500;
+  static constexpr int64_t kSoon = 4'000'000;  // many times what a snapshot takes
+  static constexpr uint64_t kBusyOpen = 12;
 
   enum class Climate { kMixed, kIsolating, kDeadly };
   struct Node {
@@ -150,9 +180,13 @@ class Simulation {
     options.heartbeat = kResend;
     options.resend = kResend;
     options.patience = patience_;
+    options.grace = kResend * 3;
     options.kept_entries = 4;
-    options.sent_entries = 3;
-    node.replica = std::make_unique<ReplicaType>(options, std::make_unique<ListState>());
+    options.sent_entries = is_busy_ ? 32 : 3;
+    options.log_bytes = log_bytes_;
+    options.piece_bytes = is_busy_ ? 256 : 12;
+    options.pieces = 4;
+    node.replica = std::make_unique<ReplicaType>(options, std::make_unique<ListState>(padding_));
     say(id, "starts");
   }
   Time clock_of(const Node& node) const {
@@ -167,7 +201,7 @@ class Simulation {
     const Event event = events_.top();
     events_.pop();
     now_ = event.at;
-    if (!is_calm_ && now_ >= change_weather_at_) change_weather();
+    if (!is_calm_ && !is_busy_ && now_ >= change_weather_at_) change_weather();
     const auto found = nodes_.find(event.to);
     if (found == nodes_.end()) return;  // it has died
     Node& node = found->second;
@@ -178,7 +212,8 @@ class Simulation {
     }
     if (event.message == nullptr) {
       pass_time(node);
-      push({.at = now_ + kTick, .to = node.id});
+      push(
+          {.at = now_ + (is_busy_ && !is_calm_ && node.client ? kBusyTick : kTick), .to = node.id});
     } else {
       hear(node, event);
     }
@@ -192,7 +227,38 @@ class Simulation {
     node.client->advance(clock);
     ask_something(node, clock);
   }
+  // Two of three servers' deaths, one after the other, each when all is whole again.
+  void run_busy() {
+    for (int death = 0; death < 3; ++death) {
+      const int64_t limit = now_ + kSoon;
+      while (now_ < limit && !is_whole()) step();
+      if (!is_whole()) {
+        out_.wrong = "who was started again is no backup, while updates go on";
+        return;
+      }
+      for (const int64_t until = now_ + 100'000; now_ < until;) step();
+      loss_ = pick(5);
+      const Configuration& now = membership_->configuration();
+      if (death < 2) kill(chance(50) || now.backups.empty() ? now.primary : now.backups.front());
+    }
+  }
+  bool is_whole() const {
+    const Configuration& now = membership_->configuration();
+    const auto lives = [&](NodeId id) { return nodes_.count(id) > 0; };
+    return now.backups.size() >= backups_ && lives(now.primary) &&
+           std::all_of(now.backups.begin(), now.backups.end(), lives);
+  }
+  void ask_more(Node& node, Time clock) {
+    if (node.client->open() >= kBusyOpen || !chance(90)) return;
+    if (chance(98)) {
+      const std::size_t operation = history_.begin_update(now_);
+      node.open[node.client->update(history_.bytes_of(operation), clock)] = operation;
+    } else {
+      node.open[node.client->read("", clock)] = history_.begin_read(now_);
+    }
+  }
   void ask_something(Node& node, Time clock) {
+    if (is_busy_ && !is_calm_) return ask_more(node, clock);
     // At the end each looks once more, when all the rest is over.
     const bool is_last = node.operations == kOperations;
     const bool is_time = is_last ? is_calm_ && all_asked() : chance(is_calm_ ? 90 : 15);
@@ -237,6 +303,10 @@ class Simulation {
                                 : node.client ? node.client->take_messages()
                                               : membership_->take_messages();
     for (Outgoing& each : out) send(node.id, std::move(each));
+    if (node.replica && node.replica->is_primary() &&
+        node.replica->log_bytes() > log_bytes_ + 16 * sizeof(Entry)) {
+      out_.wrong = "a log grows beyond its bound";
+    }
     if (!node.client) return;
     for (const Client::Result& each : node.client->take_results()) {
       history_.end(node.open.at(each.ticket), now_, each.text);
@@ -342,9 +412,9 @@ class Simulation {
   }
   static std::string text_of(const Message& message) {
     static constexpr const char* kNames[] = {
-        "Heartbeat", "HeartbeatAnswer", "Proposal", "Ask",    "Configured", "Append",
-        "Appended",  "Snapshot",        "Join",     "Update", "Updated",    "Read",
-        "ReadAnswer"};
+        "Heartbeat", "HeartbeatAnswer", "Proposal",      "Ask",           "Configured",
+        "Append",    "Appended",        "SnapshotPiece", "SnapshotTaken", "Join",
+        "Update",    "Updated",         "Read",          "ReadAnswer"};
     std::string out = kNames[message.index()];
     if (const auto* m = std::get_if<Append>(&message)) {
       out += str_cat(" epoch ", m->epoch, " behind ", m->previous, ": ", m->entries.size(),
@@ -352,6 +422,8 @@ class Simulation {
     } else if (const auto* appended = std::get_if<Appended>(&message)) {
       out += str_cat(" epoch ", appended->epoch, appended->is_refused ? " refused " : " until ",
                      appended->last);
+    } else if (const auto* piece = std::get_if<SnapshotPiece>(&message)) {
+      out += str_cat(" ", piece->place, " of ", piece->count, " behind ", piece->index);
     } else if (const auto* configured = std::get_if<Configured>(&message)) {
       out += str_cat(" epoch ", configured->configuration.epoch, " primary ",
                      configured->configuration.primary);
@@ -361,6 +433,9 @@ class Simulation {
 
   std::mt19937_64 random_;
   const bool is_traced_;
+  const bool is_busy_;
+  std::size_t padding_ = 0;
+  std::size_t log_bytes_ = std::size_t{1} << 20;
   int64_t now_ = 0;
   uint64_t order_ = 0;
   std::priority_queue<Event> events_;

@@ -65,7 +65,13 @@ TEST_F(GroupKeeperTest, RefusesBytesThatAreNone) {
 }
 
 TEST(GroupMessages, ComeBackAsTheyWere) {
-  Snapshot snapshot{.epoch = 4, .index = 7, .index_epoch = 3, .state = "state"};
+  SnapshotPiece snapshot{.epoch = 4,
+                         .number = 2,
+                         .index = 7,
+                         .index_epoch = 3,
+                         .place = 5,
+                         .count = 9,
+                         .bytes = std::string(100'000, 'x')};
   snapshot.applied.clients[5] = {.oldest = 2, .results = {{2, "two"}, {3, ""}}};
   const Append append{
       .epoch = 4,
@@ -77,11 +83,13 @@ TEST(GroupMessages, ComeBackAsTheyWere) {
       .committed = 5};
   const auto again = std::get<Append>(decode_group_message(encode_group_message(append)));
   ASSERT_EQ(again.entries.size(), 1U);
-  EXPECT_EQ(again.entries[0].command.bytes, append.entries[0].command.bytes);
+  EXPECT_EQ(again.entries[0].command.bytes.str(), append.entries[0].command.bytes.str());
   EXPECT_EQ(again.entries[0].command.oldest, 7U);
   EXPECT_EQ(again.committed, 5U);
-  const auto back = std::get<Snapshot>(decode_group_message(encode_group_message(snapshot)));
-  EXPECT_EQ(back.state, "state");
+  const auto back = std::get<SnapshotPiece>(decode_group_payload(encode_group_payload(snapshot)));
+  EXPECT_EQ(back.bytes.str(), snapshot.bytes.str());
+  EXPECT_EQ(back.place, 5U);
+  EXPECT_EQ(back.count, 9U);
   EXPECT_EQ(back.applied.clients.at(5).oldest, 2U);
   EXPECT_EQ(back.applied.clients.at(5).results.at(2), "two");
   EXPECT_EQ(back.applied.clients.at(5).results.size(), 2U);

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cluster/store/group_messages.h"
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "cohort/base/error.h"
 #include "cohort/rpc/wire.h"
 
 namespace cohort::internal {
@@ -13,33 +19,107 @@ using namespace replication;  // NOLINT(google-build-using-namespace): its messa
 constexpr uint64_t kMostNodes = 1 << 16;
 constexpr uint64_t kMostCounted = uint64_t{1} << 32;
 
+// What is larger travels from where it lies.
+constexpr std::size_t kCopiedBytes = 4096;
+
+[[noreturn]] void refuse_group_message() {
+  throw DataLoss(
+      "[replication] expected a message of a replicated server, got other bytes; the "
+      "other side is damaged, of another version or no part of Cohort");
+}
+
 // One order of the fields for both directions: `Io` writes them, or reads them.
-struct FieldWriter {
-  MessageWriter& out;
-  void number(uint64_t x) { out.number(x); }
-  void time(Time x) { out.signed_number(x.count()); }
-  void text(const std::string& x) { out.text(x); }
-  void flag(bool x) { out.number(x ? 1 : 0); }
-  template <class T, class Each>
-  void list(const std::vector<T>& all, uint64_t /*most*/, const Each& each) {
-    out.number(all.size());
-    for (T one : all) each(one);
+class FieldWriter {
+ public:
+  void number(uint64_t x) { small_.number(x); }
+  void time(Time x) { small_.signed_number(x.count()); }
+  void text(const std::string& x) { small_.text(x); }
+  void bytes(const Bytes& x) {
+    if (x.size() <= kCopiedBytes) return small_.text(x.str());
+    small_.number(x.size());
+    flush();
+    out_.append({.bytes = std::as_bytes(std::span(x.str())), .owner = x.owner()});
   }
+  void flag(bool x) { small_.number(x ? 1 : 0); }
+  template <class T, class Each>
+  void list(std::vector<T>& all, uint64_t /*most*/, const Each& each) {
+    small_.number(all.size());
+    for (T& one : all) each(one);
+  }
+  Payload take() {
+    flush();
+    return std::move(out_);
+  }
+
+ private:
+  void flush() {
+    const auto text = std::make_shared<const std::string>(small_.str());
+    if (!text->empty()) out_.append({.bytes = std::as_bytes(std::span(*text)), .owner = text});
+    small_ = {};
+  }
+  MessageWriter small_;
+  Payload out_;
 };
-struct FieldReader {
-  MessageReader& in;
-  void number(uint64_t& x) { x = in.number(); }
-  void time(Time& x) { x = Time(in.signed_number()); }
-  void text(std::string& x) { x = in.text(); }
-  void flag(bool& x) { x = in.number_up_to(1) == 1; }
+class FieldReader {
+ public:
+  explicit FieldReader(const Payload& from) : from_(from), left_(from.size()) {}
+  void number(uint64_t& x) {
+    std::string bytes(sizeof x, '\0');
+    read(bytes);
+    x = MessageReader("[replication] ", bytes).number();
+  }
+  uint64_t number_up_to(uint64_t most) {
+    uint64_t out = 0;
+    number(out);
+    if (out > most) refuse_group_message();
+    return out;
+  }
+  void time(Time& x) {
+    uint64_t count = 0;
+    number(count);
+    x = Time(static_cast<int64_t>(count));
+  }
+  void text(std::string& x) {
+    x.resize(number_up_to(left_));
+    read(x);
+  }
+  void bytes(Bytes& x) {
+    std::string out;
+    text(out);
+    x = std::move(out);
+  }
+  void flag(bool& x) { x = number_up_to(1) == 1; }
   template <class T, class Each>
   void list(std::vector<T>& all, uint64_t most, const Each& each) {
-    for (uint64_t left = in.number_up_to(most); left > 0; --left) {
+    for (uint64_t left = number_up_to(most); left > 0; --left) {
       T one{};
       each(one);
       all.push_back(std::move(one));
     }
   }
+  void end() const {
+    if (left_ > 0) refuse_group_message();
+  }
+
+ private:
+  void read(std::string& to) {
+    if (to.size() > left_) refuse_group_message();
+    left_ -= to.size();
+    for (std::size_t done = 0; done < to.size();) {
+      const std::span<const std::byte> piece = from_.pieces()[piece_].bytes;
+      const std::size_t now = std::min(to.size() - done, piece.size() - at_);
+      std::memcpy(to.data() + done, piece.data() + at_, now);
+      done += now;
+      at_ += now;
+      if (at_ < piece.size()) continue;
+      ++piece_;
+      at_ = 0;
+    }
+  }
+  const Payload& from_;
+  std::size_t left_;
+  std::size_t piece_ = 0;
+  std::size_t at_ = 0;  // in the piece
 };
 
 template <class Io>
@@ -53,7 +133,7 @@ void fields(Io& io, Command& c) {
   io.number(c.client);
   io.number(c.sequence);
   io.number(c.oldest);
-  io.text(c.bytes);
+  io.bytes(c.bytes);
 }
 template <class Io>
 void fields(Io& io, Heartbeat& m) {
@@ -112,11 +192,14 @@ std::vector<KeptClient> listed(const Applied& applied) {
 }
 
 template <class Io>
-void fields(Io& io, Snapshot& m) {
+void fields(Io& io, SnapshotPiece& m) {
   io.number(m.epoch);
+  io.number(m.number);
   io.number(m.index);
   io.number(m.index_epoch);
-  io.text(m.state);
+  io.number(m.place);
+  io.number(m.count);
+  io.bytes(m.bytes);
   std::vector<KeptClient> clients = listed(m.applied);
   io.list(clients, kMostCounted, [&](KeptClient& each) {
     io.number(each.client);
@@ -131,6 +214,12 @@ void fields(Io& io, Snapshot& m) {
     to.oldest = each.oldest;
     for (KeptResult& result : each.results) to.results[result.sequence] = std::move(result.text);
   }
+}
+template <class Io>
+void fields(Io& io, SnapshotTaken& m) {
+  io.number(m.epoch);
+  io.number(m.number);
+  io.number(m.pieces);
 }
 template <class Io>
 void fields(Io& /*io*/, Join& /*m*/) {}
@@ -163,23 +252,30 @@ Message message_of_index(uint64_t index, std::index_sequence<I...> /*all*/) {
 
 }  // namespace
 
-std::string encode_group_message(const Message& message) {
-  MessageWriter out;
-  out.number(message.index());
-  FieldWriter io{out};
-  Message copy = message;
-  std::visit([&](auto& m) { fields(io, m); }, copy);
-  return out.str();
+Payload encode_group_payload(Message message) {
+  FieldWriter io;
+  io.number(message.index());
+  std::visit([&](auto& m) { fields(io, m); }, message);
+  return io.take();
+}
+
+std::string encode_group_message(Message message) {
+  return encode_group_payload(std::move(message)).text();
+}
+
+Message decode_group_payload(const Payload& bytes) {
+  constexpr std::size_t kKinds = std::variant_size_v<Message>;
+  FieldReader io(bytes);
+  Message out = message_of_index(io.number_up_to(kKinds - 1), std::make_index_sequence<kKinds>());
+  std::visit([&](auto& m) { fields(io, m); }, out);
+  io.end();
+  return out;
 }
 
 Message decode_group_message(std::string_view bytes) {
-  constexpr std::size_t kKinds = std::variant_size_v<Message>;
-  MessageReader in("[replication] ", bytes);
-  Message out = message_of_index(in.number_up_to(kKinds - 1), std::make_index_sequence<kKinds>());
-  FieldReader io{in};
-  std::visit([&](auto& m) { fields(io, m); }, out);
-  in.end();
-  return out;
+  Payload whole;
+  whole.append({.bytes = std::as_bytes(std::span(bytes)), .owner = {}});
+  return decode_group_payload(whole);
 }
 
 }  // namespace cohort::internal

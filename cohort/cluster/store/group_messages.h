@@ -7,11 +7,15 @@
 #include <string_view>
 
 #include "cohort/replication/messages.h"
+#include "cohort/rpc/payload.h"
 
 namespace cohort::internal {
 
-std::string encode_group_message(const replication::Message& message);
-/// Errors: DataLoss for bytes that are none.
+std::string encode_group_message(replication::Message message);
+/// Cost: no copy of what is large.
+Payload encode_group_payload(replication::Message message);
+// Errors, of both: DataLoss for bytes that are none.
 replication::Message decode_group_message(std::string_view bytes);
+replication::Message decode_group_payload(const Payload& bytes);
 
 }  // namespace cohort::internal

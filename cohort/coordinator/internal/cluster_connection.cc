@@ -15,6 +15,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/coordinator/internal/task_service.h"
+#include "cohort/coordinator/parameters/replica_host.h"
 #include "cohort/rpc/wire.h"
 #include "cohort/runtime/thread_name.h"
 
@@ -111,11 +112,42 @@ struct ClusterConnection::Impl {
       task.incarnation = incarnation;
     }
     const bool is_ps = &task >= servers.data() && &task < servers.data() + servers.size();
-    if (is_ps && has_store()) {
-      client(task)->call("ps.replicas",
-                         Payload(number_text(static_cast<uint64_t>(options.replicas))),
-                         {.timeout = timeout});
+    GroupFacts known;
+    {
+      const MutexLock lock(mutex);
+      known = groups;
     }
+    if (is_ps && known.replicas > 0) tell_group_facts(*client(task), known, timeout);
+  }
+
+  // What the first server knows that answers and knows it.
+  GroupFacts known_groups() {
+    for (Task& task : servers) {
+      try {
+        const GroupFacts told = group_facts_of(*client(task), kOneTry * kMostFailures);
+        if (told.replicas > 0) return told;
+      } catch (const Error& e) {
+        if (!is_absence(e.code())) throw;
+      }
+    }
+    return {};
+  }
+
+  // Servers of an earlier coordinator know which groups they are; who has come anew is told.
+  void form_groups(Clock::time_point limit) {
+    if (!has_store()) return;
+    const Secret random = Secret::random();
+    GroupFacts facts = known_groups();
+    if (facts.replicas == 0) std::memcpy(&facts.job, random.bytes().data(), sizeof facts.job);
+    facts.replicas = options.replicas;
+    {
+      const MutexLock lock(mutex);
+      groups = facts;
+    }
+    for (Task& task : servers) wait_for(task, limit);
+    facts.lease = known_groups().lease;
+    const MutexLock lock(mutex);
+    groups = facts;
   }
   // Workers that have one ask how many copies there are.
   static bool has_store() {
@@ -148,6 +180,7 @@ struct ClusterConnection::Impl {
   void wait_for_all() {
     const auto limit = Clock::now() + options.start_timeout;
     for (Task& task : servers) wait_for(task, limit);
+    form_groups(limit);
     for (Task& task : workers) wait_for(task, limit);
   }
 
@@ -319,6 +352,7 @@ struct ClusterConnection::Impl {
   Mutex mutex;  // of clients, incarnations and failures
   std::condition_variable_any changed;
   bool ends COHORT_GUARDED_BY(mutex) = false;
+  GroupFacts groups COHORT_GUARDED_BY(mutex);
   std::map<int, std::set<uint64_t>> left COHORT_GUARDED_BY(mutex);  // by worker
   Mutex watch_mutex;
   std::function<void(std::exception_ptr)> on_failure COHORT_GUARDED_BY(watch_mutex);
@@ -337,6 +371,10 @@ int ClusterConnection::num_workers() const { return static_cast<int>(impl_->work
 int ClusterConnection::num_ps() const { return static_cast<int>(impl_->servers.size()); }
 const ClusterSpec& ClusterConnection::spec() const { return impl_->options.spec; }
 uint64_t ClusterConnection::session() const { return impl_->greeting.session; }
+milliseconds ClusterConnection::group_lease() const {
+  const MutexLock lock(impl_->mutex);
+  return impl_->groups.lease;
+}
 
 std::shared_ptr<RpcClient> ClusterConnection::ps(int index) const {
   return impl_->client(impl_->servers.at(static_cast<std::size_t>(index)));

@@ -50,6 +50,8 @@ class ClusterConnection {
   const ClusterSpec& spec() const;
   /// Tells this coordinator from those before it.
   uint64_t session() const;
+  /// Of the servers' groups; 0 where each parameter is on one server.
+  std::chrono::milliseconds group_lease() const;
   std::shared_ptr<RpcClient> ps(int index) const;
   /// Another one after drop_calls().
   std::shared_ptr<RpcClient> worker(int index) const;

@@ -31,13 +31,17 @@ struct Declaration {
   int64_t parts = 1;
   std::optional<int> server = {};  ///< Beside another variable: all of it there.
   int servers = 1;
+  /// The one of this name that who asks has ended, and all before it, are there no more, whatever
+  /// has become of the messages that said so.
+  uint64_t ended = 0;
 };
 
 /// Threads: thread-safe.
 class Directory {
  public:
   struct Found {
-    bool is_new = false;  ///< Who asked has to make it.
+    bool is_new = false;      ///< Who asked has to make it.
+    uint64_t generation = 0;  ///< Tells the variable from others that have had its name.
     std::vector<Shard> shards = {};
   };
   /// Finds the variable, or places it: the shards on one server after the other, from the one
@@ -46,8 +50,9 @@ class Directory {
   ///         variable of this name that has another shape or dtype.
   Found find_or_place(const Declaration& asked);
   /// Errors: InvalidArgument if there is none.
-  Declaration find(const std::string& name, std::vector<Shard>* shards) const;
-  void forget(const std::string& name);
+  Declaration find(const std::string& name, Found* found) const;
+  /// Unless another one has its name by now.
+  void forget(const std::string& name, uint64_t generation);
   void clear();
 
   void save(MessageWriter& out) const;
@@ -57,11 +62,13 @@ class Directory {
  private:
   struct Entry {
     Declaration what;
+    uint64_t generation = 0;
     std::vector<Shard> shards;
   };
   mutable Mutex mutex_;
   std::map<std::string, Entry> entries_ COHORT_GUARDED_BY(mutex_);
   uint64_t placed_ COHORT_GUARDED_BY(mutex_) = 0;
+  uint64_t generations_ COHORT_GUARDED_BY(mutex_) = 0;  // never less, also behind clear()
 };
 
 }  // namespace cohort::internal

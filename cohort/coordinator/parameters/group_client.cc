@@ -22,6 +22,8 @@ namespace {
 using GroupClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kGroupPause{20};
+// Whoever says so often that it cannot answer yet may have been replaced without knowing it.
+constexpr int kMostAgains = 25;
 
 uint64_t random_client() {
   const Secret random = Secret::random();
@@ -39,6 +41,7 @@ struct GroupClient::Impl {
     GroupClock::time_point until;
     std::function<void(RpcResult)> done;
     std::string last = "no server has answered";
+    int agains = 0;
   };
   using Shared = std::shared_ptr<Call>;
 
@@ -111,6 +114,9 @@ struct GroupClient::Impl {
       }
       call->last = str_cat("ps ", task_of(member), " does not lead them (yet)");
       if (status == GroupStatus::kNotPrimary) look_elsewhere(member, hint);
+      if (status == GroupStatus::kAgain && ++call->agains % kMostAgains == 0) {
+        look_elsewhere(member, 0);
+      }
     } catch (const Unavailable& e) {
       call->last = e.what();
       look_elsewhere(member, 0);

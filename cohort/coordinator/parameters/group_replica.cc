@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "cohort/base/boot_clock.h"
@@ -27,16 +28,17 @@ using replication::Time;
 constexpr int kTaskBits = 16;
 constexpr NodeId kTaskMask = (NodeId{1} << kTaskBits) - 1;
 constexpr NodeId kClientTask = kTaskMask - 1;
-constexpr std::size_t kPieceBytes = std::size_t{32} << 20;
-constexpr uint64_t kMostPieces = 1 << 16;
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr uint64_t kOwnWindow = 1024;
 constexpr std::chrono::milliseconds kMemberTimeout{10'000};
 // A primary whose store does not answer goes on trying while the lease lasts.
 constexpr int kBeatsOfLease = 5;
 constexpr int kResendsOfLease = 3;
-// As many applied entries are kept for backups that are behind; others get a snapshot.
-constexpr std::size_t kKeptEntries = 16;
-constexpr std::size_t kSentEntries = 8;
+// A primary that was replaced has been silent for a lease: it gets half of one to say that it
+// lives.
+constexpr int kGracesOfLease = 2;
+// Updates that the log has no room for are held for so long, and then asked for again.
+constexpr std::chrono::milliseconds kHold{1000};
 
 // A lease ends while the machine is suspended, too.
 Time group_now() { return std::chrono::duration_cast<Time>(BootClock::now().time_since_epoch()); }
@@ -57,28 +59,17 @@ replication::ReplicaOptions machine_options(const GroupReplicaOptions& options, 
           .heartbeat = lease / kBeatsOfLease,
           .resend = lease / kResendsOfLease,
           .patience = lease * 2,
-          .kept_entries = kKeptEntries,
-          .sent_entries = kSentEntries};
+          .grace = lease / kGracesOfLease};
 }
 
 }  // namespace
 
-Payload rest_of(const Payload& payload, std::size_t bytes) {
-  Payload out;
-  std::size_t skip = payload.size() - bytes;
-  for (Payload::Piece piece : payload.pieces()) {
-    const std::size_t here = std::min(skip, piece.bytes.size());
-    skip -= here;
-    piece.bytes = piece.bytes.subspan(here);
-    if (!piece.bytes.empty()) out.append(std::move(piece));
-  }
-  return out;
-}
-
 GroupReplica::GroupReplica(GroupReplicaOptions options)
     : options_(std::move(options)),
       id_(new_node(options_.task)),
-      replica_(machine_options(options_, id_), std::make_unique<ReplicatedParameters>()) {
+      parameters_(new ReplicatedParameters),
+      replica_(machine_options(options_, id_),
+               std::unique_ptr<replication::ReplicatedState>(parameters_)) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -99,25 +90,29 @@ void GroupReplica::ask(Question question) {
   inbox_->changed.notify_one();
 }
 
-// Of a sender's large messages the last one counts: it sends anew what has no answer.
-void GroupReplica::hear(NodeId from, MessageReader& in) {
-  const uint64_t number = in.number();
-  const uint64_t count = in.number_up_to(kMostPieces);
-  const uint64_t index = in.number_up_to(kMostPieces);
-  std::string bytes = in.text();
-  in.end();
-  if (count > 1) {
+// What is sent anew while the first one is on its way does not end that: either may be whole first.
+void GroupReplica::hear(NodeId from, const Place& place, Payload piece) {
+  if (place.count > 1) {
     const MutexLock lock(inbox_->mutex);
     Pieces& pieces = inbox_->pieces[from];
-    if (number < pieces.message) return;
-    if (number > pieces.message) pieces = {.message = number};
-    pieces.parts[index] = std::move(bytes);
-    if (pieces.parts.size() < count) return;
-    bytes.clear();
-    for (const auto& [place, part] : pieces.parts) bytes += part;
-    inbox_->pieces.erase(from);
+    if (place.message <= pieces.done) return;
+    auto& messages = pieces.messages;
+    std::map<uint64_t, Payload>& parts = messages[place.message];
+    parts[place.index] = std::move(piece);
+    if (parts.size() < place.count) {
+      if (messages.size() > 2) {
+        messages.erase(std::next(messages.begin()), std::prev(messages.end()));
+      }
+      return;
+    }
+    piece = {};
+    for (const auto& [index, part] : parts) {
+      for (const Payload::Piece& each : part.pieces()) piece.append(each);
+    }
+    messages.erase(messages.begin(), messages.upper_bound(place.message));
+    pieces.done = place.message;
   }
-  inbox_->add({.from = from, .message = decode_group_message(bytes)});
+  inbox_->add({.from = from, .message = decode_group_payload(piece)});
 }
 
 void GroupReplica::work() {
@@ -136,18 +131,24 @@ void GroupReplica::work() {
       heard.swap(in.heard);
       questions.swap(in.questions);
     }
+    // The store hears of this server in between, however much there is to do.
     for (const Heard& each : heard) {
       take_in(each, group_now());
-      send_all(group_now());
+      beat(group_now());
     }
     for (const Question& each : questions) {
       answer(each, group_now());
-      send_all(group_now());
+      beat(group_now());
     }
-    if (has_begun(group_now())) replica_.advance(group_now());
-    send_all(group_now());
+    beat(group_now());
+    look_at_held(group_now());
     look_at_tickets(group_now());
   }
+}
+
+void GroupReplica::beat(Time now) {
+  if (has_begun(now)) replica_.advance(now);
+  send_all(now);
 }
 
 // The group's first primary is the one that is meant to be; the others look until there is one.
@@ -164,13 +165,23 @@ void GroupReplica::take_in(const Heard& heard, Time now) {
   const auto* const configured = std::get_if<replication::Configured>(&heard.message);
   if (configured != nullptr && configured->configuration.epoch == 0) return;
   has_begun_ = true;
+  bring(heard.from, heard.message, now);
+}
+
+void GroupReplica::bring(NodeId from, const Message& message, Time now) {
   try {
-    replica_.receive(heard.from, heard.message, now);
+    replica_.receive(from, message, now);
   } catch (const std::exception& e) {
     // Its state is not to be trusted any more; the others have it.
     COHORT_LOG(kFatal, "ps ", options_.task, ", shards of group ", options_.group, ": ", e.what());
     std::abort();
   }
+}
+
+NodeId GroupReplica::new_ticket(const Question& question, Time now) {
+  const NodeId ticket = (++tickets_made_ << kTaskBits) | kClientTask;
+  tickets_.emplace(ticket, Ticket{question.reply, now + Time(kMemberTimeout)});
+  return ticket;
 }
 
 void GroupReplica::answer(const Question& question, Time now) {
@@ -182,18 +193,26 @@ void GroupReplica::answer(const Question& question, Time now) {
           group_answer(was_whole_ ? GroupStatus::kDone : GroupStatus::kAgain));
     }
     if (kind != ParameterService::Kind::kRead) return update(question, now);
-    const NodeId ticket = (++tickets_made_ << kTaskBits) | kClientTask;
-    tickets_.emplace(ticket, Ticket{question.reply, now + Time(kMemberTimeout)});
+    read(question, now);
+  } catch (const std::exception& e) {
+    question.reply.fail(e);
+  }
+}
+
+void GroupReplica::read(const Question& question, Time now) {
+  const NodeId ticket = new_ticket(question, now);
+  try {
     replica_.receive(
         ticket,
         replication::Read{.ticket = ticket, .query = group_call(question.method, question.payload)},
         now);
-    send_all(now);
-    if (const auto left = tickets_.extract(ticket)) {  // no lease yet, or any more
-      question.reply.send(group_answer(GroupStatus::kAgain));
-    }
-  } catch (const std::exception& e) {
-    question.reply.fail(e);
+  } catch (...) {
+    tickets_.erase(ticket);
+    throw;
+  }
+  send_all(now);
+  if (const auto left = tickets_.extract(ticket)) {  // no lease yet, or any more
+    question.reply.send(group_answer(GroupStatus::kAgain));
   }
 }
 
@@ -205,19 +224,35 @@ void GroupReplica::update(const Question& question, Time now) {
   COHORT_CHECK_ARG(
       is_once || ParameterService::kind_of(question.method) == ParameterService::Kind::kChange,
       "[ps] expected a call of replicated parameter servers, got \"", question.method, "\"");
+  if (replica_.is_primary() && !replica_.has_room()) {
+    held_.push_back({question, now + Time(kHold)});
+    return;
+  }
   if (is_once) {
     PayloadReader data("[ps] ", question.payload);
     const CallNumber number = read_number(data);
+    const Payload call = rest_of(question.payload, data.left());
+    if (replica_.is_primary()) parameters_->check_room(question.method, call);
     command = {.client = number.client, .sequence = number.sequence, .oldest = number.oldest};
-    command.bytes = group_call(question.method, rest_of(question.payload, data.left()));
+    command.bytes = group_call(question.method, call);
   } else {
     command = {.client = id_, .sequence = ++own_updates_};
     command.oldest = own_updates_ > kOwnWindow ? own_updates_ - kOwnWindow : 1;
     command.bytes = group_call(question.method, question.payload);
   }
-  const NodeId ticket = (++tickets_made_ << kTaskBits) | kClientTask;
-  tickets_.emplace(ticket, Ticket{question.reply, now + Time(kMemberTimeout)});
-  replica_.receive(ticket, replication::Update{std::move(command)}, now);
+  bring(new_ticket(question, now), replication::Update{std::move(command)}, now);
+}
+
+void GroupReplica::look_at_held(Time now) {
+  while (!held_.empty() && (replica_.has_room() || !replica_.is_primary())) {
+    const Held one = std::move(held_.front());
+    held_.pop_front();
+    answer(one.question, now);
+    beat(now);
+  }
+  for (; !held_.empty() && held_.front().until <= now; held_.pop_front()) {
+    held_.front().question.reply.send(group_answer(GroupStatus::kAgain));
+  }
 }
 
 Payload GroupReplica::not_primary() const {
@@ -241,19 +276,19 @@ void GroupReplica::send_all(Time /*now*/) {
                                                      static_cast<std::size_t>(options_.copies);
   if (is_whole && !was_whole_) failpoint("ps.whole");
   was_whole_ = is_whole;
-  for (const replication::Outgoing& each : replica_.take_messages()) send(each);
+  for (replication::Outgoing& each : replica_.take_messages()) send(std::move(each));
 }
 
-void GroupReplica::send(const replication::Outgoing& one) {
+void GroupReplica::send(replication::Outgoing one) {
   if (one.to == kGroupKeeper) return send_to_store(one.message);
   if ((one.to & kTaskMask) == kClientTask) return tell(one.to, one.message);
   const auto peer = options_.peers.find(static_cast<int>(one.to & kTaskMask));
   if (peer == options_.peers.end()) return;
-  const std::string bytes = encode_group_message(one.message);
-  const std::size_t count =
-      std::max<std::size_t>(1, (bytes.size() + kPieceBytes - 1) / kPieceBytes);
-  ++messages_;
   if (std::holds_alternative<replication::Appended>(one.message)) failpoint("ps.acknowledges");
+  const Payload whole = encode_group_payload(std::move(one.message));
+  const std::size_t count =
+      std::max<std::size_t>(1, (whole.size() + kPieceBytes - 1) / kPieceBytes);
+  ++messages_;
   for (std::size_t i = 0; i < count; ++i) {
     MessageWriter out;
     out.number(static_cast<uint64_t>(options_.group));
@@ -261,17 +296,20 @@ void GroupReplica::send(const replication::Outgoing& one) {
     out.number(messages_);
     out.number(count);
     out.number(i);
-    out.text(std::string_view(bytes).substr(i * kPieceBytes, kPieceBytes));
-    peer->second->start("ps.member", Payload(out.str()), {.timeout = kMemberTimeout},
+    Payload payload(out.str());
+    const Payload part = part_of(whole, i * kPieceBytes, kPieceBytes);
+    for (const Payload::Piece& piece : part.pieces()) payload.append(piece);
+    peer->second->start("ps.member", std::move(payload), {.timeout = kMemberTimeout},
                         [](const RpcResult&) {});  // what has no answer is sent again
   }
 }
 
 void GroupReplica::send_to_store(const Message& message) {
-  const std::string question = encode_group_question({.group = str_cat("ps/", options_.group),
-                                                      .lease = options_.lease,
-                                                      .from = id_,
-                                                      .message = message});
+  const std::string question =
+      encode_group_question({.group = str_cat("ps/", options_.job, "/", options_.group),
+                             .lease = options_.lease,
+                             .from = id_,
+                             .message = message});
   options_.store->start(kGroupMethod, Payload(question), {.timeout = options_.lease},
                         [inbox = inbox_](const RpcResult& result) {
                           if (result.error) return hear_refusal(*inbox, result.error);

@@ -25,6 +25,7 @@ namespace cohort::internal {
 
 struct GroupReplicaOptions {
   int group = 0;
+  uint64_t job = 0;  ///< Tells its groups from others' that the store has.
   int task = 0;
   bool is_first = false;  ///< Begins the group; the others wait until it has.
   int copies = 2;
@@ -32,9 +33,6 @@ struct GroupReplicaOptions {
   std::shared_ptr<RpcClient> store = {};
   std::map<int, std::shared_ptr<RpcClient>> peers = {};  ///< By task.
 };
-
-/// The last bytes of a payload, where they lie.
-Payload rest_of(const Payload& payload, std::size_t bytes);
 
 /// Threads: thread-safe.
 class GroupReplica {
@@ -52,8 +50,14 @@ class GroupReplica {
 
   /// Blocks: never.
   void ask(Question question);
-  /// A message of another server's, or a piece of one. Errors: DataLoss.
-  void hear(replication::NodeId from, MessageReader& in);
+  /// Where a piece of a message of another server's stands.
+  struct Place {
+    uint64_t message = 0;  ///< Counts those of the sender.
+    uint64_t count = 1;    ///< Pieces that it has.
+    uint64_t index = 0;
+  };
+  /// Errors: DataLoss.
+  void hear(replication::NodeId from, const Place& place, Payload piece);
   /// Blocks: until its thread has ended.
   void end();
 
@@ -67,9 +71,14 @@ class GroupReplica {
     RpcReply reply;
     Time until = {};
   };
+  // A sender's large messages that are not whole yet: the first and the last of them.
   struct Pieces {
-    uint64_t message = 0;
-    std::map<uint64_t, std::string> parts = {};
+    uint64_t done = 0;  // and all before it
+    std::map<uint64_t, std::map<uint64_t, Payload>> messages = {};
+  };
+  struct Held {
+    Question question;
+    Time until = {};
   };
   // What others bring, who may outlive the replica.
   struct Inbox {
@@ -89,12 +98,18 @@ class GroupReplica {
   static void hear_store(Inbox& inbox, const Payload& answer);
   static void hear_refusal(Inbox& inbox, const std::exception_ptr& error);
   void work();
+  void beat(Time now);
+  void look_at_held(Time now);
+  /// Errors: none: what the machine throws ends the process.
+  void bring(replication::NodeId from, const replication::Message& message, Time now);
+  replication::NodeId new_ticket(const Question& question, Time now);
   bool has_begun(Time now);
   void take_in(const Heard& heard, Time now);
   void answer(const Question& question, Time now);
+  void read(const Question& question, Time now);
   void update(const Question& question, Time now);
   void send_all(Time now);
-  void send(const replication::Outgoing& one);
+  void send(replication::Outgoing one);
   void send_to_store(const replication::Message& message);
   void tell(replication::NodeId ticket, const replication::Message& message);
   void look_at_tickets(Time now);
@@ -102,7 +117,8 @@ class GroupReplica {
 
   const GroupReplicaOptions options_;
   const replication::NodeId id_;
-  replication::Replica replica_;  // and all without a guard: the thread's
+  ReplicatedParameters* parameters_ = nullptr;  // the machine's
+  replication::Replica replica_;                // and all without a guard: the thread's
   bool has_begun_ = false;
   bool was_primary_ = false;
   bool was_whole_ = false;
@@ -111,6 +127,7 @@ class GroupReplica {
   uint64_t own_updates_ = 0;
   uint64_t messages_ = 0;
   std::map<replication::NodeId, Ticket> tickets_;
+  std::deque<Held> held_;  // updates for which the log has no room
 
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::thread thread_;

@@ -5,14 +5,13 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <utility>
 
 #include "cohort/base/check.h"
-#include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/call_numbers.h"
 #include "cohort/coordinator/parameters/calls.h"
+#include "cohort/coordinator/parameters/drops.h"
 #include "cohort/coordinator/parameters/shard_rows.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/runtime/memory.h"
@@ -25,7 +24,7 @@ constexpr const char* kOperation = "[parameter_servers] ";
 constexpr std::size_t kMostFirstBytes = std::size_t{32} << 20;
 
 // Of a call that only frees memory: nobody stands still for it.
-constexpr std::chrono::milliseconds kUnwaitedTimeout = std::chrono::seconds(3);
+constexpr std::chrono::milliseconds kDropTimeout = std::chrono::seconds(3);
 
 void write_place(MessageWriter& out, const StoredPlace& place) {
   out.text(place.slots);
@@ -77,6 +76,18 @@ Payload name_message(const std::string& name) {
   return message(out);
 }
 
+Payload name_message(const std::string& name, uint64_t generation) {
+  MessageWriter out;
+  out.text(name);
+  out.number(generation);
+  return message(out);
+}
+
+// Of slots that have ended, for Drops; no variable is called so.
+std::string slots_key(uint64_t shard, const std::string& set) {
+  return str_cat('\0', shard, ' ', set);
+}
+
 }  // namespace
 
 std::size_t ParameterHandle::row_bytes() const {
@@ -94,47 +105,33 @@ std::string ParameterHandle::shard_name(std::size_t shard) const {
   return shards.size() == 1 ? name : str_cat(name, "/part_", shard);
 }
 
-struct ParameterServers::Unwaited {
-  Mutex mutex;
-  std::condition_variable_any changed;
-  int open COHORT_GUARDED_BY(mutex) = 0;
-  /// Every call ends at its deadline.
-  void wait() {
-    const MutexLock lock(mutex);
-    changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) { return open == 0; });
-  }
-};
-
 ParameterServers::ParameterServers(std::vector<std::shared_ptr<RpcClient>> servers,
                                    ParameterServersOptions options)
     : servers_(std::move(servers)),
       numbers_(numbers_of(servers_)),
       options_(options),
-      unwaited_(std::make_shared<Unwaited>()) {
+      drops_(std::make_unique<Drops>(
+          numbers_,
+          Drops::Options{.one_try = std::min(options.timeout, kDropTimeout),
+                         .all_tries = options.are_groups ? options.timeout : kDropTimeout * 0})) {
   COHORT_CHECK_ARG(!servers_.empty(), kOperation, "expected at least 1 parameter server, got none");
   install_caching_allocator();
 }
 
 ParameterServers::~ParameterServers() {
+  drops_->wait_to_end();
+  Calls calls(std::min(options_.timeout, kDropTimeout));
   for (const auto& each : numbers_) {
     const uint64_t client = each->client();
-    if (client != 0) start_unwaited(each->server(), "ps.close", id_message(client));
+    if (client != 0) calls.start(each->server(), "ps.close", id_message(client));
   }
-  unwaited_->wait();
+  try {
+    calls.wait();
+  } catch (const std::exception&) {  // it has ended, and forgotten this client
+  }
 }
 
-void ParameterServers::start_unwaited(RpcClient& server, const char* method, Payload request) {
-  {
-    const MutexLock lock(unwaited_->mutex);
-    ++unwaited_->open;
-  }
-  server.start(method, std::move(request),
-               {.timeout = std::min(options_.timeout, kUnwaitedTimeout)},
-               [unwaited = unwaited_](const RpcResult&) {
-                 const MutexLock lock(unwaited->mutex);
-                 if (--unwaited->open == 0) unwaited->changed.notify_all();
-               });
-}
+void ParameterServers::wait_for_drops() { drops_->wait(); }
 
 Payload ParameterServers::call(int server, const char* method, const Payload& request) {
   Payload answer;
@@ -175,7 +172,7 @@ void ParameterServers::bind_shards(ParameterHandle& variable) {
   Calls calls(options_.timeout);
   for (std::size_t i = 0; i < variable.shards.size(); ++i) {
     BoundShard& shard = variable.shards[i];
-    calls.start(at(shard), "ps.bind", name_message(variable.shard_name(i)),
+    calls.start(at(shard), "ps.bind", name_message(variable.shard_name(i), variable.generation),
                 [&shard, &variable](const Payload& payload) {
                   PayloadReader data(kOperation, payload);
                   const std::string header = data.header();
@@ -198,6 +195,7 @@ void ParameterServers::make_shard(const ParameterHandle& variable, std::size_t i
   const bool is_whole = value.nbytes() <= kMostFirstBytes;
   MessageWriter out;
   out.text(variable.shard_name(index));
+  out.number(variable.generation);
   out.number(wire_dtype(variable.dtype));
   write_shape(out, variable.shape_of_rows(shard.place.rows));
   out.number(is_whole ? 1 : 0);
@@ -219,7 +217,7 @@ void ParameterServers::make_shard(const ParameterHandle& variable, std::size_t i
 ParameterHandle ParameterServers::make_or_bind(
     Declaration what, const std::function<Tensor(int64_t rows, int64_t first)>& make_part,
     bool* made) {
-  unwaited_->wait();  // else a variable that has just ended might be found under its name
+  drops_->wait();  // else a variable that has just ended might be found under its name
   what.servers = count();
   MessageWriter out;
   out.text(what.name);
@@ -228,13 +226,15 @@ ParameterHandle ParameterServers::make_or_bind(
   out.signed_number(what.parts);
   out.signed_number(what.server ? *what.server + 1 : 0);
   out.signed_number(what.servers);
+  out.number(std::max(what.ended, drops_->given_up(what.name)));
   const Payload answer = call_once(0, "ps.declare", message(out));
   PayloadReader data(kOperation, answer);
   const std::string header = data.header();
   MessageReader in(kOperation, header);
   const bool is_new = in.number_up_to(1) == 1;
   if (made != nullptr) *made = is_new;
-  ParameterHandle variable{what.name, what.dtype, what.shape, read_shards(in, count())};
+  const uint64_t generation = in.number();
+  ParameterHandle variable{what.name, what.dtype, what.shape, generation, read_shards(in, count())};
   if (!is_new) {
     bind_shards(variable);
     return variable;
@@ -259,6 +259,7 @@ ParameterHandle ParameterServers::bind(const std::string& name) {
   out.name = name;
   out.dtype = read_dtype(in);
   out.shape = read_shape(in);
+  out.generation = in.number();
   out.shards = read_shards(in, count());
   bind_shards(out);
   return out;
@@ -274,9 +275,16 @@ void ParameterServers::begin(uint64_t session) {
 }
 
 void ParameterServers::drop(const ParameterHandle& variable) {
-  start_unwaited(*servers_[0], "ps.forget", name_message(variable.name));
+  drops_->add({.server = 0,
+               .method = "ps.forget",
+               .request = name_message(variable.name, variable.generation),
+               .key = variable.name,
+               .generation = variable.generation});
   for (const BoundShard& shard : variable.shards) {
-    if (shard.id != 0) start_unwaited(at(shard), "ps.drop", id_message(shard.id));
+    if (shard.id == 0) continue;
+    drops_->add({.server = static_cast<std::size_t>(shard.place.server),
+                 .method = "ps.drop",
+                 .request = id_message(shard.id)});
   }
 }
 
@@ -420,19 +428,21 @@ void ParameterServers::scatter(const ParameterHandle& variable, Scatter kind,
 
 void ParameterServers::make_slots(const ParameterHandle& variable, const std::string& set,
                                   const std::vector<double>& initial) {
-  unwaited_->wait();
+  drops_->wait();
   Calls calls(options_.timeout);
   for (const BoundShard& shard : variable.shards) {
     MessageWriter header;
     header.number(shard.id);
     header.text(set);
     header.number(initial.size());
+    header.number(drops_->given_up(slots_key(shard.id, set)) > 0 ? 1 : 0);
     Payload request = message(header);
     const auto owner = std::make_shared<const std::vector<double>>(initial);
     request.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
-    calls.start(at(shard), "ps.make_slots", std::move(request));
+    calls.start_once(numbers_at(shard), "ps.make_slots", request);
   }
   calls.wait();
+  for (const BoundShard& shard : variable.shards) drops_->forget(slots_key(shard.id, set));
 }
 
 void ParameterServers::drop_slots(const ParameterHandle& variable, const std::string& set) {
@@ -440,7 +450,10 @@ void ParameterServers::drop_slots(const ParameterHandle& variable, const std::st
     MessageWriter header;
     header.number(shard.id);
     header.text(set);
-    start_unwaited(at(shard), "ps.drop_slots", message(header));
+    drops_->add({.server = static_cast<std::size_t>(shard.place.server),
+                 .method = "ps.drop_slots",
+                 .request = message(header),
+                 .key = slots_key(shard.id, set)});
   }
 }
 

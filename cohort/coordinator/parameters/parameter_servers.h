@@ -28,6 +28,7 @@ namespace cohort::internal {
 
 class CallNumbers;
 class Calls;
+class Drops;
 
 /// A shard of a variable and the number by which its server knows it.
 struct BoundShard {
@@ -40,6 +41,7 @@ struct ParameterHandle {
   std::string name = {};
   DType dtype = kFloat32;
   Shape shape = {};
+  uint64_t generation = 0;              ///< Tells it from others that have had its name.
   std::vector<BoundShard> shards = {};  ///< In the order of their rows; at least one.
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
@@ -53,6 +55,8 @@ struct ParameterHandle {
 struct ParameterServersOptions {
   /// Of one message; and what a process waits for a variable that another one is making.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
+  /// Each server is a group of replicas, which answers again when another one leads it.
+  bool are_groups = false;
 };
 
 /// Errors, of all: what a server threw, of its class; Unavailable and DeadlineExceeded that name
@@ -84,7 +88,8 @@ class ParameterServers {
                                bool* made = nullptr);
   /// Errors: InvalidArgument if nobody has made it.
   ParameterHandle bind(const std::string& name);
-  /// Does not wait; a server that does not answer has lost it anyway.
+  /// Does not wait. Whether servers have heard of it or not, nothing that this process makes from
+  /// here on under the name meets its values.
   void drop(const ParameterHandle& variable);
 
   /// The value, or a slot.
@@ -105,6 +110,8 @@ class ParameterServers {
                   const std::vector<double>& initial);
   /// Does not wait.
   void drop_slots(const ParameterHandle& variable, const std::string& set);
+  /// Blocks: until servers have heard what has been dropped, or it has been given up.
+  void wait_for_drops();
 
   /// Gradients of one step, sent at once to all servers that have a part of them.
   class Push {
@@ -127,9 +134,6 @@ class ParameterServers {
   };
 
  private:
-  /// Calls that nobody waits for, but what comes behind them does.
-  struct Unwaited;
-  void start_unwaited(RpcClient& server, const char* method, Payload request);
   RpcClient& at(const BoundShard& shard) {
     return *servers_[static_cast<std::size_t>(shard.place.server)];
   }
@@ -148,7 +152,7 @@ class ParameterServers {
   const std::vector<std::shared_ptr<RpcClient>> servers_;
   const std::vector<std::unique_ptr<CallNumbers>> numbers_;  // by server
   const ParameterServersOptions options_;
-  const std::shared_ptr<Unwaited> unwaited_;
+  const std::unique_ptr<Drops> drops_;
 };
 
 }  // namespace cohort::internal

@@ -33,6 +33,16 @@ StoredPlace read_place(MessageReader& in) {
   return out;
 }
 
+void write_found(MessageWriter& out, const Directory::Found& found) {
+  out.number(found.generation);
+  out.number(found.shards.size());
+  for (const Shard& shard : found.shards) {
+    out.signed_number(shard.server);
+    out.signed_number(shard.first);
+    out.signed_number(shard.rows);
+  }
+}
+
 RowRange read_range(MessageReader& in) {
   RowRange out;
   out.first = in.signed_number();
@@ -112,17 +122,13 @@ Payload ParameterService::Impl::declare(MessageReader& in, PayloadReader& data) 
   const auto beside = static_cast<int>(in.number_up_to(kMostServers));  // 0: anywhere
   if (beside > 0) asked.server = beside - 1;
   asked.servers = static_cast<int>(in.number_up_to(kMostServers));
+  asked.ended = in.number();
   in.end();
   data.expect(0);
   const Directory::Found found = directory.find_or_place(asked);
   MessageWriter out;
   out.number(found.is_new ? 1 : 0);
-  out.number(found.shards.size());
-  for (const Shard& shard : found.shards) {
-    out.signed_number(shard.server);
-    out.signed_number(shard.first);
-    out.signed_number(shard.rows);
-  }
+  write_found(out, found);
   return message(out);
 }
 
@@ -130,30 +136,27 @@ Payload ParameterService::Impl::find(MessageReader& in, PayloadReader& data) {
   const std::string name = in.text();
   in.end();
   data.expect(0);
-  std::vector<Shard> shards;
-  const Declaration found = directory.find(name, &shards);
+  Directory::Found found;
+  const Declaration what = directory.find(name, &found);
   MessageWriter out;
-  out.number(wire_dtype(found.dtype));
-  write_shape(out, found.shape);
-  out.number(shards.size());
-  for (const Shard& shard : shards) {
-    out.signed_number(shard.server);
-    out.signed_number(shard.first);
-    out.signed_number(shard.rows);
-  }
+  out.number(wire_dtype(what.dtype));
+  write_shape(out, what.shape);
+  write_found(out, found);
   return message(out);
 }
 
 Payload ParameterService::Impl::forget(MessageReader& in, PayloadReader& data) {
   const std::string name = in.text();
+  const uint64_t generation = in.number();
   in.end();
   data.expect(0);
-  directory.forget(name);
+  directory.forget(name, generation);
   return message({});
 }
 
 Payload ParameterService::Impl::create(MessageReader& in, PayloadReader& data) {
   std::string name = in.text();
+  const uint64_t generation = in.number();
   const DType dtype = read_dtype(in);
   const Shape shape = read_shape(in);
   const bool is_whole = in.number_up_to(1) == 1;  // its numbers come with it
@@ -167,10 +170,14 @@ Payload ParameterService::Impl::create(MessageReader& in, PayloadReader& data) {
   uint64_t id = 0;
   {
     const MutexLock lock(mutex);
-    COHORT_CHECK_STATE(ids.count(name) == 0, "[variable] expected a new variable, got \"", name,
-                       "\", which this parameter server has");
+    if (const auto before = ids.find(name); before != ids.end()) {
+      COHORT_CHECK_STATE(entries.at(before->second).generation < generation,
+                         "[variable] expected a new variable, got \"", name,
+                         "\", which this parameter server has");
+      entries.erase(before->second);  // it has ended
+    }
     id = ++next_id;
-    entries[id] = {made, false};
+    entries[id] = {made, generation, false};
     ids[std::move(name)] = id;
   }
   if (is_whole) set_ready(id);
@@ -194,12 +201,20 @@ void ParameterService::Impl::set_ready(uint64_t id) {
     if (found == entries.end()) return;
     found->second.is_ready = true;
     parameter = found->second.parameter;
-    if (const auto them = waiting.find(parameter->name()); them != waiting.end()) {
+    if (const auto them = waiting.find({parameter->name(), found->second.generation});
+        them != waiting.end()) {
       answered = std::move(them->second);
       waiting.erase(them);
     }
   }
   for (const RpcReply& each : answered) each.send(answer_binding(id, *parameter));
+}
+
+uint64_t ParameterService::Impl::ready_id(const Name& name) const {
+  const auto found = ids.find(name.first);
+  if (found == ids.end()) return 0;
+  const Entry& entry = entries.at(found->second);
+  return entry.is_ready && entry.generation == name.second ? found->second : 0;
 }
 
 Payload ParameterService::Impl::ready(MessageReader& in, PayloadReader& data) {
@@ -215,15 +230,15 @@ void ParameterService::Impl::bind(const Payload& payload, const RpcReply& reply)
   PayloadReader data(kPs, payload);
   const std::string header = data.header();
   MessageReader in(kPs, header);
-  const std::string name = in.text();
+  Name name{in.text(), 0};
+  name.second = in.number();
   in.end();
   uint64_t id = 0;
   Stored parameter;
   {
     const MutexLock lock(mutex);
-    const auto found = ids.find(name);
-    if (found != ids.end() && entries.at(found->second).is_ready) {
-      id = found->second;
+    id = ready_id(name);
+    if (id != 0) {
       parameter = entries.at(id).parameter;
     } else {
       waiting[name].push_back(reply);
@@ -238,7 +253,8 @@ Payload ParameterService::Impl::drop(MessageReader& in, PayloadReader& data) {
   data.expect(0);
   const MutexLock lock(mutex);
   if (const auto found = entries.find(id); found != entries.end()) {
-    ids.erase(found->second.parameter->name());
+    const auto name = ids.find(found->second.parameter->name());
+    if (name != ids.end() && name->second == id) ids.erase(name);
     entries.erase(found);
   }
   return message({});
@@ -288,11 +304,12 @@ Payload ParameterService::Impl::make_slots(MessageReader& in, PayloadReader& dat
   const Stored parameter = read_id(in);
   const std::string set = in.text();
   const uint64_t count = in.number_up_to(update_rules::kMaxSlots);
+  const bool anew = in.number_up_to(1) == 1;
   in.end();
   std::vector<double> initial(count);
   data.expect(count * sizeof(double));
   data.read(initial.data(), count * sizeof(double));
-  parameter->make_slots(set, initial);
+  parameter->make_slots(set, initial, anew);
   return message({});
 }
 
@@ -367,18 +384,21 @@ const ParameterService::Impl::Methods& ParameterService::Impl::reads() {
 }
 
 const ParameterService::Impl::Methods& ParameterService::Impl::changes() {
-  static const Methods kChanges = {{"ps.forget", &Impl::forget},
-                                   {"ps.ready", &Impl::ready},
-                                   {"ps.drop", &Impl::drop},
-                                   {"ps.make_slots", &Impl::make_slots},
-                                   {"ps.drop_slots", &Impl::drop_slots}};
+  static const Methods kChanges = {{"ps.ready", &Impl::ready}};
   return kChanges;
 }
 
 const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
-  static const Methods kOnce = {{"ps.declare", &Impl::declare}, {"ps.create", &Impl::create},
-                                {"ps.write", &Impl::write},     {"ps.scatter", &Impl::scatter},
-                                {"ps.push", &Impl::push},       {"ps.push_rows", &Impl::push_rows}};
+  static const Methods kOnce = {{"ps.declare", &Impl::declare},
+                                {"ps.create", &Impl::create},
+                                {"ps.write", &Impl::write},
+                                {"ps.scatter", &Impl::scatter},
+                                {"ps.push", &Impl::push},
+                                {"ps.push_rows", &Impl::push_rows},
+                                {"ps.make_slots", &Impl::make_slots},
+                                {"ps.drop_slots", &Impl::drop_slots},
+                                {"ps.forget", &Impl::forget},
+                                {"ps.drop", &Impl::drop}};
   return kOnce;
 }
 

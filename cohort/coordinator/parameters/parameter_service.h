@@ -42,9 +42,12 @@ class ParameterService {
   Payload ask(const std::string& method, const Payload& payload);
   /// Forgets all, and counts ids from here.
   void begin(uint64_t first_id);
-  std::string snapshot() const;
+  /// Owns: a share of all tensors, which are copied before they are changed while it is there.
+  Payload snapshot() const;
   /// Errors: DataLoss.
-  void restore(const std::string& snapshot);
+  void restore(const Payload& snapshot);
+  /// Errors: std::bad_alloc where the call would not get its memory now.
+  void check_room(const std::string& method, const Payload& payload) const;
 
  private:
   struct Impl;

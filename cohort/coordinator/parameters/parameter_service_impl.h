@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/mutex.h"
@@ -30,8 +31,10 @@ struct ParameterService::Impl {
   using Stored = std::shared_ptr<StoredParameter>;
   struct Entry {
     Stored parameter;
+    uint64_t generation = 0;
     bool is_ready = false;
   };
+  using Name = std::pair<std::string, uint64_t>;  // and its generation
 
   // A message is read, in the order in which it stands, by one of these.
   Payload open(MessageReader& in, PayloadReader& data);
@@ -69,6 +72,8 @@ struct ParameterService::Impl {
   Stored read_id(MessageReader& in) { return at(in.number()); }
   static Payload answer_binding(uint64_t id, const StoredParameter& parameter);
   void set_ready(uint64_t id);
+  /// 0: it is not there, or not ready.
+  uint64_t ready_id(const Name& name) const COHORT_REQUIRES(mutex);
 
   Directory directory;
   CallMemory done{random_parameter_id()};  // it outlives a reset: what was done stays done
@@ -77,7 +82,7 @@ struct ParameterService::Impl {
   uint64_t next_id COHORT_GUARDED_BY(mutex) = random_parameter_id();
   std::map<uint64_t, Entry> entries COHORT_GUARDED_BY(mutex);
   std::map<std::string, uint64_t> ids COHORT_GUARDED_BY(mutex);
-  std::map<std::string, std::vector<RpcReply>> waiting COHORT_GUARDED_BY(mutex);
+  std::map<Name, std::vector<RpcReply>> waiting COHORT_GUARDED_BY(mutex);
   TaskThreads threads{std::clamp(usable_cores(), 2, kMostServiceThreads)};  // last: it ends first
 };
 

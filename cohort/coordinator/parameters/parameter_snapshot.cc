@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A parameter server as a state that several servers have.
+#include <memory>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
@@ -20,15 +24,14 @@ ParameterService::Kind ParameterService::kind_of(const std::string& method) {
 }
 
 Payload ParameterService::Impl::bind_now(MessageReader& in, PayloadReader& data) {
-  const std::string name = in.text();
+  Name name{in.text(), 0};
+  name.second = in.number();
   in.end();
   data.expect(0);
   const MutexLock lock(mutex);
-  const auto found = ids.find(name);
-  if (found == ids.end() || !entries.at(found->second).is_ready) {
-    throw Unavailable(str_cat("[variable] \"", name, "\" is not ready"), "");
-  }
-  return answer_binding(found->second, *entries.at(found->second).parameter);
+  const uint64_t id = ready_id(name);
+  if (id == 0) throw Unavailable(str_cat("[variable] \"", name.first, "\" is not ready"), "");
+  return answer_binding(id, *entries.at(id).parameter);
 }
 
 Payload ParameterService::ask(const std::string& method, const Payload& payload) {
@@ -47,34 +50,70 @@ void ParameterService::begin(uint64_t first_id) {
   impl_->next_id = first_id;
 }
 
-std::string ParameterService::snapshot() const {
-  MessageWriter out;
-  impl_->directory.save(out);
-  const MutexLock lock(impl_->mutex);
-  out.number(impl_->next_id);
-  out.number(impl_->entries.size());
-  for (const auto& [id, entry] : impl_->entries) {
-    out.number(id);
-    out.number(entry.is_ready ? 1 : 0);
-    entry.parameter->save(out);
+Payload ParameterService::snapshot() const {
+  MessageWriter head;
+  Payload numbers;
+  impl_->directory.save(head);
+  {
+    const MutexLock lock(impl_->mutex);
+    head.number(impl_->next_id);
+    head.number(impl_->entries.size());
+    for (const auto& [id, entry] : impl_->entries) {
+      head.number(id);
+      head.number(entry.generation);
+      head.number(entry.is_ready ? 1 : 0);
+      entry.parameter->save(head, numbers);
+    }
   }
-  return out.str();
+  MessageWriter size;
+  size.number(head.str().size());
+  Payload out(size.str());
+  const auto owner = std::make_shared<const std::string>(head.str());
+  out.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
+  for (const Payload::Piece& piece : numbers.pieces()) out.append(piece);
+  return out;
 }
 
-void ParameterService::restore(const std::string& snapshot) {
+void ParameterService::restore(const Payload& snapshot) {
   reset();
-  MessageReader in(kSnapshot, snapshot);
+  PayloadReader numbers(kSnapshot, snapshot);
+  std::string size(sizeof(uint64_t), '\0');
+  numbers.read(size.data(), size.size());
+  std::string head(MessageReader(kSnapshot, size).number_up_to(numbers.left()), '\0');
+  numbers.read(head.data(), head.size());
+  MessageReader in(kSnapshot, head);
   impl_->directory.load(in);
   const MutexLock lock(impl_->mutex);
   impl_->next_id = in.number();
   for (uint64_t left = in.number(); left > 0; --left) {
     const uint64_t id = in.number();
+    const uint64_t generation = in.number();
     const bool is_ready = in.number_up_to(1) == 1;
     Impl::Entry& entry = impl_->entries[id];
-    entry = {StoredParameter::load(in), is_ready};
+    entry = {StoredParameter::load(in, numbers), generation, is_ready};
     impl_->ids[entry.parameter->name()] = id;
   }
   in.end();
+  numbers.expect(0);
+}
+
+// What asks for memory, a lot of it at once, is tried before anybody is promised that it is done.
+void ParameterService::check_room(const std::string& method, const Payload& payload) const {
+  if (method != "ps.create" && method != "ps.make_slots") return;
+  PayloadReader data(kSnapshot, payload);
+  const std::string header = data.header();
+  MessageReader in(kSnapshot, header);
+  if (method == "ps.create") {
+    in.text();
+    in.number();
+    const DType dtype = read_dtype(in);
+    empty(read_shape(in), dtype);
+    return;
+  }
+  const Impl::Stored parameter = impl_->read_id(in);
+  in.text();
+  std::vector<Tensor> slots(in.number_up_to(update_rules::kMaxSlots));
+  for (Tensor& slot : slots) slot = empty(parameter->shape(), parameter->dtype());
 }
 
 }  // namespace cohort::internal

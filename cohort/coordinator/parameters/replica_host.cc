@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/parameters/replica_host.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr const char* kHost = "[ps] ";
 constexpr int kDecimal = 10;
 constexpr int64_t kLeastLease = 100;
 constexpr uint64_t kMostGroups = 1 << 16;
+constexpr uint64_t kMostPieces = 1 << 16;
 
 }  // namespace
 
@@ -34,6 +36,45 @@ std::chrono::milliseconds group_lease_from_environment() {
   return std::chrono::milliseconds(number);
 }
 
+namespace {
+
+Payload facts_payload(const GroupFacts& facts) {
+  MessageWriter out;
+  out.number(static_cast<uint64_t>(facts.replicas));
+  out.number(facts.job);
+  out.signed_number(facts.lease.count());
+  return Payload(out.str());
+}
+
+GroupFacts read_facts(const Payload& payload) {
+  const std::string text = payload.text();
+  MessageReader in(kHost, text);
+  GroupFacts out;
+  out.replicas = static_cast<int>(in.number_up_to(kMostGroups));
+  out.job = in.number();
+  out.lease = std::chrono::milliseconds(in.signed_number());
+  in.end();
+  return out;
+}
+
+}  // namespace
+
+GroupFacts group_facts_of(RpcClient& server, std::chrono::milliseconds timeout) {
+  return read_facts(server.call("ps.replicas", Payload(), {.timeout = timeout}));
+}
+
+void tell_group_facts(RpcClient& server, const GroupFacts& facts,
+                      std::chrono::milliseconds timeout) {
+  server.call("ps.replicas", facts_payload(facts), {.timeout = timeout});
+}
+
+// A failover is a lease until another one is promoted, half of one until it works alone, and what
+// both round up to; the last server that a call waits for may die in turn.
+std::chrono::milliseconds group_timeout(std::chrono::milliseconds lease) {
+  constexpr int kLeases = 6;
+  return std::max<std::chrono::milliseconds>(std::chrono::minutes(1), lease * kLeases);
+}
+
 struct ReplicaHosts::Impl {
   explicit Impl(Options given) : options(std::move(given)) {}
 
@@ -45,9 +86,8 @@ struct ReplicaHosts::Impl {
                          .claims = {.task = str_cat("ps ", options.task)}});
   }
 
-  void make_groups(int count) COHORT_REQUIRES(mutex) {
-    const std::chrono::milliseconds lease =
-        options.lease.count() > 0 ? options.lease : group_lease_from_environment();
+  void make_groups(int count, uint64_t job) COHORT_REQUIRES(mutex) {
+    lease = options.lease.count() > 0 ? options.lease : group_lease_from_environment();
     const int tasks = options.spec.num_tasks("ps");
     const std::shared_ptr<RpcClient> store = client(options.store, "the job's store");
     std::map<int, std::shared_ptr<RpcClient>> peers;
@@ -57,6 +97,7 @@ struct ReplicaHosts::Impl {
     for (int back = 0; back < count; ++back) {
       const int group = (options.task + tasks - back) % tasks;
       groups[group] = std::make_shared<GroupReplica>(GroupReplicaOptions{.group = group,
+                                                                         .job = job,
                                                                          .task = options.task,
                                                                          .is_first = back == 0,
                                                                          .copies = count,
@@ -76,6 +117,8 @@ struct ReplicaHosts::Impl {
   const Options options;
   mutable Mutex mutex;
   int copies COHORT_GUARDED_BY(mutex) = 0;
+  uint64_t of_job COHORT_GUARDED_BY(mutex) = 0;
+  std::chrono::milliseconds lease COHORT_GUARDED_BY(mutex) = {};
   std::map<int, std::shared_ptr<GroupReplica>> groups COHORT_GUARDED_BY(mutex);
 };
 
@@ -90,37 +133,37 @@ ReplicaHosts::~ReplicaHosts() {
   for (const auto& [index, group] : groups) group->end();
 }
 
-int ReplicaHosts::replicas() const {
+GroupFacts ReplicaHosts::facts() const {
   const MutexLock lock(impl_->mutex);
-  return impl_->copies;
+  return {.replicas = impl_->copies, .job = impl_->of_job, .lease = impl_->lease};
 }
 
-void ReplicaHosts::begin(int replicas) {
+void ReplicaHosts::begin(int replicas, uint64_t job) {
   const MutexLock lock(impl_->mutex);
-  if (impl_->copies == replicas) return;
+  if (impl_->copies == replicas && impl_->of_job == job) return;
   COHORT_CHECK_STATE(impl_->copies == 0, kHost, "expected ", impl_->copies,
-                     " copies of each shard, as the coordinator before had, got ", replicas,
-                     "; start the parameter servers anew");
+                     " copies of each shard, of the same job, as the coordinator before had, got ",
+                     replicas, "; start the parameter servers anew");
   COHORT_CHECK_STATE(replicas == 1 || !impl_->options.store.empty(), kHost,
                      "expected COHORT_STORE, the address of the job's store, for several copies of "
                      "parameters, got none; start the job with cohortrun");
   COHORT_CHECK_ARG(replicas >= 1 && replicas <= impl_->options.spec.num_tasks("ps"), kHost,
                    "expected as many copies as there are parameter servers, or fewer, got ",
                    replicas);
-  if (replicas > 1) impl_->make_groups(replicas);
+  if (replicas > 1) impl_->make_groups(replicas, job);
   impl_->copies = replicas;
+  impl_->of_job = job;
 }
 
 std::map<std::string, RpcHandler> ReplicaHosts::methods() {
   std::map<std::string, RpcHandler> out;
-  // A number says how many copies there are; without one the answer tells.
+  // Facts are told; without them the answer tells.
   out["ps.replicas"] = [this](const RpcRequest& request, const RpcReply& reply) {
-    const std::string text = request.payload.text();
-    if (!text.empty())
-      begin(static_cast<int>(MessageReader(kHost, text).number_up_to(kMostGroups)));
-    MessageWriter answer;
-    answer.number(static_cast<uint64_t>(replicas()));
-    reply.send(Payload(answer.str()));
+    if (request.payload.size() > 0) {
+      const GroupFacts told = read_facts(request.payload);
+      begin(told.replicas, told.job);
+    }
+    reply.send(facts_payload(facts()));
   };
   out["ps.group"] = [impl = impl_](RpcRequest request, const RpcReply& reply) {
     PayloadReader data(kHost, request.payload);
@@ -134,11 +177,18 @@ std::map<std::string, RpcHandler> ReplicaHosts::methods() {
     group->ask(std::move(question));
   };
   out["ps.member"] = [impl = impl_](const RpcRequest& request, const RpcReply& reply) {
-    const std::string text = request.payload.text();
+    constexpr std::size_t kHeadBytes = 5 * sizeof(uint64_t);
     reply.send(Payload());
-    MessageReader in(kHost, text);
+    const std::size_t size = request.payload.size();
+    const std::string head = part_of(request.payload, 0, kHeadBytes).text();
+    MessageReader in(kHost, head);
     const auto group = impl->group(in.number());
-    if (group != nullptr) group->hear(in.number(), in);
+    const replication::NodeId from = in.number();
+    GroupReplica::Place place{.message = in.number()};
+    place.count = in.number_up_to(kMostPieces);
+    place.index = in.number_up_to(kMostPieces);
+    in.end();
+    if (group != nullptr) group->hear(from, place, rest_of(request.payload, size - kHeadBytes));
   };
   return out;
 }

@@ -5,7 +5,7 @@
 //
 //   ReplicaHosts hosts({.spec = spec, .task = 1, .security = security});
 //   methods.merge(hosts.methods());
-//   hosts.begin(2);     // so many copies of everything
+//   hosts.begin(2, job);     // so many copies of everything
 //
 // Each group's machine (cohort/replication/replica.h) runs on a thread of its own, to which gRPC's
 // bring what others send; who leads a group, the job's store decides (store/group_keeper.h).
@@ -17,6 +17,7 @@
 #include <string>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/rpc/client.h"
 #include "cohort/rpc/security.h"
 #include "cohort/rpc/server.h"
 
@@ -25,6 +26,20 @@ namespace cohort::internal {
 /// The lease of a group's primary: COHORT_LEASE_MS, else ten seconds.
 /// Errors: InvalidArgument for another text than a number of 100 or more.
 std::chrono::milliseconds group_lease_from_environment();
+
+/// What a server knows of its groups.
+struct GroupFacts {
+  int replicas = 0;  ///< 0: nobody has said it yet.
+  uint64_t job = 0;
+  std::chrono::milliseconds lease = {};
+};
+/// Asks a server. Errors: as RpcClient.
+GroupFacts group_facts_of(RpcClient& server, std::chrono::milliseconds timeout);
+/// Tells it. Errors: as RpcClient, and as ReplicaHosts::begin().
+void tell_group_facts(RpcClient& server, const GroupFacts& facts,
+                      std::chrono::milliseconds timeout);
+/// What calls to groups may take: a minute, or what two failovers, one behind the other, do.
+std::chrono::milliseconds group_timeout(std::chrono::milliseconds lease);
 
 /// Threads: thread-safe.
 class ReplicaHosts {
@@ -41,12 +56,12 @@ class ReplicaHosts {
   ReplicaHosts(const ReplicaHosts&) = delete;
   ReplicaHosts& operator=(const ReplicaHosts&) = delete;
 
-  /// How many servers have each shard, which is said once. Blocks: never.
-  /// Errors: FailedPrecondition for another number than before, and without a store;
+  /// How many servers have each shard, and a number by which the store tells the job's groups from
+  /// those of others; it is said once. Blocks: never.
+  /// Errors: FailedPrecondition for other numbers than before, and without a store;
   /// InvalidArgument for a lease of the environment that is none.
-  void begin(int replicas);
-  /// 0: nobody has said it yet.
-  int replicas() const;
+  void begin(int replicas, uint64_t job);
+  GroupFacts facts() const;
   /// "ps.replicas", "ps.group" and "ps.member".
   std::map<std::string, RpcHandler> methods();
 

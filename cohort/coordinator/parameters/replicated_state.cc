@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
+#include <span>
 
 #include "cohort/base/check.h"
+#include "cohort/base/failpoint.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/rpc/errors.h"
 #include "cohort/rpc/wire.h"
@@ -41,15 +44,27 @@ std::pair<std::string, Payload> parts_of(const std::string& call) {
   return {call.substr(0, end), std::move(message)};
 }
 
+// LibTorch's own allocator says it in words.
+bool is_of_memory(const c10::Error& e) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr ||
+         std::string_view(e.what_without_backtrace()).find("CPUAllocator") !=
+             std::string_view::npos;
+}
+
+// What has been asked for wrongly is so on every copy, and a result. Memory may be short on this
+// one alone, whose state would be another one than the others' from here on.
 template <class Work>
 std::string answered(const Work& work) {
   try {
     return status_text(GroupStatus::kDone) + work();
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const Unavailable&) {
     return status_text(GroupStatus::kAgain);
   } catch (const Error& e) {
     return error_text(e.code(), e.what());
   } catch (const c10::Error& e) {
+    if (is_of_memory(e)) throw std::bad_alloc();
     return error_text(ErrorCode::kInternal, str_cat(kState, e.what_without_backtrace()));
   } catch (const std::exception& e) {
     return error_text(ErrorCode::kUnknown, str_cat(kState, e.what()));
@@ -57,6 +72,22 @@ std::string answered(const Work& work) {
 }
 
 }  // namespace
+
+Payload part_of(const Payload& payload, std::size_t first, std::size_t count) {
+  Payload out;
+  for (Payload::Piece piece : payload.pieces()) {
+    const std::size_t skip = std::min(first, piece.bytes.size());
+    first -= skip;
+    piece.bytes = piece.bytes.subspan(skip, std::min(piece.bytes.size() - skip, count));
+    count -= piece.bytes.size();
+    if (!piece.bytes.empty()) out.append(std::move(piece));
+  }
+  return out;
+}
+
+Payload rest_of(const Payload& payload, std::size_t bytes) {
+  return part_of(payload, payload.size() - bytes, bytes);
+}
 
 std::string group_call(const std::string& method, const Payload& message) {
   std::string out;
@@ -115,6 +146,7 @@ std::string ReplicatedParameters::apply(const std::string& update) {
   const std::string& name = method;
   const Payload& payload = message;
   return answered([&] {
+    failpoint("ps.apply");
     if (name != "ps.begin") return service_.ask(name, payload).text();
     const std::string text = payload.text();
     MessageReader in(kState, text);
@@ -129,20 +161,57 @@ std::string ReplicatedParameters::read(const std::string& query) const {
   return answered([&] { return service_.ask(parts.first, parts.second).text(); });
 }
 
-std::string ReplicatedParameters::snapshot() const {
-  MessageWriter out;
-  out.number(session_);
-  out.number(sessions_);
-  out.text(service_.snapshot());
-  return out.str();
+namespace {
+
+class PayloadSnapshot final : public replication::StateSnapshot {
+ public:
+  explicit PayloadSnapshot(Payload all) : all_(std::move(all)) {
+    uint64_t end = 0;
+    for (const Payload::Piece& piece : all_.pieces()) ends_.push_back(end += piece.bytes.size());
+  }
+  uint64_t size() const override { return all_.size(); }
+  std::string bytes(uint64_t first, uint64_t count) const override {
+    std::string out;
+    out.reserve(count);
+    const auto begin = std::upper_bound(ends_.begin(), ends_.end(), first);
+    for (auto at = static_cast<std::size_t>(begin - ends_.begin()); out.size() < count; ++at) {
+      const std::span<const std::byte> piece = all_.pieces()[at].bytes;
+      const uint64_t skip = first + out.size() - (ends_[at] - piece.size());
+      const auto rest = piece.subspan(skip, std::min(piece.size() - skip, count - out.size()));
+      out.append(reinterpret_cast<const char*>(rest.data()), rest.size());
+    }
+    return out;
+  }
+
+ private:
+  const Payload all_;
+  std::vector<uint64_t> ends_;  // of the pieces, as places in the whole
+};
+
+}  // namespace
+
+std::shared_ptr<const replication::StateSnapshot> ReplicatedParameters::snapshot() {
+  MessageWriter sessions;
+  sessions.number(session_);
+  sessions.number(sessions_);
+  Payload out(sessions.str());
+  const Payload parameters = service_.snapshot();
+  for (const Payload::Piece& piece : parameters.pieces()) out.append(piece);
+  return std::make_shared<PayloadSnapshot>(std::move(out));
 }
 
-void ReplicatedParameters::restore(const std::string& snapshot) {
-  MessageReader in(kState, snapshot);
+void ReplicatedParameters::restore(std::vector<replication::Bytes> pieces) {
+  Payload all;
+  for (const replication::Bytes& each : pieces) {
+    all.append({.bytes = std::as_bytes(std::span(each.str())), .owner = each.owner()});
+  }
+  constexpr std::size_t kSessions = 2 * sizeof(uint64_t);
+  std::string sessions(kSessions, '\0');
+  PayloadReader(kState, all).read(sessions.data(), sessions.size());
+  MessageReader in(kState, sessions);
   session_ = in.number();
   sessions_ = in.number();
-  service_.restore(in.text());
-  in.end();
+  service_.restore(rest_of(all, all.size() - kSessions));
 }
 
 }  // namespace cohort::internal

@@ -5,9 +5,11 @@
 // the same bits on every server of one instruction set.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "cohort/replication/replica.h"
@@ -18,6 +20,11 @@ namespace cohort::internal {
 /// What stands ahead of an answer of a group's server: kDone, or one of the others.
 enum class GroupStatus : uint64_t { kDone = 0, kNotPrimary = 1, kAgain = 2, kError = 3 };
 
+/// Some bytes of a payload, where they lie.
+Payload part_of(const Payload& payload, std::size_t first, std::size_t count);
+/// The last ones.
+Payload rest_of(const Payload& payload, std::size_t bytes);
+
 /// A call, with its message behind its name.
 std::string group_call(const std::string& method, const Payload& message);
 
@@ -26,10 +33,16 @@ class ReplicatedParameters final : public replication::ReplicatedState {
  public:
   ReplicatedParameters();
   /// A GroupStatus, and then the answer's bytes; of an error its code and text.
+  /// Errors: std::bad_alloc, which other copies need not have.
   std::string apply(const std::string& update) override;
+  /// Errors: std::bad_alloc.
   std::string read(const std::string& query) const override;
-  std::string snapshot() const override;
-  void restore(const std::string& snapshot) override;
+  std::shared_ptr<const replication::StateSnapshot> snapshot() override;
+  void restore(std::vector<replication::Bytes> pieces) override;
+  /// Before the call is an update. Errors: std::bad_alloc where it would not get its memory now.
+  void check_room(const std::string& method, const Payload& payload) const {
+    service_.check_room(method, payload);
+  }
 
  private:
   /// "ps.begin": another coordinator has come, whose variables are other ones. Once for each.

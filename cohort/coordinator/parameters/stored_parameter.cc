@@ -20,17 +20,10 @@ namespace {
 constexpr int64_t kBlockElements = 16384;
 constexpr std::size_t kMostSlotSets = 64;
 
-void save_numbers(MessageWriter& out, const Tensor& x) {
-  out.text({static_cast<const char*>(x.const_data_ptr()), x.nbytes()});
-}
-
-void load_numbers(MessageReader& in, Tensor& x) {
-  const std::string bytes = in.text();
-  if (bytes.size() != x.nbytes()) {
-    throw DataLoss(str_cat("[ps] expected ", x.nbytes(), " bytes of a variable in a snapshot, got ",
-                           bytes.size()));
-  }
-  if (!bytes.empty()) std::memcpy(x.mutable_data_ptr(), bytes.data(), bytes.size());
+Tensor loaded(const Shape& shape, DType dtype, PayloadReader& numbers) {
+  Tensor out = empty(shape, dtype);
+  if (out.nbytes() > 0) numbers.read(out.mutable_data_ptr(), out.nbytes());
+  return out;
 }
 
 }  // namespace
@@ -69,6 +62,17 @@ Tensor& StoredParameter::tensor_at(const StoredPlace& place) {
                    found->second.values.size(), " slots \"", place.slots, "\" of \"", name_,
                    "\", got ", place.slot);
   return found->second.values[place.slot];
+}
+
+void StoredParameter::own(Tensor& x) {
+  if (x.use_count() > 1) x = x.clone();
+}
+
+void StoredParameter::own_updated(const UpdateStep& step) {
+  own(value_);
+  if (const auto found = slots_.find(step.slots); found != slots_.end()) {
+    for (Tensor& slot : found->second.values) own(slot);
+  }
 }
 
 Tensor StoredParameter::rows_of(const StoredPlace& place, RowRange range) {
@@ -112,6 +116,7 @@ void StoredParameter::write(const StoredPlace& place, Write kind, RowRange range
   const Tensor x = received(range.count, numbers);
   const at::NoGradGuard no_grad;
   const MutexLock lock(mutex_);
+  own(tensor_at(place));
   Tensor to = rows_of(place, range);
   switch (kind) {
     case Write::kAssign:
@@ -133,15 +138,18 @@ void StoredParameter::scatter(Scatter kind, const std::vector<int64_t>& rows,
   const Tensor indices = from_vector(rows, {count});
   const at::NoGradGuard no_grad;
   const MutexLock lock(mutex_);
+  own(value_);
   Tensor to = value_.view({rows_, width_});
   scatter_rows(to, kind, {.values = x, .indices = indices, .dense_shape = {rows_, width_}});
 }
 
-void StoredParameter::make_slots(const std::string& set, const std::vector<double>& initial) {
+void StoredParameter::make_slots(const std::string& set, const std::vector<double>& initial,
+                                 bool anew) {
   COHORT_CHECK_ARG(!set.empty(), "[ps] expected a name for the slots of \"", name_, "\", got none");
   COHORT_CHECK_ARG(initial.size() <= update_rules::kMaxSlots, "[ps] expected at most ",
                    update_rules::kMaxSlots, " slots of \"", name_, "\", got ", initial.size());
   const MutexLock lock(mutex_);
+  if (anew) slots_.erase(set);
   if (const auto found = slots_.find(set); found != slots_.end()) {
     COHORT_CHECK_STATE(found->second.initial == initial,
                        "[optimizer.build] expected the optimizer ", "\"", set, "\" of \"", name_,
@@ -162,35 +170,34 @@ void StoredParameter::drop_slots(const std::string& set) {
   slots_.erase(set);
 }
 
-void StoredParameter::save(MessageWriter& out) {
+void StoredParameter::save(MessageWriter& out, Payload& numbers) {
   out.text(name_);
   out.number(wire_dtype(dtype_));
   write_shape(out, shape_);
   const MutexLock lock(mutex_);
-  save_numbers(out, value_);
+  append_bytes(numbers, value_);
   out.number(slots_.size());
   for (const auto& [name, set] : slots_) {
     out.text(name);
     out.number(set.initial.size());
     for (const double number : set.initial) out.number(std::bit_cast<uint64_t>(number));
-    for (const Tensor& slot : set.values) save_numbers(out, slot);
+    for (const Tensor& slot : set.values) append_bytes(numbers, slot);
   }
 }
 
-std::shared_ptr<StoredParameter> StoredParameter::load(MessageReader& in) {
+std::shared_ptr<StoredParameter> StoredParameter::load(MessageReader& in, PayloadReader& numbers) {
   std::string name = in.text();
   const DType dtype = read_dtype(in);
   const Shape shape = read_shape(in);
   const auto out = std::make_shared<StoredParameter>(std::move(name), dtype, shape);
   const MutexLock lock(out->mutex_);
-  load_numbers(in, out->value_);
+  out->value_ = loaded(shape, dtype, numbers);
   for (uint64_t left = in.number_up_to(kMostSlotSets); left > 0; --left) {
     SlotSet& set = out->slots_[in.text()];
     set.initial.resize(in.number_up_to(update_rules::kMaxSlots));
     for (double& number : set.initial) number = std::bit_cast<double>(in.number());
     for (std::size_t i = 0; i < set.initial.size(); ++i) {
-      set.values.push_back(empty(shape, dtype));
-      load_numbers(in, set.values.back());
+      set.values.push_back(loaded(shape, dtype, numbers));
     }
   }
   return out;
@@ -272,6 +279,7 @@ void StoredParameter::update(const UpdateStep& step, RowRange range, PayloadRead
   const FlushDenormals flush;
   const MutexLock lock(mutex_);
   check_updated(step);
+  own_updated(step);
   if (dtype_ == kFloat32) {
     update_blocks<float>(step, range, nullptr, gradient);
   } else {
@@ -292,6 +300,7 @@ void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
   const FlushDenormals flush;
   const MutexLock lock(mutex_);
   check_updated(step);
+  own_updated(step);
   const bool is_float = dtype_ == kFloat32;
   if (others_too) {
     is_float ? update_blocks<float>(step, range, &rows, gradient)

@@ -54,16 +54,16 @@ class StoredParameter {
   /// In the order of `rows`, which may repeat.
   void scatter(Scatter kind, const std::vector<int64_t>& rows, PayloadReader& values);
 
-  /// Makes a set of slots, unless it is there. Errors: FailedPrecondition if there is another one
-  /// of
-  ///                                                this name.
-  void make_slots(const std::string& set, const std::vector<double>& initial);
+  /// Makes a set of slots, unless it is there. anew: one that is there is another one, which has
+  /// ended. Errors: FailedPrecondition if there is another one of this name.
+  void make_slots(const std::string& set, const std::vector<double>& initial, bool anew = false);
   void drop_slots(const std::string& set);
 
-  /// Value and slots, to the bit.
-  void save(MessageWriter& out);
+  /// Value and slots, to the bit: what they are into `out`, and their numbers behind those in
+  /// `numbers`. Cost: no copy, until it is changed: each tensor is copied then, once.
+  void save(MessageWriter& out, Payload& numbers);
   /// Errors: DataLoss.
-  static std::shared_ptr<StoredParameter> load(MessageReader& in);
+  static std::shared_ptr<StoredParameter> load(MessageReader& in, PayloadReader& numbers);
 
   /// Applies the rule to the rows of the range, with their gradient.
   void update(const UpdateStep& step, RowRange range, PayloadReader& gradient);
@@ -86,6 +86,9 @@ class StoredParameter {
   void update_named_rows(const UpdateStep& step, const std::vector<int64_t>& rows,
                          PayloadReader& gradient) COHORT_REQUIRES(mutex_);
   Tensor& tensor_at(const StoredPlace& place) COHORT_REQUIRES(mutex_);
+  /// Before it is changed: a snapshot keeps it as it was.
+  static void own(Tensor& x);
+  void own_updated(const UpdateStep& step) COHORT_REQUIRES(mutex_);
   /// By rows: [rows, row].
   Tensor rows_of(const StoredPlace& place, RowRange range) COHORT_REQUIRES(mutex_);
   void check_range(RowRange range) const;

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parameter servers with copies: who comes back, who is cut off, what has ended, and memory that
+// one copy alone has not.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/base/failpoint.h"
+#include "cohort/base/sanitizers.h"
+#include "cohort/coordinator/parameters/calls.h"
+#include "cohort/coordinator/parameters/test_groups.h"
+#include "cohort/coordinator/parameters/test_servers.h"
+
+namespace cohort::internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// False: it did not become so in time.
+bool comes_true(const std::function<bool()>& what) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!what()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  return true;
+}
+
+ParameterHandle make_of(ParameterServers& servers, const std::string& name, const Shape& shape,
+                        double value, bool* made = nullptr) {
+  return servers.make_or_bind(
+      {.name = name, .shape = shape},
+      [&](int64_t rows, int64_t /*first*/) {
+        Shape part = shape;
+        part[0] = rows;
+        return full(part, value);
+      },
+      made);
+}
+
+// Adds 1 to some rows of the table after the other, until it is told to end.
+struct Pusher {
+  static constexpr int64_t kRowsOfPush = 256;
+  Pusher(std::shared_ptr<ParameterServers> all, ParameterHandle to)
+      : servers(std::move(all)), table(std::move(to)), thread([this] { run(); }) {}
+  ~Pusher() {
+    ends = true;
+    if (thread.joinable()) thread.join();
+  }
+  void run() {
+    const UpdateStep step{.rule = update_rules::SgdStep{1}, .how = {}, .slots = {}};
+    const int64_t width = table.shape[1];
+    while (!ends) {
+      const int64_t first = (pushed % (table.rows() / kRowsOfPush)) * kRowsOfPush;
+      std::vector<int64_t> rows(kRowsOfPush);
+      for (int64_t i = 0; i < kRowsOfPush; ++i) rows[static_cast<std::size_t>(i)] = first + i;
+      ParameterServers::Push push(*servers);
+      push.rows(table, step, {rows, full({kRowsOfPush, width}, -1.0)}, /*others_too=*/false);
+      push.wait();
+      ++pushed;
+    }
+  }
+  std::shared_ptr<ParameterServers> servers;
+  ParameterHandle table;
+  std::atomic<bool> ends = false;
+  std::atomic<int64_t> pushed = 0;
+  std::thread thread;
+};
+
+// A snapshot of it takes longer than a beat, and than the log's last entries are kept.
+TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
+  constexpr int64_t kRows = COHORT_UNDER_SANITIZER != 0 ? 1 << 13 : 1 << 19;
+  constexpr int64_t kWidth = 128;
+  const StoreServer store{StoreServerOptions{}};
+  TestGroups groups(store.address(), 1, milliseconds(1000));
+  const auto servers = groups.connect();
+  servers->begin(1);
+  const ParameterHandle table = make_of(*servers, "table", {kRows, kWidth}, 0);
+  Pusher pusher(groups.connect(), table);
+  const int first = table.shards[0].place.server;
+  groups.stop(1 - first);
+  ASSERT_TRUE(comes_true([&] { return !groups.is_whole(first); }));
+  const int64_t before = pusher.pushed;
+  ASSERT_TRUE(comes_true([&] { return pusher.pushed > before + 5; })) << "one works alone";
+  groups.start(1 - first);
+  ASSERT_TRUE(comes_true([&] { return groups.is_whole(first); })) << "it has not come back";
+  const int64_t whole = pusher.pushed;
+  ASSERT_TRUE(comes_true([&] { return pusher.pushed > whole + 5; })) << "both go on";
+  pusher.ends = true;
+  pusher.thread.join();
+  groups.stop(first);  // who has come back leads now, and has it all
+  const Tensor value = servers->pull(table).select(1, 0);
+  const int64_t windows = kRows / Pusher::kRowsOfPush;
+  const int64_t pushed = pusher.pushed;
+  for (int64_t w = 0; w < windows; ++w) {
+    const int64_t times = pushed / windows + (w < pushed % windows ? 1 : 0);
+    const Tensor window = value.narrow(0, w * Pusher::kRowsOfPush, Pusher::kRowsOfPush);
+    ASSERT_EQ(window.min().item<double>(), static_cast<double>(times)) << "window " << w;
+    ASSERT_EQ(window.max().item<double>(), static_cast<double>(times)) << "window " << w;
+  }
+}
+
+// Its servers begin in a store that has the groups of a job before it.
+TEST(ReplicatedParameterServers, OfTwoJobsDoNotMeetInOneStore) {
+  const StoreServer store{StoreServerOptions{}};
+  for (const uint64_t job : {1, 2}) {
+    TestGroups groups(store.address(), job, milliseconds(500));
+    EXPECT_TRUE(comes_true([&] { return groups.is_whole(0) && groups.is_whole(1); })) << job;
+  }
+}
+
+TEST(ReplicatedParameterServers, MayTakeSeveralLeasesForACall) {
+  EXPECT_EQ(group_timeout(milliseconds(1000)), std::chrono::minutes(1));
+  EXPECT_GE(group_timeout(std::chrono::seconds(20)), std::chrono::seconds(120));
+  EXPECT_GE(group_timeout(std::chrono::minutes(1)), std::chrono::minutes(6));
+}
+
+// A group's member that answers as it is told.
+struct FakeMember {
+  explicit FakeMember(GroupStatus status)
+      : server({}, {{"ps.group", [status, this](const RpcRequest&, const RpcReply& reply) {
+                       ++asked;
+                       reply.send(group_answer(status));
+                     }}}) {}
+  std::atomic<int> asked = 0;
+  RpcServer server;
+};
+
+// A primary that is cut off from the others does not know that it has been replaced.
+TEST(ReplicatedParameterServers, AreAskedElsewhereWhenOneNeverAnswers) {
+  FakeMember cut_off(GroupStatus::kAgain);
+  FakeMember leads(GroupStatus::kDone);
+  std::vector<std::shared_ptr<RpcClient>> members;
+  for (const FakeMember* each : {&cut_off, &leads}) {
+    members.push_back(
+        std::make_shared<RpcClient>(RpcClientOptions{.address = each->server.address()}));
+  }
+  GroupClient client(
+      {.tasks = 2, .members = members, .first = {.address = cut_off.server.address()}});
+  Calls calls(std::chrono::seconds(30));
+  calls.start(client, "ps.pull", message({}));
+  EXPECT_NO_THROW(calls.wait());
+  EXPECT_GT(cut_off.asked, 1);
+  EXPECT_EQ(leads.asked, 1);
+}
+
+void have_no_memory(const char* place) {
+  if (std::string(place) == "ps.apply") throw std::bad_alloc();
+}
+
+// What another copy has done is not to become an error on this one.
+TEST(ReplicatedParameterServers, DoNotMakeAResultOfTheirOwnLackOfMemory) {
+  ReplicatedParameters state;
+  MessageWriter name;
+  name.text("none");
+  name.number(1);
+  const std::string call = group_call("ps.forget", message(name));
+  EXPECT_NO_THROW(state.apply(call));
+  g_failpoint_hook = &have_no_memory;
+  EXPECT_THROW(state.apply(call), std::bad_alloc);
+  g_failpoint_hook = nullptr;
+  MessageWriter create;
+  create.text("huge");
+  create.number(1);
+  create.number(wire_dtype(kFloat32));
+  write_shape(create, {int64_t{1} << 44});
+  create.number(0);
+  EXPECT_ANY_THROW(state.check_room("ps.create", message(create)));
+}
+
+TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {
+  ReplicatedParameters state;
+  MessageWriter create;
+  create.text("w");
+  create.number(1);
+  create.number(wire_dtype(kFloat32));
+  write_shape(create, {1000, 3});
+  create.number(1);
+  Payload made = message(create);
+  append_bytes(made, arange(3000).to(kFloat32).sqrt().contiguous());
+  state.apply(group_call("ps.create", made));
+  const auto before = state.snapshot();
+  const auto all = [](const replication::StateSnapshot& snapshot) {
+    return snapshot.bytes(0, snapshot.size());
+  };
+  const std::string bytes = all(*before);
+  std::vector<replication::Bytes> pieces;
+  for (uint64_t at = 0; at < bytes.size(); at += 777) {
+    pieces.push_back(before->bytes(at, std::min<uint64_t>(777, bytes.size() - at)));
+  }
+  ReplicatedParameters other;
+  other.restore(pieces);
+  EXPECT_EQ(all(*other.snapshot()), bytes);
+  // A change goes by what the snapshot has.
+  MessageWriter write;
+  write.number(1);
+  write.text("");
+  write.number(0);
+  write.number(static_cast<uint64_t>(Write::kAssign));
+  write.signed_number(0);
+  write.signed_number(1);
+  Payload one = message(write);
+  append_bytes(one, ones({1, 3}));
+  state.apply(group_call("ps.write", one));
+  EXPECT_NE(all(*state.snapshot()), bytes);
+  EXPECT_EQ(all(*before), bytes);
+}
+
+// Of these calls nothing arrives.
+class Losing final : public RpcClient {
+ public:
+  Losing(RpcClientOptions options, std::string lost)
+      : RpcClient(std::move(options)), lost_(std::move(lost)) {}
+  void start(const std::string& method, Payload request, RpcCallOptions options,
+             std::function<void(RpcResult)> done) override {
+    if (method != lost_) return RpcClient::start(method, std::move(request), options, done);
+    done({.error = std::make_exception_ptr(DeadlineExceeded("[ps] lost"))});
+  }
+
+ private:
+  const std::string lost_;
+};
+
+class EndedNames : public ::testing::TestWithParam<const char*> {};
+
+// As when the group's primary dies with the message.
+TEST_P(EndedNames, DoNotMeetOldValues) {
+  const TestServers test(1);
+  const auto losing = std::make_shared<ParameterServers>(std::vector<std::shared_ptr<RpcClient>>{
+      std::make_shared<Losing>(test.address(0), GetParam())});
+  const auto other = test.connect();
+  const ParameterHandle before = make_of(*losing, "v", {2}, 1);
+  losing->make_slots(before, "adam", {0});
+  losing->write(before, {.slots = "adam", .slot = 0}, Write::kAssign, full({2}, 7.0));
+  losing->drop_slots(before, "adam");
+  losing->make_slots(before, "adam", {0});
+  EXPECT_EQ(losing->pull(before, {.slots = "adam", .slot = 0}).max().item<double>(), 0);
+  losing->drop(before);
+  losing->wait_for_drops();
+  bool made = false;
+  const ParameterHandle after = make_of(*losing, "v", {2}, 2, &made);
+  EXPECT_TRUE(made);
+  EXPECT_EQ(losing->pull(after).max().item<double>(), 2);
+  EXPECT_EQ(other->pull(other->bind("v")).max().item<double>(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lost, EndedNames,
+                         ::testing::Values("ps.forget", "ps.drop", "ps.drop_slots"));
+
+}  // namespace
+}  // namespace cohort::internal

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parameter servers with copies in this process, for tests, which end and begin again.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/strings.h"
+#include "cohort/cluster/store/store_server.h"
+#include "cohort/coordinator/parameters/group_client.h"
+#include "cohort/coordinator/parameters/parameter_servers.h"
+#include "cohort/coordinator/parameters/replica_host.h"
+#include "cohort/coordinator/parameters/replicated_state.h"
+#include "cohort/testing/ports.h"
+
+namespace cohort::internal {
+
+/// Two servers, each the first primary of one group and a backup of the other.
+class TestGroups {
+ public:
+  TestGroups(std::string store, uint64_t job, std::chrono::milliseconds lease)
+      : store_(std::move(store)), job_(job), lease_(lease) {
+    std::vector<std::string> addresses;
+    for (const int port : testing::free_ports(kServers)) {
+      addresses.push_back(str_cat("127.0.0.1:", port));
+    }
+    spec_ = ClusterSpec({{"ps", addresses}});
+    for (int task = 0; task < kServers; ++task) start(task);
+  }
+
+  void start(int task) {
+    Task& made = tasks_[task];
+    made.hosts = std::make_unique<ReplicaHosts>(
+        ReplicaHosts::Options{.spec = spec_, .task = task, .store = store_, .lease = lease_});
+    made.server = std::make_unique<RpcServer>(
+        RpcServerOptions{.address = spec_.task_address("ps", task)}, made.hosts->methods());
+    made.hosts->begin(kServers, job_);
+  }
+  void stop(int task) {
+    tasks_[task].server.reset();
+    tasks_[task].hosts.reset();
+  }
+  std::shared_ptr<ParameterServers> connect() const {
+    std::vector<std::shared_ptr<RpcClient>> clients;
+    std::vector<RpcClientOptions> options;
+    for (int task = 0; task < kServers; ++task) {
+      options.push_back({.address = spec_.task_address("ps", task)});
+      clients.push_back(std::make_shared<RpcClient>(options.back()));
+    }
+    return std::make_shared<ParameterServers>(
+        group_clients(clients, options, kServers),
+        ParameterServersOptions{.timeout = std::chrono::seconds(60), .are_groups = true});
+  }
+  /// Whether a server says that it leads the group, and all copies are there.
+  bool is_whole(int group) const {
+    MessageWriter header;
+    header.number(static_cast<uint64_t>(group));
+    header.text("ps.formed");
+    for (int task = 0; task < kServers; ++task) {
+      try {
+        RpcClient client({.address = spec_.task_address("ps", task)});
+        GroupStatus status{};
+        uint64_t hint = 0;
+        read_group_answer(client.call("ps.group", message(header)), status, hint);
+        if (status == GroupStatus::kDone) return true;
+      } catch (const Error&) {  // it is not there
+      }
+    }
+    return false;
+  }
+
+ private:
+  static constexpr int kServers = 2;
+  struct Task {
+    std::unique_ptr<ReplicaHosts> hosts;
+    std::unique_ptr<RpcServer> server;  // its calls end first
+  };
+  const std::string store_;
+  const uint64_t job_;
+  const std::chrono::milliseconds lease_;
+  ClusterSpec spec_;
+  std::map<int, Task> tasks_;
+};
+
+}  // namespace cohort::internal
