@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pushes to and pulls from a parameter server, which is a process of its own on this machine,
-// beside what two bare processes need for the same bytes over a socket.
+// beside what two bare processes need for the same bytes over a socket, and to two servers that
+// have copies of each other's variables.
+//
+//   ps_bench --failovers 5 2000    // kills a primary five times, with a lease of 2000 ms
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -22,6 +25,7 @@
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "process.h"
+#include "ps_groups.h"
 #include "ways.h"
 
 namespace cohort::bench {
@@ -220,6 +224,32 @@ Way cohort_way(const Work& work) {
           all->server.process.process_group()};
 }
 
+// The same push to a variable that two servers have.
+Way copies_way(const Tensor& gradient) {
+  struct Copies {
+    Copies() : groups(program_path(), std::chrono::seconds(10)), servers(groups.connect()) {
+      dense = servers->make_or_bind({.name = "dense", .shape = {kDense}},
+                                    [](std::int64_t, std::int64_t) { return ones({kDense}); });
+    }
+    PsGroups groups;
+    std::shared_ptr<ParameterServers> servers;
+    ParameterHandle dense;
+    const UpdateStep step = {.rule = update_rules::SgdStep{0.01}, .how = {}, .slots = {}};
+  };
+  const auto all = std::make_shared<Copies>();
+  return {"copies",
+          [all, gradient](std::int64_t steps) {
+            const auto begin = std::chrono::steady_clock::now();
+            for (std::int64_t i = 0; i < steps; ++i) {
+              ParameterServers::Push push(*all->servers);
+              push.dense(all->dense, all->step, gradient);
+              push.wait();
+            }
+            return us_since(begin, steps);
+          },
+          all->groups.process_group(all->dense.shards[0].place.server)};
+}
+
 Way sockets_way(const Request& request, const std::vector<int64_t>& rows) {
   const auto all = std::make_shared<Sockets>();
   return {"sockets",
@@ -250,6 +280,17 @@ std::vector<WaysCase> ps_cases(const std::vector<int>&) {
                                    push.wait();
                                  }),
                                  sockets_way({.brings = kDenseBytes, .wants = 1}, {})};
+       }},
+      {"push_copies",
+       {{"bytes", kDenseBytes}},
+       [] {
+         const Tensor gradient = ones({kDense});
+         Way one = cohort_way([gradient](Parameters& p) {
+           ParameterServers::Push push(p.servers);
+           push.dense(p.dense, p.step, gradient);
+           push.wait();
+         });
+         return std::vector<Way>{std::move(one), copies_way(gradient)};
        }},
       {"pull_dense",
        {{"bytes", kDenseBytes}},
@@ -288,6 +329,9 @@ std::string ps_columns(const WaysCase& which, const std::vector<WayResult>&,
   const auto& fact = which.facts[0];
   const bool is_dense = fact.first == "bytes";
   const double per_us = static_cast<double>(fact.second) / us;
+  if (which.name == "push_copies") {
+    return str_cat("us=", us, " two_copies_of_one=", summary.ratio[1].p50);
+  }
   return str_cat("us=", us,
                  is_dense ? " gb_per_s=" : " million_rows_per_s=", is_dense ? per_us / 1e3 : per_us,
                  " of_limit=", summary.ratio[1].p50);
@@ -301,6 +345,12 @@ int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "--serve-bytes") return serve_bytes();
   if (first == "--serve-parameters") return serve_parameters();
+  if (first == "--serve-group" && argc == 7) return serve_group({argv + 2, argv + argc});
+  if (first == "--failovers") {
+    const int lease = argc > 3 ? std::stoi(argv[3]) : 2000;
+    return time_failovers(program_path(), argc > 2 ? std::stoi(argv[2]) : 5,
+                          std::chrono::milliseconds(lease));
+  }
   return ways_main(argc, argv,
                    {"ps_bench",
                     "Times pushes to and pulls from a parameter server on this machine.",
