@@ -227,7 +227,7 @@ struct ForgetsASlowClock : Membership {
 template <class ReplicaType, class MembershipType = Membership>
 uint64_t found_by(uint64_t first = 1, World world = World::kStorms) {
   using Simulated = Simulation<ReplicaType, MembershipType>;
-  const uint64_t most = world == World::kBusy ? 20 : 60'000;
+  const uint64_t most = world == World::kBusy ? 20 : 20'000;
   for (uint64_t seed = first; seed < first + most; ++seed) {
     const std::string wrong = Simulated(seed, false, world).run().wrong;
     if (wrong.empty()) continue;
@@ -251,7 +251,7 @@ TEST(Replication, PlantedBugsAreFound) {
   EXPECT_GT(found_by<WaitsUntilOneIsEven>(1, World::kBusy), 0U);
   EXPECT_GT(found_by<TakesUpdatesWithoutRoom>(1, World::kBusy), 0U);
   // One world in thousands shows these; they begin near one, to save time.
-  EXPECT_GT(found_by<TakesABackupThatIsBehind>(4'000), 0U);
+  EXPECT_GT(found_by<TakesABackupThatIsBehind>(48'600), 0U);
   EXPECT_GT(found_by<CountsItsLeaseFromTheAnswer>(3'200), 0U);
 }
 

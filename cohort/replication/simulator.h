@@ -77,7 +77,10 @@ template <class ReplicaType = Replica, class MembershipType = Membership>
 class Simulation {
  public:
   explicit Simulation(uint64_t seed, bool is_traced = false, World world = World::kStorms)
-      : random_(seed), is_traced_(is_traced), is_busy_(world == World::kBusy) {
+      : random_(seed),
+        is_traced_(is_traced),
+        is_busy_(world == World::kBusy),
+        grace_(seed % 2 == 0 ? kResend * 3 : Time::max()) {
     membership_ =
         std::make_unique<MembershipType>(MembershipOptions{.lease = kLease, .clock_drift = kDrift});
     add_node(kMembership);
@@ -180,7 +183,7 @@ class Simulation {
     options.heartbeat = kResend;
     options.resend = kResend;
     options.patience = patience_;
-    options.grace = kResend * 3;
+    options.grace = grace_;
     options.kept_entries = 4;
     options.sent_entries = is_busy_ ? 32 : 3;
     options.log_bytes = log_bytes_;
@@ -444,6 +447,7 @@ class Simulation {
   Climate climate_ = Climate::kMixed;
   std::size_t backups_ = 1;
   Time patience_ = {};
+  const Time grace_;
   NodeId started_ = 0;
   std::set<std::pair<NodeId, NodeId>> cut_;
   uint64_t loss_ = 0;
