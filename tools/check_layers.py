@@ -42,7 +42,7 @@ KERAS_FLOORS = [
     ["activations", "constraints", "initializers", "regularizers", "keras_tensor"],
     ["layer"],
     ["losses", "internal/call_node"],
-    ["metrics", "optimizers", "layers", "internal/graph", "internal/masked_weight"],
+    ["metrics", "optimizers", "layers", "internal/graph"],
     ["callbacks/logs"],
     ["callbacks/callback"],
     ["models"],

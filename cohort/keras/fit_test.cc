@@ -196,18 +196,14 @@ TEST_P(FitOn, ClassWeightsHoldForEveryStepOfASequence) {
   }
 }
 
-TEST_P(FitOn, MeansOverWeightsAreForOneReplica) {
+TEST_P(FitOn, MeansOverWeightsAreThoseOfAllReplicas) {
   const auto identity = [](const Tensor&, const Tensor& p) { return p.squeeze(-1); };
   const Loss loss(identity, Reduction::kMeanWithSampleWeight);
   for (float w : example_weights(strategy_, 4, {.loss = loss})) EXPECT_NEAR(w, 0.25, 1e-6);
   const auto weighted = [&] {
     return example_weights(strategy_, 4, {.loss = loss}, tensor({1, 2, 3, 4}));
   };
-  if (replicas() > 1) {
-    EXPECT_THROW(weighted(), Unimplemented);
-  } else {
-    for (int i = 0; i < 4; ++i) EXPECT_NEAR(weighted()[i], (i + 1) / 10.0, 1e-6);
-  }
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(weighted()[i], (i + 1) / 10.0, 1e-6);
 }
 
 TEST_P(FitOn, SumAndNoneReductionsAreNotScaled) {

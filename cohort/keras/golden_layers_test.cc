@@ -10,6 +10,7 @@
 
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/data/dataset.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/test_golden.h"
 
@@ -198,6 +199,21 @@ class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
     }
   }
 
+  // What the outputs carry to the layers behind, and to the loss.
+  void compare_masks(const Element& outputs) const {
+    const Config& want = golden("output_mask");
+    std::vector<Tensor> got;
+    tensors_of(outputs, got);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const Tensor mask = internal::mask_of(got[i]);
+      const bool has = !want.is_null() && !want.list().at(i).is_null();
+      ASSERT_EQ(mask.defined(), has) << "mask of output " << i;
+      if (has) {
+        EXPECT_TRUE(mask.equal(tensor_in(want.list()[i]))) << mask;
+      }
+    }
+  }
+
   // sum(cotangent * output) over what floats.
   Tensor target(const Element& outputs) const {
     std::vector<Tensor> all;
@@ -230,6 +246,7 @@ TEST_P(GoldenLayers, ComputeWhatKerasComputes) {
   });
   const Element outputs = call(layer, nest, golden("training").boolean());
   compare_outputs(outputs);
+  compare_masks(outputs);
   const Tensor sum = target(outputs);
   const auto check = [&](const std::string& what, const auto& source, const Config& want) {
     if (!want.is_null()) expect_near(what, tape.gradient(sum, source), want, tolerance());

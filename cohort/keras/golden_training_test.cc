@@ -169,6 +169,13 @@ TEST(Metrics, WhatDoesNotFitIsSaid) {
                                 [] { Precision({.thresholds = 1.5}); });
   expect_error<InvalidArgument>({"f1_score", "average"}, [] { F1Score({.average = "mean"}); });
   expect_error<InvalidArgument>({"io_u", "target_class_ids", "[0, 2)"}, [] { IoU(2, {2}); });
+  // As a file may say it.
+  for (const char* name : {"MeanIoU", "OneHotMeanIoU"}) {
+    const Config huge = Config::object({{"module", "keras.metrics"},
+                                        {"class_name", name},
+                                        {"config", Config::object({{"num_classes", 4e12}})}});
+    expect_error<InvalidArgument>({"num_classes", "32768"}, [&] { Metric::deserialize(huge); });
+  }
   expect_error<InvalidArgument>({"sensitivity_at_specificity", "[0, 1]"},
                                 [] { SensitivityAtSpecificity(2); });
   expect_error<InvalidArgument>({"f1_score", "[b, classes]"},

@@ -60,8 +60,8 @@ struct XYWeight {
 XYWeight unpack_x_y_sample_weight(const Element& batch);
 
 /// Remembers the strategy it was made under; its methods work inside and outside of that scope.
-/// Classes that derive move if their members do: models can be returned, assigned and kept in
-/// containers, and checkpoints and callbacks go with them.
+/// Functional models move, and classes that derive if their members do: models can be returned,
+/// assigned and kept in containers, and checkpoints and callbacks go with them.
 /// Errors: FailedPrecondition inside the scope of another strategy, inside of strategy.run, and for
 ///         a model that was moved from; to move one while its fit, evaluate or predict runs.
 /// Threads: one caller at a time, but predict of a built model of the default strategy, which any
@@ -73,6 +73,8 @@ class Model : public LayerBase {
   /// Errors: InvalidArgument for tensors that no Input made, outputs that need other inputs, and
   ///         two layers of one name. TF: keras.Model(inputs, outputs).
   Model(const KerasTensor& inputs, const KerasTensor& outputs, std::string name = {});
+  Model(Model&& other) noexcept(false);  // see the class
+  Model& operator=(Model&& other) noexcept(false);
   ~Model() override;
 
   bool is_functional() const { return graph_ != nullptr; }
@@ -170,8 +172,10 @@ class Model : public LayerBase {
 
   /// This replica's share of the batch's loss, penalties of weights included: the sum over the
   /// replicas is the loss. Feeds the metric "loss".
-  /// Errors: InvalidArgument without labels, or for another number of labels than outputs;
-  ///         Unimplemented for kMeanWithSampleWeight with sample weights on several replicas.
+  /// Of predictions with a mask, and of losses that leave values out (ignore_class) or divide by
+  /// the sum of sample weights, it is the mean over what counts on all replicas. Order: of those,
+  /// in a step of fit or evaluate on several replicas, a merge point. Errors: InvalidArgument
+  /// without labels, or for another number of labels than outputs.
   Tensor compute_loss(const Tensor& x, const Tensor& y, const Tensor& y_pred,
                       const Tensor& sample_weight = {});
   /// The same for several inputs or outputs: the sum of the outputs' losses by their weights.
@@ -250,8 +254,6 @@ class Model : public LayerBase {
 
  protected:
   explicit Model(std::string name = {});
-  Model(Model&& other) noexcept(false);  // see the class
-  Model& operator=(Model&& other) noexcept(false);
   /// A layer's, and the optimizer once the model is compiled.
   TrackedParts tracked_parts() const override;
   bool is_list_of_layers() const override { return true; }

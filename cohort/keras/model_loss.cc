@@ -8,7 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/internal/layer_call.h"
-#include "cohort/keras/internal/masked_weight.h"
+#include "cohort/keras/losses/internal/masked_weight.h"
 #include "cohort/keras/model.h"
 #include "cohort/strategy/replica_context.h"
 
@@ -45,6 +45,16 @@ struct StepOfLoss {
     if (exact && all > 0) return {mine / all, all, rows};
     return {1 / n, n * mine, rows};
   }
+
+  // The scale of a mean over `here` of what counts on all replicas. Of one replica it is 1, and
+  // outside of fit, where replicas need not come here alike, the rows decide.
+  double share_of_counted(Reduction reduction, double here) const {
+    const double by_rows = share_of(reduction).scale;
+    const bool is_sum = reduction == Reduction::kSum || reduction == Reduction::kNone;
+    if (is_sum || !exact || global_rows < 0 || replicas == 1) return by_rows;
+    const double all = get_replica_context().all_reduce(ReduceOp::kSum, here);
+    return all > 0 ? here / all : 0;
+  }
 };
 
 StepOfLoss step_of_loss(const CompiledModel& compiled, int replicas, int64_t rows) {
@@ -54,15 +64,10 @@ StepOfLoss step_of_loss(const CompiledModel& compiled, int replicas, int64_t row
   return {step->rows, step->global_rows, replicas, exact};
 }
 
-// A replica does not know the others' weights, whose sum it would have to divide by.
-void check_reduction(Reduction reduction, int replicas, const Tensor& sample_weight) {
-  if (reduction != Reduction::kMeanWithSampleWeight || replicas == 1 || !sample_weight.defined()) {
-    return;
-  }
-  throw Unimplemented(
-      str_cat("[compute_loss] expected another reduction than kMeanWithSampleWeight for sample "
-              "weights on several replicas, got ",
-              replicas, " replicas: kSumOverBatchSize divides by the number of examples"));
+// What is not said by the number of rows.
+bool divides_by_what_counts(const Loss& loss, const Tensor& sample_weight) {
+  return loss.base().leaves_out() ||
+         (loss.reduction() == Reduction::kMeanWithSampleWeight && sample_weight.defined());
 }
 
 int64_t rows_of_output(const Tensor& y_pred) { return y_pred.dim() > 0 ? y_pred.size(0) : 1; }
@@ -77,10 +82,18 @@ Tensor scaled_loss(const Loss& loss, const Tensor& y, const Tensor& y_pred,
   COHORT_CHECK_ARG(y.dim() == 0 || y.size(0) == rows,
                    "[compute_loss] expected a label for each of ", rows, " outputs, got ",
                    y.dim() == 0 ? 1 : y.size(0));
-  check_reduction(loss.reduction(), step.replicas, sample_weight);
-  const double scale = rows == 0 ? 0 : step.share_of(loss.reduction()).scale;
-  const Tensor weight = internal::masked_weight(y_pred, sample_weight, loss.reduction());
-  const Tensor value = loss.reduced(y, internal::as_loss_type(y_pred), weight, scale);
+  const Tensor mask = internal::mask_of(y_pred);
+  const Tensor predicted = internal::as_loss_type(y_pred);
+  Tensor value;
+  if (mask.defined() || divides_by_what_counts(loss, sample_weight)) [[unlikely]] {
+    const internal::CountedLoss counted =
+        rows > 0 ? internal::counted_loss(loss.base(), y, predicted, mask, sample_weight)
+                 : internal::CountedLoss{loss.reduced(y, predicted, {}, 0)};
+    value = counted.value * step.share_of_counted(loss.reduction(), counted.count);
+  } else {
+    const double scale = rows == 0 ? 0 : step.share_of(loss.reduction()).scale;
+    value = loss.reduced(y, predicted, sample_weight, scale);
+  }
   return value.dim() > 0 ? value.sum() : value;
 }
 
@@ -222,11 +235,15 @@ namespace {
 void update_metrics(const std::vector<Metric>& metrics, const std::vector<Metric>& weighted,
                     const Tensor& y, const Tensor& y_pred, const Tensor& sample_weight) {
   const Tensor predicted = internal::as_loss_type(y_pred);
-  const Tensor kept = internal::masked_weight(y_pred, {}, Reduction::kSum);
-  for (const Metric& metric : metrics) metric.update_state(y, predicted, kept);
-  if (weighted.empty()) return;
-  const Tensor weight = internal::masked_weight(y_pred, sample_weight, Reduction::kSum);
-  for (const Metric& metric : weighted) metric.update_state(y, predicted, weight);
+  const Tensor mask = internal::mask_of(y_pred);
+  const auto update = [&](const std::vector<Metric>& all, const Tensor& given) {
+    const Tensor weight = internal::masked_weight(mask, given, Reduction::kSum);
+    for (const Metric& metric : all) {
+      metric.update_state(y, predicted, metric.base().heeds_masks() ? weight : given);
+    }
+  };
+  update(metrics, {});
+  update(weighted, sample_weight);
 }
 }  // namespace
 

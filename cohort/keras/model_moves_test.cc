@@ -38,6 +38,7 @@ struct Net : Model {
 
 static_assert(std::is_move_constructible_v<Sequential> && std::is_move_assignable_v<Sequential>);
 static_assert(std::is_move_constructible_v<Net> && std::is_move_assignable_v<Net>);
+static_assert(std::is_move_constructible_v<Model> && std::is_move_assignable_v<Model>);
 static_assert(!std::is_copy_constructible_v<Net> && !std::is_copy_assignable_v<Net>);
 
 Dataset data() {
@@ -50,6 +51,12 @@ template <class M>
 M compiled(M model) {
   model.compile({.optimizer = Adam({.learning_rate = 0.01}), .loss = "mse", .metrics = {"mae"}});
   return model;
+}
+
+// By a function that returns it.
+Model functional() {
+  const KerasTensor x = Input({2});
+  return Model(x, Dense(1)(Dense(4)(x)));
 }
 
 Sequential sequential() { return compiled(Sequential({Dense(4), Dense(1)})); }
@@ -66,12 +73,17 @@ Net made<Net>() {
   return net();
 }
 
+template <>
+Model made<Model>() {
+  return compiled(functional());
+}
+
 template <class M>
 class ModelMoves : public ::testing::Test {
  protected:
   ModelMoves() { set_seed(7); }
 };
-using Models = ::testing::Types<Sequential, Net>;
+using Models = ::testing::Types<Sequential, Net, Model>;
 TYPED_TEST_SUITE(ModelMoves, Models);
 
 TYPED_TEST(ModelMoves, GoOnTrainingWhereTheyWere) {

@@ -299,6 +299,7 @@ Logs Trainer::evaluate_guarded(const keras::DataSource& data,
                                      .values_between = others_ == nullptr});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
   const InterruptGuard guard(InterruptGuard::Of::kOther);
+  const FailureWatch watch(callbacks);
   const OpenLine line(*progress);
   Logs logs = test_all(input, callbacks, guard, false);
   guard.check("evaluate");  // in the callbacks of its end
@@ -323,6 +324,7 @@ Element Trainer::predict_guarded(const keras::DataSource& data,
                                      .verbose = verbose_here(options.verbose)});
   const CallbackList callbacks = with_progress(options.callbacks, model_, progress);
   const InterruptGuard guard(InterruptGuard::Of::kOther);
+  const FailureWatch watch(callbacks);
   const OpenLine line(*progress);
   const c10::AutoGradMode no_grad(false);
   PredictedRows rows;

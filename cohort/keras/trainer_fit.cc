@@ -121,6 +121,7 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   fit.progress = progress.get();
   fit.callbacks = with_progress(options.callbacks, model_, progress, history);
 
+  const FailureWatch watch(fit.callbacks);
   const OpenLine line(*progress);
   fit.callbacks.call(&keras::CallbackBase::on_train_begin);
   if (remote) reach_workers(Mode::kTrain);

@@ -18,6 +18,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,7 +39,7 @@ class Model;
 
 /// Derive and override what is of interest. Epochs and steps count from 0.
 /// Order: called in cross-replica context, all replicas at rest.
-/// Errors: what a hook throws leaves fit; on_train_end is then not called.
+/// Errors: what a hook throws leaves fit; on_train_end is then not called, but on_failure.
 /// Threads: called by the thread that called fit.
 class CallbackBase {
  public:
@@ -62,6 +63,10 @@ class CallbackBase {
   virtual void on_predict_end() {}
   virtual void on_predict_batch_begin(int64_t /*step*/) {}
   virtual void on_predict_batch_end(int64_t /*step*/) {}
+
+  /// fit, evaluate or predict ends with an exception, which goes on behind it: what a begin has
+  /// opened is to be closed. What it throws itself is logged.
+  virtual void on_failure() {}
 
   /// What BackupAndRestore keeps of it, in a process of its own; restore_state gets that after
   /// on_train_begin of a fit that goes on.
@@ -144,9 +149,26 @@ class CallbackList {
   }
   bool empty() const { return callbacks_.empty(); }
   bool may_print_in_batches() const;
+  void tell_of_failure() const noexcept;
 
  private:
   std::vector<keras::Callback> callbacks_;
+};
+
+/// Tells callbacks of an exception that ends its lifetime.
+class [[nodiscard]] FailureWatch {
+ public:
+  explicit FailureWatch(const CallbackList& callbacks)
+      : callbacks_(callbacks), before_(std::uncaught_exceptions()) {}
+  ~FailureWatch() {
+    if (std::uncaught_exceptions() > before_) callbacks_.tell_of_failure();
+  }
+  FailureWatch(const FailureWatch&) = delete;
+  FailureWatch& operator=(const FailureWatch&) = delete;
+
+ private:
+  const CallbackList& callbacks_;
+  const int before_;
 };
 
 }  // namespace cohort::internal

@@ -16,7 +16,6 @@ class SwapEMAWeightsBase final : public CallbackBase {
   explicit SwapEMAWeightsBase(SwapEMAWeightsOptions options) : options_(options) {}
   bool works_without_batches() const override { return true; }
 
-  // An error may have left the averages in the model.
   void on_train_begin() override { swap(false); }
   void on_epoch_begin(int) override { swap(false); }
   void on_epoch_end(int, Logs&) override {
@@ -26,6 +25,9 @@ class SwapEMAWeightsBase final : public CallbackBase {
   void on_test_end(Logs&) override { swap(false); }
   void on_predict_begin() override { swap(true); }
   void on_predict_end() override { swap(false); }
+  void on_failure() override {
+    if (optimizer().model_has_averages()) swap(false);
+  }
 
   std::string save_state() override { return optimizer().model_has_averages() ? "in" : "out"; }
   void restore_state(std::string_view state) override {

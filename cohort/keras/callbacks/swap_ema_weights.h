@@ -19,7 +19,8 @@ struct SwapEMAWeightsOptions {
 
 /// The averages are the model's weights while it is evaluated, in fit's validation, too, and while
 /// it predicts; training goes on with its own. After fit the model has the averages, as after every
-/// fit with use_ema. Before the first update nothing is swapped.
+/// fit with use_ema. Before the first update nothing is swapped. Where one of them ends with an
+/// exception the model has its own weights.
 /// Where it is better than Keras: predict() gives the weights back, and a fit that ends early with
 /// swap_on_epoch has the averages, not the last weights.
 /// TF: keras.callbacks.SwapEMAWeights.

@@ -85,6 +85,37 @@ TEST_F(SwapEMA, PredictGivesTheWeightsBack) {
   EXPECT_EQ(weight(model), 1);
 }
 
+// Throws at a step of evaluate, predict, or a fit's validation.
+struct ThrowsInStep : CallbackBase {
+  void on_test_batch_end(int64_t, Logs&) override { throw std::runtime_error("in a step"); }
+  void on_predict_batch_end(int64_t) override { throw std::runtime_error("in a step"); }
+};
+
+TEST_F(SwapEMA, WhatEndsWithAnErrorGivesTheWeightsBack) {
+  for (const int replicas : {0, 2}) {
+    const Strategy strategy = cohort::testing::strategy_of(replicas);
+    const auto scope = strategy.scope();
+    Sequential model = make();
+    const Tensor x = ones({4, 1}), y = zeros({4, 1});
+    model.train_on_batch(x, y);
+    model.train_on_batch(x, y);
+    const std::vector<Callback> callbacks = {SwapEMAWeights(), std::make_shared<ThrowsInStep>()};
+    const auto quiet = Verbose::kSilent;
+    EXPECT_THROW(model.evaluate(x, y, {.callbacks = callbacks, .verbose = quiet}),
+                 std::runtime_error);
+    EXPECT_EQ(weight(model), 1);
+    EXPECT_THROW(model.predict(x, {.callbacks = callbacks, .verbose = quiet}), std::runtime_error);
+    EXPECT_EQ(weight(model), 1);
+    const Dataset data = Dataset::from_tensor_slices({x, y}).batch(4);
+    EXPECT_THROW(
+        model.fit(data, {.validation_data = data, .callbacks = callbacks, .verbose = quiet}),
+        std::runtime_error);
+    EXPECT_EQ(weight(model), 0.5);
+    model.train_on_batch(x, y);
+    EXPECT_EQ(weight(model), 0.25) << "goes on with its own";
+  }
+}
+
 TEST_F(SwapEMA, EveryStrategyHasTheSameAverages) {
   for (const Strategy& strategy :
        {testing::strategy_of(0), testing::strategy_of(1), testing::strategy_of(2),

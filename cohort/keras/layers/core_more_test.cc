@@ -86,6 +86,32 @@ TEST(SpectralNormalization, HasTheKernelInFilesAsKeras) {
   EXPECT_EQ(groups[1].weights.size(), 2U);
 }
 
+// In the kernel's own type; a step that fails leaves it as it was.
+TEST(SpectralNormalization, DividesUnderMixedPolicies) {
+  for (const char* policy : {"mixed_bfloat16", "mixed_float16"}) {
+    for (const int replicas : {0, 2}) {
+      const Strategy strategy = strategy_of(replicas);
+      const auto scope = strategy.scope();
+      set_dtype_policy(policy);
+      const SpectralNormalization layer = with_weights();
+      set_dtype_policy({});
+      EXPECT_THROW(strategy.run([&] {
+        layer(ones({1, 2}), {.training = true});
+        throw InvalidArgument("behind it");
+      }),
+                   InvalidArgument);
+      EXPECT_TRUE(layer.variables()[1].value().equal(from_vector<float>({1, 2, 3, 4}, {2, 2})));
+      strategy.run([&] {
+        const Tensor y = layer(ones({1, 2}), {.training = true});
+        EXPECT_EQ(y.scalar_type(), DTypePolicy(policy).compute_dtype());
+        const Tensor want = from_vector<float>({0.73521465F, 1.102822F}, {1, 2});
+        EXPECT_TRUE(y.to(kFloat32).allclose(want, 1e-2)) << y;
+      });
+      expect_keras_step(layer);
+    }
+  }
+}
+
 TEST(SpectralNormalization, RefusesWhatHasNoKernel) {
   EXPECT_THROW(SpectralNormalization(Dense(2), {.power_iterations = 0}), InvalidArgument);
   SpectralNormalization layer{ReLU()};

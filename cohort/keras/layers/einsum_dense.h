@@ -58,7 +58,6 @@ class EinsumDenseLayer : public LayerImpl<EinsumDenseConfig> {
   explicit EinsumDenseLayer(EinsumDenseConfig config);
   void build(const Shape& input_shape) override;
   Shape compute_output_shape(const Shape& input_shape) const override;
-  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& input, const CallArgs&) override;
 
  private:

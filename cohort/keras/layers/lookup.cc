@@ -52,7 +52,9 @@ LookupLayer<Token>::LookupLayer(LookupConfig<Token> config)
       vocabulary_(std::make_shared<internal::Vocabulary<Token>>()) {
   this->set_autocast(false);
   check_options();
-  if (has_given_vocabulary()) set_vocabulary(this->config().vocabulary, this->config().idf_weights);
+  if (!has_given_vocabulary()) return;
+  set_vocabulary(this->config().vocabulary, this->config().idf_weights);
+  given_ = std::make_shared<const internal::Vocabulary<Token>>(*vocabulary_);
 }
 
 template <class Token>
@@ -121,7 +123,7 @@ std::vector<Token> LookupLayer<Token>::get_vocabulary(bool include_special_token
 template <class Token>
 void LookupLayer<Token>::put_vocabulary(std::vector<Token> tokens, std::vector<float> idf_weights) {
   internal::Vocabulary<Token> next{internal::TokenTable<Token>(std::move(tokens)),
-                                   std::move(idf_weights), true};
+                                   std::move(idf_weights), true, given_ != nullptr};
   *vocabulary_ = std::move(next);
 }
 
@@ -358,21 +360,57 @@ Config LookupLayer<Token>::get_config() const {
 }
 
 template <class Token>
+Config LookupLayer<Token>::serialize() const {
+  Config whole = Base::serialize();
+  Config config = whole.at("config");
+  describe_vocabulary(config);
+  whole.set("config", config);
+  return whole;
+}
+
+template <class Token>
+bool LookupLayer<Token>::is_in_config() const {
+  return has_given_vocabulary() ||
+         (vocabulary_->table.size() > 0 && !internal::fit_lines(get_vocabulary()));
+}
+
+template <class Token>
+void LookupLayer<Token>::describe_vocabulary(Config& config) const {
+  if (!is_in_config() || (given_ != nullptr && !vocabulary_->is_replaced)) return;
+  const std::vector<Token>& tokens = vocabulary_->table.tokens();
+  config.set("vocabulary", ConfigValue<std::vector<Token>>::write(tokens));
+  const std::vector<float>& weights = vocabulary_->idf_weights;
+  if (mode_ != "tf_idf") return;
+  std::vector<double> of_tokens;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    of_tokens.push_back(weights.at(static_cast<std::size_t>(token_start()) + i));
+  }
+  config.set("idf_weights", ConfigValue<std::vector<double>>::write(of_tokens));
+}
+
+template <class Token>
 TrackedParts LookupLayer<Token>::tracked_parts() const {
   TrackedParts parts = Base::tracked_parts();
-  if (has_given_vocabulary()) return parts;
-  const std::shared_ptr<internal::Vocabulary<Token>> vocabulary = vocabulary_;
+  const auto vocabulary = vocabulary_;
+  const auto given = given_;
+  // No bytes: what the layer was made with.
   parts.values.push_back(tracked_bytes(
-      "vocabulary", [vocabulary] { return internal::bytes_of(*vocabulary); },
-      [vocabulary](std::string_view bytes) {
-        *vocabulary = internal::vocabulary_of<Token>(bytes);
+      "vocabulary",
+      [vocabulary, given] {
+        const bool says_nothing = given != nullptr && !vocabulary->is_replaced;
+        return says_nothing ? std::string() : internal::bytes_of(*vocabulary);
+      },
+      [vocabulary, given](std::string_view bytes) {
+        *vocabulary =
+            given != nullptr && bytes.empty() ? *given : internal::vocabulary_of<Token>(bytes);
+        vocabulary->is_replaced = given != nullptr && !bytes.empty();
       }));
   return parts;
 }
 
 template <class Token>
 std::map<std::string, std::string> LookupLayer<Token>::assets() const {
-  if (has_given_vocabulary()) return {};
+  if (is_in_config()) return {};
   return {{kVocabularyFile, internal::lines_of(get_vocabulary())}};
 }
 

@@ -8,8 +8,9 @@
 //   number_of.get_vocabulary();                                        // [UNK], red, green
 //   const Tensor ids = number_of(std::vector<std::string>{"green", "blue"});      // 2, 0
 //
-// A vocabulary is state: checkpoints and .keras files keep it (there as Keras does, as an asset),
-// files of weights alone do not.
+// A vocabulary is state: checkpoints and .keras files keep it (there as Keras does, as an asset, or
+// in the config where Keras would read other tokens in the asset's lines), files of weights alone
+// do not.
 #pragma once
 
 #include <cstdint>
@@ -100,11 +101,13 @@ class LookupLayer : public LayerImpl<LookupConfig<Token>, AdaptingLayer>,
   ElementSpec compute_output_spec(const ElementSpec& inputs) const override;
   Config get_config() const override;
   Config get_build_config() const override { return Config::object(); }
+  Config serialize() const override;
 
   /// The tokens by number; those for what is not there are oov_token.
   std::vector<Token> get_vocabulary(bool include_special_tokens = true) const;
   int64_t vocabulary_size() const;
-  /// Tokens by number, with the special ones in front or without them.
+  /// Tokens by number, with the special ones in front or without them; of a layer that was given a
+  /// vocabulary in its place, for files and checkpoints, too.
   /// Errors: InvalidArgument for a token that comes twice, or more than max_tokens.
   void set_vocabulary(const std::vector<Token>& tokens,
                       const std::vector<double>& idf_weights = {});
@@ -116,6 +119,7 @@ class LookupLayer : public LayerImpl<LookupConfig<Token>, AdaptingLayer>,
 
   /// Internal: whether there is one, and for layers that have this one inside.
   bool has_vocabulary() const;
+  void describe_vocabulary(Config& config) const;  ///< Where files have it in the config.
   void begin_learning() override;
   void learn(const Element& batch) override;
   void finish_learning() override;
@@ -132,6 +136,7 @@ class LookupLayer : public LayerImpl<LookupConfig<Token>, AdaptingLayer>,
   int64_t token_start() const;
   int64_t depth() const;
   bool has_given_vocabulary() const { return !this->config().vocabulary.empty(); }
+  bool is_in_config() const;
   Tensor numbers_of(const Views& tokens, const Shape& shape) const;
   Element tokens_of(const Tensor& numbers) const;
   Tensor encoded(const Tensor& numbers, const Tensor& row_splits) const;
@@ -139,7 +144,8 @@ class LookupLayer : public LayerImpl<LookupConfig<Token>, AdaptingLayer>,
 
   std::string mode_;
   std::shared_ptr<internal::Vocabulary<Token>> vocabulary_;
-  std::shared_ptr<internal::TokenCounts<Token>> counts_;  // while learning
+  std::shared_ptr<const internal::Vocabulary<Token>> given_;  // null: none was given
+  std::shared_ptr<internal::TokenCounts<Token>> counts_;      // while learning
 };
 
 extern template class LookupLayer<std::string>;

@@ -177,9 +177,13 @@ Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) 
   if (axis_ != rank_ - 1) x = x.movedim(axis_, -1);
   const bool training = args.training && trainable();
   Tensor y;
-  if (const ReplicaContext replicas =
-          training && config().synchronized ? get_replica_context() : ReplicaContext();
-      replicas && replicas.num_replicas_in_sync() > 1) {
+  ReplicaContext replicas =
+      training && config().synchronized ? get_replica_context() : ReplicaContext();
+  if (replicas && replicas.num_replicas_in_sync() == 1) replicas = {};
+  const Tensor counts = training ? counted_places(input, args) : Tensor();
+  if (counts.defined() && (replicas || x.numel() > 0)) {
+    y = train_masked(x, counts, replicas);
+  } else if (replicas) {
     y = train_synchronized(x, replicas);
   } else {
     y = training && x.numel() > 0 ? train(x) : infer(x);  // an empty batch has no statistics
@@ -223,10 +227,46 @@ Tensor BatchNormalizationLayer::train_synchronized(const Tensor& x,
   const Tensor centered = rows - mean;
   const Tensor variance = replicas.all_reduce(ReduceOp::kSum, centered.square().sum(0)) / count;
   update_moving(mean.detach(), variance.detach());
+  return scaled(centered, variance).reshape(x.sizes());
+}
+
+// Where the mask is true, laid out as the input that call() has turned.
+Tensor BatchNormalizationLayer::counted_places(const Tensor& input, const CallArgs& args) const {
+  if (!args.mask.has_value()) [[likely]]
+    return {};
+  const Tensor mask = args.mask.tensor();
+  COHORT_CHECK_ARG(mask.dim() == rank_ - 1, "[", name(),
+                   "] expected a mask with one axis less than the input ", bracketed(input.sizes()),
+                   ", got ", bracketed(mask.sizes()));
+  const Tensor counts = mask.to(kBool).unsqueeze(-1).expand(input.sizes());
+  return axis_ != rank_ - 1 ? counts.movedim(axis_, -1) : counts;
+}
+
+// Of the places that count, in plain operations; all others are normalized with them. `replicas`:
+// with whom the sums are common, if with anybody.
+Tensor BatchNormalizationLayer::train_masked(const Tensor& x, const Tensor& counts,
+                                             const ReplicaContext& replicas) {
+  const auto of_all = [&](const auto& sums) {
+    return replicas ? replicas.all_reduce(ReduceOp::kSum, sums) : sums;
+  };
+  const Tensor rows = x.reshape({-1, channels_});
+  const Tensor counted = counts.reshape({-1, channels_});
+  const Tensor left_out = counted.logical_not();
+  const auto sums =
+      of_all(std::pair(rows.masked_fill(left_out, 0).sum(0), counted.to(dtype_).sum(0)));
+  if (sums.second.eq(0).all().item<bool>()) return infer(x);
+  const Tensor divisor = sums.second.clamp_min(1);
+  const Tensor mean = sums.first / divisor;
+  const Tensor centered = rows - mean;
+  const Tensor variance = of_all(centered.masked_fill(left_out, 0).square().sum(0)) / divisor;
+  update_moving(mean.detach(), variance.detach());
+  return scaled(centered, variance).reshape(x.sizes());
+}
+
+Tensor BatchNormalizationLayer::scaled(const Tensor& centered, const Tensor& variance) const {
   Tensor y = centered * (variance + config().epsilon).rsqrt();
   if (gamma_) y = y * gamma_.value();
-  if (beta_) y = y + beta_.value();
-  return as_called(*this, y).reshape(x.sizes());
+  return as_called(*this, beta_ ? y + beta_.value() : y);
 }
 
 void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& variance) const {

@@ -61,11 +61,15 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
   explicit BatchNormalizationLayer(BatchNormalizationOptions options);
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs& args) override;
+  bool supports_masking() const override { return true; }
 
  private:
   Variable statistic(const char* name, const Initializer& initializer);
   Tensor train(const Tensor& x);
   Tensor train_synchronized(const Tensor& x, const ReplicaContext& replicas);
+  Tensor train_masked(const Tensor& x, const Tensor& counts, const ReplicaContext& replicas);
+  Tensor counted_places(const Tensor& input, const CallArgs& args) const;
+  Tensor scaled(const Tensor& centered, const Tensor& variance) const;
   Tensor infer(const Tensor& x) const;
   void update_moving(const Tensor& mean, const Tensor& variance) const;
 
@@ -81,8 +85,13 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
 /// this replica's batch, or of all replicas' (synchronized), while training (and not frozen), else
 /// the moving ones. Rows count alike, wherever they are: a replica with fewer of them counts less.
 /// The moving statistics are kOnRead and kMean: replicas keep their own, a read averages them.
-/// An empty batch leaves them alone, and so does a step that fails: what a run has moved since its
-/// last update of weights is put back if the run throws. TF: keras.layers.BatchNormalization.
+/// With a mask the statistics are those of the places that count; all places are normalized with
+/// them, and the mask goes on behind the layer.
+/// An empty batch leaves the moving statistics alone, and so does one whose mask leaves nothing
+/// (where Keras takes 0 for mean and variance), and a step that fails: what a run has moved since
+/// its last update of weights is put back if the run throws.
+/// Errors: InvalidArgument for a mask whose rank is not the input's less one.
+/// TF: keras.layers.BatchNormalization.
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(BatchNormalizationOptions options = {});

@@ -154,6 +154,48 @@ TEST(Preprocessing, LookupsInvert) {
   expect_error<FailedPrecondition>({"given"}, [&] { number_of.adapt(Texts{"c"}); });
 }
 
+// What Keras's lines of a file would make other tokens of goes into the config, where Keras looks
+// first.
+TEST(Preprocessing, VocabulariesThatLinesCannotHoldAreInTheConfig) {
+  const auto again = [](const StringLookup& lookup) {
+    const Layer layer = Layer::deserialize(lookup.serialize());
+    return dynamic_cast<StringLookupLayer&>(layer.base()).get_vocabulary();
+  };
+  const auto assets_of = [](const StringLookup& lookup) {
+    return dynamic_cast<StringLookupLayer&>(lookup.base()).assets();
+  };
+  for (const char* odd : {"", "x\u2028y", "\u2029", "a\x1d", "\u0085", "a\nb", "\v", "\r"}) {
+    const StringLookup lookup;
+    lookup.adapt(Texts{"b", "b", odd});
+    EXPECT_EQ(lookup.get_vocabulary(), (Texts{"[UNK]", "b", odd}));
+    EXPECT_TRUE(assets_of(lookup).empty()) << odd;
+    EXPECT_EQ(again(lookup), lookup.get_vocabulary());
+    const TextVectorization texts({.standardize = {}, .split = {}});
+    texts.adapt(Texts{"b", "b", odd, "c\u2028"});
+    const Layer copy = Layer::deserialize(texts.serialize());
+    EXPECT_EQ(dynamic_cast<TextVectorizationLayer&>(copy.base()).lookup().get_vocabulary(),
+              texts.get_vocabulary());
+  }
+  const StringLookup plain;
+  plain.adapt(Texts{"b", "", ""});  // an empty line that is not the last one
+  EXPECT_EQ(assets_of(plain).at("vocabulary.txt"), "[UNK]\n\nb");
+}
+
+// The new one is what files say, and not what the layer was made with.
+TEST(Preprocessing, AVocabularyInPlaceOfAGivenOneIsSaved) {
+  const StringLookup lookup({.vocabulary = {"a", "b"}});
+  lookup.set_vocabulary({"c", "d", "e"});
+  EXPECT_TRUE(lookup(Texts{"e", "a"}).tensor().equal(numbers({3, 0})));
+  const Layer copy = Layer::deserialize(lookup.serialize());
+  EXPECT_EQ(dynamic_cast<StringLookupLayer&>(copy.base()).get_vocabulary(),
+            (Texts{"[UNK]", "c", "d", "e"}));
+  const StringLookup weighed({.vocabulary = {"a"}, .idf_weights = {2}, .output_mode = "tf_idf"});
+  weighed.set_vocabulary({"b", "c"}, {1, 3});
+  const Layer again = Layer::deserialize(weighed.serialize());
+  const Element rows(Texts{"b", "c", "z"}, {1, 3});
+  EXPECT_TRUE(again(rows).tensor().equal(weighed(rows).tensor()));
+}
+
 TEST(Preprocessing, RaggedRowsAreLookedUp) {
   const StringLookup number_of({.vocabulary = {"a", "b"}, .output_mode = "multi_hot"});
   const Element rows = Element::ragged(Texts{"a", "b", "a"}, numbers({0, 2, 2, 3}));
@@ -173,6 +215,15 @@ TEST(Preprocessing, EmptyBatchesHaveNoRows) {
 }
 
 class PreprocessingState : public cohort::testing::FolderTest {};
+
+TEST_F(PreprocessingState, AVocabularyInPlaceOfAGivenOneIsInCheckpoints) {
+  const StringLookup lookup({.vocabulary = {"a", "b"}});
+  lookup.set_vocabulary({"c", "d", "e"});
+  Checkpoint({{"lookup", lookup}}).save(path("set"));
+  const StringLookup other({.vocabulary = {"a", "b"}});
+  Checkpoint({{"lookup", other}}).restore(path("set"));
+  EXPECT_EQ(other.get_vocabulary(), (Texts{"[UNK]", "c", "d", "e"}));
+}
 
 TEST_F(PreprocessingState, IsInCheckpoints) {
   const TextVectorization texts({.output_mode = "tf_idf"});

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/spectral_normalization.h"
 
+#include <optional>
 #include <utility>
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {
@@ -58,6 +60,7 @@ std::vector<Variable> SpectralNormalizationLayer::stored_weights() const {
 
 void SpectralNormalizationLayer::normalize() {
   const cohort::internal::BelowAutograd below;
+  const internal::ComputeType as_kept(std::nullopt);  // under mixed policies, too
   const Tensor kernel = kernel_.value();
   if (kernel.eq(0).all().item<bool>()) return;
   const Tensor rows = kernel.reshape({-1, kernel.size(-1)});

@@ -15,6 +15,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/test_workers.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -47,9 +48,9 @@ BatchNormalization synchronized(const Shape& input) {
   return layer;
 }
 
-// A piece for each replica; those of a worker begin at `first`.
+// A piece for each replica; those of a worker begin at `first`. `masks`: none, or one for each.
 Outcome play(const Strategy& strategy, const Tensors& pieces, const Tensors& weights,
-             std::size_t first = 0) {
+             std::size_t first = 0, const Tensors& masks = {}) {
   const auto scope = strategy.scope();
   const BatchNormalization layer = synchronized({kUnknownDim, 2, 3});
   const auto count = static_cast<std::size_t>(strategy.extended().num_local_replicas());
@@ -60,7 +61,9 @@ Outcome play(const Strategy& strategy, const Tensors& pieces, const Tensors& wei
     GradientTape tape({.persistent = true});
     Tensor x = pieces[first + r].clone();
     tape.watch(x);
-    const Tensor y = layer(x, {.training = true});
+    CallArgs args{.training = true};
+    if (!masks.empty()) args.mask = masks[first + r];
+    const Tensor y = layer(x, args);
     const Tensor sum = (y * weights[first + r]).sum();
     out.replicas[r] = {y.detach(), tape.gradient(sum, x).clone(),
                        tape.gradient(sum, layer.variables()[0]).clone(),
@@ -127,6 +130,23 @@ TEST_P(SynchronizedStatistics, AreThoseOfAllRows) {
   });
 }
 
+// Replica 0 has nothing that counts; golden_layers_test.cc holds one replica against Keras.
+TEST_P(SynchronizedStatistics, AreThoseOfTheRowsThatCount) {
+  Tensor mask = (arange(rows_.size(0) * 2) % 3).ne(1).reshape({rows_.size(0), 2});
+  mask.narrow(0, 0, GetParam()[0]).fill_(scalar(0, kBool));
+  one_ = play(strategy_of(1), {rows_}, {weights_}, 0, {mask});
+  const auto count = static_cast<int>(GetParam().size());
+  run_with_deadline(kTimeLimit, [&] {
+    const Outcome several = play(strategy_of(count), split(rows_, GetParam()),
+                                 split(weights_, GetParam()), 0, split(mask, GetParam()));
+    expect_as_one(several.replicas);
+    expect_close(several.mean, one_.mean, "moving mean");
+    expect_close(several.variance, one_.variance, "moving variance");
+  });
+  const Tensor counted = rows_.masked_select(mask.unsqueeze(-1)).reshape({-1, 3});
+  expect_close(one_.mean, counted.mean(0) * 0.25, "moving mean of what counts");
+}
+
 TEST_P(SynchronizedStatistics, AreThoseOfAllRowsOfAllWorkers) {
   const std::size_t local = GetParam().size() == 4 ? 2 : 1;
   const auto workers_here = static_cast<int>(GetParam().size() / local);
@@ -159,6 +179,19 @@ TEST(SynchronizedNormalization, WithoutAnyRowsLeavesItsStatisticsAlone) {
   EXPECT_EQ(shape_of(out.replicas[1].y), (Shape{0, 2, 3}));
   EXPECT_EQ(to_vector<double>(out.mean), (std::vector<double>{0, 0, 0}));
   EXPECT_EQ(to_vector<double>(out.variance), (std::vector<double>{1, 1, 1}));
+}
+
+TEST(SynchronizedNormalization, WithoutAnyRowThatCountsLeavesItsStatisticsAlone) {
+  const Tensor x = ones({2, 2, 3}, kFloat64), no = zeros({2, 2}, kBool);
+  for (const int replicas : {1, 2}) {
+    const Outcome out = play(strategy_of(replicas), {x, x}, {x, x}, 0, {no, no});
+    EXPECT_EQ(to_vector<double>(out.mean), (std::vector<double>{0, 0, 0}));
+    EXPECT_EQ(to_vector<double>(out.variance), (std::vector<double>{1, 1, 1}));
+  }
+  const BatchNormalization layer = synchronized({kUnknownDim, 2, 3});
+  cohort::testing::expect_error<InvalidArgument>({"mask", "one axis less"}, [&] {
+    layer(x, {.training = true, .mask = Element(zeros({2, 2, 3}, kBool))});
+  });
 }
 
 TEST(SynchronizedNormalization, UsesTheMovingStatisticsWhenFrozenOrNotTraining) {

@@ -288,6 +288,14 @@ Config TextVectorizationLayer::get_config() const {
   return config;
 }
 
+Config TextVectorizationLayer::serialize() const {
+  Config whole = LayerImpl::serialize();
+  Config config = whole.at("config");
+  lookup_->describe_vocabulary(config);
+  whole.set("config", config);
+  return whole;
+}
+
 void TextVectorizationLayer::begin_learning() { lookup_->begin_learning(); }
 void TextVectorizationLayer::learn(const Element& batch) { lookup_->learn(tokens_of(batch)); }
 void TextVectorizationLayer::finish_learning() { lookup_->finish_learning(); }

@@ -136,6 +136,7 @@ class TextVectorizationLayer : public LayerImpl<TextVectorizationConfig, Adaptin
   Shape compute_output_shape(const Shape& input_shape) const override;
   ElementSpec compute_output_spec(const ElementSpec& inputs) const override;
   Config get_config() const override;
+  Config serialize() const override;
   /// The vocabulary.
   StringLookupLayer& lookup() const { return *lookup_; }
 

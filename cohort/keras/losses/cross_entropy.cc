@@ -335,7 +335,7 @@ class SparseCategoricalCrossentropyLoss final
 
   Tensor call(const Tensor& y_true, const Tensor& y_pred) override {
     if (!ignored_) return CrossEntropyLoss::call(y_true, y_pred);
-    const Tensor counts = counted(y_true, y_pred);
+    const Tensor counts = counted(y_true, y_pred, {});
     const Tensor labels = y_true.reshape(counts.sizes());
     const Tensor values = CrossEntropyLoss::call(labels.where(counts, labels * 0),
                                                  y_pred.where(counts.unsqueeze(-1), 1));
@@ -345,13 +345,13 @@ class SparseCategoricalCrossentropyLoss final
   Tensor reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
                  double scale) override {
     if (!ignored_) return CrossEntropyLoss::reduced(y_true, y_pred, sample_weight, scale);
-    return internal::reduce_masked(call(y_true, y_pred), counted(y_true, y_pred), sample_weight,
-                                   reduction(), scale);
+    return LossBase::reduced(y_true, y_pred, sample_weight, scale);
   }
 
- private:
-  /// Which rows have another label than the one that is ignored. Shapes: y_pred's, less the last.
-  Tensor counted(const Tensor& y_true, const Tensor& y_pred) const {
+  bool leaves_out() const override { return ignored_.has_value(); }
+  /// Where there is another label than the one that is ignored. Shapes: y_pred's, less the last.
+  Tensor counted(const Tensor& y_true, const Tensor& y_pred, const Tensor&) const override {
+    if (!ignored_) return {};
     const auto outer = y_pred.sizes().slice(0, static_cast<std::size_t>(y_pred.dim() - 1));
     COHORT_CHECK_ARG(y_pred.dim() > 0 && y_true.numel() * y_pred.size(-1) == y_pred.numel(), "[",
                      name(), "] expected labels of shape ", bracketed(outer),
@@ -360,6 +360,7 @@ class SparseCategoricalCrossentropyLoss final
     return y_true.ne(*ignored_).reshape(outer);
   }
 
+ private:
   const std::optional<int64_t> ignored_;
 };
 

@@ -6,7 +6,9 @@
 #include "cohort/base/check.h"
 #include "cohort/base/handle.h"
 #include "cohort/keras/internal/align_ranks.h"
+#include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/internal/torch_errors.h"
+#include "cohort/keras/losses/internal/masked_weight.h"
 #include "cohort/keras/losses/internal/reduce.h"
 #include "cohort/runtime/replica_scope.h"
 
@@ -80,7 +82,10 @@ Loss Loss::deserialize(const Config& config) {
 
 Tensor LossBase::reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
                          double scale) {
-  return internal::reduce_values(call(y_true, y_pred), sample_weight, reduction_, scale);
+  const Tensor values = call(y_true, y_pred);
+  if (!leaves_out()) return internal::reduce_values(values, sample_weight, reduction_, scale);
+  return internal::reduce_masked(values, counted(y_true, y_pred, values), sample_weight, reduction_,
+                                 scale);
 }
 
 std::shared_ptr<LossBase> Loss::from_function(Function per_example, Reduction reduction) {
@@ -99,7 +104,9 @@ Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
                    "] expected reduction kNone or kSum in a custom loop over ", replicas,
                    " replicas, got a mean, which would be the local batch's: reduce with kNone or "
                    "kSum and divide by the global batch size (compute_average_loss does)");
-  return loss.reduced(y_true, y_pred, sample_weight, 1);
+  const Tensor mask = internal::mask_of(y_pred);
+  if (!mask.defined()) return loss.reduced(y_true, y_pred, sample_weight, 1);
+  return internal::counted_loss(loss, y_true, y_pred, mask, sample_weight).value;
 }
 
 }  // namespace cohort::keras

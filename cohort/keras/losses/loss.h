@@ -53,6 +53,15 @@ class LossBase : public Serializable {
   /// Per-example values. Shapes: y_pred's without its last axis.
   virtual Tensor call(const Tensor& y_true, const Tensor& y_pred) = 0;
 
+  /// Of a loss that leaves some of the values of call() out of its means: bool, where they count.
+  /// Undefined: all do. TF: the mask that a Keras loss gives to what call() returns.
+  virtual Tensor counted(const Tensor& /*y_true*/, const Tensor& /*y_pred*/,
+                         const Tensor& /*values*/) const {
+    return {};
+  }
+  /// Whether counted() may say something. Default: it does not.
+  virtual bool leaves_out() const { return false; }
+
   /// scale * (the reduction of call() with weights); kNone gives the scaled values.
   /// A batch without examples gives 0, and gradients of 0. Losses with a fused path override it.
   /// Errors: InvalidArgument for weights that do not fit the values.
@@ -111,7 +120,7 @@ class Loss {
   explicit operator bool() const { return loss_ != nullptr; }
 
   /// The reduced loss. Shapes: a scalar; with kNone the values'. sample_weight: as the values, or
-  /// broadcasting to them.
+  /// broadcasting to them. What the mask that y_pred carries leaves out does not count.
   /// Errors: InvalidArgument for shapes or labels that do not fit; in a custom loop with several
   ///         replicas for a mean: it would be the local batch's (use kNone or kSum, and divide by
   ///         the global batch size). TF: the same ValueError; Keras 3 silently takes that mean.

@@ -30,11 +30,9 @@ class CircleLoss final : public LossImpl<CircleOptions> {
     return losses::circle(y_true, y_pred, o.remove_diagonal, o.gamma, o.margin);
   }
   // As Keras: what is without loss is not in the mean.
-  Tensor reduced(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight,
-                 double scale) override {
-    const Tensor values = call(y_true, y_pred);
-    return internal::reduce_masked(values, values.detach().gt(0), sample_weight, reduction(),
-                                   scale);
+  bool leaves_out() const override { return true; }
+  Tensor counted(const Tensor&, const Tensor&, const Tensor& values) const override {
+    return values.detach().gt(0);
   }
 };
 

@@ -90,6 +90,7 @@ class RootMeanSquaredErrorMetric final : public FunctionMean<PlainOptions> {
     return (p.to(kFloat64) - y.to(kFloat64)).square();
   }
   Tensor result() override { return MeanMetric::result().sqrt(); }
+  bool heeds_masks() const override { return false; }  // no MeanMetricWrapper in Keras
 };
 
 class CosineSimilarityMetric final : public FunctionMean<metrics::CosineSimilarityOptions> {

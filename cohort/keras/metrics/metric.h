@@ -83,6 +83,9 @@ class MetricBase : public Serializable {
   virtual void update_state(const Tensor& y_true, const Tensor& y_pred,
                             const Tensor& sample_weight) = 0;
   virtual Tensor result() = 0;
+  /// True for one that weighs what a mask leaves out with 0: the means of a function, as in Keras,
+  /// where all others count masked steps like any.
+  virtual bool heeds_masks() const { return false; }
   /// True for a metric of values, which come as y_pred: keras::Mean, Sum.
   virtual bool takes_values() const { return false; }
   /// Sets every variable to zero; override for other beginnings.

@@ -164,8 +164,7 @@ class IoUBase : public MetricBase {
 
  protected:
   void begin(IoURule rule) {
-    COHORT_CHECK_ARG(rule.num_classes > 0, "[", name(), "] expected num_classes above 0, got ",
-                     rule.num_classes);
+    check_classes(rule.num_classes);
     COHORT_CHECK_ARG(!rule.classes.empty(), "[", name(),
                      "] expected at least one class in target_class_ids, got none");
     for (const int64_t id : rule.classes) {
@@ -174,6 +173,12 @@ class IoUBase : public MetricBase {
     }
     rule_ = std::move(rule);
     matrix_ = add_variable({rule_.num_classes, rule_.num_classes}, "total_confusion_matrix");
+  }
+  /// Errors: InvalidArgument for more than a matrix of them could count.
+  void check_classes(int64_t count) const {
+    constexpr int64_t kMostClasses = int64_t{1} << 15;
+    COHORT_CHECK_ARG(count > 0 && count <= kMostClasses, "[", name(),
+                     "] expected num_classes above 0, up to ", kMostClasses, ", got ", count);
   }
   static std::vector<int64_t> all_classes(int64_t count) {
     std::vector<int64_t> all(static_cast<std::size_t>(std::max<int64_t>(0, count)));
@@ -268,6 +273,7 @@ class IoUOf : public MetricImpl<C, IoUBase> {
   IoUOf(C o, const char* standard_name)
       : MetricImpl<C, IoUBase>(internal::named(std::move(o), standard_name)) {
     const C& own = this->config();
+    this->check_classes(own.num_classes);
     IoURule rule{.num_classes = own.num_classes,
                  .classes = own.target_class_ids,
                  .ignored = own.ignore_class,

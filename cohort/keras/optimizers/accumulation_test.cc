@@ -9,6 +9,8 @@
 
 #include "cohort/base/error.h"
 #include "cohort/keras/optimizers/internal/test_world.h"
+#include "cohort/keras/test_strategies.h"
+#include "cohort/runtime/replica_scope.h"
 #include "cohort/testing/deadline.h"
 
 namespace cohort::keras {
@@ -105,6 +107,47 @@ TEST(Accumulation, CallsInBetweenWriteAndMeetNothing) {
   world.group.run([&](int r) { optimizer.apply_gradients(world.gradients(2, r)); });
   EXPECT_NE(world.weights(), before);
   EXPECT_EQ(world.weights(0), world.weights(1));
+}
+
+// In Keras they are applied behind every call.
+TEST(Accumulation, ConstraintsHoldInCallsInBetween) {
+  for (const auto placement : {ParameterPlacement::kMirrored, ParameterPlacement::kCentral}) {
+    World world(2, UpdateSchedule::kSharded, kFloat64, placement);
+    const VariableCreatorScope scope(world.creator);
+    const auto capped = [](const Tensor& w) { return w.clamp_max(0.5); };
+    world.variables[0] = Variable(World::start(7), {.name = "layer/c", .constraint = capped});
+    const int copies = world.variables[0].impl().copies();
+    const auto of_first = [&](int r) {
+      return to_vector<double>(world.variables[0].impl().component(r).tensor);
+    };
+    const Optimizer optimizer = SGD({.learning_rate = 0.1, .gradient_accumulation_steps = 3});
+    optimizer.build(world.variables);
+    const auto before = of_first(0);
+    world.group.run([&](int r) { optimizer.apply_gradients(world.gradients(0, r)); });
+    for (int r = 0; r < copies; ++r) {
+      for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(of_first(r)[i], std::min(0.5, before[i]));
+    }
+  }
+}
+
+TEST(Accumulation, AFailedRunTakesConstraintsBack) {
+  for (const int replicas : {1, 2}) {
+    const Strategy strategy = cohort::testing::strategy_of(replicas);
+    const auto scope = strategy.scope();
+    const Variable v(ones({2}), {.constraint = [](const Tensor& w) { return w.clamp_max(0.5); }});
+    const Optimizer optimizer = SGD({.learning_rate = 0.1, .gradient_accumulation_steps = 3});
+    optimizer.build(std::vector{v});
+    const auto run = [&](bool fails) {
+      strategy.run([&] {
+        optimizer.apply_gradients({{ones({2}), v}});
+        if (fails && current_replica() <= 0) throw InvalidArgument("behind it");
+      });
+    };
+    EXPECT_THROW(run(true), InvalidArgument);
+    for (const Variable& copy : v.components()) EXPECT_TRUE(copy.value().equal(ones({2})));
+    run(false);
+    for (const Variable& copy : v.components()) EXPECT_TRUE(copy.value().equal(full({2}, 0.5)));
+  }
 }
 
 // a: calls 0 and 2; b: all but the last; so both are missing somewhere, and b in the update call.

@@ -239,9 +239,11 @@ class Optimizer {
   /// gradient stay as they are, with one warning.
   /// With gradient_accumulation_steps n, the first n - 1 of n calls only add to the replica's own
   /// sums; the n-th takes the mean over the n calls as the gradient (a call that brought none
-  /// counts as zero). A failed run drops what was summed.
+  /// counts as zero). A failed run drops what was summed. Constraints hold behind every call, as in
+  /// Keras (on parameter servers behind every update).
   /// A strategy may decide otherwise how the replicas' gradients update (its do_apply_gradients).
-  /// Order: a merge point (when accumulating, the n-th call only): every replica comes, or none.
+  /// Order: a merge point (when accumulating, the n-th call only, and every one where replicas
+  /// share a variable that has a constraint): every replica comes, or none.
   /// Nothing is written before all have come.
   /// Errors: InvalidArgument if all gradients are none, or for variables it was not built with;
   ///         FailedPrecondition cross-replica with several replicas.

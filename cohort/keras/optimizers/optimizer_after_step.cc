@@ -8,6 +8,7 @@
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras {
@@ -50,7 +51,8 @@ void OptimizerBase::average(int64_t updates_before) {
 }
 
 // A constraint is the program's: all are called before anything is written, so that one that throws
-// leaves the copies of all replicas and workers equal.
+// leaves the copies of all replicas and workers equal. In calls that only accumulate nobody meets:
+// there each replica writes what it gets back if the run fails.
 void OptimizerBase::constrain(bool together) {
   std::vector<Tensor> values;
   const auto compute = [&](int replica) {
@@ -60,9 +62,12 @@ void OptimizerBase::constrain(bool together) {
       variable.impl().check_value("[optimizer.apply_gradients] ", values.back());
     }
   };
+  auto* const undo = cohort::internal::StepUndo::current();
   const auto write = [&](int replica) {
     for (std::size_t c = 0; c < constrained_.size(); ++c) {
-      components_[constrained_[c]][static_cast<std::size_t>(replica)].assign(values[c]);
+      const Variable& variable = components_[constrained_[c]][static_cast<std::size_t>(replica)];
+      if (accumulator_ != nullptr && undo != nullptr) undo->keep(variable.value());
+      variable.assign(values[c]);
     }
   };
   cohort::internal::Communicator* const workers =

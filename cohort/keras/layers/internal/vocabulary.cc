@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/internal/vocabulary.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -17,6 +18,16 @@ void read_vocabulary_token(std::string_view text, int64_t& token) {
   const auto read = std::from_chars(text.data(), text.data() + text.size(), token);
   const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
   if (!whole) throw DataLoss(str_cat("[vocabulary] expected a whole number, got \"", text, "\""));
+}
+
+bool has_no_end_of_line(int64_t) { return true; }
+bool has_no_end_of_line(const std::string& token) {
+  constexpr std::string_view kOneByte = "\n\v\f\r\x1c\x1d\x1e";
+  if (token.find_first_of(kOneByte) != std::string::npos) return false;
+  for (const char* const end : {"\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"}) {
+    if (token.find(end) != std::string::npos) return false;
+  }
+  return true;
 }
 
 void append_bytes(std::string& out, const void* data, std::size_t size) {
@@ -89,16 +100,18 @@ Vocabulary<Token> vocabulary_of(std::string_view all) {
 }
 
 template <class Token>
+bool fit_lines(const std::vector<Token>& tokens) {
+  const bool seen_last = tokens.empty() || !vocabulary_text(tokens.back()).empty();
+  return seen_last && std::all_of(tokens.begin(), tokens.end(),
+                                  [](const Token& token) { return has_no_end_of_line(token); });
+}
+
+template <class Token>
 std::string lines_of(const std::vector<Token>& tokens) {
   std::string text;
   const char* between = "";
   for (const Token& token : tokens) {
-    const std::string line = vocabulary_text(token);
-    if (line.find_first_of("\n\r") != std::string::npos) {
-      throw Unimplemented(
-          "[save] expected tokens without ends of lines, for files have a vocabulary as lines");
-    }
-    text += between + line;
+    text += between + vocabulary_text(token);
     between = "\n";
   }
   return text;
@@ -127,6 +140,8 @@ template std::string bytes_of(const Vocabulary<std::string>&);
 template std::string bytes_of(const Vocabulary<int64_t>&);
 template Vocabulary<std::string> vocabulary_of(std::string_view);
 template Vocabulary<int64_t> vocabulary_of(std::string_view);
+template bool fit_lines(const std::vector<std::string>&);
+template bool fit_lines(const std::vector<int64_t>&);
 template std::string lines_of(const std::vector<std::string>&);
 template std::string lines_of(const std::vector<int64_t>&);
 template std::vector<std::string> tokens_of_lines(std::string_view);

@@ -20,6 +20,7 @@ struct Vocabulary {
   TokenTable<Token> table;  // without the special tokens
   std::vector<float> idf_weights;
   bool is_known = false;
+  bool is_replaced = false;  // it was set in the place of one that the layer was given
 };
 
 struct TokenHash {
@@ -57,9 +58,13 @@ std::string bytes_of(const Vocabulary<Token>& vocabulary);
 template <class Token>
 Vocabulary<Token> vocabulary_of(std::string_view bytes);
 
-/// Keras's file of a vocabulary: a token in each line, no end of the last one.
-/// Errors: Unimplemented for tokens with ends of lines; of the other way DataLoss for a line that
-///         is no number.
+/// False of what Keras would read otherwise from a file of lines: it takes every character that
+/// ends a line somewhere (U+2028, say) for an end, and drops empty lines at the end.
+template <class Token>
+bool fit_lines(const std::vector<Token>& tokens);
+
+/// Keras's file of a vocabulary: a token in each line, no end of the last one. Of tokens that
+/// fit_lines(). Errors, of the other way: DataLoss for a line that is no number.
 template <class Token>
 std::string lines_of(const std::vector<Token>& tokens);
 template <class Token>

@@ -12,6 +12,7 @@ class MeanMetric : public MetricBase {
  public:
   explicit MeanMetric(std::string name);
   Tensor result() override;
+  bool heeds_masks() const override { return true; }
 
   /// To the calling replica's sums. Cost: about 20 ns.
   void add(double weighted_sum, double weight);
