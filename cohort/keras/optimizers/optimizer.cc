@@ -306,7 +306,7 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());
   if (updates && options_.use_ema) average(before);
   // As Keras, in calls that only accumulate, too; on servers that would undo what others push.
-  if (!constrained_.empty() && (updates || !is_remote_)) constrain(together);
+  if (!constrained_.empty() && (updates || !is_remote_)) constrain(together, updates);
 }
 
 void OptimizerBase::on_build(std::span<const Variable>) {}

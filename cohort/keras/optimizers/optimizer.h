@@ -183,7 +183,7 @@ class OptimizerBase : public Serializable {
   void apply_to_shared(const std::vector<Tensor>& sums);
   std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
   void average(int64_t updates_before);
-  void constrain(bool together);
+  void constrain(bool together, bool updates);
   void tracked_parts_grown();
   /// Calls work(replica) where that replica's copies may be written: on its thread, or once with
   /// all replicas waiting (a merge point) where they share one copy.

@@ -53,7 +53,7 @@ void OptimizerBase::average(int64_t updates_before) {
 // A constraint is the program's: all are called before anything is written, so that one that throws
 // leaves the copies of all replicas and workers equal. In calls that only accumulate nobody meets:
 // there each replica writes what it gets back if the run fails.
-void OptimizerBase::constrain(bool together) {
+void OptimizerBase::constrain(bool together, bool updates) {
   std::vector<Tensor> values;
   const auto compute = [&](int replica) {
     for (const std::size_t i : constrained_) {
@@ -66,7 +66,7 @@ void OptimizerBase::constrain(bool together) {
   const auto write = [&](int replica) {
     for (std::size_t c = 0; c < constrained_.size(); ++c) {
       const Variable& variable = components_[constrained_[c]][static_cast<std::size_t>(replica)];
-      if (accumulator_ != nullptr && undo != nullptr) undo->keep(variable.value());
+      if (!updates && undo != nullptr) undo->keep(variable.value());
       variable.assign(values[c]);
     }
   };
