@@ -25,11 +25,6 @@ void check_destinations(const char* operation, const Destinations& to) {
   }
 }
 
-void check_options(const char* operation, const CommunicationOptions& options) {
-  COHORT_CHECK_ARG(options.bytes_per_pack >= 0, operation,
-                   "expected bytes_per_pack to be 0 or more, got ", options.bytes_per_pack);
-}
-
 void check_values(const char* operation, ReduceOp op, const PerReplica<Gradient>& value) {
   COHORT_CHECK_ARG(value.size() > 0, operation, "expected a value per replica, got none");
   for (std::size_t i = 0; i < value.size(); ++i) {
@@ -191,7 +186,7 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOpArg op, const PerReplica<Gradi
                                           const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.reduce] ";
   check_destinations(kOperation, to);
-  check_options(kOperation, options);
+  internal::check_call_options(kOperation, options);
   check_values(kOperation, op, value);
   if (is_one(value, to)) return copies_of(value[0], to);
   const at::NoGradGuard no_grad;
@@ -209,7 +204,7 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
                                                              const CommunicationOptions& options,
                                                              std::span<const std::string> names) {
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";
-  check_options(kOperation, options);
+  internal::check_call_options(kOperation, options);
   bool all_one = true;
   WritesToValues writes;
   for (const ReduceItem& item : items) {
@@ -256,7 +251,7 @@ Mirrored<Tensor> CrossDeviceOps::gather(const PerReplica<Tensor>& value, const D
                                         int64_t axis, const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.gather] ";
   check_destinations(kOperation, to);
-  check_options(kOperation, options);
+  internal::check_call_options(kOperation, options);
   const int64_t along =
       internal::check_joinable(kOperation, std::span(value.begin(), value.size()), axis);
   Shape shape = shape_of(value[0]);

@@ -76,6 +76,8 @@ TEST(CrossDeviceOps, RefusesBadInput) {
   EXPECT_THROW(ops.reduce(ReduceOp::kSum, values({tensor({1}), Gradient()}), kTwo),
                InvalidArgument);
   EXPECT_THROW(ops.reduce(ReduceOp::kSum, two, kTwo, {.bytes_per_pack = -1}), InvalidArgument);
+  EXPECT_THROW(ops.reduce(ReduceOp::kSum, two, kTwo, {.bfloat16_gradients = true}),
+               InvalidArgument);
   EXPECT_THROW(ReductionToOneDevice(Device("GPU:0")), Unimplemented);
 }
 

@@ -219,9 +219,7 @@ struct AllGatherNode : torch::autograd::Node {
 
 void all_reduce_together(StrategyExtended& strategy, ReduceOp op, Leaves leaves,
                          const CommunicationOptions& options, const CollectiveOrigin& origin) {
-  COHORT_CHECK_ARG(options.bytes_per_pack >= 0,
-                   "[replica_context.all_reduce] expected bytes_per_pack to be 0 or more, got ",
-                   options.bytes_per_pack);
+  check_call_options("[replica_context.all_reduce] ", options);
   const bool recorded = records(leaves);
   COHORT_CHECK_ARG(!recorded || op == ReduceOp::kSum || op == ReduceOp::kMean,
                    "[replica_context.all_reduce] expected sum or mean of a tensor that requires "

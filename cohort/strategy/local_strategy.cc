@@ -105,6 +105,7 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
       .parameter_device = options_.parameter_device,
       .communicator = options_.communicator,
       .bytes_per_bucket = static_cast<std::size_t>(options_.bytes_per_pack),
+      .bfloat16_gradients = options_.bfloat16_gradients && layout_.workers() > 1,
       .variable_options = options_.variable_options,
       .owner = description()};
   if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;

@@ -145,8 +145,10 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
       internal::connect_over_tcp(
           {.rank = rank,
            .addresses = addresses,
-           .agreement = str_cat("Cohort ", COHORT_VERSION, ", ", options.devices.size(),
-                                " devices each, ", spec),
+           .agreement = str_cat(
+               "Cohort ", COHORT_VERSION, ", ", options.devices.size(), " devices each, ",
+               options.communication_options.bfloat16_gradients ? "gradients as bfloat16, " : "",
+               spec),
            .timeout = options.start_timeout,
            .tls = security.has_tls() ? internal::TlsContext::of_certificates(security)
                                      : internal::TlsContext(),
@@ -203,16 +205,17 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
       }
     }
   }
-  extended_ = std::make_shared<internal::LocalStrategy>(
-      internal::LocalStrategyOptions{.name = "MultiWorkerMirroredStrategy",
-                                     .devices = std::move(options.devices),
-                                     .check_copies = options.check_copies,
-                                     .intra_op_threads = options.intra_op_threads,
-                                     .workers_here = workers_here,
-                                     .communicator = std::move(communicator),
-                                     .bytes_per_pack = options.communication_options.bytes_per_pack,
-                                     .own_random_numbers = false,
-                                     .cluster_resolver = std::move(options.cluster_resolver)});
+  extended_ = std::make_shared<internal::LocalStrategy>(internal::LocalStrategyOptions{
+      .name = "MultiWorkerMirroredStrategy",
+      .devices = std::move(options.devices),
+      .check_copies = options.check_copies,
+      .intra_op_threads = options.intra_op_threads,
+      .workers_here = workers_here,
+      .communicator = std::move(communicator),
+      .bytes_per_pack = options.communication_options.bytes_per_pack,
+      .bfloat16_gradients = options.communication_options.bfloat16_gradients,
+      .own_random_numbers = false,
+      .cluster_resolver = std::move(options.cluster_resolver)});
 }
 
 }  // namespace cohort

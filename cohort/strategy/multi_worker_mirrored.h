@@ -27,6 +27,7 @@ struct MultiWorkerMirroredOptions {
   /// Null: what detect_cluster() finds; where it finds none, this process is alone.
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
   /// bytes_per_pack: of gradients that travel at once; bits do not depend on it.
+  /// bfloat16_gradients: the same on all workers; bits are those of rounded gradients then.
   /// timeout: the most that a worker waits for another one, 10 minutes if it is not set.
   CommunicationOptions communication_options = {};
   /// This worker's, each has as many. Empty: CPU:0. TF: all GPUs, else CPU:0.
@@ -61,9 +62,9 @@ struct MultiWorkerMirroredOptions {
 /// Errors: InvalidArgument for a cluster that is none, or of which this process is no chief, worker
 ///         or evaluator, and for addresses beyond loopback without TLS or allow_insecure;
 ///         FailedPrecondition on both workers, naming both, that were started with another
-///         TF_CONFIG, build of Cohort or number of devices; DeadlineExceeded that names who has not
-///         come, or the store that does not answer; Unauthenticated from a store of another job;
-///         Unimplemented for kNccl, kGloo and kMpi.
+///         TF_CONFIG, build of Cohort, number of devices or bfloat16_gradients; DeadlineExceeded
+///         that names who has not come, or the store that does not answer; Unauthenticated from a
+///         store of another job; Unimplemented for kNccl, kGloo and kMpi.
 /// TF: tf.distribute.MultiWorkerMirroredStrategy.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:

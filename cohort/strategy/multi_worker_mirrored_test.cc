@@ -124,6 +124,21 @@ TEST(MultiWorkerMirrored, WhoDoesNotComeIsNamed) {
                                  [&] { MultiWorkerMirroredStrategy strategy(options); });
 }
 
+TEST(MultiWorkerMirrored, WorkersThatRoundGradientsMeetTheirLike) {
+  run_with_deadline(std::chrono::seconds(90), [] {
+    const ClusterSpec spec(ClusterSpec::Jobs{{"worker", free_addresses(2)}});
+    std::vector<std::jthread> threads;
+    for (int w = 0; w < 2; ++w) {
+      threads.emplace_back([&, w] {
+        MultiWorkerMirroredOptions options = options_of(spec, "worker", w);
+        options.communication_options.bfloat16_gradients = w == 1;
+        expect_error<FailedPrecondition>({"the same job", "gradients as bfloat16"},
+                                         [&] { MultiWorkerMirroredStrategy strategy(options); });
+      });
+    }
+  });
+}
+
 TEST(MultiWorkerMirrored, WorkersOfOtherClustersAreRefused) {
   run_with_deadline(std::chrono::seconds(90), [] {
     const std::vector<std::string> addresses = free_addresses(3);

@@ -179,7 +179,12 @@ std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> vari
   for (const Variable& v : variables) {
     COHORT_CHECK_ARG(v.impl().store() == this, "[optimizer] expected variables of ", owner(),
                      ", got ", label(v.impl()), " of ", owner_of(v.impl()));
+    COHORT_CHECK_ARG(!options_.bfloat16_gradients || v.dtype() == kFloat32,
+                     "[optimizer] expected float32 variables, whose gradients can travel as "
+                     "bfloat16 (bfloat16_gradients), got ",
+                     label(v.impl()), " of ", dtype_name(v.dtype()));
   }
+  options.bfloat16_gradients = options_.bfloat16_gradients;
   if (options_.bytes_per_bucket > 0) options.bytes_per_bucket = options_.bytes_per_bucket;
   return std::make_shared<FusedUpdate>(std::move(variables), std::move(options));
 }

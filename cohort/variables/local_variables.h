@@ -50,6 +50,8 @@ struct LocalVariablesOptions {
   std::shared_ptr<Communicator> communicator = {};
   /// Of gradients that travel at once between workers. 0: as the updater's options say.
   std::size_t bytes_per_bucket = 0;
+  /// As UpdaterOptions::bfloat16_gradients, with several workers.
+  bool bfloat16_gradients = false;
   /// What a variable is made with, given what was asked for, complete. Null: with that.
   std::function<VariableOptions(const VariableOptions&)> variable_options = {};
   std::string owner = "no strategy";  ///< For error texts.

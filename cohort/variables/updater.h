@@ -30,6 +30,8 @@ struct UpdaterOptions {
   bool lazy_rows = false;
   /// Of gradients that travel at once between workers.
   std::size_t bytes_per_bucket = std::size_t{4} << 20;
+  /// Between workers gradients travel as bfloat16; rows of tables as they are. Needs float32.
+  bool bfloat16_gradients = false;
 };
 
 /// Applies an optimizer's rule to a list of variables, and keeps the slots.

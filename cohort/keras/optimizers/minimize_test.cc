@@ -47,15 +47,17 @@ std::vector<Device> devices(int replicas) {
 /// Workers as threads of this process, with any transport between them.
 class Job {
  public:
-  Job(int workers, int replicas, int64_t bytes_per_pack, Carrier carrier = Carrier::kThreads)
+  Job(int workers, int replicas, int64_t bytes_per_pack, Carrier carrier = Carrier::kThreads,
+      bool bfloat16_gradients = false)
       : job(carrier, workers) {
     for (int w = 0; w < workers; ++w) {
-      strategies_.emplace_back(
-          std::make_shared<LocalStrategy>(LocalStrategyOptions{.name = "WorkerStrategy",
-                                                               .devices = devices(replicas),
-                                                               .workers_here = workers,
-                                                               .communicator = job.share(w),
-                                                               .bytes_per_pack = bytes_per_pack}));
+      strategies_.emplace_back(std::make_shared<LocalStrategy>(
+          LocalStrategyOptions{.name = "WorkerStrategy",
+                               .devices = devices(replicas),
+                               .workers_here = workers,
+                               .communicator = job.share(w),
+                               .bytes_per_pack = bytes_per_pack,
+                               .bfloat16_gradients = bfloat16_gradients}));
     }
   }
   /// play(strategy) on every worker. The error of each, if any.
@@ -219,6 +221,24 @@ TEST_P(Minimize, HasTheBitsOfApplyGradientsAndOfOneProcess) {
       Job job(layout.workers, layout.local, bytes, layout.carrier);
       job.each([&](const Strategy& s) { EXPECT_EQ(trained(s, what, true), applied) << bytes; });
     }
+  }
+}
+
+// What leaves early is rounded as what leaves late.
+TEST_P(Minimize, RoundedGradientsHaveTheBitsOfApplyGradients) {
+  const Layout layout = GetParam();
+  for (const Case& what : cases()) {
+    SCOPED_TRACE(what.name);
+    Job whole(layout.workers, layout.local, 0, layout.carrier, /*bfloat16_gradients=*/true);
+    Job pieces(layout.workers, layout.local, kEachAlone, layout.carrier, true);
+    Job exact(layout.workers, layout.local, 0, layout.carrier);
+    Numbers rounded;
+    whole.each([&](const Strategy& s) {
+      const Numbers got = trained(s, what, false);
+      if (s.extended().layout().worker() == 0) rounded = got;
+    });
+    pieces.each([&](const Strategy& s) { EXPECT_EQ(trained(s, what, true), rounded); });
+    exact.each([&](const Strategy& s) { EXPECT_NE(trained(s, what, false), rounded); });
   }
 }
 

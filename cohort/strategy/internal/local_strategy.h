@@ -38,6 +38,7 @@ struct LocalStrategyOptions {
   std::shared_ptr<Communicator> communicator = {};
   /// CommunicationOptions::bytes_per_pack.
   int64_t bytes_per_pack = 0;
+  bool bfloat16_gradients = false;  ///< CommunicationOptions::bfloat16_gradients.
   /// Where workers are threads of one process: none may shift what another one draws. A worker that
   /// is a process draws from the process's stream, as one that is alone.
   bool own_random_numbers = true;

@@ -46,7 +46,7 @@ void ExchangedUpdate::leave(std::size_t turn) {
   for (std::size_t b = first_buckets_[turn]; b < first_buckets_[turn + 1]; ++b) {
     for (std::size_t w = 0; w < sent_.size(); ++w) {
       // Read in its place, if the step leaves it there.
-      const bool is_in_place = static_cast<int>(w) == worker_ && posts.size() == 1;
+      const bool is_in_place = static_cast<int>(w) == worker_ && posts.size() == 1 && !rounded_;
       if (!is_in_place) pack_for(w, posts, bucket_of(sent_buckets_[w], b));
     }
     failpoint("update.before_bucket");
@@ -82,7 +82,7 @@ void ExchangedUpdate::take_over(const Step& step, Flight& flight) {
   }
   buckets_left_ = first_buckets_[*step.turns_left];
   const auto here = static_cast<std::size_t>(worker_);
-  if (step.posts.size() == 1 && !has_own_in_place(step)) {
+  if (step.posts.size() == 1 && !has_own_in_place(step) && !rounded_) {
     for (std::size_t b = 0; b < buckets_left_; ++b) {
       pack_for(here, step.posts, bucket_of(sent_buckets_[here], b));
     }

@@ -78,6 +78,9 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
     fresh_at_.push_back(fresh(static_cast<int>(w)));
   }
   from_.assign(into_.begin(), into_.end());
+  if (options.bfloat16_gradients) {
+    rounded_ = std::make_unique<RoundedGradients>(*communicator_, sent_);
+  }
   if (options.global_clipnorm) {
     of_runs_ = std::make_unique<NormBlocks>(layout, NormBlocks::Of::kRuns, workers_);
   }
@@ -239,6 +242,7 @@ void ExchangedUpdate::pack_for(std::size_t worker, Posts posts, Range bytes) {
   sent_[worker].for_each(bytes, [&](std::size_t run, Range elements, std::size_t at) {
     sum(posts, layout_.runs()[run], elements, to_[worker] + at);
   });
+  if (rounded_) rounded_->round(static_cast<int>(worker), to_[worker], bytes);
 }
 
 // The local replicas' gradients of some elements of a run, in replica order. Zero where none of
@@ -278,7 +282,7 @@ void ExchangedUpdate::sum(Posts posts, const UpdateRun& run, Range elements, std
 
 // One replica's gradients need no sum, and lie as the runs do.
 bool ExchangedUpdate::has_own_in_place(const Step& step) const {
-  return step.posts.size() == 1 && step.posts[0].full;
+  return step.posts.size() == 1 && step.posts[0].full && !rounded_;
 }
 
 std::span<ConstBytes> ExchangedUpdate::seen(Seen& all, std::size_t bucket) const {
@@ -291,8 +295,13 @@ void ExchangedUpdate::receive(Flight& flight, std::size_t bucket) {
       bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket).begin;
   const std::span<const ConstBytes> at = seen(gradients_seen_, bucket);
   for (std::size_t w = 0; w < at.size(); ++w) {
+    if (at[w].empty()) continue;
     // All buckets of a worker are in one place: its memory, or this worker's.
-    if (!at[w].empty()) from_[w] = at[w].data() - begin;
+    if (rounded_) {
+      RoundedGradients::widen(at[w], into_[w] + begin);
+    } else {
+      from_[w] = at[w].data() - begin;
+    }
   }
 }
 
@@ -302,6 +311,11 @@ Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
   const Range mine = bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket);
   for (std::size_t w = 0; w < sent_.size(); ++w) {
     const Range theirs = bucket_of(sent_buckets_[w], bucket);
+    if (rounded_) {
+      to.push_back(rounded_->to(static_cast<int>(w), theirs));
+      from.push_back(rounded_->from(static_cast<int>(w), mine));
+      continue;
+    }
     to.emplace_back(to_[w] + theirs.begin, theirs.size());
     from.emplace_back(into_[w] + mine.begin, mine.size());
   }

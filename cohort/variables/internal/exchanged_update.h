@@ -11,6 +11,7 @@
 // parameters are read where the others have them. Gradients go in buckets of limited bytes, each as
 // soon as the local replicas have summed it; where a step says before its backward pass that it
 // will apply what comes out of it (expect()), while the pass still runs.
+// They may be rounded for their way (rounded_gradients.h).
 //
 // Of a table whose gradient is rows only these travel, and the new values of them
 // (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
@@ -32,6 +33,7 @@
 #include "cohort/variables/internal/clipped_update.h"
 #include "cohort/variables/internal/departures.h"
 #include "cohort/variables/internal/exchanged_rows.h"
+#include "cohort/variables/internal/rounded_gradients.h"
 #include "cohort/variables/internal/slice_image.h"
 #include "cohort/variables/internal/worker_agreement.h"
 
@@ -149,13 +151,14 @@ class ExchangedUpdate final : public FinalGradients {
   // Written by local replicas in parts, or by replica 0; meetings stand in between. What is lent to
   // other workers is written again only behind the commit of its step (gradients), or the gradients
   // of the next one (parameters): they have read it by then.
-  Memory send_;                             // sent_ of all workers, one behind the other
-  std::vector<std::byte*> to_;              // [worker], in send_
-  Memory receive_;                          // of each other worker what sent_ has of this one
-  std::vector<std::byte*> into_;            // [worker], in receive_
-  std::vector<const std::byte*> from_;      // [worker]: where its gradients can be read
-  Memory fresh_;                            // new parameters: kept_ of all workers
-  std::vector<const std::byte*> fresh_at_;  // [worker]: where they can be read
+  Memory send_;                                // sent_ of all workers, one behind the other
+  std::vector<std::byte*> to_;                 // [worker], in send_
+  Memory receive_;                             // of each other worker what sent_ has of this one
+  std::vector<std::byte*> into_;               // [worker], in receive_
+  std::vector<const std::byte*> from_;         // [worker]: where its gradients can be read
+  std::unique_ptr<RoundedGradients> rounded_;  // what travels instead; null: gradients as they are
+  Memory fresh_;                               // new parameters: kept_ of all workers
+  std::vector<const std::byte*> fresh_at_;     // [worker]: where they can be read
   Seen gradients_seen_;
   Seen parameters_seen_;
   std::array<std::vector<Memory>, 2> slots_;  // [set][slot], as kept_ of this worker

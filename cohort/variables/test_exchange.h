@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// For tests: jobs whose workers are threads, each with variables, gradients and an update.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/collectives/test_job.h"
+#include "cohort/cross_device_ops/cross_device_ops.h"
+#include "cohort/runtime/replica_group.h"
+#include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
+#include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/local_variables.h"
+
+namespace cohort::internal::exchange_test {
+
+using testing::run_with_deadline;
+using update_rules::adam_step;
+using update_rules::AdamConfig;
+
+inline constexpr std::chrono::seconds kLimit{60};
+// More than one block of norms in a variable, borders of slices and buckets anywhere.
+inline constexpr int64_t kSizes[] = {37, 1, 10000, 16, 5003};
+
+// Where numbers differ, and not all of them.
+inline void expect_same(const std::vector<double>& got, const std::vector<double>& expected,
+                        const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  std::size_t differ = 0;
+  std::size_t first = 0;
+  for (std::size_t i = got.size(); i-- > 0;) {
+    if (std::bit_cast<uint64_t>(got[i]) == std::bit_cast<uint64_t>(expected[i])) continue;
+    ++differ;
+    first = i;
+  }
+  EXPECT_EQ(differ, 0U) << what << ": from element " << first << " on, " << got[first]
+                        << " instead of " << expected[first];
+}
+
+struct WorldOptions {
+  UpdaterOptions update = {};
+  ParameterPlacement placement = ParameterPlacement::kMirrored;
+  std::shared_ptr<CrossDeviceOps> ops = {};
+  Carrier carrier = Carrier::kThreads;
+  std::size_t bytes_per_pack = 0;
+  bool bfloat16_gradients = false;
+  bool rounds_gradients = false;  // before anybody gets them; all variables are of float32
+};
+
+// One process of a job: replicas, their variables and an update.
+class Worker {
+ public:
+  Worker(int replicas, std::shared_ptr<Communicator> communicator, const WorldOptions& options)
+      : group({.replicas = replicas}), first_(communicator ? communicator->rank() * replicas : 0) {
+    LocalVariablesOptions local{.devices = {},
+                                .cross_device_ops = options.ops,
+                                .placement = options.placement,
+                                .communicator = std::move(communicator),
+                                .bytes_per_bucket = options.bytes_per_pack,
+                                .bfloat16_gradients = options.bfloat16_gradients};
+    rounds_ = options.rounds_gradients;
+    for (int r = 0; r < replicas; ++r) local.devices.emplace_back(str_cat("CPU:", r));
+    creator_ = std::make_shared<LocalVariables>(local);
+    const VariableCreatorScope scope(creator_);
+    for (const int64_t size : kSizes) {
+      const bool is_wide = size == 16 && !options.bfloat16_gradients && !rounds_;
+      const DType dtype = is_wide ? kFloat64 : kFloat32;
+      variables.emplace_back((arange(size, kFloat64) * 0.01).sin().to(dtype),
+                             VariableOptions{.name = str_cat("v", size)});
+    }
+    update = creator_->make_updater(variables, options.update);
+  }
+
+  // Of a local replica: another one for each replica of the job.
+  Gradient gradient(std::size_t v, int replica, int step) const {
+    const Tensor x = arange(kSizes[v], kFloat64) * 0.37 + 1.3 * (first_ + replica) + step;
+    const Tensor out = x.sin().to(variables[v].dtype());
+    return rounds_ ? out.to(kBFloat16).to(kFloat32) : out;
+  }
+  // In the arena, as a tape leaves them.
+  Gradients gradients(int replica, int step) const {
+    const auto lease = std::make_shared<GradientLease>();
+    std::vector<GradientAndVariable> pairs;
+    for (std::size_t v = 0; v < variables.size(); ++v) {
+      const Tensor place = lease->place(variables[v].impl());
+      pairs.push_back({place.copy_(gradient(v, replica, step).dense()), variables[v]});
+    }
+    return Gradients(std::move(pairs), lease);
+  }
+  void apply(int step, double learning_rate = 0.01) {
+    group.run([&](int r) {
+      update->apply(gradients(r, step),
+                    adam_step(AdamConfig{.learning_rate = learning_rate}, step + 1), 0.001);
+    });
+  }
+  int first() const { return first_; }
+
+  // All replicas' parameters, which have to be equal.
+  std::vector<double> parameters() const {
+    std::vector<double> out;
+    for (const Variable& v : variables) {
+      const auto parts = v.components();
+      for (const Variable& part : parts) {
+        expect_same(to_vector<double>(part.value()), to_vector<double>(parts[0].value()),
+                    part.name());
+      }
+      for (const double x : to_vector<double>(v.value())) out.push_back(x);
+    }
+    return out;
+  }
+  std::vector<double> slots() const {
+    std::vector<double> out;
+    for (std::size_t v = 0; v < variables.size(); ++v) {
+      for (int s = 0; s < update->slot_count(); ++s) {
+        for (const double x : to_vector<double>(update->slot(v, s))) out.push_back(x);
+      }
+    }
+    return out;
+  }
+
+  ReplicaGroup group;
+  std::vector<Variable> variables;
+  std::shared_ptr<Updater> update;
+
+ private:
+  const int first_;
+  bool rounds_ = false;
+  std::shared_ptr<LocalVariables> creator_;
+};
+
+class World {
+ public:
+  World(int workers, int replicas, WorldOptions options = {}) : job(options.carrier, workers) {
+    if (options.update.slot_initial.empty()) options.update.slot_initial = {0, 0.25};
+    workers_.resize(static_cast<std::size_t>(workers));
+    // All at once: making variables is something that workers do together.
+    run_with_deadline(kLimit, [&] {
+      job.run([&](Communicator& c) {
+        const int w = c.rank();
+        workers_[static_cast<std::size_t>(w)] =
+            std::make_unique<Worker>(replicas, job.share(w), options);
+      });
+    });
+  }
+  Worker& operator[](int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
+  Worker& of(const Communicator& c) { return (*this)[c.rank()]; }
+  void run(FunctionRef<void(Worker& worker)> body) {
+    run_with_deadline(kLimit, [&] { job.run([&](Communicator& c) { body(of(c)); }); });
+  }
+  std::vector<std::exception_ptr> try_run(FunctionRef<void(Worker& worker)> body) {
+    return run_with_deadline(kLimit,
+                             [&] { return job.try_run([&](Communicator& c) { body(of(c)); }); });
+  }
+  // Of all workers, which have to be equal.
+  std::vector<double> parameters() {
+    const std::vector<double> first = workers_[0]->parameters();
+    for (const auto& worker : workers_) expect_same(worker->parameters(), first, "another worker");
+    return first;
+  }
+  std::vector<double> slots() {
+    std::vector<std::vector<double>> all(workers_.size());
+    run_with_deadline(kLimit, [&] {
+      job.run([&](Communicator& c) { all[static_cast<std::size_t>(c.rank())] = of(c).slots(); });
+    });
+    for (const auto& one : all) expect_same(one, all[0], "another worker's slots");
+    return all[0];
+  }
+
+  TestJob job;
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+inline std::string text_of(const std::exception_ptr& error) {
+  return testing::error_text([&] {
+    if (error) std::rethrow_exception(error);
+  });
+}
+
+inline std::vector<WorldOptions> clippings() {
+  return {{},
+          {.update = {.clipvalue = 0.5}},
+          {.update = {.clipnorm = 1.5}},
+          {.update = {.global_clipnorm = 2.0}},
+          {.update = {.decays = {true, false, true, true, false}}}};
+}
+
+struct Trained {
+  std::vector<double> parameters;
+  std::vector<double> slots;
+  bool operator==(const Trained&) const = default;
+};
+
+inline Trained train(int workers, int replicas, const WorldOptions& options, int steps = 4) {
+  World world(workers, replicas, options);
+  for (int step = 0; step < steps; ++step) world.run([&](Worker& w) { w.apply(step); });
+  return {world.parameters(), world.slots()};
+}
+
+}  // namespace cohort::internal::exchange_test
