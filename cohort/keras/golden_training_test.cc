@@ -8,6 +8,7 @@
 #include "cohort/keras/callbacks/callbacks.h"
 #include "cohort/keras/layers/layers.h"
 #include "cohort/keras/modules.h"
+#include "cohort/keras/sequential.h"
 #include "cohort/keras/test_golden.h"
 #include "cohort/keras/test_strategies.h"
 #include "cohort/keras/utils.h"
@@ -348,6 +349,16 @@ TEST(Objects, EmptyPointersAndWrongNumbersAreRefused) {
   const Config wide =
       of("keras.metrics", "AUC", Config::object({{"dtype", "float64"}, {"name", "a"}}));
   EXPECT_EQ(Metric::deserialize(wide).get_config().text("dtype"), "float64");
+}
+
+// Keras has two integers of a vector that nothing uses; its files count them.
+TEST(Adafactor, KeepsWhatKerasKeepsInItsOrder) {
+  Sequential model({InputLayer({3}), Dense(2)});
+  const Optimizer optimizer = Adafactor({.learning_rate = 0.1});
+  optimizer.build(model.trainable_variables());
+  std::vector<Shape> shapes;
+  for (const Variable& v : optimizer.base().stored_variables()) shapes.push_back(v.shape());
+  EXPECT_EQ(shapes, (std::vector<Shape>{{}, {}, {3}, {2}, {3, 2}, {}, {}, {2}}));
 }
 
 }  // namespace

@@ -153,16 +153,14 @@ class AdafactorOptimizer final : public WholeVariableOptimizer<AdafactorOptions>
  private:
   void add_slots(const Variable& v) override {
     const Shape shape = v.shape();
-    Variable rows, columns;
+    Shape row_shape, column_shape;  // of vectors scalars that nothing uses, for Keras's files
     if (shape.size() >= 2) {
-      Shape row_shape = shape, column_shape = shape;
+      row_shape = column_shape = shape;
       row_shape.pop_back();
       column_shape.erase(column_shape.end() - 2);
-      rows = add_slot(v, "rows", 0, row_shape);
-      columns = add_slot(v, "columns", 0, column_shape);
     }
-    rows_.push_back(rows);
-    columns_.push_back(columns);
+    rows_.push_back(add_slot(v, "rows", 0, row_shape));
+    columns_.push_back(add_slot(v, "columns", 0, column_shape));
     velocities_.push_back(add_slot(v, "velocity"));
   }
   Tensor stepped(std::size_t i, const Tensor& w, const Tensor& g, double rate,
