@@ -41,7 +41,7 @@ KERAS_FLOORS = [
     ["internal", "dtype_policy", "serializable"],
     ["activations", "constraints", "initializers", "regularizers", "keras_tensor"],
     ["layer"],
-    ["losses", "internal/call_node"],
+    ["losses", "internal/call_node", "internal/operation"],
     ["metrics", "optimizers", "layers", "internal/graph"],
     ["callbacks/logs"],
     ["callbacks/callback"],

@@ -7,6 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/graph.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/operation.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/embedding.h"
 #include "cohort/keras/layers/text_input_layer.h"
@@ -169,7 +170,8 @@ class Redrawing {
   explicit Redrawing(const Config& layers) {
     for (const Config& entry : layers.list()) {
       if (masks_.take(entry)) continue;
-      const Layer layer = Layer::deserialize(entry);
+      const std::shared_ptr<Operation> operation = operation_of(entry);
+      const Layer layer = operation ? Layer(operation) : Layer::deserialize(entry);
       order_.push_back(&layer.base());
       const std::string name = entry.contains("name") ? entry.text("name") : layer.name();
       COHORT_CHECK_ARG(calls_.emplace(name, std::vector<KerasTensor>{}).second,
@@ -303,11 +305,14 @@ class Redrawing {
   }
 
   void draw(const Call& call) {
+    const bool is_operation = dynamic_cast<const Operation*>(&call.layer.base()) != nullptr;
     std::vector<KerasTensor> inputs;
     if (const Config* args = call.node.find("args"); args != nullptr) {
-      for (const Config& arg : args->list()) inputs.push_back(value(arg));
+      for (const Config& arg : args->list()) {
+        if (!is_operation || is_tensor(arg)) inputs.push_back(value(arg));
+      }
     }
-    SymbolicArgs told;
+    DrawnArgs told;
     std::multimap<int, KerasTensor> named;  // by place
     if (const Config* kwargs = call.node.find("kwargs"); kwargs != nullptr) {
       for (const auto& [name, given] : kwargs->members()) read(call, name, given, told, named);
@@ -315,11 +320,12 @@ class Redrawing {
     for (auto& [place, input] : named) inputs.push_back(std::move(input));
     const KerasTensor all = inputs.size() == 1 ? inputs[0] : KerasTensor::tuple(std::move(inputs));
     first_.emplace(call.name, first_index(call.layer.base()));
-    calls_[call.name].push_back(call.layer(all, told));
+    calls_[call.name].push_back(draw_call(call.layer, all, std::move(told)));
+    if (is_operation) return;  // masks end there
     masks_.carry(call.name, call.index, call.node, call.layer.base(), calls_[call.name].back());
   }
 
-  void read(const Call& call, const std::string& name, const Config& given, SymbolicArgs& told,
+  void read(const Call& call, const std::string& name, const Config& given, DrawnArgs& told,
             std::multimap<int, KerasTensor>& inputs) const {
     if (given.is_null()) return;
     if (name == "training") {
@@ -329,6 +335,10 @@ class Redrawing {
       if (!masks_.carries(call.node, given)) told.mask = value(given);
     } else if (name == "initial_state") {
       told.initial_state = value(given);
+    } else if (name == "use_causal_mask") {
+      told.use_causal_mask = given.boolean();
+    } else if (name == "attention_mask") {
+      told.attention_mask = value(given);
     } else if (has_tensor(given) && !name.ends_with("mask")) {
       // call(query, key=k, value=v) names them in any order.
       const int place = name == "query" ? 0 : name == "value" ? 1 : name == "key" ? 2 : 3;
@@ -337,8 +347,8 @@ class Redrawing {
       const bool is_default = given.is_bool() && !given.boolean();
       if (is_default) return;
       throw Unimplemented(
-          str_cat("[Functional] expected calls with training, mask and "
-                  "initial_state, got ",
+          str_cat("[Functional] expected calls with training, mask, initial_state, "
+                  "attention_mask and use_causal_mask, got ",
                   name, " = ", given, " in a call of \"", call.name, "\""));
     }
   }
@@ -386,8 +396,11 @@ Config Graph::nest_config(const KerasTensor& x) const {
 
 Config Graph::node_config(const CallNode& node) const {
   Config args = nest_config(node.inputs);
-  const bool spread = node.inputs.is_tuple() && node.layer.base().inputs_are_arguments();
-  if (!spread) args = Config(Config::List{args});
+  if (const auto* op = dynamic_cast<const Operation*>(&node.layer.base()); op != nullptr) {
+    args = op->arguments_with(args.is_list() ? args.list() : Config::List{args});
+  } else if (!node.inputs.is_tuple() || !node.layer.base().inputs_are_arguments()) {
+    args = Config(Config::List{args});
+  }
   Config kwargs = Config::object();
   Config fixed;
   if (node.args.training) fixed = *node.args.training;
@@ -396,6 +409,10 @@ Config Graph::node_config(const CallNode& node) const {
   if (node.args.initial_state.has_value()) {
     kwargs.set("initial_state", nest_config(node.args.initial_state));
   }
+  if (node.args.attention_mask.has_value()) {
+    kwargs.set("attention_mask", nest_config(node.args.attention_mask));
+  }
+  if (node.args.use_causal_mask) kwargs.set("use_causal_mask", true);
   Config all = Config::object({{"args", std::move(args)}, {"kwargs", std::move(kwargs)}});
   if (!fixed.is_null()) all.set(kFixedTraining, true);
   return all;
@@ -403,7 +420,7 @@ Config Graph::node_config(const CallNode& node) const {
 
 Config Graph::layers_config() const {
   Config::List list;
-  for (const Layer& layer : layers_) {
+  for (const Layer& layer : operations_) {
     std::vector<const CallNode*> calls;
     for (const Node& node : nodes_) {
       const bool is_call = &node->layer.base() == &layer.base() && node->inputs.has_value();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/keras/layers/layers.h"
+#include "cohort/keras/operations.h"
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/test_golden.h"
@@ -129,8 +130,102 @@ TEST(Functional, InputsThatAreNamedHaveTheirPlaces) {
   again->set_weights(model.get_weights());
   const Element x{random_normal({2, 3, 4}), random_normal({2, 5, 4}), random_normal({2, 5, 4})};
   EXPECT_TRUE((*again)(x).tensor().equal(model(x).tensor()));
-  node.set("kwargs", Config::object({{"value", args[1]}, {"attention_mask", args[2]}}));
-  expect_error<Unimplemented>({"attention_mask"}, [&] { with(node); });
+  node.set("kwargs", Config::object({{"value", args[1]}, {"return_attention_scores", true}}));
+  expect_error<Unimplemented>({"return_attention_scores"}, [&] { with(node); });
+}
+
+TEST(Functional, CallsOfAttentionKeepWhatTheyAreTold) {
+  const KerasTensor x = Input({5, 4}), seen = Input({5, 5}, {.dtype = kBool});
+  const MultiHeadAttention heads(2, 3);
+  const Attention scores;
+  const KerasTensor both = KerasTensor::tuple({x, x});
+  Model model(KerasTensor::tuple({x, seen}),
+              KerasTensor::tuple({heads(both, {.use_causal_mask = true}),
+                                  scores(both, {.attention_mask = seen}), heads(both)}));
+  const auto again = model_from_json(model.to_json());
+  again->set_weights(model.get_weights());
+  const Tensor values = random_normal({2, 5, 4}), pairs = random_normal({2, 5, 5}) > 0;
+  const Element all{values, values};
+  for (Model* one : {&model, again.get()}) {
+    const Element out = (*one)(Element{values, pairs});
+    EXPECT_TRUE(out[0].tensor().equal(heads(all, {.use_causal_mask = true}).tensor()));
+    EXPECT_TRUE(out[1].tensor().equal(scores(all, {.attention_mask = pairs}).tensor()));
+    EXPECT_TRUE(out[2].tensor().equal(heads(all).tensor()));
+    EXPECT_FALSE(out[2].tensor().equal(out[0].tensor()));
+  }
+}
+
+TEST(Functional, OperationsAreNodesAndNoLayers) {
+  const KerasTensor a = Input({3}, {.name = "a"}), b = Input({3}, {.name = "b"});
+  const KerasTensor inputs = KerasTensor::tuple({a, b});
+  const KerasTensor first = 1 - (a + b) * 2 / b;
+  const KerasTensor second = ops::power(ops::absolute(-a), 3) - ops::mod(b, 0.75);
+  Model model(inputs, KerasTensor::tuple({first, second, ops::floor_divide(a, b) + 0.5}));
+  EXPECT_EQ(names_of(model).size(), 2U);
+  const auto again = model_from_json(model.to_json());
+  EXPECT_EQ(again->to_json(), model.to_json());
+  const Tensor x = random_normal({4, 3}), y = random_normal({4, 3});
+  for (Model* one : {&model, again.get()}) {
+    const Element out = (*one)(Element{x, y});
+    EXPECT_TRUE(out[0].tensor().allclose(1 - (x + y) * 2 / y));
+    EXPECT_TRUE(out[1].tensor().allclose((-x).abs().pow(3) - y.remainder(0.75)));
+    EXPECT_TRUE(out[2].tensor().allclose((x / y).floor() + 0.5));
+  }
+}
+
+TEST(Functional, OperationsSayShapesAndTypes) {
+  const KerasTensor x = Input({5, 4}), whole = Input({4}, {.dtype = kInt32});
+  EXPECT_EQ((x + Input({4})).shape(), (Shape{kUnknownDim, 5, 4}));
+  EXPECT_EQ((whole * 2).dtype(), kInt32);
+  EXPECT_EQ((whole * 2.5).dtype(), kFloat32);
+  EXPECT_EQ((whole / 2).dtype(), kFloat32);
+  EXPECT_EQ((x + whole).dtype(), kFloat32);
+  EXPECT_EQ(ops::matmul(x, Input({4, 7})).shape(), (Shape{kUnknownDim, 5, 7}));
+  expect_error<InvalidArgument>({"Add", "broadcast"}, [&] { x + Input({3}); });
+  expect_error<InvalidArgument>({"Matmul"}, [&] { ops::matmul(x, x); });
+}
+
+TEST(Functional, PartsAreTakenAsInPython) {
+  using ops::Index;
+  const KerasTensor x = Input({5, 4});
+  const Tensor values = random_normal({2, 5, 4});
+  struct Part {
+    std::vector<Index> key;
+    Tensor expected;
+  };
+  const std::vector<Part> parts = {
+      {{Index::all(), 0}, values.select(1, 0)},
+      {{Index::ellipsis(), -1}, values.select(2, -1)},
+      {{Index::all(), Index::slice(1, 4, 2), Index::new_axis()},
+       values.slice(1, 1, 4, 2).unsqueeze(2)},
+      {{Index::all(), Index::slice(-2, {})}, values.slice(1, 3)},
+      {{Index::new_axis(), Index::ellipsis(), Index::slice(3, 1)},
+       values.slice(2, 3, 3).unsqueeze(0)},
+  };
+  for (const Part& part : parts) {
+    const KerasTensor y = ops::get_item(x, part.key);
+    Shape batch = y.shape();
+    std::ranges::replace(batch, kUnknownDim, int64_t{2});
+    EXPECT_EQ(batch, shape_of(part.expected));
+    Model model(x, y);
+    EXPECT_TRUE(model(values).equal(part.expected));
+    EXPECT_TRUE((*model_from_json(model.to_json()))(values).equal(part.expected));
+  }
+  expect_error<InvalidArgument>({"GetItem", "axis of 5"}, [&] {
+    ops::get_item(x, {Index::all(), 5});
+  });
+  expect_error<InvalidArgument>({"at most 3 axes"}, [&] { ops::get_item(x, {0, 0, 0, 0}); });
+  expect_error<Unimplemented>({"step above 0"},
+                              [&] { ops::get_item(x, {Index::slice({}, {}, -1)}); });
+}
+
+TEST(Functional, OperationsThatAreNotKnownAreRefused) {
+  const KerasTensor x = Input({2}, {.name = "x"});
+  std::string text = Model(x, x + 1).to_json();
+  for (std::size_t at = 0; (at = text.find("\"Add\"", at)) != std::string::npos;) {
+    text.replace(at, 5, "\"Sinc\"");
+  }
+  expect_error<Unimplemented>({"Sinc", "TrueDivide"}, [&] { model_from_json(text); });
 }
 
 // What is not what the layers hand on would be another result.

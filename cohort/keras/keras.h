@@ -13,6 +13,7 @@
 #include "cohort/keras/metrics/metrics.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/modules.h"
+#include "cohort/keras/operations.h"
 #include "cohort/keras/optimizers/optimizers.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/sequential.h"

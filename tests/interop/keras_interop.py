@@ -91,6 +91,25 @@ def attention():
     return model
 
 
+def operators():
+    x = keras.Input((3, 4), name="parts")
+    y = L.Dense(4, activation="tanh")(1 - (x + x[:, :1]) * 2 / 3.5)
+    y = abs(y) ** 2 - y @ L.Permute((2, 1))(L.Dense(4)(y)) @ y[:, None, :, 1][:, 0, :, None]
+    model = keras.Model(x, L.Dense(3)(-y[:, -1]))
+    model.compile(O.SGD(0.01), "mse")
+    return model
+
+
+def causal():
+    x = keras.Input((5, 4), name="sequence")
+    y = L.MultiHeadAttention(2, 3)(x, x, use_causal_mask=True)
+    y = L.Attention()([y, x], use_causal_mask=True)
+    y = L.GroupQueryAttention(3, 4, 2)(y, y, use_causal_mask=True)
+    model = keras.Model(x, L.Dense(3)(y[:, 2] + L.GlobalAveragePooling1D()(y)))
+    model.compile(O.Adam(0.01), "mse")
+    return model
+
+
 def images():
     model = keras.Sequential([
         keras.Input((6, 6, 2)), L.ZeroPadding2D(1), L.DepthwiseConv2D(3, depth_multiplier=2), L.PReLU(),
@@ -122,11 +141,12 @@ def cases():
         "averages": O.Adam(0.01, use_ema=True, ema_momentum=0.5),
         "accumulation": O.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2),
         "schedule": O.Adam(decay), "lamb": O.Lamb(0.01),
-        "muon": O.Muon(0.01),
+        "muon": O.Muon(0.01), "adafactor": O.Adafactor(0.01),
     }
     models = {name: mlp(optimizer) for name, optimizer in optimizers.items()}
     models |= {"regularized": regularized(), "nested": nested(), "cnn": cnn(), "frozen": frozen(),
-               "text": text(), "attention": attention(), "images": images()}
+               "text": text(), "attention": attention(), "images": images(),
+               "operators": operators(), "causal": causal()}
     return models
 
 

@@ -48,6 +48,25 @@ def masked():
     return keras.Model(x, L.Dense(1, name="end")(sums), name="masked")
 
 
+def operators():
+    """Python's operators between tensors, which Keras writes as operations."""
+    x = keras.Input((6,), name="x")
+    y = L.Reshape((3, 2), name="rows")(x)
+    y = 1 - (y * 2 + y[:, :1]) / (abs(y) + 1.5)
+    y = y @ L.Permute((2, 1), name="turned")(y) - y[..., -1][:, :, None] ** 2
+    y = L.Flatten(name="flat")(-y // 0.25 % 3 + y[:, 0:3:2, None, 1][:, :1])
+    return keras.Model(x, L.Dense(2, name="end")(y), name="operators")
+
+
+def causal():
+    """What calls of attention are told."""
+    x = keras.Input((8,), name="x")
+    y = L.Reshape((4, 2), name="steps")(x)
+    y = L.MultiHeadAttention(2, 3, name="heads")(y, y, use_causal_mask=True)
+    y = L.Add(name="both")([y, L.Attention(name="dot")([y, y], use_causal_mask=True)])
+    return keras.Model(x, L.Dense(2, name="end")(y), name="causal")
+
+
 def rounded(values):
     return [np.round(x.astype("float64"), 7).tolist() for x in values]
 
@@ -84,5 +103,6 @@ def case_of(model):
 
 
 here = pathlib.Path(__file__).parent
-(here / "functional.json").write_text(json.dumps([case_of(two_by_two()), case_of(nested()),
-                                               case_of(masked())]) + "\n")
+(here / "functional.json").write_text(json.dumps(
+    [case_of(two_by_two()), case_of(nested()), case_of(masked()), case_of(operators()),
+     case_of(causal())]) + "\n")

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/operation.h"
 #include "cohort/keras/internal/rectified_call.h"
 
 namespace cohort::keras::internal {
@@ -151,7 +152,10 @@ void Graph::sort_layers(const Search& search) {
     const auto place = [](const LayerBase* layer) { return std::ranges::find(*t_order, layer); };
     std::ranges::stable_sort(order, {}, place);
   }
-  for (const LayerBase* layer : order) layers_.push_back(all.at(layer));
+  for (const LayerBase* layer : order) {
+    operations_.push_back(all.at(layer));
+    if (dynamic_cast<const Operation*>(layer) == nullptr) layers_.push_back(all.at(layer));
+  }
 }
 
 void Graph::make_steps() {
@@ -167,12 +171,13 @@ void Graph::make_steps() {
                         .inputs = nest_of(node->inputs),
                         .mask = nest_of(node->args.mask),
                         .initial_state = nest_of(node->args.initial_state),
+                        .attention_mask = nest_of(node->args.attention_mask),
                         .first = slots_,
                         .after = {},
                         .is_rectified = false,
                         .passes = false});
-      for (const Nest* nest :
-           {&steps_.back().inputs, &steps_.back().mask, &steps_.back().initial_state}) {
+      for (const Nest* nest : {&steps_.back().inputs, &steps_.back().mask,
+                               &steps_.back().initial_state, &steps_.back().attention_mask}) {
         note(note, *nest, steps_.size() - 1);
       }
     }
@@ -195,7 +200,9 @@ void Graph::join_steps() {
   };
   count(count, output_slots_);
   for (const Step& step : steps_) {
-    for (const Nest* nest : {&step.inputs, &step.mask, &step.initial_state}) count(count, *nest);
+    for (const Nest* nest : {&step.inputs, &step.mask, &step.initial_state, &step.attention_mask}) {
+      count(count, *nest);
+    }
   }
   for (Step& next : steps_) {
     const int slot = next.inputs.slot;
@@ -280,6 +287,8 @@ void Graph::run_step(const Step& step, bool training, std::vector<Element>& slot
   }
   const CallNode& node = *step.node;
   CallArgs args{.training = node.args.training.value_or(training)};
+  args.use_causal_mask = node.args.use_causal_mask;
+  if (step.attention_mask.slot >= 0) args.attention_mask = gather(step.attention_mask, slots);
   if (step.mask.slot >= 0 || step.mask.is_tuple) args.mask = gather(step.mask, slots);
   if (step.initial_state.slot >= 0 || step.initial_state.is_tuple) {
     args.initial_state = gather(step.initial_state, slots);

@@ -25,11 +25,11 @@ class Graph {
 
   const KerasTensor& inputs() const { return inputs_; }
   const KerasTensor& outputs() const { return outputs_; }
-  /// Each once, in Keras's order: by the longest way to an output.
+  /// Each once, in Keras's order: by the longest way to an output. Without operations.
   const std::vector<Layer>& layers() const { return layers_; }
   /// Of one output, and of several, by the layers that give them, or the names in the nest.
   std::vector<std::string> output_names() const;
-  /// What the layers are called with, in the order of layers().
+  /// What the layers and operations are called with, in the order of layers().
   Config layers_config() const;
   /// What each gives when it is first called.
   std::vector<Shape> layer_shapes() const;
@@ -47,7 +47,7 @@ class Graph {
   };
   struct Step {
     Node node;
-    Nest inputs, mask, initial_state;
+    Nest inputs, mask, initial_state, attention_mask;
     int first = 0;              // slot of its first output
     std::vector<int> after;     // slots that nobody needs any more
     bool is_rectified = false;  // by the step behind it, which then passes on what it gets
@@ -75,7 +75,8 @@ class Graph {
 
   const KerasTensor inputs_, outputs_;
   std::vector<KerasTensor> flat_inputs_;
-  std::vector<Node> nodes_;  // each behind those whose values it needs
+  std::vector<Node> nodes_;        // each behind those whose values it needs
+  std::vector<Layer> operations_;  // in Keras's word: layers, too
   std::vector<Layer> layers_;
   std::vector<std::pair<const CallNode*, int>> first_slots_;
   std::vector<Step> steps_;

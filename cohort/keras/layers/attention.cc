@@ -5,6 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/internal/call_node.h"
 #include "cohort/keras/layers/internal/draws.h"
 
 namespace cohort::keras {
@@ -131,10 +132,18 @@ Tensor AdditiveAttentionLayer::scores(const Tensor& query, const Tensor& key) co
   return sums.matmul(scale_.value().to(sums.scalar_type()));
 }
 
+KerasTensor AttentionHandle::operator()(const KerasTensor& inputs,
+                                        const AttentionArgs& args) const {
+  return internal::draw_call(*this, inputs,
+                             {{.training = args.training, .mask = args.mask, .initial_state = {}},
+                              args.attention_mask,
+                              args.use_causal_mask});
+}
+
 Attention::Attention(AttentionOptions options)
-    : Layer(std::make_shared<AttentionLayer>(std::move(options))) {}
+    : AttentionHandle(std::make_shared<AttentionLayer>(std::move(options))) {}
 
 AdditiveAttention::AdditiveAttention(AdditiveAttentionOptions options)
-    : Layer(std::make_shared<AdditiveAttentionLayer>(std::move(options))) {}
+    : AttentionHandle(std::make_shared<AdditiveAttentionLayer>(std::move(options))) {}
 
 }  // namespace cohort::keras

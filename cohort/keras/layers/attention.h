@@ -8,7 +8,7 @@
 //
 // Inputs are {query, value} or {query, value, key}; without a key the value is it. `.mask` is a
 // nest like them, bool [b, t] each. `.attention_mask`, `.use_causal_mask` and
-// `.return_attention_scores` are arguments of a call, too.
+// `.return_attention_scores` are arguments of a call, too; in a drawing, all but the last.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,28 @@ class ScoredAttention : public NestLayer {
 
 }  // namespace internal
 
+/// What a call of attention is told in a drawing, see CallArgs.
+struct AttentionArgs {
+  std::optional<bool> training = {};
+  KerasTensor mask = {};
+  KerasTensor attention_mask = {};
+  bool use_causal_mask = false;
+};
+
+/// A handle whose calls in a drawing take AttentionArgs.
+class AttentionHandle : public Layer {
+ public:
+  using Layer::Layer;
+  Tensor operator()(const Tensor& input, const CallArgs& args = {}) const {
+    return Layer::operator()(input, args);
+  }
+  Element operator()(const Element& inputs, const CallArgs& args = {}) const {
+    return Layer::operator()(inputs, args);
+  }
+  /// Errors: as of Layer.
+  KerasTensor operator()(const KerasTensor& inputs, const AttentionArgs& args = {}) const;
+};
+
 struct AttentionOptions {
   bool use_scale = false;          ///< A weight multiplies the scores.
   std::string score_mode = "dot";  ///< Or "concat": sum(tanh(query + key)) times a weight.
@@ -82,7 +104,7 @@ class AttentionLayer : public LayerImpl<AttentionOptions, internal::ScoredAttent
 
 /// softmax(query . key) . value. Shapes: query [b, tq, n], value [b, tv, m], key [b, tv, n], result
 /// [b, tq, m]; scores [b, tq, tv]. TF: keras.layers.Attention.
-class Attention : public Layer {
+class Attention : public AttentionHandle {
  public:
   explicit Attention(AttentionOptions options = {});
 };
@@ -115,7 +137,7 @@ class AdditiveAttentionLayer
 };
 
 /// softmax(sum(scale * tanh(query + key))) . value. Shapes: as Attention.
-class AdditiveAttention : public Layer {
+class AdditiveAttention : public AttentionHandle {
  public:
   explicit AdditiveAttention(AdditiveAttentionOptions options = {});
 };
@@ -233,7 +255,7 @@ class MultiHeadAttentionLayer
 /// tq, tv]. Weights query, key, (gate,) value [in, heads, dim] and attention_output [heads, dim,
 /// out]. A query that sees nothing gets the mean of the values, as in Keras (with dropout or
 /// scores: 0). TF: keras.layers.MultiHeadAttention.
-class MultiHeadAttention : public Layer {
+class MultiHeadAttention : public AttentionHandle {
  public:
   MultiHeadAttention(int64_t num_heads, int64_t key_dim, MultiHeadAttentionOptions options = {});
 };
@@ -290,7 +312,7 @@ class GroupedQueryAttentionLayer
 /// MultiHeadAttention in which several heads of the query share one of key and value.
 /// TF: keras.layers.GroupQueryAttention, which is the name of Keras's module; its class is the
 /// other.
-class GroupedQueryAttention : public Layer {
+class GroupedQueryAttention : public AttentionHandle {
  public:
   GroupedQueryAttention(int64_t head_dim, int64_t num_query_heads, int64_t num_key_value_heads,
                         GroupedQueryAttentionOptions options = {});

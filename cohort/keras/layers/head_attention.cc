@@ -360,13 +360,13 @@ void GroupedQueryAttentionLayer::build_nest(const ElementSpec& inputs) {
 
 MultiHeadAttention::MultiHeadAttention(int64_t num_heads, int64_t key_dim,
                                        MultiHeadAttentionOptions options)
-    : Layer(std::make_shared<MultiHeadAttentionLayer>(
+    : AttentionHandle(std::make_shared<MultiHeadAttentionLayer>(
           MultiHeadAttentionConfig{std::move(options), num_heads, key_dim})) {}
 
 GroupedQueryAttention::GroupedQueryAttention(int64_t head_dim, int64_t num_query_heads,
                                              int64_t num_key_value_heads,
                                              GroupedQueryAttentionOptions options)
-    : Layer(std::make_shared<GroupedQueryAttentionLayer>(GroupedQueryAttentionConfig{
+    : AttentionHandle(std::make_shared<GroupedQueryAttentionLayer>(GroupedQueryAttentionConfig{
           std::move(options), head_dim, num_query_heads, num_key_value_heads})) {}
 
 }  // namespace cohort::keras
