@@ -76,9 +76,12 @@ class KerasRound {
   std::vector<Way> ways(bool predict) {
     const Places places = default_places();
     const std::vector<std::string> self = {places.program, "--contender", "cohort"};
-    std::vector<Way> all = {way("cohort", self, {}, folder(), predict)};
+    // One replica would have a thread for every core, all of them on the core that it is pinned to.
+    std::vector<std::string> own;
+    if (!default_threads()) own.emplace_back("OMP_NUM_THREADS=1");
+    std::vector<Way> all = {way("cohort", self, own, folder(), predict)};
     if (is_mixed(case_)) {
-      all.push_back(way("cohort_float32", self, {}, folder() + "_float32", predict));
+      all.push_back(way("cohort_float32", self, own, folder() + "_float32", predict));
     }
     if (!peers_) return all;
     for (const PeerKind& kind : peer_kinds()) {
