@@ -4,7 +4,9 @@
 // says what to do, and never a crash.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
+#include <type_traits>
 
 #include "cohort/cohort.h"
 #include "cohort/testing/expect_error.h"
@@ -163,6 +165,8 @@ void add_keras(std::vector<Case>& cases) {
   cases.push_back({"Optimizer()", "[optimizer]", [] { keras::Optimizer().learning_rate(); }});
   const auto metric = gone<keras::Metric>(keras::Mean());
   cases.push_back({"Metric", "[metric] expected a Metric", [metric] { metric->result(); }});
+  cases.push_back({"Metric(null)", "[metric] expected a MetricBase",
+                   [] { keras::Metric null = std::shared_ptr<keras::MetricBase>(); }});
   const auto mean = gone(keras::Mean());
   cases.push_back(
       {"Mean", "[metric] expected a Metric", [mean] { mean->update_state(ones({1})); }});
@@ -193,8 +197,24 @@ void add_checkpoints(std::vector<Case>& cases) {
   add("directory", [manager] { manager->directory(); });
 }
 
+void add_writers(std::vector<Case>& cases) {
+  const auto folder = std::filesystem::temp_directory_path() / "cohort_handles_test";
+  const auto writer = gone(SummaryWriter(folder.string()));
+  std::filesystem::remove_all(folder);
+  const std::string tag = "[summary_writer.";
+  cases.push_back(
+      {"SummaryWriter.scalar", tag + "scalar]", [writer] { writer->scalar("x", 1, 0); }});
+  cases.push_back({"SummaryWriter.flush", tag + "flush]", [writer] { writer->flush(); }});
+  cases.push_back({"SummaryWriter.log_dir", tag + "log_dir]", [writer] { writer->log_dir(); }});
+  cases.push_back({"GradientTape.watch", "[variable.name]", [] {
+                     const Variable none;
+                     GradientTape().watch(none);
+                   }});
+}
+
 TEST(EmptyHandles, SayWhichClassAndWhatToDo) {
   std::vector<Case> cases;
+  add_writers(cases);
   add_strategies(cases);
   add_variables(cases);
   add_datasets(cases);
@@ -230,6 +250,23 @@ TEST(MovedFrom, ValuesAreEmpty) {
   EXPECT_FALSE(element->has_value());
   EXPECT_FALSE(element->is_tuple());
   EXPECT_THROW(element->tensor(), InvalidArgument);
+}
+
+// References into what ends with the line would be read after it.
+TEST(Temporaries, GiveValues) {
+  const auto pair = [] { return Element({ones({2}), Element(std::string("name"))}); };
+  static_assert(std::is_same_v<decltype(pair()[0]), Element>);
+  static_assert(std::is_same_v<decltype(pair()[0].tensor()), Tensor>);
+  static_assert(std::is_same_v<decltype(pair()[1].string()), std::string>);
+  static_assert(std::is_same_v<decltype(pair().strings()), std::vector<std::string>>);
+  const Tensor& kept = pair()[0];
+  EXPECT_EQ(kept.sum().item<float>(), 2);
+  const Element& second = pair()[1];
+  EXPECT_EQ(second.string(), "name");
+  const auto history = [] { return keras::History{.epoch = {0}, .history = {{"loss", {0.5}}}}; };
+  for (const double loss : history()["loss"]) EXPECT_EQ(loss, 0.5);
+  static_assert(std::is_same_v<decltype(history()["loss"]), std::vector<double>>);
+  static_assert(std::is_same_v<decltype(history().history.at("loss")), std::vector<double>>);
 }
 
 }  // namespace

@@ -180,6 +180,17 @@ TEST(WrongArguments, ShapesAndNumbersThatDoNotFit) {
        [] {
          compute_average_loss(ones({3}), {.sample_weight = ones({2}), .global_batch_size = 3});
        }},
+      {"variable.assign",
+       [] {
+         Variable v(zeros({2}, kInt32));
+         v.assign(full({2}, 1e10, kInt64));
+       }},
+      {"variable.assign_add",
+       [] {
+         Variable v(zeros({2}, kUint8));
+         v.assign_add(full({2}, 300, kInt64));
+       }},
+      {"to_categorical", [] { keras::to_categorical(full({2}, 0.5)); }},
   });
 }
 

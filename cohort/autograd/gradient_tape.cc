@@ -200,7 +200,10 @@ void GradientTape::reset() {
   if (!is_open_) open();
 }
 
-void GradientTape::watch(const Variable& v) { watched_.push_back(v); }
+void GradientTape::watch(const Variable& v) {
+  v.name();  // of none: the error that says so
+  watched_.push_back(v);
+}
 
 void GradientTape::watch(Tensor& x) {
   internal::check_defined("[gradient_tape.watch] ", x);

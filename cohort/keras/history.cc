@@ -7,7 +7,7 @@
 
 namespace cohort::keras {
 
-const std::vector<double>& HistoryValues::at(const std::string& name) const {
+const std::vector<double>& HistoryValues::at(const std::string& name) const& {
   const auto found = find(name);
   if (found != end()) return found->second;
   std::vector<std::string> names;

@@ -9,6 +9,7 @@
 #include <iosfwd>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort::keras {
@@ -17,9 +18,13 @@ namespace cohort::keras {
 class HistoryValues : public std::map<std::string, std::vector<double>> {
  public:
   using map::map;
-  /// Errors: InvalidArgument that lists the names.
-  const std::vector<double>& at(const std::string& name) const;
-  const std::vector<double>& operator[](const std::string& name) const { return at(name); }
+  /// Of values that are about to end, a copy. Errors: InvalidArgument that lists the names.
+  const std::vector<double>& at(const std::string& name) const&;
+  std::vector<double> at(const std::string& name) && { return std::as_const(*this).at(name); }
+  const std::vector<double>& operator[](const std::string& name) const& { return at(name); }
+  std::vector<double> operator[](const std::string& name) && {
+    return std::as_const(*this).at(name);
+  }
 };
 
 /// One entry for each epoch that ended. TF: keras.callbacks.History.
@@ -29,8 +34,10 @@ struct History {
   bool interrupted = false;     ///< Ctrl-C ended fit; the epoch it fell into is not listed.
 
   /// history.at(name).
-  const std::vector<double>& at(const std::string& name) const { return history.at(name); }
-  const std::vector<double>& operator[](const std::string& name) const { return history.at(name); }
+  const std::vector<double>& at(const std::string& name) const& { return history.at(name); }
+  std::vector<double> at(const std::string& name) && { return history.at(name); }
+  const std::vector<double>& operator[](const std::string& name) const& { return history.at(name); }
+  std::vector<double> operator[](const std::string& name) && { return history.at(name); }
   bool contains(const std::string& name) const { return history.contains(name); }
 };
 

@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/data/image/image.h"
 #include "cohort/runtime/replica_scope.h"
@@ -42,7 +43,11 @@ Tensor checked_images(const Tensor& images) {
   return rank == 4 ? images : images.unsqueeze(0);
 }
 
+constexpr const char* kClass = "SummaryWriter";
+
 }  // namespace
+
+using internal::held;
 
 struct SummaryWriter::State {
   State(std::string folder, std::chrono::milliseconds flush_every)
@@ -73,7 +78,8 @@ SummaryWriter::~SummaryWriter() {
 
 void SummaryWriter::scalar(std::string_view tag, double value, int64_t step) {
   if (!writes_here()) return;
-  state_->put(tag, step, {.name = "scalars"}, internal::float_tensor(static_cast<float>(value)));
+  held(state_, kClass)
+      ->put(tag, step, {.name = "scalars"}, internal::float_tensor(static_cast<float>(value)));
 }
 
 void SummaryWriter::histogram(std::string_view tag, const Tensor& values, int64_t step,
@@ -84,7 +90,8 @@ void SummaryWriter::histogram(std::string_view tag, const Tensor& values, int64_
                    "[summary_writer.histogram] expected a tensor of real numbers, got ",
                    values.defined() ? dtype_name(values.scalar_type()) : "none");
   if (!writes_here()) return;
-  state_->put(tag, step, {.name = "histograms"}, internal::histogram_tensor(values, buckets));
+  held(state_, kClass)
+      ->put(tag, step, {.name = "histograms"}, internal::histogram_tensor(values, buckets));
 }
 
 void SummaryWriter::image(std::string_view tag, const Tensor& images, int64_t step,
@@ -98,23 +105,25 @@ void SummaryWriter::image(std::string_view tag, const Tensor& images, int64_t st
   for (int64_t i = 0; i < count; ++i) {
     texts.push_back(data::encode_png(as_uint8(batch[i].detach()).contiguous()));
   }
-  state_->put(tag, step, {.name = "images"}, internal::string_tensor(texts, false));
+  held(state_, kClass)->put(tag, step, {.name = "images"}, internal::string_tensor(texts, false));
 }
 
 void SummaryWriter::text(std::string_view tag, std::string_view markdown, int64_t step) {
   if (!writes_here()) return;
-  state_->put(tag, step, {.name = "text"}, internal::string_tensor({std::string(markdown)}, true));
+  held(state_, kClass)
+      ->put(tag, step, {.name = "text"}, internal::string_tensor({std::string(markdown)}, true));
 }
 
 void SummaryWriter::hparams(const std::vector<std::pair<std::string, HParam>>& values) {
   if (!writes_here()) return;
   const std::string content = internal::session_start(values, wall_time());
-  state_->put("_hparams_/session_start_info", 0, {.name = "hparams", .content = content},
-              internal::no_floats_tensor());
+  held(state_, kClass)
+      ->put("_hparams_/session_start_info", 0, {.name = "hparams", .content = content},
+            internal::no_floats_tensor());
 }
 
-void SummaryWriter::flush() { state_->file.flush(); }
-void SummaryWriter::close() { state_->file.close(); }
-const std::string& SummaryWriter::log_dir() const { return state_->file.folder(); }
+void SummaryWriter::flush() { held(state_, kClass)->file.flush(); }
+void SummaryWriter::close() { held(state_, kClass)->file.close(); }
+const std::string& SummaryWriter::log_dir() const { return held(state_, kClass)->file.folder(); }
 
 }  // namespace cohort

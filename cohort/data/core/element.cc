@@ -246,13 +246,13 @@ const std::vector<std::string>& Element::names() const {
   return tuple == nullptr ? kNone : tuple->names;
 }
 
-const Element& Element::operator[](std::size_t i) const {
+const Element& Element::operator[](std::size_t i) const& {
   COHORT_CHECK_ARG(i < size(), "[element] expected a component below ", size(), ", got ", i);
   const Tuple* tuple = tuple_part();
   return tuple == nullptr ? *this : tuple->parts[i];
 }
 
-const Element& Element::operator[](std::string_view name) const {
+const Element& Element::operator[](std::string_view name) const& {
   const std::vector<std::string>& all = names();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] == name) return (*this)[i];
@@ -261,19 +261,19 @@ const Element& Element::operator[](std::string_view name) const {
       str_cat("[element] expected one of the names ", bracketed(all), ", got ", name));
 }
 
-const Tensor& Element::tensor() const {
+const Tensor& Element::tensor() const& {
   const auto* t = std::get_if<kTensor>(&resolved().value_);
   if (t == nullptr) refuse("one tensor");
   return *t;
 }
 
-const std::string& Element::string() const {
+const std::string& Element::string() const& {
   const Strings* s = string_part();
   if (s == nullptr || !s->shape().empty()) refuse("one string");
   return s->values().front();
 }
 
-const std::vector<std::string>& Element::strings() const {
+const std::vector<std::string>& Element::strings() const& {
   const Strings* s = string_part();
   if (s == nullptr || s->shape().empty()) refuse("a batch of strings");
   return s->values();

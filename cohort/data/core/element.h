@@ -91,18 +91,26 @@ class Element {
   /// Names of the components; empty without names.
   const std::vector<std::string>& names() const;
 
+  // Of an element that is about to end, what follows gives values instead of references.
+
   /// A leaf is its own component 0. Errors: InvalidArgument past the end.
-  const Element& operator[](std::size_t i) const;
+  const Element& operator[](std::size_t i) const&;
+  Element operator[](std::size_t i) && { return std::as_const(*this)[i]; }
   /// Errors: InvalidArgument that lists the names.
-  const Element& operator[](std::string_view name) const;
+  const Element& operator[](std::string_view name) const&;
+  Element operator[](std::string_view name) && { return std::as_const(*this)[name]; }
   /// Errors: InvalidArgument with the spec unless the element is one tensor.
-  const Tensor& tensor() const;
-  operator const Tensor&() const { return tensor(); }  // NOLINT: implicit
+  const Tensor& tensor() const&;
+  Tensor tensor() && { return std::as_const(*this).tensor(); }
+  operator const Tensor&() const& { return tensor(); }            // NOLINT: implicit
+  operator Tensor() && { return std::as_const(*this).tensor(); }  // NOLINT: implicit
   /// Errors: InvalidArgument unless the element is one string.
-  const std::string& string() const;
+  const std::string& string() const&;
+  std::string string() && { return std::as_const(*this).string(); }
   /// In row-major order; spec() has their shape. Errors: InvalidArgument unless the element is
   /// strings of at least one dimension.
-  const std::vector<std::string>& strings() const;
+  const std::vector<std::string>& strings() const&;
+  std::vector<std::string> strings() && { return std::as_const(*this).strings(); }
   /// One string, or what strings() gives, valid as long as this element or a copy lives.
   /// Cost: strings() copies batches out of files at its first call; this does not.
   /// Errors: InvalidArgument unless the element is strings.

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cohort/base/callable.h"
+#include "cohort/base/handle.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
@@ -148,7 +149,8 @@ class Metric {
   Metric(const char* name);         // NOLINT: implicit by design
   Metric(const std::string& name);  // NOLINT
   template <std::derived_from<MetricBase> M>
-  Metric(std::shared_ptr<M> metric) : metric_(std::move(metric)) {}  // NOLINT
+  Metric(std::shared_ptr<M> metric)  // NOLINT
+      : metric_(cohort::internal::held(std::move(metric), "MetricBase", "[metric]")) {}
   /// The mean of a value per example, under a name; see also MeanMetricWrapper. TF: Keras takes
   /// functions in compile(), and calls the metric by the function's name.
   template <class F>

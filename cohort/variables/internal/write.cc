@@ -25,8 +25,24 @@ const char* operation_name(Write kind) {
   return "[variable.assign] ";
 }
 
+namespace {
+
+// Other integers, which a conversion would cut without a word.
+void check_integers(const Tensor& to, Write kind, const Tensor& x) {
+  const DType from = x.scalar_type();
+  const DType type = to.scalar_type();
+  if (from == type || !at::isIntegralType(from, true) || !at::isIntegralType(type, true)) return;
+  const Tensor lost = x.to(type).to(from).ne(x);
+  if (!lost.any().item<bool>()) return;
+  COHORT_CHECK_ARG(false, operation_name(kind), "expected numbers that ", dtype_name(type),
+                   " can hold, got ", x.masked_select(lost)[0].item<int64_t>());
+}
+
+}  // namespace
+
 void write_tensor(Tensor& to, Write kind, const Tensor& x) {
   const at::NoGradGuard no_grad;
+  check_integers(to, kind, x);
   switch (kind) {
     case Write::kAssign:
       to.copy_(x);
