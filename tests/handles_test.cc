@@ -259,7 +259,7 @@ TEST(Temporaries, GiveValues) {
   static_assert(std::is_same_v<decltype(pair()[0].tensor()), Tensor>);
   static_assert(std::is_same_v<decltype(pair()[1].string()), std::string>);
   static_assert(std::is_same_v<decltype(pair().strings()), std::vector<std::string>>);
-  const Tensor& kept = pair()[0];
+  const Tensor& kept = pair()[0].tensor();
   EXPECT_EQ(kept.sum().item<float>(), 2);
   const Element& second = pair()[1];
   EXPECT_EQ(second.string(), "name");

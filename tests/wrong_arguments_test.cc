@@ -190,7 +190,6 @@ TEST(WrongArguments, ShapesAndNumbersThatDoNotFit) {
          Variable v(zeros({2}, kUint8));
          v.assign_add(full({2}, 300, kInt64));
        }},
-      {"to_categorical", [] { keras::to_categorical(full({2}, 0.5)); }},
   });
 }
 

@@ -30,8 +30,6 @@ namespace keras {
 Tensor to_categorical(const Tensor& x, std::optional<int64_t> num_classes) {
   COHORT_CHECK_ARG(x.defined(), "[to_categorical] expected labels, got no tensor");
   Tensor labels = x.to(kInt64);
-  COHORT_CHECK_ARG(!x.is_floating_point() || labels.to(x.scalar_type()).equal(x),
-                   "[to_categorical] expected whole numbers as labels, got others");
   if (labels.dim() > 1 && labels.size(-1) == 1) labels = labels.squeeze(-1);
   COHORT_CHECK_ARG(num_classes || labels.numel() > 0,
                    "[to_categorical] expected at least one label or num_classes, got neither: "
