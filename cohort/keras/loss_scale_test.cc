@@ -113,10 +113,10 @@ TEST_P(LossScaleUnder, FitsInMixedFloat16) {
   const Strategy strategy = strategy_of(GetParam());
   auto scope = strategy.scope();
   set_dtype_policy("mixed_float16");
-  Sequential model({InputLayer({.shape = {{2}}}), Dense(8, {.activation = "relu"}),
-                    Dense(1, {.dtype = kFloat32})});
+  Sequential model(
+      {InputLayer({2}), Dense(8, {.activation = "relu"}), Dense(1, {.dtype = kFloat32})});
   model.compile({.optimizer = Adam({.learning_rate = 0.05}), .loss = "mse"});
-  Sequential plain({InputLayer({.shape = {{2}}}), Dense(1)});
+  Sequential plain({InputLayer({2}), Dense(1)});
   plain.compile({.optimizer = "adam", .loss = "mse", .auto_scale_loss = false});
   set_dtype_policy({});
   EXPECT_EQ(model.optimizer().base().class_name(), "LossScaleOptimizer");
@@ -137,8 +137,8 @@ TEST_P(LossScaleUnder, FitsInMixedFloat16) {
 TEST_P(LossScaleUnder, AScaleThatIsTooHighComesDown) {
   const Strategy strategy = strategy_of(GetParam());
   auto scope = strategy.scope();
-  Sequential model({InputLayer({.shape = {{2}}}), Dense(4, {.dtype = "mixed_float16"}),
-                    Dense(1, {.dtype = kFloat32})});
+  Sequential model(
+      {InputLayer({2}), Dense(4, {.dtype = "mixed_float16"}), Dense(1, {.dtype = kFloat32})});
   model.compile(
       {.optimizer = LossScaleOptimizer(SGD({.learning_rate = 0.01}), {.initial_scale = 1e10}),
        .loss = "mse"});
@@ -165,7 +165,7 @@ TEST_P(LossScaleFile, GoesOn) {
   const Strategy strategy = strategy_of(GetParam());
   auto scope = strategy.scope();
   set_dtype_policy("mixed_float16");
-  Sequential model({InputLayer({.shape = {{2}}}), Dense(1)});
+  Sequential model({InputLayer({2}), Dense(1)});
   model.compile({.optimizer = Adam(), .loss = "mse"});
   set_dtype_policy({});
   const Tensor x = ones({4, 2}) / 10, y = ones({4, 1}) / 3;  // nothing overflows
