@@ -111,7 +111,13 @@ void show_transports(Report& report) {
   }
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  report.line("transports", shared ? "shared memory between processes of this host, TCP" : "TCP");
+#ifdef COHORT_HAS_MPI
+  const std::string others = "TCP, MPI";
+#else
+  const std::string others = "TCP";
+#endif
+  report.line("transports",
+              str_cat(shared ? "shared memory between processes of this host, " : "", others));
   if (!shared) {
     report.wrong(
         str_cat("processes of this host cannot share memory (memfd): ", std::strerror(error)));

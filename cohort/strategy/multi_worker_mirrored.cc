@@ -18,6 +18,7 @@
 #include "cohort/cluster/roles.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/liveness.h"
+#include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/random.h"
@@ -50,8 +51,11 @@ void check_communication(const CommunicationOptions& options) {
       library = "Gloo";
       break;
     case CommunicationImplementation::kMpi:
-      library = "MPI";
-      break;
+      if (internal::has_mpi()) return;
+      throw Unimplemented(str_cat(
+          kMultiWorker,
+          "expected a build of Cohort with MPI for kMpi, got one without: none was found when it "
+          "was configured (Debian: libopenmpi-dev), or COHORT_USE_MPI was off"));
   }
   throw Unimplemented(str_cat(kMultiWorker, "expected kAuto, which sends directly over TCP, got ",
                               library, ": there is no transport over it in this version"));
@@ -131,6 +135,11 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
   const int rank = internal::id_in_cluster(spec, task);
   const bool allow_insecure = is_insecure_allowed(options);
   const internal::RpcSecurity security = internal::security_from_environment();
+  const bool over_mpi =
+      options.communication_options.implementation == CommunicationImplementation::kMpi;
+  COHORT_CHECK_ARG(!over_mpi || !security.has_tls(), kMultiWorker,
+                   "expected no certificates (COHORT_TLS_CERTIFICATE) with kMpi, whose messages "
+                   "nobody encrypts, got some; use kAuto");
   const char* how = "";
   if (allow_insecure) how = "; messages are not encrypted";
   if (security.has_tls()) how = ", over TLS";
@@ -148,11 +157,12 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
            .agreement = str_cat(
                "Cohort ", COHORT_VERSION, ", ", options.devices.size(), " devices each, ",
                options.communication_options.bfloat16_gradients ? "gradients as bfloat16, " : "",
-               spec),
+               over_mpi ? "messages over MPI, " : "", spec),
            .timeout = options.start_timeout,
            .tls = security.has_tls() ? internal::TlsContext::of_certificates(security)
                                      : internal::TlsContext(),
-           .allow_insecure = allow_insecure}),
+           .allow_insecure = allow_insecure,
+           .mpi = over_mpi}),
       communicator);
   if (leases.lease.count() == 0) return internal::kept_to_this_process(std::move(connected));
   return internal::watch_over(std::move(connected), leases);

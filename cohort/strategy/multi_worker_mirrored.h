@@ -29,6 +29,8 @@ struct MultiWorkerMirroredOptions {
   /// bytes_per_pack: of gradients that travel at once; bits do not depend on it.
   /// bfloat16_gradients: the same on all workers; bits are those of rounded gradients then.
   /// timeout: the most that a worker waits for another one, 10 minutes if it is not set.
+  /// implementation: kAuto is shared memory on one machine, else TCP. kMpi: MPI carries messages
+  /// between workers that mpirun has started; bits are the same.
   CommunicationOptions communication_options = {};
   /// This worker's, each has as many. Empty: CPU:0. TF: all GPUs, else CPU:0.
   std::vector<Device> devices = {};
@@ -61,10 +63,13 @@ struct MultiWorkerMirroredOptions {
 /// Blocks: until all workers have come.
 /// Errors: InvalidArgument for a cluster that is none, or of which this process is no chief, worker
 ///         or evaluator, and for addresses beyond loopback without TLS or allow_insecure;
+///         and for kMpi with certificates;
 ///         FailedPrecondition on both workers, naming both, that were started with another
-///         TF_CONFIG, build of Cohort, number of devices or bfloat16_gradients; DeadlineExceeded
+///         TF_CONFIG, build of Cohort, number of devices, bfloat16_gradients or kMpi, and with kMpi
+///         unless mpirun has started the workers and nobody else; DeadlineExceeded
 ///         that names who has not come, or the store that does not answer; Unauthenticated from a
-///         store of another job; Unimplemented for kNccl, kGloo and kMpi.
+///         store of another job; Unimplemented for kNccl and kGloo, and for kMpi where Cohort was
+///         built without MPI.
 /// TF: tf.distribute.MultiWorkerMirroredStrategy.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:

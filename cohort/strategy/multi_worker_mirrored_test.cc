@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cohort/cluster/test_variables.h"
+#include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
@@ -113,6 +114,21 @@ TEST(MultiWorkerMirrored, RefusesWhatIsNoClusterOfWorkers) {
   expect_error<Unimplemented>(
       {"NCCL"},
       make({.communication_options = {.implementation = CommunicationImplementation::kNccl}}));
+}
+
+TEST(MultiWorkerMirrored, MpiIsRefusedWhereItCannotKeepWhatIsAskedFor) {
+  const JobVariables tls{{"COHORT_TLS_CERTIFICATE", "/nowhere"},
+                         {"COHORT_TLS_KEY", "/nowhere"},
+                         {"COHORT_TLS_AUTHORITY", "/nowhere"}};
+  const ClusterSpec two({{"worker", {"localhost:1", "localhost:2"}}});
+  MultiWorkerMirroredOptions options = options_of(two, "worker", 0);
+  options.communication_options.implementation = CommunicationImplementation::kMpi;
+  const auto make = [&] { MultiWorkerMirroredStrategy strategy(options); };
+  if (internal::has_mpi()) {
+    expect_error<InvalidArgument>({"COHORT_TLS_CERTIFICATE", "kMpi", "kAuto"}, make);
+  } else {
+    expect_error<Unimplemented>({"kMpi", "libopenmpi-dev", "COHORT_USE_MPI"}, make);
+  }
 }
 
 TEST(MultiWorkerMirrored, WhoDoesNotComeIsNamed) {

@@ -4,7 +4,7 @@
 //
 //   multi_worker_program shuffle
 //   multi_worker_program fit|loop|convolutions
-//       [mirrored REPLICAS | die|stop|throw|slow|fork|fork_and_die WORKER STEP]
+//       [mirrored REPLICAS | mpi | die|stop|throw|slow|fork|fork_and_die WORKER STEP]
 //
 // Under MultiWorkerMirroredStrategy, or in one process under MirroredStrategy. Or worker WORKER
 // dies, is stopped until somebody lets it go on, fails, or has a child that ends as a program does
@@ -127,6 +127,9 @@ int run(int argc, char** argv) {
   const int number = argc > 3 ? std::atoi(argv[3]) : 0;
   set_seed(7);
   MultiWorkerMirroredOptions options;
+  if (argc == 3 && std::string(argv[2]) == "mpi") {
+    options.communication_options.implementation = CommunicationImplementation::kMpi;
+  }
   if (kind == "slow") options.communication_options.timeout = kTimeoutOfSlow;
   const Strategy strategy =
       kind == "mirrored" ? proof::strategy_of(number) : MultiWorkerMirroredStrategy(options);

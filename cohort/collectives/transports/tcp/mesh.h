@@ -24,6 +24,8 @@ struct MeshOptions {
   bool allow_insecure = false;
   /// Whether messages between ranks of one machine go through memory that they share.
   bool shared_memory = true;
+  /// Whether messages go over MPI, whose processes the ranks are; see transports/mpi.
+  bool mpi = false;
   std::string machine = {};  ///< Plays another machine; for tests.
   Socket listener = {};      ///< Listens at this rank's address already; for tests.
 };

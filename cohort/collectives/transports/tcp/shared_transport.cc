@@ -8,7 +8,6 @@
 #include <array>
 #include <bitset>
 #include <cstring>
-#include <limits>
 
 #include "cohort/base/logging.h"
 #include "cohort/collectives/transports/tcp/transport_parts.h"
@@ -208,25 +207,6 @@ void TcpTransport::commit_at_meeting(const ExchangeKey& key, const CallSignature
 std::shared_ptr<std::byte> TcpTransport::allocate(std::size_t bytes) {
   std::shared_ptr<std::byte> memory = shared_ ? shared_->allocate(bytes) : nullptr;
   return memory != nullptr ? memory : Transport::allocate(bytes);
-}
-
-// Before any operation of a communicator, whose keys have another phase.
-template <class T>
-std::vector<T> TcpTransport::told_by_all(uint64_t question, const T& mine, Deadline deadline) {
-  std::vector<T> answers(streams_.size(), mine);
-  Exchange exchange{.key = {.channel = ExchangeKey::Channel::kPair,
-                            .phase = std::numeric_limits<uint8_t>::max(),
-                            .sequence = question},
-                    .signature = {.collective = Collective::kAllGather, .bytes = sizeof(T)}};
-  for (const int peer : others_) {
-    exchange.parts.push_back({.peer = peer,
-                              .to_peer = std::as_bytes(std::span(&mine, 1)),
-                              .from_peer = std::as_writable_bytes(
-                                  std::span(answers).subspan(static_cast<std::size_t>(peer), 1))});
-  }
-  start(exchange);
-  finish(exchange, deadline);
-  return answers;
 }
 
 // Which ranks each has opened.

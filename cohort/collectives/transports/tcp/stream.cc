@@ -10,6 +10,8 @@
 namespace cohort::internal {
 namespace {
 
+// How long a carrier may take for what its sender has left.
+constexpr std::chrono::seconds kCarriesOn{3};
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 
 // What stands in for the memory of a message that was withdrawn.
@@ -42,26 +44,50 @@ void TcpStream::send_plain(FrameHeader::Kind kind, uint64_t generation) {
 }
 
 bool TcpStream::is_sent(const ExchangeKey& key) const {
-  return std::none_of(outgoing_.begin(), outgoing_.end(), [&](const Outgoing& one) {
-    return !one.withdrawn && one.header.generation == generation_ &&
-           one.header.kind == FrameHeader::Kind::kMessage && one.header.key() == key;
-  });
+  // A carrier moves nothing while nobody waits for it.
+  return has_sent_all() &&
+         std::none_of(outgoing_.begin(), outgoing_.end(), [&](const Outgoing& one) {
+           return !one.withdrawn && one.header.generation == generation_ &&
+                  one.header.kind == FrameHeader::Kind::kMessage && one.header.key() == key;
+         });
+}
+
+template <class Writer>
+ssize_t TcpStream::write_parts(std::span<iovec> parts, Writer& to) {
+  std::size_t all = 0;
+  for (const iovec& part : parts) {
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(part.iov_base),
+                                           part.iov_len);
+    const std::size_t now = to.write(bytes);
+    all += now;
+    if (now < bytes.size()) break;
+  }
+  if (all > 0) to.publish();
+  return static_cast<ssize_t>(all);
+}
+
+ssize_t TcpStream::carry(std::span<iovec> parts) {
+  try {
+    return write_parts(parts, *carrier_);
+  } catch (const Error& e) {
+    broken(e.what());
+    return 0;
+  }
+}
+
+ssize_t TcpStream::fetch(std::byte* to, std::size_t bytes) {
+  try {
+    return static_cast<ssize_t>(carrier_->read({to, bytes}));
+  } catch (const Error& e) {
+    broken(e.what());
+    return 0;
+  }
 }
 
 // Returns what was taken; 0 if there is no room now, or never again.
 ssize_t TcpStream::transmit(std::span<iovec> parts) {
-  if (rings_) {
-    std::size_t all = 0;
-    for (const iovec& part : parts) {
-      const std::span<const std::byte> bytes(static_cast<const std::byte*>(part.iov_base),
-                                             part.iov_len);
-      const std::size_t now = rings_->to_peer.write(bytes);
-      all += now;
-      if (now < bytes.size()) break;
-    }
-    if (all > 0) rings_->to_peer.publish();
-    return static_cast<ssize_t>(all);
-  }
+  if (rings_) return write_parts(parts, rings_->to_peer);
+  if (carrier_) return carry(parts);
   std::string why;
   const ssize_t sent = socket_.send(parts, &why);
   if (sent < 0) give_up(why);  // it may have said goodbye before
@@ -200,6 +226,7 @@ bool TcpStream::parse_some() {
 // Returns what was read; 0 if there is nothing now, or never again.
 ssize_t TcpStream::receive(std::byte* to, std::size_t bytes) {
   if (rings_) return static_cast<ssize_t>(rings_->from_peer.read({to, bytes}));
+  if (carrier_) return fetch(to, bytes);
   std::string why;
   const ssize_t got = socket_.receive(to, bytes, &why);
   if (got < 0) broken(std::move(why));
@@ -236,7 +263,12 @@ void TcpStream::read_some() {
 }
 
 void TcpStream::end(const std::string& why) {
-  if (rings_) give_up(why);
+  if (carrier_) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!carries_until_) carries_until_ = now + kCarriesOn;
+    if (now < *carries_until_) return;
+  }
+  if (has_moved()) give_up(why);
 }
 
 void TcpStream::give_up(const std::string& why) {

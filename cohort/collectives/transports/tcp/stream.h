@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The messages between this rank and another one, in both directions, over one connection or, once
-// both have moved there, through memory that they share. Nothing here waits: it moves what can be
-// moved, and says what is there.
+// both have moved there, through memory that they share or over MPI. Nothing here waits: it moves
+// what can be moved, and says what is there.
 #pragma once
 
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cohort/collectives/transports/mpi/stream_carrier.h"
 #include "cohort/collectives/transports/shared_memory/inbox.h"
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/collectives/transports/tcp/wire.h"
@@ -40,7 +43,10 @@ class TcpStream {
   int fd() const { return socket_.fd(); }
   /// From now on messages take this way; none may be under way.
   void move_to(RingPair rings) { rings_ = rings; }
-  bool is_in_memory() const { return rings_.has_value(); }
+  void move_to(std::unique_ptr<StreamCarrier> carrier) { carrier_ = std::move(carrier); }
+  bool has_moved() const { return rings_.has_value() || carrier_ != nullptr; }
+  /// Whether a carrier has nothing left to send.
+  bool has_sent_all() const { return carrier_ == nullptr || carrier_->has_sent_all(); }
   State state() const { return state_; }
   const std::string& why() const { return why_; }
   uint64_t generation() const { return generation_; }
@@ -71,7 +77,8 @@ class TcpStream {
   bool wants_to_write() const { return state_ == State::kOpen && !outgoing_.empty(); }
   void write_some();
   void read_some();
-  /// The peer is gone: reads what it has left in memory; there will be no more.
+  /// The peer is gone: reads what it has left where both have moved to; there will be no more,
+  /// but for what a carrier has under way, for a few seconds.
   void end(const std::string& why);
   /// The peer does not answer any more, though its connection is there.
   void give_up(const std::string& why);
@@ -100,6 +107,10 @@ class TcpStream {
   void broken(std::string why);
   void forget_current() { current_ = nullptr, sink_ = nullptr; }
   ssize_t transmit(std::span<iovec> parts);
+  template <class Writer>
+  static ssize_t write_parts(std::span<iovec> parts, Writer& to);
+  ssize_t carry(std::span<iovec> parts);
+  ssize_t fetch(std::byte* to, std::size_t bytes);
   ssize_t receive(std::byte* to, std::size_t bytes);
   bool parse_some();
   void begin_message(const FrameHeader& header);
@@ -108,6 +119,8 @@ class TcpStream {
   const int peer_;
   Socket socket_;
   std::optional<RingPair> rings_;
+  std::unique_ptr<StreamCarrier> carrier_;
+  std::optional<std::chrono::steady_clock::time_point> carries_until_;  // what the peer had sent
   State state_ = State::kOpen;
   std::string why_;
   uint64_t generation_ = 0;

@@ -49,6 +49,7 @@ TcpTransport::~TcpTransport() {
     each->say_goodbye();
     each->read_some();  // what is left unread would reset the connection, and lose the goodbye
   }
+  empty_lanes();
 }
 
 // Copies that were made for others go with this process: who is slow shall read them first.
@@ -89,10 +90,11 @@ void TcpTransport::move_messages() {
 // False if the deadline has passed.
 bool TcpTransport::sleep_until(Deadline deadline, const Wait& wait) {
   if (shared_) return sleep_at_bell(deadline, wait);
+  if (lanes_) return nap(deadline);
   polled_.assign(1, {.fd = alarms_->bell(), .events = POLLIN, .revents = 0});
   if (inbox_) polled_.push_back({.fd = inbox_->door(), .events = POLLIN, .revents = 0});
   for (const auto& each : streams_) {
-    if (!each || each->state() != TcpStream::State::kOpen || each->is_in_memory()) continue;
+    if (!each || each->state() != TcpStream::State::kOpen || each->has_moved()) continue;
     const int events = POLLIN | (each->wants_to_write() ? POLLOUT : 0);
     polled_.push_back({.fd = each->fd(), .events = static_cast<short>(events), .revents = 0});
   }
@@ -137,6 +139,7 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
                        [&](int peer) { return wait.is_here(stream(peer)); });
   };
   RunningTime running(BootClock::now());
+  naps_ = 0;
   for (bool in_time = true;;) {
     move_messages();
     if (wait.heeds_failures) alarms_->check();
@@ -313,11 +316,13 @@ void TcpTransport::renew(Deadline deadline) {
 
 std::unique_ptr<Transport> connect_over_tcp(MeshOptions options) {
   const int rank = options.rank;
-  const bool share = options.shared_memory;
+  const bool share = options.shared_memory && !options.mpi;
+  const bool mpi = options.mpi;
   const std::string machine = options.machine;
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   auto transport = std::make_unique<TcpTransport>(rank, meet_over_tcp(std::move(options)));
   if (share) transport->share_memory(machine, deadline);
+  if (mpi) transport->move_to_mpi(deadline);
   return transport;
 }
 

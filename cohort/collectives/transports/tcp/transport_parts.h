@@ -6,6 +6,7 @@
 
 #include <poll.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/shared_memory/inbox.h"
 #include "cohort/collectives/transports/shared_memory/meeting.h"
 #include "cohort/collectives/transports/tcp/alarms.h"
@@ -51,6 +53,9 @@ class TcpTransport final : public Transport {
   /// Moves the messages between ranks of one machine into memory that they share. All ranks call
   /// it, first of all. `machine`: as MeshOptions.
   void share_memory(const std::string& machine, Deadline deadline);
+  /// The same for MPI. Errors: Unimplemented without it; FailedPrecondition unless mpirun has
+  ///         started these ranks and nobody else.
+  void move_to_mpi(Deadline deadline);
 
  private:
   // `is_here(stream)` of each of the peers, and meanwhile all that comes is read.
@@ -77,9 +82,12 @@ class TcpTransport final : public Transport {
   void wait_for(const Wait& wait, Deadline deadline);
   void check_ended(const Wait& wait);
   void await_copies() noexcept;
+  void await_lanes(Deadline deadline);
+  void empty_lanes() noexcept;
   void move_messages();
   bool sleep_until(Deadline deadline, const Wait& wait);
   bool sleep_at_bell(Deadline deadline, const Wait& wait);
+  bool nap(Deadline deadline);
   bool meets(const Exchange& exchange) const { return shared_ && shared_->takes(exchange); }
   bool look_for(FunctionRef<bool()> is_over);
   void wait_by_looking(Wait wait, Deadline deadline);
@@ -109,7 +117,28 @@ class TcpTransport final : public Transport {
   std::unique_ptr<SharedMeeting> shared_;
   uint32_t rings_ = 0;  // of the inbox's bell, before the last look
   std::optional<SpinBudget> looks_;
+  std::unique_ptr<MpiLanes> lanes_;    // null: no MPI
+  unsigned naps_ = 0;                  // of the wait that goes on
   std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
 };
+
+// Before any operation of a communicator, whose keys have another phase.
+template <class T>
+std::vector<T> TcpTransport::told_by_all(uint64_t question, const T& mine, Deadline deadline) {
+  std::vector<T> answers(streams_.size(), mine);
+  Exchange exchange{.key = {.channel = ExchangeKey::Channel::kPair,
+                            .phase = std::numeric_limits<uint8_t>::max(),
+                            .sequence = question},
+                    .signature = {.collective = Collective::kAllGather, .bytes = sizeof(T)}};
+  for (const int peer : others_) {
+    exchange.parts.push_back({.peer = peer,
+                              .to_peer = std::as_bytes(std::span(&mine, 1)),
+                              .from_peer = std::as_writable_bytes(
+                                  std::span(answers).subspan(static_cast<std::size_t>(peer), 1))});
+  }
+  start(exchange);
+  finish(exchange, deadline);
+  return answers;
+}
 
 }  // namespace cohort::internal

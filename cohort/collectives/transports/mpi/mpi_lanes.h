@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams over MPI, between processes that mpirun has started. MPI moves bytes and adds nothing:
+// sums are those of every other transport.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cohort/collectives/transports/mpi/stream_carrier.h"
+
+namespace cohort::internal {
+
+/// Whether this build of Cohort has MPI.
+bool has_mpi();
+
+/// This process among those that mpirun has started with it; plain data.
+struct MpiPlace {
+  int rank = 0;
+  int size = 1;
+  uint64_t job = 0;  ///< The same in all of them.
+};
+/// Begins MPI, if the program has not; what was begun here ends with the process. Without mpirun a
+/// process is alone.
+/// Errors: Unimplemented without MPI, or of one that threads cannot call by turns.
+MpiPlace mpi_place();
+
+/// Threads: as StreamCarrier.
+class MpiLanes {
+ public:
+  /// `ranks`: by the job's ranks those of MPI. Order: all processes that mpirun has started make
+  /// one at the same time.
+  explicit MpiLanes(std::vector<int> ranks);
+  ~MpiLanes();
+  MpiLanes(const MpiLanes&) = delete;
+  MpiLanes& operator=(const MpiLanes&) = delete;
+
+  /// Whether all have made theirs, before which there are no lanes. Blocks: never.
+  bool are_ready();
+  /// To a rank of the job; once for each. Outlives this.
+  std::unique_ptr<StreamCarrier> lane_to(int peer);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort::internal
