@@ -94,13 +94,14 @@ LayerBase& LayerBase::operator=(LayerBase&& other) {
 }
 LayerBase::~LayerBase() { end(); }
 
-// For those who refer to it.
+// For those who refer to it. Nobody else has what ends or moves: replicas are at rest.
 void LayerBase::end() {
   if (tracked_ != nullptr) tracked_->release();
   if (place_ != nullptr) *place_ = nullptr;
 }
 
 // Mutexes stay with the objects; the rest goes over, but for the name, by which errors call both.
+// Nobody else has either layer: replicas are at rest.
 void LayerBase::take(LayerBase& other) {
   other.check_not_moved("move");
   name_ = other.name();
@@ -155,9 +156,10 @@ Layer Layer::deserialize(const Config& config) {
   return layer;
 }
 
+// What is fixed may be read without the mutex.
 const std::string& LayerBase::name() const {
   if (!name_fixed_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(name_mutex_);
+    const cohort::internal::MutexLock lock(name_mutex_);
     if (name_.empty()) {
       name_ = unique_name(class_name());
       named_by_class_ = true;
@@ -168,7 +170,7 @@ const std::string& LayerBase::name() const {
 }
 
 void LayerBase::set_name(std::string name) {
-  const std::lock_guard lock(name_mutex_);
+  const cohort::internal::MutexLock lock(name_mutex_);
   name_ = std::move(name);
   named_by_class_ = false;
   name_fixed_.store(!name_.empty(), std::memory_order_release);
@@ -176,7 +178,7 @@ void LayerBase::set_name(std::string name) {
 
 bool LayerBase::is_named_by_class() const {
   name();
-  const std::lock_guard lock(name_mutex_);
+  const cohort::internal::MutexLock lock(name_mutex_);
   return named_by_class_;
 }
 
@@ -285,11 +287,16 @@ LayerBase::Lists LayerBase::make_lists() const {
   return lists;
 }
 
+// Those of the version may be read without the mutex: whoever changes layers has replicas at rest.
 const LayerBase::Lists& LayerBase::lists() const {
   const uint64_t version = g_structure_version.load(std::memory_order_acquire);
-  if (lists_version_.load(std::memory_order_acquire) == version) return lists_;
+  if (lists_version_.load(std::memory_order_acquire) != version) renew_lists(version);
+  return lists_;
+}
+
+void LayerBase::renew_lists(uint64_t version) const {
   check_not_moved("variables");
-  const std::lock_guard lock(lists_mutex_);
+  const cohort::internal::MutexLock lock(lists_mutex_);
   Lists fresh = make_lists();
   // Another layer's change, or a move, leaves this one's spans valid.
   const auto update = [](auto& list, auto& now) {
@@ -300,7 +307,6 @@ const LayerBase::Lists& LayerBase::lists() const {
   update(lists_.frozen, fresh.frozen);
   update(lists_.penalized, fresh.penalized);
   lists_version_.store(version, std::memory_order_release);
-  return lists_;
 }
 
 std::span<const Variable> LayerBase::variables() const { return lists().all; }

@@ -52,6 +52,7 @@
 
 #include "cohort/base/function_ref.h"
 #include "cohort/base/handle.h"
+#include "cohort/base/mutex.h"
 #include "cohort/data/core/element.h"
 #include "cohort/keras/constraints.h"
 #include "cohort/keras/dtype_policy.h"
@@ -205,7 +206,7 @@ class LayerBase : public Serializable {
   void set_trainable(bool on);
   /// As given, else the class in snake case, numbered within the process from the second on: fixed
   /// when the first handle to the layer is made.
-  const std::string& name() const;
+  const std::string& name() const COHORT_NO_THREAD_SAFETY_ANALYSIS;
   void set_name(std::string name);
   /// Internal: whether the name is its class's, with a number of this process.
   bool is_named_by_class() const;
@@ -320,8 +321,8 @@ class LayerBase : public Serializable {
   std::string tracked_name() const;
   /// What "layers" has of this layer's class: "max_pooling2d".
   std::string stored_class() const;
-  void end();
-  void take(LayerBase& other);
+  void end() COHORT_NO_THREAD_SAFETY_ANALYSIS;
+  void take(LayerBase& other) COHORT_NO_THREAD_SAFETY_ANALYSIS;
   struct Paths;
   void collect_names(const std::string& prefix, Paths& paths) const;
   struct Groups;
@@ -330,7 +331,8 @@ class LayerBase : public Serializable {
   using Family = std::vector<std::pair<const LayerBase*, bool>>;
   void collect(Family& family, bool parent_trainable) const;
   Lists make_lists() const;
-  const Lists& lists() const;
+  const Lists& lists() const COHORT_NO_THREAD_SAFETY_ANALYSIS;
+  void renew_lists(uint64_t version) const;
 
   enum class Weights { kNone, kBeingMade, kMade };
   enum class Stage : uint8_t {
@@ -360,14 +362,15 @@ class LayerBase : public Serializable {
   std::recursive_mutex build_mutex_;  // of those who are in no replica
   std::atomic<Stage> stage_{Stage::kNew};
 
-  mutable std::mutex name_mutex_;
-  mutable std::string name_;                        // guarded by name_mutex_ until it is not empty
-  mutable bool named_by_class_ = false;             // guarded by name_mutex_
-  mutable std::shared_ptr<TrackedObject> tracked_;  // guarded by name_mutex_; null: nobody asked
-  mutable std::atomic<bool> name_fixed_{false};     // then name_ is constant
+  mutable cohort::internal::Mutex name_mutex_;
+  mutable std::string name_ COHORT_GUARDED_BY(name_mutex_);
+  mutable bool named_by_class_ COHORT_GUARDED_BY(name_mutex_) = false;
+  // Null: nobody asked.
+  mutable std::shared_ptr<TrackedObject> tracked_ COHORT_GUARDED_BY(name_mutex_);
+  mutable std::atomic<bool> name_fixed_{false};  // then name_ is constant
 
-  mutable std::mutex lists_mutex_;
-  mutable Lists lists_;                             // guarded by lists_mutex_
+  mutable cohort::internal::Mutex lists_mutex_;
+  mutable Lists lists_ COHORT_GUARDED_BY(lists_mutex_);
   mutable std::atomic<uint64_t> lists_version_{0};  // of the process's structure; 0: never made
 };
 

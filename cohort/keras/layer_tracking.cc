@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/layer.h"
@@ -15,7 +16,7 @@ namespace cohort::keras {
 
 std::shared_ptr<Trackable> LayerBase::trackable() const {
   check_not_moved("checkpoint");
-  const std::lock_guard lock(name_mutex_);
+  const cohort::internal::MutexLock lock(name_mutex_);
   if (tracked_ == nullptr) {
     tracked_ =
         std::make_shared<TrackedObject>([place = place_] { return (*place)->tracked_parts(); });
@@ -140,7 +141,7 @@ std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
 void LayerBase::tracked_parts_grown() const {
   std::shared_ptr<TrackedObject> tracked;
   {
-    const std::lock_guard lock(name_mutex_);
+    const cohort::internal::MutexLock lock(name_mutex_);
     tracked = tracked_;
   }
   if (tracked != nullptr) tracked->grown();

@@ -176,10 +176,19 @@ void ReplicaGroup::run(FunctionRef<void(int)> body) {
 void ReplicaGroup::run(const ThreadContext& context, FunctionRef<void(ThreadContext&)> body,
                        FunctionRef<void(bool)> ended) {
   const Work work{context, body};
-  std::unique_lock lock(run_mutex_, std::defer_lock);
-  if (size() > 1) lock_for_run(lock);
+  if (size() == 1) {
+    try {
+      run_alone(work);
+    } catch (...) {
+      ended(true);
+      throw;
+    }
+    return ended(false);
+  }
+  check_may_run();
+  const MutexLock lock(run_mutex_);
   try {
-    size() == 1 ? run_alone(work) : run_together(work);
+    run_together(work);
   } catch (...) {
     ended(true);
     throw;
@@ -187,12 +196,11 @@ void ReplicaGroup::run(const ThreadContext& context, FunctionRef<void(ThreadCont
   ended(false);
 }
 
-void ReplicaGroup::lock_for_run(std::unique_lock<std::mutex>& lock) {
+void ReplicaGroup::check_may_run() const {
   workers_->process.check("strategy.run", "a strategy");
   COHORT_CHECK_STATE(enclosing_replica_group() != this,
                      "[strategy.run] expected cross-replica context outside of every run, got a "
                      "call from inside run or merge_call of the same strategy");
-  lock.lock();
 }
 
 void ReplicaGroup::run_alone(const Work& work) {

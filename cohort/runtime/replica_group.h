@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/group_devices.h"
 #include "cohort/runtime/meeting.h"
 #include "cohort/runtime/thread_context.h"
@@ -109,16 +109,16 @@ class ReplicaGroup {
 
  private:
   struct Workers;
-  void start_workers();
+  void start_workers() COHORT_REQUIRES(run_mutex_);
   void work(int replica);
   struct Work;
   void run_alone(const Work& work);
-  void run_together(const Work& work);
-  void lock_for_run(std::unique_lock<std::mutex>& lock);
+  void run_together(const Work& work) COHORT_REQUIRES(run_mutex_);
+  void check_may_run() const;
   void run_replica(int replica, const Work& work);
   void meet_untyped(const MeetingKind& kind, const void* argument,
                     FunctionRef<void(std::span<const void* const> arguments)> body);
-  void rethrow_first_error();
+  void rethrow_first_error() COHORT_REQUIRES(run_mutex_);
   std::string diverged_text(int waiting) const;
   int checked_replica() const;
   void post(int replica, const MeetingKind& kind, const void* argument);
@@ -127,7 +127,7 @@ class ReplicaGroup {
 
   const ReplicaGroupOptions options_;
   const GroupDevices devices_;
-  std::mutex run_mutex_;      // one run at a time
+  Mutex run_mutex_;           // one run at a time, of several replicas
   uint64_t failed_runs_ = 0;  // written between runs
   std::unique_ptr<Workers> workers_;
 };
