@@ -52,7 +52,7 @@ class CustomLoop : public ::testing::TestWithParam<Kind> {
   std::vector<Numbers> copies(const Variable& v) const {
     std::vector<Numbers> out;
     for (int r = 0; r < replicas(); ++r) {
-      out.push_back(to_vector<double>(v.impl().component(r).tensor));
+      out.push_back(to_vector<double>(v.impl().leaf_of(r).tensor));
     }
     return out;
   }
@@ -232,7 +232,7 @@ TEST_P(CustomLoop, GradientsMayBeWrittenOnceTheyAreApplied) {
     });
   }
   for (int r = 0; r < replicas(); ++r) {
-    const Tensor& copy = v[0].impl().component(r).tensor;
+    const Tensor& copy = v[0].impl().leaf_of(r).tensor;
     EXPECT_EQ(copy.max().item<int>(), -kSteps * replicas()) << "replica " << r;
     EXPECT_EQ(copy.min().item<int>(), -kSteps * replicas()) << "replica " << r;
   }

@@ -14,14 +14,14 @@
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
-#include "cohort/variables/variable_impl.h"
 
 namespace cohort {
 namespace {
 
-using internal::Component;
 using internal::GradientLease;
+using internal::Leaf;
 using internal::VariableImpl;
 
 thread_local char t_thread;  // its address tells threads apart
@@ -29,10 +29,10 @@ thread_local char t_thread;  // its address tells threads apart
 /// The leaves that stand for a variable: one here, but cross-replica those of all replicas, which a
 /// run inside the tape has used.
 int leaf_count(const VariableImpl& variable) {
-  return current_replica() < 0 ? variable.component_count() : 1;
+  return current_replica() < 0 ? variable.leaf_count() : 1;
 }
-Component& leaf_of(VariableImpl& variable, int i) {
-  return leaf_count(variable) > 1 ? variable.component(i) : variable.local_component();
+Leaf& leaf_of(VariableImpl& variable, int i) {
+  return leaf_count(variable) > 1 ? variable.leaf_of(i) : variable.leaf();
 }
 
 bool any_spans_replicas(std::span<const Variable> sources) {
@@ -57,7 +57,7 @@ class OpenSlots {
     for (const Variable& source : sources) {
       VariableImpl& variable = source.impl();
       if (variable.description().trainable) {
-        COHORT_CHECK_ARG(!variable.local_component().has_open_slot(),
+        COHORT_CHECK_ARG(!variable.leaf().has_open_slot(),
                          "[gradient_tape.gradient] expected each source once, got \"",
                          variable.description().name, "\" twice");
       }
@@ -67,8 +67,8 @@ class OpenSlots {
   }
   ~OpenSlots() {
     for (const Variable& v : sources_.first(open_)) {
-      Component& component = v.impl().local_component();
-      if (component.has_open_slot()) component.close_slot();
+      Leaf& leaf = v.impl().leaf();
+      if (leaf.has_open_slot()) leaf.close_slot();
     }
   }
   OpenSlots(const OpenSlots&) = delete;
@@ -78,8 +78,8 @@ class OpenSlots {
   // Not where another thread's pass uses the same variable.
   static void open(VariableImpl& variable, GradientLease& lease) {
     if (!variable.description().trainable) return;
-    Component& component = variable.local_component();
-    if (component.open_slot()) component.slot.view = lease.place(variable);
+    Leaf& leaf = variable.leaf();
+    if (leaf.open_slot()) leaf.slot.view = lease.place(variable);
   }
   // On its own, so that what the other throws closes the slots it has opened.
   explicit OpenSlots(std::span<const Variable> sources) : sources_(sources) {}
@@ -92,11 +92,11 @@ class OpenSlots {
 void check_strategy(std::span<const Variable> sources) {
   if (current_replica() < 0) return;
   for (const Variable& v : sources) {
-    COHORT_CHECK_STATE(v.impl().component_count() == current_replica_count(),
+    COHORT_CHECK_STATE(v.impl().leaf_count() == current_replica_count(),
                        "[gradient_tape.gradient] expected variables made under the scope of this "
                        "strategy (",
                        current_replica_count(), " replicas), got ", internal::label(v.impl()),
-                       " of ", internal::owner_of(v.impl()), " with ", v.impl().component_count(),
+                       " of ", internal::owner_of(v.impl()), " with ", v.impl().leaf_count(),
                        " components");
   }
 }
@@ -114,9 +114,9 @@ IndexedSlices join_rows(const std::vector<IndexedSlices>& parts) {
 
 /// Joins what nodes wrote into the slot and what plain operations brought through the engine.
 Gradient collect(const Variable& variable, const Tensor& from_engine) {
-  Component& component = variable.impl().local_component();
-  if (!component.has_open_slot()) return from_engine;
-  const internal::GradientSlot& slot = component.slot;
+  Leaf& leaf = variable.impl().leaf();
+  if (!leaf.has_open_slot()) return from_engine;
+  const internal::GradientSlot& slot = leaf.slot;
   if (!slot.written && !from_engine.defined()) {
     return slot.rows.empty() ? Gradient() : join_rows(slot.rows);
   }
@@ -147,7 +147,7 @@ void scale(GradientAndVariable& pair, double factor, std::shared_ptr<GradientLea
   }
   Tensor values = pair.gradient.dense();
   VariableImpl& variable = pair.variable.impl();
-  const bool in_arena = variable.local_component().buffer_of(values) != nullptr;
+  const bool in_arena = internal::is_in_arena(variable, values);
   if (internal::has_only_handles(values, in_arena ? 3 : 2)) {
     values.mul_(factor);
     return;
@@ -293,7 +293,7 @@ Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable>
     }
   }
   for (GradientAndVariable& pair : pairs) {
-    pair.gradient = or_zeros(pair.gradient, pair.variable.impl().local_component().tensor, options);
+    pair.gradient = or_zeros(pair.gradient, pair.variable.impl().leaf().tensor, options);
   }
   return {std::move(pairs), std::move(lease)};
 }

@@ -28,10 +28,10 @@ void LayerNode::add_weight(const Variable& weight) {
     add_next_edge({});
     return;
   }
-  Component& component = weight.impl().local_component();
-  weights_.push_back(&component);
+  Leaf& leaf = weight.impl().leaf();
+  weights_.push_back(&leaf);
   keep_alive_.push_back(weight);
-  add_input_edge_of_weight(component.tensor);
+  add_input_edge_of_weight(leaf.tensor);
 }
 
 void LayerNode::add_input_edge_of_weight(const Tensor& leaf) {
@@ -53,7 +53,7 @@ bool needs_node(std::initializer_list<const Tensor*> inputs,
     if (x->defined() && x->requires_grad()) return true;
   }
   for (const Variable* v : weights) {
-    if (*v && v->impl().local_component().tensor.requires_grad()) return true;
+    if (*v && v->impl().leaf().tensor.requires_grad()) return true;
   }
   return false;
 }

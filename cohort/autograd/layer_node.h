@@ -61,13 +61,13 @@ class LayerNode : public torch::autograd::Node {
   /// the weight's shape and is contiguous. Returns what the edge carries.
   template <class F>
   Tensor weight_gradient(int i, F&& compute) {
-    Component& component = *weights_[static_cast<std::size_t>(i)];
-    if (component.has_open_slot()) {
-      const bool accumulate = std::exchange(component.slot.written, true);
-      compute(component.slot.view, accumulate);
+    Leaf& leaf = *weights_[static_cast<std::size_t>(i)];
+    if (leaf.has_open_slot()) {
+      const bool accumulate = std::exchange(leaf.slot.written, true);
+      compute(leaf.slot.view, accumulate);
       return {};
     }
-    Tensor out = empty_gradient(component.tensor);
+    Tensor out = empty_gradient(leaf.tensor);
     compute(out, false);
     return out;
   }
@@ -75,9 +75,9 @@ class LayerNode : public torch::autograd::Node {
   /// For a weight of which only some rows were used: true if its slot is open and took them; the
   /// edge then carries an undefined tensor. `rows` must be nobody else's.
   bool add_rows(int i, IndexedSlices rows) {
-    Component& component = *weights_[static_cast<std::size_t>(i)];
-    if (!component.has_open_slot()) return false;
-    component.slot.rows.push_back(std::move(rows));
+    Leaf& leaf = *weights_[static_cast<std::size_t>(i)];
+    if (!leaf.has_open_slot()) return false;
+    leaf.slot.rows.push_back(std::move(rows));
     return true;
   }
 
@@ -86,7 +86,7 @@ class LayerNode : public torch::autograd::Node {
   void add_input_edge_of_weight(const Tensor& leaf);
 
   int inputs_ = 0;
-  std::vector<Component*> weights_;
+  std::vector<Leaf*> weights_;
   std::vector<Variable> keep_alive_;
 };
 

@@ -24,7 +24,7 @@ constexpr const char* kAllReduceGrad = "[all_reduce_grad] ";
 
 void check_replica(const char* operation, Span variables) {
   for (const Variable& v : variables) {
-    const int components = v.impl().component_count();
+    const int components = v.impl().leaf_count();
     COHORT_CHECK_STATE(components == 1 || current_replica() >= 0, "[", operation,
                        "] expected to be inside strategy.run for \"", v.name(), "\", which has ",
                        components, " components, got cross-replica context");
@@ -47,14 +47,14 @@ struct Flats {
 };
 
 Tensor& grad_of(const Variable& v, int replica) {
-  return v.impl().component(replica).tensor.mutable_grad();
+  return v.impl().leaf_of(replica).tensor.mutable_grad();
 }
 
 // One contiguous tensor without history, which the reduction may write.
 Tensor flat_grad(const Variable& v, int replica) {
   Tensor& grad = grad_of(v, replica);
   if (!grad.defined()) {
-    grad = at::zeros_like(v.impl().component(replica).tensor.detach());
+    grad = at::zeros_like(v.impl().leaf_of(replica).tensor.detach());
   } else if (grad.is_sparse()) {
     throw Unimplemented(str_cat("[all_reduce_grad] expected a dense .grad of \"", v.name(),
                                 "\", got a sparse one; use a dense embedding, or an optimizer of "
@@ -168,7 +168,7 @@ Gradients gradients_of(Span variables) {
 
 void zero_grad(Span variables) {
   check_replica("zero_grad", variables);
-  for (const Variable& v : variables) v.impl().local_component().tensor.mutable_grad().reset();
+  for (const Variable& v : variables) v.impl().leaf().tensor.mutable_grad().reset();
 }
 
 void all_reduce_grad(Span variables, ReduceOpArg name) {

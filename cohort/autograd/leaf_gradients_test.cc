@@ -9,6 +9,7 @@
 #include "cohort/base/error.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/local_variables.h"
 
@@ -26,7 +27,7 @@ TEST_F(LeafGradients, AreCopiedIntoTheArena) {
   (v[0] * v[0]).sum().backward();
   const Gradients g = gradients_of(v);
   EXPECT_EQ(numbers(g[0].gradient.dense()), (std::vector<float>{2, 4, 6}));
-  EXPECT_NE(v[0].impl().local_component().buffer_of(g[0].gradient.dense()), nullptr);
+  EXPECT_TRUE(internal::is_in_arena(v[0].impl(), g[0].gradient.dense()));
   EXPECT_TRUE(g[0].variable == v[0]);
   EXPECT_FALSE(g[1].gradient.has_value());
   // The caller's .grad stays his: what he does to it changes nothing here.
@@ -70,7 +71,7 @@ TEST_F(LeafGradients, SparseOnesAreSlices) {
 
 // A leaf of somebody else's (a module's parameter) as a variable's component.
 struct AdoptedLeaf : LeafGradients {
-  AdoptedLeaf() { w.impl().component(0).adopt(leaf); }
+  AdoptedLeaf() { internal::local_impl(w.impl()).leaf_of(0).adopt(leaf); }
   const Variable w{tensor({1, 2})};
   const Tensor leaf = tensor({0, 0}).set_requires_grad(true);
 };
@@ -82,7 +83,7 @@ TEST_F(AdoptedLeaf, GetsTheSumOfItsUsesInTheSlot) {
   const Gradients a = tape.gradient(one, std::span(&w, 1));
   const Gradients b = tape.gradient(two, std::span(&w, 1));
   EXPECT_EQ(numbers(a[0].gradient.dense()), (std::vector<float>{15, 17}));
-  EXPECT_NE(w.impl().local_component().buffer_of(a[0].gradient.dense()), nullptr);
+  EXPECT_TRUE(internal::is_in_arena(w.impl(), a[0].gradient.dense()));
   EXPECT_EQ(numbers(b[0].gradient.dense()), (std::vector<float>{100, 100}));
   EXPECT_FALSE(leaf.grad().defined());
 }
@@ -156,7 +157,7 @@ TEST_F(TwoReplicas, AFailureWritesNothing) {
     all_reduce_grad(std::span(&w, 1));
   }),
                InvalidArgument);
-  EXPECT_EQ(numbers(w.impl().component(0).tensor.grad()), (std::vector<float>{1, 1}));
+  EXPECT_EQ(numbers(w.impl().leaf_of(0).tensor.grad()), (std::vector<float>{1, 1}));
 }
 
 TEST_F(TwoReplicas, SparseOnesCannotBeReducedInPlace) {

@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-using internal::Component;
+using internal::Leaf;
 using internal::Scatter;
 using internal::VariableImpl;
 using internal::Write;
@@ -74,7 +74,7 @@ class ShardsImpl final : public VariableImpl {
   }
 
   std::vector<Variable> components() override { return shards_; }
-  Component& local_component() override { return leaf_.component(); }
+  Leaf& leaf() override { return leaf_.leaf(); }
 
  private:
   /// body(shard, which of the rows it has, the same as it counts them).
@@ -157,7 +157,7 @@ ShardedVariable::ShardedVariable(std::vector<Variable> shards, std::string name)
     : Variable(impl_of(std::move(shards), std::move(name))) {}
 
 ShardedVariable::ShardedVariable(const Variable& variable) : Variable(variable) {
-  COHORT_CHECK_ARG(variable.components().size() > 1 && variable.impl().component_count() == 1,
+  COHORT_CHECK_ARG(variable.components().size() > 1 && variable.impl().leaf_count() == 1,
                    "[ShardedVariable] expected a variable that a partitioner has cut, got \"",
                    variable.name(), "\" in one piece");
 }

@@ -57,8 +57,8 @@ Tensor LossTracker::result() const { return total_.value() / count_.value().clam
 
 bool LossTracker::is_finite() const {
   VariableImpl& total = total_.impl();
-  for (int r = 0; r < total.component_count(); ++r) {
-    if (!std::isfinite(*total.component(r).tensor.const_data_ptr<double>())) return false;
+  for (int r = 0; r < total.leaf_count(); ++r) {
+    if (!std::isfinite(*total.leaf_of(r).tensor.const_data_ptr<double>())) return false;
   }
   return true;
 }

@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kToTheEnd = -1;  // of the data
 
 std::span<std::byte> bytes_of_component(const Variable& v, int replica) {
-  const Tensor& tensor = v.impl().component(replica).tensor;
+  const Tensor& tensor = v.impl().leaf_of(replica).tensor;
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
@@ -30,7 +30,7 @@ std::span<std::byte> bytes_of_component(const Variable& v, int replica) {
 std::string components_of(std::span<const Variable> variables) {
   std::string out;
   for (const Variable& v : variables) {
-    for (int r = 0; r < v.impl().component_count(); ++r) {
+    for (int r = 0; r < v.impl().leaf_count(); ++r) {
       const auto bytes = bytes_of_component(v, r);
       out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
@@ -42,11 +42,11 @@ std::string components_of(std::span<const Variable> variables) {
 void set_components(std::span<const Variable> variables, std::string_view bytes) {
   std::size_t size = 0;
   for (const Variable& v : variables) {
-    for (int r = 0; r < v.impl().component_count(); ++r) size += bytes_of_component(v, r).size();
+    for (int r = 0; r < v.impl().leaf_count(); ++r) size += bytes_of_component(v, r).size();
   }
   if (size != bytes.size()) return;
   for (const Variable& v : variables) {
-    for (int r = 0; r < v.impl().component_count(); ++r) {
+    for (int r = 0; r < v.impl().leaf_count(); ++r) {
       const auto to = bytes_of_component(v, r);
       std::memcpy(to.data(), bytes.data(), to.size());
       bytes.remove_prefix(to.size());

@@ -30,7 +30,7 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::Component;
+using cohort::internal::Leaf;
 using cohort::internal::LocalVariables;
 using cohort::internal::ParameterStore;
 using cohort::internal::RowSum;
@@ -90,7 +90,7 @@ class MapVariable final : public VariableImpl {
     pull();
     return value();
   }
-  Component& local_component() override { return leaf_; }
+  Leaf& leaf() override { return leaf_; }
   void pull() {
     const at::NoGradGuard no_grad;
     leaf_.tensor.copy_(remote());
@@ -99,7 +99,7 @@ class MapVariable final : public VariableImpl {
  private:
   const Tensor& remote() const { return server_.entries.at(description_.name).value; }
   Server& server_;
-  Component leaf_;
+  Leaf leaf_;
 };
 
 class PushingUpdater final : public Updater {

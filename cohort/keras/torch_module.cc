@@ -11,8 +11,8 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/step_undo.h"
-#include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
 namespace {
@@ -109,11 +109,11 @@ void TorchLayer::build(const Shape&) {
   const std::size_t members = replicas[0].members.size();
   for (std::size_t i = 0; i < members; ++i) {
     const Variable variable = add_member(replicas[0].members[i]);
-    COHORT_CHECK(variable.impl().component_count() == count, "[", name(), "] expected ", count,
-                 " components, got ", variable.impl().component_count());
+    COHORT_CHECK(variable.impl().leaf_count() == count, "[", name(), "] expected ", count,
+                 " components, got ", variable.impl().leaf_count());
     for (int r = 0; r < count; ++r) {
       Member& member = replicas[static_cast<std::size_t>(r)].members[i];
-      variable.impl().component(r).adopt(member.tensor);
+      cohort::internal::local_impl(variable.impl()).leaf_of(r).adopt(member.tensor);
       member.place = member.tensor.const_data_ptr();
     }
   }
@@ -301,13 +301,13 @@ std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> va
   COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
                      "[distributed_optimizer] expected cross-replica context, got a replica");
   std::vector<std::vector<Tensor>> leaves(
-      static_cast<std::size_t>(variables[0].impl().component_count()));
+      static_cast<std::size_t>(variables[0].impl().leaf_count()));
   for (const Variable& v : variables) {
-    COHORT_CHECK_ARG(v.impl().component_count() == static_cast<int>(leaves.size()),
+    COHORT_CHECK_ARG(v.impl().leaf_count() == static_cast<int>(leaves.size()),
                      "[distributed_optimizer] expected variables of one strategy, got \"", v.name(),
-                     "\" with ", v.impl().component_count(), " components beside ", leaves.size());
+                     "\" with ", v.impl().leaf_count(), " components beside ", leaves.size());
     for (std::size_t r = 0; r < leaves.size(); ++r) {
-      leaves[r].push_back(v.impl().component(static_cast<int>(r)).tensor);
+      leaves[r].push_back(v.impl().leaf_of(static_cast<int>(r)).tensor);
     }
   }
   return leaves;
@@ -320,8 +320,8 @@ void step_on_own_copies(std::span<const Variable> variables, const std::function
   const bool shared =
       group != nullptr && group->size() > 1 &&
       std::any_of(variables.begin(), variables.end(), [](const Variable& v) {
-        return v.impl().numel() > 0 && v.impl().component(0).tensor.const_data_ptr() ==
-                                           v.impl().component(1).tensor.const_data_ptr();
+        return v.impl().numel() > 0 && v.impl().leaf_of(0).tensor.const_data_ptr() ==
+                                           v.impl().leaf_of(1).tensor.const_data_ptr();
       });
   if (!shared) return step();
   if (current_replica() == 0) step();
@@ -329,7 +329,7 @@ void step_on_own_copies(std::span<const Variable> variables, const std::function
   if (current_replica() == 0) return;
   // Changed behind the back of this replica's leaves: a backward pass over them must notice.
   for (const Variable& v : variables) {
-    v.impl().local_component().tensor.unsafeGetTensorImpl()->bump_version();
+    v.impl().leaf().tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 

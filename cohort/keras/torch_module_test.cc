@@ -22,6 +22,7 @@
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
 
 namespace cohort::keras {
@@ -299,7 +300,8 @@ TEST_P(TorchModules, WriteGradientsIntoTheArena) {
     for (std::size_t i = 0; i < a.size(); ++i) {
       EXPECT_TRUE(torch::allclose(a[i].gradient.dense(), expected_a[i], 1e-5, 1e-6));
       EXPECT_TRUE(torch::allclose(b[i].gradient.dense(), expected_b[i], 1e-5, 1e-6));
-      const cohort::internal::Component& component = a[i].variable.impl().local_component();
+      const cohort::internal::Component& component =
+          cohort::internal::local_impl(a[i].variable.impl()).leaf();
       EXPECT_NE(component.buffer_of(a[i].gradient.dense()), nullptr);
       EXPECT_FALSE(parameters[i].grad().defined());
     }

@@ -36,7 +36,7 @@ TEST(RunArguments, OfEveryKindOfNest) {
       [](const std::vector<int>& list, const Map<int>& map, const Batch<int>& batch,
          const std::optional<int>& maybe, const Variable& whole) {
         return list[0] + 10 * map.at("a") + 100 * batch.x + 1000 * *maybe +
-               static_cast<int>(whole.impl().component_count());
+               static_cast<int>(whole.impl().leaf_count());
       },
       std::vector<PerReplica<int>>{p}, Map<PerReplica<int>>{{"a", p}}, Batch<PerReplica<int>>{p},
       std::optional<PerReplica<int>>(p), v);

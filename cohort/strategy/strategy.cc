@@ -21,8 +21,8 @@ namespace {
 // Not value(): where there is one replica that is the value of all workers.
 std::vector<Tensor> components_of(const Variable& v) {
   std::vector<Tensor> values;
-  for (int r = 0; r < v.impl().component_count(); ++r) {
-    values.push_back(v.impl().component(r).tensor);
+  for (int r = 0; r < v.impl().leaf_count(); ++r) {
+    values.push_back(v.impl().leaf_of(r).tensor);
   }
   return values;
 }

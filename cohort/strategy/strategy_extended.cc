@@ -254,7 +254,7 @@ std::vector<Variable> StrategyExtended::update_parts(const Variable& v) const {
   COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under ",
                    description(), ", got ", internal::label(v.impl()), " of ",
                    internal::owner_of(v.impl()));
-  COHORT_CHECK_ARG(v.impl().component_count() == num_local_replicas(), kOperation,
+  COHORT_CHECK_ARG(v.impl().leaf_count() == num_local_replicas(), kOperation,
                    "expected a whole variable, got component ", internal::label(v.impl()),
                    "; use value_container");
   return v.components();

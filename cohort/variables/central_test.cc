@@ -5,6 +5,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/internal/test_replicas.h"
 
@@ -20,7 +21,7 @@ class Central : public internal::ReplicasTest, public ::testing::WithParamInterf
     return ReplicasTest::make(scalar(initial), {.name = "v", .aggregation = aggregation});
   }
   using ReplicasTest::make;
-  static Tensor on(const Variable& v, int replica) { return v.impl().component(replica).tensor; }
+  static Tensor on(const Variable& v, int replica) { return v.impl().leaf_of(replica).tensor; }
 };
 INSTANTIATE_TEST_SUITE_P(Replicas, Central, ::testing::Values(2, 3));
 
@@ -29,7 +30,7 @@ TEST_P(Central, HasOneCopyAndALeafPerReplica) {
     const Variable w = make(tensor({1, 2}), {.name = "w", .trainable = trainable});
     ASSERT_EQ(w.components().size(), 1U);
     EXPECT_TRUE(w.components()[0] == w);
-    EXPECT_EQ(w.impl().component_count(), GetParam());
+    EXPECT_EQ(w.impl().leaf_count(), GetParam());
     EXPECT_EQ(w.impl().copies(), 1);
     for (int r = 0; r < GetParam(); ++r) {
       EXPECT_EQ(on(w, r).data_ptr(), on(w, 0).data_ptr());
@@ -41,7 +42,7 @@ TEST_P(Central, HasOneCopyAndALeafPerReplica) {
     group_.run([&](int r) { EXPECT_TRUE(w.value().is_same(on(w, r))); });
     EXPECT_EQ(w.local_tensor().data_ptr(), on(w, 0).data_ptr());
   }
-  EXPECT_TRUE(make(zeros({3})).impl().component(0).arena()->shares_parameters());
+  EXPECT_TRUE(local_impl(make(zeros({3})).impl()).leaf_of(0).arena()->shares_parameters());
 }
 
 TEST_P(Central, CrossReplicaWritesApplyOnce) {

@@ -177,8 +177,8 @@ bool FusedUpdate::State::finish(Posts posts, int replica, ReplicaGroup* group) {
 
 // Written through raw pointers: a backward pass over changed weights must be LibTorch's error.
 void FusedUpdate::State::bump_version(std::size_t variable, int replica) {
-  Component& component = layout.variables()[variable].impl().component(replica);
-  component.tensor.unsafeGetTensorImpl()->bump_version();
+  Leaf& leaf = layout.variables()[variable].impl().leaf_of(replica);
+  leaf.tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 void FusedUpdate::State::forget_copies(Posts posts, int replica) {

@@ -129,8 +129,8 @@ TEST(FusedUpdate, SumsOverReplicasAndSkipsWhatHasNoGradient) {
     update.apply(Gradients(pairs), SgdStep{.learning_rate = 0.5});
   });
   for (int r = 0; r < 2; ++r) {
-    EXPECT_FLOAT_EQ(s.variables[0].impl().component(r).tensor[2].item<float>(), 0.02F - 1.5F);
-    EXPECT_FLOAT_EQ(s.variables[1].impl().component(r).tensor[0].item<float>(), -0.5F);
+    EXPECT_FLOAT_EQ(s.variables[0].impl().leaf_of(r).tensor[2].item<float>(), 0.02F - 1.5F);
+    EXPECT_FLOAT_EQ(s.variables[1].impl().leaf_of(r).tensor[0].item<float>(), -0.5F);
   }
   EXPECT_EQ(to_vector<float>(s.variables[3].value()), before);
 }
@@ -270,14 +270,14 @@ TEST(FusedUpdate, OwnGradientsPartTheReplicas) {
       for (int step = 0; step < 5; ++step) apply(r, step, true);
     });
     for (int r = 0; r < 2; ++r) {
-      EXPECT_EQ(to_vector<float>(s.variables[2].impl().component(r).tensor), train_alone(r, 5));
+      EXPECT_EQ(to_vector<float>(s.variables[2].impl().leaf_of(r).tensor), train_alone(r, 5));
     }
     // Summed from here on, each with the slots that it has.
     s.group.run([&](int r) {
       for (int step = 5; step < 8; ++step) apply(r, step, step == 6);
     });
     for (int r = 0; r < 2; ++r) {
-      mixed.push_back(to_vector<float>(s.variables[2].impl().component(r).tensor));
+      mixed.push_back(to_vector<float>(s.variables[2].impl().leaf_of(r).tensor));
     }
     EXPECT_THROW(update.apply_own(s.gradients(0, 0), adam_step({}, 1)), FailedPrecondition);
   }
@@ -296,7 +296,7 @@ TEST(FusedUpdate, OwnGradientsFirstTakeTheSlotsAlong) {
       update.apply(s.gradients(r, 0), rule);
       update.apply_own(s.gradients(r, 1), rule);
     });
-    got.push_back(to_vector<float>(s.variables[0].impl().component(1).tensor));
+    got.push_back(to_vector<float>(s.variables[0].impl().leaf_of(1).tensor));
   }
   EXPECT_EQ(got[0], got[1]);
 }

@@ -7,6 +7,7 @@
 
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/component.h"
 
 namespace cohort::internal {
 namespace {
@@ -40,11 +41,13 @@ GradientBuffer* GradientLease::buffer(const std::shared_ptr<Arena>& arena, uint6
 }
 
 Tensor GradientLease::free_place(VariableImpl& variable) {
-  Component& component = variable.local_component();
+  LocalImpl* const local = variable.local();
+  if (local == nullptr) return {};
+  Component& component = local->leaf();
   const std::shared_ptr<Arena>& arena = component.arena();
   if (arena == nullptr) return {};
   // One component of several, outside of a run: all of them would share the first one's place.
-  if (variable.component_count() != arena->replicas()) return {};
+  if (variable.leaf_count() != arena->replicas()) return {};
   const uint64_t epoch = current_epoch();
   GradientBuffer* const from = buffer(arena, epoch);
   // Other replicas may still read what this lease has brought to an update.
@@ -55,7 +58,7 @@ Tensor GradientLease::free_place(VariableImpl& variable) {
 Tensor GradientLease::place(VariableImpl& variable) {
   Tensor found = free_place(variable);
   if (found.defined()) return found;
-  const Tensor& like = variable.local_component().tensor;
+  const Tensor& like = variable.leaf().tensor;
   return at::empty(like.sizes(), like.options().requires_grad(false));
 }
 

@@ -10,8 +10,8 @@
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/libtorch.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/final_gradients.h"
-#include "cohort/variables/variable_impl.h"
 
 namespace cohort::internal {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/component.h"
 
 namespace cohort {
 namespace {
@@ -16,7 +16,7 @@ TEST(AdoptedLeaf, KeepsItsIdentityAndTakesOverTheMemory) {
   const Variable w(tensor({1, 2}));
   const void* place = w.value().data_ptr();
   const Tensor leaf = leaf_of(tensor({7, 7}));
-  w.impl().component(0).adopt(leaf);
+  local_impl(w.impl()).leaf_of(0).adopt(leaf);
   EXPECT_TRUE(w.value().is_same(leaf));
   EXPECT_EQ(leaf.data_ptr(), place);
   EXPECT_EQ(numbers(leaf), (std::vector<float>{1, 2}));
@@ -27,7 +27,7 @@ TEST(AdoptedLeaf, KeepsItsIdentityAndTakesOverTheMemory) {
 TEST(AdoptedLeaf, RequiresGradientsAsTheVariableDoes) {
   const Variable frozen(tensor({1, 2}), {.trainable = false});
   const Tensor leaf = leaf_of(tensor({7, 7}));
-  frozen.impl().component(0).adopt(leaf);
+  local_impl(frozen.impl()).leaf_of(0).adopt(leaf);
   EXPECT_FALSE(leaf.requires_grad());
 }
 
@@ -37,7 +37,7 @@ TEST(AdoptedLeaf, OutlivesTheVariable) {
   Tensor loss;
   {
     const Variable w(tensor({1, 2}));
-    w.impl().component(0).adopt(leaf);
+    local_impl(w.impl()).leaf_of(0).adopt(leaf);
     loss = (leaf * leaf).sum();
   }
   loss.backward();
@@ -48,9 +48,10 @@ TEST(AdoptedLeaf, OutlivesTheVariable) {
 TEST(AdoptedLeaf, HasToFit) {
   const at::AutoGradMode on(true);
   const Variable w(tensor({1, 2}));
-  EXPECT_THROW(w.impl().component(0).adopt(leaf_of(tensor({1, 2, 3}))), InvalidArgument);
-  EXPECT_THROW(w.impl().component(0).adopt(leaf_of(tensor({1, 2}, kFloat64))), InvalidArgument);
-  EXPECT_THROW(w.impl().component(0).adopt(leaf_of(tensor({1, 2})) * 2), InvalidArgument);
+  EXPECT_THROW(local_impl(w.impl()).leaf_of(0).adopt(leaf_of(tensor({1, 2, 3}))), InvalidArgument);
+  EXPECT_THROW(local_impl(w.impl()).leaf_of(0).adopt(leaf_of(tensor({1, 2}, kFloat64))),
+               InvalidArgument);
+  EXPECT_THROW(local_impl(w.impl()).leaf_of(0).adopt(leaf_of(tensor({1, 2})) * 2), InvalidArgument);
 }
 
 }  // namespace

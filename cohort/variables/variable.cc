@@ -160,19 +160,19 @@ std::vector<Tensor> Variable::read_all() const {
 
 Tensor& Variable::local_tensor() const {
   const int updated = current_replica() < 0 ? internal::current_update_replica() : -1;
-  if (updated >= 0 && updated < use().component_count()) return use().component(updated).tensor;
+  if (updated >= 0 && updated < use().leaf_count()) return use().leaf_of(updated).tensor;
   COHORT_CHECK_ARG(!is_remote(use()),
                    "[variable.local_tensor] expected a variable of this process, got \"", name(),
                    "\", which parameter servers keep; use value() and assign()");
   COHORT_CHECK_ARG(current_replica() >= 0 || use().copies() == 1,
                    "[variable.local_tensor] expected to be inside strategy.run for \"", name(),
-                   "\", which has ", use().component_count(),
+                   "\", which has ", use().leaf_count(),
                    " components, got cross-replica "
                    "context; use value() or components()");
-  return use().local_component().tensor;
+  return use().leaf().tensor;
 }
 
-Tensor Variable::grad() const { return use().local_component().tensor.grad(); }
+Tensor Variable::grad() const { return use().leaf().tensor.grad(); }
 
 namespace {
 
@@ -187,7 +187,7 @@ std::ostream& operator<<(std::ostream& out, const Variable& v) {
   if (!v) return out << "<Variable, empty handle>";
   // What the other replicas have may be written while they run.
   if (current_replica() >= 0 || v.impl().copies() == 1) {
-    print_one(out, v, is_remote(v.impl()) ? v.value() : v.impl().local_component().tensor);
+    print_one(out, v, is_remote(v.impl()) ? v.value() : v.impl().leaf().tensor);
     return out;
   }
   const bool on_read = v.synchronization() == Synchronization::kOnRead;
@@ -195,7 +195,7 @@ std::ostream& operator<<(std::ostream& out, const Variable& v) {
   const std::vector<Variable> components = v.components();
   for (std::size_t i = 0; i < components.size(); ++i) {
     out << (i == 0 ? "\n  " : ",\n  ") << i << ": ";
-    print_one(out, components[i], components[i].impl().local_component().tensor);
+    print_one(out, components[i], components[i].impl().leaf().tensor);
   }
   return out << "\n}";
 }

@@ -6,7 +6,6 @@
 #include <atomic>
 
 #include "cohort/base/check.h"
-#include "cohort/variables/internal/gradient_place.h"
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
 #include "cohort/variables/local_variables.h"
@@ -46,9 +45,9 @@ void VariableImpl::write(Write kind, const PerReplica<Tensor>& x) {
   write(kind, x[0]);
 }
 
-Component& VariableImpl::component(int replica) {
-  COHORT_CHECK(replica == 0, "expected component 0 of ", label(*this), ", got ", replica);
-  return local_component();
+Leaf& VariableImpl::leaf_of(int replica) {
+  COHORT_CHECK(replica == 0, "expected leaf 0 of ", label(*this), ", got ", replica);
+  return leaf();
 }
 
 void VariableImpl::check_value(const char* operation, const Tensor& x) const {
@@ -83,42 +82,6 @@ void VariableImpl::check_rows(const char* operation, const Tensor& indices) cons
 void VariableImpl::scatter(Scatter kind, const IndexedSlices&) {
   throw Unimplemented(str_cat(operation_name(kind), "expected a variable of a strategy, got \"",
                               description_.name, "\", which can only be assigned as a whole"));
-}
-
-bool has_only_handles(const Tensor& tensor, uint32_t handles) {
-  // Letting go of these makes what others did before they let go visible here: counts are read
-  // without any order.
-  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
-  const Tensor handle = tensor;
-  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
-  const c10::Storage storage = tensor.storage();
-  return handle.use_count() == handles + 1 && storage.use_count() == 2;
-}
-
-const std::shared_ptr<Arena>& Component::arena() const {
-  static const std::shared_ptr<Arena> none;
-  return range ? range->arena : none;
-}
-
-Tensor Component::free_gradient_view(GradientBuffer& buffer) {
-  Arena& arena = *range->arena;
-  for (auto& [owner, view] : gradient_views) {
-    if (owner != &buffer) continue;
-    if (!has_only_handles(view, 1)) return {};
-    if (!is_as_made(view, tensor, arena.gradient_data(buffer, range->offset))) {
-      view = arena.gradient_view(buffer, range, shape_of(tensor));
-    }
-    return view;
-  }
-  gradient_views.emplace_back(&buffer, arena.gradient_view(buffer, range, shape_of(tensor)));
-  return gradient_views.back().second;
-}
-
-GradientBuffer* Component::buffer_of(const Tensor& gradient) const {
-  for (const auto& [owner, view] : gradient_views) {
-    if (view.is_same(gradient)) return owner;
-  }
-  return nullptr;
 }
 
 ParameterStore& store_of(const char* operation, const Variable& variable) {

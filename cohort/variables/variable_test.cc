@@ -5,6 +5,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/internal/test_replicas.h"
 
 namespace cohort {
@@ -129,11 +130,11 @@ TEST_F(TwoReplicas, NeighboursTouchAndFreedPlacesAreReused) {
   int64_t second = 0;
   {
     const Variable b = make(ones({5}));
-    second = b.impl().component(0).range->offset;
-    EXPECT_EQ(second, a.impl().component(0).range->offset + 16);
+    second = internal::local_impl(b.impl()).leaf_of(0).range->offset;
+    EXPECT_EQ(second, internal::local_impl(a.impl()).leaf_of(0).range->offset + 16);
   }
   const Variable c = make(zeros({5}));
-  EXPECT_EQ(c.impl().component(0).range->offset, second);
+  EXPECT_EQ(internal::local_impl(c.impl()).leaf_of(0).range->offset, second);
   EXPECT_EQ(to_vector<float>(c.value()), std::vector<float>(5, 0));
 }
 

@@ -17,27 +17,27 @@ using Accumulator = GraphNodePtr<torch::autograd::Node>;
 
 PulledLeaf::PulledLeaf(const Shape& shape, DType dtype, bool trainable) {
   const Shape no_strides(shape.size(), 0);
-  component_.tensor = at::empty_strided(shape, no_strides, at::TensorOptions(dtype));
+  leaf_.tensor = at::empty_strided(shape, no_strides, at::TensorOptions(dtype));
   if (!trainable) return;
-  component_.tensor.set_requires_grad(true);
-  component_.accumulator =
-      std::make_shared<Accumulator>(torch::autograd::impl::grad_accumulator(component_.tensor));
+  leaf_.tensor.set_requires_grad(true);
+  leaf_.accumulator =
+      std::make_shared<Accumulator>(torch::autograd::impl::grad_accumulator(leaf_.tensor));
 }
 
 void PulledLeaf::fill(const Tensor& value) {
   const at::NoGradGuard no_grad;
   has_value_ = true;
-  if (component_.accumulator == nullptr) {
-    component_.tensor = value;
+  if (leaf_.accumulator == nullptr) {
+    leaf_.tensor = value;
     return;
   }
-  component_.tensor.set_data(value);
-  component_.tensor.unsafeGetTensorImpl()->bump_version();
+  leaf_.tensor.set_data(value);
+  leaf_.tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 bool PulledLeaf::is_recorded() const {
-  if (component_.accumulator == nullptr) return false;
-  return static_cast<const Accumulator*>(component_.accumulator.get())->use_count() > 1;
+  if (leaf_.accumulator == nullptr) return false;
+  return static_cast<const Accumulator*>(leaf_.accumulator.get())->use_count() > 1;
 }
 
 }  // namespace cohort::internal

@@ -4,7 +4,7 @@
 // replaced when they are read again.
 #pragma once
 
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/leaf.h"
 
 namespace cohort::internal {
 
@@ -14,8 +14,8 @@ class PulledLeaf {
   /// Has no memory yet: of a table that is only looked up in, none is needed.
   PulledLeaf(const Shape& shape, DType dtype, bool trainable);
 
-  Component& component() { return component_; }
-  const Tensor& tensor() const { return component_.tensor; }
+  Leaf& leaf() { return leaf_; }
+  const Tensor& tensor() const { return leaf_.tensor; }
   bool has_value() const { return has_value_; }
   /// Replaces the numbers by those of `value`, which nobody else may have. A pass that was recorded
   /// with the old ones cannot be gone back any more: it throws.
@@ -24,7 +24,7 @@ class PulledLeaf {
   bool is_recorded() const;
 
  private:
-  Component component_;
+  Leaf leaf_;
   bool has_value_ = false;
 };
 

@@ -38,7 +38,7 @@ class RemoteVariable final : public VariableImpl {
   std::vector<Variable> components() override;
   Variable container() override;
   const void* identity() const override;
-  Component& local_component() override { return leaf_.component(); }
+  Leaf& leaf() override { return leaf_.leaf(); }
 
   const ParameterHandle& handle() const { return handle_; }
   /// Somebody of this process has changed what the servers have.
@@ -54,7 +54,7 @@ class RemoteVariable final : public VariableImpl {
   const ParameterHandle handle_;
   const Owner owner_;
   mutable Mutex mutex_;
-  mutable PulledLeaf leaf_;                                       // its component is the replica's
+  mutable PulledLeaf leaf_;                                       // what replicas compute with
   mutable uint64_t read_in_ COHORT_GUARDED_BY(mutex_) = 0;        // pass
   mutable Tensor prefetched_ COHORT_GUARDED_BY(mutex_);           // undefined: nothing
   mutable uint64_t prefetched_in_ COHORT_GUARDED_BY(mutex_) = 0;  // pass
@@ -75,7 +75,7 @@ class PerWorkerVariable final : public VariableImpl {
     own("write").scatter(kind, slices);
   }
   std::vector<Variable> components() override;
-  Component& local_component() override { return own("use").local_component(); }
+  Leaf& leaf() override { return own("use").leaf(); }
 
  private:
   /// Errors: FailedPrecondition in the coordinator.
@@ -100,7 +100,8 @@ class OwnVariable final : public VariableImpl {
   void scatter(Scatter kind, const IndexedSlices& slices) override {
     variable_->scatter(kind, slices);
   }
-  Component& local_component() override { return variable_->local_component(); }
+  Leaf& leaf() override { return variable_->leaf(); }
+  LocalImpl* local() override { return variable_->local(); }
 
  private:
   const std::shared_ptr<VariableImpl> variable_;

@@ -20,7 +20,7 @@ namespace {
 // components by nobody in particular.
 void check_place(const MetricBase& metric) {
   if (metric.variables().empty()) return;
-  const int components = metric.variables().front().impl().component_count();
+  const int components = metric.variables().front().impl().leaf_count();
   if (components == current_replica_count()) return;
   COHORT_CHECK_ARG(current_replica() < 0, "[metric.update_state] expected metric \"", metric.name(),
                    "\" to be made under the strategy's scope, got one with state "

@@ -118,7 +118,7 @@ TEST(Accumulation, ConstraintsHoldInCallsInBetween) {
     world.variables[0] = Variable(World::start(7), {.name = "layer/c", .constraint = capped});
     const int copies = world.variables[0].impl().copies();
     const auto of_first = [&](int r) {
-      return to_vector<double>(world.variables[0].impl().component(r).tensor);
+      return to_vector<double>(world.variables[0].impl().leaf_of(r).tensor);
     };
     const Optimizer optimizer = SGD({.learning_rate = 0.1, .gradient_accumulation_steps = 3});
     optimizer.build(world.variables);

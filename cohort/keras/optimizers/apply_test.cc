@@ -140,11 +140,11 @@ TEST(Apply, UpdatesOfASharedCopyChangeEveryReplicasVersion) {
   World world(2, UpdateSchedule::kSharded, kFloat64, ParameterPlacement::kCentral);
   std::vector<uint64_t> before;
   for (int r = 0; r < 2; ++r) {
-    before.push_back(world.variables[0].impl().component(r).tensor._version());
+    before.push_back(world.variables[0].impl().leaf_of(r).tensor._version());
   }
   world.train(SGD(), 1);
   for (int r = 0; r < 2; ++r) {
-    EXPECT_GT(world.variables[0].impl().component(r).tensor._version(),
+    EXPECT_GT(world.variables[0].impl().leaf_of(r).tensor._version(),
               before[static_cast<std::size_t>(r)]);
   }
 }

@@ -15,10 +15,10 @@
 #include "cohort/keras/optimizers/internal/classes.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/step_undo.h"
 #include "cohort/variables/tracked_variable.h"
-#include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras {
 namespace {
@@ -184,14 +184,12 @@ class LossScaling final : public OptimizerBase {
     VariableOptions options{.name = str_cat(name(), "/", what),
                             .trainable = false,
                             .aggregation = Aggregation::kOnlyFirstReplica};
-    if (like.impl().copies() < like.impl().component_count()) {
+    if (like.impl().copies() < like.impl().leaf_count()) {
       options.synchronization = Synchronization::kOnRead;
     }
     return Variable(store.create(full({}, initial, dtype), options));
   }
-  float& scale() const {
-    return *dynamic_scale_.impl().local_component().tensor.mutable_data_ptr<float>();
-  }
+  float& scale() const { return *dynamic_scale_.impl().leaf().tensor.mutable_data_ptr<float>(); }
   // A restored scale waits for the variable, which is there when the gradients are divided.
   double scale_before_build() const {
     const auto tracked = std::dynamic_pointer_cast<TrackedObject>(trackable());
@@ -199,7 +197,7 @@ class LossScaling final : public OptimizerBase {
     return waiting.defined() ? waiting.item<double>() : options_.initial_scale;
   }
   int64_t& counter() const {
-    return *step_counter_.impl().local_component().tensor.mutable_data_ptr<int64_t>();
+    return *step_counter_.impl().leaf().tensor.mutable_data_ptr<int64_t>();
   }
 
   void divide(Gradients& gradients, bool in_place) const {
@@ -214,7 +212,7 @@ class LossScaling final : public OptimizerBase {
       }
       const Tensor values = pair.gradient.dense();
       // Elsewhere two variables may have one tensor as their gradient.
-      if (in_place && pair.variable.impl().local_component().buffer_of(values) != nullptr) {
+      if (in_place && cohort::internal::is_in_arena(pair.variable.impl(), values)) {
         values.div_(by);
       } else {
         pair.gradient = values / by;

@@ -124,12 +124,12 @@ void OptimizerBase::build(std::span<const Variable> variables) {
     // One that is kept in shards is updated as a whole: they are its store's business. The only
     // component of each of several workers is not the whole.
     const bool is_whole =
-        trained_[i].impl().component_count() == 1 && (is_remote_ || store.layout().workers() == 1);
+        trained_[i].impl().leaf_count() == 1 && (is_remote_ || store.layout().workers() == 1);
     components_.push_back(is_whole ? std::vector{trained_[i]} : trained_[i].components());
     for (const Variable& component : components_.back()) index_[&component.impl()] = i;
     if (trained_[i].impl().description().constraint) constrained_.push_back(i);
   }
-  replicas_ = trained_.front().impl().component_count();
+  replicas_ = trained_.front().impl().leaf_count();
   shares_parameters_ = trained_.front().impl().copies() < replicas_;
   check_remote();
   make_counters();
@@ -206,7 +206,7 @@ void OptimizerBase::check_gradients(const Gradients& gradients) {
   COHORT_CHECK_ARG(given > 0,
                    "[optimizer.apply_gradients] expected a gradient for at least one of ",
                    gradients.size(), " variables, got no gradients");
-  const int components = gradients[0].variable.impl().component_count();
+  const int components = gradients[0].variable.impl().leaf_count();
   COHORT_CHECK_STATE(components == 1 || current_replica() >= 0,
                      "[optimizer.apply_gradients] expected to be inside strategy.run, got "
                      "cross-replica context of a strategy with ",
@@ -315,7 +315,7 @@ std::vector<SlotVariable> OptimizerBase::slot_variables() const { return slots_;
 const Variable& OptimizerBase::iterations() const { return iterations_; }
 
 int64_t& OptimizerBase::calls() const {
-  return *calls_.impl().local_component().tensor.mutable_data_ptr<int64_t>();
+  return *calls_.impl().leaf().tensor.mutable_data_ptr<int64_t>();
 }
 
 double OptimizerBase::learning_rate() const {

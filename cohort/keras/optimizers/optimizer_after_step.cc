@@ -43,7 +43,7 @@ void OptimizerBase::average(int64_t updates_before) {
                       : averages_[i].assign_add((now - averages_[i].value()) * (1 - momentum));
         continue;
       }
-      Tensor& mean = averages_[i].impl().component(replica).tensor;
+      Tensor& mean = averages_[i].impl().leaf_of(replica).tensor;
       mean.mul_(momentum).add_(variable.value(), 1 - momentum);
       if (overwrites) variable.assign(mean);
     }
@@ -95,7 +95,7 @@ template <class Work>
 void OptimizerBase::for_each_copy(const Work& work) {
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     for (std::size_t r = 0; r < components_[i].size(); ++r) {
-      work(components_[i][r], averages_[i].impl().component(static_cast<int>(r)).tensor);
+      work(components_[i][r], averages_[i].impl().leaf_of(static_cast<int>(r)).tensor);
     }
   }
 }

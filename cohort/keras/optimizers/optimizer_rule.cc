@@ -112,9 +112,9 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
   const auto whole_or_not = [this](int copy, const auto& write) {
     cohort::internal::StepUndo before;
     if (!is_remote_) {  // servers have written by then
-      for (const Variable& v : trained_) before.keep(v.impl().component(copy).tensor);
+      for (const Variable& v : trained_) before.keep(v.impl().leaf_of(copy).tensor);
       for (const SlotVariable& slot : slot_variables()) {
-        before.keep(slot.variable.impl().component(copy).tensor);
+        before.keep(slot.variable.impl().leaf_of(copy).tensor);
       }
     }
     try {

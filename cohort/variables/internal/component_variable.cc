@@ -9,9 +9,9 @@
 
 namespace cohort::internal {
 
-ComponentVariable::ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole,
+ComponentVariable::ComponentVariable(Description description, std::shared_ptr<LocalImpl> whole,
                                      int replica)
-    : VariableImpl(std::move(description)), whole_(std::move(whole)), replica_(replica) {
+    : LocalImpl(std::move(description)), whole_(std::move(whole)), replica_(replica) {
   store_ = whole_->store();
 }
 

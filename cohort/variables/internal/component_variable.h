@@ -6,30 +6,30 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/variables/variable_impl.h"
+#include "cohort/variables/component.h"
 
 namespace cohort::internal {
 
 /// Reads and writes nothing but its own component, in whatever context.
-class ComponentVariable final : public VariableImpl {
+class ComponentVariable final : public LocalImpl {
  public:
-  ComponentVariable(Description description, std::shared_ptr<VariableImpl> whole, int replica);
+  ComponentVariable(Description description, std::shared_ptr<LocalImpl> whole, int replica);
 
   Tensor value() const override { return own().tensor; }
-  using VariableImpl::write;
+  using LocalImpl::write;
   Tensor write(Write kind, const Tensor& x) override;
   void write(Write kind, const PerReplica<Tensor>& x) override;
   void scatter(Scatter kind, const IndexedSlices& slices) override;
   Variable container() override { return Variable(whole_); }
   const void* identity() const override { return &own(); }
 
-  Component& local_component() override { return own(); }
-  Component& component(int) override { return own(); }
+  Component& leaf() override { return own(); }
+  Component& leaf_of(int) override { return own(); }
 
  private:
-  Component& own() const { return whole_->component(replica_); }
+  Component& own() const { return whole_->leaf_of(replica_); }
 
-  const std::shared_ptr<VariableImpl> whole_;
+  const std::shared_ptr<LocalImpl> whole_;
   const int replica_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cohort/variables/component.h"
+
 namespace cohort::internal {
 
 Departures::Departures(const UpdateLayout& layout, const WorkerShares& shares,
@@ -13,9 +15,9 @@ Departures::Departures(const UpdateLayout& layout, const WorkerShares& shares,
       missing_(shares.regions()) {
   for (std::size_t v = 0; v < layout.variables().size(); ++v) {
     turns_of_.push_back(shares.regions() - 1 - shares.region_of(v));
-    VariableImpl& variable = layout.variables()[v].impl();
+    LocalImpl& variable = local_impl(layout.variables()[v].impl());
     for (int r = 0; r < layout.replicas(); ++r) {
-      Component& component = variable.component(r);
+      Component& component = variable.leaf_of(r);
       tell_when_final(component);
       variables_[&component] = v;
     }

@@ -29,7 +29,7 @@ bool in_replica() { return current_replica() >= 0; }
 LocalVariable::LocalVariable(Description description, const Tensor& initial,
                              std::shared_ptr<ArenaRange> range,
                              std::shared_ptr<LocalVariables> creator)
-    : VariableImpl(std::move(description)),
+    : LocalImpl(std::move(description)),
       strategy_(std::move(creator)),
       group_(strategy_->options().group),
       is_plain_(group_ == nullptr && strategy_->replicas() == 1),
@@ -37,15 +37,15 @@ LocalVariable::LocalVariable(Description description, const Tensor& initial,
   store_ = strategy_.get();
   shares_memory_ = strategy_->options().placement == ParameterPlacement::kCentral &&
                    description_.synchronization == Synchronization::kOnWrite;
-  for (int r = 0; r < component_count(); ++r) {
-    component(r).range = range;
+  for (int r = 0; r < leaf_count(); ++r) {
+    leaf_of(r).range = range;
     make_component(r, initial);
   }
 }
 
 void LocalVariable::make_component(int replica, const Tensor& initial) {
   const at::NoGradGuard no_grad;
-  Component& c = component(replica);
+  Component& c = leaf_of(replica);
   const bool is_written = replica > 0 && shares_memory_;
   if (c.range) {
     c.tensor = c.arena()->parameter_view(replica, c.range, description_.shape);
@@ -53,7 +53,7 @@ void LocalVariable::make_component(int replica, const Tensor& initial) {
   } else {
     const auto& devices = description_.devices;
     const auto own = std::min(static_cast<std::size_t>(replica), devices.size() - 1);
-    c.tensor = is_written ? component(0).tensor : copy_on(devices[own], initial);
+    c.tensor = is_written ? leaf_of(0).tensor : copy_on(devices[own], initial);
   }
   if (!description_.trainable) return;
   c.tensor.set_requires_grad(true);
@@ -69,10 +69,10 @@ int LocalVariable::local_index() const {
 }
 
 void LocalVariable::check_replica(const char* operation) const {
-  COHORT_CHECK_STATE(group_ == nullptr && current_replica_count() == component_count(), operation,
+  COHORT_CHECK_STATE(group_ == nullptr && current_replica_count() == leaf_count(), operation,
                      "expected variable ", label(*this),
                      " inside run of the strategy that it was made under (", owner_of(*this), ", ",
-                     component_count(), " replicas), got it in a replica of another strategy (",
+                     leaf_count(), " replicas), got it in a replica of another strategy (",
                      current_replica_count(),
                      " replicas); make it under that strategy's scope, or pass its value()");
 }
@@ -94,7 +94,7 @@ void LocalVariable::check_writable(const char* operation) const {
 }
 
 bool LocalVariable::is_alone() const {
-  return component_count() == 1 && strategy_->layout().workers() == 1;
+  return leaf_count() == 1 && strategy_->layout().workers() == 1;
 }
 
 bool LocalVariable::reads_component() const {
@@ -135,9 +135,9 @@ void LocalVariable::write(Write kind, const PerReplica<Tensor>& x) {
   COHORT_CHECK_STATE(!in_replica(), operation_name(kind),
                      "expected cross-replica context for a value per replica, got a replica");
   check_writable(operation_name(kind));
-  COHORT_CHECK_ARG(static_cast<int>(x.size()) == component_count(), operation_name(kind),
-                   "expected ", component_count(), " values for variable \"", description_.name,
-                   "\", got ", x.size());
+  COHORT_CHECK_ARG(static_cast<int>(x.size()) == leaf_count(), operation_name(kind), "expected ",
+                   leaf_count(), " values for variable \"", description_.name, "\", got ",
+                   x.size());
   std::vector<Tensor> values;
   for (const Tensor& one : x) {
     check_value(operation_name(kind), one);
@@ -152,22 +152,23 @@ std::vector<Variable> LocalVariable::components() {
   // This worker's only component is not the whole variable, which all workers write together.
   if (copies() == 1 && strategy_->layout().workers() == 1) return {Variable(shared_from_this())};
   std::vector<Variable> out;
-  for (int r = 0; r < component_count(); ++r) {
+  const auto self = std::static_pointer_cast<LocalImpl>(shared_from_this());
+  for (int r = 0; r < leaf_count(); ++r) {
     Description one = description_;
     if (r > 0) one.name += str_cat("/replica_", r);
     one.devices = {description_.devices[static_cast<std::size_t>(r)]};
-    out.emplace_back(std::make_shared<ComponentVariable>(std::move(one), shared_from_this(), r));
+    out.emplace_back(std::make_shared<ComponentVariable>(std::move(one), self, r));
   }
   return out;
 }
 
 void LocalVariable::write_copies(FunctionRef<void(Tensor& to, int replica)> write) {
-  write(component(0).tensor, 0);
-  for (int r = 1; r < component_count(); ++r) {
-    Tensor& to = component(r).tensor;
+  write(leaf_of(0).tensor, 0);
+  for (int r = 1; r < leaf_count(); ++r) {
+    Tensor& to = leaf_of(r).tensor;
     if (!shares_memory_) {
       write(to, r);
-    } else if (!to.is_same(component(0).tensor)) {
+    } else if (!to.is_same(leaf_of(0).tensor)) {
       to.unsafeGetTensorImpl()->bump_version();  // its memory changed under it
     }
   }
@@ -204,7 +205,7 @@ Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) 
   // several components have no one value.
   if (summed_on_read && layout.workers() > 1) return x;
   const bool is_known = description_.aggregation == Aggregation::kNone || layout.workers() > 1;
-  return is_known ? component(0).tensor : value();
+  return is_known ? leaf_of(0).tensor : value();
 }
 
 Tensor LocalVariable::reduced_value(FunctionRef<Tensor(const Tensor& component)> part) const {
@@ -251,7 +252,7 @@ ReduceOp LocalVariable::reduce_op() const {
 
 Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal) {
   if (writes_own_component() && !shares_memory_) {
-    write_tensor(local_component().tensor, kind, apart(x));
+    write_tensor(leaf().tensor, kind, apart(x));
     return value();
   }
   check_aggregation(operation_name(kind));
@@ -293,7 +294,7 @@ void LocalVariable::check_summable(const Contribution& first, bool is_same,
                                    const char* what) const {
   COHORT_CHECK_ARG(!is_same || description_.aggregation != Aggregation::kSum, first.operation,
                    "expected a value of each replica for variable \"", description_.name,
-                   "\" (aggregation sum), got the same ", what, " on each of ", component_count(),
+                   "\" (aggregation sum), got the same ", what, " on each of ", leaf_count(),
                    " replicas, which cannot be summed; pass a tensor made in the replica");
 }
 
@@ -343,7 +344,7 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
     return write_copies([&](Tensor& to, int) { scatter_rows(to, kind, x); });
   }
   if (writes_own_component() && !shares_memory_) {
-    return scatter_rows(local_component().tensor, kind, apart(slices));
+    return scatter_rows(leaf().tensor, kind, apart(slices));
   }
   check_aggregation(operation);
   const bool joins = kind == Scatter::kAdd || kind == Scatter::kSub || kind == Scatter::kMul ||

@@ -12,12 +12,13 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/collectives/options.h"
 #include "cohort/runtime/meeting.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/local_variables.h"
 
 namespace cohort::internal {
 
 /// The table of variable.h, for replicas that share this process.
-class LocalVariable final : public VariableImpl {
+class LocalVariable final : public LocalImpl {
  public:
   /// `range` is null for a variable that is not trainable: it owns its memory.
   LocalVariable(Description description, const Tensor& initial, std::shared_ptr<ArenaRange> range,
@@ -31,12 +32,12 @@ class LocalVariable final : public VariableImpl {
   void scatter(Scatter kind, const IndexedSlices& slices) override;
   std::vector<Variable> components() override;
 
-  Component& component(int replica) override {
+  Component& leaf() override { return leaf_of(local_index()); }
+  Component& leaf_of(int replica) override {
     return components_[static_cast<std::size_t>(replica)];
   }
-  int component_count() const override { return static_cast<int>(components_.size()); }
-  int copies() const override { return shares_memory_ ? 1 : component_count(); }
-  Component& local_component() override { return component(local_index()); }
+  int leaf_count() const override { return static_cast<int>(components_.size()); }
+  int copies() const override { return shares_memory_ ? 1 : leaf_count(); }
 
  private:
   /// What one replica brings to a write that all replicas agree on.

@@ -5,6 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/reductions/local_reduce.h"
+#include "cohort/variables/component.h"
 #include "cohort/variables/internal/gradient_place.h"
 
 namespace cohort::internal {
@@ -56,8 +57,8 @@ void PostWriter::put_rows(Post& post, const IndexedSlices& slices, std::size_t v
 
 GradientBuffer* PostWriter::put_dense(Post& post, const GradientAndVariable& pair,
                                       std::size_t index, GradientLease& lease) const {
-  VariableImpl& variable = pair.variable.impl();
-  const Component& component = variable.local_component();
+  LocalImpl& variable = local_impl(pair.variable.impl());
+  const Component& component = variable.leaf();
   Tensor gradient = pair.gradient.as_tensor();
   COHORT_CHECK_ARG(gradient.sizes() == component.tensor.sizes(),
                    "[optimizer.apply_gradients] expected a gradient of shape ",

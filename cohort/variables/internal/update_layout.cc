@@ -9,6 +9,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/component.h"
 
 namespace cohort::internal {
 namespace {
@@ -20,7 +21,9 @@ constexpr std::size_t kShareUnit = 16;
 constexpr bool kExactRuns = COHORT_ADDRESS_SANITIZER != 0;
 
 // Where a variable lies in the arena; null: it owns its memory.
-const ArenaRange* arena_range(VariableImpl& variable) { return variable.component(0).range.get(); }
+const ArenaRange* arena_range(VariableImpl& variable) {
+  return local_impl(variable).leaf_of(0).range.get();
+}
 
 }  // namespace
 

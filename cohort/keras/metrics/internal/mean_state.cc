@@ -43,18 +43,18 @@ WeightedSum weighted_sum(const std::string& metric, const Tensor& values,
 }
 
 void add_to(const Variable& variable, double x) {
-  *variable.impl().local_component().tensor.mutable_data_ptr<double>() += x;
+  *variable.impl().leaf().tensor.mutable_data_ptr<double>() += x;
 }
 
 double read_sum(const Variable& variable) {
   cohort::internal::VariableImpl& impl = variable.impl();
-  if (current_replica() >= 0) return *impl.local_component().tensor.const_data_ptr<double>();
+  if (current_replica() >= 0) return *impl.leaf().tensor.const_data_ptr<double>();
   const cohort::internal::ParameterStore* store = impl.store();
   const bool several = store != nullptr && store->layout().workers() > 1;
   if (several) return variable.value().item<double>();  // of all workers
   double sum = 0;
-  for (int r = 0; r < impl.component_count(); ++r) {
-    sum += *impl.component(r).tensor.const_data_ptr<double>();
+  for (int r = 0; r < impl.leaf_count(); ++r) {
+    sum += *impl.leaf_of(r).tensor.const_data_ptr<double>();
   }
   return sum;
 }

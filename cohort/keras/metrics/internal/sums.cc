@@ -8,11 +8,11 @@
 namespace cohort::keras::internal {
 
 void add_tensor(const Variable& variable, const Tensor& x) {
-  variable.impl().local_component().tensor.add_(x);
+  variable.impl().leaf().tensor.add_(x);
 }
 
 void add_numbers(const Variable& variable, const std::vector<double>& x) {
-  const Tensor& own = variable.impl().local_component().tensor;
+  const Tensor& own = variable.impl().leaf().tensor;
   COHORT_CHECK_ARG(own.numel() == static_cast<int64_t>(x.size()), "[metric] expected ", own.numel(),
                    " sums for \"", variable.name(), "\", got ", x.size());
   auto* sums = own.mutable_data_ptr<double>();
@@ -20,7 +20,7 @@ void add_numbers(const Variable& variable, const std::vector<double>& x) {
 }
 
 Tensor read_tensor(const Variable& variable) {
-  if (current_replica() >= 0) return variable.impl().local_component().tensor.clone();
+  if (current_replica() >= 0) return variable.impl().leaf().tensor.clone();
   return variable.value();
 }
 

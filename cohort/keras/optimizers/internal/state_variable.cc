@@ -8,7 +8,7 @@
 namespace cohort::keras::internal {
 namespace {
 
-using cohort::internal::Component;
+using cohort::internal::Leaf;
 using cohort::internal::VariableImpl;
 using cohort::internal::Write;
 
@@ -50,7 +50,7 @@ class StateVariable final : public VariableImpl {
                                   "\", the optimizer's own state, got a value per replica"));
   }
 
-  Component& local_component() override {
+  Leaf& leaf() override {
     throw FailedPrecondition(
         str_cat("[variable] expected a variable with storage of its own, got the optimizer's \"",
                 description_.name, "\"; use value() and assign()"));

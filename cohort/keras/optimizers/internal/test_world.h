@@ -80,7 +80,7 @@ struct World {
   Numbers weights(int replica = 0) const {
     Numbers all;
     for (const Variable& variable : variables) {
-      const auto part = to_vector<double>(variable.impl().component(replica).tensor);
+      const auto part = to_vector<double>(variable.impl().leaf_of(replica).tensor);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
