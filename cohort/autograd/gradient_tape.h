@@ -45,6 +45,7 @@ class [[nodiscard]] GradientTape {
   GradientTape(const GradientTape&) = delete;
   GradientTape& operator=(const GradientTape&) = delete;
 
+  /// For tapes with watch_accessed_variables = false: gradient() knows this variable, too.
   void watch(const Variable& v);
   /// `x` becomes a handle whose operations are recorded. Errors: InvalidArgument for integers.
   void watch(Tensor& x);
