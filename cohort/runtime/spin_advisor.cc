@@ -46,9 +46,9 @@ bool process_may_spin() {
   const Clock::rep now = Clock::now().time_since_epoch().count();
   if (now < next.load(std::memory_order_relaxed)) return may_spin.load(std::memory_order_relaxed);
   static constinit Mutex mutex;
+  static constinit SpinAdvisor advisor COHORT_GUARDED_BY(mutex);
   [[maybe_unused]] static const bool kept = keep_free_over_fork(mutex);
   if (mutex.try_lock()) {  // else another thread looks at this moment
-    static SpinAdvisor advisor;
     next.store(now + Clock::duration(kEvery).count(), std::memory_order_relaxed);
     may_spin.store(advisor.update(core_use()), std::memory_order_relaxed);
     mutex.unlock();

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <thread>
 
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
+#include "cohort/base/mutex.h"
 #include "cohort/base/termination.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/cluster/cluster_resolver.h"
@@ -105,12 +105,12 @@ class PreemptionCheckpointHandler::Impl {
         return;
       }
       thread_ = std::jthread([this, asked = std::move(asked)](const std::stop_token& stop) {
-        std::mutex mutex;
+        internal::Mutex mutex;  // nobody else's: waiting asks for one
         std::condition_variable_any stopped;
-        std::unique_lock lock(mutex);
+        const internal::MutexLock lock(mutex);
         while (!stop.stop_requested()) {
           if (ask(asked)) return;
-          stopped.wait_for(lock, stop, kWatchEvery, [] { return false; });
+          stopped.wait_for(mutex, stop, kWatchEvery, [] { return false; });
         }
       });
     }

@@ -84,7 +84,7 @@ void MetricBase::ensure_built(const Shape& y_true, const Shape& y_pred) {
   };
   cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
   if (group == nullptr) {
-    const std::lock_guard lock(build_mutex_);
+    const cohort::internal::MutexLock lock(build_mutex_);
     return build_now();
   }
   group->merge("metric.build", *this, [&](cohort::internal::Brought<MetricBase> all) {

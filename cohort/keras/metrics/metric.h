@@ -17,13 +17,13 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
+#include "cohort/base/mutex.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
@@ -117,7 +117,7 @@ class MetricBase : public Serializable {
   std::string name_;
   std::vector<Variable> variables_;
   std::atomic<bool> waits_{false};
-  std::mutex build_mutex_;  // of those who are in no replica
+  cohort::internal::Mutex build_mutex_;  // one build at a time, of those who are in no replica
 };
 
 /// A metric with options, on a base that has its state: C has the fields of the class, and `name`

@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collectives/transports/shared_memory/heap.h"
 
-#include <mutex>
 #include <string>
 
 #include "cohort/base/check.h"
 #include "cohort/base/error.h"
+#include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 
 namespace cohort::internal {
 
 // Lives as long as the heap or anything of it.
 struct SharedHeap::State {
-  mutable std::mutex mutex;
-  SegmentTable* table = nullptr;                                // null: the heap is gone
-  std::vector<const SharedSegment*> used{SegmentTable::kMost};  // [entry]
+  explicit State(SegmentTable* of) : table(of), used(SegmentTable::kMost, nullptr) {}
+
+  Mutex mutex;
+  SegmentTable* table COHORT_GUARDED_BY(mutex);                     // null: the heap is gone
+  std::vector<const SharedSegment*> used COHORT_GUARDED_BY(mutex);  // [entry]
 };
 
-SharedHeap::SharedHeap(SegmentTable* table) : state_(std::make_shared<State>()) {
-  state_->table = table;
-  state_->used.assign(SegmentTable::kMost, nullptr);
-}
+SharedHeap::SharedHeap(SegmentTable* table) : state_(std::make_shared<State>(table)) {}
 
 SharedHeap::~SharedHeap() {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->table = nullptr;
 }
 
 std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
   if (bytes < kLeastBytes) return nullptr;
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   std::size_t entry = 0;
   while (entry < SegmentTable::kMost && state_->used[entry] != nullptr) ++entry;
   if (entry == SegmentTable::kMost || state_->table == nullptr) return nullptr;
@@ -39,7 +38,7 @@ std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
   std::byte* const data = segment->data();
   return {data, [state = state_, entry, owned = segment.release()](std::byte*) {
             const std::unique_ptr<SharedSegment> last(owned);
-            const std::scoped_lock freed(state->mutex);
+            const MutexLock freed(state->mutex);
             state->used[entry] = nullptr;
             // So that others see that there is nothing to be read here any more.
             if (state->table != nullptr) state->table->entries[entry].token = {};
@@ -47,7 +46,7 @@ std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
 }
 
 std::optional<HeapPlace> SharedHeap::find(std::span<const std::byte> bytes) const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   for (std::size_t entry = 0; entry < state_->used.size(); ++entry) {
     const SharedSegment* const segment = state_->used[entry];
     if (segment == nullptr || bytes.data() < segment->data()) continue;
