@@ -37,7 +37,6 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
 
 RunningStep::RunningStep(ReplicaStep& step) : frame_(current_context()) {
   frame_.context().step = &step;
-  frame_.context().shares = &step.shares;
 }
 
 LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state("loss/count")) {}

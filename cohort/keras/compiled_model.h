@@ -14,7 +14,7 @@
 #include "cohort/keras/callbacks/logs.h"
 #include "cohort/keras/compile_options.h"
 #include "cohort/runtime/thread_context.h"
-#include "cohort/strategy/loss_shares.h"
+#include "cohort/strategy/replica_step.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
@@ -44,17 +44,10 @@ enum class FromShares {
   kOther,  ///< In a way that makes no share of it, e.g. its square.
 };
 
-/// What a replica knows of the step it is in, whichever model's fit runs it. Threads: bound to its
-/// replica's thread in a run.
-struct alignas(64) ReplicaStep {
-  int64_t global_rows = -1;  ///< Of the step's batch over all replicas.
-  int64_t rows = 0;          ///< Of this replica's part.
-  LossShares shares;         ///< Of every model's compute_loss, and of compute_average_loss.
-  keras::Logs logs;          ///< What the step returned.
+/// A replica's step, and what it logged. Threads: as ReplicaStep.
+struct alignas(64) LoggedStep : ReplicaStep {
+  keras::Logs logs;                     ///< What the step returned.
   std::vector<FromShares> from_shares;  ///< [i] What logs' i-th value is; see settle().
-
-  /// The calling thread's; nullptr outside of fit and its like.
-  static const ReplicaStep* running() { return t_slots.top->context.step; }
 };
 
 /// Makes `step` the calling thread's for its lifetime.
@@ -109,7 +102,7 @@ class CompiledModel {
   std::vector<keras::Metric> metrics, weighted_metrics;
   std::vector<CompiledOutput> outputs;  ///< Empty: there is one, or nobody knows yet.
   LossTracker loss;
-  std::vector<ReplicaStep> steps;  ///< One per local replica.
+  std::vector<LoggedStep> steps;  ///< One per local replica.
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
   keras::Logs live;
   std::atomic<bool> warned_untrained{false};

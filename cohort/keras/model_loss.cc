@@ -16,7 +16,7 @@ namespace cohort::keras {
 
 using cohort::internal::CompiledModel;
 using cohort::internal::CompiledOutput;
-using cohort::internal::LossShares;
+using cohort::internal::ReplicaStep;
 
 namespace {
 
@@ -58,7 +58,7 @@ struct StepOfLoss {
 };
 
 StepOfLoss step_of_loss(const CompiledModel& compiled, int replicas, int64_t rows) {
-  const auto* step = cohort::internal::ReplicaStep::running();
+  const ReplicaStep* step = ReplicaStep::running();
   const bool exact = compiled.options.exact_uneven_batches;
   if (step == nullptr) return {rows, -1, replicas, exact};
   return {step->rows, step->global_rows, replicas, exact};
@@ -172,8 +172,8 @@ Tensor Model::compute_loss(const Tensor&, const Tensor& y, const Tensor& y_pred,
   if (compiled.one_weight != 1) value = value * compiled.one_weight;
   value = with_penalties(value, y_pred);
   const Share share = step.share_of(loss.reduction());
-  auto* shares = LossShares::current();
-  compiled.loss.add(shares != nullptr ? shares->add(value) : value.detach(), share.weight,
+  ReplicaStep* const running = ReplicaStep::running();
+  compiled.loss.add(running != nullptr ? running->shares.add(value) : value.detach(), share.weight,
                     share.count);
   return value;
 }
@@ -225,8 +225,8 @@ Tensor Model::compute_loss_nest(const Element&, const Element& y, const Element&
   total = with_penalties(total, last);
   const StepOfLoss step = step_of_loss(compiled, replicas, rows_of_output(last));
   const Share share = step.share_of(Reduction::kSumOverBatchSize);
-  auto* shares = LossShares::current();
-  compiled.loss.add(shares != nullptr ? shares->add(total) : total.detach(), share.weight,
+  ReplicaStep* const running = ReplicaStep::running();
+  compiled.loss.add(running != nullptr ? running->shares.add(total) : total.detach(), share.weight,
                     share.count);
   return total;
 }

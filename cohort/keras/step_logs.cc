@@ -112,7 +112,7 @@ bool is_multiple_of(std::span<const double> shares, std::span<const double> numb
 // For values without a graph, such as copies, numbers, and all of a step that does not record: one
 // of the shares, or a multiple of it, or the sum or mean of some of them, the same ones on all
 // replicas.
-bool is_of_shares(std::span<const Tensor> values, std::span<const ReplicaStep> steps) {
+bool is_of_shares(std::span<const Tensor> values, std::span<const LoggedStep> steps) {
   constexpr std::size_t kMostShares = 6;
   const std::size_t count = steps[0].shares.values().size();
   std::vector<double> numbers;
@@ -149,7 +149,7 @@ bool is_of_shares(std::span<const Tensor> values, std::span<const ReplicaStep> s
   return false;
 }
 
-Tensor mean_of(std::span<const Tensor> values, std::span<const ReplicaStep> steps) {
+Tensor mean_of(std::span<const Tensor> values, std::span<const LoggedStep> steps) {
   Tensor sum;
   double weights = 0;
   for (std::size_t r = 0; r < steps.size(); ++r) {
@@ -164,10 +164,10 @@ Tensor mean_of(std::span<const Tensor> values, std::span<const ReplicaStep> step
 }
 
 Tensor put_together(const char* operation, const std::string& name,
-                    std::span<const ReplicaStep> steps) {
+                    std::span<const LoggedStep> steps) {
   std::vector<Tensor> values;
   bool sums = false, others = false;
-  for (const ReplicaStep& step : steps) {
+  for (const LoggedStep& step : steps) {
     values.push_back(step.logs.value(name));
     if (!values.back().defined()) return {};
     const FromShares from = step.from_shares[step.logs.index(name)];
@@ -194,7 +194,7 @@ Tensor put_together(const char* operation, const std::string& name,
 
 }  // namespace
 
-void settle(ReplicaStep& step) {
+void settle(LoggedStep& step) {
   Origin origin(step.shares);
   step.from_shares.assign(step.logs.size(), FromShares::kNot);
   Logs settled = step.logs;
@@ -209,7 +209,7 @@ void settle(ReplicaStep& step) {
   step.logs = std::move(settled);
 }
 
-Logs over_replicas(const char* operation, std::span<const ReplicaStep> steps) {
+Logs over_replicas(const char* operation, std::span<const LoggedStep> steps) {
   Logs out = steps[0].logs;
   if (steps.size() == 1) return out;
   for (const std::string& name : out.names()) {

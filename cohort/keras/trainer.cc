@@ -217,7 +217,7 @@ class PredictedRows {
 void Trainer::execute(Mode mode) {
   strategy_.run([&] {
     const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
-    ReplicaStep& step = compiled_->steps[replica];
+    LoggedStep& step = compiled_->steps[replica];
     const RunningStep running(step);
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const Element& part = batches_[i][replica];
@@ -240,8 +240,8 @@ void Trainer::execute(Mode mode) {
 
 Logs Trainer::step_logs() const {
   if (remote_ != nullptr) return remote_->logs();
-  const std::vector<ReplicaStep>& steps = compiled_->steps;
-  const bool ours = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
+  const std::vector<LoggedStep>& steps = compiled_->steps;
+  const bool ours = std::all_of(steps.begin(), steps.end(), [&](const LoggedStep& step) {
     return step.logs.same_as(compiled_->live);
   });
   if (ours) return compiled_->live;

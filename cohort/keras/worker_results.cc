@@ -28,7 +28,7 @@ std::vector<T> numbers_of_all(Communicator& others, const char* operation,
 }
 
 // What workers have to log alike.
-std::string text_of_logs(const ReplicaStep& step) {
+std::string text_of_logs(const LoggedStep& step) {
   std::string text;
   for (const std::string& name : step.logs.names()) {
     text += str_cat(text.empty() ? "" : ", ", name, ": ");
@@ -43,12 +43,12 @@ std::string text_of_logs(const ReplicaStep& step) {
   return str_cat("{", text, "}");
 }
 
-void share_values(Communicator& others, std::span<const ReplicaStep> steps,
-                  std::vector<ReplicaStep>& all) {
+void share_values(Communicator& others, std::span<const LoggedStep> steps,
+                  std::vector<LoggedStep>& all) {
   for (const std::string& name : steps[0].logs.names()) {
     if (steps[0].logs.is_read_anew(name) || !steps[0].logs.value(name).defined()) continue;
     std::vector<Tensor> here;
-    for (const ReplicaStep& step : steps) here.push_back(step.logs.value(name).detach());
+    for (const LoggedStep& step : steps) here.push_back(step.logs.value(name).detach());
     const Tensor values = gather_across(others, kStepLogs, at::stack(here), 0);
     for (std::size_t r = 0; r < all.size(); ++r) {
       all[r].logs.set(name, values[static_cast<int64_t>(r)]);
@@ -57,10 +57,10 @@ void share_values(Communicator& others, std::span<const ReplicaStep> steps,
 }
 
 // As many on every replica, or none are known: nobody can tell then which are the same.
-void share_shares(Communicator& others, std::span<const ReplicaStep> steps,
-                  std::vector<ReplicaStep>& all) {
+void share_shares(Communicator& others, std::span<const LoggedStep> steps,
+                  std::vector<LoggedStep>& all) {
   const auto count = static_cast<int64_t>(steps[0].shares.values().size());
-  const bool alike = std::all_of(steps.begin(), steps.end(), [&](const ReplicaStep& step) {
+  const bool alike = std::all_of(steps.begin(), steps.end(), [&](const LoggedStep& step) {
     return static_cast<int64_t>(step.shares.values().size()) == count;
   });
   const int64_t mine = alike ? count : -1;
@@ -69,7 +69,7 @@ void share_shares(Communicator& others, std::span<const ReplicaStep> steps,
     return;
   }
   std::vector<double> here;
-  for (const ReplicaStep& step : steps) {
+  for (const LoggedStep& step : steps) {
     for (const Tensor& share : step.shares.values()) here.push_back(share.item<double>());
   }
   const std::vector<double> values = numbers_of_all<double>(others, kStepLogs, here);
@@ -80,14 +80,14 @@ void share_shares(Communicator& others, std::span<const ReplicaStep> steps,
 
 }  // namespace
 
-std::vector<ReplicaStep> steps_of_all(Communicator& others, std::span<const ReplicaStep> steps) {
+std::vector<LoggedStep> steps_of_all(Communicator& others, std::span<const LoggedStep> steps) {
   const at::NoGradGuard no_grad;
   const auto workers = static_cast<std::size_t>(others.size());
-  std::vector<ReplicaStep> all(workers * steps.size());
+  std::vector<LoggedStep> all(workers * steps.size());
   others.take_turn(kStepLogs, [&] {
     check_same_on_workers(others, kStepLogs, "logs of a step", text_of_logs(steps[0]));
     std::vector<int64_t> rows, origins;
-    for (const ReplicaStep& step : steps) {
+    for (const LoggedStep& step : steps) {
       rows.push_back(step.rows);
       for (const FromShares from : step.from_shares) origins.push_back(static_cast<int64_t>(from));
     }

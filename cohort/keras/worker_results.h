@@ -15,7 +15,7 @@ class Communicator;
 
 /// The steps of all replicas of all workers, in their order.
 /// Errors: FailedPrecondition that names two workers whose steps log unlike values.
-std::vector<ReplicaStep> steps_of_all(Communicator& others, std::span<const ReplicaStep> steps);
+std::vector<LoggedStep> steps_of_all(Communicator& others, std::span<const LoggedStep> steps);
 
 /// The outputs of all workers, step by step, in the order of all replicas. `counts`: how many of
 /// `rows` came from each local replica in each step, as many numbers on every worker.

@@ -18,7 +18,6 @@ class StrategyExtended;
 namespace internal {
 
 class Communicator;
-class LossShares;
 class RandomSeeds;
 class ReplicaGroup;
 struct ReplicaStep;
@@ -42,8 +41,7 @@ struct ThreadContext {
   RandomSeeds* seeds = nullptr;          ///< Null: the process's.
   // Of the step that a replica is in; null where nobody asks.
   StepUndo* undo = nullptr;
-  const ReplicaStep* step = nullptr;
-  LossShares* shares = nullptr;
+  ReplicaStep* step = nullptr;
 };
 
 /// An entry of the stack, which is a list through the guards that own the entries.

@@ -20,7 +20,6 @@ internal::ThreadContext context_here() {
   internal::ThreadContext context = internal::current_context();
   context.undo = nullptr;
   context.step = nullptr;
-  context.shares = nullptr;
   return context;
 }
 

@@ -2,14 +2,14 @@
 #include "cohort/strategy/loss_scaling.h"
 
 #include "cohort/base/check.h"
-#include "cohort/strategy/loss_shares.h"
 #include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/replica_step.h"
 
 namespace cohort {
 
 namespace {
 Tensor noted(Tensor share) {
-  if (auto* shares = internal::LossShares::current(); shares != nullptr) shares->add(share);
+  if (auto* step = internal::ReplicaStep::running(); step != nullptr) step->shares.add(share);
   return share;
 }
 }  // namespace

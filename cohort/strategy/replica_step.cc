@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/loss_shares.h"
+#include "cohort/strategy/replica_step.h"
 
 #include <torch/csrc/autograd/function.h>
 
