@@ -32,7 +32,8 @@ struct MultiWorkerMirroredOptions {
   /// implementation: kAuto is shared memory on one machine, else TCP. kMpi: MPI carries messages
   /// between workers that mpirun has started; bits are the same.
   CommunicationOptions communication_options = {};
-  /// This worker's, each has as many. Empty: CPU:0. TF: all GPUs, else CPU:0.
+  /// This worker's, one for each of its replicas; all workers have as many. Empty: CPU:0.
+  /// TF: all GPUs, else CPU:0.
   std::vector<Device> devices = {};
   /// The most that the first workers wait for the last ones to start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
@@ -55,9 +56,8 @@ struct MultiWorkerMirroredOptions {
 };
 
 /// Replicas in several processes, variables mirrored, gradients summed in the order of the workers:
-/// W workers of one replica have the bits of MirroredStrategy with W, with as many threads each.
-/// Without a cluster, with one
-/// worker, and in an evaluator it is MirroredStrategy.
+/// W workers of one replica have the bits of MirroredStrategy with W replicas, if each has as many
+/// threads. Without a cluster, with one worker, and in an evaluator it is MirroredStrategy.
 /// Worker 0, the chief, keeps what the workers agree on (their leases), unless COHORT_STORE names
 /// a store of the launcher's.
 /// Blocks: until all workers have come.

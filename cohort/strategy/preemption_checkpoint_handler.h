@@ -43,16 +43,15 @@ struct TerminationConfig {
   std::function<void()> save_fn = {};
 };
 
-/// Of several workers all make it, and call run() or save_checkpoint_if_preempted() as often.
-/// A copy is the same handler. Threads: one caller at a time, cross-replica.
-/// TF: tf.distribute.experimental.PreemptionCheckpointHandler.
+/// With several workers each of them makes one, and all call run() or
+/// save_checkpoint_if_preempted() equally often. A copy is the same handler. Threads: one caller at
+/// a time, cross-replica. TF: tf.distribute.experimental.PreemptionCheckpointHandler.
 class PreemptionCheckpointHandler {
  public:
   /// Restores the newest checkpoint in the folder, if there is one. The count of runs is kept in
   /// it, and in all that the manager saves from now on, as "total_run_calls". `cluster_resolver`
   /// may be null: it is for texts. Errors: InvalidArgument for an empty folder; Unimplemented on a
-  /// parameter server; as
-  ///         Checkpoint::restore.
+  /// parameter server; as Checkpoint::restore.
   PreemptionCheckpointHandler(std::shared_ptr<ClusterResolver> cluster_resolver,
                               const Checkpoint& checkpoint, std::string checkpoint_dir,
                               TerminationConfig config = {});

@@ -57,7 +57,7 @@ class Strategy {
 
   /// Errors: FailedPrecondition in replica context, or if another strategy is current.
   Scope scope() const { return Scope(internal::held(extended_, "Strategy")); }
-  /// Of all workers.
+  /// How many replicas all workers have together.
   int num_replicas_in_sync() const { return use().num_replicas_in_sync(); }
   StrategyExtended& extended() const { return use(); }
   /// What the cluster was read from; null outside of clusters.
@@ -68,17 +68,17 @@ class Strategy {
   ///         come.
   void barrier() const;
 
-  /// Calls fn on every local replica at once and waits. Returns internal::RunResult: PerReplica of
-  /// what fn returns, or void. PerReplica<T> and Mirrored<T> arguments
-  /// arrive as this replica's const T&, also inside tuples, containers and aggregate templates
-  /// (values/regroup.h), everything else unchanged; one tuple or dataset element spreads over
-  /// several parameters.
+  /// Calls fn on every local replica at once and waits. Returns PerReplica of what fn returns; of a
+  /// void fn nothing. PerReplica<T> and Mirrored<T> arguments arrive as the replica's own const T&,
+  /// also inside tuples, containers and aggregate templates (values/regroup.h); everything else
+  /// arrives as it is. One tuple or dataset element spreads over several parameters of fn.
   /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
-  ///         next merge point. FailedPrecondition inside a replica, with another strategy
+  ///         next merge point. FailedPrecondition inside a replica, while another strategy is
   ///         current, or if replicas make different numbers of merge calls. InvalidArgument for a
-  ///         PerReplica of another number of values, and for an empty function. With several
-  ///         workers what fails on one of them all throw: those whose own run is over or has no
-  ///         meeting left throw it when they next do something together. Later runs work.
+  ///         PerReplica with another number of values than replicas, and for an empty function.
+  ///         With several workers all throw what fails on one of them; a worker whose own run is
+  ///         over by then, or has no meeting left, throws it when it next does something with the
+  ///         others. Later runs work.
   template <class Fn, class... A>
   requires(!std::same_as<Fn, RunOptions>) auto run(const Fn& fn, const A&... args) const;
   template <class Fn, class... A>
@@ -86,10 +86,11 @@ class Strategy {
     return run(fn, args...);
   }
 
-  /// One value of all replicas', leaf by leaf over nests, in memory of its own. With axes each
-  /// replica first reduces them away; kMean then divides by the true number of elements, also of
-  /// uneven batches. With several workers all of them call it, and get the same.
-  /// Errors: FailedPrecondition in replica context; InvalidArgument for shapes that differ.
+  /// One value made of those of all replicas, leaf by leaf over nests, in memory of its own. With
+  /// axes each replica first reduces its value over them; kMean then divides by the true number of
+  /// elements, also where batches are uneven. With several workers all of them call it, and all get
+  /// the same. Errors: FailedPrecondition in replica context; InvalidArgument for shapes that
+  /// differ.
   template <class T>
   T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axes& axes = {}) const {
     StrategyExtended& extended = use();
@@ -101,20 +102,23 @@ class Strategy {
       return internal::reduce_nest(op, value, axes, reach);
     });
   }
-  /// The same on every replica: the value itself, reduced over its axes. kSum and kProduct of
-  /// several replicas are refused unless it is zero: nobody can tell what is meant.
+  /// A value that is the same on every replica: the value itself, reduced over the axes.
+  /// Errors: InvalidArgument for kSum and kProduct over several replicas, unless it is the number
+  /// 0: they could mean the value, or what R such values make.
   template <class T>
   T reduce(ReduceOpArg op, const Mirrored<T>& value, const Axes& axes = {}) const {
     return reduce_equal(op, value.local(), axes);
   }
-  /// The same; but with several workers this worker's own, reduced over the workers.
+  /// A plain value counts as the same on every replica of this worker; with several workers it is
+  /// each worker's own, and is reduced over the workers.
   Tensor reduce(ReduceOpArg op, const Tensor& value, const Axes& axes = {}) const {
     return reduce_plain(op, value, axes);
   }
   template <class N>
   requires std::is_arithmetic_v<N> N reduce(ReduceOpArg op, N value)
   const { return reduce_plain(op, value, {}); }
-  /// Its components; of one that all replicas agree on a copy of the value.
+  /// Of a kOnRead variable its components, reduced; of a kOnWrite one a copy of its value, which is
+  /// the same on every replica.
   Tensor reduce(ReduceOpArg op, const Variable& value, const Axes& axes = {}) const;
   /// Each PerReplica, Mirrored and plain part of a nest.
   template <class T>
@@ -137,17 +141,17 @@ class Strategy {
       return internal::gather_nest(value, axis, reach);
     });
   }
-  /// Not distributed: itself; with several workers those of all workers, joined.
+  /// A plain tensor: itself; with several workers those of all workers, joined.
   Tensor gather(const Tensor& value, int64_t axis) const;
-  /// Its components, joined.
+  /// The variable's components, joined.
   Tensor gather(const Variable& value, int64_t axis) const;
   /// Each PerReplica of a nest; what is plain stays.
   template <class T>
   requires(internal::holds_distributed<T>() &&
            !internal::is_distributed_v<T>) auto gather(const T& nest, int64_t axis) const;
 
-  /// This worker's components, as a vector; a nest that holds some gives one nest per replica, a
-  /// plain value itself, once. TF: experimental_local_results.
+  /// The values of this worker's replicas, as a vector. A nest that holds such values gives a nest
+  /// for each replica; a plain value gives itself, once. TF: experimental_local_results.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return std::vector<T>(value.begin(), value.end());
@@ -235,7 +239,8 @@ Strategy get_strategy();
 /// True inside a scope or run of a strategy that is not the default one.
 bool has_strategy();
 bool in_cross_replica_context();
-/// The default one (id 0) outside of everything; empty in cross-replica context.
+/// The calling replica's; outside of every scope and run the default one's (id 0); empty in
+/// cross-replica context.
 ReplicaContext get_replica_context();
 /// For the whole thread, until changed; nullopt: the default strategy.
 /// Errors: FailedPrecondition inside a scope.

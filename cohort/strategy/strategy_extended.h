@@ -125,20 +125,23 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   // Updates.
 
   /// fn(component, args[i]...) for each component i of v, in order, on the calling thread and in
-  /// cross-replica context. PerReplica<T> and Mirrored<T> arguments arrive as component i's const
-  /// T&, others as they are; a variable that all replicas share (CentralStorageStrategy) is updated
-  /// once, with replica 0's. In a replica it is a merge point: argument i is replica i's.
+  /// cross-replica context. Of PerReplica<T> and Mirrored<T> arguments fn gets value i as a const
+  /// T&, others it gets as they are; a variable that all replicas share (CentralStorageStrategy) is
+  /// updated once, with value 0. In a replica it is a merge point, and value i is what replica i
+  /// has passed.
   /// Returns Mirrored of what fn returns, or void.
   /// Errors: InvalidArgument unless v is a whole variable of this strategy.
   template <class Fn, class... A>
   internal::UpdateResult<const Variable&, Fn, A...> update(const Variable& v, const Fn& fn,
                                                            const A&... args);
-  /// fn(args[i]...) for each device, which is replica i's, or once where all parameters live.
+  /// fn(args[i]...) for each of the devices, where i is the device's place in parameter_devices():
+  /// that of its replica, or 0 where one device has all parameters.
   /// Errors: FailedPrecondition in a replica; InvalidArgument for devices of others.
   template <class Fn, class... A>
   internal::UpdateResult<void, Fn, A...> update_non_slot(const Destinations& where, const Fn& fn,
                                                          const A&... args);
-  /// Where to update what belongs to all of `variables`: where the first one by name lives.
+  /// The devices on which to update what belongs to all of `variables` in common: those of the one
+  /// whose name comes first.
   std::vector<Device> non_slot_devices(std::span<const Variable> variables) const;
 
   // Variables.
@@ -170,7 +173,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
     explicit ReadCache(std::shared_ptr<void> cache) : cache_(std::move(cache)) {}
     const std::shared_ptr<void> cache_;
   };
-  /// Errors: InvalidArgument where variables are this process's, and inside another one.
+  /// Errors: InvalidArgument where this process keeps the variables, and inside another cache.
   ReadCache cache_variable_reads() { return ReadCache(do_cache_reads()); }
   /// The variable that a component belongs to; a whole variable itself.
   Variable value_container(const Variable& component) const;
@@ -251,8 +254,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual CrossDeviceOps& do_cross_device_ops() = 0;
   virtual CrossDeviceOps* do_custom_cross_device_ops() { return nullptr; }
   virtual const std::shared_ptr<ParameterStore>& do_parameter_store() = 0;
-  /// What makes variables beside this one of the strategy's. Default: its store, all of whose
-  /// variables are in the same places.
+  /// What makes variables where `v`, one of the strategy's, is. Default: the strategy's store, all
+  /// of whose variables are in the same places.
   virtual std::shared_ptr<internal::VariableCreator> do_colocation(const Variable& v);
   /// What ends with the cache of reads. Default: InvalidArgument.
   virtual std::shared_ptr<void> do_cache_reads();

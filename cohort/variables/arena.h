@@ -50,8 +50,8 @@ struct GradientBuffer {
   std::atomic<uint64_t> readable_until{0};
 };
 
-/// A variable's place, free again when the last view of it dies: a tensor that was read from a
-/// variable outlives it. Threads: immutable.
+/// A variable's place. It is free again when the last view of it dies: a tensor that was read from
+/// a variable may outlive the variable. Threads: immutable.
 struct ArenaRange {
   ArenaRange(std::shared_ptr<Arena> of, int64_t begin, int64_t elements)
       : arena(std::move(of)), offset(begin), numel(elements) {}

@@ -43,7 +43,7 @@ class Gradients {
   auto begin() const { return pairs_.begin(); }
   auto end() const { return pairs_.end(); }
 
-  /// Keeps the buffers, in which the gradients lie where optimizers read them fastest.
+  /// Internal: keeps the buffers that gradients lie in, where optimizers read them fastest.
   const std::shared_ptr<internal::GradientLease>& lease() const { return lease_; }
 
  private:

@@ -26,12 +26,12 @@ class ParameterStore : public VariableCreator {
   ///         or a dtype that it cannot update.
   virtual std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
                                                 UpdaterOptions options) = 0;
-  /// Whose components the variables have. Default: of one replica.
+  /// The replicas that the variables are for. Default: one.
   virtual ReplicaLayout layout() const { return {}; }
   /// False where updates would have to go to other workers that cannot be reached.
   virtual bool reaches_workers() const { return true; }
   /// True where other processes keep the parameters, and may write them at any time: a variable's
-  /// component is what this process has read last.
+  /// leaf has what this process has read last.
   virtual bool is_remote() const { return false; }
   /// Who saves and restores its variables together; null: this process alone.
   virtual std::shared_ptr<SavingGroup> saving_group() const { return nullptr; }

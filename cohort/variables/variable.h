@@ -10,19 +10,21 @@
 //
 //   kOnWrite (the default): every component holds the same value.
 //     cross-replica   write: every component    read: the first component
-//     in a replica    write: kNone the own component; kSum, kMean, kOnlyFirstReplica all
-//                     components with the aggregated value (a merge point); read: the own one
+//     in a replica    write: with kNone the own component alone; with kSum, kMean and
+//                     kOnlyFirstReplica every component, with the aggregate of what the replicas
+//                     write (a merge point)     read: the own component
 //   kOnRead (statistics, metrics): components go their own ways and meet when read.
-//     in a replica    read and write: the own component, never any communication
-//     cross-replica   read: the sum, mean or first by aggregation; assign: x / R each for kSum
-//                     (so that it reads as x again), x each otherwise
+//     in a replica    read and write: the own component, without communication
+//     cross-replica   read: the components' sum, mean, or the first one, as the aggregation says;
+//                     assign(x): with kSum x / R to each (so that it reads as x again), else x
 //   Under CentralStorageStrategy a kOnWrite variable has one storage, which all replicas read:
-//     in a replica    write: once, with the aggregated value (a merge point); kNone is an error
-//     cross-replica   write: once; of a value per replica the first
+//     in a replica    write: once, with the aggregate (a merge point); with kNone an error
+//     cross-replica   write: once; of a value per replica the first one
 //
 // A checkpoint keeps value() and restores it by assign(), cross-replica: under any strategy, into
 // any number of replicas. Only kOnRead with kNone has no one value to keep.
-// A variable made outside of every strategy is plain: replicas may read it, several may not write.
+// A variable made outside of every strategy is plain: any replica may read it, but where there are
+// several, none may write it.
 #pragma once
 
 #include <concepts>
@@ -47,9 +49,10 @@ namespace internal {
 class VariableImpl;
 }
 
-/// When the components of a variable agree. TF: tf.VariableSynchronization.
+/// When the components of a variable agree: kAuto is kOnWrite, and kNone is refused; the table
+/// above has the others. TF: tf.VariableSynchronization.
 enum class Synchronization { kAuto, kNone, kOnWrite, kOnRead };
-/// How values of several replicas become one. TF: tf.VariableAggregation.
+/// How what several replicas write, or hold, becomes one value. TF: tf.VariableAggregation.
 enum class Aggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 
 /// Which part of a whole variable an initial value is for. TF: ShardInfo, and the partition_shape
@@ -72,8 +75,9 @@ class InitialValue {
   /// The tensor for these options. Errors: InvalidArgument if a shape or dtype is missing or
   /// contradicts the value.
   Tensor make(const std::optional<Shape>& shape, std::optional<DType> dtype) const;
-  /// A part of that, for variables that are kept in several. A function is called for the part
-  /// alone, a tensor is cut. Errors: as make(); InvalidArgument for a part outside of the whole.
+  /// A part of that, for variables that are kept in several parts. A function is called for the
+  /// part alone; a tensor is cut. Errors: as make(); InvalidArgument for a part outside of the
+  /// whole.
   Tensor make_part(const Shape& part, const PartitionInfo& of, std::optional<DType> dtype) const;
   /// "float32 [2, 3]": what make() with these options gives, without making it.
   std::string describe(const std::optional<Shape>& shape, std::optional<DType> dtype) const;
@@ -171,10 +175,11 @@ class Variable {
   std::vector<Variable> components() const;
   /// The values of components(). TF: PerWorkerVariable.read_all.
   std::vector<Tensor> read_all() const;
-  /// The own component's storage; inside StrategyExtended::update that of the component updated.
-  /// Errors: InvalidArgument elsewhere if there are several.
+  /// The storage of the calling replica's component; inside StrategyExtended::update that of the
+  /// component which is updated; elsewhere that of the only one. Errors: InvalidArgument elsewhere
+  /// if there are several, and for a variable that parameter servers keep.
   Tensor& local_tensor() const;
-  /// This replica's LibTorch `.grad`; undefined if there is none.
+  /// LibTorch's `.grad` of the calling replica's component; undefined if there is none.
   Tensor grad() const;
   /// The variable's one value, for a Checkpoint, which keeps the variable alive.
   std::shared_ptr<Trackable> trackable() const;
@@ -191,8 +196,8 @@ class Variable {
   std::shared_ptr<internal::VariableImpl> impl_;
 };
 
-/// "<Variable 'w' shape=[2] dtype=float32, value=[1. 2.]>"; of several components each, in a
-/// replica the own one.
+/// "<Variable 'w' shape=[2] dtype=float32, value=[1. 2.]>": every component, but in a replica its
+/// own alone.
 std::ostream& operator<<(std::ostream& out, const Variable& v);
 
 }  // namespace cohort

@@ -62,13 +62,13 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   /// What two handles of one variable agree in.
   virtual const void* identity() const { return this; }
 
-  /// What the calling replica computes with, or the first one outside.
+  /// What the calling replica computes with; outside of replicas the first one's.
   virtual Leaf& leaf() = 0;
   virtual Leaf& leaf_of(int replica);
   /// As many as local replicas, also where they share their memory; 1 where this process reads what
   /// others keep.
   virtual int leaf_count() const { return 1; }
-  /// Separate pieces of memory: leaf_count(), or 1 if all leaves share theirs.
+  /// How many pieces of memory there are: leaf_count(), or 1 if all leaves share one.
   virtual int copies() const { return leaf_count(); }
   /// The variable as one whose leaves are components in this process's memory (component.h); null
   /// for all other kinds.
