@@ -201,7 +201,9 @@ function(cohort_test name)
   endif()
   # LibTorch's own threads must not burn the processors that replicas and other tests work on while
   # they wait; no result depends on it.
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "unit;${arg_LABELS}"
+  # What may take longest starts first, or a processor would wait for it in the end (COST).
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
+    LABELS "unit;${arg_LABELS}"
     ENVIRONMENT "OMP_WAIT_POLICY=passive;${COHORT_SANITIZER_ENVIRONMENT}")
 endfunction()
 
