@@ -89,25 +89,15 @@ class BatchNormalizationNode final : public LayerNode {
     return out;
   }
 
-  // The formula in recorded operations; the statistics are functions of x here.
   variable_list differentiable_backward(variable_list&& gradients) override {
-    variable_list out(3);
-    if (!gradients[0].defined()) return out;
-    const Tensor input = x_.unpack();
-    const int64_t channels = input.size(-1);
-    const Tensor x = input.reshape({input.numel() / channels, channels});
-    const Tensor g = gradients[0].reshape(x.sizes());
-    const Tensor centered = x - x.mean(0);
-    const Tensor inverse = (centered.square().mean(0) + epsilon_).rsqrt();
-    const Tensor normal = centered * inverse;
-    if (wants_input(0)) {
-      const Tensor scale = has_gamma_ ? inverse * gamma_.unpack() : inverse;
-      const Tensor rest = g - g.mean(0) - normal * (g * normal).mean(0);
-      out[0] = (rest * scale).reshape(input.sizes());
-    }
-    if (has_gamma_ && wants_weight(0)) out[1] = (g * normal).sum(0);
-    if (has_beta_ && wants_weight(1)) out[2] = g.sum(0);
-    return out;
+    if (!gradients[0].defined()) return variable_list(3);
+    const internal::NormalizationWants wants{.x = wants_input(0),
+                                             .gamma = has_gamma_ && wants_weight(0),
+                                             .beta = has_beta_ && wants_weight(1)};
+    const auto [x, gamma, beta] = internal::recorded_normalization_gradients(
+        x_.unpack(), gradients[0], has_gamma_ ? gamma_.unpack() : Tensor(), {}, epsilon_,
+        /*rectified=*/false, wants);
+    return {x, gamma, beta};
   }
 
  private:

@@ -11,27 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/cpu.h"
-#include "cohort/keras/layers/internal/kernels.h"
+#include "cohort/keras/layers/internal/test_kernels.h"
 
 namespace cohort::keras::internal {
 namespace {
-
-struct LSTMKernels {
-  const char* name;
-  const Kernels* kernels;
-};
-
-std::vector<LSTMKernels> lstm_kernels() {
-  std::vector<LSTMKernels> out = {{"base", &base::kKernels}};
-#if defined(__x86_64__)
-  using cohort::internal::best_isa;
-  using cohort::internal::Isa;
-  if (best_isa() >= Isa::kAvx2) out.push_back({"avx2", &avx2::kKernels});
-  if (best_isa() >= Isa::kAvx512) out.push_back({"avx512", &avx512::kKernels});
-#endif
-  return out;
-}
 
 struct LSTMSizes {
   int64_t steps, rows, units;
@@ -216,7 +199,7 @@ double slope(LSTMCase& c, float& number) {
 }
 
 TEST(LSTMKernels, ComputeTheFormulas) {
-  for (const LSTMKernels& table : lstm_kernels()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     for (const LSTMSizes& sizes : kLSTMSizes) {
       for (const Masking masking : {Masking::kNone, Masking::kZeros, Masking::kStays}) {
         LSTMCase c(sizes, masking);
@@ -232,7 +215,7 @@ TEST(LSTMKernels, ComputeTheFormulas) {
 }
 
 TEST(LSTMKernels, GoBackAlongTheSlopes) {
-  for (const LSTMKernels& table : lstm_kernels()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     for (const LSTMSizes& sizes : kLSTMSizes) {
       for (const Masking masking : {Masking::kNone, Masking::kZeros, Masking::kStays}) {
         LSTMCase before(sizes, masking), c(sizes, masking);
@@ -259,7 +242,7 @@ TEST(LSTMKernels, GoBackAlongTheSlopes) {
 }
 
 TEST(LSTMKernels, GiveARowTheSameBitsWhateverIsBesideIt) {
-  for (const LSTMKernels& table : lstm_kernels()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     for (const LSTMSizes& sizes : kLSTMSizes) {
       LSTMCase whole(sizes, Masking::kStays), parts(sizes, Masking::kStays);
       run_forward(*table.kernels, whole, 1);
@@ -292,7 +275,7 @@ float candidate(const Kernels& kernels, float x) {
 
 TEST(LSTMKernels, ActivateLargeSmallAndNoNumbers) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const LSTMKernels& table : lstm_kernels()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     const Kernels& k = *table.kernels;
     for (const float x :
          {0.0F, 1e-30F, 1e-6F, 3e-3F, 0.1F, 0.35F, 0.7F, 3.0F, 9.5F, 30.0F, 80.0F}) {

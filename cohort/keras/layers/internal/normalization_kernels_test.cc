@@ -10,31 +10,14 @@
 #include <vector>
 
 #include "cohort/autograd/gradient_tape.h"
-#include "cohort/base/cpu.h"
-#include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/own_normalization.h"
+#include "cohort/keras/layers/internal/test_kernels.h"
 #include "cohort/keras/layers/normalization.h"
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/random.h"
 
 namespace cohort::keras::internal {
 namespace {
-
-struct RowKernels {
-  const char* name;
-  const Kernels* kernels;
-};
-
-std::vector<RowKernels> row_kernels() {
-  std::vector<RowKernels> out = {{"base", &base::kKernels}};
-#if defined(__x86_64__)
-  using cohort::internal::best_isa;
-  using cohort::internal::Isa;
-  if (best_isa() >= Isa::kAvx2) out.push_back({"avx2", &avx2::kKernels});
-  if (best_isa() >= Isa::kAvx512) out.push_back({"avx512", &avx512::kKernels});
-#endif
-  return out;
-}
 
 // Rows and columns, in memory of exactly their size.
 struct RowsCase {
@@ -72,7 +55,7 @@ struct RowsCase {
   NormalizedRows in{};
 };
 
-void expect_moments(const RowKernels& table, const RowsCase& c) {
+void expect_moments(const KernelsOfIsa& table, const RowsCase& c) {
   const std::size_t columns = c.mean.size();
   std::vector<float> mean(columns), squares(columns);
   table.kernels->moments(c.x.data(), c.in.rows, c.in.columns, mean.data(), squares.data());
@@ -87,7 +70,7 @@ void expect_moments(const RowKernels& table, const RowsCase& c) {
   }
 }
 
-void expect_elements(const RowKernels& table, const RowsCase& c) {
+void expect_elements(const KernelsOfIsa& table, const RowsCase& c) {
   const std::size_t columns = c.mean.size();
   std::vector<float> y(c.x.size()), dx = c.g;
   table.kernels->normalize(c.in, y.data());
@@ -103,7 +86,7 @@ void expect_elements(const RowKernels& table, const RowsCase& c) {
   }
 }
 
-void expect_sums(const RowKernels& table, const RowsCase& c) {
+void expect_sums(const KernelsOfIsa& table, const RowsCase& c) {
   const std::size_t columns = c.mean.size();
   std::vector<float> sum(columns), product(columns);
   table.kernels->normalized_sums(c.in, c.g.data(), sum.data(), product.data());
@@ -119,7 +102,7 @@ void expect_sums(const RowKernels& table, const RowsCase& c) {
 }
 
 TEST(NormalizationKernels, ComputeTheFormulas) {
-  for (const RowKernels& table : row_kernels()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     for (const int64_t rows : {1, 3, 4, 50}) {
       for (const int64_t columns : {1, 5, 16, 33, 64, 70, 144}) {
         for (const bool relu : {false, true}) {

@@ -237,31 +237,15 @@ variable_list OwnNormalizationNode::backward(variable_list&& gradients) {
   return out;
 }
 
-// The formula in recorded operations; the statistics are functions of x here.
 variable_list OwnNormalizationNode::differentiable_backward(variable_list&& gradients) {
-  variable_list out(3);
-  if (!gradients[0].defined()) return out;
-  const Tensor input = x_.unpack();
-  const int64_t channels = input.size(-1);
-  const Tensor x = input.reshape({input.numel() / channels, channels});
-  Tensor g = gradients[0].reshape(x.sizes());
-  const Tensor centered = x - x.mean(0);
-  const Tensor inverse = (centered.square().mean(0) + epsilon_).rsqrt();
-  const Tensor normal = centered * inverse;
-  if (rectified_) {
-    Tensor y = normal.detach();
-    if (has_gamma_) y = y * gamma_.unpack().detach();
-    if (has_beta_) y = y + beta_.unpack().detach();
-    g = g.mul(y.gt(0));
-  }
-  if (wants_input(0)) {
-    const Tensor scale = has_gamma_ ? inverse * gamma_.unpack() : inverse;
-    const Tensor rest = g - g.mean(0) - normal * (g * normal).mean(0);
-    out[0] = (rest * scale).reshape(input.sizes());
-  }
-  if (has_gamma_ && wants_weight(0)) out[1] = (g * normal).sum(0);
-  if (has_beta_ && wants_weight(1)) out[2] = g.sum(0);
-  return out;
+  if (!gradients[0].defined()) return variable_list(3);
+  const NormalizationWants wants{.x = wants_input(0),
+                                 .gamma = has_gamma_ && wants_weight(0),
+                                 .beta = has_beta_ && wants_weight(1)};
+  const auto [x, gamma, beta] = recorded_normalization_gradients(
+      x_.unpack(), gradients[0], has_gamma_ ? gamma_.unpack() : Tensor(),
+      has_beta_ && rectified_ ? beta_.unpack() : Tensor(), epsilon_, rectified_, wants);
+  return {x, gamma, beta};
 }
 
 Tensor contiguous_or_none(const Variable& v) { return v ? v.value().contiguous() : Tensor(); }
@@ -289,6 +273,33 @@ OwnNormalized own_normalization(const Tensor& x, const Variable& gamma, const Va
     cohort::internal::attach(out.y, cohort::internal::make_node<OwnNormalizationNode>(
                                         x, gamma, beta, std::move(scales), epsilon, rectified));
   }
+  return out;
+}
+
+std::array<Tensor, 3> recorded_normalization_gradients(const Tensor& x, const Tensor& g,
+                                                       const Tensor& gamma, const Tensor& beta,
+                                                       double epsilon, bool rectified,
+                                                       const NormalizationWants& wants) {
+  const int64_t channels = x.size(-1);
+  const Tensor rows = x.reshape({x.numel() / channels, channels});
+  const Tensor centered = rows - rows.mean(0);
+  const Tensor inverse = (centered.square().mean(0) + epsilon).rsqrt();
+  const Tensor normal = centered * inverse;
+  Tensor by = g.reshape(rows.sizes());
+  if (rectified) {
+    Tensor y = normal.detach();
+    if (gamma.defined()) y = y * gamma.detach();
+    if (beta.defined()) y = y + beta.detach();
+    by = by.mul(y.gt(0));
+  }
+  std::array<Tensor, 3> out;
+  if (wants.x) {
+    const Tensor scale = gamma.defined() ? inverse * gamma : inverse;
+    const Tensor rest = by - by.mean(0) - normal * (by * normal).mean(0);
+    out[0] = (rest * scale).reshape(x.sizes());
+  }
+  if (wants.gamma) out[1] = (by * normal).sum(0);
+  if (wants.beta) out[2] = by.sum(0);
   return out;
 }
 

@@ -4,6 +4,8 @@
 // of chunks that the shape alone gives, so that no bit depends on the threads.
 #pragma once
 
+#include <array>
+
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
 
@@ -20,6 +22,19 @@ struct OwnNormalized {
 /// where gradients are wanted. gamma and beta may be empty handles. x has at least one row.
 OwnNormalized own_normalization(const Tensor& x, const Variable& gamma, const Variable& beta,
                                 double epsilon, bool rectified);
+
+/// What the gradients of batch normalisation are asked for.
+struct NormalizationWants {
+  bool x = false, gamma = false, beta = false;
+};
+/// The gradients by x, gamma and beta of relu?((x - mean) / sqrt(variance + epsilon) * gamma +
+/// beta) along the last axis, where mean and variance are functions of x, in recorded operations.
+/// `g` is that of the result. gamma and beta may be undefined, and beta is read only if
+/// `rectified`; what is not wanted stays undefined.
+std::array<Tensor, 3> recorded_normalization_gradients(const Tensor& x, const Tensor& g,
+                                                       const Tensor& gamma, const Tensor& beta,
+                                                       double epsilon, bool rectified,
+                                                       const NormalizationWants& wants);
 
 /// relu?(x * scale + shift), below autograd.
 Tensor scaled_rows(const Tensor& x, const Tensor& scale, const Tensor& shift, bool rectified);

@@ -14,33 +14,15 @@
 #include <string>
 #include <vector>
 
-#include "cohort/base/cpu.h"
-#include "cohort/keras/layers/internal/kernels.h"
+#include "cohort/keras/layers/internal/test_kernels.h"
 #include "cohort/runtime/intra_op.h"
 
 namespace cohort::keras::internal {
 namespace {
 
-using cohort::internal::best_isa;
 using cohort::internal::IntraOpThreads;
-using cohort::internal::Isa;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-struct Table {
-  const char* name;
-  const Kernels* kernels;
-};
-
-// Those that this processor runs.
-std::vector<Table> tables() {
-  std::vector<Table> out = {{"base", &base::kKernels}};
-#if defined(__x86_64__)
-  if (best_isa() >= Isa::kAvx2) out.push_back({"avx2", &avx2::kKernels});
-  if (best_isa() >= Isa::kAvx512) out.push_back({"avx512", &avx512::kKernels});
-#endif
-  return out;
-}
 
 struct Sizes {
   int64_t rows, depth, columns;
@@ -103,7 +85,7 @@ struct Case {
   Product p{};
 };
 
-void check(const Table& table, const Sizes& sizes, Kind kind, bool ends, bool accumulate) {
+void check(const KernelsOfIsa& table, const Sizes& sizes, Kind kind, bool ends, bool accumulate) {
   Case c(sizes, kind);
   if (ends) c.p.bias = c.bias.data();
   c.p.relu = ends;
@@ -121,7 +103,7 @@ void check(const Table& table, const Sizes& sizes, Kind kind, bool ends, bool ac
 }
 
 TEST(Products, AreRightAtAnySize) {
-  for (const Table& table : tables()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     for (const Sizes& sizes : kSizes) {
       for (const Kind kind : {Kind::kPlain, Kind::kLeftTransposed, Kind::kRightTransposed}) {
         for (const bool ends : {false, true}) {
@@ -134,7 +116,7 @@ TEST(Products, AreRightAtAnySize) {
 
 // A row of infinities: what lies beside the columns must not make 0 * infinity of it.
 TEST(Products, RaiseNoExceptionThatNoElementRaises) {
-  for (const Table& table : tables()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     for (const Kind kind : {Kind::kPlain, Kind::kLeftTransposed, Kind::kRightTransposed}) {
       Case c({7, 21, 10}, kind);
       for (int64_t k = 0; k < 21; ++k) {
@@ -152,7 +134,7 @@ TEST(Products, RaiseNoExceptionThatNoElementRaises) {
 }
 
 TEST(Products, KeepNaNInItsRowOrColumn) {
-  for (const Table& table : tables()) {
+  for (const KernelsOfIsa& table : all_kernels()) {
     Case c({9, 30, 21}, Kind::kPlain);
     c.a[5 * 30 + 29] = std::nanf("");
     c.b[7 * 21 + 20] = std::nanf("");
