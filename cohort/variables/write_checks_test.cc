@@ -49,6 +49,41 @@ TEST_F(WriteChecks, SoHaveBoolsAndSmallTypes) {
   real.assign(std::numeric_limits<double>::infinity());
 }
 
+TEST_F(WriteChecks, IntegersOfAnotherTypeHaveToFit) {
+  const auto integers = [](std::vector<int64_t> values, DType dtype) {
+    return from_vector(values, {static_cast<int64_t>(values.size())}).to(dtype);
+  };
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  const Variable v = make(zeros({2}, kInt32));
+  v.assign(integers({-most - 1, most}, kInt64));
+  EXPECT_EQ(to_vector<int64_t>(v.value()), (std::vector<int64_t>{-most - 1, most}));
+  expect_error<InvalidArgument>({"[variable.assign]", "int32 can hold", "got 2147483648"}, [&] {
+    v.assign(integers({5, most + 1}, kInt64));
+  });
+  expect_error<InvalidArgument>({"[variable.assign_add]", "int32 can hold", "got -2147483649"},
+                                [&] {
+                                  v.assign_add(integers({-most - 2, 5}, kInt64));
+                                });
+  EXPECT_THROW(v.assign_sub(integers({0, most + 1}, kInt64)), InvalidArgument);
+  EXPECT_EQ(to_vector<int64_t>(v.value()), (std::vector<int64_t>{-most - 1, most}));
+  v.assign(integers({65535, 0}, DType::UInt16));
+  EXPECT_EQ(to_vector<int32_t>(v.value()), (std::vector<int32_t>{65535, 0}));
+  const Variable byte = make(zeros({2}, kUint8));
+  for (const DType from : {DType::Short, kInt32, kInt64, DType::UInt16}) {
+    byte.assign(integers({255, 0}, from));
+    EXPECT_EQ(to_vector<int32_t>(byte.value()), (std::vector<int32_t>{255, 0})) << from;
+    expect_error<InvalidArgument>({"uint8 can hold", "got 256"}, [&] {
+      byte.assign(integers({256, 1}, from));
+    });
+  }
+  expect_error<InvalidArgument>({"uint8 can hold", "got -1"}, [&] {
+    byte.assign(integers({1, -1}, DType::Char));
+  });
+  byte.assign(integers({7, 127}, DType::Char));
+  EXPECT_EQ(to_vector<int32_t>(byte.value()), (std::vector<int32_t>{7, 127}));
+  make(zeros({0}, kUint8)).assign(empty({0}, kInt64));
+}
+
 TEST_F(WriteChecks, InitialNumbersAreWhatWasGiven) {
   EXPECT_THROW(make(2.7, {.dtype = kInt32}), InvalidArgument);
   EXPECT_THROW(make(tensor({2.7}), {.dtype = kInt32}), InvalidArgument);

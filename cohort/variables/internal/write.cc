@@ -2,11 +2,14 @@
 #include "cohort/variables/internal/write.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "cohort/base/check.h"
 #include "cohort/reductions/local_reduce.h"
@@ -27,15 +30,58 @@ const char* operation_name(Write kind) {
 
 namespace {
 
-// Other integers, which a conversion would cut without a word.
+struct IntegerBounds {
+  int64_t least, most;
+};
+
+template <class N>
+constexpr IntegerBounds bounds_of() {
+  using Limits = std::numeric_limits<N>;
+  constexpr auto kMost = std::numeric_limits<int64_t>::max();
+  return {
+      .least = static_cast<int64_t>(Limits::min()),
+      .most = std::cmp_less(Limits::max(), kMost) ? static_cast<int64_t>(Limits::max()) : kMost};
+}
+
+// Unset: no type of integers. Of those beyond int64 what an int64 has.
+std::optional<IntegerBounds> integer_bounds(DType dtype) {
+  switch (dtype) {
+    case DType::Bool:
+      return IntegerBounds{.least = 0, .most = 1};
+    case DType::Byte:
+      return bounds_of<uint8_t>();
+    case DType::Char:
+      return bounds_of<int8_t>();
+    case DType::Short:
+      return bounds_of<int16_t>();
+    case DType::Int:
+      return bounds_of<int32_t>();
+    case DType::Long:
+      return bounds_of<int64_t>();
+    case DType::UInt16:
+      return bounds_of<uint16_t>();
+    case DType::UInt32:
+      return bounds_of<uint32_t>();
+    case DType::UInt64:
+      return bounds_of<uint64_t>();
+    default:
+      return std::nullopt;
+  }
+}
+
+// Integers of another type, which a conversion would cut without a word.
 void check_integers(const Tensor& to, Write kind, const Tensor& x) {
   const DType from = x.scalar_type();
   const DType type = to.scalar_type();
-  if (from == type || !at::isIntegralType(from, true) || !at::isIntegralType(type, true)) return;
-  const Tensor lost = x.to(type).to(from).ne(x);
-  if (!lost.any().item<bool>()) return;
-  COHORT_CHECK_ARG(false, operation_name(kind), "expected numbers that ", dtype_name(type),
-                   " can hold, got ", x.masked_select(lost)[0].item<int64_t>());
+  if (from == type || x.numel() == 0) return;
+  const std::optional<IntegerBounds> given = integer_bounds(from);
+  const std::optional<IntegerBounds> wanted = integer_bounds(type);
+  if (!given || !wanted || (wanted->least <= given->least && given->most <= wanted->most)) return;
+  const auto [least, most] = at::aminmax(at::isBarebonesUnsignedType(from) ? x.to(kInt64) : x);
+  for (const int64_t number : {least.item<int64_t>(), most.item<int64_t>()}) {
+    COHORT_CHECK_ARG(wanted->least <= number && number <= wanted->most, operation_name(kind),
+                     "expected numbers that ", dtype_name(type), " can hold, got ", number);
+  }
 }
 
 }  // namespace
@@ -58,27 +104,13 @@ void write_tensor(Tensor& to, Write kind, const Tensor& x) {
 
 namespace {
 
-template <class N>
-bool fits_integer(double x) {
-  // The largest integer of 64 bits rounds up to the first double that does not fit.
-  const double end = std::ldexp(1.0, std::numeric_limits<N>::digits);
-  return x == std::trunc(x) && x >= static_cast<double>(std::numeric_limits<N>::min()) && x < end;
-}
-
 bool can_hold(DType dtype, double x) {
+  if (const std::optional<IntegerBounds> bounds = integer_bounds(dtype)) {
+    // The largest int64 rounds up to the first double that does not fit.
+    return x == std::trunc(x) && x >= static_cast<double>(bounds->least) &&
+           x < static_cast<double>(bounds->most) + 1;
+  }
   switch (dtype) {
-    case DType::Bool:
-      return x == 0 || x == 1;
-    case DType::Byte:
-      return fits_integer<uint8_t>(x);
-    case DType::Char:
-      return fits_integer<int8_t>(x);
-    case DType::Short:
-      return fits_integer<int16_t>(x);
-    case DType::Int:
-      return fits_integer<int32_t>(x);
-    case DType::Long:
-      return fits_integer<int64_t>(x);
     case DType::Half:
       return !std::isfinite(x) || std::abs(x) <= 65504;
     case DType::BFloat16:
