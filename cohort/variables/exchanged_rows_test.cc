@@ -4,28 +4,24 @@
 // process, what travels, and what a failure leaves.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
 
-#include "cohort/collectives/transports/threads/thread_job.h"
-#include "cohort/runtime/replica_group.h"
-#include "cohort/testing/deadline.h"
 #include "cohort/variables/fused_update.h"
-#include "cohort/variables/local_variables.h"
+#include "cohort/variables/test_exchange.h"
 
 namespace cohort::internal {
 namespace {
 
-using testing::run_with_deadline;
+using namespace exchange_test;
 using update_rules::AdagradStep;
-using update_rules::adam_step;
 using update_rules::Rule;
 using update_rules::SgdStep;
 using Numbers = std::vector<float>;
 
-constexpr std::chrono::seconds kTableLimit{60};
 constexpr int64_t kWidth = 5;
 
 /// What replica `id` of all brings of the table at a step.
@@ -108,58 +104,32 @@ class TableWorker {
   std::shared_ptr<LocalVariables> creator_;
 };
 
-class TableJob {
+class TableJob : public Workers<TableWorker> {
  public:
   TableJob(int workers, int replicas, const TableOptions& options)
-      : job(workers), workers_(static_cast<std::size_t>(workers)) {
-    run_with_deadline(kTableLimit, [&] {
-      job.run([&](Communicator& c) {
-        at(c.rank()) = std::make_unique<TableWorker>(replicas, job.share(c.rank()), options);
-      });
-    });
-  }
+      : Workers(Carrier::kThreads, workers, replicas, options) {}
   void train(int steps) {
-    run_with_deadline(kTableLimit, [&] {
-      job.run([&](Communicator& c) {
-        for (int step = 0; step < steps; ++step) at(c.rank())->apply(step);
-      });
+    run([&](TableWorker& worker) {
+      for (int step = 0; step < steps; ++step) worker.apply(step);
     });
   }
   bool try_step(int step) {
-    bool failed = false;
-    for (const auto& error : run_with_deadline(kTableLimit, [&] {
-           return job.try_run([&](Communicator& c) { at(c.rank())->apply(step); });
-         })) {
-      failed = failed || error != nullptr;
-    }
-    return !failed;
+    const auto errors = try_run([&](TableWorker& worker) { worker.apply(step); });
+    return std::all_of(errors.begin(), errors.end(),
+                       [](const std::exception_ptr& error) { return error == nullptr; });
   }
   void set_slots() {
-    run_with_deadline(kTableLimit, [&] {
-      job.run([&](Communicator& c) {
-        TableWorker& worker = *at(c.rank());
-        const Shape shape = worker.variables[1].shape();
-        worker.update->set_slot(1, 0, (arange(c10::multiply_integers(shape)) * 0.1).reshape(shape));
-      });
+    run([](TableWorker& worker) {
+      const Shape shape = worker.variables[1].shape();
+      worker.update->set_slot(1, 0, (arange(c10::multiply_integers(shape)) * 0.1).reshape(shape));
     });
   }
   /// Of all workers, which have to be equal.
   Numbers numbers() {
-    std::vector<Numbers> all(workers_.size());
-    run_with_deadline(kTableLimit, [&] {
-      job.run([&](Communicator& c) {
-        all[static_cast<std::size_t>(c.rank())] = at(c.rank())->numbers();
-      });
-    });
+    const auto all = ask([](TableWorker& worker) { return worker.numbers(); });
     for (const Numbers& one : all) EXPECT_EQ(one, all[0]);
     return all[0];
   }
-
-  ThreadJob job;
-
- private:
-  std::unique_ptr<TableWorker>& at(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
-  std::vector<std::unique_ptr<TableWorker>> workers_;
 };
 
 Numbers trained(int workers, int replicas, const TableOptions& options) {
@@ -289,7 +259,7 @@ TEST(ExchangedRows, AFailureAtAnyOperationWritesNothing) {
       failed = !job.try_step(2);
       job.job.before_each(1, {});
       if (!failed) break;
-      run_with_deadline(kTableLimit, [&] { job.job.run([](Communicator& c) { c.renew(); }); });
+      run_with_deadline(kLimit, [&] { job.job.run([](Communicator& c) { c.renew(); }); });
       EXPECT_EQ(job.numbers(), before);
     }
     EXPECT_GT(failures, 4);  // header, bucket, ids, values, rows, commit

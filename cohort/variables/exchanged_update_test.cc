@@ -18,20 +18,7 @@ using update_rules::SgdStep;
 
 TEST(ExchangedUpdate, WorkersOfOneReplicaHaveTheBitsOfOneProcess) {
   for (const WorldOptions& options : clippings()) {
-    for (const int workers : {2, 3}) {
-      const Trained one_process = train(1, workers, options);
-      for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
-        WorldOptions cut = options;
-        cut.update.bytes_per_bucket = bytes;
-        for (const Carrier carrier : {Carrier::kThreads, Carrier::kSharedMemory}) {
-          cut.carrier = carrier;
-          const Trained got = train(workers, 1, cut);
-          const std::string what = str_cat(workers, " workers, ", bytes, ", ", int(carrier));
-          expect_same(got.parameters, one_process.parameters, what);
-          expect_same(got.slots, one_process.slots, what);
-        }
-      }
-    }
+    expect_bits_of_one_process(options, options, {Carrier::kThreads, Carrier::kSharedMemory});
   }
 }
 

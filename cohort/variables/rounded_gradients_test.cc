@@ -65,24 +65,13 @@ TEST(RoundedGradients, AgreeWithLibTorchsBfloat16) {
 
 // What every worker brings is rounded, whoever adds it up: sums have no bit of their own.
 TEST(RoundedGradients, AreThoseThatOneProcessWouldRound) {
-  for (WorldOptions options : clippings()) {
-    for (const int workers : {2, 3}) {
-      options.rounds_gradients = true;
-      const Trained one_process = train(1, workers, options);
-      WorldOptions rounded = options;
-      rounded.rounds_gradients = false;
-      rounded.bfloat16_gradients = true;
-      for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
-        rounded.update.bytes_per_bucket = bytes;
-        for (const Carrier carrier : {Carrier::kThreads, Carrier::kTcp, Carrier::kSharedMemory}) {
-          rounded.carrier = carrier;
-          const Trained got = train(workers, 1, rounded);
-          const std::string what = str_cat(workers, " workers, ", bytes, ", ", int(carrier));
-          expect_same(got.parameters, one_process.parameters, what);
-          expect_same(got.slots, one_process.slots, what);
-        }
-      }
-    }
+  for (const WorldOptions& options : clippings()) {
+    WorldOptions process = options;
+    process.rounds_gradients = true;
+    WorldOptions workers = options;
+    workers.bfloat16_gradients = true;
+    expect_bits_of_one_process(process, workers,
+                               {Carrier::kThreads, Carrier::kTcp, Carrier::kSharedMemory});
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cohort/collectives/test_job.h"
@@ -135,48 +136,69 @@ class Worker {
   std::shared_ptr<LocalVariables> creator_;
 };
 
-class World {
+// The processes of a job: a W(replicas, communicator, options) for each rank.
+template <class W>
+class Workers {
  public:
-  World(int workers, int replicas, WorldOptions options = {}) : job(options.carrier, workers) {
-    if (options.update.slot_initial.empty()) options.update.slot_initial = {0, 0.25};
-    workers_.resize(static_cast<std::size_t>(workers));
+  template <class Options>
+  Workers(Carrier carrier, int workers, int replicas, const Options& options)
+      : job(carrier, workers), workers_(static_cast<std::size_t>(workers)) {
     // All at once: making variables is something that workers do together.
     run_with_deadline(kLimit, [&] {
       job.run([&](Communicator& c) {
         const int w = c.rank();
         workers_[static_cast<std::size_t>(w)] =
-            std::make_unique<Worker>(replicas, job.share(w), options);
+            std::make_unique<W>(replicas, job.share(w), options);
       });
     });
   }
-  Worker& operator[](int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
-  Worker& of(const Communicator& c) { return (*this)[c.rank()]; }
-  void run(FunctionRef<void(Worker& worker)> body) {
+  W& operator[](int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
+  W& of(const Communicator& c) { return (*this)[c.rank()]; }
+  void run(FunctionRef<void(W& worker)> body) {
     run_with_deadline(kLimit, [&] { job.run([&](Communicator& c) { body(of(c)); }); });
   }
-  std::vector<std::exception_ptr> try_run(FunctionRef<void(Worker& worker)> body) {
+  std::vector<std::exception_ptr> try_run(FunctionRef<void(W& worker)> body) {
     return run_with_deadline(kLimit,
                              [&] { return job.try_run([&](Communicator& c) { body(of(c)); }); });
   }
-  // Of all workers, which have to be equal.
-  std::vector<double> parameters() {
-    const std::vector<double> first = workers_[0]->parameters();
-    for (const auto& worker : workers_) expect_same(worker->parameters(), first, "another worker");
-    return first;
-  }
-  std::vector<double> slots() {
-    std::vector<std::vector<double>> all(workers_.size());
+  // What a worker answers, for each of them.
+  template <class F>
+  auto ask(const F& question) {
+    std::vector<std::invoke_result_t<const F&, W&>> answers(workers_.size());
     run_with_deadline(kLimit, [&] {
-      job.run([&](Communicator& c) { all[static_cast<std::size_t>(c.rank())] = of(c).slots(); });
+      job.run(
+          [&](Communicator& c) { answers[static_cast<std::size_t>(c.rank())] = question(of(c)); });
     });
-    for (const auto& one : all) expect_same(one, all[0], "another worker's slots");
-    return all[0];
+    return answers;
   }
 
   TestJob job;
 
  private:
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<W>> workers_;
+};
+
+class World : public Workers<Worker> {
+ public:
+  World(int workers, int replicas, const WorldOptions& options = {})
+      : Workers(options.carrier, workers, replicas, with_slots(options)) {}
+  // Of all workers, which have to be equal.
+  std::vector<double> parameters() {
+    const auto all = ask([](Worker& w) { return w.parameters(); });
+    for (const auto& one : all) expect_same(one, all[0], "another worker");
+    return all[0];
+  }
+  std::vector<double> slots() {
+    const auto all = ask([](Worker& w) { return w.slots(); });
+    for (const auto& one : all) expect_same(one, all[0], "another worker's slots");
+    return all[0];
+  }
+
+ private:
+  static WorldOptions with_slots(WorldOptions options) {
+    if (options.update.slot_initial.empty()) options.update.slot_initial = {0, 0.25};
+    return options;
+  }
 };
 
 inline std::string text_of(const std::exception_ptr& error) {
@@ -203,6 +225,26 @@ inline Trained train(int workers, int replicas, const WorldOptions& options, int
   World world(workers, replicas, options);
   for (int step = 0; step < steps; ++step) world.run([&](Worker& w) { w.apply(step); });
   return {world.parameters(), world.slots()};
+}
+
+// Workers of one replica have what one process with as many replicas has, to the bit, however the
+// gradients are cut and carried.
+inline void expect_bits_of_one_process(const WorldOptions& process, const WorldOptions& workers,
+                                       const std::vector<Carrier>& carriers) {
+  for (const int count : {2, 3}) {
+    const Trained expected = train(1, count, process);
+    for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
+      for (const Carrier carrier : carriers) {
+        WorldOptions options = workers;
+        options.update.bytes_per_bucket = bytes;
+        options.carrier = carrier;
+        const Trained got = train(count, 1, options);
+        const std::string what = str_cat(count, " workers, ", bytes, ", ", int(carrier));
+        expect_same(got.parameters, expected.parameters, what);
+        expect_same(got.slots, expected.slots, what);
+      }
+    }
+  }
 }
 
 }  // namespace cohort::internal::exchange_test
