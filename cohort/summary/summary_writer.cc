@@ -43,11 +43,7 @@ Tensor checked_images(const Tensor& images) {
   return rank == 4 ? images : images.unsqueeze(0);
 }
 
-constexpr const char* kClass = "SummaryWriter";
-
 }  // namespace
-
-using internal::held;
 
 struct SummaryWriter::State {
   State(std::string folder, std::chrono::milliseconds flush_every)
@@ -64,6 +60,10 @@ struct SummaryWriter::State {
 SummaryWriter::SummaryWriter(std::string log_dir, SummaryWriterOptions options)
     : state_(std::make_unique<State>(std::move(log_dir), options.flush_every)) {}
 
+SummaryWriter::State& SummaryWriter::use(const char* operation) const {
+  return *internal::held(state_, "SummaryWriter", operation);
+}
+
 SummaryWriter::SummaryWriter(SummaryWriter&&) noexcept = default;
 SummaryWriter& SummaryWriter::operator=(SummaryWriter&&) noexcept = default;
 
@@ -78,8 +78,7 @@ SummaryWriter::~SummaryWriter() {
 
 void SummaryWriter::scalar(std::string_view tag, double value, int64_t step) {
   if (!writes_here()) return;
-  held(state_, kClass)
-      ->put(tag, step, {.name = "scalars"}, internal::float_tensor(static_cast<float>(value)));
+  use().put(tag, step, {.name = "scalars"}, internal::float_tensor(static_cast<float>(value)));
 }
 
 void SummaryWriter::histogram(std::string_view tag, const Tensor& values, int64_t step,
@@ -90,8 +89,7 @@ void SummaryWriter::histogram(std::string_view tag, const Tensor& values, int64_
                    "[summary_writer.histogram] expected a tensor of real numbers, got ",
                    values.defined() ? dtype_name(values.scalar_type()) : "none");
   if (!writes_here()) return;
-  held(state_, kClass)
-      ->put(tag, step, {.name = "histograms"}, internal::histogram_tensor(values, buckets));
+  use().put(tag, step, {.name = "histograms"}, internal::histogram_tensor(values, buckets));
 }
 
 void SummaryWriter::image(std::string_view tag, const Tensor& images, int64_t step,
@@ -105,25 +103,23 @@ void SummaryWriter::image(std::string_view tag, const Tensor& images, int64_t st
   for (int64_t i = 0; i < count; ++i) {
     texts.push_back(data::encode_png(as_uint8(batch[i].detach()).contiguous()));
   }
-  held(state_, kClass)->put(tag, step, {.name = "images"}, internal::string_tensor(texts, false));
+  use().put(tag, step, {.name = "images"}, internal::string_tensor(texts, false));
 }
 
 void SummaryWriter::text(std::string_view tag, std::string_view markdown, int64_t step) {
   if (!writes_here()) return;
-  held(state_, kClass)
-      ->put(tag, step, {.name = "text"}, internal::string_tensor({std::string(markdown)}, true));
+  use().put(tag, step, {.name = "text"}, internal::string_tensor({std::string(markdown)}, true));
 }
 
 void SummaryWriter::hparams(const std::vector<std::pair<std::string, HParam>>& values) {
   if (!writes_here()) return;
   const std::string content = internal::session_start(values, wall_time());
-  held(state_, kClass)
-      ->put("_hparams_/session_start_info", 0, {.name = "hparams", .content = content},
+  use().put("_hparams_/session_start_info", 0, {.name = "hparams", .content = content},
             internal::no_floats_tensor());
 }
 
-void SummaryWriter::flush() { held(state_, kClass)->file.flush(); }
-void SummaryWriter::close() { held(state_, kClass)->file.close(); }
-const std::string& SummaryWriter::log_dir() const { return held(state_, kClass)->file.folder(); }
+void SummaryWriter::flush() { use().file.flush(); }
+void SummaryWriter::close() { use().file.close(); }
+const std::string& SummaryWriter::log_dir() const { return use().file.folder(); }
 
 }  // namespace cohort

@@ -71,6 +71,7 @@ class SummaryWriter {
 
  private:
   struct State;
+  State& use(const char* operation = __builtin_FUNCTION()) const;
   std::unique_ptr<State> state_;
 };
 
