@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "process.h"
@@ -130,21 +131,16 @@ void answer(int socket) {
 }
 
 int serve_bytes() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener, any, size) != 0 || ::listen(listener, 1) != 0) return 1;
-  ::getsockname(listener, any, &size);
-  std::printf("ready %d\n", ntohs(address.sin_port));
+  std::string address;
+  const internal::Socket listener = internal::listen_on_free_port(&address);
+  std::printf("ready %d\n", internal::parse_address("[ps_bench] ", address).port);
   std::fflush(stdout);
-  const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  if (!internal::wait_for_fd(listener.fd(), /*to_write=*/false, deadline)) return 1;
+  const int socket = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);  // one that blocks
   set_no_delay(socket);
   answer(socket);
   ::close(socket);
-  ::close(listener);
   return 0;
 }
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ps_groups.h"
 
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +11,7 @@
 #include <utility>
 
 #include "cohort/base/strings.h"
+#include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/coordinator/parameters/group_client.h"
 #include "cohort/coordinator/parameters/replica_host.h"
 
@@ -25,19 +23,6 @@ using internal::ParameterServers;
 
 constexpr int kCopies = 2;
 constexpr std::int64_t kPushed = 1 << 18;  // numbers: 1 MB
-
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket, any, size) != 0) return 0;
-  ::getsockname(socket, any, &size);
-  ::close(socket);
-  return ntohs(address.sin_port);
-}
 
 // The longest time between two acknowledgements while `work` is done, in seconds.
 double longest_pause(ParameterServers& servers, const ParameterHandle& to,
@@ -67,9 +52,10 @@ double longest_pause(ParameterServers& servers, const ParameterHandle& to,
 }  // namespace
 
 PsGroups::PsGroups(const std::string& program, std::chrono::milliseconds lease) {
-  for (int task = 0; task < kCopies; ++task) {
-    addresses_.push_back(str_cat("127.0.0.1:", free_port()));
-  }
+  addresses_.resize(kCopies);
+  std::vector<internal::Socket> held;  // until all have a port
+  for (std::string& address : addresses_) held.push_back(internal::listen_on_free_port(&address));
+  held.clear();
   for (int task = 0; task < kCopies; ++task) {
     processes_.push_back(std::make_unique<ContenderProcess>(
         std::vector<std::string>{program, "--serve-group", str_cat(task), store_.address(),
