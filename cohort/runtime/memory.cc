@@ -42,7 +42,8 @@ MemoryPolicy wanted(MemoryPolicy asked) {
   if (value == "system") return MemoryPolicy::kSystem;
   if (value == "caching") return MemoryPolicy::kCaching;
   if (!value.empty()) {
-    COHORT_LOG(kWarning, "[memory] COHORT_MEMORY expected system or caching, got ", value);
+    COHORT_LOG(kWarning, "[memory] expected COHORT_MEMORY to be system or caching, got \"", value,
+               "\"; it is left out of account");
   }
   return asked;
 #endif

@@ -131,7 +131,8 @@ std::size_t default_limit() {
     char* end = nullptr;
     const unsigned long long mb = std::strtoull(text, &end, 10);
     if (end != text && *end == '\0') return static_cast<std::size_t>(mb) << 20;
-    COHORT_LOG(kWarning, "[memory] COHORT_MEMORY_CACHE_MB expected a number, got ", text);
+    COHORT_LOG(kWarning, "[memory] expected COHORT_MEMORY_CACHE_MB to be a number, got \"", text,
+               "\"; the bound is 1/8 of the memory");
   }
   const std::size_t physical = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
                                static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -211,8 +211,8 @@ DistributedDataset Strategy::distribute_datasets_from_function(
   COHORT_CHECK_ARG(fn != nullptr, kFromFunction, " expected a function, got none");
   check_options(kFromFunction, options);
   COHORT_CHECK_ARG(options.replica_weights.empty() && !options.contiguous_shards, kFromFunction,
-                   " expected neither replica_weights nor contiguous_shards: the function decides "
-                   "what every replica gets");
+                   " expected neither replica_weights nor contiguous_shards, got one of them: the "
+                   "function decides what every replica gets");
   const InputContext context = checked_context(extended);
   const int replicas = extended.num_local_replicas();
   const bool per_replica = options.replication_mode == InputReplicationMode::kPerReplica;

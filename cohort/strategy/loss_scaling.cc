@@ -18,7 +18,7 @@ Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOpt
   static constexpr const char* kOperation = "[compute_average_loss] ";
   internal::check_defined(kOperation, per_example_loss);
   COHORT_CHECK_ARG(per_example_loss.dim() > 0, kOperation,
-                   "expected a value per example, got a scalar: use Reduction::kNone");
+                   "expected a value per example, got a scalar; use Reduction::kNone in the loss");
   int64_t batch = 0;
   if (options.global_batch_size) {
     batch = *options.global_batch_size;
@@ -26,8 +26,10 @@ Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOpt
                      batch);
   } else {
     const ReplicaContext ctx = get_replica_context();
-    COHORT_CHECK_STATE(static_cast<bool>(ctx), kOperation,
-                       "expected global_batch_size in cross-replica context, got none");
+    COHORT_CHECK_STATE(
+        static_cast<bool>(ctx), kOperation,
+        "expected global_batch_size in cross-replica context, got none; give it, or call "
+        "this inside strategy.run");
     batch = per_example_loss.size(0) * ctx.num_replicas_in_sync();
   }
   Tensor loss = per_example_loss;

@@ -37,7 +37,7 @@ std::string name_of(const std::shared_ptr<ClusterResolver>& resolver) {
 
 CheckpointManager manager_of(const Checkpoint& checkpoint, std::string folder) {
   COHORT_CHECK_ARG(!folder.empty(), kHandler,
-                   "when a Checkpoint is given, checkpoint_dir has to be, too; got none");
+                   "expected a checkpoint_dir beside the Checkpoint, got an empty one");
   return {checkpoint, std::move(folder), {.max_to_keep = 1}};
 }
 
@@ -65,10 +65,11 @@ class PreemptionCheckpointHandler::Impl {
     if (!watcher_->has_fired()) return;
     watcher_->answer();
     if (saved_) return;
-    COHORT_LOG(kWarning, kHandler, name_, " is about to be ended, which came behind the last of ",
-               *runs_,
-               " runs: nothing is saved for it; with one more "
-               "save_checkpoint_if_preempted() behind the loop it is");
+    COHORT_LOG(
+        kWarning, kHandler, name_, " is about to be ended, and learned it behind the last of ",
+        *runs_,
+        " runs, so nothing is saved; call save_checkpoint_if_preempted() once more behind the "
+        "loop to save then, too");
   }
 
   int64_t runs() const { return *runs_; }

@@ -256,7 +256,7 @@ std::vector<Variable> StrategyExtended::update_parts(const Variable& v) const {
                    internal::owner_of(v.impl()));
   COHORT_CHECK_ARG(v.impl().leaf_count() == num_local_replicas(), kOperation,
                    "expected a whole variable, got component ", internal::label(v.impl()),
-                   "; use value_container");
+                   "; update what value_container(v) returns");
   return v.components();
 }
 

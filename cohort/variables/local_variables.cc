@@ -109,7 +109,8 @@ std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial
   ReplicaGroup* group = current_replica_group();
   COHORT_CHECK_STATE(group == nullptr || options_.group == nullptr || group == options_.group,
                      "[variable] expected to create \"", name_of(options),
-                     "\" under the strategy whose run this is, got another one's scope");
+                     "\" under the strategy whose run this is, got the scope of ", owner(),
+                     " around it; leave that scope first");
   if (group == nullptr || group->size() == 1) return create_now(initial, options);
   // Replica 0 creates for all, so that creation order and initial values agree.
   const Request own{&initial, &options};

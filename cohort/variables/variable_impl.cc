@@ -87,7 +87,7 @@ void VariableImpl::scatter(Scatter kind, const IndexedSlices&) {
 ParameterStore& store_of(const char* operation, const Variable& variable) {
   ParameterStore* const store = variable.impl().store();
   COHORT_CHECK_ARG(store != nullptr, operation, "expected a strategy's variable, got \"",
-                   variable.name(), "\"");
+                   variable.name(), "\", which an object keeps for itself");
   return *store;
 }
 

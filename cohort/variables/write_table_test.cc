@@ -223,12 +223,13 @@ TEST_F(Strangers, ReplicasOfAnotherStrategyNeitherReadNorWrite) {
     }),
                  FailedPrecondition);
   }
-  expect_error<FailedPrecondition>({"[variable]", "\"w\"", "got another one's scope"}, [&] {
-    others.run([&](int) {
-      const internal::VariableCreatorScope scope(creator_);
-      const Variable w(0.0, {.name = "w"});
-    });
-  });
+  expect_error<FailedPrecondition>({"[variable]", "\"w\"", "got the scope of", "leave that scope"},
+                                   [&] {
+                                     others.run([&](int) {
+                                       const internal::VariableCreatorScope scope(creator_);
+                                       const Variable w(0.0, {.name = "w"});
+                                     });
+                                   });
   EXPECT_EQ(components(v), (Components{{1}, {1}}));
 }
 
