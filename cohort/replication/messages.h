@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,21 +27,51 @@ using Index = uint64_t;
 /// Of one node's own clock, which may run at another pace than others' and shows another time.
 using Time = std::chrono::microseconds;
 
-/// A text that several have a share of, and nobody changes.
+/// Bytes that several have a share of, and nobody changes: a text, or pieces where they lie.
 class Bytes {
  public:
+  using Piece = std::span<const std::byte>;
+
   Bytes() = default;
   Bytes(std::string text)  // NOLINT(google-explicit-constructor): a text is what it stands for
-      : text_(std::make_shared<const std::string>(std::move(text))) {}
-  const std::string& str() const {
-    static const std::string kNone;
-    return text_ == nullptr ? kNone : *text_;
+      : whole_(std::make_shared<const Whole>(std::move(text))) {}
+  /// `owner` keeps them there, and as they are.
+  Bytes(std::vector<Piece> pieces, std::shared_ptr<const void> owner)
+      : whole_(std::make_shared<const Whole>(std::move(pieces), std::move(owner))) {}
+
+  /// One after the other; of no bytes there may be none, or an empty one.
+  std::span<const Piece> pieces() const {
+    return whole_ == nullptr ? std::span<const Piece>() : std::span(whole_->pieces);
   }
-  std::size_t size() const { return str().size(); }
-  const std::shared_ptr<const std::string>& owner() const { return text_; }
+  /// Keeps the pieces there.
+  std::shared_ptr<const void> owner() const { return whole_; }
+  std::size_t size() const { return whole_ == nullptr ? 0 : whole_->size; }
+  /// Cost: a copy.
+  std::string str() const {
+    std::string out;
+    out.reserve(size());
+    for (const Piece piece : pieces()) {
+      out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    }
+    return out;
+  }
 
  private:
-  std::shared_ptr<const std::string> text_;
+  struct Whole {
+    explicit Whole(std::string given)
+        : text(std::move(given)), pieces{std::as_bytes(std::span(text))}, size(text.size()) {}
+    Whole(std::vector<Piece> given, std::shared_ptr<const void> keeper)
+        : pieces(std::move(given)), owner(std::move(keeper)) {
+      for (const Piece piece : pieces) size += piece.size();
+    }
+    Whole(const Whole&) = delete;
+    Whole& operator=(const Whole&) = delete;
+    const std::string text;
+    const std::vector<Piece> pieces;
+    const std::shared_ptr<const void> owner;
+    std::size_t size = 0;
+  };
+  std::shared_ptr<const Whole> whole_;
 };
 
 /// Who keeps the state in an epoch.

@@ -282,7 +282,7 @@ void Replica::apply_committed() {
     const Command& command = log_.at(applied_until_ + 1).command;
     std::optional<std::string> result = result_of(command);
     if (!result && !is_forgotten(command)) {
-      result = state_->apply(command.bytes.str());
+      result = state_->apply(command.bytes);
       Applied::Client& client = applied_.clients[command.client];
       client.oldest = std::max(client.oldest, command.oldest);
       client.results.erase(client.results.begin(), client.results.lower_bound(client.oldest));

@@ -47,7 +47,7 @@ class ReplicatedState {
   virtual ~ReplicatedState() = default;
   /// Returns what the client gets. What cannot be done has a result that says so.
   /// Errors: of this copy alone, such as no memory; it is not to be trusted any more.
-  virtual std::string apply(const std::string& update) = 0;
+  virtual std::string apply(const Bytes& update) = 0;
   virtual std::string read(const std::string& query) const = 0;
   /// Cost: small, whatever the state's size; nobody beats for this node meanwhile.
   virtual std::shared_ptr<const StateSnapshot> snapshot() = 0;

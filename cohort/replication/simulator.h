@@ -33,8 +33,8 @@ namespace cohort::internal::replication {
 class ListState final : public ReplicatedState {
  public:
   explicit ListState(std::size_t padding = 0) : padding_(padding) {}
-  std::string apply(const std::string& update) override {
-    list_ += update;
+  std::string apply(const Bytes& update) override {
+    list_ += update.str();
     return std::to_string(list_.size() / kUpdateBytes);
   }
   std::string read(const std::string& /*query*/) const override { return list_; }

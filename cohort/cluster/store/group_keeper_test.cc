@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+
 #include "cohort/base/error.h"
 #include "cohort/cluster/store/group_messages.h"
 
@@ -93,6 +98,39 @@ TEST(GroupMessages, ComeBackAsTheyWere) {
   EXPECT_EQ(back.applied.clients.at(5).oldest, 2U);
   EXPECT_EQ(back.applied.clients.at(5).results.at(2), "two");
   EXPECT_EQ(back.applied.clients.at(5).results.size(), 2U);
+}
+
+// What is large stays where it has arrived, in pieces of any size; what nobody owns is copied.
+TEST(GroupMessages, LargeBytesStayWhereTheyAre) {
+  std::string text(200'000, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 / 5);
+  const SnapshotPiece sent{.epoch = 4, .bytes = text};
+  const auto arrived = std::make_shared<const std::string>(encode_group_message(sent));
+  const auto bytes_of = [&](bool is_owned) {
+    Payload payload;
+    const auto all = std::as_bytes(std::span(*arrived));
+    for (std::size_t at = 0; at < all.size(); at += 16'001) {
+      payload.append({.bytes = all.subspan(at, std::min<std::size_t>(16'001, all.size() - at)),
+                      .owner = is_owned ? arrived : nullptr});
+    }
+    return std::get<SnapshotPiece>(decode_group_payload(payload)).bytes;
+  };
+  const auto lies_there = [&](const Bytes& bytes) {
+    const auto* const first = reinterpret_cast<const std::byte*>(arrived->data());
+    const std::byte* const at = bytes.pieces()[0].data();
+    return at >= first && at < first + arrived->size();
+  };
+  const Bytes shared = bytes_of(true);
+  EXPECT_TRUE(lies_there(shared));
+  EXPECT_EQ(shared.size(), text.size());
+  EXPECT_TRUE(shared.str() == text);
+  EXPECT_TRUE(shared.owner() != nullptr);
+  const Bytes copied = bytes_of(false);
+  EXPECT_FALSE(lies_there(copied));
+  EXPECT_TRUE(copied.str() == text);
+  const Append again{.entries = {{.command = {.bytes = shared}}}};
+  const auto back = std::get<Append>(decode_group_payload(encode_group_payload(again)));
+  EXPECT_TRUE(back.entries.at(0).command.bytes.str() == text);
 }
 
 }  // namespace

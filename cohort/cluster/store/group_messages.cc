@@ -19,8 +19,10 @@ using namespace replication;  // NOLINT(google-build-using-namespace): its messa
 constexpr uint64_t kMostNodes = 1 << 16;
 constexpr uint64_t kMostCounted = uint64_t{1} << 32;
 
-// What is larger travels from where it lies.
+// What is larger travels from where it lies,
 constexpr std::size_t kCopiedBytes = 4096;
+// and stays where it has arrived: smaller than this, it would keep more than itself there.
+constexpr std::size_t kCopiedArrivals = std::size_t{64} << 10;
 
 [[noreturn]] void refuse_group_message() {
   throw DataLoss(
@@ -38,7 +40,7 @@ class FieldWriter {
     if (x.size() <= kCopiedBytes) return small_.text(x.str());
     small_.number(x.size());
     flush();
-    out_.append({.bytes = std::as_bytes(std::span(x.str())), .owner = x.owner()});
+    for (const Bytes::Piece piece : x.pieces()) out_.append({.bytes = piece, .owner = x.owner()});
   }
   void flag(bool x) { small_.number(x ? 1 : 0); }
   template <class T, class Each>
@@ -84,8 +86,13 @@ class FieldReader {
     read(x);
   }
   void bytes(Bytes& x) {
-    std::string out;
-    text(out);
+    const std::size_t size = number_up_to(left_);
+    if (size > kCopiedArrivals) {
+      x = shared(size);
+      return;
+    }
+    std::string out(size, '\0');
+    read(out);
     x = std::move(out);
   }
   void flag(bool& x) { x = number_up_to(1) == 1; }
@@ -102,19 +109,41 @@ class FieldReader {
   }
 
  private:
-  void read(std::string& to) {
-    if (to.size() > left_) refuse_group_message();
-    left_ -= to.size();
-    for (std::size_t done = 0; done < to.size();) {
-      const std::span<const std::byte> piece = from_.pieces()[piece_].bytes;
-      const std::size_t now = std::min(to.size() - done, piece.size() - at_);
-      std::memcpy(to.data() + done, piece.data() + at_, now);
-      done += now;
-      at_ += now;
-      if (at_ < piece.size()) continue;
+  // The next bytes, up to `most`, that lie together.
+  std::span<const std::byte> next(std::size_t most) {
+    const std::span<const std::byte> piece = from_.pieces()[piece_].bytes;
+    const std::span<const std::byte> out = piece.subspan(at_, std::min(most, piece.size() - at_));
+    left_ -= out.size();
+    at_ += out.size();
+    if (at_ == piece.size()) {
       ++piece_;
       at_ = 0;
     }
+    return out;
+  }
+  void read(std::string& to) {
+    if (to.size() > left_) refuse_group_message();
+    for (std::size_t done = 0; done < to.size();) {
+      const std::span<const std::byte> piece = next(to.size() - done);
+      std::memcpy(to.data() + done, piece.data(), piece.size());
+      done += piece.size();
+    }
+  }
+  // Where they lie, unless somebody else may take them away.
+  Bytes shared(std::size_t size) {
+    auto owner = std::make_shared<Payload>();
+    bool is_owned = true;
+    for (std::size_t done = 0; done < size;) {
+      const std::shared_ptr<const void>& keeper = from_.pieces()[piece_].owner;
+      is_owned = is_owned && keeper != nullptr;
+      const std::span<const std::byte> piece = next(size - done);
+      owner->append({.bytes = piece, .owner = keeper});
+      done += piece.size();
+    }
+    if (!is_owned) return owner->text();
+    std::vector<Bytes::Piece> pieces;
+    for (const Payload::Piece& each : owner->pieces()) pieces.push_back(each.bytes);
+    return {std::move(pieces), std::move(owner)};
   }
   const Payload& from_;
   std::size_t left_;

@@ -16,6 +16,7 @@ std::string encode_group_message(replication::Message message);
 Payload encode_group_payload(replication::Message message);
 // Errors, of both: DataLoss for bytes that are none.
 replication::Message decode_group_message(std::string_view bytes);
+/// Owns: a share of what is large, where the payload owns it.
 replication::Message decode_group_payload(const Payload& bytes);
 
 }  // namespace cohort::internal

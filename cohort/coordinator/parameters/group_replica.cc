@@ -30,6 +30,9 @@ constexpr NodeId kTaskMask = (NodeId{1} << kTaskBits) - 1;
 constexpr NodeId kClientTask = kTaskMask - 1;
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr uint64_t kOwnWindow = 1024;
+// Of what all have applied: who was away needs a snapshot soon, and what is forgotten at once is
+// still in a cache when its memory is used again.
+constexpr std::size_t kKeptLog = std::size_t{4} << 20;
 constexpr std::chrono::milliseconds kMemberTimeout{10'000};
 // A primary whose store does not answer goes on trying while the lease lasts.
 constexpr int kBeatsOfLease = 5;
@@ -59,7 +62,8 @@ replication::ReplicaOptions machine_options(const GroupReplicaOptions& options, 
           .heartbeat = lease / kBeatsOfLease,
           .resend = lease / kResendsOfLease,
           .patience = lease * 2,
-          .grace = lease / kGracesOfLease};
+          .grace = lease / kGracesOfLease,
+          .kept_bytes = kKeptLog};
 }
 
 }  // namespace
@@ -204,7 +208,8 @@ void GroupReplica::read(const Question& question, Time now) {
   try {
     replica_.receive(
         ticket,
-        replication::Read{.ticket = ticket, .query = group_call(question.method, question.payload)},
+        replication::Read{.ticket = ticket,
+                          .query = group_call(question.method, question.payload).str()},
         now);
   } catch (...) {
     tickets_.erase(ticket);

@@ -162,7 +162,7 @@ TEST(ReplicatedParameterServers, DoNotMakeAResultOfTheirOwnLackOfMemory) {
   MessageWriter name;
   name.text("none");
   name.number(1);
-  const std::string call = group_call("ps.forget", message(name));
+  const replication::Bytes call = group_call("ps.forget", message(name));
   EXPECT_NO_THROW(state.apply(call));
   g_failpoint_hook = &have_no_memory;
   EXPECT_THROW(state.apply(call), std::bad_alloc);
@@ -177,6 +177,48 @@ TEST(ReplicatedParameterServers, DoNotMakeAResultOfTheirOwnLackOfMemory) {
   write_shape(create, {int64_t{1} << 44});
   create.number(0);
   EXPECT_ANY_THROW(state.check_room("ps.create", message(create)));
+}
+
+// A large call stays where it has arrived, however it was cut; a small one would keep there more
+// than itself.
+TEST(ReplicatedParameterServers, ApplyALargeCallFromWhereItLies) {
+  const Tensor numbers = arange(30'000).to(kFloat32).sqrt().contiguous();
+  const auto create_of = [&](const Tensor& value) {
+    MessageWriter create;
+    create.text("w");
+    create.number(1);
+    create.number(wire_dtype(kFloat32));
+    write_shape(create, {value.numel()});
+    create.number(1);
+    Payload out = message(create);
+    append_bytes(out, value);
+    return out;
+  };
+  const auto lies_in = [](const replication::Bytes& call, const Tensor& value) {
+    const auto* const first = static_cast<const std::byte*>(value.const_data_ptr());
+    const replication::Bytes::Piece last = call.pieces().back();
+    return last.data() >= first && last.data() < first + value.nbytes();
+  };
+  const replication::Bytes call = group_call("ps.create", create_of(numbers));
+  EXPECT_TRUE(lies_in(call, numbers));
+  const Tensor few = ones({4});
+  EXPECT_FALSE(lies_in(group_call("ps.create", create_of(few)), few));
+
+  const auto text = std::make_shared<const std::string>(call.str());
+  std::vector<replication::Bytes::Piece> pieces;
+  for (std::size_t at = 0; at < text->size(); at += 5) {
+    pieces.push_back(
+        std::as_bytes(std::span(*text)).subspan(at, std::min<std::size_t>(5, text->size() - at)));
+  }
+  const auto snapshot_of = [](const replication::Bytes& update) {
+    ReplicatedParameters state;
+    state.apply(update);
+    const auto snapshot = state.snapshot();
+    return snapshot->bytes(0, snapshot->size());
+  };
+  const std::string whole = snapshot_of(call);
+  EXPECT_GT(whole.size(), numbers.nbytes());
+  EXPECT_TRUE(snapshot_of({pieces, text}) == whole);
 }
 
 TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {

@@ -19,6 +19,8 @@ constexpr const char* kState = "[ps] ";
 // Ids of one coordinator's variables, none of which the next one's has.
 constexpr int kIdBits = 32;
 constexpr std::size_t kStatusBytes = sizeof(uint64_t);
+// What is smaller would keep more than itself where it has arrived.
+constexpr std::size_t kCopiedCall = std::size_t{64} << 10;
 
 std::string status_text(GroupStatus status) {
   MessageWriter out;
@@ -35,13 +37,22 @@ std::string error_text(ErrorCode code, const std::string& text) {
 }
 
 /// The name, and the message without a copy: `call` stays there.
-std::pair<std::string, Payload> parts_of(const std::string& call) {
-  const auto end = std::min(call.find('\0'), call.size());
+std::pair<std::string, Payload> parts_of(replication::Bytes&& call) = delete;
+std::pair<std::string, Payload> parts_of(const replication::Bytes& call) {
+  std::string name;
   Payload message;
-  if (end < call.size()) {
-    message.append({.bytes = std::as_bytes(std::span(call).subspan(end + 1)), .owner = {}});
+  bool is_named = false;
+  for (replication::Bytes::Piece piece : call.pieces()) {
+    if (!is_named) {
+      const auto end = std::find(piece.begin(), piece.end(), std::byte{0});
+      const auto size = static_cast<std::size_t>(end - piece.begin());
+      name.append(reinterpret_cast<const char*>(piece.data()), size);
+      is_named = end != piece.end();
+      piece = piece.subspan(is_named ? size + 1 : size);
+    }
+    message.append({.bytes = piece, .owner = {}});
   }
-  return {call.substr(0, end), std::move(message)};
+  return {std::move(name), std::move(message)};
 }
 
 // LibTorch's own allocator says it in words.
@@ -89,15 +100,18 @@ Payload rest_of(const Payload& payload, std::size_t bytes) {
   return part_of(payload, payload.size() - bytes, bytes);
 }
 
-std::string group_call(const std::string& method, const Payload& message) {
-  std::string out;
-  out.reserve(method.size() + 1 + message.size());
-  out = method;
-  out.push_back('\0');
+replication::Bytes group_call(const std::string& method, const Payload& message) {
+  const std::string name = method + '\0';
+  const auto whole = std::make_shared<Payload>(name);
+  bool is_owned = message.size() > kCopiedCall;
+  std::vector<replication::Bytes::Piece> pieces = {whole->pieces()[0].bytes};
   for (const Payload::Piece& piece : message.pieces()) {
-    out.append(reinterpret_cast<const char*>(piece.bytes.data()), piece.bytes.size());
+    is_owned = is_owned && piece.owner != nullptr;
+    whole->append(piece);
+    pieces.push_back(piece.bytes);
   }
-  return out;
+  if (!is_owned) return whole->text();
+  return {std::move(pieces), whole};
 }
 
 Payload group_answer(GroupStatus status, std::string_view bytes) {
@@ -141,7 +155,7 @@ void ReplicatedParameters::begin(uint64_t session) {
   service_.begin(++sessions_ << kIdBits);
 }
 
-std::string ReplicatedParameters::apply(const std::string& update) {
+std::string ReplicatedParameters::apply(const replication::Bytes& update) {
   const auto [method, message] = parts_of(update);
   const std::string& name = method;
   const Payload& payload = message;
@@ -157,7 +171,8 @@ std::string ReplicatedParameters::apply(const std::string& update) {
 }
 
 std::string ReplicatedParameters::read(const std::string& query) const {
-  const auto parts = parts_of(query);
+  const replication::Bytes call(query);
+  const auto parts = parts_of(call);
   return answered([&] { return service_.ask(parts.first, parts.second).text(); });
 }
 
@@ -203,7 +218,9 @@ std::shared_ptr<const replication::StateSnapshot> ReplicatedParameters::snapshot
 void ReplicatedParameters::restore(std::vector<replication::Bytes> pieces) {
   Payload all;
   for (const replication::Bytes& each : pieces) {
-    all.append({.bytes = std::as_bytes(std::span(each.str())), .owner = each.owner()});
+    for (const replication::Bytes::Piece piece : each.pieces()) {
+      all.append({.bytes = piece, .owner = each.owner()});
+    }
   }
   constexpr std::size_t kSessions = 2 * sizeof(uint64_t);
   std::string sessions(kSessions, '\0');

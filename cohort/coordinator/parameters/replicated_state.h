@@ -25,8 +25,8 @@ Payload part_of(const Payload& payload, std::size_t first, std::size_t count);
 /// The last ones.
 Payload rest_of(const Payload& payload, std::size_t bytes);
 
-/// A call, with its message behind its name.
-std::string group_call(const std::string& method, const Payload& message);
+/// A call, with its message behind its name. Owns: a share of a large message.
+replication::Bytes group_call(const std::string& method, const Payload& message);
 
 /// Threads: thread-compatible.
 class ReplicatedParameters final : public replication::ReplicatedState {
@@ -34,7 +34,7 @@ class ReplicatedParameters final : public replication::ReplicatedState {
   ReplicatedParameters();
   /// A GroupStatus, and then the answer's bytes; of an error its code and text.
   /// Errors: std::bad_alloc, which other copies need not have.
-  std::string apply(const std::string& update) override;
+  std::string apply(const replication::Bytes& update) override;
   /// Errors: std::bad_alloc.
   std::string read(const std::string& query) const override;
   std::shared_ptr<const replication::StateSnapshot> snapshot() override;
