@@ -143,6 +143,20 @@ class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
                           .initial_state = element_in(golden("initial_state"))});
   }
 
+  // In Keras's order: a wrapper has weights of its layer among its own there.
+  std::vector<Variable> weights_of(const Layer& layer) const {
+    std::vector<Variable> left(layer.variables().begin(), layer.variables().end()), ordered;
+    for (const Config& weight : golden("weights").list()) {
+      const auto named = std::ranges::find_if(
+          left, [&](const Variable& v) { return v.name().ends_with("/" + weight.text("name")); });
+      if (named == left.end()) break;
+      ordered.push_back(*named);
+      left.erase(named);
+    }
+    ordered.insert(ordered.end(), left.begin(), left.end());
+    return ordered;
+  }
+
   // Learns from what Keras's layer did, and has learnt the same.
   void adapt(const Layer& layer) const {
     const Config* data = golden().find("adapt");
@@ -173,8 +187,9 @@ class GoldenLayers : public ::testing::TestWithParam<GoldenCase> {
     call(layer, element_in(golden("inputs")), false);
     const Config::List& weights = golden("weights").list();
     EXPECT_EQ(layer.variables().size(), weights.size());
-    for (std::size_t i = 0; i < std::min(weights.size(), layer.variables().size()); ++i) {
-      const Variable& variable = layer.variables()[i];
+    const std::vector<Variable> variables = weights_of(layer);
+    for (std::size_t i = 0; i < std::min(weights.size(), variables.size()); ++i) {
+      const Variable& variable = variables[i];
       const std::string name = variable.name();
       EXPECT_EQ(name.substr(name.rfind('/') + 1), weights[i].text("name"));
       EXPECT_EQ(shape_of(variable.value()), shape_in(weights[i].at("value"))) << name;
@@ -256,15 +271,23 @@ TEST_P(GoldenLayers, ComputeWhatKerasComputes) {
     check(str_cat("gradient of input ", i), inputs.at(i), to_inputs[i]);
   }
   const Config::List& to_weights = golden("weight_gradients").list();
+  const std::vector<Variable> variables = weights_of(layer);
   for (std::size_t i = 0; i < to_weights.size(); ++i) {
-    const Variable& variable = layer.variables()[i];
+    const Variable& variable = variables[i];
     check(str_cat("gradient of ", variable.name()), variable, to_weights[i]);
   }
   const Config& updated = golden("updated");
   for (std::size_t i = 0; updated.is_list() && i < updated.list().size(); ++i) {
-    const Variable& variable = layer.variables()[i];
+    const Variable& variable = variables[i];
     expect_near(variable.name(), variable.value(), updated.list()[i], tolerance());
   }
+}
+
+// Where it does not, masks end, and the layer warns.
+TEST_P(GoldenLayers, SupportMasksWhereKerasDoes) {
+  static const Config known = testing::read_golden(COHORT_GOLDEN "/layer_masking.json");
+  const Layer layer = Layer::deserialize(golden("layer"));
+  EXPECT_EQ(layer.base().supports_masking(), known.at(GetParam().name).integer() == 1);
 }
 
 TEST_P(GoldenLayers, KnowTheirOutputShape) {

@@ -6,7 +6,8 @@
     # (python3 -m venv VENV && VENV/bin/pip install keras==3.15.1 tensorflow-cpu)
 
 golden_layers_test.cc makes the same layers of their configs and compares outputs, gradients of
-sum(cotangent * output), statistics and configs. layer_index.json has the names of all layers.
+sum(cotangent * output), statistics and configs. layer_index.json has the names of all layers,
+layer_masking.json whether the layer of each case says that it supports masks.
 """
 
 import importlib
@@ -190,12 +191,20 @@ def write_index():
     (HERE / "layer_index.json").write_text(json.dumps(names, indent=0) + "\n")
 
 
+def write_masking(families):
+    """supports_masking of each case's layer: {"FAMILY_CASE": 1}."""
+    known = {f"{family}_{one.name}": int(one.layer.supports_masking)
+             for family in families for one in importlib.import_module(family).CASES}
+    (HERE / "layer_masking.json").write_text(json.dumps(known, indent=0) + "\n")
+
+
 def main():
     every = sorted(path.stem for path in (HERE / "layers").glob("*.py"))
     for name in sys.argv[1:] or every:
         write_family(name)
     if len(sys.argv) == 1:
         write_index()
+    write_masking(every)
 
 
 if __name__ == "__main__":

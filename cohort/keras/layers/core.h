@@ -276,6 +276,7 @@ class RescalingLayer : public LayerImpl<RescalingConfig> {
  public:
   using LayerImpl::LayerImpl;
   bool may_have_weights() const override { return false; }
+  bool supports_masking() const override { return true; }
   Tensor call(const Tensor& x, const CallArgs&) override;
 
  protected:

@@ -37,7 +37,6 @@ class SpectralNormalizationLayer : public LayerImpl<SpectralNormalizationConfig>
   void build(const Shape& input_shape) override;
   Tensor call(const Tensor& input, const CallArgs& args) override;
   Shape compute_output_shape(const Shape& input_shape) const override;
-  bool supports_masking() const override { return true; }
 
  protected:
   /// The kernel is the wrapper's, too, as Keras has it.
@@ -53,6 +52,7 @@ class SpectralNormalizationLayer : public LayerImpl<SpectralNormalizationConfig>
 /// The layer, with its kernel (or embeddings) divided by its greatest singular value before each
 /// call while training. That value is estimated by power iteration, which goes on from call to
 /// call; the division stays, as in Keras, so the weights that are saved are the divided ones.
+/// A mask goes to the layer, and what that makes of it goes on.
 /// Order: in a replica that call is a merge point, in which all replicas divide alike. A step that
 ///        fails leaves the weights as they were.
 /// Errors: InvalidArgument for power_iterations < 1 and a layer without such a weight.
