@@ -169,6 +169,32 @@ TEST(Apply, ConstraintsHoldAfterTheUpdate) {
   }
 }
 
+// As in Keras: what has a gradient on no replica stays as it is, though its constraint would say
+// otherwise. What has one on one replica is constrained on all.
+TEST(Apply, ConstraintsLeaveWhatHasNoGradient) {
+  for (const auto& one : all_worlds()) {
+    World& world = *one;
+    const VariableCreatorScope scope(world.creator);
+    const auto capped = [](const Tensor& w) { return w.clamp_max(0.5); };
+    const auto made = [&](const char* name) {
+      return Variable(ones({3}, kFloat64), {.name = name, .constraint = capped});
+    };
+    const Variable both = made("both"), none = made("none"), first = made("first");
+    const Optimizer optimizer = SGD({.learning_rate = 0.125});
+    world.group.run([&](int replica) {
+      const Gradient gradient = ones({3}, kFloat64);
+      optimizer.apply_gradients(std::vector<GradientAndVariable>{
+          {gradient, both}, {{}, none}, {replica == 0 ? gradient : Gradient(), first}});
+    });
+    for (const Variable& v : {both, none, first}) {
+      for (const Variable& copy : v.components()) {
+        EXPECT_EQ(to_vector<double>(copy.value()), Numbers(3, v.name() == "none" ? 1.0 : 0.5))
+            << v.name();
+      }
+    }
+  }
+}
+
 TEST(Variables, ListIterationsAndSlots) {
   World world(2);
   const Optimizer optimizer = Adam();

@@ -291,6 +291,7 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   const at::NoGradGuard no_grad;
   if (is_remote_) calls_.value();  // as all workers have counted
   const int64_t before = step();
+  const Touched touched = touched_by(gradients);
   bool updates = true;
   bool together = false;
   if (accumulator_ == nullptr) {
@@ -301,12 +302,15 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
     undo->commit();  // all replicas have come this far, and the weights are written
   }
+  std::vector<std::size_t> due = to_constrain(touched);
   // Equal on all replicas, each counts its own copy: no merge point. Ahead of what may throw on one
   // worker alone.
   is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());
   if (updates && options_.use_ema) average(before);
   // As Keras, in calls that only accumulate, too; on servers that would undo what others push.
-  if (!constrained_.empty() && (updates || !is_remote_)) constrain(together, updates);
+  if (!constrained_.empty() && (updates || !is_remote_)) {
+    constrain(std::move(due), together, updates);
+  }
 }
 
 void OptimizerBase::on_build(std::span<const Variable>) {}

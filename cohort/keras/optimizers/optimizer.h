@@ -183,7 +183,16 @@ class OptimizerBase : public Serializable {
   void apply_to_shared(const std::vector<Tensor>& sums);
   std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
   void average(int64_t updates_before);
-  void constrain(bool together, bool updates);
+  /// Of the variables with constraints, in their order, ahead of a step.
+  struct Touched {
+    std::vector<bool> given;         // whether the call has a gradient
+    std::vector<uint64_t> versions;  // of the calling replica's copies
+  };
+  Touched touched_by(const Gradients& gradients) const;
+  uint64_t version_of(std::size_t variable) const;
+  /// Those that the step has a gradient for, or has written.
+  std::vector<std::size_t> to_constrain(const Touched& touched) const;
+  void constrain(std::vector<std::size_t> due, bool together, bool updates);
   void tracked_parts_grown();
   /// Calls work(replica) where that replica's copies may be written: on its thread, or once with
   /// all replicas waiting (a merge point) where they share one copy.
@@ -240,7 +249,8 @@ class Optimizer {
   /// With gradient_accumulation_steps n, the first n - 1 of n calls only add to the replica's own
   /// sums; the n-th takes the mean over the n calls as the gradient (a call that brought none
   /// counts as zero). A failed run drops what was summed. Constraints hold behind every call, as in
-  /// Keras (on parameter servers behind every update).
+  /// Keras (on parameter servers behind every update), for the variables that it has a gradient
+  /// for or updates.
   /// A strategy may decide otherwise how the replicas' gradients update (its do_apply_gradients).
   /// Order: a merge point (when accumulating, the n-th call only, and every one where replicas
   /// share a variable that has a constraint): every replica comes, or none.

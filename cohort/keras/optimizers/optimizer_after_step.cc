@@ -20,6 +20,15 @@ namespace {
 
 int own_replica() { return std::max(0, current_replica()); }
 
+std::vector<std::size_t> union_of(Brought<std::vector<std::size_t>> lists) {
+  std::vector<std::size_t> all;
+  for (const std::vector<std::size_t>& list : lists)
+    all.insert(all.end(), list.begin(), list.end());
+  std::ranges::sort(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
 }  // namespace
 
 template <class Work>
@@ -50,13 +59,46 @@ void OptimizerBase::average(int64_t updates_before) {
   });
 }
 
+OptimizerBase::Touched OptimizerBase::touched_by(const Gradients& gradients) const {
+  Touched touched;
+  if (constrained_.empty()) return touched;
+  std::vector<bool> given(trained_.size());
+  for (const GradientAndVariable& pair : gradients) {
+    if (pair.gradient.has_value()) given[index_of(pair.variable)] = true;
+  }
+  for (const std::size_t i : constrained_) {
+    touched.given.push_back(given[i]);
+    touched.versions.push_back(version_of(i));
+  }
+  return touched;
+}
+
+// How often the calling replica's copy was written; what servers and shards keep says nothing.
+uint64_t OptimizerBase::version_of(std::size_t i) const {
+  const int replica = shares_parameters_ ? 0 : own_replica();
+  const Variable& copy = components_[i][static_cast<std::size_t>(replica)];
+  if (is_remote_ || copy.impl().leaf_count() != 1) return 0;
+  return static_cast<uint64_t>(copy.value()._version());
+}
+
+// As Keras: a variable without a gradient stays as it is, constraint or not. One that only another
+// replica has a gradient for was written by the update, and so the copies stay equal.
+std::vector<std::size_t> OptimizerBase::to_constrain(const Touched& touched) const {
+  std::vector<std::size_t> due;
+  for (std::size_t c = 0; c < constrained_.size(); ++c) {
+    const bool written = version_of(constrained_[c]) != touched.versions[c];
+    if (touched.given[c] || written) due.push_back(constrained_[c]);
+  }
+  return due;
+}
+
 // A constraint is the program's: all are called before anything is written, so that one that throws
 // leaves the copies of all replicas and workers equal. In calls that only accumulate nobody meets:
 // there each replica writes what it gets back if the run fails.
-void OptimizerBase::constrain(bool together, bool updates) {
+void OptimizerBase::constrain(std::vector<std::size_t> due, bool together, bool updates) {
   std::vector<Tensor> values;
   const auto compute = [&](int replica) {
-    for (const std::size_t i : constrained_) {
+    for (const std::size_t i : due) {
       const Variable& variable = components_[i][static_cast<std::size_t>(replica)];
       values.push_back(trained_[i].impl().description().constraint(variable.value()));
       variable.impl().check_value("[optimizer.apply_gradients] ", values.back());
@@ -64,8 +106,8 @@ void OptimizerBase::constrain(bool together, bool updates) {
   };
   auto* const undo = cohort::internal::StepUndo::current();
   const auto write = [&](int replica) {
-    for (std::size_t c = 0; c < constrained_.size(); ++c) {
-      const Variable& variable = components_[constrained_[c]][static_cast<std::size_t>(replica)];
+    for (std::size_t c = 0; c < due.size(); ++c) {
+      const Variable& variable = components_[due[c]][static_cast<std::size_t>(replica)];
       if (!updates && undo != nullptr) undo->keep(variable.value());
       variable.assign(values[c]);
     }
@@ -75,15 +117,17 @@ void OptimizerBase::constrain(bool together, bool updates) {
   const auto agree = [&] {
     if (workers != nullptr) workers->commit();
   };
+  ReplicaGroup* const group = cohort::internal::current_replica_group();
   if (shares_parameters_) {
-    return on_own_copies([&](int replica) {
-      compute(replica);
+    group->merge("optimizer.constrain", due, [&](Brought<std::vector<std::size_t>> all) {
+      due = union_of(all);
+      compute(0);
       agree();
-      write(replica);
+      write(0);
     });
+    return;
   }
   compute(own_replica());
-  ReplicaGroup* const group = cohort::internal::current_replica_group();
   if (together && group != nullptr && (group->size() > 1 || workers != nullptr)) {
     group->merge("optimizer.constrain", *this, [&](Brought<OptimizerBase>) { agree(); });
   }
