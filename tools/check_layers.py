@@ -40,7 +40,7 @@ KERAS_FLOORS = [
     ["fields"],
     ["internal", "dtype_policy", "serializable"],
     ["activations", "constraints", "initializers", "regularizers", "keras_tensor"],
-    ["layer"],
+    ["layer", "stft"],
     ["losses", "internal/call_node", "internal/operation"],
     ["metrics", "optimizers", "layers", "internal/graph"],
     ["callbacks/logs"],

@@ -270,6 +270,8 @@ class FunctionInitializer final : public InitializerBase {
 
 namespace internal {
 
+void add_stft(ClassTable& table);  // of stft.h, which stands on this one
+
 template <>
 ClassTable& class_table<InitializerBase>() {
   static auto* table = [] {
@@ -291,6 +293,7 @@ ClassTable& class_table<InitializerBase>() {
     made->add_builtin<HeNormalInitializer>();
     made->add_builtin<LecunUniformInitializer>();
     made->add_builtin<LecunNormalInitializer>();
+    add_stft(*made);
     return made;
   }();
   return *table;

@@ -45,7 +45,13 @@ void add_refused(ClassTable& table) {
   table.add_builtin<RefusedLayer<NeedsBoundingBoxes>>("MaxNumBoundingBoxes");
 }
 
+void add_sounds(ClassTable& table) {
+  table.add_builtin<MelSpectrogramLayer>();
+  table.add_builtin<STFTSpectrogramLayer>();
+}
+
 void add_images(ClassTable& table) {
+  table.add_builtin<AugMixLayer>();
   table.add_builtin<AutoContrastLayer>();
   table.add_builtin<CenterCropLayer>();
   table.add_builtin<ContrastLimitedAdaptiveHistogramEqualizationLayer>();
@@ -209,6 +215,7 @@ ClassTable& class_table<LayerBase>() {
     all->add_builtin<StackedRNNCellsLayer>();
     all->add_builtin<TimeDistributedLayer>();
     add_convolutions(*all);
+    add_sounds(*all);
     add_images(*all);
     add_merging(*all);
     add_normalization(*all);

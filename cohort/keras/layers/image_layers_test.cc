@@ -314,6 +314,34 @@ TEST(RandAugment, AppliesLayersThatAreDrawn) {
   EXPECT_EQ(shape_of(layer(photos(0), {.training = true})), (Shape{0, 9, 9, 3}));
 }
 
+TEST(AugMix, MixesImagesWithWhatChainsOfLayersMakeOfThem) {
+  const Tensor x = photos(4);
+  const AugMix layer({.seed = 5}), again({.seed = 5});
+  EXPECT_TRUE(layer(x).equal(x));
+  std::set<std::string> results;
+  double moved = 0;
+  for (int call = 0; call < 12; ++call) {
+    const Tensor y = layer(x, {.training = true});
+    EXPECT_EQ(shape_of(y), shape_of(x));
+    EXPECT_FALSE(y.isnan().any().item<bool>());
+    EXPECT_GE(y.min().item<double>(), 0);
+    EXPECT_LE(y.max().item<double>(), 255);
+    EXPECT_TRUE(y.equal(again(x, {.training = true})));
+    results.insert(std::to_string(y.sum().item<double>()));
+    moved += (y - x).abs().mean().item<double>();
+  }
+  EXPECT_GT(results.size(), 9U);
+  EXPECT_GT(moved, 12);
+  // Chains without layers, whose shares and the images' own sum to 1.
+  const Tensor same = AugMix({.chain_depth = 0, .seed = 5})(x, {.training = true});
+  EXPECT_LT((same - x).abs().max().item<double>(), 1e-3);
+  EXPECT_EQ(AugMix().base().sub_layers().size(), 11U);
+  EXPECT_EQ(AugMix({.all_ops = false}).base().sub_layers().size(), 7U);
+  EXPECT_EQ(shape_of(layer(photos(0), {.training = true})), (Shape{0, 9, 9, 3}));
+  EXPECT_THROW(AugMix({.alpha = 0}), InvalidArgument);
+  EXPECT_THROW(AugMix({.num_chains = 0}), InvalidArgument);
+}
+
 TEST(Pipeline, CallsLayersOneAfterTheOther) {
   const Pipeline layer({Resizing(4, 4), RandomFlip({.seed = 2}), Rescaling(2)});
   const Tensor x = photos(3);

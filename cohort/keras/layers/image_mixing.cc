@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -57,6 +58,55 @@ CutMixOptions with_factor(CutMixOptions options) {
 RandAugmentOptions with_factor(RandAugmentOptions options) {
   options.factor = options.factor.within("rand_augment", 0, 1);
   return options;
+}
+
+AugMixOptions with_factor(AugMixOptions options) {
+  options.factor = options.factor.within("aug_mix", 0, 1);
+  return options;
+}
+
+struct NamedLayer {
+  const char* place;
+  Layer layer;
+};
+
+// What RandAugment and AugMix draw from, as their options say.
+template <class O>
+std::vector<NamedLayer> augmentations(const O& o, bool all_ops) {
+  std::vector<NamedLayer> all;
+  const FactorRange& factor = o.factor;
+  GeometryOptions places{.interpolation = o.interpolation, .seed = o.seed, .dtype = o.dtype};
+  ColorOptions colors{.value_range = o.value_range, .seed = o.seed, .dtype = o.dtype};
+  const auto put = [&](const char* place, Layer layer) {
+    layer.base().set_name(place);
+    all.push_back({place, std::move(layer)});
+    if (!o.seed) return;
+    ++*places.seed;  // or all would draw the same
+    ++*colors.seed;
+  };
+  put("random_shear", RandomShear({.x_factor = factor,
+                                   .y_factor = factor,
+                                   .interpolation = o.interpolation,
+                                   .seed = places.seed,
+                                   .dtype = o.dtype}));
+  put("random_translation", RandomTranslation(factor, factor, places));
+  put("random_rotation", RandomRotation(factor, places));
+  if (all_ops) {
+    put("random_brightness", RandomBrightness(factor, colors));
+    put("random_color_degeneration", RandomColorDegeneration(factor, colors));
+    put("random_contrast", RandomContrast(factor, colors));
+    put("random_sharpness", RandomSharpness(factor, colors));
+  }
+  put("random_posterization",
+      RandomPosterization(std::max(1.0, std::floor(8 * factor.high)), colors));
+  put("solarization", Solarization({.addition_factor = factor,
+                                    .threshold_factor = factor,
+                                    .value_range = o.value_range,
+                                    .seed = colors.seed,
+                                    .dtype = o.dtype}));
+  put("auto_contrast", AutoContrast({.value_range = o.value_range, .dtype = o.dtype}));
+  put("equalization", Equalization({.value_range = o.value_range, .dtype = o.dtype}));
+  return all;
 }
 
 }  // namespace
@@ -147,36 +197,7 @@ RandAugmentLayer::RandAugmentLayer(RandAugmentOptions options)
   const RandAugmentOptions& o = config();
   COHORT_CHECK_ARG(o.num_ops >= 0, "[rand_augment] expected num_ops >= 0, got ", o.num_ops);
   set_up(o.data_format, o.seed);
-  const FactorRange& factor = o.factor;
-  GeometryOptions places{.interpolation = o.interpolation, .seed = o.seed, .dtype = o.dtype};
-  ColorOptions colors{.value_range = o.value_range, .seed = o.seed, .dtype = o.dtype};
-  const auto put = [&](const char* place, Layer layer) {
-    layer.base().set_name(place);
-    track(std::move(layer), place);
-    if (!o.seed) return;
-    ++*places.seed;  // or all would draw the same
-    ++*colors.seed;
-  };
-  put("random_shear", RandomShear({.x_factor = factor,
-                                   .y_factor = factor,
-                                   .interpolation = o.interpolation,
-                                   .seed = places.seed,
-                                   .dtype = o.dtype}));
-  put("random_translation", RandomTranslation(factor, factor, places));
-  put("random_rotation", RandomRotation(factor, places));
-  put("random_brightness", RandomBrightness(factor, colors));
-  put("random_color_degeneration", RandomColorDegeneration(factor, colors));
-  put("random_contrast", RandomContrast(factor, colors));
-  put("random_sharpness", RandomSharpness(factor, colors));
-  put("random_posterization",
-      RandomPosterization(std::max(1.0, std::floor(8 * factor.high)), colors));
-  put("solarization", Solarization({.addition_factor = factor,
-                                    .threshold_factor = factor,
-                                    .value_range = o.value_range,
-                                    .seed = colors.seed,
-                                    .dtype = o.dtype}));
-  put("auto_contrast", AutoContrast({.value_range = o.value_range, .dtype = o.dtype}));
-  put("equalization", Equalization({.value_range = o.value_range, .dtype = o.dtype}));
+  for (const auto& [place, layer] : augmentations(o, true)) track(layer, place);
 }
 
 // Not by their first calls, for replicas draw unlike layers.
@@ -194,6 +215,45 @@ Tensor RandAugmentLayer::transform(const Tensor& images) {
     x = layers[which](x, {.training = true});
   }
   return x;
+}
+
+AugMixLayer::AugMixLayer(AugMixOptions options) : LayerImpl(with_factor(std::move(options))) {
+  const AugMixOptions& o = config();
+  COHORT_CHECK_ARG(o.num_chains > 0 && o.chain_depth >= 0,
+                   "[aug_mix] expected num_chains > 0 and chain_depth >= 0, got ", o.num_chains,
+                   " and ", o.chain_depth);
+  COHORT_CHECK_ARG(o.alpha > 0, "[aug_mix] expected alpha > 0, got ", o.alpha);
+  set_up(o.data_format, o.seed);
+  for (const auto& [place, layer] : augmentations(o, o.all_ops)) track(layer, place);
+}
+
+void AugMixLayer::build(const Shape& input_shape) {
+  for (const Layer& layer : sub_layers()) layer.base().ensure_built(input_shape);
+}
+
+Tensor AugMixLayer::transform(const Tensor& images) {
+  const AugMixOptions& o = config();
+  Sequence numbers(draws().next());
+  std::vector<double> shares;
+  for (int64_t i = 0; i < o.num_chains; ++i) shares.push_back(numbers.log_gamma(o.alpha));
+  const double largest = *std::ranges::max_element(shares);
+  double sum = 0;
+  for (double& share : shares) sum += share = std::exp(share - largest);
+  const double a = numbers.log_gamma(o.alpha), b = numbers.log_gamma(o.alpha);
+  const double kept = 1 / (1 + std::exp(b - a));
+
+  const std::vector<Layer>& layers = sub_layers();
+  const double choices = static_cast<double>(layers.size() + 1);
+  Tensor mixed = at::zeros_like(images);
+  for (const double share : shares) {
+    Tensor x = images;
+    for (int64_t i = 0; i < o.chain_depth; ++i) {
+      const auto which = static_cast<std::size_t>(numbers.uniform() * choices);
+      if (which < layers.size()) x = layers[which](x, {.training = true});
+    }
+    mixed = mixed + x * (share / sum);
+  }
+  return (kept * images + (1 - kept) * mixed).clamp(o.value_range.low, o.value_range.high);
 }
 
 }  // namespace cohort::keras

@@ -126,4 +126,45 @@ class RandAugmentLayer : public LayerImpl<RandAugmentOptions, ImageLayer> {
 /// TF: keras.layers.RandAugment.
 using RandAugment = Handle<RandAugmentLayer>;
 
+struct AugMixOptions {
+  FactorRange value_range = {0, 255};
+  int64_t num_chains = 3;
+  int64_t chain_depth = 3;   ///< Layers of a chain at most.
+  FactorRange factor = 0.3;  ///< How strong each layer is.
+  double alpha = 1;          ///< 1: shares are drawn evenly; less: mostly one of them.
+  bool all_ops = true;       ///< Brightness, degeneration, contrast and sharpness, too.
+  std::string interpolation = "bilinear";
+  std::optional<uint64_t> seed = {};
+  std::string data_format = "channels_last";
+  DTypePolicy dtype = {};
+  std::string name = {};
+  bool trainable = true;
+  static void fields(auto& c, auto&& f) {
+    f("value_range", c.value_range);
+    f("num_chains", c.num_chains);
+    f("chain_depth", c.chain_depth);
+    f("factor", c.factor);
+    f("alpha", c.alpha);
+    f("all_ops", c.all_ops);
+    f("interpolation", c.interpolation);
+    f("seed", c.seed);
+    f("data_format", c.data_format);
+  }
+};
+
+class AugMixLayer : public LayerImpl<AugMixOptions, ImageLayer> {
+ public:
+  explicit AugMixLayer(AugMixOptions options);
+  void build(const Shape& input_shape) override;
+
+ protected:
+  Tensor transform(const Tensor& images) override;
+};
+
+/// Images mixed with a sum of what num_chains chains make of them, each of chain_depth layers out
+/// of RandAugment's or none, drawn for each batch; the shares are drawn, too (Dirichlet and beta).
+/// Errors: InvalidArgument for num_chains < 1, chain_depth < 0 and alpha <= 0.
+/// TF: keras.layers.AugMix.
+using AugMix = Handle<AugMixLayer>;
+
 }  // namespace cohort::keras

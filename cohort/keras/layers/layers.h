@@ -30,4 +30,5 @@
 #include "cohort/keras/layers/rnn_cells.h"               // IWYU pragma: export
 #include "cohort/keras/layers/rnn_wrappers.h"            // IWYU pragma: export
 #include "cohort/keras/layers/spectral_normalization.h"  // IWYU pragma: export
+#include "cohort/keras/layers/spectrogram.h"             // IWYU pragma: export
 #include "cohort/keras/layers/text_vectorization.h"      // IWYU pragma: export

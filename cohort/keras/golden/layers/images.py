@@ -33,6 +33,8 @@ CASES = [
     case("center_crop_larger", L.CenterCrop(7, 4), PHOTO),
     case("center_crop_channels_first", L.CenterCrop(2, 4, data_format="channels_first"),
          image(2, 3, 5, 6)),
+    case("aug_mix", L.AugMix(seed=3), PHOTO), case("aug_mix_small", L.AugMix((0.0, 1.0), 2, 1, 0.5, 0.4, False), SMALL),
+    case("aug_mix_no_layers", L.AugMix(chain_depth=0, seed=1), PHOTO, training=True),
     case("random_crop_smaller_images", L.RandomCrop(8, 4, seed=1), PHOTO, training=True),
     case("random_flip", L.RandomFlip("horizontal", seed=1), PHOTO),
     case("random_rotation", L.RandomRotation((0.1, 0.1)), PHOTO, **MOVED),
