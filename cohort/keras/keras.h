@@ -15,6 +15,7 @@
 #include "cohort/keras/modules.h"
 #include "cohort/keras/operations.h"
 #include "cohort/keras/optimizers/optimizers.h"
+#include "cohort/keras/plot_model.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/text_input.h"

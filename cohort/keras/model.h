@@ -15,6 +15,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -39,6 +40,10 @@ class Graph;
 
 namespace cohort::keras {
 
+struct SummaryOptions {
+  bool expand_nested = false;  ///< The layers of models in the model, too, each behind "└".
+};
+
 struct InputOptions {
   int64_t batch_size = kUnknownDim;
   DType dtype = floatx();  ///< Data of other types are converted.
@@ -61,8 +66,10 @@ XYWeight unpack_x_y_sample_weight(const Element& batch);
 
 /// Remembers the strategy it was made under; its methods work inside and outside of that scope.
 /// Functional models move, and classes that derive if their members do: models can be returned,
-/// assigned and kept in containers, and checkpoints and callbacks go with them.
-/// Errors: FailedPrecondition inside the scope of another strategy, inside of strategy.run, and for
+/// assigned and kept in containers, and checkpoints and callbacks go with them. An object of a
+/// class that derives does not become a plain Model, which would have its layers and not its call;
+/// a class that writes its own move says Model(static_cast<Model&&>(other)). Errors:
+/// FailedPrecondition inside the scope of another strategy, inside of strategy.run, and for
 ///         a model that was moved from; to move one while its fit, evaluate or predict runs.
 /// Threads: one caller at a time, but predict of a built model of the default strategy, which any
 /// number may call at once. TF: keras.Model.
@@ -75,6 +82,11 @@ class Model : public LayerBase {
   Model(const KerasTensor& inputs, const KerasTensor& outputs, std::string name = {});
   Model(Model&& other) noexcept(false);  // see the class
   Model& operator=(Model&& other) noexcept(false);
+  template <class M>
+  requires(std::derived_from<M, Model> && !std::same_as<M, Model>) Model(M&& other)
+  = delete;
+  template <class M>
+  requires(std::derived_from<M, Model> && !std::same_as<M, Model>) Model& operator=(M&&) = delete;
   ~Model() override;
 
   bool is_functional() const { return graph_ != nullptr; }
@@ -217,9 +229,9 @@ class Model : public LayerBase {
 
   /// Prints the layers, their outputs' shapes and numbers of parameters; of several workers the
   /// chief does.
-  void summary() const;
+  void summary(const SummaryOptions& options = {}) const;
   /// What summary() prints.
-  std::string summary_text() const;
+  std::string summary_text(const SummaryOptions& options = {}) const;
 
   /// Copies of all variables' values, in the order of variables(). Errors: as set_weights.
   std::vector<Tensor> get_weights() const;
@@ -251,16 +263,24 @@ class Model : public LayerBase {
   /// that are functions.
   /// Errors: as save_weights; Unimplemented as serialize(). TF: Model.save.
   void save(const std::string& path) const;
+  /// Writes a .keras file to predict with: layers and weights, without what compile() was told and
+  /// the optimizer. load_model opens it where the losses, metrics and optimizers of the program
+  /// that trained are not known, and so does Keras; the model that it gives is not compiled. Whole
+  /// or not at all; of several workers as save(). Errors: as save(). TF: Model.export, without a
+  /// graph: load_model instead of keras.layers.TFSMLayer.
+  void export_to(const std::string& path) const;
+
+  /// Internal: of each of layers(), for summary() and plot_model; empty where they are not known.
+  virtual std::vector<Shape> layer_output_shapes() const;
 
  protected:
   explicit Model(std::string name = {});
   /// A layer's, and the optimizer once the model is compiled.
   TrackedParts tracked_parts() const override;
   bool is_list_of_layers() const override { return true; }
-  /// Of each of layers(), for summary(); empty where they are not known.
-  virtual std::vector<Shape> layer_output_shapes() const;
 
  private:
+  struct SummaryRows;
   friend class CallbackBase;
   friend class cohort::internal::Trainer;
   History fit_arrays(const Element& x, const Element& y, const FitOptions& options);

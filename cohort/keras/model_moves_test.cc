@@ -39,6 +39,9 @@ struct Net : Model {
 static_assert(std::is_move_constructible_v<Sequential> && std::is_move_assignable_v<Sequential>);
 static_assert(std::is_move_constructible_v<Net> && std::is_move_assignable_v<Net>);
 static_assert(std::is_move_constructible_v<Model> && std::is_move_assignable_v<Model>);
+// An object does not lose its class on the way.
+static_assert(!std::is_constructible_v<Model, Net> && !std::is_assignable_v<Model&, Net>);
+static_assert(!std::is_constructible_v<Model, Sequential>);
 static_assert(!std::is_copy_constructible_v<Net> && !std::is_copy_assignable_v<Net>);
 
 Dataset data() {

@@ -78,6 +78,33 @@ std::shared_ptr<Model> model_of_file(const std::string& path, const Facts& facts
   return model_from_config(config);
 }
 
+// A config without what models were compiled with, those inside, too.
+Config to_predict(const Config& config) {
+  if (config.is_list()) {
+    Config::List list;
+    for (const Config& part : config.list()) list.push_back(to_predict(part));
+    return list;
+  }
+  if (!config.is_object()) return config;
+  Config out = Config::object();
+  for (const auto& [name, part] : config.members()) {
+    if (name != "compile_config") out.set(name, to_predict(part));
+  }
+  return out;
+}
+
+// All workers read the values together.
+void write_on_chief(SavingGroup* workers, const Model& model, const std::string& path,
+                    const std::string& config, const std::vector<WeightGroup>& groups) {
+  const StoredValues values = cohort::internal::read_values(groups);
+  cohort::internal::on_chief(workers, [&] {
+    const StoredValues named = cohort::internal::named_values_of(model);
+    cohort::internal::write_model_file(path, config,
+                                       cohort::internal::hdf5_of(groups, values, named),
+                                       cohort::internal::assets_of(model));
+  });
+}
+
 }  // namespace
 
 void Model::save(const std::string& path) const {
@@ -91,14 +118,18 @@ void Model::save(const std::string& path) const {
   const std::string config = serialize().to_json();
   const auto workers = strategy_.extended().parameter_store()->saving_group();
   cohort::internal::together(workers.get(), "save", [&] {
-    const auto groups = cohort::internal::stored_groups(*this);
-    const StoredValues values = cohort::internal::read_values(groups);
-    cohort::internal::on_chief(workers.get(), [&] {
-      const StoredValues named = cohort::internal::named_values_of(*this);
-      cohort::internal::write_model_file(path, config,
-                                         cohort::internal::hdf5_of(groups, values, named),
-                                         cohort::internal::assets_of(*this));
-    });
+    write_on_chief(workers.get(), *this, path, config, cohort::internal::stored_groups(*this));
+  });
+}
+
+void Model::export_to(const std::string& path) const {
+  check_is_keras("export_to", path);
+  const Scope scope = enter("export_to");
+  cohort::internal::check_has_weights("export_to", *this);
+  const std::string config = to_predict(serialize()).to_json();
+  const auto workers = strategy_.extended().parameter_store()->saving_group();
+  cohort::internal::together(workers.get(), "export_to", [&] {
+    write_on_chief(workers.get(), *this, path, config, weight_groups());
   });
 }
 

@@ -29,28 +29,43 @@ SummaryFoot::Count count_of(std::span<const Variable> variables) {
 
 int64_t Model::count_params() const { return count_of(variables()).parameters; }
 
-std::string Model::summary_text() const {
-  const std::vector<Shape> shapes = layer_output_shapes();
-  std::vector<SummaryRow> rows;
-  for (std::size_t i = 0; i < layers().size(); ++i) {
-    const LayerBase& layer = layers()[i].base();
-    if (layer.class_name() == "InputLayer") continue;
-    const int64_t parameters = count_of(layer.variables()).parameters;
-    const bool unbuilt = parameters == 0 && (!layer.built() || !layer.waiting_sub_layer().empty());
-    rows.push_back({str_cat(layer.name(), " (", layer.class_name(), ")"),
-                    i < shapes.size() ? cohort::internal::shape_text(shapes[i]) : "?",
-                    unbuilt ? "0 (unbuilt)" : cohort::internal::grouped(parameters)});
+struct Model::SummaryRows {
+  const SummaryOptions options;
+  std::vector<SummaryRow> rows = {};
+
+  void add(const Model& model, int depth) {
+    const std::vector<Shape> shapes = model.layer_output_shapes();
+    std::string prefix;
+    for (int i = 0; i < depth; ++i) prefix += "   ";
+    if (depth > 0) prefix += "\u2514 ";
+    for (std::size_t i = 0; i < model.layers().size(); ++i) {
+      const LayerBase& layer = model.layers()[i].base();
+      if (layer.class_name() == "InputLayer") continue;
+      const int64_t count = count_of(layer.variables()).parameters;
+      const bool unbuilt = count == 0 && (!layer.built() || !layer.waiting_sub_layer().empty());
+      rows.push_back({str_cat(prefix, layer.name(), " (", layer.class_name(), ")"),
+                      i < shapes.size() ? cohort::internal::shape_text(shapes[i]) : "?",
+                      unbuilt ? "0 (unbuilt)" : cohort::internal::grouped(count)});
+      const auto* inner = dynamic_cast<const Model*>(&layer);
+      if (options.expand_nested && inner != nullptr) add(*inner, depth + 1);
+    }
   }
+};
+
+std::string Model::summary_text(const SummaryOptions& options) const {
+  SummaryRows all{options};
+  all.add(*this, 0);
   SummaryFoot foot{.trainable = count_of(trainable_variables()),
                    .non_trainable = count_of(non_trainable_variables())};
   if (compiled_ && compiled_->options.optimizer.base().built()) {
     foot.optimizer = count_of(compiled_->options.optimizer.variables());
   }
-  return cohort::internal::summary_table(name(), rows, foot, cohort::internal::terminal().columns);
+  return cohort::internal::summary_table(name(), all.rows, foot,
+                                         cohort::internal::terminal().columns);
 }
 
-void Model::summary() const {
-  const std::string text = summary_text();
+void Model::summary(const SummaryOptions& options) const {
+  const std::string text = summary_text(options);
   if (strategy_.extended().should_save_summary()) cohort::internal::print_out(text);
 }
 

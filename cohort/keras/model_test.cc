@@ -42,6 +42,39 @@ TEST(Summary, IsKerasTable) {
   EXPECT_EQ(model.count_params(), 50890);
 }
 
+TEST(Summary, ShowsModelsInModelsAsKeras) {
+  const auto inner = std::make_shared<Sequential>(
+      std::vector<Layer>{InputLayer({4}), Dense(3, {.name = "first"}), Dense(2, {.name = "last"})},
+      "inner");
+  const auto middle =
+      std::make_shared<Sequential>(std::vector<Layer>{InputLayer({4}), Layer(inner),
+                                                      Dense(2, {.name = "end_of_the_middle_one"})},
+                                   "middle");
+  const Sequential model({InputLayer({4}), Layer(middle), Dense(1, {.name = "end"})}, "outer");
+  EXPECT_EQ(model.summary_text().find("inner"), std::string::npos);
+  EXPECT_EQ(model.summary_text({.expand_nested = true}),
+            "Model: \"outer\"\n"
+            "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓\n"
+            "┃ Layer (type)                    ┃ Output Shape           ┃       Param # ┃\n"
+            "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━┩\n"
+            "│ middle (Sequential)             │ (None, 2)              │            29 │\n"
+            "├─────────────────────────────────┼────────────────────────┼───────────────┤\n"
+            "│    └ inner (Sequential)         │ (None, 2)              │            23 │\n"
+            "├─────────────────────────────────┼────────────────────────┼───────────────┤\n"
+            "│       └ first (Dense)           │ (None, 3)              │            15 │\n"
+            "├─────────────────────────────────┼────────────────────────┼───────────────┤\n"
+            "│       └ last (Dense)            │ (None, 2)              │             8 │\n"
+            "├─────────────────────────────────┼────────────────────────┼───────────────┤\n"
+            "│    └ end_of_the_middle_one      │ (None, 2)              │             6 │\n"
+            "│ (Dense)                         │                        │               │\n"
+            "├─────────────────────────────────┼────────────────────────┼───────────────┤\n"
+            "│ end (Dense)                     │ (None, 1)              │             3 │\n"
+            "└─────────────────────────────────┴────────────────────────┴───────────────┘\n"
+            " Total params: 32 (128.00 B)\n"
+            " Trainable params: 32 (128.00 B)\n"
+            " Non-trainable params: 0 (0.00 B)\n");
+}
+
 TEST(Summary, ShowsWhatIsNotBuiltYetAndTheOptimizersState) {
   Sequential model({Dense(1, {.name = "line"})});
   EXPECT_NE(
@@ -53,6 +86,30 @@ TEST(Summary, ShowsWhatIsNotBuiltYetAndTheOptimizersState) {
   model.fit(zeros({4, 3}), zeros({4, 1}), {.verbose = Verbose::kSilent});
   EXPECT_NE(model.summary_text().find(" Trainable params: 4 (16.00 B)\n"), std::string::npos);
   EXPECT_NE(model.summary_text().find(" Optimizer params: "), std::string::npos);
+}
+
+// Whose loss no other program knows.
+TEST(Export, LeavesOutWhatTrains) {
+  const std::string path =
+      (fs::temp_directory_path() / ("export_" + std::to_string(getpid()) + ".keras")).string();
+  Sequential model({InputLayer({3}), Dense(4, {.activation = "tanh"}), Dense(1)});
+  model.compile({.optimizer = Adam(),
+                 .loss = [](const Tensor& y, const Tensor& p) { return (y - p).square().mean(-1); },
+                 .metrics = {"mae"}});
+  const Tensor x = ones({4, 3});
+  model.fit(x, zeros({4, 1}), {.verbose = Verbose::kSilent});
+  model.save(path);
+  const auto saved = fs::file_size(path);
+  model.export_to(path);
+  EXPECT_LT(fs::file_size(path), saved);
+  const auto exported = load_model(path);
+  fs::remove(path);
+  EXPECT_FALSE(exported->compiled());
+  EXPECT_TRUE(exported->predict(x, {.verbose = Verbose::kSilent})
+                  .equal(model.predict(x, {.verbose = Verbose::kSilent})));
+  EXPECT_THROW(exported->fit(x, x), FailedPrecondition);
+  EXPECT_THROW(model.export_to("m.h5"), InvalidArgument);
+  EXPECT_THROW(Sequential({Dense(1)}).export_to(path), FailedPrecondition);
 }
 
 TEST(MovingAverages, AreTheWeightsAfterFit) {

@@ -18,6 +18,7 @@
 #include "cohort/keras/optimizers/whole_variable.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/keras/stft.h"
 
 namespace cohort::keras {
 
@@ -34,6 +35,7 @@ using keras::Add;
 using keras::AdditiveAttention;
 using keras::AlphaDropout;
 using keras::Attention;
+using keras::AugMix;
 using keras::AutoContrast;
 using keras::Average;
 using keras::AveragePooling1D;
@@ -96,6 +98,7 @@ using keras::Maximum;
 using keras::MaxPooling1D;
 using keras::MaxPooling2D;
 using keras::MaxPooling3D;
+using keras::MelSpectrogram;
 using keras::Minimum;
 using keras::MixUp;
 using keras::MultiHeadAttention;
@@ -144,6 +147,7 @@ using keras::SpatialDropout2D;
 using keras::SpatialDropout3D;
 using keras::SpectralNormalization;
 using keras::StackedRNNCells;
+using keras::STFTSpectrogram;
 using keras::StringLookup;
 using keras::Subtract;
 using keras::TextVectorization;
@@ -280,6 +284,7 @@ using keras::Ones;
 using keras::Orthogonal;
 using keras::RandomNormal;
 using keras::RandomUniform;
+using keras::STFT;
 using keras::TruncatedNormal;
 using keras::VarianceScaling;
 using keras::Zeros;
@@ -309,6 +314,7 @@ using keras::EarlyStopping;
 using keras::LambdaCallback;
 using keras::LearningRateScheduler;
 using keras::ModelCheckpoint;
+using keras::Plot;
 using keras::ReduceLROnPlateau;
 using keras::RemoteMonitor;
 using keras::SwapEMAWeights;

@@ -35,8 +35,6 @@ class Sequential : public Model {
   Config serialize() const override;
   /// Errors: InvalidArgument, as model_from_config.
   static std::shared_ptr<Sequential> from_config(const Config& config);
-
- protected:
   std::vector<Shape> layer_output_shapes() const override;
 
  private:

@@ -24,21 +24,38 @@ Widths widths_for(int64_t columns) {
   return {width(first - 3), width(second - first - 4), width(line - second - 3)};
 }
 
+bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
+
+// On the terminal: UTF-8 has several bytes for some characters.
+std::size_t length_of(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
+}
+
+// The byte at which the character of this number begins.
+std::size_t byte_of(const std::string& text, std::size_t character) {
+  std::size_t seen = 0, at = 0;
+  for (; at < text.size(); ++at) {
+    if (begins_character(text[at]) && seen++ == character) break;
+  }
+  return at;
+}
+
 // Cuts at the last space that fits, else where the column ends.
 std::vector<std::string> folded(std::string text, std::size_t width) {
   std::vector<std::string> lines;
-  while (text.size() > width) {
-    const std::size_t space = text.rfind(' ', width);
-    const bool at_space = space != std::string::npos && space > 0;
-    lines.push_back(text.substr(0, at_space ? space : width));
-    text.erase(0, at_space ? space + 1 : width);
+  while (length_of(text) > width) {
+    const std::size_t end = byte_of(text, width);
+    const std::size_t space = text.rfind(' ', end);
+    const bool at_space = space != std::string::npos && space > text.find_first_not_of(' ');
+    lines.push_back(text.substr(0, at_space ? space : end));
+    text.erase(0, at_space ? space + 1 : end);
   }
   lines.push_back(std::move(text));
   return lines;
 }
 
 std::string padded(const std::string& text, const Widths& widths, std::size_t column) {
-  const std::string space(widths[column] - std::min(widths[column], text.size()), ' ');
+  const std::string space(widths[column] - std::min(widths[column], length_of(text)), ' ');
   return column + 1 == widths.size() ? space + text : text + space;  // numbers stand right
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/keras/callbacks/lambda_callback.h"          // IWYU pragma: export
 #include "cohort/keras/callbacks/learning_rate_scheduler.h"  // IWYU pragma: export
 #include "cohort/keras/callbacks/model_checkpoint.h"         // IWYU pragma: export
+#include "cohort/keras/callbacks/plot.h"                     // IWYU pragma: export
 #include "cohort/keras/callbacks/reduce_lr_on_plateau.h"     // IWYU pragma: export
 #include "cohort/keras/callbacks/remote_monitor.h"           // IWYU pragma: export
 #include "cohort/keras/callbacks/swap_ema_weights.h"         // IWYU pragma: export
