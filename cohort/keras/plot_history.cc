@@ -176,7 +176,8 @@ std::vector<std::string> names_to_draw(const History& history, const PlotOptions
     const std::string own = validates ? name.substr(std::string(kValidation).size()) : name;
     if (!validates || !history.contains(own)) names.push_back(own);
   }
-  std::ranges::stable_partition(names, [](const std::string& name) { return name == "loss"; });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return name == "loss"; });
   return names;
 }
 
