@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "cohort/archive/hdf5_file.h"
+#include "cohort/archive/internal/hdf5_trailer.h"
 #include "cohort/archive/zip_file.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/test_objects.h"
@@ -51,12 +52,53 @@ TEST(Hdf5File, KeepsWhatIsPutIntoIt) {
   }
 }
 
+// A file of a few groups and arrays, and what is in it.
+FileBytes small_file(std::map<std::string, Tensor>* tensors) {
+  *tensors = {{"vars/0", arange(6, kFloat32).reshape({2, 3}) * 0.37 + 1},
+              {"vars/1", arange(16).remainder(3).eq(1)},
+              {"layers/dense/vars/0", (arange(8).to(kFloat32) / 3 + 1).to(kBFloat16)}};
+  Hdf5Writer out;
+  out.add_group("vars", "model");
+  out.add_group("layers/dense/vars", "dense");
+  for (const auto& [path, values] : *tensors) out.add(path, values);
+  return std::move(out).finish();
+}
+
+// Whatever it says: of what arrays are, where they begin, or what is in them. libhdf5 sees none.
+TEST(Hdf5File, EachFlippedBitOfAFileIsFound) {
+  std::map<std::string, Tensor> tensors;
+  const FileBytes whole = small_file(&tensors);
+  FileBytes bytes = copy(whole.view());
+  for (std::size_t bit = 0; bit < 8 * bytes.size; ++bit) {
+    bytes.data[bit / 8] = static_cast<char>(bytes.data[bit / 8] ^ (1 << bit % 8));
+    try {
+      const Hdf5Reader in("test", "x.h5", copy(bytes.view()));
+      // Of the mark that a checksum follows: what stands before it is whole.
+      ASSERT_GE(bit / 8, bytes.size - kTrailerBytes) << "bit " << bit;
+      for (const auto& [path, values] : tensors) ASSERT_TRUE(in.read(path).equal(values)) << bit;
+    } catch (const DataLoss& error) {
+      ASSERT_STREQ(error.what(),
+                   "[test] x.h5: the file is not what was written: its checksum is another");
+    }
+    bytes.data[bit / 8] = whole.data[bit / 8];
+  }
+}
+
+// As what another program has opened to write: it ends where HDF5 says.
+TEST(Hdf5File, IsReadWithoutItsChecksum) {
+  std::map<std::string, Tensor> tensors;
+  const FileBytes whole = small_file(&tensors);
+  const Hdf5Reader in("test", "x.h5", copy(whole.view().substr(0, whole.size - kTrailerBytes)));
+  for (const auto& [path, values] : tensors) EXPECT_TRUE(in.read(path).equal(values)) << path;
+}
+
 // A value that has changed is not loaded as another one, and a tool that means it is told how.
 TEST(Hdf5File, AFlippedBitSaysWhatToolsHaveToDo) {
   Hdf5Writer out;
   out.add_group("vars", "model");
   out.add("vars/0", full({64}, 0.5));
-  FileBytes bytes = std::move(out).finish();
+  const FileBytes whole = std::move(out).finish();
+  FileBytes bytes = copy(whole.view().substr(0, whole.size - kTrailerBytes));
   const std::string_view value("\0\0\0\x3f\0\0\0\x3f", 8);
   const std::size_t place = bytes.view().find(value);
   ASSERT_NE(place, std::string_view::npos);

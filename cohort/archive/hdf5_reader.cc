@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cohort/archive/hdf5_file.h"
+#include "cohort/archive/internal/hdf5_trailer.h"
 #include "cohort/archive/internal/hdf5_types.h"
 #include "cohort/base/check.h"
 
@@ -168,8 +169,10 @@ Hdf5Reader::Hdf5Reader(const char* operation, std::string shown, FileBytes bytes
   try {
     // The bytes stay ours, and nothing is written into them.
     constexpr unsigned kOurs = H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE;
+    const std::optional<std::string_view> content = without_trailer(file_->bytes.view());
+    if (!content) file_->refuse("", "is not what was written: its checksum is another");
     file_->id =
-        Hdf5Id(H5LTopen_file_image(file_->bytes.data.get(), file_->bytes.size, kOurs), H5Fclose);
+        Hdf5Id(H5LTopen_file_image(file_->bytes.data.get(), content->size(), kOurs), H5Fclose);
     file_->check(file_->id.valid(), "", "is no HDF5 file, or a damaged one");
     const Hdf5Id root(H5Gopen2(file_->id, "/", H5P_DEFAULT), H5Gclose);
     file_->check(root.valid(), "", "is damaged");

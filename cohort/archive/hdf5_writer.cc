@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "cohort/archive/hdf5_file.h"
+#include "cohort/archive/internal/hdf5_trailer.h"
 #include "cohort/archive/internal/hdf5_types.h"
 #include "cohort/base/check.h"
 
@@ -107,8 +108,10 @@ FileBytes Hdf5Writer::finish() && {
   check_written(H5Fflush(file_->id, H5F_SCOPE_LOCAL) >= 0, "/");
   const ssize_t bytes = H5Fget_file_image(file_->id, nullptr, 0);
   check_written(bytes >= 0, "/");
-  FileBytes out(static_cast<std::size_t>(bytes));
-  check_written(H5Fget_file_image(file_->id, out.data.get(), out.size) == bytes, "/");
+  FileBytes out(static_cast<std::size_t>(bytes) + kTrailerBytes);
+  const auto size = static_cast<std::size_t>(bytes);
+  check_written(H5Fget_file_image(file_->id, out.data.get(), size) == bytes, "/");
+  write_trailer(out);
   return out;
 }
 

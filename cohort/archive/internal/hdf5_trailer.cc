@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/archive/internal/hdf5_trailer.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cohort/base/crc32c.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr std::string_view kBegin = "\ncohort.crc32c \n";
+static_assert(kBegin.size() + sizeof(uint32_t) == kTrailerBytes);
+
+}  // namespace
+
+void write_trailer(FileBytes& file) {
+  const std::size_t content = file.size - kTrailerBytes;
+  const uint32_t sum = crc32c(file.view().substr(0, content));
+  char* out = std::copy(kBegin.begin(), kBegin.end(), file.data.get() + content);
+  for (int shift = 0; shift < 32; shift += 8) *out++ = static_cast<char>(sum >> shift);
+}
+
+std::optional<std::string_view> without_trailer(std::string_view file) {
+  if (file.size() < kTrailerBytes) return file;
+  const std::string_view content = file.substr(0, file.size() - kTrailerBytes);
+  const std::string_view trailer = file.substr(content.size());
+  if (!trailer.starts_with(kBegin)) return file;
+  uint32_t written = 0;
+  for (int i = 3; i >= 0; --i) {
+    written = written << 8 |
+              static_cast<unsigned char>(trailer[kBegin.size() + static_cast<std::size_t>(i)]);
+  }
+  if (written != crc32c(content)) return {};
+  return content;
+}
+
+}  // namespace cohort::internal
