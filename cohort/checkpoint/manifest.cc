@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "cohort/base/check.h"
 #include "cohort/base/crc32c.h"
@@ -167,6 +168,7 @@ class Parser {
     for (const auto& [path, value] : root.at("values").get_ref<const json::object_t&>()) {
       out.values.emplace(path, value_of(path, value, out.files));
     }
+    check_apart(out.values);
     for (const auto& [alias, path] : root.at("aliases").get_ref<const json::object_t&>()) {
       const std::string& target = path.get_ref<const std::string&>();
       if (!out.values.contains(target)) fail(0, "alias of \"", target, "\", which is not there");
@@ -243,6 +245,23 @@ class Parser {
            ", each place once");
     }
     return out;
+  }
+
+  // A hundred values over the same bytes would ask for a hundred times the file's size of memory.
+  void check_apart(const std::map<std::string, ManifestValue>& values) const {
+    std::vector<std::tuple<uint64_t, uint64_t, uint64_t, const std::string*>> all;
+    for (const auto& [path, value] : values) {
+      for (const ManifestPiece& piece : value.pieces) {
+        if (piece.bytes > 0) all.emplace_back(piece.file, piece.offset, piece.bytes, &path);
+      }
+    }
+    std::sort(all.begin(), all.end());
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      const auto& [file, begin, bytes, path] = all[i - 1];
+      const auto& [next_file, next, unused, next_path] = all[i];
+      if (file != next_file || next - begin >= bytes) continue;
+      fail(0, "\"", *next_path, "\": a piece over bytes of \"", *path, "\"");
+    }
   }
 
   void check_piece(const std::string& path, const Shape& shape, const ManifestPiece& piece,

@@ -142,6 +142,29 @@ TEST(Manifest, RefusesTextsThatLie) {
   }
 }
 
+// A small file could else ask for any amount of memory.
+TEST(Manifest, RefusesValuesOverTheSameBytes) {
+  const auto one = [](const std::string& offset) {
+    return R"({"dtype":"F32","shape":[1],"pieces":[)" + piece(offset, "4", "[0]", "[1]") + "]}";
+  };
+  const auto parse = [&](const std::string& w, const std::string& v) {
+    return internal::parse_manifest(framed(with_value(w + R"(,"v":)" + v)), "m");
+  };
+  EXPECT_EQ(parse(one("16"), one("20")).values.size(), 2u);
+  const std::string both =
+      R"({"dtype":"F32","shape":[2],"pieces":[)" + piece("16", "8", "[0]", "[2]") + "]}";
+  for (const auto& [w, v] : {std::pair(one("16"), one("16")),
+                             {one("17"), one("20")},
+                             {one("20"), both},
+                             {both, one("19")}}) {
+    testing::expect_error<DataLoss>({"m: at byte 0: ", "a piece over bytes of"},
+                                    [&, a = w, b = v] { parse(a, b); });
+  }
+  const std::string none =
+      R"({"dtype":"F32","shape":[0],"pieces":[)" + piece("16", "0", "[0]", "[0]") + "]}";
+  EXPECT_EQ(parse(none, both).values.size(), 2u);
+}
+
 /// A value of side x side float32, a piece for each place.
 Manifest of_many_pieces(int64_t side) {
   Manifest manifest;
@@ -173,10 +196,12 @@ TEST(Manifest, TakesBoxesThatFillAValueAndNoOthers) {
   manifest.files.push_back({"f", 1000, 0, 0});
   const auto parses = [&](const std::vector<std::pair<Shape, Shape>>& boxes) {
     std::vector<ManifestPiece> pieces;
+    uint64_t offset = 0;
     for (const auto& [starts, sizes] : boxes) {
       uint64_t bytes = 1;
       for (const int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
-      pieces.push_back({0, 0, bytes, 0, starts, sizes});
+      pieces.push_back({0, offset, bytes, 0, starts, sizes});
+      offset += bytes;
     }
     manifest.values["w"] = {kUint8, {3, 3}, pieces};
     const std::string text = error_text<DataLoss>(
