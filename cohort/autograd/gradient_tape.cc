@@ -12,10 +12,12 @@
 #include <iterator>
 #include <utility>
 
+#include "cohort/autograd/internal/written_values.h"
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
+#include "cohort/variables/scope_check.h"
 
 namespace cohort {
 namespace {
@@ -25,6 +27,8 @@ using internal::Leaf;
 using internal::VariableImpl;
 
 thread_local char t_thread;  // its address tells threads apart
+
+constexpr const char* kGradient = "[gradient_tape.gradient] ";
 
 /// The leaves that stand for a variable: one here, but cross-replica those of all replicas, which a
 /// run inside the tape has used.
@@ -90,8 +94,9 @@ class OpenSlots {
 
 // Before a component is touched: one that several replicas share has no slot of this replica.
 void check_strategy(std::span<const Variable> sources) {
-  if (current_replica() < 0) return;
   for (const Variable& v : sources) {
+    internal::check_scope_of(kGradient, "a gradient of", v.impl());
+    if (current_replica() < 0) continue;
     COHORT_CHECK_STATE(v.impl().leaf_count() == current_replica_count(),
                        "[gradient_tape.gradient] expected variables made under the scope of this "
                        "strategy (",
@@ -156,6 +161,18 @@ void scale(GradientAndVariable& pair, double factor, std::shared_ptr<GradientLea
   const Tensor place = lease->place(variable);
   place.copy_(values).mul_(factor);
   pair.gradient = place;
+}
+
+void check_sources(std::span<const Tensor> sources) {
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    COHORT_CHECK_ARG(sources[i].defined(), kGradient,
+                     "expected tensors as sources, got an undefined ", "tensor as source ", i,
+                     " of ", sources.size());
+  }
+}
+
+void check_target(const Tensor& target) {
+  COHORT_CHECK_ARG(target.defined(), kGradient, "expected a target, got an undefined tensor");
 }
 
 Gradient or_zeros(Gradient gradient, const Tensor& like, const GradientOptions& options) {
@@ -245,9 +262,6 @@ bool GradientTape::begin_gradient() {
 std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<const Tensor> inputs,
                                                const GradientOptions& options, bool keep_graph,
                                                bool create_graph) {
-  COHORT_CHECK_ARG(target.defined(),
-                   "[gradient_tape.gradient] expected a target, got an undefined "
-                   "tensor");
   if (!target.requires_grad() || inputs.empty()) return std::vector<Tensor>(inputs.size());
   Tensor seed = options.output_gradients;
   COHORT_CHECK_ARG(!seed.defined() || seed.sizes() == target.sizes(),
@@ -262,6 +276,7 @@ std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<c
 
 Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable> sources,
                                  const GradientOptions& options) {
+  check_target(target);
   check_strategy(sources);
   const bool outer = begin_gradient();
   auto lease = std::make_shared<GradientLease>();
@@ -281,8 +296,9 @@ Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable>
   // one replica's.
   const bool in_slots = !outer && !any_spans_replicas(sources);
   const OpenSlots slots(in_slots ? sources : std::span<const Variable>(), *lease);
-  const std::vector<Tensor> got =
-      run_backward(target, inputs.leaves, options, options_.persistent || outer, outer);
+  const std::vector<Tensor> got = internal::naming_what_was_written(kGradient, sources, [&] {
+    return run_backward(target, inputs.leaves, options, options_.persistent || outer, outer);
+  });
   for (std::size_t i = 0; i < got.size(); ++i) {
     GradientAndVariable& pair = pairs[inputs.sources[i]];
     if (in_slots) {
@@ -307,6 +323,8 @@ Tensor GradientTape::gradient(const Tensor& target, const Variable& source,
 
 std::vector<Tensor> GradientTape::gradient(const Tensor& target, std::span<const Tensor> sources,
                                            const GradientOptions& options) {
+  check_target(target);
+  check_sources(sources);
   const bool outer = begin_gradient();
   std::vector<Tensor> inputs;
   std::vector<std::size_t> positions;
@@ -315,8 +333,9 @@ std::vector<Tensor> GradientTape::gradient(const Tensor& target, std::span<const
     inputs.push_back(sources[i]);
     positions.push_back(i);
   }
-  const std::vector<Tensor> got =
-      run_backward(target, inputs, options, options_.persistent || outer, outer);
+  const std::vector<Tensor> got = internal::naming_what_was_written(kGradient, {}, [&] {
+    return run_backward(target, inputs, options, options_.persistent || outer, outer);
+  });
   std::vector<Tensor> results(sources.size());
   for (std::size_t i = 0; i < positions.size(); ++i) results[positions[i]] = got[i];
   for (std::size_t i = 0; i < sources.size(); ++i) {

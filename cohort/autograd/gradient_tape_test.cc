@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/variables/component.h"
 
 namespace cohort {
 namespace {
+
+using testing::expect_error;
 
 std::vector<float> numbers(const Gradient& g) { return to_vector<float>(g.as_tensor()); }
 
@@ -162,6 +165,69 @@ TEST(GradientTape, ATemporaryResultHandsOutCopies) {
   const Gradient b = gradient(5);
   EXPECT_EQ(numbers(a), std::vector<float>{3});
   EXPECT_EQ(numbers(b), std::vector<float>{5});
+}
+
+TEST(GradientTape, RefusesUndefinedTensors) {
+  Tensor x = ones({2});
+  const Variable v(ones({2}));
+  GradientTape tape;  // what was refused has not spent it
+  tape.watch(x);
+  const Tensor y = (x * v).sum();
+  const GradientOptions zeros{.unconnected_gradients = UnconnectedGradients::kZero};
+  expect_error<InvalidArgument>({"[gradient_tape.gradient] expected a target, got an undefined"},
+                                [&] { tape.gradient(Tensor(), v); });
+  expect_error<InvalidArgument>({"[gradient_tape.gradient] expected a target, got an undefined"},
+                                [&] { tape.gradient(Tensor(), x); });
+  expect_error<InvalidArgument>(
+      {"expected tensors as sources", "undefined tensor as source 0 of 1"},
+      [&] { tape.gradient(y, Tensor(), zeros); });
+  expect_error<InvalidArgument>(
+      {"expected tensors as sources", "undefined tensor as source 1 of 2"}, [&] {
+        tape.gradient(y, {x, Tensor()});
+      });
+  EXPECT_THROW(tape.gradient(y, {v, Variable()}), FailedPrecondition);
+  EXPECT_EQ(tape.gradient(y, x).sum().item<float>(), 2);
+}
+
+// The graph needs values that are there no more: whose they were, and what to do.
+TEST(GradientTape, NamesWhatWasWrittenSince) {
+  const Variable v(ones({2, 3}), {.name = "kernel"}), other(ones({3}), {.name = "bias"});
+  other.assign(zeros({3}));
+  other.assign(ones({3}));
+  for (const bool transposed : {false, true}) {
+    GradientTape tape({.persistent = true});
+    const Tensor x = transposed ? Tensor(v).t() : Tensor(v);
+    const Tensor y = (x * x).sum() + other.value().sum();
+    v.assign(zeros({2, 3}));
+    const auto refused = [&](const auto& sources) {
+      expect_error<FailedPrecondition>(
+          {"[gradient_tape.gradient] expected values as they were when the target was computed",
+           "variable \"kernel\" (variable ", transposed ? "of shape [3, 2]" : "of shape [2, 3]",
+           "which was written since; call gradient() ahead of writes"},
+          [&] { tape.gradient(y, sources); });
+    };
+    refused(v);
+    refused(std::vector<Variable>{other, v});
+    const Tensor anew = (v * v).sum();
+    EXPECT_EQ(tape.gradient(anew, v).sum().item<float>(), 0);
+  }
+  const Variable one(2.0, {.name = "one"});
+  GradientTape of_scalar;
+  const Tensor square = one * one;
+  one.assign(3);
+  expect_error<FailedPrecondition>({"variable \"one\" (variable", "of shape []"},
+                                   [&] { of_scalar.gradient(square, one); });
+  Tensor x = ones({4});
+  GradientTape tape;
+  tape.watch(x);
+  Tensor middle = x * 2;
+  const Tensor y = (middle * middle).sum();
+  {
+    const GradientTape::Pause pause(tape);
+    middle.detach().zero_();
+  }
+  expect_error<FailedPrecondition>({"got a tensor of shape [4], which was written since"},
+                                   [&] { tape.gradient(y, x); });
 }
 
 }  // namespace

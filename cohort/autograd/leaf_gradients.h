@@ -13,6 +13,7 @@
 // programs.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 
 #include "cohort/collectives/options.h"
@@ -28,9 +29,15 @@ namespace cohort {
 ///         cross-replica context of one with several.
 /// Cost: a pass over the gradients.
 Gradients gradients_of(std::span<const Variable> variables);
+inline Gradients gradients_of(std::initializer_list<Variable> variables) {
+  return gradients_of(std::span(variables.begin(), variables.size()));
+}
 
 /// Forgets this replica's `.grad` of each variable, as torch::optim::Optimizer::zero_grad does.
 void zero_grad(std::span<const Variable> variables);
+inline void zero_grad(std::initializer_list<Variable> variables) {
+  zero_grad(std::span(variables.begin(), variables.size()));
+}
 
 /// Makes `.grad` on every replica the sum or the mean of all replicas', in replica order; a replica
 /// without one counts as zero, a variable without any stays so. What torch::optim steps on then.
@@ -39,5 +46,9 @@ void zero_grad(std::span<const Variable> variables);
 /// Errors: InvalidArgument for another reduction; Unimplemented for sparse gradients; else as
 ///         gradients_of.
 void all_reduce_grad(std::span<const Variable> variables, ReduceOpArg op = ReduceOp::kMean);
+inline void all_reduce_grad(std::initializer_list<Variable> variables,
+                            ReduceOpArg op = ReduceOp::kMean) {
+  all_reduce_grad(std::span(variables.begin(), variables.size()), op);
+}
 
 }  // namespace cohort

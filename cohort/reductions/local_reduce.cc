@@ -112,7 +112,8 @@ void check_reducible(const char* operation, ReduceOp op, DType dtype) {
                    reduce_op_name(op),
                    ", got bool; reduce with max (any) or min (all), or convert the values first");
   COHORT_CHECK_ARG(!is_complex || !extreme, operation, "expected ordered numbers for ",
-                   reduce_op_name(op), ", got ", dtype_name(dtype));
+                   reduce_op_name(op), ", got ", dtype_name(dtype),
+                   ", which have none; reduce their abs(), or their real and imaginary parts");
 }
 
 void check_reducible(const char* operation, ReduceOp op, const Tensor& value) {

@@ -15,7 +15,7 @@ struct AverageLossOptions {
   std::optional<int64_t> global_batch_size = {};  ///< Default: the own rows times the replicas.
 };
 
-/// sum(per_example_loss * weight) / global_batch_size; 0 for an empty batch.
+/// sum(per_example_loss * weight) / global_batch_size; 0 where that is 0, as in TensorFlow.
 /// Shapes: per_example_loss [b, ...]. Errors: InvalidArgument for a scalar or a negative size;
 /// FailedPrecondition cross-replica without a size. TF: tf.nn.compute_average_loss.
 Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOptions& options = {});

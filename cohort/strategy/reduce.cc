@@ -103,11 +103,16 @@ Tensor no_extreme(ReduceOp op, const Tensor& value, const Shape& axes) {
   return out.fill_(least ? greatest : is_signed ? -greatest - 1 : 0);
 }
 
+// A replica without rows has no smallest or largest element, and takes no part.
+bool has_rows(const Tensor& value, const Shape& axes) {
+  return std::all_of(axes.begin(), axes.end(), [&](int64_t axis) { return value.size(axis) > 0; });
+}
+
 // Of the replicas that have rows; what workers without any bring to the reduction.
 std::vector<Tensor> extremes_here(ReduceOp op, std::vector<Tensor> reduced, const Tensor& value,
                                   const Axes& axes, const Reach& reach) {
-  if (reach.others == nullptr) return reduced;
-  const int64_t all = sum_across(*reach.others, static_cast<int64_t>(reduced.size()));
+  const auto here = static_cast<int64_t>(reduced.size());
+  const int64_t all = reach.others == nullptr ? here : sum_across(*reach.others, here);
   COHORT_CHECK_ARG(all > 0, kReduceVerb, "expected at least 1 row for a ", reduce_op_name(op),
                    ", got none on any replica");
   if (reduced.empty()) reduced.push_back(no_extreme(op, value, normal_axes(value, axes)));
@@ -203,12 +208,11 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
   if (axes.empty()) return apart(reduce_all(op, values, reach), values);
   if (op == ReduceOp::kMean) return mean_over(values, axes, reach);
   const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
-  const bool several = values.size() > 1 || reach.others != nullptr;
   std::vector<Tensor> reduced;
   for (const Tensor& value : values) {
     const Shape normal = normal_axes(value, axes);
-    // A replica without rows has no smallest or largest element, and takes no part.
-    if (extreme && value.numel() == 0 && several) continue;
+    if (extreme) check_reducible(kReduceVerb, op, value.scalar_type());
+    if (extreme && !has_rows(value, normal)) continue;
     reduced.push_back(reduce_axes(op, value, normal));
   }
   if (extreme) reduced = extremes_here(op, std::move(reduced), values[0], axes, reach);

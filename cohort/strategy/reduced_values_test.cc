@@ -7,11 +7,14 @@
 #include "cohort/base/error.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/update_rules/rules.h"
 #include "cohort/variables/fused_update.h"
 
 namespace cohort {
 namespace {
+
+using testing::expect_error;
 
 const MirroredStrategy& two() {
   static const MirroredStrategy strategy(std::vector<Device>{"CPU:0", "CPU:1"});
@@ -159,6 +162,30 @@ TEST(OwnCrossDeviceOps, MustReturnWhatCanBeApplied) {
   ops->result = {Gradient(ones({3}))};
   step();
   EXPECT_EQ(to_vector<float>(w.value()), (std::vector<float>{0, 0, 0}));
+}
+
+// LibTorch has no maximum of them, and says so in words of its own.
+TEST(Extremes, NeedNumbersThatHaveOne) {
+  const Tensor complex = ones({2, 3}).to(at::kComplexFloat);
+  const std::vector<Strategy> all = {get_strategy(), OneDeviceStrategy("CPU:0"), two()};
+  for (const Strategy& strategy : all) {
+    const auto replicas = static_cast<std::size_t>(strategy.num_replicas_in_sync());
+    const PerReplica<Tensor> x(std::vector<Tensor>(replicas, complex));
+    for (const Axes& axes : {Axes(), Axes({0}), Axes({0, 1})}) {
+      expect_error<InvalidArgument>({"expected ordered numbers for max, got ComplexFloat",
+                                     "reduce their abs(), or their real and imaginary parts"},
+                                    [&] { strategy.reduce("max", x, axes); });
+    }
+    const PerReplica<Tensor> none(std::vector<Tensor>(replicas, zeros({0, 3})));
+    for (const char* op : {"min", "max"}) {
+      expect_error<InvalidArgument>(
+          {"[strategy.reduce] expected at least 1 row for a ", op, ", got none on any replica"},
+          [&] { strategy.reduce(op, none, 0); });
+      EXPECT_EQ(shape_of(strategy.reduce(op, none, 1)), (Shape{0}));  // of no rows no extremes
+    }
+  }
+  const PerReplica<Tensor> some({zeros({0, 2}), tensor({3, 1, 2, 5}).reshape({2, 2})});
+  EXPECT_EQ(to_vector<float>(two().reduce("max", some, 0)), (std::vector<float>{3, 5}));
 }
 
 }  // namespace

@@ -267,6 +267,8 @@ TEST(LossScaling, SumsToTheGlobalMean) {
       [](const Tensor& x) { return compute_average_loss(x, {.global_batch_size = 3}); },
       values({tensor({5, 6}), tensor({7})}));
   EXPECT_FLOAT_EQ(strategy.reduce(ReduceOp::kSum, losses).item<float>(), 6);
+  // As TensorFlow, whose division is div_no_nan.
+  EXPECT_EQ(compute_average_loss(tensor({3, 4}), {.global_batch_size = 0}).item<float>(), 0);
   const auto empty = strategy.run([] { return compute_average_loss(zeros({0})); });
   EXPECT_EQ(empty[0].item<float>(), 0);
   EXPECT_THROW(compute_average_loss(scalar(1)), InvalidArgument);

@@ -3,13 +3,18 @@
 // A gradient tape outside of run: it differentiates what all replicas have computed.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "cohort/autograd/gradient_tape.h"
 #include "cohort/base/error.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
+
+using testing::expect_error;
 
 const std::vector<Device> kThree = {"CPU:0", "CPU:1", "CPU:2"};
 
@@ -84,6 +89,32 @@ TEST(TapeAroundRun, IsNotForTheReplicasThemselves) {
       return own.gradient(v * v, v);
     });
     EXPECT_EQ(all[2].item<float>(), 6);
+  }
+}
+
+// As writes: what a variable of one strategy is to another, nobody has said.
+TEST(TapeAroundRun, RefusesAnotherStrategysVariables) {
+  const MirroredStrategy other(std::vector<Device>{"CPU:0", "CPU:1"});
+  for (const Strategy& strategy : strategies()) {
+    std::optional<Scope> scope(strategy.scope());
+    const Variable v(ones({2}), {.name = "kernel"});
+    scope.reset();
+    {
+      const auto others = other.scope();
+      GradientTape tape;
+      const Tensor loss = (v * 2).sum();
+      expect_error<FailedPrecondition>(
+          {"[gradient_tape.gradient] expected the scope of ", "over CPU:0, CPU:1",
+           "over CPU:0, CPU:1, CPU:2", "a gradient of its variable \"kernel\"",
+           "strategies cannot be mixed"},
+          [&] { tape.gradient(loss, v); });
+    }
+    other.run([&] {
+      GradientTape tape;
+      expect_error<FailedPrecondition>({"\"kernel\"", "3"}, [&] { tape.gradient(scalar(1), v); });
+    });
+    GradientTape tape;  // in no scope it can be told whose it is
+    EXPECT_EQ(to_vector<float>(tape.gradient((v * 2).sum(), v)), (std::vector<float>{2, 2}));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "cohort/variables/internal/component_variable.h"
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
+#include "cohort/variables/scope_check.h"
 
 namespace cohort::internal {
 namespace {
@@ -25,6 +26,18 @@ namespace {
 bool in_replica() { return current_replica() >= 0; }
 
 }  // namespace
+
+void check_scope_of(const char* operation, const char* what, const VariableImpl& variable) {
+  if (in_replica()) return;
+  const auto* const home = dynamic_cast<const LocalVariables*>(variable.store());
+  if (home == nullptr || (home->options().group == nullptr && home->replicas() == 1)) return;
+  const VariableCreator& here = current_variable_creator();
+  const bool in_other_scope = &here != home && &here != LocalVariables::default_instance().get() &&
+                              dynamic_cast<const LocalVariables*>(&here) != nullptr;
+  COHORT_CHECK_STATE(!in_other_scope, operation, "expected the scope of ", owner_of(variable),
+                     " around ", what, " its variable ", label(variable), ", or none, got that of ",
+                     here.owner(), ": strategies cannot be mixed; leave that scope first");
+}
 
 LocalVariable::LocalVariable(Description description, const Tensor& initial,
                              std::shared_ptr<ArenaRange> range,
@@ -83,13 +96,7 @@ void LocalVariable::check_writable(const char* operation) const {
                      "expected a variable made under this strategy's scope, got ", label(*this),
                      ", made outside of every strategy: ", current_replica_count(),
                      " replicas would write it at once; make it inside strategy.scope()");
-  const VariableCreator& here = current_variable_creator();
-  const bool in_other_scope = !in_replica() && !is_plain_ && &here != store_ &&
-                              &here != LocalVariables::default_instance().get() &&
-                              dynamic_cast<const LocalVariables*>(&here) != nullptr;
-  COHORT_CHECK_STATE(!in_other_scope, operation, "expected the scope of ", owner_of(*this),
-                     " around a write of its variable ", label(*this), ", or none, got that of ",
-                     here.owner(), ": strategies cannot be mixed; leave that scope first");
+  check_scope_of(operation, "a write of", *this);
   local_index();
 }
 
