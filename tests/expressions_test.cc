@@ -320,5 +320,41 @@ TEST(Expressions, ValuesSayWhichReplicasDeviceTheyAreOn) {
                                    [] { PerReplica<int>({1}).device(0); });
 }
 
+TEST(Expressions, ListsOfVariables) {
+  const Variable v(3.0), w(2.0);
+  (v * w).sum().backward();
+  const Gradients both = gradients_of({v, w});
+  EXPECT_EQ(both[0].gradient.as_tensor().item<float>(), 2);
+  EXPECT_EQ(gradients_of({w})[0].gradient.as_tensor().item<float>(), 3);
+  all_reduce_grad({v, w}, "sum");
+  zero_grad({v});
+  EXPECT_FALSE(v.grad().defined());
+  EXPECT_TRUE(w.grad().defined());
+  zero_grad({v, w});
+  EXPECT_FALSE(w.grad().defined());
+  const keras::SGD optimizer({.learning_rate = 0.5});
+  optimizer.build({v, w});
+  GradientTape tape;
+  optimizer.minimize((v * w).sum(), {v, w}, tape);
+  EXPECT_EQ(v.value().item<float>(), 2);
+  EXPECT_EQ(w.value().item<float>(), 0.5);
+}
+
+// `{}` is no options, not an optimizer to copy.
+TEST(Expressions, OptimizersWithoutOptions) {
+  const std::vector<keras::Optimizer> all = {
+      keras::SGD({}),     keras::Adam({}),     keras::AdamW({}),  keras::RMSprop({}),
+      keras::Adagrad({}), keras::Adadelta({}), keras::Adamax({}), keras::Nadam({}),
+      keras::Ftrl({}),    keras::Lion({}),     keras::Lamb({}),   keras::Adafactor({}),
+      keras::Muon({})};
+  const std::vector<keras::Optimizer> without = {
+      keras::SGD(),      keras::Adam(),      keras::AdamW(), keras::RMSprop(), keras::Adagrad(),
+      keras::Adadelta(), keras::Adamax(),    keras::Nadam(), keras::Ftrl(),    keras::Lion(),
+      keras::Lamb(),     keras::Adafactor(), keras::Muon()};
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(text_of(all[i]), text_of(without[i]));
+  EXPECT_EQ(keras::Adagrad({0.5}).learning_rate(), 0.5);
+  EXPECT_EQ(keras::Adagrad({.learning_rate = 0.25}).learning_rate(), 0.25);
+}
+
 }  // namespace
 }  // namespace cohort

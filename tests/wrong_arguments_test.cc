@@ -70,6 +70,7 @@ TEST(WrongArguments, UndefinedTensors) {
          GradientTape().watch(x);
        }},
       {"gradient_tape.gradient", [=] { GradientTape().gradient(kNone, *v); }},
+      {"gradient_tape.gradient", [=] { GradientTape().gradient(*v * 2, kNone); }},
       {"shape_of", [] { shape_of(Tensor()); }},
       {"concat",
        [] {

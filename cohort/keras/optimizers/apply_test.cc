@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "cohort/base/error.h"
 #include "cohort/keras/optimizers/internal/test_world.h"
+#include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
+
+using cohort::testing::expect_error;
 
 struct OwnMomentum : OptimizerBase {
   OwnMomentum() : OptimizerBase(0.1, "own") {}
@@ -31,7 +36,7 @@ TEST(Apply, NoneGradientsStayAndAllNoneIsAnError) {
   Numbers want = before;
   for (std::size_t i = 7; i < 10; ++i) want[i] -= 1;
   EXPECT_EQ(world.weights(), want);
-  testing::expect_error<InvalidArgument>({"no gradients"}, [&] {
+  expect_error<InvalidArgument>({"no gradients"}, [&] {
     optimizer.apply_gradients(std::vector<GradientAndVariable>{{Gradient(), world.variables[0]}});
   });
   EXPECT_THROW(optimizer.apply_gradients({}), InvalidArgument);
@@ -252,6 +257,41 @@ TEST(Variables, HaveKerasNames) {
   EXPECT_EQ(names(Ftrl()), "ftrl/iteration ftrl/layer_a_accumulator ftrl/layer_a_linear ");
   EXPECT_EQ(names(Lion({.gradient_accumulation_steps = 2})),
             "lion/iteration lion/layer_a_gradient_accumulator lion/layer_a_momentum ");
+}
+
+// As writes. An own rule, because those of the library ask their updater, too.
+TEST(Building, RefusesVariablesOfOtherStrategies) {
+  struct Rule : OptimizerBase {
+    void update(const Variable& w, const Gradient& g) override {
+      w.assign_sub(Tensor(g) * learning_rate());
+    }
+  };
+  const MirroredStrategy two({"CPU:0", "CPU:1"}), three({"CPU:0", "CPU:1", "CPU:2"});
+  std::optional<Scope> scope(two.scope());
+  const Variable v(ones({2}), {.name = "kernel"});
+  scope.reset();
+  scope.emplace(three.scope());
+  const Variable w(ones({2}), {.name = "bias"});
+  for (const Optimizer& optimizer : {Optimizer(SGD()), Optimizer(std::make_shared<Rule>())}) {
+    expect_error<FailedPrecondition>(
+        {"[optimizer.build] expected the scope of ", "over CPU:0, CPU:1",
+         "over CPU:0, CPU:1, CPU:2", "an optimizer of its variable \"kernel\"",
+         "strategies cannot be mixed"},
+        [&] { optimizer.build({v}); });
+  }
+  scope.reset();
+  const Variable plain(ones({2}), {.name = "plain"});
+  for (const Optimizer& optimizer : {Optimizer(SGD()), Optimizer(std::make_shared<Rule>())}) {
+    expect_error<InvalidArgument>(
+        {"[optimizer.build] expected variables of one strategy, got", "\"kernel\"",
+         "over CPU:0, CPU:1", "\"bias\"", "over CPU:0, CPU:1, CPU:2"},
+        [&] {
+          optimizer.build({v, w});
+        });
+    EXPECT_THROW(optimizer.build({plain, v}), InvalidArgument);
+    optimizer.build({v});
+    EXPECT_TRUE(optimizer.iterations());
+  }
 }
 
 }  // namespace

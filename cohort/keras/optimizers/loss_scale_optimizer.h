@@ -4,7 +4,7 @@
 // multiplied by a scale, and the gradients are divided by it. compile() puts it around the
 // optimizer of a model that is made under the policy "mixed_float16".
 //
-//   keras::LossScaleOptimizer optimizer(keras::Adam());
+//   keras::LossScaleOptimizer optimizer{keras::Adam()};
 //   GradientTape tape;
 //   Tensor loss = optimizer.scale_loss(compute_average_loss(loss_fn(y, model(x))));
 //   optimizer.apply_gradients(tape.gradient(loss, model.trainable_variables()));

@@ -16,6 +16,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variables/parameter_store.h"
+#include "cohort/variables/scope_check.h"
 #include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {
@@ -40,6 +41,19 @@ double checked_rate(const std::string& optimizer, double rate) {
 }
 
 constexpr const char* kApply = "[optimizer.apply_gradients] ";
+constexpr const char* kBuild = "[optimizer.build] ";
+
+// One strategy makes the slots and the steps of all of them.
+void check_together(std::span<const Variable> variables) {
+  const VariableImpl& first = variables.front().impl();
+  for (const Variable& v : variables) {
+    cohort::internal::check_scope_of(kBuild, "an optimizer of", v.impl());
+    COHORT_CHECK_ARG(
+        v.impl().store() == first.store(), kBuild, "expected variables of one strategy, got ",
+        cohort::internal::label(first), " of ", cohort::internal::owner_of(first), " and ",
+        cohort::internal::label(v.impl()), " of ", cohort::internal::owner_of(v.impl()));
+  }
+}
 
 // Their gradients have to be summed, too.
 void check_workers(const Variable& variable) {
@@ -113,6 +127,7 @@ void OptimizerBase::build(std::span<const Variable> variables) {
                    "[optimizer.build] expected at least one variable, got none");
   COHORT_CHECK_STATE(current_replica() < 0 || current_replica_count() == 1,
                      "[optimizer.build] expected cross-replica context, got a replica");
+  check_together(variables);
   trained_.assign(variables.begin(), variables.end());
   index_.clear();
   components_.clear();

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <concepts>
+#include <initializer_list>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -226,6 +227,14 @@ class OptimizerBase : public Serializable {
   std::unordered_map<const cohort::internal::VariableImpl*, std::size_t> index_;
 };
 
+namespace internal {
+/// What SGD({}) is given, for `{}` could as well stand for an SGD that is to be copied.
+struct Nothing {
+  Nothing() = delete;
+};
+using NoneGiven = std::initializer_list<Nothing>;
+}  // namespace internal
+
 /// Handle to an optimizer; a copy is the same optimizer.
 class Optimizer {
  public:
@@ -241,7 +250,12 @@ class Optimizer {
 
   /// Makes `iterations` and the slots, where the variables live. The first apply_gradients does it
   /// with its variables otherwise. Cross-replica. Does nothing the second time.
+  /// Errors: InvalidArgument for variables of several strategies; FailedPrecondition in the scope
+  ///         of another one than theirs.
   void build(std::span<const Variable> variables) const { base().build(variables); }
+  void build(std::initializer_list<Variable> variables) const {
+    build(std::span(variables.begin(), variables.size()));
+  }
 
   /// Sums the gradients over replicas (in replica order: the same bits every time), clips, applies
   /// the rule, then the variables' constraints, and counts one iteration. Variables without a
@@ -275,6 +289,10 @@ class Optimizer {
   /// Errors: as tape.gradient() and apply_gradients(). TF: minimize(loss, var_list, tape).
   void minimize(const Tensor& loss, std::span<const Variable> variables, GradientTape& tape) const {
     base().minimize(loss, variables, tape);
+  }
+  void minimize(const Tensor& loss, std::initializer_list<Variable> variables,
+                GradientTape& tape) const {
+    minimize(loss, std::span(variables.begin(), variables.size()), tape);
   }
 
   /// The loss whose gradients apply_gradients() takes: multiplied by the scale of a

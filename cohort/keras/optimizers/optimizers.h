@@ -62,6 +62,7 @@ struct SGDOptions {
 class SGD : public Optimizer {
  public:
   explicit SGD(SGDOptions options = {});
+  explicit SGD(internal::NoneGiven) : SGD() {}
 };
 
 struct AdamOptions {
@@ -92,12 +93,14 @@ struct AdamOptions {
 class Adam : public Optimizer {
  public:
   explicit Adam(AdamOptions options = {});
+  explicit Adam(internal::NoneGiven) : Adam() {}
 };
 
 /// Adam with a weight decay of 0.004 unless another is given.
 class AdamW : public Optimizer {
  public:
   explicit AdamW(AdamOptions options = {});
+  explicit AdamW(internal::NoneGiven) : AdamW() {}
 };
 
 struct RMSpropOptions {
@@ -128,6 +131,7 @@ struct RMSpropOptions {
 class RMSprop : public Optimizer {
  public:
   explicit RMSprop(RMSpropOptions options = {});
+  explicit RMSprop(internal::NoneGiven) : RMSprop() {}
 };
 
 struct AdagradOptions {
@@ -154,6 +158,7 @@ struct AdagradOptions {
 class Adagrad : public Optimizer {
  public:
   explicit Adagrad(AdagradOptions options = {});
+  explicit Adagrad(internal::NoneGiven) : Adagrad() {}
 };
 
 struct AdadeltaOptions {
@@ -180,6 +185,7 @@ struct AdadeltaOptions {
 class Adadelta : public Optimizer {
  public:
   explicit Adadelta(AdadeltaOptions options = {});
+  explicit Adadelta(internal::NoneGiven) : Adadelta() {}
 };
 
 struct AdamaxOptions {
@@ -208,6 +214,7 @@ struct AdamaxOptions {
 class Adamax : public Optimizer {
  public:
   explicit Adamax(AdamaxOptions options = {});
+  explicit Adamax(internal::NoneGiven) : Adamax() {}
 };
 
 struct NadamOptions {
@@ -236,6 +243,7 @@ struct NadamOptions {
 class Nadam : public Optimizer {
  public:
   explicit Nadam(NadamOptions options = {});
+  explicit Nadam(internal::NoneGiven) : Nadam() {}
 };
 
 struct FtrlOptions {
@@ -271,6 +279,7 @@ struct FtrlOptions {
 class Ftrl : public Optimizer {
  public:
   explicit Ftrl(FtrlOptions options = {});
+  explicit Ftrl(internal::NoneGiven) : Ftrl() {}
 };
 
 struct LionOptions {
@@ -298,6 +307,7 @@ struct LionOptions {
 class Lion : public Optimizer {
  public:
   explicit Lion(LionOptions options = {});
+  explicit Lion(internal::NoneGiven) : Lion() {}
 };
 
 }  // namespace cohort::keras

@@ -42,6 +42,7 @@ struct LambOptions {
 class Lamb : public Optimizer {
  public:
   explicit Lamb(LambOptions options = {});
+  explicit Lamb(internal::NoneGiven) : Lamb() {}
 };
 
 struct AdafactorOptions {
@@ -73,6 +74,7 @@ struct AdafactorOptions {
 class Adafactor : public Optimizer {
  public:
   explicit Adafactor(AdafactorOptions options = {});
+  explicit Adafactor(internal::NoneGiven) : Adafactor() {}
 };
 
 struct MuonOptions {
@@ -124,6 +126,7 @@ struct MuonOptions {
 class Muon : public Optimizer {
  public:
   explicit Muon(MuonOptions options = {});
+  explicit Muon(internal::NoneGiven) : Muon() {}
 };
 
 }  // namespace cohort::keras
