@@ -11,7 +11,7 @@
 //       f("limit", c.limit);              // keeps its default without it
 //     }
 //   };
-//   keras::config_of(ScaleOptions{.scale = 2});   // {"scale": 2.0, "limit": null}
+//   auto config = keras::config_of(ScaleOptions{.scale = 2});   // {"scale": 2.0, "limit": null}
 //
 // Besides, for what Keras's configs have and the struct has not, and the other way round:
 // - f.shape("target", c.target): sizes, of which -1 is null; what is no std::optional is required;

@@ -3,7 +3,10 @@
 // What is printed fits the terminal, and what callbacks print does not run into the bar.
 #include "cohort/keras/terminal.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +14,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/keras/keras.h"
 #include "cohort/keras/progress_bar.h"
+#include "cohort/testing/child.h"
 
 namespace cohort::internal {
 namespace {
@@ -150,6 +154,31 @@ class Environment {
   const char* name_;
   std::string before_;
 };
+
+// What the environment says of a terminal; of none nothing can be shown, whatever it says.
+TEST(Terminals, AreAsTheEnvironmentSays) {
+  EXPECT_EQ(testing::status_of_child([] {
+              const int control = ::posix_openpt(O_RDWR | O_NOCTTY);
+              if (control < 0 || ::grantpt(control) != 0 || ::unlockpt(control) != 0) return 1;
+              const int screen = ::open(::ptsname(control), O_RDWR | O_NOCTTY);
+              if (screen < 0 || ::dup2(screen, STDOUT_FILENO) < 0) return 2;
+              const winsize size = {.ws_row = 24, .ws_col = 77, .ws_xpixel = 0, .ws_ypixel = 0};
+              if (::ioctl(screen, TIOCSWINSZ, &size) != 0) return 3;
+              ::unsetenv("NO_COLOR"), ::unsetenv("COLUMNS"), ::setenv("TERM", "xterm", 1);
+              if (!terminal().cursor || !terminal().colours || terminal().columns != 77) return 4;
+              ::setenv("NO_COLOR", "", 1);
+              if (!terminal().colours) return 5;
+              ::setenv("NO_COLOR", "1", 1);
+              if (!terminal().cursor || terminal().colours) return 6;
+              ::unsetenv("NO_COLOR"), ::setenv("TERM", "dumb", 1);
+              if (terminal().cursor || terminal().colours) return 7;
+              ::setenv("TERM", "xterm", 1);
+              const int file = ::open("/dev/null", O_WRONLY);
+              if (file < 0 || ::dup2(file, STDOUT_FILENO) < 0) return 8;
+              return terminal().cursor || terminal().colours || terminal().columns != 0 ? 9 : 0;
+            }),
+            0);
+}
 
 TEST(Summary, IsAsWideAsTheTerminal) {
   keras::Sequential model({keras::InputLayer({28, 28}), keras::Flatten(),
