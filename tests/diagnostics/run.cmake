@@ -6,7 +6,7 @@ cmake_minimum_required(VERSION 3.25)
 set(source "${CMAKE_CURRENT_LIST_DIR}/wrong_calls.cc")
 list(TRANSFORM INCLUDES PREPEND "-isystem;")
 execute_process(
-  COMMAND "${COMPILER}" -std=c++20 -fsyntax-only "-I${SOURCE_ROOT}" ${INCLUDES} "${source}"
+  COMMAND "${COMPILER}" -std=c++20 -fsyntax-only -Wunused-value "-I${SOURCE_ROOT}" ${INCLUDES} "${source}"
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "wrong_calls.cc compiles")

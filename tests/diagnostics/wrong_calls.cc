@@ -52,4 +52,10 @@ void misspelt_options(const Dataset& dataset) {
   MirroredStrategy({.thrads = 3});
 }
 
+// (5, 3) is 3 in C++: a warning, of which -Werror=unused-value makes an error.
+void sizes_in_round_brackets() {
+  // expect: left operand of comma operator has no effect
+  keras::Conv2D(32, (5, 3));
+}
+
 }  // namespace cohort

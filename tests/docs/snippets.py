@@ -3,7 +3,8 @@
 """Takes the programs out of the documentation, so that a test compiles and runs them.
 
   snippets.py generate OUT SOURCE...   one C++ test of the blocks in pages (.md) and headers (.h)
-  snippets.py check [--not-compiled N] every page: no block without a language, no link to nowhere;
+  snippets.py check [--not-compiled N] [--prose N]
+                                       every page: no block without a language, no link to nowhere;
                                        counts the blocks that are not compiled
   snippets.py extract PAGE FOLDER      writes the first whole program and CMake project of a page
 
@@ -15,8 +16,11 @@ compiled and run, and an error's line is the page's own. A comment right before 
   context=A+B   contexts/A.inc and B.inc stand before it: the names that the prose has introduced
   continues     it goes on where the block before it ended, in the same scope
   definitions   classes and functions, outside of every function; compiled
+  member_of=A   in a header: functions of a class that derives from A; compiled
   compile only: REASON    not run
   skip: REASON            not compiled; `check` counts these
+  prose: REASON           in a header: not compiled, for it is no program or a part of something
+                          that only the library has; `check` counts these, too
   steps=N       fit makes at most N steps an epoch, and at most two epochs
   throws=TYPE   it ends with that error; the output that follows is its text
 
@@ -36,7 +40,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LANGUAGES = {"cpp", "cmake", "sh", "text", "json"}
 FLAGS = {"continues", "definitions", "output"}
-VALUES = {"context", "steps", "throws"}
+VALUES = {"context", "member_of", "steps", "throws"}
 REASONS = {"compile only", "skip", "prose"}
 
 
@@ -71,7 +75,7 @@ class Group:
         return any(re.search(r"^int main\(", b.text, re.M) for b in self.blocks)
 
     def runs(self):
-        return "compile only" not in self.directives and "definitions" not in self.directives
+        return not {"compile only", "definitions", "member_of"} & set(self.directives)
 
 
 def parse_directives(text, where):
@@ -218,7 +222,9 @@ def emit(group, suite, includes):
         call = f"{space}::main({'1, arguments' if takes else ''})"
         argv = 'char name[] = "program"; char* arguments[] = {name, nullptr}; ' if takes else ""
         call = f"{argv}const int status = {call}; if (status != 0) exit_status(status);"
-    elif "definitions" in group.directives:
+    elif "definitions" in group.directives or "member_of" in group.directives:
+        if "member_of" in group.directives:
+            code = f"struct Example : {group.directives['member_of']} {{\n{code}}};\n"
         return f"namespace {space} {{\nusing namespace cohort;\n{context}{code}}}\n", None
     else:
         code = (f"static void {space}() {{\nusing namespace cohort;\n{context}{{\n{code}}}\n}}\n")
@@ -297,9 +303,9 @@ def check_links(source, text):
             if not (folder / link).exists()]
 
 
-def check(not_compiled):
+def check(not_compiled, prose):
     """Complaints, and a line for each page."""
-    table, complaints, summary, skipped = header_table(), [], [], []
+    table, complaints, summary, skipped, parts_only = header_table(), [], [], [], 0
     for source in pages() + public_headers():
         text = (ROOT / source).read_text()
         try:
@@ -311,10 +317,14 @@ def check(not_compiled):
             continue
         if source.endswith(".md"):
             complaints += check_links(source, re.sub(r"```.*?```", "", text, flags=re.S))
+        complaints += [f"{source}:{b.line}: prose stands in headers only; a page's program is "
+                       "compiled" for b in blocks
+                       if source.endswith(".md") and "prose" in b.directives]
         for block in blocks:
             complaints += {"sh": check_sh, "cmake": check_cmake}.get(block.language,
                                                                     lambda _: [])(block)
         left_out = [g for g in parts if "skip" in g.directives]
+        parts_only += sum("prose" in g.directives for g in parts)
         skipped += [f"{source}:{g.line}: {g.directives['skip']}" for g in left_out]
         code = [g for g in parts if "skip" not in g.directives and "prose" not in g.directives]
         if code or left_out:
@@ -325,6 +335,8 @@ def check(not_compiled):
     if len(skipped) != not_compiled:
         complaints.append(f"{len(skipped)} blocks are not compiled, expected {not_compiled}: "
                           + "; ".join(skipped))
+    if parts_only != prose:
+        complaints.append(f"{parts_only} examples in headers are prose, expected {prose}")
     return complaints, summary
 
 
@@ -342,6 +354,7 @@ def main():
     parser.add_argument("command", choices=["generate", "check", "extract"])
     parser.add_argument("arguments", nargs="*")
     parser.add_argument("--not-compiled", type=int, default=0)
+    parser.add_argument("--prose", type=int, default=0)
     options = parser.parse_args()
     try:
         if options.command == "generate":
@@ -349,7 +362,7 @@ def main():
         elif options.command == "extract":
             extract(options.arguments[0], pathlib.Path(options.arguments[1]))
         else:
-            complaints, summary = check(options.not_compiled)
+            complaints, summary = check(options.not_compiled, options.prose)
             print("\n".join(summary + complaints))
             return 1 if complaints else 0
     except Wrong as e:

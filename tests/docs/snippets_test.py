@@ -73,6 +73,12 @@ class Headers(unittest.TestCase):
         self.assertEqual("for (;;) {\n  \n}", snippets.complete("for (;;) {\n  ...\n}"))
         self.assertEqual("f();  // x", snippets.complete("f()  // x"))
 
+    def test_members_of_a_class(self):
+        block = snippets.Block("a.h", 4, "cpp", "void f() {}\n", {"member_of": "Base"})
+        code, entry = snippets.emit(snippets.Group([block]), "a_h", [])
+        self.assertIn("struct Example : Base {\n#line 4 \"a.h\"\nvoid f() {}\n};", code)
+        self.assertIsNone(entry)
+
 
 class Links(unittest.TestCase):
     def test_they_lead_somewhere(self):
