@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every handle class, empty or moved from: a use is FailedPrecondition that names the class and
-// says what to do, and never a crash.
+// Every handle class (those that need a cluster or a signal: beside their own tests), empty or
+// moved from: a use is FailedPrecondition that names the class and says what to do, and never a
+// crash.
 #include <gtest/gtest.h>
 
 #include <filesystem>

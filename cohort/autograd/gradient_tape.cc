@@ -62,8 +62,8 @@ class OpenSlots {
       VariableImpl& variable = source.impl();
       if (variable.description().trainable) {
         COHORT_CHECK_ARG(!variable.leaf().has_open_slot(),
-                         "[gradient_tape.gradient] expected each source once, got \"",
-                         variable.description().name, "\" twice");
+                         "[gradient_tape.gradient] expected each source once, got ",
+                         label(variable), " twice");
       }
       ++open_;
       open(variable, lease);

@@ -26,11 +26,11 @@ void check_replica(const char* operation, Span variables) {
   for (const Variable& v : variables) {
     const int components = v.impl().leaf_count();
     COHORT_CHECK_STATE(components == 1 || current_replica() >= 0, "[", operation,
-                       "] expected to be inside strategy.run for \"", v.name(), "\", which has ",
+                       "] expected to be inside strategy.run for ", label(v.impl()), ", which has ",
                        components, " components, got cross-replica context");
     COHORT_CHECK_STATE(current_replica() < 0 || components == current_replica_count(), "[",
                        operation, "] expected variables made under the scope of this strategy (",
-                       current_replica_count(), " replicas), got \"", v.name(), "\" with ",
+                       current_replica_count(), " replicas), got ", label(v.impl()), " with ",
                        components, " components");
   }
 }

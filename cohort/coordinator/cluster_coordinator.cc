@@ -40,7 +40,7 @@ std::shared_ptr<internal::RemoteResult> ClusterCoordinator::put(internal::AnyFun
   closure->function = internal::registered_function(function, "[schedule] ").name;
   closure->result = std::make_shared<internal::RemoteResult>();
   auto result = closure->result;
-  core_->put(std::move(closure));
+  internal::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
   return result;
 }
 
@@ -52,17 +52,18 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const data::Datas
 }
 
 PerWorkerIterator ClusterCoordinator::make_iterator(const PerWorkerDataset& dataset) {
-  return PerWorkerIterator(core_->add_resource(
-      {.kind = internal::ResourceRecipe::Kind::kIterator, .dataset = dataset.handle()->id()},
-      {dataset.handle()}));
+  return PerWorkerIterator(internal::held(core_, "ClusterCoordinator")
+                               ->add_resource({.kind = internal::ResourceRecipe::Kind::kIterator,
+                                               .dataset = dataset.handle()->id()},
+                                              {dataset.handle()}));
 }
 
 std::shared_ptr<internal::ResourceHandle> ClusterCoordinator::add_resource(
     internal::AnyFunction fn, internal::EncodedValues arguments,
     std::vector<std::shared_ptr<const void>> kept) {
   const std::string& name = internal::registered_function(fn, "[create_per_worker_resource] ").name;
-  return core_->add_resource({.function = name, .arguments = std::move(arguments)},
-                             std::move(kept));
+  return internal::held(core_, "ClusterCoordinator", "create_per_worker_resource")
+      ->add_resource({.function = name, .arguments = std::move(arguments)}, std::move(kept));
 }
 
 }  // namespace cohort

@@ -172,9 +172,9 @@ class ClusterCoordinator {
   }
   /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them, with
   /// which it is over.
-  void join() { core_->join(); }
+  void join() { internal::held(core_, "ClusterCoordinator")->join(); }
   /// Whether all scheduled functions have ended. Errors, and blocks with one: as join().
-  bool done() { return core_->done(); }
+  bool done() { return internal::held(core_, "ClusterCoordinator")->done(); }
   /// As RemoteValue::get.
   template <class T>
   T fetch(const RemoteValue<T>& value) const {

@@ -134,6 +134,21 @@ TEST_F(Coordinator, WithoutFunctionsItIsDone) {  // K03
   EXPECT_TRUE(coordinator_.done());
 }
 
+TEST_F(Coordinator, AHandleThatWasMovedFromSaysSo) {
+  ClusterCoordinator moved = coordinator_;
+  const ClusterCoordinator elsewhere = std::move(moved);
+  const auto expect_empty = [](const std::string& operation, const std::function<void()>& use) {
+    expect_error<FailedPrecondition>(
+        {"[cluster_coordinator." + operation + "]", "empty handle", "make it anew"}, use);
+  };
+  // NOLINTBEGIN(bugprone-use-after-move): what this is about.
+  expect_empty("join", [&] { moved.join(); });
+  expect_empty("done", [&] { moved.done(); });
+  expect_empty("schedule", [&] { moved.schedule(count_up); });
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_TRUE(elsewhere == coordinator_);
+}
+
 TEST_F(Coordinator, JoinWaitsForAll) {
   std::vector<RemoteValue<void>> all;
   for (int i = 0; i < 2000; ++i) all.push_back(coordinator_.schedule(count_up));

@@ -415,8 +415,12 @@ TEST(Fit, RefusesWhatWasMadeUnderAnotherStrategy) {
   Sequential model({Dense(1)});
   EXPECT_THROW(model.compile({.loss = "mse", .metrics = {outside}}), InvalidArgument);
   std::jthread([&] {  // a thread of its own: this one is in the scope of `two`
-    const auto inner = strategy_of(2).scope();
-    EXPECT_THROW(model.compile({.loss = "mse"}), FailedPrecondition);
+    const Strategy other = strategy_of(2);
+    const auto inner = other.scope();
+    testing::expect_error<FailedPrecondition>(
+        {"used in, " + other.extended().description(), "under " + two.extended().description()},
+        [&] { model.compile({.loss = "mse"}); });
+    EXPECT_NE(other.extended().description(), two.extended().description());
   });
 }
 

@@ -44,7 +44,7 @@ void check_no_batch_size(const char* operation, const std::optional<int64_t>& ba
 
 std::string described(const Strategy& strategy) {
   const int replicas = strategy.num_replicas_in_sync();
-  return str_cat(strategy.extended().name(), " (", replicas,
+  return str_cat(strategy.extended().description(), " (", replicas,
                  replicas == 1 ? " replica)" : " replicas)");
 }
 

@@ -276,7 +276,7 @@ TEST(MovedModel, IsOfTheStrategyOfTheOneThatIsAssigned) {
   Sequential model;
   const MirroredStrategy two(std::vector<Device>{"CPU:0", "CPU:1"});
   const auto scope = two.scope();
-  expect_error<FailedPrecondition>({"MirroredStrategy (2 replicas)"},
+  expect_error<FailedPrecondition>({two.extended().description() + " (2 replicas)"},
                                    [&] { model.fit(data(), quiet()); });
   model = sequential();
   model.fit(data(), quiet());

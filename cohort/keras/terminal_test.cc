@@ -6,10 +6,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <thread>
+#include <utility>
 
 #include "cohort/base/strings.h"
 #include "cohort/keras/keras.h"
@@ -119,6 +124,112 @@ TEST(Bars, LeaveTheirLineToWhoeverPrints) {
   EXPECT_EQ(screen.rows.size(), 4U);
 }
 
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    ::setenv(name, value, 1);
+  }
+  ~Environment() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+};
+
+// This process's standard output is a terminal while it lives; what was written comes back.
+class TerminalOutput {
+ public:
+  TerminalOutput() : control_(::posix_openpt(O_RDWR | O_NOCTTY)), before_(::dup(STDOUT_FILENO)) {
+    std::fflush(stdout);
+    if (control_ < 0 || ::grantpt(control_) != 0 || ::unlockpt(control_) != 0) return;
+    const int screen = ::open(::ptsname(control_), O_RDWR | O_NOCTTY);
+    if (screen < 0) return;
+    const winsize size = {.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+    ::ioctl(screen, TIOCSWINSZ, &size);
+    termios raw{};
+    ::tcgetattr(screen, &raw);
+    ::cfmakeraw(&raw);  // bytes as they are written
+    ::tcsetattr(screen, TCSANOW, &raw);
+    ::dup2(screen, STDOUT_FILENO);
+    ::close(screen);
+    reader_ = std::jthread([this] {
+      char bytes[4096];
+      for (ssize_t got = 0; (got = ::read(control_, bytes, sizeof(bytes))) > 0;) {
+        text_.append(bytes, static_cast<std::size_t>(got));
+      }
+    });
+  }
+  ~TerminalOutput() { finish(); }
+  TerminalOutput(const TerminalOutput&) = delete;
+  TerminalOutput& operator=(const TerminalOutput&) = delete;
+
+  std::string finish() {
+    if (before_ >= 0) {
+      std::fflush(stdout);
+      ::dup2(before_, STDOUT_FILENO);  // the terminal's last user is gone: the reader ends
+      ::close(std::exchange(before_, -1));
+      if (reader_.joinable()) reader_.join();
+      ::close(control_);
+    }
+    return text_;
+  }
+
+ private:
+  int control_;
+  int before_;
+  std::string text_;
+  std::jthread reader_;
+};
+
+struct Printer : keras::CallbackBase {
+  void on_train_batch_end(int64_t, Logs&) override { print("trained"); }
+  void on_epoch_end(int, Logs&) override { print("epoch"); }
+  void on_test_batch_end(int64_t, Logs&) override { print("tested"); }
+  void on_predict_batch_end(int64_t) override { print("predicted"); }
+  static void print(const char* what) { std::printf("%s\n", what), std::fflush(stdout); }
+};
+
+std::string output_of_training_in(const char* variable, const char* value) {
+  const Environment xterm("TERM", "xterm");
+  const Environment plain("NO_COLOR", "");
+  const Environment given(variable, value);
+  keras::Sequential model({keras::Dense(1)});
+  model.compile({.optimizer = keras::SGD({.learning_rate = 0.1}), .loss = "mse"});
+  const Tensor x = ones({6, 2});
+  const Tensor y = ones({6, 1});
+  const keras::Verbose bar = keras::Verbose::kBar;
+  const std::vector<keras::Callback> callbacks = {Printer()};
+  TerminalOutput output;
+  model.fit(x, y, {.batch_size = 2, .epochs = 2, .callbacks = callbacks, .verbose = bar});
+  model.evaluate(x, y, {.batch_size = 2, .callbacks = callbacks, .verbose = bar});
+  model.predict(x, {.batch_size = 2, .callbacks = callbacks, .verbose = bar});
+  return output.finish();
+}
+
+TEST(Bars, OfFitEvaluateAndPredictLeaveTheirLineToCallbacks) {
+  Screen screen;
+  screen.write(output_of_training_in("TERM", "xterm"));
+  std::map<std::string, int> rows;
+  for (std::size_t i = 0; i < screen.rows.size(); ++i) ++rows[screen.row(i)];
+  EXPECT_EQ(rows["trained"], 6) << screen.raw;
+  EXPECT_EQ(rows["epoch"], 2) << screen.raw;
+  EXPECT_EQ(rows["tested"], 3) << screen.raw;
+  EXPECT_EQ(rows["predicted"], 3) << screen.raw;
+  EXPECT_NE(screen.raw.find('\x1b'), std::string::npos);
+  EXPECT_NE(screen.raw.find('\r'), std::string::npos);
+
+  const std::string plain = output_of_training_in("NO_COLOR", "1");
+  EXPECT_EQ(plain.find('\x1b'), std::string::npos) << plain;
+  EXPECT_NE(plain.find("3/3"), std::string::npos) << plain;
+
+  const std::string dumb = output_of_training_in("TERM", "dumb");
+  EXPECT_EQ(dumb.find_first_of("\r\b\x1b"), std::string::npos) << dumb;
+  EXPECT_NE(dumb.find("3/3"), std::string::npos) << dumb;
+}
+
 TEST(CallbackLists, SayWhetherTheyMayPrintInBatches) {
   struct Epochs : keras::CallbackBase {};
   struct Batches : keras::CallbackBase {
@@ -139,21 +250,6 @@ TEST(CallbackLists, SayWhetherTheyMayPrintInBatches) {
     EXPECT_EQ(list.may_print_in_batches(), may);
   }
 }
-
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value, 1);
-  }
-  ~Environment() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::string before_;
-};
 
 // What the environment says of a terminal; of none nothing can be shown, whatever it says.
 TEST(Terminals, AreAsTheEnvironmentSays) {

@@ -158,8 +158,8 @@ TEST(AModelOutsideOfTheScope, IsAnErrorWhoseCureTrainsOnAllReplicas) {
                                             [&] { outside.predict(data(), {.verbose = kSilent}); },
                                             [&] { outside.compile({.loss = "mse"}); }}) {
       expect_error<FailedPrecondition>(
-          {"\"" + outside.name() + "\"", "MirroredStrategy (2 replicas)",
-           "made under DefaultStrategy (1 replica)", "auto scope = strategy.scope();",
+          {"\"" + outside.name() + "\"", two.extended().description() + " (2 replicas)",
+           "made under the default strategy (1 replica)", "auto scope = strategy.scope();",
            "call compile() there"},
           call);
     }
@@ -185,7 +185,7 @@ TEST(AModelOutsideOfTheScope, IsOneWhoseLayersHadTheirWeightsBefore) {
                                             model.train_on_batch(ones({2, 2}), ones({2, 1}));
                                           }}) {
     expect_error<FailedPrecondition>(
-        {"\"" + model.name() + "\"", "MirroredStrategy (2 replicas)",
+        {"\"" + model.name() + "\"", two.extended().description() + " (2 replicas)",
          "\"" + early.name() + "/kernel\" made outside of it", "auto scope"},
         call);
   }

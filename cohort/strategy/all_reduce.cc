@@ -48,8 +48,12 @@ ReplicaGroup* meeting_place(StrategyExtended& strategy) {
   const bool is_default = &strategy == LocalStrategy::default_instance().get();
   COHORT_CHECK_STATE(
       group == nullptr || current_context().strategy == (is_default ? nullptr : &strategy),
-      "[replica_context] expected the replica context of the strategy that runs here, got one of ",
-      strategy.name());
+      "[replica_context] expected the replica context of the strategy that runs here",
+      current_context().strategy == nullptr
+          ? ""
+          : str_cat(", ", current_context().strategy->description()),
+      ", got one of ", strategy.description(),
+      ": call get_replica_context() inside of strategy.run");
   COHORT_CHECK_STATE(group != nullptr || is_default,
                      "[replica_context] expected to be inside strategy.run, got cross-replica "
                      "context: use the strategy's reduce or gather; the gradient of a collective "

@@ -43,8 +43,9 @@ TEST(Misuse, AStrategyThatIsSetAndNeverUnset) {
 TEST(Misuse, AContextOfAnotherStrategy) {
   const auto strategy = two();
   const ReplicaContext outside = get_replica_context();
-  EXPECT_THROW(strategy.run([&] { outside.all_reduce(ReduceOp::kSum, scalar(1)); }),
-               FailedPrecondition);
+  testing::expect_error<FailedPrecondition>(
+      {"runs here, " + strategy.extended().description(), "got one of the default strategy"},
+      [&] { strategy.run([&] { outside.all_reduce(ReduceOp::kSum, scalar(1)); }); });
 }
 
 TEST(Misuse, SetStrategyInsideAMergeFunction) {

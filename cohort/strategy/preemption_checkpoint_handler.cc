@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 #include "cohort/base/termination.h"
@@ -213,8 +214,14 @@ PreemptionCheckpointHandler::PreemptionCheckpointHandler(
     TerminationConfig config)
     : impl_(std::make_shared<Impl>(cluster_resolver, std::move(manager), std::move(config))) {}
 
-void PreemptionCheckpointHandler::save_checkpoint_if_preempted() { impl_->save_if_preempted(); }
-int64_t PreemptionCheckpointHandler::total_run_calls() const { return impl_->runs(); }
-void PreemptionCheckpointHandler::count_run() { impl_->count_run(); }
+void PreemptionCheckpointHandler::save_checkpoint_if_preempted() {
+  internal::held(impl_, "PreemptionCheckpointHandler")->save_if_preempted();
+}
+int64_t PreemptionCheckpointHandler::total_run_calls() const {
+  return internal::held(impl_, "PreemptionCheckpointHandler")->runs();
+}
+void PreemptionCheckpointHandler::count_run() {
+  internal::held(impl_, "PreemptionCheckpointHandler")->count_run();
+}
 
 }  // namespace cohort

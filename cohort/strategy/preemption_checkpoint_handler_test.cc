@@ -58,6 +58,22 @@ TEST_F(PreemptionHandler, SigtermSavesAheadOfTheNextRunAndEnds) {
   });
 }
 
+TEST_F(PreemptionHandler, OneThatWasMovedFromSaysSo) {
+  const Variable v(scalar(0.0));
+  PreemptionCheckpointHandler moved(nullptr, Checkpoint({{"v", v}}), path("moved"));
+  const PreemptionCheckpointHandler elsewhere = std::move(moved);
+  EXPECT_EQ(elsewhere.total_run_calls(), 0);
+  const auto expect_empty = [](const std::function<void()>& use) {
+    expect_error<FailedPrecondition>(
+        {"[preemption_checkpoint_handler.", "empty handle", "make it anew"}, use);
+  };
+  // NOLINTBEGIN(bugprone-use-after-move): what this is about.
+  expect_empty([&] { moved.total_run_calls(); });
+  expect_empty([&] { moved.save_checkpoint_if_preempted(); });
+  expect_empty([&] { moved.run([] {}); });
+  // NOLINTEND(bugprone-use-after-move)
+}
+
 // One worker's watcher says so; all save the same run. What the manager saves otherwise has the
 // count, too.
 TEST_F(PreemptionHandler, AllWorkersAgreeOnTheRun) {

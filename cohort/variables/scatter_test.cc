@@ -211,7 +211,8 @@ TEST_F(Scatter, ReplicasWriteTheSameVariableInTheSameWay) {
   const Variable a = make(zeros({3}), {.name = "a", .aggregation = Aggregation::kSum});
   const Variable b = make(zeros({3}), {.name = "b", .aggregation = Aggregation::kSum});
   testing::expect_error<FailedPrecondition>(
-      {"expected every replica to write variable \"a\" here", "of \"b\" on replica 1"},
+      {"expected every replica to write variable " + label(a.impl()) + " here",
+       "of " + label(b.impl()) + " on replica 1"},
       [&] { group_.run([&](int r) { (r == 0 ? a : b).scatter_add(slices({1}, {0})); }); });
   testing::expect_error<FailedPrecondition>(
       {"got [variable.scatter_sub] of \"a\" on replica 1"}, [&] {

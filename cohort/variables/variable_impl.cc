@@ -40,8 +40,8 @@ Tensor VariableImpl::write(Write kind, double literal) {
 }
 
 void VariableImpl::write(Write kind, const PerReplica<Tensor>& x) {
-  COHORT_CHECK_ARG(x.size() == 1, operation_name(kind), "expected 1 value for variable \"",
-                   description_.name, "\", got ", x.size());
+  COHORT_CHECK_ARG(x.size() == 1, operation_name(kind), "expected 1 value for variable ",
+                   label(*this), ", got ", x.size());
   write(kind, x[0]);
 }
 
@@ -51,14 +51,14 @@ Leaf& VariableImpl::leaf_of(int replica) {
 }
 
 void VariableImpl::check_value(const char* operation, const Tensor& x) const {
-  COHORT_CHECK_ARG(x.defined(), operation, "expected a value for variable \"", description_.name,
-                   "\", got an undefined tensor");
+  COHORT_CHECK_ARG(x.defined(), operation, "expected a value for variable ", label(*this),
+                   ", got an undefined tensor");
   COHORT_CHECK_ARG(x.dim() == 0 || shape_of(x) == description_.shape, operation, "expected shape ",
-                   bracketed(description_.shape), " for variable \"", description_.name, "\", got ",
+                   bracketed(description_.shape), " for variable ", label(*this), ", got ",
                    bracketed(x.sizes()));
   COHORT_CHECK_ARG(c10::canCast(x.scalar_type(), description_.dtype), operation, "expected ",
-                   dtype_name(description_.dtype), " for variable \"", description_.name,
-                   "\", got ", dtype_name(x.scalar_type()),
+                   dtype_name(description_.dtype), " for variable ", label(*this), ", got ",
+                   dtype_name(x.scalar_type()),
                    ", of which it would lose a part; convert it with to() if that is meant");
 }
 

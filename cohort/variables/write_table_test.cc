@@ -192,7 +192,7 @@ TEST_P(WriteTable, NothingIsWrittenOnAnError) {
   expect_error<InvalidArgument>({"[variable.assign]", "expected shape [2]", "\"v\"", "got [3]"},
                                 [&] { v.assign(PerReplica<Tensor>(values)); });
   values.push_back(tensor({5, 5}));
-  expect_error<InvalidArgument>({"values for variable \"v\""},
+  expect_error<InvalidArgument>({"values for variable " + label(v.impl())},
                                 [&] { v.assign(PerReplica<Tensor>(values)); });
   expect_error<InvalidArgument>({"\"v\"", "an undefined tensor"}, [&] { v.assign(Tensor()); });
   EXPECT_THROW(group_.run([&](int r) {
@@ -254,9 +254,15 @@ TEST_F(Strangers, ReplicasWriteTheSameVariable) {
   const Variable a = make(1.0, {.name = "a", .aggregation = Aggregation::kSum});
   const Variable b = make(1.0, {.name = "b", .aggregation = Aggregation::kSum});
   expect_error<FailedPrecondition>(
-      {"[variable.assign]", "expected every replica to write variable \"a\" here",
-       "\"b\" on replica 1"},
+      {"[variable.assign]", "expected every replica to write variable " + label(a.impl()) + " here",
+       "of " + label(b.impl()) + " on replica 1"},
       [&] { group_.run([&](int r) { (r == 0 ? a : b).assign(scalar(1)); }); });
+  // One name for both, as all have that were given none.
+  const Variable c = make(1.0, {.name = "a", .aggregation = Aggregation::kSum});
+  EXPECT_NE(label(a.impl()), label(c.impl()));
+  expect_error<FailedPrecondition>(
+      {"write variable " + label(a.impl()), "of " + label(c.impl())},
+      [&] { group_.run([&](int r) { (r == 0 ? a : c).assign(scalar(1)); }); });
 }
 
 }  // namespace

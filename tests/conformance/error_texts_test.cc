@@ -254,8 +254,9 @@ const Misuse kVariables[] = {
     {"AssignedCount", kArgument, "[variable.assign]", "expected 2 values", "got 1",
      [](const Trial& t) { t.variable(1.0).assign(PerReplica<Tensor>({scalar(1)})); }},
     {"ANumberCannotBeSummed", kArgument, "[variable.assign]",
-     "expected a value of each replica for variable \"w\" (aggregation sum), got the same number",
-     "pass a tensor made in the replica",
+     "expected a value of each replica for variable \"w\"",
+     "(aggregation sum), got the same number on each of 2 replicas, which cannot be summed; pass a "
+     "tensor made in the replica",
      [](const Trial& t) {
        const Variable w = t.variable(1.0, {.name = "w", .aggregation = Aggregation::kSum});
        t.run([&](int) { w.assign(5.0); });
@@ -272,8 +273,8 @@ const Misuse kVariables[] = {
      [](const Trial& t) {
        t.variable(1.0, {.name = "w", .synchronization = Synchronization::kOnRead}).value();
      }},
-    {"AddingToASum", kArgument, "[variable.assign_add]",
-     "expected a replica: variable \"w\" is summed on read", "not defined",
+    {"AddingToASum", kArgument, "[variable.assign_add]", "expected a replica: variable \"w\"",
+     "is summed on read, so adding to it cross-replica is not defined",
      [](const Trial& t) {
        t.variable(1.0, {.name = "w",
                         .synchronization = Synchronization::kOnRead,
@@ -299,8 +300,9 @@ const Misuse kVariables[] = {
            .scatter_add(rows());
      }},
     {"ScatterMinOfMeans", kMissing, "[variable.scatter_min]",
-     "expected aggregation none or only_first_replica of \"w\" inside run, got mean",
-     "all_reduce them and scatter cross-replica",
+     "expected aggregation none or only_first_replica of \"w\"",
+     "inside run, got mean: minima, maxima and updates of several replicas have no sum; all_reduce "
+     "them and scatter cross-replica",
      [](const Trial& t) {
        const Variable w = t.variable(zeros({2}), {.name = "w", .aggregation = Aggregation::kMean});
        t.run([&](int) { w.scatter_min(rows()); });
@@ -311,7 +313,9 @@ const Misuse kVariables[] = {
        t.variable(zeros({2}), {.name = "w"}).scatter_add({tensor({1}), tensor({5}, kInt64), {2}});
      }},
     {"CentralWithoutAggregation", kArgument, "[variable.assign]",
-     "expected an aggregation to write variable \"w\" inside run", "write it cross-replica",
+     "expected an aggregation to write variable \"w\"",
+     "inside run, for all replicas share its one copy, got none; make it with .aggregation = kSum, "
+     "kMean or kOnlyFirstReplica, or write it cross-replica",
      [](const Trial&) {
        const Trial central(kCentral2);
        const Variable w = central.variable(1.0, {.name = "w"});

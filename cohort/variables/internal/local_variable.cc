@@ -143,8 +143,7 @@ void LocalVariable::write(Write kind, const PerReplica<Tensor>& x) {
                      "expected cross-replica context for a value per replica, got a replica");
   check_writable(operation_name(kind));
   COHORT_CHECK_ARG(static_cast<int>(x.size()) == leaf_count(), operation_name(kind), "expected ",
-                   leaf_count(), " values for variable \"", description_.name, "\", got ",
-                   x.size());
+                   leaf_count(), " values for variable ", label(*this), ", got ", x.size());
   std::vector<Tensor> values;
   for (const Tensor& one : x) {
     check_value(operation_name(kind), one);
@@ -198,8 +197,8 @@ Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) 
   const bool summed_on_read = description_.synchronization == Synchronization::kOnRead &&
                               description_.aggregation == Aggregation::kSum && !is_alone();
   COHORT_CHECK_ARG(!summed_on_read || kind == Write::kAssign, operation_name(kind),
-                   "expected a replica: variable \"", description_.name,
-                   "\" is summed on read, so adding to it cross-replica is not defined; add inside "
+                   "expected a replica: variable ", label(*this),
+                   " is summed on read, so adding to it cross-replica is not defined; add inside "
                    "strategy.run, or assign");
   // Each replica of each worker has its share; every worker is here and takes its own.
   const ReplicaLayout layout = strategy_->layout();
@@ -217,9 +216,8 @@ Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) 
 
 Tensor LocalVariable::reduced_value(FunctionRef<Tensor(const Tensor& component)> part) const {
   COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone,
-                   "[variable.value] expected an aggregation to read variable \"",
-                   description_.name,
-                   "\" (synchronized on read) cross-replica, got none; make it with .aggregation = "
+                   "[variable.value] expected an aggregation to read variable ", label(*this),
+                   " (synchronized on read) cross-replica, got none; make it with .aggregation = "
                    "kSum, kMean or kOnlyFirstReplica, or read its components()");
   Communicator* others = strategy_->others();
   if (others == nullptr) check_one_worker("[variable.value] ", strategy_->layout());
@@ -248,8 +246,8 @@ std::string LocalVariable::text() const {
 
 void LocalVariable::check_aggregation(const char* operation) const {
   COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone, operation,
-                   "expected an aggregation to write variable \"", description_.name,
-                   "\" inside run, for all replicas share its one copy, got none; make it with "
+                   "expected an aggregation to write variable ", label(*this),
+                   " inside run, for all replicas share its one copy, got none; make it with "
                    ".aggregation = kSum, kMean or kOnlyFirstReplica, or write it cross-replica");
 }
 
@@ -278,9 +276,9 @@ void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contribution
     const at::NoGradGuard no_grad;
     for (std::size_t r = 0; r < all.size(); ++r) {
       COHORT_CHECK_STATE(all[r].variable == this && all[r].operation == own.operation,
-                         own.operation, "expected every replica to write variable \"",
-                         description_.name, "\" here, got ", all[r].operation, "of \"",
-                         all[r].variable->description_.name, "\" on replica ", r);
+                         own.operation, "expected every replica to write variable ", label(*this),
+                         " here, got ", all[r].operation, "of ", label(*all[r].variable),
+                         " on replica ", r);
     }
     body(all);
   });
@@ -300,8 +298,8 @@ void LocalVariable::agree(const Contribution& first, FunctionRef<void()> exchang
 void LocalVariable::check_summable(const Contribution& first, bool is_same,
                                    const char* what) const {
   COHORT_CHECK_ARG(!is_same || description_.aggregation != Aggregation::kSum, first.operation,
-                   "expected a value of each replica for variable \"", description_.name,
-                   "\" (aggregation sum), got the same ", what, " on each of ", leaf_count(),
+                   "expected a value of each replica for variable ", label(*this),
+                   " (aggregation sum), got the same ", what, " on each of ", leaf_count(),
                    " replicas, which cannot be summed; pass a tensor made in the replica");
 }
 
@@ -340,9 +338,9 @@ Tensor LocalVariable::aggregated(Contributions all, bool same) const {
 void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
   const char* operation = operation_name(kind);
   if (description_.synchronization == Synchronization::kOnRead) {
-    throw Unimplemented(str_cat(operation, "expected a variable synchronized on write, got \"",
-                                description_.name,
-                                "\", synchronized on read; scatter to one of its components()"));
+    throw Unimplemented(str_cat(operation, "expected a variable synchronized on write, got ",
+                                label(*this),
+                                ", synchronized on read; scatter to one of its components()"));
   }
   check_writable(operation);
   check_scattered(operation, *this, slices);
@@ -357,9 +355,8 @@ void LocalVariable::scatter(Scatter kind, const IndexedSlices& slices) {
   const bool joins = kind == Scatter::kAdd || kind == Scatter::kSub || kind == Scatter::kMul ||
                      kind == Scatter::kDiv;
   if (!joins && description_.aggregation != Aggregation::kOnlyFirstReplica) {
-    throw Unimplemented(str_cat(operation, "expected aggregation none or only_first_replica of \"",
-                                description_.name, "\" inside run, got ",
-                                reduce_op_name(reduce_op()),
+    throw Unimplemented(str_cat(operation, "expected aggregation none or only_first_replica of ",
+                                label(*this), " inside run, got ", reduce_op_name(reduce_op()),
                                 ": minima, maxima and updates of several replicas have no sum; "
                                 "all_reduce them and scatter cross-replica"));
   }

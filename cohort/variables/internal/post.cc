@@ -62,8 +62,8 @@ GradientBuffer* PostWriter::put_dense(Post& post, const GradientAndVariable& pai
   Tensor gradient = pair.gradient.as_tensor();
   COHORT_CHECK_ARG(gradient.sizes() == component.tensor.sizes(),
                    "[optimizer.apply_gradients] expected a gradient of shape ",
-                   bracketed(variable.description().shape), " for \"", variable.description().name,
-                   "\", got ", bracketed(gradient.sizes()));
+                   bracketed(variable.description().shape), " for ", label(variable), ", got ",
+                   bracketed(gradient.sizes()));
   GradientBuffer* buffer = component.buffer_of(gradient);
   // Whoever held it may have changed its strides or its memory.
   if (buffer != nullptr &&
@@ -115,8 +115,8 @@ void PostWriter::fill(Post& post, const Gradients& gradients, const Step& step, 
     if (!lease) lease = std::make_shared<GradientLease>();
     const std::size_t index = layout_.index_of(gradients[i].variable, i);
     COHORT_CHECK_ARG(!post.has(index),
-                     "[optimizer.apply_gradients] expected each variable once, got \"",
-                     gradients[i].variable.impl().description().name, "\" twice");
+                     "[optimizer.apply_gradients] expected each variable once, got ",
+                     label(gradients[i].variable.impl()), " twice");
     ++found;
     if (gradients[i].gradient.is_sparse() && takes_rows(step, index)) {
       put_rows(post, gradients[i].gradient.slices(), index);

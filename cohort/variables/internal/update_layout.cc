@@ -272,7 +272,7 @@ Tensor UpdateLayout::pad(std::size_t variable, const Tensor& gradient) const {
   const VariableImpl& v = variables_[variable].impl();
   COHORT_CHECK_ARG(shape_of(gradient) == v.description().shape,
                    "[optimizer.apply_gradients] expected a gradient of shape ",
-                   bracketed(v.description().shape), " for \"", v.description().name, "\", got ",
+                   bracketed(v.description().shape), " for ", label(v), ", got ",
                    bracketed(gradient.sizes()));
   Tensor out = zeros({static_cast<int64_t>(places_[variable].size)}, v.description().dtype);
   out.narrow(0, 0, v.numel()).copy_(gradient.reshape({-1}));
