@@ -79,6 +79,17 @@ TEST_F(WriteChecks, IntegersOfAnotherTypeHaveToFit) {
   expect_error<InvalidArgument>({"uint8 can hold", "got -1"}, [&] {
     byte.assign(integers({1, -1}, DType::Char));
   });
+  // As uint64 these are 2^63 + 5 and 2^64 - 1.
+  for (const DType to : {kInt64, kInt32, kUint8}) {
+    const Variable small = make(zeros({2}, to));
+    for (const int64_t bits : {std::numeric_limits<int64_t>::min() + 5, int64_t{-1}}) {
+      expect_error<InvalidArgument>({"can hold", "9223372036854775808 or more"}, [&] {
+        small.assign(integers({1, bits}, DType::UInt64));
+      });
+    }
+    small.assign(integers({1, 200 % 128}, DType::UInt64));
+    EXPECT_EQ(to_vector<int64_t>(small.value().to(kInt64)), (std::vector<int64_t>{1, 72}));
+  }
   byte.assign(integers({7, 127}, DType::Char));
   EXPECT_EQ(to_vector<int32_t>(byte.value()), (std::vector<int32_t>{7, 127}));
   make(zeros({0}, kUint8)).assign(empty({0}, kInt64));

@@ -114,7 +114,8 @@ void STFTSpectrogramLayer::build(const Shape&) {
 int64_t STFTSpectrogramLayer::frames(int64_t steps) const {
   if (steps == kUnknownDim) return kUnknownDim;
   if (config().padding == "same") return (steps + step() - 1) / step();
-  return std::max<int64_t>(0, (steps - config().frame_length) / step() + 1);
+  if (steps < config().frame_length) return 0;
+  return (steps - config().frame_length) / step() + 1;
 }
 
 Shape STFTSpectrogramLayer::compute_output_shape(const Shape& in) const {

@@ -200,6 +200,29 @@ TEST(Apply, ConstraintsLeaveWhatHasNoGradient) {
   }
 }
 
+// What only an earlier call had a gradient for is constrained by the call that updates it, and the
+// copies of replicas of which one had it stay equal in the calls between.
+TEST(Apply, ConstraintsHoldWhereGradientsAccumulate) {
+  for (const auto& one : all_worlds()) {
+    World& world = *one;
+    const VariableCreatorScope scope(world.creator);
+    const Variable v(ones({3}, kFloat64),
+                     {.constraint = [](const Tensor& w) { return w.clamp_max(0.5); }});
+    const Variable other(ones({3}, kFloat64));
+    const Optimizer optimizer = SGD({.learning_rate = 0.125, .gradient_accumulation_steps = 2});
+    world.group.run([&](int replica) {
+      for (const bool first : {true, false}) {
+        const Gradient gradient = -4 * ones({3}, kFloat64);
+        optimizer.apply_gradients(std::vector<GradientAndVariable>{
+            {first && replica == 0 ? gradient : Gradient(), v}, {gradient, other}});
+      }
+    });
+    for (const Variable& copy : v.components()) {
+      EXPECT_EQ(to_vector<double>(copy.value()), Numbers(3, 0.5));
+    }
+  }
+}
+
 TEST(Variables, ListIterationsAndSlots) {
   World world(2);
   const Optimizer optimizer = Adam();

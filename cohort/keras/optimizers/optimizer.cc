@@ -306,18 +306,24 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   const at::NoGradGuard no_grad;
   if (is_remote_) calls_.value();  // as all workers have counted
   const int64_t before = step();
-  const Touched touched = touched_by(gradients);
-  bool updates = true;
+  const bool updates = accumulator_ == nullptr || accumulate(gradients);
   bool together = false;
+  // In calls that only accumulate all of them: another replica's gradient is not known there, and
+  // copies have to stay equal.
+  std::vector<std::size_t> due = constrained_;
+  const auto update = [&](const Gradients& all) {
+    const Touched touched = touched_by(all);
+    together = make_step(all, options);
+    due = to_constrain(touched);
+  };
   if (accumulator_ == nullptr) {
-    together = make_step(gradients, options);
-  } else if ((updates = accumulate(gradients))) {
-    together = make_step(accumulator_->take(options_.gradient_accumulation_steps), options);
+    update(gradients);
+  } else if (updates) {
+    update(accumulator_->take(options_.gradient_accumulation_steps));
   }
   if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
     undo->commit();  // all replicas have come this far, and the weights are written
   }
-  std::vector<std::size_t> due = to_constrain(touched);
   // Equal on all replicas, each counts its own copy: no merge point. Ahead of what may throw on one
   // worker alone.
   is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());

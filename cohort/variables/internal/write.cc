@@ -76,8 +76,14 @@ void check_integers(const Tensor& to, Write kind, const Tensor& x) {
   if (from == type || x.numel() == 0) return;
   const std::optional<IntegerBounds> given = integer_bounds(from);
   const std::optional<IntegerBounds> wanted = integer_bounds(type);
-  if (!given || !wanted || (wanted->least <= given->least && given->most <= wanted->most)) return;
+  if (!given || !wanted) return;
+  const bool is_uint64 = from == DType::UInt64;  // whose bounds, and upper half, int64 cannot say
+  const bool fits_all = wanted->least <= given->least && given->most <= wanted->most;
+  if (fits_all && !is_uint64) return;
   const auto [least, most] = at::aminmax(at::isBarebonesUnsignedType(from) ? x.to(kInt64) : x);
+  COHORT_CHECK_ARG(!is_uint64 || least.item<int64_t>() >= 0, operation_name(kind),
+                   "expected numbers that ", dtype_name(type),
+                   " can hold, got uint64 numbers of 9223372036854775808 or more");
   for (const int64_t number : {least.item<int64_t>(), most.item<int64_t>()}) {
     COHORT_CHECK_ARG(wanted->least <= number && number <= wanted->most, operation_name(kind),
                      "expected numbers that ", dtype_name(type), " can hold, got ", number);
