@@ -25,12 +25,16 @@ constexpr int kDecimal = 10;
 constexpr int64_t kLeastLease = 100;
 constexpr uint64_t kMostGroups = 1 << 16;
 constexpr uint64_t kMostPieces = 1 << 16;
-// Freed memory at an end of the heap that stays with the process.
+// Freed memory at an end of the heap that stays with the process, and the largest block of a heap.
 constexpr int kKeptFree = 32 << 20;
 
 // Calls lie in the log where they have arrived, are freed together, and come anew at once; pages
-// that are fresh each time cost as much as the copies that they carry.
-void keep_freed_pages() { ::mallopt(M_TRIM_THRESHOLD, kKeptFree); }
+// that are fresh each time cost as much as the copies that they carry. Where one limit is set,
+// glibc no longer adapts the other: from 128 KiB on, blocks would be mapped anew each time.
+void keep_freed_pages() {
+  ::mallopt(M_TRIM_THRESHOLD, kKeptFree);
+  ::mallopt(M_MMAP_THRESHOLD, kKeptFree);
+}
 
 }  // namespace
 
