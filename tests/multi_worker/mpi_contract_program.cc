@@ -4,8 +4,10 @@
 //
 //   mpirun -np 3 mpi_contract_program contract 127.0.0.1:4001,127.0.0.1:4002,127.0.0.1:4003
 //
-// Each rank writes what it has not seen as it expected. `die` instead: rank 1 is killed. Without
-// mpirun the rank is the last argument.
+// Each rank writes what it has not seen as it expected. Instead: `die`, rank 1 is killed; `stop`,
+// it is stopped; `end`, the program ends MPI while its communicator lives. Without mpirun the rank
+// is the last argument.
+#include <dlfcn.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -153,6 +155,16 @@ int play(const std::string& what, Communicator& c) {
     if (c.rank() == 1) raise(SIGKILL);
     c.barrier();
     return 0;
+  }
+  if (what == "stop") {
+    c.barrier();
+    if (c.rank() == 1) raise(SIGSTOP);
+    c.barrier({.timeout = std::chrono::milliseconds(500)});
+    return 0;
+  }
+  if (what == "end") {
+    c.barrier();
+    return reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "MPI_Finalize"))();
   }
   add_up(c);
   move_pieces(c);

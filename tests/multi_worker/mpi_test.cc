@@ -85,6 +85,18 @@ TEST_F(Mpi, A1_ARankThatDiesEndsTheJob) {
   EXPECT_GE(ran.code, 128) << ran.text;
 }
 
+// The others end without it, and mpirun ends it, too.
+TEST_F(Mpi, ARankThatIsStoppedKeepsNobody) {
+  const Ran ran = run(str_cat(mpirun(3), CONTRACT " stop ", addresses(3)));
+  EXPECT_EQ(ran.code, 1) << ran.text;
+  EXPECT_TRUE(ran.says("rank 1 (")) << ran.text;
+}
+
+TEST_F(Mpi, MayEndBeforeItsCommunicators) {
+  const Ran ran = run(str_cat(mpirun(2), CONTRACT " end ", addresses(2)));
+  EXPECT_EQ(ran.code, 0) << ran.text;
+}
+
 TEST_F(Mpi, ProcessesThatItHasNotStartedAreRefused) {
   const std::string at = addresses(2);
   const Ran ran =

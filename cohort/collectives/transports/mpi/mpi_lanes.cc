@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -42,12 +43,6 @@ void check_mpi(int result, const char* call) {
   throw Unavailable(str_cat("[communicator] MPI: ", call, ": ", text.data()), "MPI");
 }
 
-bool is_mpi_over() {
-  int is_over = 0;
-  MPI_Finalized(&is_over);
-  return is_over != 0;
-}
-
 // Alone it would begin all the same, with a daemon of its own.
 bool has_launcher() {
   constexpr std::array kNames = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
@@ -55,14 +50,18 @@ bool has_launcher() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-// What was begun here ends with the process; its children have no MPI.
+// Lanes that miss a rank. MPI's end waits for all ranks, and would keep this process for good.
+std::atomic<int> incomplete_lanes = 0;
+
+// What was begun here ends with the process; its children have no MPI. Where it is not ended,
+// mpirun ends what is left of the job.
 void begin_mpi() {
   static pid_t process = 0;
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   process = ::getpid();
   std::atexit([] {
-    if (::getpid() == process && !is_mpi_over()) MPI_Finalize();
+    if (::getpid() == process && !is_mpi_over() && incomplete_lanes == 0) MPI_Finalize();
   });
 }
 
@@ -78,6 +77,12 @@ void check_threads() {
 }  // namespace
 
 bool has_mpi() { return true; }
+
+bool is_mpi_over() {
+  int is_over = 0;
+  MPI_Finalized(&is_over);
+  return is_over != 0;
+}
 
 MpiPlace mpi_place() {
   const MpiTurn turn = mpi_turn();
@@ -103,6 +108,7 @@ struct MpiLanes::Impl {
   const std::vector<int> ranks;
   MPI_Comm communicator = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
+  std::atomic<bool> is_incomplete = false;
 };
 
 namespace {
@@ -131,7 +137,8 @@ struct MpiChunk {
 };
 
 // Chunks are used in turn, so messages are read in the order in which they were sent: MPI keeps
-// that of two ranks.
+// that of two ranks. A program may have ended MPI before its lanes, which then are still: a call
+// would end the job.
 class MpiLane final : public StreamCarrier {
  public:
   MpiLane(MPI_Comm communicator, int peer) : communicator_(communicator), peer_(peer) {
@@ -149,6 +156,7 @@ class MpiLane final : public StreamCarrier {
 
   std::size_t write(std::span<const std::byte> bytes) override {
     const MpiTurn turn = mpi_turn();
+    if (is_mpi_over()) return 0;
     std::size_t taken = 0;
     while (taken < bytes.size()) {
       MpiChunk& chunk = out_[writes_];
@@ -163,15 +171,17 @@ class MpiLane final : public StreamCarrier {
   }
   void publish() override {
     const MpiTurn turn = mpi_turn();
-    send_chunk();
+    if (!is_mpi_over()) send_chunk();
   }
   bool has_sent_all() override {
     const MpiTurn turn = mpi_turn();
+    if (is_mpi_over()) return true;
     return std::all_of(out_.begin(), out_.end(),
                        [](MpiChunk& chunk) { return chunk.is_done(MPI_STATUS_IGNORE); });
   }
   std::size_t read(std::span<std::byte> bytes) override {
     const MpiTurn turn = mpi_turn();
+    if (is_mpi_over()) return 0;
     std::size_t got = 0;
     while (got < bytes.size()) {
       MpiChunk& chunk = in_[reads_];
@@ -228,7 +238,17 @@ MpiLanes::MpiLanes(std::vector<int> ranks) {
   const MpiTurn turn = mpi_turn();
   impl_ = std::make_unique<Impl>(std::move(ranks));
 }
-MpiLanes::~MpiLanes() = default;
+MpiLanes::~MpiLanes() {
+  if (impl_->request == MPI_REQUEST_NULL) return;
+  // A rank has not come, and MPI may write the communicator yet: it stays in memory for good.
+  set_incomplete(true);
+  [[maybe_unused]] const Impl* stays = impl_.release();
+}
+
+void MpiLanes::set_incomplete(bool is_incomplete) noexcept {
+  if (impl_->is_incomplete.exchange(is_incomplete) == is_incomplete) return;
+  incomplete_lanes += is_incomplete ? 1 : -1;
+}
 
 bool MpiLanes::are_ready() {
   const MpiTurn turn = mpi_turn();
@@ -253,6 +273,7 @@ namespace cohort::internal {
 struct MpiLanes::Impl {};
 
 bool has_mpi() { return false; }
+bool is_mpi_over() { return true; }
 
 MpiPlace mpi_place() {
   throw Unimplemented(
@@ -262,6 +283,7 @@ MpiPlace mpi_place() {
 
 MpiLanes::MpiLanes(std::vector<int> /*ranks*/) { mpi_place(); }
 MpiLanes::~MpiLanes() = default;
+void MpiLanes::set_incomplete(bool /*is_incomplete*/) noexcept {}
 bool MpiLanes::are_ready() { return false; }
 std::unique_ptr<StreamCarrier> MpiLanes::lane_to(int /*peer*/) { return nullptr; }
 

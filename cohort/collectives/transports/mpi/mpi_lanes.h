@@ -14,6 +14,8 @@ namespace cohort::internal {
 
 /// Whether this build of Cohort has MPI.
 bool has_mpi();
+/// Whether it has ended, as by the program itself: lanes take and bring nothing more.
+bool is_mpi_over();
 
 /// This process among those that mpirun has started with it; plain data.
 struct MpiPlace {
@@ -38,6 +40,9 @@ class MpiLanes {
 
   /// Whether all have made theirs, before which there are no lanes. Blocks: never.
   bool are_ready();
+  /// Whether a rank is dead or stopped. Lanes that are incomplete to their end, or were never
+  /// ready, leave MPI to mpirun: its end with the process would wait for all. Threads: thread-safe.
+  void set_incomplete(bool is_incomplete) noexcept;
   /// To a rank of the job; once for each. Outlives this.
   std::unique_ptr<StreamCarrier> lane_to(int peer);
 

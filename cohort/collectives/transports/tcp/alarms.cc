@@ -73,6 +73,16 @@ bool TcpAlarms::is_lost(int peer) const {
   return standings_[at(peer)].lost;
 }
 
+bool TcpAlarms::misses_ranks() const {
+  const auto misses = [](const Failure& failure) {
+    return failure.code == ErrorCode::kUnavailable || failure.code == ErrorCode::kDeadlineExceeded;
+  };
+  const MutexLock lock(mutex_);
+  if (verdict_ ? misses(verdict_->failure) : proposed_ && misses(*proposed_)) return true;
+  return std::any_of(standings_.begin(), standings_.end(),
+                     [](const Standing& peer) { return peer.gone || peer.suspect; });
+}
+
 std::string TcpAlarms::name_of(int rank) const {
   return str_cat("rank ", rank, " (", lines_[at(rank)].address, ")");
 }

@@ -69,6 +69,8 @@ class TcpAlarms {
   bool is_away(int peer) const;
   /// Whether lose() has named it.
   bool is_lost(int peer) const;
+  /// Whether a peer is dead, or did not answer in time in this generation.
+  bool misses_ranks() const;
   /// False only if no peer is away. Cost: one load.
   bool is_anyone_away() const { return anyone_away_.load(std::memory_order_acquire); }
   /// "rank 1 (host:port)".

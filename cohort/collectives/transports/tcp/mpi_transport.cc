@@ -70,14 +70,22 @@ bool TcpTransport::nap(Deadline deadline) {
   return ready > 0 || std::chrono::steady_clock::now() < deadline;
 }
 
-// MPI goes on with what was sent only while somebody calls it.
+// MPI goes on with what was sent only while somebody calls it, and what it had no room for, such as
+// a goodbye or the answer to a commit, waits in the streams.
 void TcpTransport::empty_lanes() noexcept {
-  if (!lanes_ || alarms_->failed()) return;
+  if (!lanes_ || alarms_->failed() || is_mpi_over()) return;
   const auto until = std::chrono::steady_clock::now() + kLeavesWithin;
-  try {
+  const auto have_left = [&] {
+    bool all = true;
     for (const int peer : others_) {
-      while (!stream(peer).has_sent_all() && nap(until)) {
-      }
+      stream(peer).write_some();
+      all = !stream(peer).wants_to_write() && stream(peer).has_sent_all() && all;
+    }
+    return all;
+  };
+  naps_ = 0;
+  try {
+    while (!have_left() && nap(until)) {
     }
   } catch (...) {
     // It has ended; so do the others.

@@ -68,7 +68,9 @@ ssize_t TcpStream::write_parts(std::span<iovec> parts, Writer& to) {
 
 ssize_t TcpStream::carry(std::span<iovec> parts) {
   try {
-    return write_parts(parts, *carrier_);
+    const ssize_t sent = write_parts(parts, *carrier_);
+    carried_ += static_cast<uint64_t>(sent);
+    return sent;
   } catch (const Error& e) {
     broken(e.what());
     return 0;
@@ -77,7 +79,9 @@ ssize_t TcpStream::carry(std::span<iovec> parts) {
 
 ssize_t TcpStream::fetch(std::byte* to, std::size_t bytes) {
   try {
-    return static_cast<ssize_t>(carrier_->read({to, bytes}));
+    const std::size_t got = carrier_->read({to, bytes});
+    carried_ += got;
+    return static_cast<ssize_t>(got);
   } catch (const Error& e) {
     broken(e.what());
     return 0;

@@ -47,6 +47,8 @@ class TcpStream {
   bool has_moved() const { return rings_.has_value() || carrier_ != nullptr; }
   /// Whether a carrier has nothing left to send.
   bool has_sent_all() const { return carrier_ == nullptr || carrier_->has_sent_all(); }
+  /// Bytes that a carrier has taken and brought so far.
+  uint64_t carried() const { return carried_; }
   State state() const { return state_; }
   const std::string& why() const { return why_; }
   uint64_t generation() const { return generation_; }
@@ -120,6 +122,7 @@ class TcpStream {
   Socket socket_;
   std::optional<RingPair> rings_;
   std::unique_ptr<StreamCarrier> carrier_;
+  uint64_t carried_ = 0;
   std::optional<std::chrono::steady_clock::time_point> carries_until_;  // what the peer had sent
   State state_ = State::kOpen;
   std::string why_;

@@ -50,6 +50,7 @@ TcpTransport::~TcpTransport() {
     each->read_some();  // what is left unread would reset the connection, and lose the goodbye
   }
   empty_lanes();
+  tell_lanes();
 }
 
 // Copies that were made for others go with this process: who is slow shall read them first.
@@ -75,8 +76,10 @@ void TcpTransport::move_messages() {
   if (shared_) shared_->go_on();
   for (const auto& each : streams_) {
     if (!each || each->state() != TcpStream::State::kOpen) continue;
+    const uint64_t carried = each->carried();
     each->write_some();
     each->read_some();
+    if (each->carried() != carried) naps_ = 0;
     if (alarms_->is_anyone_away() && alarms_->is_away(each->peer())) {
       each->end("the connection was closed");
       if (alarms_->is_lost(each->peer())) each->give_up("it does not answer any more");
@@ -152,6 +155,7 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
     deadline += running.look(BootClock::now());
     in_time = woke || std::chrono::steady_clock::now() < deadline;
   }
+  if (lanes_) lanes_->set_incomplete(true);  // also at renew(), which proposes nothing
   throw DeadlineExceeded(str_cat("[communicator] expected every rank at ", wait.text(),
                                  " before the deadline, got none from ", who_misses(wait)));
 }
@@ -312,6 +316,8 @@ void TcpTransport::renew(Deadline deadline) {
   for (const int peer : others_) stream(peer).begin_generation(next);
   if (shared_) shared_->begin_generation(next);
   alarms_->begin_generation(next);
+  if (lanes_) lanes_->set_incomplete(false);  // all have come
+  tell_lanes();
 }
 
 std::unique_ptr<Transport> connect_over_tcp(MeshOptions options) {

@@ -41,9 +41,13 @@ class TcpTransport final : public Transport {
   void await_readers(const Exchange& exchange, Deadline deadline) override;
   void withdraw(const Exchange& exchange) noexcept override;
   void commit(uint64_t sequence, const CallSignature& signature, Deadline deadline) override;
-  void abort(const Failure& failure) noexcept override { alarms_->propose(failure); }
+  void abort(const Failure& failure) noexcept override {
+    alarms_->propose(failure);
+    tell_lanes();
+  }
   void lose(std::span<const int> ranks, const Failure& failure) noexcept override {
     alarms_->lose(ranks, failure);
+    tell_lanes();
   }
   bool failed() const override { return alarms_->failed(); }
   void check() const override { alarms_->check(); }
@@ -84,6 +88,10 @@ class TcpTransport final : public Transport {
   void await_copies() noexcept;
   void await_lanes(Deadline deadline);
   void empty_lanes() noexcept;
+  // Whether a rank is missing is told as soon as it is known: a program may exit at any time.
+  void tell_lanes() noexcept {
+    if (lanes_ && alarms_->misses_ranks()) lanes_->set_incomplete(true);
+  }
   void move_messages();
   bool sleep_until(Deadline deadline, const Wait& wait);
   bool sleep_at_bell(Deadline deadline, const Wait& wait);
@@ -118,7 +126,7 @@ class TcpTransport final : public Transport {
   uint32_t rings_ = 0;  // of the inbox's bell, before the last look
   std::optional<SpinBudget> looks_;
   std::unique_ptr<MpiLanes> lanes_;    // null: no MPI
-  unsigned naps_ = 0;                  // of the wait that goes on
+  unsigned naps_ = 0;                  // of the wait that goes on, since bytes have moved
   std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
 };
 
