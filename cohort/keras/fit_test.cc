@@ -19,6 +19,7 @@
 #include "cohort/keras/sequential.h"
 #include "cohort/keras/test_strategies.h"
 #include "cohort/runtime/random.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {

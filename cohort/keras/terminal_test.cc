@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -201,9 +202,9 @@ std::string output_of_training_in(const char* variable, const char* value) {
   const Tensor x = ones({6, 2});
   const Tensor y = ones({6, 1});
   const keras::Verbose bar = keras::Verbose::kBar;
-  const std::vector<keras::Callback> callbacks = {Printer()};
+  const std::vector<keras::Callback> callbacks = {std::make_shared<Printer>()};
   TerminalOutput output;
-  model.fit(x, y, {.batch_size = 2, .epochs = 2, .callbacks = callbacks, .verbose = bar});
+  model.fit(x, y, {.epochs = 2, .batch_size = 2, .callbacks = callbacks, .verbose = bar});
   model.evaluate(x, y, {.batch_size = 2, .callbacks = callbacks, .verbose = bar});
   model.predict(x, {.batch_size = 2, .callbacks = callbacks, .verbose = bar});
   return output.finish();
