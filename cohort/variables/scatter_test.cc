@@ -215,7 +215,7 @@ TEST_F(Scatter, ReplicasWriteTheSameVariableInTheSameWay) {
        "of " + label(b.impl()) + " on replica 1"},
       [&] { group_.run([&](int r) { (r == 0 ? a : b).scatter_add(slices({1}, {0})); }); });
   testing::expect_error<FailedPrecondition>(
-      {"got [variable.scatter_sub] of \"a\" on replica 1"}, [&] {
+      {"got [variable.scatter_sub] of " + label(a.impl()) + " on replica 1"}, [&] {
         group_.run([&](int r) {
           r == 0 ? a.scatter_add(slices({1}, {0})) : a.scatter_sub(slices({1}, {0}));
         });

@@ -93,8 +93,9 @@ TEST_P(WriteTable, OneObjectOnEveryReplica) {
     const auto number = [&] { group_.run([&](int) { v.assign(0.1); }); };
     const auto same_tensor = [&] { group_.run([&](int) { v.assign(captured); }); };
     if (aggregation == Aggregation::kSum && replicas() > 1) {
-      expect_error<InvalidArgument>(
-          {"[variable.assign]", "\"v\" (aggregation sum)", "the same number on each of"}, number);
+      expect_error<InvalidArgument>({"[variable.assign]", label(v.impl()) + " (aggregation sum)",
+                                     "the same number on each of"},
+                                    number);
       expect_error<InvalidArgument>(
           {"\"v\"", "the same tensor on each of", "pass a tensor made in the replica"},
           same_tensor);
