@@ -41,7 +41,8 @@ class Graph;
 namespace cohort::keras {
 
 struct SummaryOptions {
-  bool expand_nested = false;  ///< The layers of models in the model, too, each behind "└".
+  bool expand_nested = false;   ///< The layers of models in the model, too, each behind "└".
+  bool show_trainable = false;  ///< Y or N, "-" of what has no weights.
 };
 
 struct InputOptions {
@@ -227,8 +228,9 @@ class Model : public LayerBase {
   /// Ends fit: from a step's hook after that step, with validation and on_epoch_end.
   void stop_training() { stop_training_.store(true, std::memory_order_relaxed); }
 
-  /// Prints the layers, their outputs' shapes and numbers of parameters; of several workers the
-  /// chief does.
+  /// Prints the layers, their outputs' shapes and numbers of parameters; of a functional model that
+  /// is no chain also what each is called with ("dense[0][1]": of its first call the second
+  /// output). Of several workers the chief does. TF: Model.summary.
   void summary(const SummaryOptions& options = {}) const;
   /// What summary() prints.
   std::string summary_text(const SummaryOptions& options = {}) const;

@@ -3,25 +3,59 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 namespace cohort::internal {
 
 namespace {
 
-// Inner widths of the columns. Keras ends them at 45, 80 and 100% of a line of 88 or what the
-// terminal has but for 4, and takes the 10 characters between them off where rich does.
-using Widths = std::array<std::size_t, 3>;
+enum class Side { kLeft, kRight, kMiddle };
 
-Widths widths_for(int64_t columns) {
+struct SummaryColumn {
+  std::string title;
+  std::string SummaryRow::*text;
+  Side side;
+  double end;             // its right end, as a part of the line
+  std::size_t width = 0;  // without what stands around it
+};
+using SummaryColumnList = std::vector<SummaryColumn>;
+
+// Keras gives each column its part of a line, of what the terminal has but for 4 and of this at
+// most, and takes the characters between the columns off where rich does: the same of each, rounded
+// to even.
+void set_widths(SummaryColumnList& columns, int64_t terminal, int64_t most) {
   constexpr int64_t kDefault = 80;
-  constexpr int64_t kMost = 88;
   constexpr int64_t kLeast = 36;
-  const int64_t line = std::clamp((columns > 0 ? columns : kDefault) - 4, kLeast, kMost);
-  const int64_t first = line * 45 / 100;
-  const int64_t second = line * 80 / 100;
-  const auto width = [](int64_t n) { return static_cast<std::size_t>(n); };
-  return {width(first - 3), width(second - first - 4), width(line - second - 3)};
+  const int64_t line = std::clamp((terminal > 0 ? terminal : kDefault) - 4, kLeast, most);
+  auto left = static_cast<int64_t>(columns.size());
+  int64_t excess = 3 * left + 1, begin = 0;
+  for (SummaryColumn& column : columns) {
+    const auto end = static_cast<int64_t>(column.end * static_cast<double>(line));
+    const auto off = std::lrint(static_cast<double>(excess) / static_cast<double>(left--));
+    column.width = static_cast<std::size_t>(std::max<int64_t>(end - begin - off, 1));
+    excess -= off;
+    begin = end;
+  }
+}
+
+SummaryColumnList columns_for(SummaryColumns more, int64_t terminal) {
+  SummaryColumnList all = {{"Layer (type)", &SummaryRow::layer, Side::kLeft, 0.45},
+                           {"Output Shape", &SummaryRow::output_shape, Side::kLeft, 0.80},
+                           {"Param #", &SummaryRow::parameters, Side::kRight, 1.0}};
+  int64_t most = 88;
+  if (more.connected_to) {
+    all[0].end = 0.3, all[1].end = 0.56, all[2].end = 0.74;
+    all.push_back({"Connected to", &SummaryRow::connected_to, Side::kLeft, 1.0});
+    most = 108;
+  }
+  if (more.trainable) {
+    for (SummaryColumn& column : all) column.end *= 0.90;
+    all.push_back({"Trainable", &SummaryRow::trainable, Side::kMiddle, 1.0});
+    most += 12;
+  }
+  set_widths(all, terminal, most);
+  return all;
 }
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
@@ -40,48 +74,62 @@ std::size_t byte_of(const std::string& text, std::size_t character) {
   return at;
 }
 
-// Cuts at the last space that fits, else where the column ends.
-std::vector<std::string> folded(std::string text, std::size_t width) {
-  std::vector<std::string> lines;
-  while (length_of(text) > width) {
-    const std::size_t end = byte_of(text, width);
-    const std::size_t space = text.rfind(' ', end);
-    const bool at_space = space != std::string::npos && space > text.find_first_not_of(' ');
-    lines.push_back(text.substr(0, at_space ? space : end));
-    text.erase(0, at_space ? space + 1 : end);
+void cut(std::string& line, std::size_t width) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  if (length_of(line) > width) line.erase(byte_of(line, width - 1)).append("\u2026");
+}
+
+// A word that does not fit goes on in the next line; one that fits in none is cut off.
+std::vector<std::string> folded(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  const auto end_of = [&](std::size_t found) { return std::min(found, text.size()); };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = end_of(text.find_first_not_of(' ', at));
+    const std::size_t end = end_of(text.find(' ', begin));
+    const std::size_t length = length_of(lines.back()) + length_of(text.substr(at, end - at));
+    if (at > 0 && length > width) lines.emplace_back();
+    const std::size_t next = end_of(text.find_first_not_of(' ', end));
+    lines.back() += text.substr(at, next - at);
+    at = next;
   }
-  lines.push_back(std::move(text));
+  for (std::string& line : lines) cut(line, width);
   return lines;
 }
 
-std::string padded(const std::string& text, const Widths& widths, std::size_t column) {
-  const std::string space(widths[column] - std::min(widths[column], length_of(text)), ' ');
-  return column + 1 == widths.size() ? space + text : text + space;  // numbers stand right
+std::string padded(const std::string& text, const SummaryColumn& column) {
+  const std::size_t space = column.width - std::min(column.width, length_of(text));
+  const std::size_t before = column.side == Side::kLeft    ? 0
+                             : column.side == Side::kRight ? space
+                                                           : space / 2;
+  return std::string(before, ' ') + text + std::string(space - before, ' ');
 }
 
-std::string rule(const Widths& widths, const char* left, const char* line, const char* cross,
-                 const char* right) {
+std::string rule(const SummaryColumnList& columns, const char* left, const char* line,
+                 const char* cross, const char* right) {
   std::string out = left;
-  for (std::size_t column = 0; column < widths.size(); ++column) {
+  for (std::size_t column = 0; column < columns.size(); ++column) {
     if (column > 0) out += cross;
-    for (std::size_t i = 0; i < widths[column] + 2; ++i) out += line;
+    for (std::size_t i = 0; i < columns[column].width + 2; ++i) out += line;
   }
   return out + right + "\n";
 }
 
-std::string table_row(const Widths& widths, const std::array<std::string, 3>& cells,
-                      const std::string& bar) {
-  std::array<std::vector<std::string>, 3> lines;
+// What is lower than the row stands at its top, in the title at its bottom.
+std::string table_row(const SummaryColumnList& columns, const std::vector<std::string>& cells,
+                      const std::string& bar, bool is_title) {
+  std::vector<std::vector<std::string>> lines;
   std::size_t height = 0;
-  for (std::size_t column = 0; column < cells.size(); ++column) {
-    lines[column] = folded(cells[column], widths[column]);
-    height = std::max(height, lines[column].size());
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    lines.push_back(folded(cells[column], columns[column].width));
+    height = std::max(height, lines.back().size());
+  }
+  for (std::vector<std::string>& cell : lines) {
+    cell.insert(is_title ? cell.begin() : cell.end(), height - cell.size(), "");
   }
   std::string out;
   for (std::size_t line = 0; line < height; ++line) {
-    for (std::size_t column = 0; column < cells.size(); ++column) {
-      const bool there = line < lines[column].size();
-      out += bar + " " + padded(there ? lines[column][line] : "", widths, column) + " ";
+    for (std::size_t column = 0; column < columns.size(); ++column) {
+      out += bar + " " + padded(lines[column][line], columns[column]) + " ";
     }
     out += bar + "\n";
   }
@@ -100,17 +148,22 @@ SummaryFoot::Count operator+(const SummaryFoot::Count& a, const SummaryFoot::Cou
 }  // namespace
 
 std::string summary_table(const std::string& model, const std::vector<SummaryRow>& rows,
-                          const SummaryFoot& foot, int64_t columns) {
-  const Widths widths = widths_for(columns);
+                          const SummaryFoot& foot, int64_t columns, SummaryColumns more) {
+  const SummaryColumnList all = columns_for(more, columns);
+  std::vector<std::string> cells;
+  for (const SummaryColumn& column : all) cells.push_back(column.title);
   std::string out = "Model: \"" + model + "\"\n";
-  out += rule(widths, "\u250f", "\u2501", "\u2533", "\u2513");
-  out += table_row(widths, {"Layer (type)", "Output Shape", "Param #"}, "\u2503");
-  out += rule(widths, "\u2521", "\u2501", "\u2547", "\u2529");
+  out += rule(all, "\u250f", "\u2501", "\u2533", "\u2513");
+  out += table_row(all, cells, "\u2503", true);
+  out += rule(all, "\u2521", "\u2501", "\u2547", "\u2529");
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i > 0) out += rule(widths, "\u251c", "\u2500", "\u253c", "\u2524");
-    out += table_row(widths, {rows[i].layer, rows[i].output_shape, rows[i].parameters}, "\u2502");
+    if (i > 0) out += rule(all, "\u251c", "\u2500", "\u253c", "\u2524");
+    for (std::size_t column = 0; column < all.size(); ++column) {
+      cells[column] = rows[i].*all[column].text;
+    }
+    out += table_row(all, cells, "\u2502", false);
   }
-  out += rule(widths, "\u2514", "\u2500", "\u2534", "\u2518");
+  out += rule(all, "\u2514", "\u2500", "\u2534", "\u2518");
   out += foot_line("Total", foot.trainable + foot.non_trainable + foot.optimizer);
   out += foot_line("Trainable", foot.trainable);
   out += foot_line("Non-trainable", foot.non_trainable);
@@ -119,12 +172,17 @@ std::string summary_table(const std::string& model, const std::vector<SummaryRow
 }
 
 std::string shape_text(const Shape& shape) {
+  const std::string text = column_shape_text(shape);
+  return shape.size() == 1 ? text.substr(0, text.size() - 1) + ",)" : text;
+}
+
+std::string column_shape_text(const Shape& shape) {
   std::string out = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i > 0) out += ", ";
     out += shape[i] == kUnknownDim ? "None" : std::to_string(shape[i]);
   }
-  return out + (shape.size() == 1 ? ",)" : ")");
+  return out + ")";
 }
 
 std::string grouped(int64_t number) {

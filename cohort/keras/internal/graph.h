@@ -12,6 +12,14 @@
 
 namespace cohort::keras::internal {
 
+/// A layer or an operation, as Model::summary shows it.
+struct GraphRow {
+  Layer layer;
+  bool is_layer = true;      ///< Not an operation.
+  std::string output_shape;  ///< Of its last call: "(None, 3)", "[(None, 3), (None, 4)]".
+  std::string connected_to;  ///< "dense[0][0], lstm[0][1]": layer, its call, output; "-": nothing.
+};
+
 /// Threads: immutable; run() on all replicas at once.
 class Graph {
  public:
@@ -33,6 +41,10 @@ class Graph {
   Config layers_config() const;
   /// What each gives when it is first called.
   std::vector<Shape> layer_shapes() const;
+  /// Layers and operations in Keras's order.
+  std::vector<GraphRow> summary_rows() const;
+  /// One behind the other, each called once with one tensor: who is connected goes without saying.
+  bool is_chain() const;
   Config input_layers() const { return places(inputs_); }
   Config output_layers() const { return places(outputs_); }
 
