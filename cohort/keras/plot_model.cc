@@ -63,8 +63,9 @@ class DotWriter {
   explicit DotWriter(const PlotModelOptions& options) : options_(options) {}
 
   std::string write(const Model& model) {
-    out_ = str_cat("digraph model {\n  graph [rankdir=", options_.rankdir, ", dpi=", options_.dpi,
-                   "];\n  node [shape=plain, fontname=Helvetica];\n");
+    out_ =
+        str_cat("digraph model {\n  graph [rankdir=", options_.rankdir, ", dpi=", options_.dpi,
+                ", labeljust=l, fontname=Helvetica];\n  node [shape=plain, fontname=Helvetica];\n");
     add_model(model, "");
     std::string all = out_;
     for (const std::string& edge : edges_) all += edge;
