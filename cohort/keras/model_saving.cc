@@ -123,6 +123,12 @@ void Model::save(const std::string& path) const {
 }
 
 void Model::export_to(const std::string& path) const {
+  if (path.ends_with(".onnx")) {
+    throw Unimplemented(
+        str_cat("[export_to] expected a path that ends with .keras, got ", path,
+                ": ONNX is not written here; Python's Keras opens the .keras file, and its "
+                "model.export(path, format=\"onnx\") writes it"));
+  }
   check_is_keras("export_to", path);
   const Scope scope = enter("export_to");
   cohort::internal::check_has_weights("export_to", *this);
