@@ -34,6 +34,7 @@ class Case:
     weights: str = "random"     # or "initial": as the layer makes them
     tolerance: float = 1e-5     # of the largest number
     gradients: bool = True      # False: TensorFlow has none of this layer
+    compiled: bool = False      # by XLA: on a CPU all else of TensorFlow has channels last
     adapt: Any = None           # an array that the layer learns from first, or a list of batches
 
 

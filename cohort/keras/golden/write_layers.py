@@ -112,6 +112,9 @@ def run(one):
             return layer(inputs[0], **dict(zip(one.names, inputs[1:])), **arguments)
         return layer(*inputs, **arguments) if one.spread else layer(inputs, **arguments)
 
+    if one.compiled:
+        call = tf.function(call, jit_compile=True)
+        layer.build(inputs.shape)
     call(inputs)
     if one.weights == "random":
         for weight in layer.weights:
