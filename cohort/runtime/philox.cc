@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "cohort/base/cpu.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -127,14 +129,13 @@ __attribute__((target("avx512f"))) void groups_avx512(const uint32_t* counter, c
 }
 #endif
 
-SomeGroups choose_groups() {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return groups_avx512;
-  if (__builtin_cpu_supports("avx2")) return groups_avx2;
-#endif
-  return groups_base;
+SomeGroups current_groups() {
+  return of_current_isa<SomeGroups>(groups_base, groups_avx2, groups_avx512);
 }
+#else
+SomeGroups current_groups() { return groups_base; }
+#endif
 
 }  // namespace
 
@@ -146,8 +147,7 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 
 void philox_groups(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key, uint64_t groups,
                    uint32_t* out) {
-  static const SomeGroups some = choose_groups();
-  some(counter.data(), key.data(), groups, out);
+  current_groups()(counter.data(), key.data(), groups, out);
 }
 
 }  // namespace cohort::internal

@@ -11,6 +11,7 @@
 #include <limits>
 #include <utility>
 
+#include "cohort/base/cpu.h"
 #include "cohort/base/error.h"
 #include "cohort/keras/losses/internal/cross_entropy_kernels.h"
 #include "cohort/keras/losses/losses.h"
@@ -305,21 +306,27 @@ TEST(CrossEntropy, ChangedScoresAreLibTorchsErrorOnlyWhereTheyMatter) {
   EXPECT_ANY_THROW(value.backward({}, std::nullopt, /*create_graph=*/true));
 }
 
-TEST(CrossEntropy, ExponentialIsAccurate) {
+TEST(CrossEntropy, ExponentialIsAccurateByEverySetOfInstructions) {
+  using namespace cohort::internal;
   std::vector<float> x;
   for (float v = 0; v > -87.3F; v -= 0.0031F) x.push_back(v);
-  std::vector<float> y = x;
-  internal::exp_of_negatives(y.data(), static_cast<int64_t>(y.size()));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double exact = std::exp(static_cast<double>(x[i]));
-    ASSERT_LT(std::fabs(y[i] - exact), exact * 2.4e-7) << x[i];
+  const Isa before = current_isa();
+  for (int isa = 0; isa <= static_cast<int>(best_isa()); ++isa) {
+    use_isa(static_cast<Isa>(isa));
+    std::vector<float> y = x;
+    keras::internal::exp_of_negatives(y.data(), static_cast<int64_t>(y.size()));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = std::exp(static_cast<double>(x[i]));
+      EXPECT_LT(std::fabs(y[i] - exact), exact * 2.4e-7) << x[i] << " by set " << isa;
+    }
+    float ends[] = {-std::numeric_limits<float>::infinity(), NAN, -100, 0};
+    keras::internal::exp_of_negatives(ends, 4);
+    EXPECT_EQ(ends[0], 0);
+    EXPECT_TRUE(std::isnan(ends[1]));
+    EXPECT_EQ(ends[2], 0);
+    EXPECT_EQ(ends[3], 1);
   }
-  float ends[] = {-std::numeric_limits<float>::infinity(), NAN, -100, 0};
-  internal::exp_of_negatives(ends, 4);
-  EXPECT_EQ(ends[0], 0);
-  EXPECT_TRUE(std::isnan(ends[1]));
-  EXPECT_EQ(ends[2], 0);
-  EXPECT_EQ(ends[3], 1);
+  use_isa(before);
 }
 
 TEST(CrossEntropy, MeansAreRefusedInACustomLoopOverReplicas) {

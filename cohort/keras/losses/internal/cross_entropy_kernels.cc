@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "cohort/base/cpu.h"
+
 namespace cohort::keras::internal {
 namespace {
 
@@ -130,8 +132,7 @@ double softmax_block(const CrossEntropyRows& in, int64_t first, int64_t last,
 
 void exp_of_negatives(float* values, int64_t n) {
 #if defined(__x86_64__)
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_avx2) return exp_avx2(values, n);
+  if (cohort::internal::current_isa() >= cohort::internal::Isa::kAvx2) return exp_avx2(values, n);
 #endif
   exp_all(values, n);
 }

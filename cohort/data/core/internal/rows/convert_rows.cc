@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/base/cpu.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -86,6 +88,16 @@ __attribute__((target("avx2,fma"))) void divide_row_avx2(const uint8_t* row, int
 
 #endif
 
+using DivideRow = void (*)(const uint8_t* row, int64_t values, float divisor, float* out);
+
+#if defined(__x86_64__)
+DivideRow current_divide_row() {
+  return of_current_isa<DivideRow>(divide_row_portable, divide_row_avx2, divide_row_avx512);
+}
+#else
+DivideRow current_divide_row() { return divide_row_portable; }
+#endif
+
 }  // namespace
 
 void gather_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t> rows,
@@ -108,27 +120,11 @@ void gather_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t
   }
 }
 
-void gather_rows_divided_portable(const uint8_t* data, int64_t row_values, float divisor,
-                                  std::span<const int64_t> rows, float* out) {
-  each_row(data, row_values, rows, out, [&](const uint8_t* row, float* to) {
-    divide_row_portable(row, row_values, divisor, to);
-  });
-}
-
 void gather_rows_divided(const uint8_t* data, int64_t row_values, float divisor,
                          std::span<const int64_t> rows, float* out) {
-#if defined(__x86_64__)
-  static const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
-  static const bool avx2 =
-      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (avx512 || avx2) {
-    const auto divide_row = avx512 ? divide_row_avx512 : divide_row_avx2;
-    return each_row(data, row_values, rows, out, [&](const uint8_t* row, float* to) {
-      divide_row(row, row_values, divisor, to);
-    });
-  }
-#endif
-  gather_rows_divided_portable(data, row_values, divisor, rows, out);
+  const DivideRow divide_row = current_divide_row();
+  each_row(data, row_values, rows, out,
+           [&](const uint8_t* row, float* to) { divide_row(row, row_values, divisor, to); });
 }
 
 }  // namespace cohort::internal

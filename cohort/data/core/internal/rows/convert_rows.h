@@ -13,12 +13,8 @@ void gather_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t
                  uint8_t* out);
 
 /// Gathers rows of `row_values` bytes as float32(byte) / divisor, correctly rounded: the same bits
-/// as a conversion followed by a division. AVX-512 or AVX2 where the processor has them.
+/// as a conversion followed by a division, whatever current_isa() is.
 void gather_rows_divided(const uint8_t* data, int64_t row_values, float divisor,
                          std::span<const int64_t> rows, float* out);
-
-/// The portable code of gather_rows_divided, to test the other ones against.
-void gather_rows_divided_portable(const uint8_t* data, int64_t row_values, float divisor,
-                                  std::span<const int64_t> rows, float* out);
 
 }  // namespace cohort::internal
