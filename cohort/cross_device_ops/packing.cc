@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cross_device_ops/packing.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -50,57 +48,10 @@ Packer Packer::concat_and_split(std::span<const int64_t> sizes, int num_packs) {
   return packer;
 }
 
-Packer Packer::by_bytes(std::span<const int64_t> sizes, std::span<const int64_t> bytes,
-                        int64_t bytes_per_pack) {
-  static constexpr const char* kOperation = "[packer.by_bytes] ";
-  COHORT_CHECK_ARG(bytes_per_pack >= 0, kOperation, "expected bytes_per_pack to be 0 or more, got ",
-                   bytes_per_pack);
-  COHORT_CHECK_ARG(sizes.size() == bytes.size(), kOperation, "expected bytes of ", sizes.size(),
-                   " tensors, got ", bytes.size());
-  Packer packer;
-  int64_t in_pack = 0;
-  for (std::size_t i = sizes.size(); i-- > 0;) {
-    if (packer.packs_.empty() || (bytes_per_pack > 0 && in_pack > bytes_per_pack)) {
-      packer.packs_.emplace_back();
-      in_pack = 0;
-    }
-    packer.packs_.back().push_back({i, 0, sizes[i]});
-    in_pack += bytes[i];
-  }
-  return packer;
-}
-
 int64_t Packer::size(std::size_t pack) const {
   int64_t size = 0;
   for (const PackSegment& segment : packs_.at(pack)) size += segment.end - segment.begin;
   return size;
-}
-
-Tensor gather_pack(const Pack& pack, std::span<const Tensor> tensors) {
-  COHORT_CHECK_ARG(!tensors.empty(), "[gather_pack] expected at least 1 tensor, got none");
-  std::vector<Tensor> parts;
-  for (const PackSegment& segment : pack) {
-    parts.push_back(tensors[segment.tensor].reshape({-1}).narrow(0, segment.begin,
-                                                                 segment.end - segment.begin));
-  }
-  return parts.empty() ? empty({0}, tensors[0].scalar_type()) : concat(parts);
-}
-
-void scatter_pack(const Pack& pack, const Tensor& packed, std::span<const Tensor> tensors) {
-  const at::NoGradGuard no_grad;
-  int64_t offset = 0;
-  for (const PackSegment& segment : pack) offset += segment.end - segment.begin;
-  COHORT_CHECK_ARG(packed.numel() == offset, "[scatter_pack] expected ", offset, " elements, got ",
-                   packed.numel());
-  offset = 0;
-  for (const PackSegment& segment : pack) {
-    const int64_t size = segment.end - segment.begin;
-    tensors[segment.tensor]
-        .view({-1})
-        .narrow(0, segment.begin, size)
-        .copy_(packed.narrow(0, offset, size));
-    offset += size;
-  }
 }
 
 }  // namespace cohort

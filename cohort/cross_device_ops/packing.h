@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many tensors travel as few packs. A pack is a list of segments, so that a reduction within
-// one process works where the tensors lie; gather_pack and scatter_pack are for transports that
-// need one piece of memory.
+// How many tensors are reduced as few packs. A pack is a list of segments, so that a reduction
+// works where the tensors lie.
 //
 //   const Packer packer = Packer::concat_and_split({7, 3}, 3);       // 3, 3 and 4 elements
 //   for (const Pack& pack : packer.packs()) ...
@@ -12,8 +11,6 @@
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "cohort/runtime/tensor.h"
 
 namespace cohort {
 
@@ -27,7 +24,7 @@ struct PackSegment {
 using Pack = std::vector<PackSegment>;
 
 /// Divides tensors among packs. Immutable. TF: the packing of NcclAllReduce and
-/// HierarchicalCopyAllReduce (num_packs), and of the collective ops (bytes_per_pack).
+/// HierarchicalCopyAllReduce (num_packs).
 class Packer {
  public:
   /// All elements in a row, cut into `num_packs` packs of floor(total / num_packs) elements; the
@@ -38,13 +35,6 @@ class Packer {
     return concat_and_split(std::span(sizes.begin(), sizes.size()), num_packs);
   }
 
-  /// Whole tensors, the last one first, as a backward pass yields gradients: a new pack begins when
-  /// the bytes of the current one exceed `bytes_per_pack`, so all but the last are larger than
-  /// that. 0: one pack of everything. A tensor without elements travels, too.
-  /// Errors: InvalidArgument if bytes_per_pack is negative or numbers of sizes and bytes differ.
-  static Packer by_bytes(std::span<const int64_t> sizes, std::span<const int64_t> bytes,
-                         int64_t bytes_per_pack);
-
   const std::vector<Pack>& packs() const { return packs_; }
   /// Elements of a pack.
   int64_t size(std::size_t pack) const;
@@ -52,11 +42,5 @@ class Packer {
  private:
   std::vector<Pack> packs_;
 };
-
-/// The segments of a pack in one new tensor. `tensors`: of one dtype.
-Tensor gather_pack(const Pack& pack, std::span<const Tensor> tensors);
-/// Writes a gathered pack into the tensors, which are contiguous.
-/// Errors: InvalidArgument unless it has as many elements as the segments.
-void scatter_pack(const Pack& pack, const Tensor& packed, std::span<const Tensor> tensors);
 
 }  // namespace cohort

@@ -26,8 +26,6 @@ const char* store_verb_name(StoreVerb verb) {
       return "set";
     case StoreVerb::kInsert:
       return "insert";
-    case StoreVerb::kCompareExchange:
-      return "compare_exchange";
     case StoreVerb::kAdd:
       return "add";
     case StoreVerb::kErase:
@@ -52,7 +50,7 @@ std::string encode(const StoreRequest& request) {
   MessageWriter out;
   out.text(request.key);
   out.text(request.value);
-  out.text(request.expected);
+  out.text(request.pace);
   out.signed_number(request.number);
   write_milliseconds(out, request.wait);
   write_milliseconds(out, request.lease);
@@ -64,7 +62,7 @@ StoreRequest decode_store_request(StoreVerb verb, std::string_view bytes) {
   StoreRequest request{.verb = verb};
   request.key = in.text();
   request.value = in.text();
-  request.expected = in.text();
+  request.pace = in.text();
   request.number = in.signed_number();
   request.wait = read_milliseconds(in);
   request.lease = read_milliseconds(in);

@@ -18,7 +18,6 @@ enum class StoreVerb : uint8_t {
   kGet,
   kSet,
   kInsert,
-  kCompareExchange,
   kAdd,
   kErase,
   kMeet,
@@ -28,18 +27,18 @@ enum class StoreVerb : uint8_t {
   kMembers,
   kMayWrite,
 };
-constexpr StoreVerb kStoreVerbs[] = {
-    StoreVerb::kGet,       StoreVerb::kSet,   StoreVerb::kInsert,  StoreVerb::kCompareExchange,
-    StoreVerb::kAdd,       StoreVerb::kErase, StoreVerb::kMeet,    StoreVerb::kJoin,
-    StoreVerb::kHeartbeat, StoreVerb::kLeave, StoreVerb::kMembers, StoreVerb::kMayWrite};
+constexpr StoreVerb kStoreVerbs[] = {StoreVerb::kGet,     StoreVerb::kSet,       StoreVerb::kInsert,
+                                     StoreVerb::kAdd,     StoreVerb::kErase,     StoreVerb::kMeet,
+                                     StoreVerb::kJoin,    StoreVerb::kHeartbeat, StoreVerb::kLeave,
+                                     StoreVerb::kMembers, StoreVerb::kMayWrite};
 /// "get": also the method's name.
 const char* store_verb_name(StoreVerb verb);
 
 struct StoreRequest {
   StoreVerb verb = StoreVerb::kGet;
-  std::string key = {};       ///< Of meet: the barrier's name.
-  std::string value = {};     ///< Of join: the task's address; of heartbeat: what it is doing.
-  std::string expected = {};  ///< Of compare_exchange; of heartbeat: the task's pace.
+  std::string key = {};    ///< Of meet: the barrier's name.
+  std::string value = {};  ///< Of join: the task's address; of heartbeat: what it is doing.
+  std::string pace = {};   ///< Of heartbeat: the task's pace.
   /// Of add: what is added; of meet: how many come; of heartbeat: the last version that is known.
   int64_t number = 0;
   std::chrono::milliseconds wait{};   ///< The most that get, meet, heartbeat and may_write wait.

@@ -59,7 +59,7 @@ bool StoreState::is_allowed(uint64_t ticket, const StoreRequest& request, Time n
 }
 
 bool StoreState::fits(uint64_t ticket, const StoreRequest& request) {
-  const std::size_t value = std::max(request.value.size(), request.expected.size());
+  const std::size_t value = std::max(request.value.size(), request.pace.size());
   if (request.key.size() <= limits_.key_bytes && request.task.size() <= limits_.key_bytes &&
       value <= limits_.value_bytes) {
     return true;
@@ -91,7 +91,6 @@ void StoreState::ask(uint64_t ticket, const StoreRequest& request, Time now) {
       return get(ticket, request, now);
     case StoreVerb::kSet:
     case StoreVerb::kInsert:
-    case StoreVerb::kCompareExchange:
     case StoreVerb::kErase:
       return change(ticket, request);
     case StoreVerb::kAdd:
@@ -113,8 +112,10 @@ void StoreState::ask(uint64_t ticket, const StoreRequest& request, Time now) {
 
 void StoreState::wait(uint64_t ticket, const StoreRequest& request, Time now) {
   if (waiters_.size() >= limits_.waiting) {
-    return refuse(ticket, ErrorCode::kResourceExhausted,
-                  str_cat("expected at most ", limits_.waiting, " requests that wait"));
+    return refuse(
+        ticket, ErrorCode::kResourceExhausted,
+        str_cat("expected at most ", limits_.waiting, " requests that wait, got one more from ",
+                request.task.empty() ? "no task" : request.task));
   }
   const std::size_t bytes = request.key.size() + request.value.size();
   if (!has_room(ticket, request.key, bytes, 0)) return;
@@ -169,9 +170,7 @@ void StoreState::change(uint64_t ticket, const StoreRequest& request) {
     return answer(ticket, {.yes = is_there});
   }
   const std::string before = is_there ? found->second : "";
-  bool writes = request.verb == StoreVerb::kSet;
-  if (request.verb == StoreVerb::kInsert) writes = !is_there;
-  if (request.verb == StoreVerb::kCompareExchange) writes = is_there && before == request.expected;
+  const bool writes = request.verb == StoreVerb::kSet || !is_there;  // insert: the first wins
   if (!writes) return answer(ticket, {.yes = false, .value = before});
   if (!may_be_set(ticket, request.key, request.value.size(), is_there ? &before : nullptr)) return;
   write(request.key, request.value);

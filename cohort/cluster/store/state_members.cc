@@ -47,7 +47,7 @@ void StoreState::heartbeat(uint64_t ticket, const StoreRequest& request, Time no
     Member& member = found->second;
     member.heard = now;
     member.told.doing = request.value.substr(0, kDoingBytes);
-    member.told.pace = request.expected.substr(0, kDoingBytes);
+    member.told.pace = request.pace.substr(0, kDoingBytes);
     // What was sent before the keeper was stopped says nothing of what came later.
     if (request.number >= member.doubted_at) {
       member.keeper_stopped = {};
@@ -60,7 +60,7 @@ void StoreState::heartbeat(uint64_t ticket, const StoreRequest& request, Time no
   }
   StoreRequest waiting = request;
   waiting.value.clear();
-  waiting.expected.clear();
+  waiting.pace.clear();
   wait(ticket, waiting, now);
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cluster/store/store.h"
 
-#include "cohort/cluster/store/store_keeper.h"
+#include <algorithm>
 
 namespace cohort::internal {
-
-std::shared_ptr<Store> Store::of_this_process() { return StoreKeeper().store(); }
 
 std::string Store::get(const std::string& key, std::chrono::milliseconds wait) {
   return ask({.verb = StoreVerb::kGet,
@@ -26,15 +24,6 @@ void Store::set(const std::string& key, const std::string& value) {
 
 std::string Store::insert(const std::string& key, const std::string& value) {
   return ask({.verb = StoreVerb::kInsert, .key = key, .value = value}).value;
-}
-
-bool Store::compare_exchange(const std::string& key, const std::string& expected,
-                             const std::string& value) {
-  return ask({.verb = StoreVerb::kCompareExchange,
-              .key = key,
-              .value = value,
-              .expected = expected})
-      .yes;
 }
 
 int64_t Store::add(const std::string& key, int64_t number) {

@@ -7,7 +7,7 @@
 //   const std::string step = store.insert("preemption/step", "412");   // the same on every task
 //   store.barrier("preemption/saved", workers, std::chrono::seconds(30));
 //
-// The store lives in one process (store_server.h); a process alone has one of its own.
+// The store lives in one process (store_server.h).
 #pragma once
 
 #include <chrono>
@@ -33,8 +33,6 @@ class Store {
   /// How one is asked: throws the reply's error. Blocks: for the answer.
   using Ask = std::function<StoreReply(const StoreRequest&)>;
   explicit Store(Ask ask) : ask_(std::move(ask)) {}
-  /// One that only this process knows.
-  static std::shared_ptr<Store> of_this_process();
 
   /// Blocks: until somebody has set the key. Errors: DeadlineExceeded that names it.
   std::string get(const std::string& key, std::chrono::milliseconds wait);
@@ -42,9 +40,6 @@ class Store {
   void set(const std::string& key, const std::string& value);
   /// The first writer wins: sets a key that is not there. The value that stands now.
   std::string insert(const std::string& key, const std::string& value);
-  /// Sets a key whose value is `expected`; false if it is not.
-  bool compare_exchange(const std::string& key, const std::string& expected,
-                        const std::string& value);
   /// Of a counter, 0 at first; the sum. Errors: FailedPrecondition for a key with another value.
   int64_t add(const std::string& key, int64_t number);
   /// False if it was not there.

@@ -100,7 +100,7 @@ StoreReply StoreClient::heartbeat(int64_t version, const std::string& doing,
                                   std::chrono::milliseconds timeout) {
   return impl_->ask({.verb = StoreVerb::kHeartbeat,
                      .value = doing,
-                     .expected = pace,
+                     .pace = pace,
                      .number = version,
                      .wait = hold},
                     {.timeout = hold + timeout});

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/cluster/store/store_keeper.h"
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/rpc/client.h"
 #include "cohort/testing/deadline.h"
@@ -27,8 +28,8 @@ StoreClientOptions task(const StoreServer& server, const std::string& name) {
   return {.address = server.address(), .task = name, .task_address = name + ":2222"};
 }
 
-TEST(StoreOfThisProcess, HasWhatAnyStoreHas) {
-  const auto store = Store::of_this_process();
+TEST(StoreOfAKeeper, HasWhatAnyStoreHas) {
+  const auto store = StoreKeeper().store();
   EXPECT_EQ(store->insert("k", "first"), "first");
   EXPECT_EQ(store->insert("k", "second"), "first");
   EXPECT_EQ(store->get("k", seconds(1)), "first");

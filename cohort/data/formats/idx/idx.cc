@@ -103,6 +103,11 @@ DType dtype_of_code(const IdxFile& file, uint8_t code) {
   }
 }
 
+struct IdxHeader {
+  Shape shape = {};
+  DType dtype = kUint8;
+};
+
 IdxHeader read_header(IdxFile& file, int64_t& bytes) {
   std::array<uint8_t, 4> magic{};
   file.read(magic.data(), 4, "magic number");
@@ -134,12 +139,6 @@ void swap_to_native(uint8_t* data, int64_t bytes, int64_t width) {
 }
 
 }  // namespace
-
-IdxHeader read_idx_header(const std::string& path) {
-  IdxFile file(path);
-  int64_t bytes = 0;
-  return read_header(file, bytes);
-}
 
 Tensor read_idx(const std::string& path) {
   IdxFile file(path);

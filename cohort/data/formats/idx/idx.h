@@ -15,11 +15,4 @@ namespace cohort::data {
 /// expected there if it is damaged, too short or too long.
 Tensor read_idx(const std::string& path);
 
-/// Shape and dtype of the tensor, from the head of the file alone. Errors: as read_idx.
-struct IdxHeader {
-  Shape shape = {};
-  DType dtype = kUint8;
-};
-IdxHeader read_idx_header(const std::string& path);
-
 }  // namespace cohort::data
