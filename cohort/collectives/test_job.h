@@ -10,7 +10,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -19,6 +18,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/forwarding_transport.h"
@@ -68,11 +68,10 @@ inline std::string machine_of(Carrier carrier, std::size_t rank) {
 /// A transport on which a test plays tricks.
 class PlayedTransport final : public ForwardingTransport {
  public:
-  /// Guarded by its mutex.
   struct Tricks {
-    std::mutex mutex;
-    ThreadJob::Hook hook = {};
-    bool silent = false;
+    Mutex mutex;
+    ThreadJob::Hook hook COHORT_GUARDED_BY(mutex) = {};
+    bool silent COHORT_GUARDED_BY(mutex) = false;
   };
   PlayedTransport(std::unique_ptr<Transport> real, std::shared_ptr<Tricks> tricks)
       : ForwardingTransport(std::move(real)), tricks_(std::move(tricks)) {}
@@ -99,13 +98,13 @@ class PlayedTransport final : public ForwardingTransport {
   void call_hook(const ExchangeKey& key, const CallSignature& signature) {
     ThreadJob::Hook hook;
     {
-      const std::scoped_lock lock(tricks_->mutex);
+      const MutexLock lock(tricks_->mutex);
       hook = tricks_->hook;
     }
     if (hook) hook(key, signature);
   }
   bool is_silent() const {
-    const std::scoped_lock lock(tricks_->mutex);
+    const MutexLock lock(tricks_->mutex);
     return tricks_->silent;
   }
   // For messages that nobody sends.
@@ -176,13 +175,15 @@ class TestJob {
 
   void before_each(int rank, ThreadJob::Hook hook) {
     if (threads_) return threads_->before_each(rank, std::move(hook));
-    const std::scoped_lock lock(tricks_[at(rank)]->mutex);
-    tricks_[at(rank)]->hook = std::move(hook);
+    PlayedTransport::Tricks& tricks = *tricks_[at(rank)];
+    const MutexLock lock(tricks.mutex);
+    tricks.hook = std::move(hook);
   }
   void silence(int rank) {
     if (threads_) return threads_->silence(rank);
-    const std::scoped_lock lock(tricks_[at(rank)]->mutex);
-    tricks_[at(rank)]->silent = true;
+    PlayedTransport::Tricks& tricks = *tricks_[at(rank)];
+    const MutexLock lock(tricks.mutex);
+    tricks.silent = true;
   }
   void leave(int rank) {
     if (threads_) return threads_->leave(rank);

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 
+#include "cohort/base/mutex.h"
 #include "cohort/collectives/transports/threads/thread_job.h"
 
 namespace cohort::testing {
@@ -16,17 +16,19 @@ class LateRank {
   /// Before the job is played. The job outlives it, but calls nothing of it any more.
   explicit LateRank(internal::ThreadJob& job) : job_(job) {
     job.before_each(0, [this](const auto&...) {
-      const std::scoped_lock lock(mutex_);
+      const internal::MutexLock lock(mutex_);
       ++begun_by_late_;
     });
     job.before_each(1, [this](const auto&...) {
-      const std::scoped_lock lock(mutex_);
+      const internal::MutexLock lock(mutex_);
       ++begun_by_other_;
       changed_.notify_all();
     });
     job.before_wait(0, [this](const auto&...) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return is_over_ || begun_by_other_ > begun_by_late_; });
+      const internal::MutexLock lock(mutex_);
+      changed_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) {
+        return is_over_ || begun_by_other_ > begun_by_late_;
+      });
     });
   }
   ~LateRank() {
@@ -38,18 +40,18 @@ class LateRank {
 
   /// By rank 1: it begins no operation any more.
   void other_has_ended() {
-    const std::scoped_lock lock(mutex_);
+    const internal::MutexLock lock(mutex_);
     is_over_ = true;
     changed_.notify_all();
   }
 
  private:
   internal::ThreadJob& job_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int begun_by_late_ = 0;
-  int begun_by_other_ = 0;
-  bool is_over_ = false;
+  internal::Mutex mutex_;
+  std::condition_variable_any changed_;
+  int begun_by_late_ COHORT_GUARDED_BY(mutex_) = 0;
+  int begun_by_other_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_over_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cohort::testing

@@ -9,11 +9,11 @@
 
 #include <array>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 #include "cohort/testing/ports.h"
 
@@ -45,7 +45,7 @@ class HttpServer {
   const std::string& address() const { return address_; }
   /// All that was asked, with headers and bodies.
   std::string asked() const {
-    std::scoped_lock lock(mutex_);
+    const internal::MutexLock lock(mutex_);
     return asked_;
   }
 
@@ -76,7 +76,7 @@ class HttpServer {
       request.append(bytes.data(), static_cast<std::size_t>(got));
     }
     {
-      std::scoped_lock lock(mutex_);
+      const internal::MutexLock lock(mutex_);
       asked_ += request + "\n";
     }
     const auto found = answers_.find(request.substr(0, request.find(" HTTP/")));
@@ -95,8 +95,8 @@ class HttpServer {
   const Answers answers_;
   int listening_ = -1;
   std::string address_;
-  mutable std::mutex mutex_;
-  std::string asked_;  // guarded by mutex_
+  mutable internal::Mutex mutex_;
+  std::string asked_ COHORT_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -16,11 +16,12 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "cohort/base/mutex.h"
 
 namespace cohort::testing {
 
@@ -55,15 +56,16 @@ class Process {
 
   /// What it has written so far.
   std::string text() const {
-    std::scoped_lock lock(mutex_);
+    const internal::MutexLock lock(mutex_);
     return text_;
   }
   /// Whether it has written `what`; waits for it until the process's outputs are closed, `limit` at
   /// the most.
   bool wait_for(const std::string& what, std::chrono::milliseconds limit = kLimit) const {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, limit,
-                      [&] { return closed_ || text_.find(what) != std::string::npos; });
+    const internal::MutexLock lock(mutex_);
+    changed_.wait_for(mutex_, limit, [&]() COHORT_REQUIRES(mutex_) {
+      return closed_ || text_.find(what) != std::string::npos;
+    });
     return text_.find(what) != std::string::npos;
   }
   /// Its exit code, 128 and the signal's number if one ended it, as shells say it. -1 if it has
@@ -72,8 +74,8 @@ class Process {
     if (pid_ <= 0) return code_;
     bool in_time = false;
     {
-      std::unique_lock lock(mutex_);
-      in_time = changed_.wait_for(lock, limit, [&] { return closed_; });
+      const internal::MutexLock lock(mutex_);
+      in_time = changed_.wait_for(mutex_, limit, [&]() COHORT_REQUIRES(mutex_) { return closed_; });
     }
     if (!in_time) ::kill(-pid_, SIGKILL);
     int status = 0;
@@ -102,12 +104,12 @@ class Process {
   void read_all(int from) {
     std::array<char, 4096> bytes{};
     for (ssize_t got = 0; (got = ::read(from, bytes.data(), bytes.size())) > 0;) {
-      std::scoped_lock lock(mutex_);
+      const internal::MutexLock lock(mutex_);
       text_.append(bytes.data(), static_cast<std::size_t>(got));
       changed_.notify_all();
     }
     ::close(from);
-    std::scoped_lock lock(mutex_);
+    const internal::MutexLock lock(mutex_);
     closed_ = true;
     changed_.notify_all();
   }
@@ -115,10 +117,10 @@ class Process {
   pid_t pid_ = 0;
   int code_ = -1;
   std::thread reader_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::string text_;     // guarded by mutex_
-  bool closed_ = false;  // guarded by mutex_
+  mutable internal::Mutex mutex_;
+  mutable std::condition_variable_any changed_;
+  std::string text_ COHORT_GUARDED_BY(mutex_);
+  bool closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cohort::testing

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 #include "cohort/runtime/device_backend.h"
 
@@ -21,24 +21,24 @@ namespace cohort::internal {
 class BackendLog {
  public:
   void add(std::string text) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     lines_.push_back(std::move(text));
   }
   /// How many lines begin with `text`.
   int count(const std::string& text) const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     int found = 0;
     for (const std::string& line : lines_) found += line.starts_with(text) ? 1 : 0;
     return found;
   }
   std::vector<std::string> take() {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::exchange(lines_, {});
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> lines_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<std::string> lines_ COHORT_GUARDED_BY(mutex_);
 };
 
 /// The backend of all GPUs while it lives.
