@@ -123,7 +123,8 @@ class Parser {
  private:
   template <class... Parts>
   [[noreturn]] void fail(std::size_t byte, const Parts&... parts) const {
-    throw DataLoss(str_cat("[checkpoint.restore] ", path_, ": at byte ", byte, ": ", parts...));
+    throw DataLoss(str_cat("[checkpoint.restore] ", path_, ": at byte ", byte, ": ", parts...,
+                           "; the file is damaged or not Cohort's: restore another checkpoint"));
   }
 
   std::string_view checked_body() const {
@@ -153,7 +154,9 @@ class Parser {
   }
 
   Manifest read(const json& root) const {
-    if (root.at("format") != kFormat) fail(0, "expected format ", kFormat);
+    if (root.at("format") != kFormat) {
+      fail(0, "expected format ", kFormat, ", got ", shown(root.at("format")));
+    }
     const json& version = root.at("format_version");
     if (!version.is_number_unsigned() || version.get<uint64_t>() == 0) {
       fail(0, "expected a format_version of 1 or more, got ", shown(version));
@@ -171,7 +174,10 @@ class Parser {
     check_apart(out.values);
     for (const auto& [alias, path] : root.at("aliases").get_ref<const json::object_t&>()) {
       const std::string& target = path.get_ref<const std::string&>();
-      if (!out.values.contains(target)) fail(0, "alias of \"", target, "\", which is not there");
+      if (!out.values.contains(target)) {
+        fail(0, "expected alias \"", alias, "\" to be of a value, got \"", target,
+             "\", which is none");
+      }
       out.aliases.emplace(alias, target);
     }
     out.unfinished = root.at("unfinished").get<std::set<std::string>>();

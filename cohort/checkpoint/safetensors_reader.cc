@@ -74,7 +74,11 @@ class Reader {
     }
     std::string text(static_cast<std::size_t>(length), '\0');
     file_.read(kLengthBytes, text.data(), text.size());
-    if (text.empty() || text.front() != '{') fail(kLengthBytes, "expected '{'");
+    if (text.empty() || text.front() != '{') {
+      fail(kLengthBytes,
+           "expected a header in JSON, which begins with '{', got other bytes: this is no "
+           "safetensors file");
+    }
     data_ = kLengthBytes + length;
     return parse(text);
   }

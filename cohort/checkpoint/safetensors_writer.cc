@@ -34,7 +34,8 @@ const FormatType& type_of(const std::string& name, const Tensor& tensor) {
     if (type.dtype == tensor.scalar_type()) return type;
   }
   throw InvalidArgument(str_cat("[save_tensors] \"", name, "\": the format has no type for ",
-                                dtype_name(tensor.scalar_type())));
+                                dtype_name(tensor.scalar_type()),
+                                "; save its parts, or the tensor in another dtype"));
 }
 
 // Wide types first keeps every tensor aligned; this is the order of the reference writer.
@@ -42,7 +43,7 @@ std::vector<Item> in_file_order(const std::map<std::string, Tensor>& tensors) {
   std::vector<Item> items;
   for (const auto& [name, tensor] : tensors) {
     COHORT_CHECK_ARG(name != internal::kMetadataKey, "[save_tensors] expected a name other than ",
-                     internal::kMetadataKey);
+                     internal::kMetadataKey, ", which the format keeps for metadata");
     items.push_back({&name, &tensor, &type_of(name, tensor)});
   }
   std::stable_sort(items.begin(), items.end(),

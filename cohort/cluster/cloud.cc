@@ -66,9 +66,11 @@ Pod pod_of(const json& item) {
   Pod pod{.name = metadata.at("name").get<std::string>()};
   const std::string phase = item.at("status").value("phase", "Unknown");
   COHORT_CHECK_STATE(phase == "Running", "[kubernetes] Pod \"", pod.name,
-                     "\" is not running; phase: \"", phase, "\"");
+                     "\" is not running; phase: \"", phase,
+                     "\"; wait until all pods of the job run, or choose others by labels");
   pod.address = item.at("status").value("podIP", "");
-  COHORT_CHECK_STATE(!pod.address.empty(), "[kubernetes] Pod \"", pod.name, "\" has no address");
+  COHORT_CHECK_STATE(!pod.address.empty(), "[kubernetes] Pod \"", pod.name,
+                     "\" has no address yet; ask again");
   if (pod.address.find(':') != std::string::npos) pod.address = "[" + pod.address + "]";
   const json annotations = metadata.value("annotations", json::object());
   if (annotations.contains(kCompletionIndex)) {

@@ -43,7 +43,8 @@ std::string task_name(int rank) { return str_cat("rank ", rank); }
 std::vector<std::string> addresses_of_ranks(const RankPlace& place) {
   const std::string host = place.meeting.substr(0, place.meeting.rfind(':'));
   const std::string own = own_address_towards(host);
-  COHORT_CHECK_ARG(!own.empty(), "[launcher] expected a way to MASTER_ADDR ", host, ", got none");
+  COHORT_CHECK_ARG(!own.empty(), "[launcher] expected a way to MASTER_ADDR ", host,
+                   ", got none: no address stands for that name here, or no network leads there");
   const RpcSecurity security = security_from_environment();
   std::optional<StoreServer> server;
   if (place.rank == 0) {
@@ -72,7 +73,7 @@ std::vector<std::string> addresses_of_ranks(const RankPlace& place) {
   for (int r = 0; r < place.size; ++r) {
     const auto found = addresses.find(task_name(r));
     COHORT_CHECK_STATE(found != addresses.end(), "[launcher] expected ", place.size, " ranks at ",
-                       place.meeting, ", got none of rank ", r);
+                       place.meeting, ", got none of rank ", r, "; see that rank's output");
     out.push_back(found->second);
   }
   return out;

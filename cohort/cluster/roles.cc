@@ -51,14 +51,18 @@ bool is_chief(const ClusterSpec& spec, const TaskName& task) {
 
 int worker_count(const ClusterSpec& spec, const TaskName& task) {
   check_cluster(spec, task);
-  COHORT_CHECK_ARG(task.type != "ps", "[cluster] Unexpected `task_type` 'ps'");
+  COHORT_CHECK_ARG(
+      task.type != "ps",
+      "[cluster] Unexpected `task_type` 'ps': expected a task that computes, and parameter "
+      "servers do not");
   if (task.type == "evaluator") return std::max(count_of_tasks(spec, "evaluator"), 1);
   return count_of_tasks(spec, "chief") + count_of_tasks(spec, "worker");
 }
 
 int id_in_cluster(const ClusterSpec& spec, const TaskName& task) {
   check_cluster(spec, task);
-  COHORT_CHECK_ARG(task.type != "ps", "[cluster] There is no id for task_type 'ps'");
+  COHORT_CHECK_ARG(task.type != "ps",
+                   "[cluster] There is no id for task_type 'ps': it is no replica of the job");
   if (task.type == "chief") return 0;
   return task.type == "worker" ? task.id + count_of_tasks(spec, "chief") : task.id;
 }

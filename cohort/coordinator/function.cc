@@ -68,7 +68,8 @@ const RegisteredFunction& registered_function(const std::string& name, const cha
   const auto found = table.by_name.find(name);
   COHORT_CHECK_ARG(found != table.by_name.end(), operation,
                    "expected a registered function, got \"", name,
-                   "\", which this program does not have");
+                   "\", which this program does not have; start all tasks from one build, in which "
+                   "COHORT_REGISTER_FUNCTION stands behind the function");
   return found->second;
 }
 

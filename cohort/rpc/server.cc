@@ -111,13 +111,17 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
       const auto& metadata = context->client_metadata();
       const auto claims = metadata.find(kClaimsHeader);
       if (claims == metadata.end()) {
-        throw Unauthenticated("expected a caller of this job, got one without claims");
+        throw Unauthenticated(
+            "expected a caller of this job, got one that does not say to which it belongs: no part "
+            "of Cohort, or of another version");
       }
       const std::string_view header(claims->second.data(), claims->second.size());
       RpcClaims caller = verifier.verify(header, context->method());
       const auto method = methods.find(context->method());
       if (method == methods.end()) {
-        throw Unimplemented(str_cat("there is no method \"", context->method(), "\""));
+        throw Unimplemented(
+            str_cat("there is no method \"", context->method(),
+                    "\" here; the caller is of another version, or took this task for another"));
       }
       return new CallReactor(this, method->second, std::move(caller));
     } catch (const std::exception& e) {

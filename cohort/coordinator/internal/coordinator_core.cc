@@ -349,7 +349,9 @@ struct CoordinatorCore::Impl {
     COHORT_LOG(kError, "worker ", worker.index, " takes no more part: ", why);
     if (++gone == static_cast<int>(workers.size())) {
       queue.fail_for_good(std::make_exception_ptr(
-          Unavailable(str_cat("[cluster_coordinator] no worker is left: ", why), "all workers")));
+          Unavailable(str_cat("[cluster_coordinator] no worker is left: ", why,
+                              ". Start the job again, from its last checkpoint"),
+                      "all workers")));
       tell_cancelled();
     }
     return false;
@@ -426,7 +428,8 @@ std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
     ResourceRecipe recipe, std::vector<std::shared_ptr<const void>> kept) {
   COHORT_CHECK_ARG(recipe.arguments.size() <= kMostArguments,
                    "[create_per_worker_resource] expected arguments of at most ", kMostArguments,
-                   " bytes, got ", recipe.arguments.size());
+                   " bytes, got ", recipe.arguments.size(),
+                   "; workers read what is larger themselves");
   Impl& i = *impl_;
   const MutexLock lock(i.mutex);
   const uint64_t id = ++g_last_resource;

@@ -145,7 +145,7 @@ Payload TaskService::hello(const Greeting& greeting) {
     const MutexLock lock(mutex_);
     if (former_sessions_.count(greeting.session) > 0) {
       throw Error(ErrorCode::kAborted,
-                  str_cat("another coordinator has taken over ", options_.name));
+                  str_cat("another coordinator has taken over ", options_.name, "; end this one"));
     }
     is_new = session_ != greeting.session;
     if (is_new && session_ != 0) former_sessions_.insert(session_);
@@ -166,7 +166,7 @@ void TaskService::check_session(uint64_t session) {
   }
   throw Error(ErrorCode::kAborted,
               str_cat(options_.name, former_sessions_.count(session) > 0
-                                         ? " belongs to another coordinator now"
+                                         ? " belongs to another coordinator now; end this one"
                                          : " was started anew, and has not been greeted since"));
 }
 

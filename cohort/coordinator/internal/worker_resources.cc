@@ -12,7 +12,9 @@ namespace cohort::internal {
 std::shared_ptr<void> WorkerResources::resource(uint64_t id, const std::type_info& type) {
   const auto found = made_.find(id);
   COHORT_CHECK_STATE(found != made_.end(), "[schedule] worker ", options_.worker,
-                     " has no resource ", id, ": its PerWorkerValues are gone");
+                     " has no resource ", id,
+                     ": its PerWorkerValues are gone; keep them until functions that take them "
+                     "have run");
   const Made& made = found->second;
   if (made.error) std::rethrow_exception(made.error);
   COHORT_CHECK_ARG(

@@ -134,10 +134,9 @@ struct WorkerService::Impl {
       entry.call(entry.function, in, session->resources, result);
       failpoint("worker.after_function");
       out.value = std::move(result).finish();
-      COHORT_CHECK_ARG(out.value.size() <= kMostResultBytes,
-                       "[schedule] expected a result of at "
-                       "most ",
-                       kMostResultBytes, " bytes, got ", out.value.size());
+      COHORT_CHECK_ARG(out.value.size() <= kMostResultBytes, "[schedule] expected a result of \"",
+                       call.function, "\" of at most ", kMostResultBytes, " bytes, got ",
+                       out.value.size(), "; put what is larger into variables or files");
       out.state = CallAnswer::State::kValue;
     } catch (...) {
       out.error = std::current_exception();

@@ -127,8 +127,8 @@ std::string PayloadReader::header() {
 
 void PayloadReader::read(void* to, std::size_t bytes) {
   if (bytes > left_) {
-    throw DataLoss(
-        str_cat(operation_, "expected ", bytes, " more bytes in a message, got ", left_));
+    throw DataLoss(str_cat(operation_, "expected ", bytes, " more bytes in a message, got ", left_,
+                           "; the other side is damaged, of another version or no part of Cohort"));
   }
   auto* out = static_cast<std::byte*>(to);
   while (bytes > 0) {
@@ -171,7 +171,8 @@ std::vector<int64_t> PayloadReader::ascending_rows(std::size_t count, int64_t be
 
 void PayloadReader::expect(std::size_t bytes) const {
   if (left_ == bytes) return;
-  throw DataLoss(str_cat(operation_, "expected ", bytes, " bytes of numbers, got ", left_));
+  throw DataLoss(str_cat(operation_, "expected ", bytes, " bytes of numbers, got ", left_,
+                         "; the other side is damaged, of another version or no part of Cohort"));
 }
 
 uint64_t wire_dtype(DType dtype) {

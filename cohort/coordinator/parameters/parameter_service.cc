@@ -358,7 +358,9 @@ void ParameterService::reset() {
   impl_->next_id = random_parameter_id();
   for (auto& [name, replies] : impl_->waiting) {
     for (const RpcReply& each : replies) {
-      each.fail(Cancelled("another coordinator has begun; its variables are other ones"));
+      each.fail(
+          Cancelled("[variable] another coordinator has begun, whose variables are other ones; end "
+                    "this one"));
     }
   }
   impl_->waiting.clear();

@@ -30,7 +30,12 @@ Payload ParameterService::Impl::bind_now(MessageReader& in, PayloadReader& data)
   data.expect(0);
   const MutexLock lock(mutex);
   const uint64_t id = ready_id(name);
-  if (id == 0) throw Unavailable(str_cat("[variable] \"", name.first, "\" is not ready"), "");
+  if (id == 0) {
+    throw Unavailable(
+        str_cat("[variable] expected \"", name.first,
+                "\" to have its first value, got none: who made it has not sent it yet"),
+        "");
+  }
   return answer_binding(id, *entries.at(id).parameter);
 }
 

@@ -7,7 +7,7 @@ namespace cohort::data {
 
 int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) const {
   COHORT_CHECK_ARG(global_batch_size % num_replicas_in_sync == 0,
-                   "[input_context] expected a global batch size that divides by ",
+                   "[input_context] expected a global batch size that is a multiple of the ",
                    num_replicas_in_sync, " replicas, got ", global_batch_size);
   return global_batch_size / num_replicas_in_sync;
 }

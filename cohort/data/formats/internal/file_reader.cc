@@ -66,7 +66,8 @@ std::size_t FileReader::append(std::string& out, uint64_t bytes) {
 
 void FileReader::start_at(int64_t offset) {
   COHORT_CHECK_ARG(source_->seek(offset), operation_, " expected at least ", offset, " bytes in ",
-                   path_, " to go on there, got fewer");
+                   path_,
+                   " to go on there, got fewer: the file is not the one that was read before");
   end_offset_ = offset;
 }
 

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <string_view>
 
 #include "cohort/base/check.h"
+#include "cohort/base/errno_code.h"
 #include "cohort/data/formats/internal/file_reader.h"
 #include "cohort/data/formats/npy/internal/zip_reader.h"
 
@@ -249,12 +251,16 @@ void write_npy(const std::string& path, const Tensor& values) {
   std::string head = std::string(kMagic) + '\x01' + '\0';
   head += static_cast<char>(text.size() & 0xff);
   head += static_cast<char>(text.size() >> 8);
+  errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << head << text;
   out.write(static_cast<const char*>(data.const_data_ptr()),
             static_cast<std::streamsize>(data.nbytes()));
   out.close();
-  if (!out) throw Error(ErrorCode::kUnknown, "[write_npy] cannot write " + path);
+  if (const int error = errno; !out) {
+    throw Error(cohort::internal::code_of_errno(error),
+                str_cat("[write_npy] cannot write ", path, ": ", std::strerror(error)));
+  }
 }
 
 std::map<std::string, Tensor> read_npz(const std::string& path, const NpzOptions& options) {

@@ -56,10 +56,11 @@ class ZipArchive {
   }
 
   std::size_t find_end() const {
-    if (bytes_.size() < kEndBytes) fail("too few bytes");
+    if (bytes_.size() < kEndBytes) fail(str_cat("a file of ", bytes_.size(), " bytes"));
     const std::size_t last = bytes_.size() - kEndBytes;
     const std::size_t at = bytes_.rfind(kEndMagic, last);
-    if (at == std::string_view::npos || last - at > kLongestComment) fail("no directory");
+    if (at == std::string_view::npos || last - at > kLongestComment)
+      fail("a file without a directory at its end: other bytes, or the first part of an archive");
     return at;
   }
 
