@@ -21,10 +21,10 @@ HANDLES = {"Strategy", "StrategyExtended", "ReplicaContext", "DistributedDataset
            "DistributedIterator", "Variable", "GradientTape", "Dataset", "Iterator", "Model",
            "Sequential", "LayerBase", "Loss", "Metric", "Optimizer", "CallbackBase", "Logs",
            "Checkpoint", "CheckpointManager", "PerReplica", "Mirrored", "CrossDeviceOps"}
-# Words in the Cohort column that are no names of Cohort: C++, options' values, variables.
+# Words in the Cohort column that are no names of Cohort: C++, options' values, variables, endings.
 WORDS = set("auto const for int main return std shared_ptr make_shared optional nullopt vector map "
             "true false at x y a b e ds fn loss_fn strategy scope model batch dataset tape scalar "
-            "item double value".split())
+            "item double value cout CPU mse json safetensors svg".split())
 
 
 def reached(door, seen):
@@ -101,8 +101,9 @@ class Mapping(unittest.TestCase):
         cls.names, cls.members = all_declared()
         text = MAPPING.read_text()
         cls.said = words_in_code(text)
-        cls.everything = set(re.findall(r"\w+", "\n".join(
-            (ROOT / h).read_text() for door in DOORS for h in reached(door, []))))
+        headers = {h: (ROOT / h).read_text() for door in DOORS for h in reached(door, [])}
+        code = re.sub(r"//.*", "", "\n".join(headers.values()))  # a comment declares nothing
+        cls.everything = set(re.findall(r"\w+", code))
 
     def test_headers_were_understood(self):
         self.assertGreater(len(self.names), 200)
