@@ -10,10 +10,27 @@
 include(GNUInstallDirs)
 set_property(GLOBAL PROPERTY COHORT_LAYERS "")
 
+# Clang 14 takes the newest libstdc++ there is, and cannot evaluate the consteval functions of that of
+# GCC 13 (Ubuntu 24.04) in <chrono>: as constexpr ones it can. Sets `out` to the options it needs.
+function(cohort_clang_options out compiler)
+  set(options "")
+  set(probe -std=c++20 -fsyntax-only -include chrono -x c++ /dev/null)
+  execute_process(COMMAND "${compiler}" ${probe} RESULT_VARIABLE refused OUTPUT_QUIET ERROR_QUIET)
+  if(NOT refused EQUAL 0)
+    set(options -Dconsteval=constexpr)
+  endif()
+  set(${out} "${options}" PARENT_SCOPE)
+endfunction()
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  cohort_clang_options(COHORT_CLANG_OPTIONS "${CMAKE_CXX_COMPILER}")
+endif()
+
 function(cohort_compile_settings target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wnon-virtual-dtor -Wshadow)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wnon-virtual-dtor -Wshadow
+    ${COHORT_CLANG_OPTIONS})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC 12 at -O3 sees overflows in std::string's own code that are not there.
     target_compile_options(${target} PRIVATE

@@ -16,7 +16,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOOR = '#include "cohort/base/mutex.h"'
-FLAGS = ["-std=c++20", "-fsyntax-only", "-Wthread-safety", "-Wthread-safety-beta", "-Werror"]
+# The last one is for clang 14 with the libstdc++ of GCC 13 (cmake/CohortTargets.cmake).
+FLAGS = ["-std=c++20", "-fsyntax-only", "-Wthread-safety", "-Wthread-safety-beta", "-Werror",
+         "-Dconsteval=constexpr"]
 
 
 def guards(source):
