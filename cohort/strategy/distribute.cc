@@ -3,13 +3,13 @@
 // Strategy::distribute_dataset and distribute_datasets_from_function.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/pipeline/auto_shard.h"
-#include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variables/parameter_store.h"
@@ -116,8 +116,8 @@ void tell_errors(DistributedInput& input, const std::shared_ptr<StrategyExtended
 /// "shuffle seed 5": of each node that draws.
 void list_seeds(const internal::DatasetNode& node, std::vector<std::string>& seeds) {
   for (const NodePtr& input : node.inputs()) list_seeds(*input, seeds);
-  const auto* const drawing = dynamic_cast<const internal::Drawing*>(&node);
-  if (drawing != nullptr) seeds.push_back(str_cat(node.operation(), " seed ", drawing->seed()));
+  const std::optional<uint64_t> seed = node.next_seed();
+  if (seed) seeds.push_back(str_cat(node.operation(), " seed ", *seed));
 }
 
 /// Workers that take their parts of the same batches have to see them in the same order.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -126,6 +127,8 @@ class DatasetNode : public std::enable_shared_from_this<DatasetNode> {
   virtual bool only_shuffles() const { return false; }
   /// Whether auto_shard with kHint puts its shard in the node's place.
   virtual bool awaits_shard() const { return false; }
+  /// Of a node whose passes draw: the seed of the next one and those behind it.
+  virtual std::optional<uint64_t> next_seed() const { return {}; }
 
  protected:
   const DatasetNode& input() const { return *inputs_.front(); }

@@ -60,18 +60,10 @@ class IterationSeeds {
   IterationSeed next_ COHORT_GUARDED_BY(mutex_);
 };
 
-/// What draws.
-class Drawing {
- public:
-  virtual ~Drawing() = default;
-  /// Of the next pass and those behind it.
-  virtual uint64_t seed() const = 0;
-};
-
 /// A node whose passes draw: the seed of the next one is a part of what they share. A copy of the
 /// node begins with the first seed again.
 template <class Base>
-class WithIterationSeeds : public Base, public Drawing {
+class WithIterationSeeds : public Base {
  public:
   template <class... Args>
   WithIterationSeeds(uint64_t seed, bool each_its_own, Args&&... base)
@@ -79,7 +71,7 @@ class WithIterationSeeds : public Base, public Drawing {
         seeds_(std::make_shared<IterationSeeds>(seed, each_its_own)) {}
 
   const std::shared_ptr<IterationSeeds>& seeds() const { return seeds_; }
-  uint64_t seed() const final { return seeds_->next().seed; }
+  std::optional<uint64_t> next_seed() const final { return seeds_->next().seed; }
   void save_shared(StateWriter& out) const final {
     seeds_->next().save(out);
     Base::save_shared(out);
