@@ -359,7 +359,8 @@ class LayerBase : public Serializable {
   Regularizer activity_regularizer_;
   mutable std::atomic<bool> warned_of_mask_{false};
 
-  std::recursive_mutex build_mutex_;  // of those who are in no replica
+  std::recursive_mutex
+      build_mutex_;  // of builds in no replica; they nest, which clang cannot check
   std::atomic<Stage> stage_{Stage::kNew};
 
   mutable cohort::internal::Mutex name_mutex_;
