@@ -11,28 +11,15 @@
 #include "cohort/base/strings.h"
 #include "cohort/testing/ports.h"
 #include "cohort/testing/process.h"
+#include "tests/multi_worker/finished.h"
 
 namespace {
 
 using cohort::str_cat;
 
-struct Ran {
-  int code = -1;
-  std::string text = {};
-  bool says(const std::string& words) const { return text.find(words) != std::string::npos; }
-  std::vector<std::string> lines(const std::string& prefix) const {
-    std::vector<std::string> out;
-    std::istringstream all(text);
-    for (std::string line; std::getline(all, line);) {
-      if (line.rfind(prefix, 0) == 0) out.push_back(line);
-    }
-    return out;
-  }
-};
-
-Ran run(const std::string& command) {
+Finished run(const std::string& command) {
   cohort::testing::Process process({"sh", "-c", command});
-  Ran out;
+  Finished out;
   out.code = process.wait(std::chrono::seconds(100));
   out.text = process.text();
   return out;
@@ -62,7 +49,8 @@ class Mpi : public ::testing::Test {
 
 TEST_F(Mpi, CarriesWhatEveryTransportPromises) {
   for (const int ranks : {2, 3}) {
-    const Ran ran = run(str_cat(mpirun(ranks, kCounted), CONTRACT " contract ", addresses(ranks)));
+    const Finished ran =
+        run(str_cat(mpirun(ranks, kCounted), CONTRACT " contract ", addresses(ranks)));
     EXPECT_EQ(ran.code, 0) << ran.text;
     EXPECT_EQ(ran.lines("rank ").size(), static_cast<std::size_t>(ranks)) << ran.text;
     // What each rank has sent to another one, as MPI has counted it.
@@ -81,33 +69,33 @@ TEST_F(Mpi, CarriesWhatEveryTransportPromises) {
 
 // Its library ends the job.
 TEST_F(Mpi, A1_ARankThatDiesEndsTheJob) {
-  const Ran ran = run(str_cat(mpirun(3), CONTRACT " die ", addresses(3)));
+  const Finished ran = run(str_cat(mpirun(3), CONTRACT " die ", addresses(3)));
   EXPECT_GE(ran.code, 128) << ran.text;
 }
 
 // The others end without it, and mpirun ends it, too.
 TEST_F(Mpi, ARankThatIsStoppedKeepsNobody) {
-  const Ran ran = run(str_cat(mpirun(3), CONTRACT " stop ", addresses(3)));
+  const Finished ran = run(str_cat(mpirun(3), CONTRACT " stop ", addresses(3)));
   EXPECT_EQ(ran.code, 1) << ran.text;
   EXPECT_TRUE(ran.says("rank 1 (")) << ran.text;
 }
 
 TEST_F(Mpi, MayEndBeforeItsCommunicators) {
-  const Ran ran = run(str_cat(mpirun(2), CONTRACT " end ", addresses(2)));
+  const Finished ran = run(str_cat(mpirun(2), CONTRACT " end ", addresses(2)));
   EXPECT_EQ(ran.code, 0) << ran.text;
 }
 
 TEST_F(Mpi, ProcessesThatItHasNotStartedAreRefused) {
   const std::string at = addresses(2);
-  const Ran ran =
+  const Finished ran =
       run(str_cat(CONTRACT " contract ", at, " 1 & " CONTRACT " contract ", at, " 0; wait $!"));
   EXPECT_EQ(ran.code, 1) << ran.text;
   EXPECT_TRUE(ran.says("expected mpirun to have started the 2 workers")) << ran.text;
 }
 
 TEST_F(Mpi, AProgramHasTheBitsOfReplicas) {
-  const Ran one = run(PROGRAM " loop mirrored 2");
-  const Ran two = run(str_cat(mpirun(2), PROGRAM " loop mpi"));
+  const Finished one = run(PROGRAM " loop mirrored 2");
+  const Finished two = run(str_cat(mpirun(2), PROGRAM " loop mpi"));
   EXPECT_EQ(two.code, 0) << two.text;
   const std::vector<std::string> expected = one.lines("weights ");
   ASSERT_EQ(expected.size(), 1U) << one.text;

@@ -11,24 +11,11 @@
 #include <vector>
 
 #include "cohort/testing/process.h"
+#include "tests/multi_worker/finished.h"
 
 namespace {
 
 using cohort::testing::Process;
-
-struct Job {
-  int code = -1;
-  std::string text = {};
-  /// The lines that begin so.
-  std::vector<std::string> lines(const std::string& prefix) const {
-    std::vector<std::string> out;
-    std::istringstream all(text);
-    for (std::string line; std::getline(all, line);) {
-      if (line.rfind(prefix, 0) == 0) out.push_back(line);
-    }
-    return out;
-  }
-};
 
 class Restart : public ::testing::Test {
  protected:
@@ -40,7 +27,7 @@ class Restart : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   /// One start of the job; `fault`: "die 1 5", or "PLACE=kill#2", a failpoint.
-  Job start(int workers, const std::string& style, const std::string& fault = {}) const {
+  Finished start(int workers, const std::string& style, const std::string& fault = {}) const {
     std::vector<std::string> command = {
         COHORTRUN, "--grace", "5",   "--workers",        std::to_string(workers),
         "--",      PROGRAM,   style, folder_ + "/backup"};
@@ -69,7 +56,7 @@ class Restart : public ::testing::Test {
 // 10 steps an epoch, a backup every third: kills ahead of the first one, between two, in one, at
 // the end of an epoch; of the chief and of another worker; and again and again.
 TEST_F(Restart, AFitThatIsKilledHasTheSameBits) {
-  const Job whole = start(2, "fit");
+  const Finished whole = start(2, "fit");
   ASSERT_EQ(whole.code, 0) << whole.text;
   const std::vector<std::string> expected = whole.lines("[worker 0] weights ");
   ASSERT_EQ(expected.size(), 1U) << whole.text;
@@ -83,10 +70,10 @@ TEST_F(Restart, AFitThatIsKilledHasTheSameBits) {
       {"die 1 4", "manager.named=kill", "die 0 9"}};
   for (const std::vector<std::string>& one_after_the_other : kills) {
     for (const std::string& kill : one_after_the_other) {
-      const Job killed = start(2, "fit", kill);
+      const Finished killed = start(2, "fit", kill);
       EXPECT_EQ(killed.code, 137) << kill << "\n" << killed.text;
     }
-    const Job finished = start(2, "fit");
+    const Finished finished = start(2, "fit");
     ASSERT_EQ(finished.code, 0) << finished.text;
     EXPECT_EQ(finished.lines("[worker 0] weights "), expected) << one_after_the_other.back() << "\n"
                                                                << finished.text;
@@ -102,15 +89,15 @@ TEST_F(Restart, AFitOfFilesThatIsKilledHasTheSameBits) {
     const int rows = file == 0 ? 150 : 90;  // 10 steps, and 6
     for (int i = 0; i < rows; ++i) out << 0.01 * i << "," << file << "," << i % 10 << "\n";
   }
-  const Job whole = start(2, "files");
+  const Finished whole = start(2, "files");
   ASSERT_EQ(whole.code, 0) << whole.text;
   for (const std::string kill : {"die 1 5", "die 0 14"}) {
     EXPECT_EQ(start(2, "files", kill).code, 137) << kill;
-    const Job fewer = start(1, "files");
+    const Finished fewer = start(1, "files");
     EXPECT_EQ(fewer.code, 1) << fewer.text;
     EXPECT_NE(fewer.text.find("as many workers as the backup has, 2"), std::string::npos)
         << fewer.text;
-    const Job finished = start(2, "files");
+    const Finished finished = start(2, "files");
     ASSERT_EQ(finished.code, 0) << finished.text;
     for (const std::string worker : {"[worker 0] ", "[worker 1] "}) {
       EXPECT_EQ(finished.lines(worker + "weights "), whole.lines(worker + "weights ")) << kill;
@@ -124,15 +111,15 @@ TEST_F(Restart, AFitOfFilesThatIsKilledHasTheSameBits) {
 // restarts.
 TEST_F(Restart, SigtermOnOneWorkerEndsAllBehindAStep) {
   for (const std::string style : {"fit", "loop"}) {
-    const Job whole = start(2, style);
+    const Finished whole = start(2, style);
     ASSERT_EQ(whole.code, 0) << whole.text;
     const std::vector<std::string> expected = whole.lines("[worker 0] weights ");
     ASSERT_EQ(expected.size(), 1U) << whole.text;
     for (const std::string fault : {"term 1 4", "term 0 7"}) {
-      const Job ended = start(2, style, fault);
+      const Finished ended = start(2, style, fault);
       EXPECT_EQ(ended.code, 143) << ended.text;
       EXPECT_EQ(backups().size(), 1U);
-      const Job finished = start(2, style);
+      const Finished finished = start(2, style);
       EXPECT_EQ(finished.code, 0) << finished.text;
       EXPECT_EQ(finished.lines("[worker 0] weights "), expected) << style << fault << finished.text;
       std::filesystem::remove_all(folder_ + "/backup");
@@ -157,10 +144,10 @@ TEST_F(Restart, AnEvaluatorFollowsTheWorkers) {
 // As many steps in all, whatever the workers of each start.
 TEST_F(Restart, AnotherNumberOfWorkersGoesOn) {
   ASSERT_EQ(start(2, "loop", "term 1 4").code, 143);
-  const Job more = start(3, "loop", "term 2 5");
+  const Finished more = start(3, "loop", "term 2 5");
   EXPECT_EQ(more.code, 143) << more.text;
   EXPECT_NE(more.text.find("[worker 2] begins at run 4"), std::string::npos) << more.text;
-  const Job one = start(1, "loop");
+  const Finished one = start(1, "loop");
   EXPECT_EQ(one.code, 0) << one.text;
   EXPECT_NE(one.text.find("begins at run 9"), std::string::npos) << one.text;
 }
