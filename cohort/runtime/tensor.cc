@@ -73,6 +73,12 @@ const char* dtype_name(DType dtype) {
       return "int32";
     case DType::Long:
       return "int64";
+    case DType::UInt16:
+      return "uint16";
+    case DType::UInt32:
+      return "uint32";
+    case DType::UInt64:
+      return "uint64";
     case DType::Half:
       return "float16";
     case DType::BFloat16:

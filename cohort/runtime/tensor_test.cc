@@ -153,6 +153,7 @@ TEST(Tensor, TypesHaveKerasNames) {
   EXPECT_STREQ(dtype_name(kUint8), "uint8");
   EXPECT_STREQ(dtype_name(kBool), "bool");
   EXPECT_STREQ(dtype_name(DType::Char), "int8");
+  EXPECT_STREQ(dtype_name(DType::UInt64), "uint64");
 }
 
 }  // namespace

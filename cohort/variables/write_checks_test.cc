@@ -95,6 +95,39 @@ TEST_F(WriteChecks, IntegersOfAnotherTypeHaveToFit) {
   make(zeros({0}, kUint8)).assign(empty({0}, kInt64));
 }
 
+// As bits of int64, which read alike.
+int64_t bits_of(const Variable& v) { return v.value().view(kInt64).item<int64_t>(); }
+
+TEST_F(WriteChecks, AUint64VariableHasItsUpperHalf) {
+  const Variable v = make(1e19, {.dtype = DType::UInt64});
+  EXPECT_EQ(bits_of(v), static_cast<int64_t>(10000000000000000000u));
+  for (const double number : {0.0, 0x1p63, 0x1p64 - 2048}) {
+    v.assign(number);
+    EXPECT_EQ(bits_of(v), static_cast<int64_t>(static_cast<uint64_t>(number)));
+  }
+  for (const double bad : {0x1p64, -1.0, 0.5, std::numeric_limits<double>::quiet_NaN()}) {
+    expect_error<InvalidArgument>({"[variable.assign] expected a number that uint64 can hold, got"},
+                                  [&] { v.assign(bad); });
+  }
+  EXPECT_EQ(bits_of(v), -2048);
+  v.assign_add(2047);
+  EXPECT_EQ(bits_of(v), -1);
+  v.assign_sub(scalar(7, kInt32));
+  EXPECT_EQ(bits_of(v), -8);
+  v.assign(v.value().clone());
+  EXPECT_EQ(bits_of(v), -8);
+}
+
+TEST_F(WriteChecks, UnsignedVariablesAreAddedTo) {
+  for (const DType dtype : {DType::UInt16, DType::UInt32, DType::UInt64, kUint8}) {
+    const Variable v = make(zeros({2}, dtype));
+    v.assign_add(full({2}, 200, kInt64));
+    v.assign_sub(3);
+    EXPECT_EQ(to_vector<int64_t>(v.value().to(kInt64)), (std::vector<int64_t>{197, 197})) << dtype;
+    EXPECT_EQ(v.dtype(), dtype);
+  }
+}
+
 TEST_F(WriteChecks, InitialNumbersAreWhatWasGiven) {
   EXPECT_THROW(make(2.7, {.dtype = kInt32}), InvalidArgument);
   EXPECT_THROW(make(tensor({2.7}), {.dtype = kInt32}), InvalidArgument);

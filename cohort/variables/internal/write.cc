@@ -43,7 +43,7 @@ constexpr IntegerBounds bounds_of() {
       .most = std::cmp_less(Limits::max(), kMost) ? static_cast<int64_t>(Limits::max()) : kMost};
 }
 
-// Unset: no type of integers. Of those beyond int64 what an int64 has.
+// Unset: no type of integers. Of those beyond int64 what an int64 has: aminmax knows no other.
 std::optional<IntegerBounds> integer_bounds(DType dtype) {
   switch (dtype) {
     case DType::Bool:
@@ -90,27 +90,36 @@ void check_integers(const Tensor& to, Write kind, const Tensor& x) {
   }
 }
 
+// The same bits for uint64: sums of them have the bits that those of uint64 have.
+Tensor as_int64(const Tensor& x) {
+  return x.scalar_type() == DType::UInt64 ? x.view(kInt64) : x.to(kInt64);
+}
+
+// LibTorch adds no unsigned numbers but those of uint8.
+void add_unsigned(Tensor& to, const Tensor& x, bool subtract) {
+  const Tensor before = as_int64(to), by = as_int64(x);
+  const Tensor sum = subtract ? before - by : before + by;
+  to.copy_(to.scalar_type() == DType::UInt64 ? sum.view(DType::UInt64) : sum);
+}
+
 }  // namespace
 
-void write_tensor(Tensor& to, Write kind, const Tensor& x) {
+void write_tensor(Tensor& to, Write kind, const Tensor& value) {
   const at::NoGradGuard no_grad;
-  check_integers(to, kind, x);
-  switch (kind) {
-    case Write::kAssign:
-      to.copy_(x);
-      break;
-    case Write::kAdd:
-      to.add_(x.to(to.scalar_type()));
-      break;
-    case Write::kSub:
-      to.sub_(x.to(to.scalar_type()));
-      break;
+  check_integers(to, kind, value);
+  if (kind == Write::kAssign) {
+    to.copy_(value);
+    return;
   }
+  const Tensor x = value.to(to.scalar_type());
+  if (at::isBarebonesUnsignedType(x.scalar_type())) return add_unsigned(to, x, kind == Write::kSub);
+  kind == Write::kAdd ? to.add_(x) : to.sub_(x);
 }
 
 namespace {
 
 bool can_hold(DType dtype, double x) {
+  if (dtype == DType::UInt64) return x == std::trunc(x) && x >= 0 && x < 0x1p64;
   if (const std::optional<IntegerBounds> bounds = integer_bounds(dtype)) {
     // The largest int64 rounds up to the first double that does not fit.
     return x == std::trunc(x) && x >= static_cast<double>(bounds->least) &&
