@@ -202,7 +202,9 @@ TEST(GradientTape, NamesWhatWasWrittenSince) {
     const auto refused = [&](const auto& sources) {
       expect_error<FailedPrecondition>(
           {"[gradient_tape.gradient] expected values as they were when the target was computed",
-           "variable \"kernel\" (variable ", transposed ? "of shape [3, 2]" : "of shape [2, 3]",
+           transposed ? "got a tensor of shape [3, 2], perhaps of variable \"kernel\" (variable "
+                      : "got variable \"kernel\" (variable ",
+           transposed ? "" : ") of shape [2, 3], ",
            "which was written since; call gradient() ahead of writes"},
           [&] { tape.gradient(y, sources); });
     };
@@ -228,6 +230,31 @@ TEST(GradientTape, NamesWhatWasWrittenSince) {
   }
   expect_error<FailedPrecondition>({"got a tensor of shape [4], which was written since"},
                                    [&] { tape.gradient(y, x); });
+}
+
+// A plain tensor that was written as often is not called a variable.
+TEST(GradientTape, NamesNoVariableThatWasNotWritten) {
+  const Variable a(ones({4}), {.name = "a"}), b(ones({4}), {.name = "b"});
+  const Variable exact(ones({4}, kFloat64), {.name = "exact"});
+  const Variable square(ones({2, 2}), {.name = "square"});
+  for (const Variable& v : {a, b, exact, square}) v.assign(2);
+  const Tensor x = ones({4});
+  const auto text_with = [&](const std::vector<Variable>& sources) {
+    GradientTape tape;
+    Tensor middle = x * Tensor(a) * Tensor(b);
+    const Tensor y = (middle * middle).sum() + Tensor(square).sum() + Tensor(exact).sum();
+    {
+      const GradientTape::Pause pause(tape);
+      while (middle._version() < Tensor(a)._version()) middle.detach().zero_();
+    }
+    return testing::error_text<FailedPrecondition>([&] { tape.gradient(y, sources); });
+  };
+  for (const auto& [sources, words] : std::vector<std::pair<std::vector<Variable>, std::string>>{
+           {{a, square}, "got a tensor of shape [4], perhaps of one of \"a\" ("},
+           {{a, b}, "got a tensor of shape [4], perhaps of one of \"a\" ("},
+           {{a, exact}, "got a tensor of shape [4], perhaps of variable \"a\" ("}}) {
+    testing::expect_words(text_with(sources), {words, ", which was written since"});
+  }
 }
 
 }  // namespace

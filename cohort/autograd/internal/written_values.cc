@@ -18,19 +18,22 @@ namespace {
 
 /// Of "... by an inplace operation: [CPUFloatType [2, 3]] is at version 4; expected ...".
 struct Written {
+  std::string type = {};   // "CPUFloatType"
   std::string shape = {};  // "[2, 3]"
   int64_t numel = 1;
   int64_t version = 0;
+  bool was_computed = false;  // a view of a variable, maybe, but no variable
 };
 
 constexpr std::size_t kMostNames = 3;
 
 std::optional<Written> written_of(const std::string& text) {
   static const std::regex said(
-      R"(modified by an inplace operation: \[\S+ (\[[^\]]*\])\].* is at version (\d+);)");
+      R"(modified by an inplace operation: \[(\S+) (\[[^\]]*\])\](.*) is at version (\d+);)");
   std::smatch found;
   if (!std::regex_search(text, found, said)) return {};
-  Written out{.shape = found[1], .version = std::stoll(found[2])};
+  Written out{.type = found[1], .shape = found[2], .version = std::stoll(found[4])};
+  out.was_computed = found[3].str().find("which is output") != std::string::npos;
   std::istringstream sizes(out.shape.substr(1));
   for (std::string size; std::getline(sizes, size, ',');) {
     if (size != "]") out.numel *= std::atoll(size.c_str());  // a scalar has none
@@ -38,29 +41,39 @@ std::optional<Written> written_of(const std::string& text) {
   return out;
 }
 
-bool is_at_version(VariableImpl& variable, int64_t version) {
-  if (current_replica() >= 0) return variable.leaf().tensor._version() == version;
+bool is_like(const Tensor& component, const Written& written) {
+  return component._version() == written.version && component.toString() == written.type;
+}
+
+bool may_be(VariableImpl& variable, const Written& written) {
+  if (variable.numel() != written.numel) return false;
+  if (current_replica() >= 0) return is_like(variable.leaf().tensor, written);
   for (int r = 0; r < variable.leaf_count(); ++r) {
-    if (variable.leaf_of(r).tensor._version() == version) return true;
+    if (is_like(variable.leaf_of(r).tensor, written)) return true;
   }
   return false;
 }
 
-// What LibTorch has saved may be a view of a variable, of another shape than its own.
-std::string names_of(const Written& written, std::span<const Variable> sources) {
-  std::vector<const VariableImpl*> of_its_shape, of_its_size;
+// LibTorch says what the value was like, not whose it was; and a view of a variable, which may have
+// another shape, has its version.
+std::string what_was(const Written& written, std::span<const Variable> sources) {
+  std::vector<const VariableImpl*> found;
+  bool is_sure = !written.was_computed;
   for (const Variable& v : sources) {
-    if (!is_at_version(v.impl(), written.version) || v.impl().numel() != written.numel) continue;
-    of_its_size.push_back(&v.impl());
-    if (bracketed(v.shape()) == written.shape) of_its_shape.push_back(&v.impl());
+    if (!may_be(v.impl(), written)) continue;
+    found.push_back(&v.impl());
+    is_sure = is_sure && bracketed(v.shape()) == written.shape;
   }
-  const auto& found = of_its_shape.empty() ? of_its_size : of_its_shape;
-  std::string names;
+  if (found.size() == 1 && is_sure) {
+    return str_cat("variable ", label(*found[0]), " of shape ", written.shape);
+  }
+  std::string out = str_cat("a tensor of shape ", written.shape);
   for (std::size_t i = 0; i < std::min(found.size(), kMostNames); ++i) {
-    names += str_cat(i == 0 ? "variable " : " or ", label(*found[i]));
+    const char* const first = found.size() == 1 ? ", perhaps of variable " : ", perhaps of one of ";
+    out += str_cat(i == 0 ? first : ", ", label(*found[i]));
   }
-  if (found.size() > kMostNames) names += str_cat(" or ", found.size() - kMostNames, " others");
-  return names;
+  if (found.size() > kMostNames) out += str_cat(" and ", found.size() - kMostNames, " others");
+  return out;
 }
 
 }  // namespace
@@ -69,10 +82,9 @@ void throw_if_written(const char* operation, const c10::Error& error,
                       std::span<const Variable> sources) {
   const std::optional<Written> written = written_of(error.what_without_backtrace());
   if (!written) return;
-  const std::string names = names_of(*written, sources);
   throw FailedPrecondition(
       str_cat(operation, "expected values as they were when the target was computed, got ",
-              names.empty() ? "a tensor" : names, " of shape ", written->shape,
+              what_was(*written, sources),
               ", which was written since; call gradient() ahead of writes (assign, "
               "apply_gradients), or compute the target anew behind them"));
 }

@@ -12,8 +12,9 @@
 
 namespace cohort::internal {
 
-/// Throws FailedPrecondition with the variable of `sources` that was written, if `error` says so;
-/// else returns. In a replica its own copies are looked at.
+/// Throws FailedPrecondition if `error` says that a value was written; else returns. It names the
+/// variable of `sources` that alone fits what was written, or "perhaps" all that may be what was
+/// viewed. In a replica its own copies are looked at.
 void throw_if_written(const char* operation, const c10::Error& error,
                       std::span<const Variable> sources);
 
