@@ -7,6 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/internal/rectified_call.h"
+#include "cohort/keras/internal/shape_of_training.h"
 
 namespace cohort::keras {
 
@@ -104,7 +105,7 @@ Tensor Sequential::call_with_mask(const Tensor& input, const CallArgs& args) {
 
 // What a layer promises wrongly, layers after it were built for: the first call says who it was.
 Tensor Sequential::call_and_check_shapes(const Tensor& input, const CallArgs& args) {
-  const bool as_built = input_shape_ && agrees(*input_shape_, input);
+  bool as_built = input_shape_ && agrees(*input_shape_, input);
   CallArgs here{.training = args.training, .mask = args.mask};
   Tensor x = input;
   for (std::size_t i = 0; i < layers().size(); ++i) {
@@ -113,6 +114,10 @@ Tensor Sequential::call_and_check_shapes(const Tensor& input, const CallArgs& ar
     here.mask = {};
     if (!as_built || i >= shapes_.size() || agrees(shapes_[i], x)) continue;
     const LayerBase& layer = layers()[i].base();
+    if (!args.training && dynamic_cast<const internal::ShapeOfTraining*>(&layer) != nullptr) {
+      as_built = false;
+      continue;
+    }
     throw InvalidArgument(str_cat("[", layer.name(), "] expected outputs of shape ",
                                   internal::none_shape(shapes_[i]), ", as ", layer.class_name(),
                                   ".compute_output_shape promises, got ", bracketed(x.sizes()),

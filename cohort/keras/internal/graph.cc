@@ -11,6 +11,7 @@
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/internal/operation.h"
 #include "cohort/keras/internal/rectified_call.h"
+#include "cohort/keras/internal/shape_of_training.h"
 
 namespace cohort::keras::internal {
 namespace {
@@ -310,27 +311,29 @@ void Graph::run_step(const Step& step, bool training, std::vector<Element>& slot
 }
 
 // What a layer promises wrongly, layers after it were built for: the first call says who it was.
-void Graph::check_promises(const Step& step, const std::vector<Element>& slots) const {
+bool Graph::check_promises(const Step& step, bool training, const std::vector<Element>& slots) {
   const std::vector<TensorSpec> promised = step.node->outputs.flat();
   for (std::size_t i = 0; i < promised.size(); ++i) {
     const Element& x = slots[static_cast<std::size_t>(step.first) + i];
     if (!promised[i].known_rank || fits_promise(promised[i].shape, x)) continue;
     const LayerBase& layer = step.node->layer.base();
+    if (!training && dynamic_cast<const ShapeOfTraining*>(&layer) != nullptr) return false;
     throw InvalidArgument(str_cat("[", layer.name(), "] expected outputs of shape ",
                                   none_shape(promised[i].shape), ", as ", layer.class_name(),
                                   ".compute_output_shape promises, got ", x.spec().to_string(),
                                   "; override compute_output_shape to return what call gives"));
   }
+  return true;
 }
 
 Element Graph::run(const Element& inputs, const CallArgs& args) const {
   std::vector<Element> slots(static_cast<std::size_t>(slots_));
   put_inputs(inputs, args, slots);
-  const bool check = !shapes_hold_.load(std::memory_order_relaxed);
+  bool check = !shapes_hold_.load(std::memory_order_relaxed);
   for (const Step& step : steps_) {
     run_step(step, args.training, slots);
     if (check) [[unlikely]]
-      check_promises(step, slots);
+      check = check_promises(step, step.node->args.training.value_or(args.training), slots);
     for (const int slot : step.after) slots[static_cast<std::size_t>(slot)] = Element();
   }
   if (check) shapes_hold_.store(true, std::memory_order_relaxed);

@@ -76,7 +76,8 @@ class Graph {
   static ElementSpec gather_specs(const Nest& nest, const std::vector<TensorSpec>& slots);
   void put_inputs(const Element& inputs, const CallArgs& args, std::vector<Element>& slots) const;
   static void run_step(const Step& step, bool training, std::vector<Element>& slots);
-  void check_promises(const Step& step, const std::vector<Element>& slots) const;
+  /// False: what the layer gives has another size than while training, and what is behind it may.
+  static bool check_promises(const Step& step, bool training, const std::vector<Element>& slots);
   Element part_for_input(const Element& inputs, std::size_t i) const;
 
   int index_of(const CallNode& node) const;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/keras/internal/shape_of_training.h"
 #include "cohort/keras/layers/image_layer.h"
 
 namespace cohort::keras {
@@ -115,7 +116,8 @@ struct RandomCropConfig : RandomCropOptions {
   }
 };
 
-class RandomCropLayer : public LayerImpl<RandomCropConfig, ImageLayer> {
+class RandomCropLayer : public LayerImpl<RandomCropConfig, ImageLayer>,
+                        public internal::ShapeOfTraining {
  public:
   explicit RandomCropLayer(RandomCropConfig config);
   Shape compute_output_shape(const Shape& input_shape) const override;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Models with a RandomCrop, which lets whole images through where nothing is trained.
+#include <gtest/gtest.h>
+
+#include "cohort/keras/layers/layers.h"
+#include "cohort/keras/sequential.h"
+#include "cohort/runtime/random.h"
+
+namespace cohort::keras {
+namespace {
+
+void expect_whole_images(Model& model, const Layer& conv) {
+  const Tensor x = random_normal({2, 9, 9, 3});
+  const Tensor whole = conv(x).amax({1, 2});
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(model(x).allclose(whole, 1e-5, 1e-6)) << i;
+  EXPECT_EQ(shape_of(model(x, {.training = true})), (Shape{2, 4}));
+  EXPECT_TRUE(model(x).allclose(whole, 1e-5, 1e-6));
+  model.compile({.optimizer = SGD(), .loss = "mse"});
+  model.fit(x, zeros({2, 4}), {.verbose = Verbose::kSilent});
+  EXPECT_EQ(shape_of(model.predict(x, {.verbose = Verbose::kSilent})), (Shape{2, 4}));
+}
+
+TEST(RandomCropModels, OfLayersInARowPassOnWholeImages) {
+  set_seed(1);
+  const Layer conv = Conv2D(4, 3);
+  Sequential model(
+      {InputLayer({9, 9, 3}), RandomCrop(6, 5), RandomFlip(), conv, GlobalMaxPooling2D()});
+  expect_whole_images(model, conv);
+}
+
+TEST(RandomCropModels, ThatWereDrawnPassOnWholeImages) {
+  set_seed(1);
+  const Layer conv = Conv2D(4, 3);
+  const KerasTensor x = Input({9, 9, 3});
+  const KerasTensor cut = RandomFlip()(RandomCrop(6, 5)(x));
+  EXPECT_EQ(cut.shape(), (Shape{kUnknownDim, 6, 5, 3}));
+  Model model(x, GlobalMaxPooling2D()(conv(cut)));
+  expect_whole_images(model, conv);
+}
+
+}  // namespace
+}  // namespace cohort::keras
