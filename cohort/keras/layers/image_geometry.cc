@@ -41,9 +41,16 @@ C with_factor(C config, const char* who, double least, double most) {
   return config;
 }
 
+// Of one number Keras writes two into its files, and does not read the negative one again.
+FactorRange shear_range(const FactorRange& told) {
+  FactorRange range = told.within("random_shear", -1, 1);
+  range.is_one = range.low < 0 && range.low == -range.high;
+  return range;
+}
+
 RandomShearOptions with_shear(RandomShearOptions config) {
-  config.x_factor = config.x_factor.within("random_shear", -1, 1);
-  config.y_factor = config.y_factor.within("random_shear", -1, 1);
+  config.x_factor = shear_range(config.x_factor);
+  config.y_factor = shear_range(config.y_factor);
   return config;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models with a RandomCrop, which lets whole images through where nothing is trained.
+// Models of layers of images: what passes through where nothing is trained, and what files say.
 #include <gtest/gtest.h>
 
 #include "cohort/keras/layers/layers.h"
@@ -37,6 +37,20 @@ TEST(RandomCropModels, ThatWereDrawnPassOnWholeImages) {
   EXPECT_EQ(cut.shape(), (Shape{kUnknownDim, 6, 5, 3}));
   Model model(x, GlobalMaxPooling2D()(conv(cut)));
   expect_whole_images(model, conv);
+}
+
+// Keras writes two numbers, reads them, and refuses the negative one.
+TEST(RandomShear, IsWrittenAsKerasCanReadIt) {
+  const Config config = RandomShear({.x_factor = 0.4, .y_factor = {0.1, 0.3}}).get_config();
+  EXPECT_EQ(config.number("x_factor"), 0.4);
+  EXPECT_EQ(config.at("y_factor"), Config(Config::List{0.1, 0.3}));
+  Config of_keras = config;
+  of_keras.set("x_factor", Config::List{-0.4, 0.4});
+  EXPECT_EQ(Layer::deserialize(Config::object({{"module", "keras.layers"},
+                                               {"class_name", "RandomShear"},
+                                               {"config", of_keras}}))
+                .get_config(),
+            config);
 }
 
 }  // namespace
