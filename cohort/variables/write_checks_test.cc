@@ -39,6 +39,8 @@ TEST_F(WriteChecks, SoHaveBoolsAndSmallTypes) {
   EXPECT_THROW(flag.assign(scalar(1, kInt32)), InvalidArgument);
   flag.assign(1);
   EXPECT_TRUE(flag.value().item<bool>());
+  EXPECT_THROW(flag.assign_add(1), InvalidArgument);  // LibTorch adds bools to bools,
+  EXPECT_THROW(flag.assign_sub(1), InvalidArgument);  // but does not subtract them
   const Variable byte = make(zeros({}, kUint8));
   EXPECT_THROW(byte.assign(256), InvalidArgument);
   EXPECT_THROW(byte.assign(-1), InvalidArgument);

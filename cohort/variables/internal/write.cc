@@ -111,6 +111,8 @@ void write_tensor(Tensor& to, Write kind, const Tensor& value) {
     to.copy_(value);
     return;
   }
+  COHORT_CHECK_ARG(to.scalar_type() != kBool, operation_name(kind),
+                   "expected a variable of numbers, got one of bools: assign() them");
   const Tensor x = value.to(to.scalar_type());
   if (at::isBarebonesUnsignedType(x.scalar_type())) return add_unsigned(to, x, kind == Write::kSub);
   kind == Write::kAdd ? to.add_(x) : to.sub_(x);
