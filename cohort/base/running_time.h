@@ -4,9 +4,8 @@
 // suspended) is left out. Somebody has to look often, for a pause is what nobody has looked at:
 //
 //   RunningTime running(BootClock::now());
-//   const auto stopped = running.look(BootClock::now());   // at least every
-//   RunningTime::kLookEvery running.now();                                         // as of that
-//   look
+//   const auto stopped = running.look(BootClock::now());   // as often as kLookEvery says
+//   const auto now = running.now();                        // as of that look
 #pragma once
 
 #include <chrono>

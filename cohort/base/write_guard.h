@@ -3,7 +3,7 @@
 // A process that was stopped and goes on when another one has taken its place must not replace that
 // one's files. Who knows of such a thing stands guard; who gives a file its name asks:
 //
-//   const WriteGuard guard([this] { check_lease(); });   // as long as this process is in a job
+//   const WriteGuard guard([&] { check_lease(); });   // as long as this process is in a job
 //   check_may_write();                                   // right before the rename
 #pragma once
 

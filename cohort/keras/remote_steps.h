@@ -2,8 +2,8 @@
 //
 // Executions of steps that the chief of a ParameterServerStrategy has its workers make; internal.
 //
-//   RemoteSteps steps(model, compiled, {});
-//   while (steps.may_begin(data)) steps.train_from(data, 10);
+//   RemoteSteps steps(model, compiled, /*class_weights=*/{}, /*trains=*/true);
+//   while (steps.may_begin(/*sent=*/false)) steps.train_from(recipe, 10);
 //   while (!steps.is_idle()) steps.take();      // compiled's metrics are those of all of them
 #pragma once
 

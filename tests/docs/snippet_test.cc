@@ -5,10 +5,14 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <vector>
+
+#include "cohort/testing/ports.h"
 
 namespace cohort::docs {
 namespace {
@@ -53,6 +57,46 @@ class FewSteps {
   bool set_;
 };
 
+/// The other tasks of a job, and TF_CONFIG for its chief.
+class Job {
+ public:
+  Job(int workers, int servers) {
+    if (servers == 0) return;
+    const std::vector<int> ports = testing::free_ports(1 + workers + servers);
+    ClusterSpec::Jobs jobs;
+    std::string text;
+    const auto add = [&](const char* job, int first, int count) {
+      for (int i = 0; i < count; ++i) {
+        const std::string port = std::to_string(ports[static_cast<std::size_t>(first + i)]);
+        jobs[job].push_back("127.0.0.1:" + port);
+        text += (i == 0 ? std::string("\"") + job + "\": [\"" : ", \"") + jobs[job].back() + "\"";
+      }
+      text += "], ";
+    };
+    add("worker", 1, workers);
+    add("ps", 1 + workers, servers);
+    add("chief", 0, 1);
+    for (const auto& [job, addresses] : jobs) {
+      for (int i = 0; job != "chief" && i < static_cast<int>(addresses.size()); ++i) {
+        tasks_.push_back(std::make_unique<Server>(ClusterSpec(jobs),
+                                                  ServerOptions{.job_name = job, .task_index = i}));
+      }
+    }
+    text.erase(text.size() - 2);
+    setenv("TF_CONFIG",
+           ("{\"cluster\": {" + text + "}, \"task\": {\"type\": \"chief\", \"index\": 0}}").c_str(),
+           1);
+  }
+  ~Job() {
+    if (!tasks_.empty()) unsetenv("TF_CONFIG");
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+ private:
+  std::vector<std::unique_ptr<Server>> tasks_;
+};
+
 /// Without spaces at the ends of lines and of the text.
 std::string trimmed(std::string_view text) {
   std::istringstream in{std::string(text)};
@@ -90,6 +134,7 @@ void run(const Expected& expected, void (*snippet)()) {
   const std::string_view error = expected.error;
   const EmptyFolder folder;
   const FewSteps bounds(expected.steps);
+  const Job job(expected.workers, expected.servers);
   std::string thrown, unexpected;
   keras::clear_session();  // names as in a program of its own
   ::testing::internal::CaptureStdout();

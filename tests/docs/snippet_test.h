@@ -14,6 +14,8 @@ struct Expected {
   const char* output;  ///< Null: anything. `...` stands for any text.
   const char* error;   ///< The class of the exception, without namespaces; empty: none.
   int steps;           ///< Most steps of an epoch of fit; 0: all.
+  int workers;         ///< Of a job whose chief it is; with `servers`, threads of this process.
+  int servers;         ///< 0: no job.
 };
 
 /// Runs the snippet in an empty folder, and compares what it prints (or its error's text).

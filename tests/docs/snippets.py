@@ -15,6 +15,9 @@ compiled and run, and an error's line is the page's own. A comment right before 
 
   context=A+B   contexts/A.inc and B.inc stand before it: the names that the prose has introduced
   continues     it goes on where the block before it ended, in the same scope
+  outside=N     its first N lines stand outside of every function, behind the contexts outer=A+B
+  job=W+S       it is the chief of a job (TF_CONFIG), whose W workers and S parameter servers are
+                threads of the test
   definitions   classes and functions, outside of every function; compiled
   member_of=A   in a header: functions of a class that derives from A; compiled
   compile only: REASON    not run
@@ -24,8 +27,8 @@ compiled and run, and an error's line is the page's own. A comment right before 
   steps=N       fit makes at most N steps an epoch, and at most two epochs
   throws=TYPE   it ends with that error; the output that follows is its text
 
-A ```text block after <!-- snippet: output --> is what the block before it prints; `...` stands for
-any text. In a header the lines of a comment that are indented by exactly three spaces are an
+A ```text block after <!-- snippet: output --> is what the block before it prints, behind what the
+blocks that it continues print; `...` stands for any text. In a header the lines of a comment that are indented by exactly three spaces are an
 example. headers.txt gives their directives, and says which are no code. An ellipsis in a header's
 example stands for what is left out: `{...}` is `{}`.
 """
@@ -40,7 +43,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LANGUAGES = {"cpp", "cmake", "sh", "text", "json"}
 FLAGS = {"continues", "definitions", "output"}
-VALUES = {"context", "member_of", "steps", "throws"}
+VALUES = {"context", "job", "member_of", "outer", "outside", "steps", "throws"}
 REASONS = {"compile only", "skip", "prose"}
 
 
@@ -172,7 +175,7 @@ def groups(blocks):
         if "output" in block.directives:
             if not out or block.language != "text":
                 raise Wrong(f"{where}: output follows a cpp block and is text")
-            out[-1].output = block.text
+            out[-1].output = (out[-1].output or "") + block.text
         elif block.language != "cpp":
             continue
         elif "continues" in block.directives:
@@ -198,9 +201,9 @@ def hoist_includes(text, includes):
     return re.sub(r"^#include .*$", "", text, flags=re.M)
 
 
-def context_lines(directives, includes):
+def context_lines(names, includes):
     code = ""
-    for name in filter(None, directives.get("context", "").split("+")):
+    for name in filter(None, names.split("+")):
         path = HERE / "contexts" / f"{name}.inc"
         code += f'#line 1 "tests/docs/contexts/{name}.inc"\n'
         code += hoist_includes(path.read_text(), includes)
@@ -210,11 +213,13 @@ def context_lines(directives, includes):
 def emit(group, suite, includes):
     """The group's code, and its entry for the test."""
     name = f"line_{group.line}"
-    code = ""
+    outside, code = "", ""
     for block in group.blocks:
-        body = hoist_includes(block.text, includes)
-        code += f'#line {block.line} "{block.source}"\n{body}'
-    context = context_lines(group.directives, includes)
+        lines = hoist_includes(block.text, includes).splitlines(keepends=True)
+        first = int(block.directives.get("outside", 0))
+        outside += f'#line {block.line} "{block.source}"\n' + "".join(lines[:first])
+        code += f'#line {block.line + first} "{block.source}"\n' + "".join(lines[first:])
+    context = context_lines(group.directives.get("context", ""), includes)
     space = f"snippet_{suite}_{group.line}"
     if group.is_program():
         takes = re.search(r"^int main\((.*?)\)", code, re.M).group(1).strip()
@@ -227,8 +232,10 @@ def emit(group, suite, includes):
             code = f"struct Example : {group.directives['member_of']} {{\n{code}}};\n"
         return f"namespace {space} {{\nusing namespace cohort;\n{context}{code}}}\n", None
     else:
-        code = (f"static void {space}() {{\nusing namespace cohort;\n{context}{{\n{code}}}\n}}\n")
-        call = f"{space}();"
+        outer = context_lines(group.directives.get("outer", ""), includes)
+        code = (f"namespace {space} {{\nusing namespace cohort;\n{outer}{outside}"
+                f"static void snippet() {{\n{context}{{\n{code}}}\n}}\n}}\n")
+        call = f"{space}::snippet();"
     return code, (name, call)
 
 
@@ -258,10 +265,12 @@ def test_case(suite, group, name, call):
     where = f"{group.blocks[0].source}:{group.line}"
     if not group.runs():
         return f"[[maybe_unused]] static void unused_{suite}_{name}() {{ {call} }}\n"
+    workers, servers = d.get("job", "0+0").split("+")
     expect = "nullptr" if group.output is None else f'R"snippet({group.output})snippet"'
     return (f"TEST({suite}, {name}) {{\n  cohort::docs::run({{.where = \"{where}\", "
             f".output = {expect}, .error = \"{d.get('throws', '')}\", "
-            f".steps = {d.get('steps', 0)}}}, [] {{ {call} }});\n}}\n")
+            f".steps = {d.get('steps', 0)}, .workers = {workers}, .servers = {servers}}}, "
+            f"[] {{ {call} }});\n}}\n")
 
 
 def public_headers():

@@ -46,6 +46,33 @@ class Pages(unittest.TestCase):
         self.assertEqual([2, 1], [len(g.blocks) for g in found])
         self.assertEqual(["1\n", None], [g.output for g in found])
 
+    def test_output_of_what_continues(self):
+        found = snippets.groups(blocks(
+            "```cpp\nf();\n```\n<!-- snippet: output -->\n```text\n1\n```\n"
+            "<!-- snippet: continues -->\n```cpp\ng();\n```\n"
+            "<!-- snippet: output -->\n```text\n2\n```\n"))
+        self.assertEqual(["1\n2\n"], [g.output for g in found])
+
+    def emitted(self, directives, text):
+        return snippets.emit(
+            snippets.Group([snippets.Block("page.md", 4, "cpp", text, directives)]), "page_md", [])
+
+    def test_outside_of_functions(self):
+        code, (name, call) = self.emitted({"outside": "2"}, "int f() { return 1; }\nREGISTER(f);\n"
+                                          "\nuse(f);\n")
+        before, inside = code.split("static void snippet() {\n")
+        self.assertIn('#line 4 "page.md"\nint f() { return 1; }\nREGISTER(f);\n', before)
+        self.assertIn('#line 6 "page.md"\n\nuse(f);\n', inside)
+        self.assertEqual(("line_4", "snippet_page_md_4::snippet();"), (name, call))
+
+    def test_job(self):
+        block = snippets.Block("page.md", 4, "cpp", "f();\n", {"job": "2+3"})
+        self.assertIn(".workers = 2, .servers = 3",
+                      snippets.test_case("page_md", snippets.Group([block]), "line_4", "f();"))
+        block.directives = {}
+        self.assertIn(".workers = 0, .servers = 0",
+                      snippets.test_case("page_md", snippets.Group([block]), "line_4", "f();"))
+
     def test_main_returns(self):
         self.assertEqual("int main() {\n  f();\nreturn 0; }\n",
                          snippets.returns_at_end("int main() {\n  f();\n}\n"))

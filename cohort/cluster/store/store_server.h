@@ -2,9 +2,9 @@
 //
 // A store that other processes reach, and how they do.
 //
-//   StoreServer server({.address = "127.0.0.1:0", .security = security});  // the launcher, or the
-//   chief StoreClient client({.address = server.address(), .security = security, .task = "worker
-//   1"}); client.store()->insert("key", "value");
+//   StoreServer server({.address = "127.0.0.1:0", .security = security});  // launcher or chief
+//   StoreClient client({.address = server.address(), .security = security, .task = "worker 1"});
+//   client.store()->insert("key", "value");
 #pragma once
 
 #include <memory>

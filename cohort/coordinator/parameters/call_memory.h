@@ -3,8 +3,8 @@
 // What a parameter server remembers of the calls that change something, so that one that is sent
 // again, because its answer was lost, is not done again:
 //
-//   if (memory.begin(number, answer)) memory.end(number, do_it());   // else `answer` gets the
-//   first's
+//   const bool is_new = memory.begin(number, answer);   // else `answer` gets the first one's
+//   if (is_new) memory.end(number, do_it());
 //
 // Clients number their calls and say for which of them they still wait, so few answers are kept.
 #pragma once

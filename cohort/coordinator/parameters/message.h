@@ -4,9 +4,13 @@
 // memory, in the byte order of the machine.
 //
 //   Payload out = message(header);
-//   append_bytes(out, rows);                       // not copied: the tensor's memory is kept
-//   PayloadReader in("[ps] ", payload);  MessageReader header("[ps] ", in.header());
-//   in.read(row, bytes);  in.end();
+//   append_bytes(out, rows);                 // not copied: the tensor's memory is kept
+//
+//   PayloadReader in("[ps] ", payload);
+//   const std::string text = in.header();    // stays there while it is read
+//   MessageReader header("[ps] ", text);
+//   in.read(row, bytes);
+//   in.expect(0);                            // nothing is left
 #pragma once
 
 #include <cstddef>
