@@ -15,7 +15,7 @@ compiled and run, and an error's line is the page's own. A comment right before 
 
   context=A+B   contexts/A.inc and B.inc stand before it: the names that the prose has introduced
   continues     it goes on where the block before it ended, in the same scope
-  outside=N     its first N lines stand outside of every function, behind the contexts outer=A+B
+  outside=N     its first N lines stand outside of every function, after the contexts outer=A+B
   job=W+S       it is the chief of a job (TF_CONFIG), whose W workers and S parameter servers are
                 threads of the test
   definitions   classes and functions, outside of every function; compiled
