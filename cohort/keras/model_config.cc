@@ -6,6 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 #include "cohort/keras/compiled_model.h"
+#include "cohort/keras/internal/export_scope.h"
 #include "cohort/keras/internal/graph.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/layers/core.h"
@@ -15,6 +16,8 @@
 
 namespace cohort::keras {
 namespace {
+
+thread_local int open_exports = 0;
 
 std::map<std::string, double> weights_of(const Config& config,
                                          const std::vector<std::string>& outputs) {
@@ -102,6 +105,10 @@ Config input_layer(const Shape& shape, const LayerBase& first) {
 
 }  // namespace
 
+internal::ExportScope::ExportScope() { ++open_exports; }
+internal::ExportScope::~ExportScope() { --open_exports; }
+bool internal::ExportScope::is_open() { return open_exports > 0; }
+
 Config Model::get_compile_config() const {
   const auto& compiled = checked("get_compile_config");
   const CompileOptions& options = compiled.options;
@@ -140,7 +147,7 @@ Config Model::serialize() const {
     config.set("registered_name", "Functional");
   }
   Config compile = Config::object();
-  if (compiled()) {
+  if (compiled() && !internal::ExportScope::is_open()) {
     try {
       compile = get_compile_config();
     } catch (const Unimplemented& error) {

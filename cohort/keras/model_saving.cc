@@ -3,6 +3,7 @@
 // Whole models in .keras files, and back.
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/saving_group.h"
+#include "cohort/keras/internal/export_scope.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/model_assets.h"
 #include "cohort/keras/model_file.h"
@@ -132,7 +133,10 @@ void Model::export_to(const std::string& path) const {
   check_is_keras("export_to", path);
   const Scope scope = enter("export_to");
   cohort::internal::check_has_weights("export_to", *this);
-  const std::string config = to_predict(serialize()).to_json();
+  const std::string config = [&] {
+    const internal::ExportScope untrained;  // which nothing is to be said of
+    return to_predict(serialize()).to_json();
+  }();
   const auto workers = strategy_.extended().parameter_store()->saving_group();
   cohort::internal::together(workers.get(), "export_to", [&] {
     write_on_chief(workers.get(), *this, path, config, weight_groups());

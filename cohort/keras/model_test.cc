@@ -100,7 +100,9 @@ TEST(Export, LeavesOutWhatTrains) {
   model.fit(x, zeros({4, 1}), {.verbose = Verbose::kSilent});
   model.save(path);
   const auto saved = fs::file_size(path);
+  ::testing::internal::CaptureStderr();
   model.export_to(path);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_LT(fs::file_size(path), saved);
   const auto exported = load_model(path);
   fs::remove(path);

@@ -237,11 +237,13 @@ std::string ending_of(const std::string& path) {
 
 void write_dot(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
-  file << text;
+  file << text << std::flush;
+  const int why = errno;  // of what failed so far: close() writes over it
+  const bool is_written = static_cast<bool>(file);
   file.close();
   if (file) return;
-  throw Error(ErrorCode::kFailedPrecondition,
-              str_cat("[plot_model] failed to write ", path, ": ", std::strerror(errno)));
+  throw Error(ErrorCode::kFailedPrecondition, str_cat("[plot_model] failed to write ", path, ": ",
+                                                      std::strerror(is_written ? errno : why)));
 }
 
 void run_dot(const std::string& from, const std::string& to, const std::string& ending) {

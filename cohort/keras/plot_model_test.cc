@@ -113,6 +113,12 @@ TEST(PlotModel, WritesFilesByTheirEnding) {
   setenv("PATH", path.c_str(), 1);
   EXPECT_EQ(text_of(folder / "a.svg"), "digraph model {\n");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 3);
+  std::filesystem::create_symlink("/dev/full", folder / "full.dot");
+  for (const auto& [name, why] : {std::pair("full.dot", "No space left on device"),
+                                  std::pair("none/a.dot", "No such file or directory")}) {
+    expect_error<Error>({str_cat("failed to write ", (folder / name).string(), ": ", why)},
+                        [&, path = folder / name] { plot_model(model, path); });
+  }
   std::filesystem::remove_all(folder);
 
   expect_error<InvalidArgument>({"rankdir"}, [&] { model_to_dot(model, {.rankdir = "up"}); });

@@ -308,9 +308,7 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   const int64_t before = step();
   const bool updates = accumulator_ == nullptr || accumulate(gradients);
   bool together = false;
-  // In calls that only accumulate all of them: another replica's gradient is not known there, and
-  // copies have to stay equal.
-  std::vector<std::size_t> due = constrained_;
+  std::vector<std::size_t> due;
   const auto update = [&](const Gradients& all) {
     const Touched touched = touched_by(all);
     together = make_step(all, options);
@@ -320,6 +318,8 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
     update(gradients);
   } else if (updates) {
     update(accumulator_->take(options_.gradient_accumulation_steps));
+  } else {
+    due = constrained_;  // another replica's gradients are not known; copies have to stay equal
   }
   if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
     undo->commit();  // all replicas have come this far, and the weights are written
