@@ -279,5 +279,16 @@ TEST(OwnMetric, CountsInItsVariables) {
   EXPECT_EQ(value(metric), 0);
 }
 
+// Names and classes: what was moved from is neither.
+TEST(Metrics, MovedFromOnesSaySo) {
+  Metric by_name = "mae", by_class = metrics::MeanAbsoluteError();
+  const Metric kept[] = {std::move(by_name), std::move(by_class)};
+  for (const Metric* moved : {&by_name, &by_class}) {
+    EXPECT_THROW(moved->resolve({2, 1}, {2, 1}), FailedPrecondition);
+    EXPECT_THROW(moved->direction(), FailedPrecondition);
+  }
+  EXPECT_EQ(kept[0].direction(), Direction::kDown);
+}
+
 }  // namespace
 }  // namespace cohort::keras

@@ -132,6 +132,7 @@ Metric::Metric(const std::string& name) : deferred_(checked(name)) {}
 Direction Metric::direction() const {
   if (!is_name()) return metric_->direction();
   if (function_ != nullptr) return Direction::kUnknown;
+  if (deferred_.empty()) return base().direction();  // moved from: base() says so
   return is_accuracy(deferred_) ? Direction::kUp : find_named(deferred_)->direction;
 }
 
@@ -143,6 +144,7 @@ Metric Metric::resolve(const Shape& y_true, const Shape& y_pred) const {
   if (function_ != nullptr) {
     return internal::function_metric(function_, deferred_, Direction::kUnknown);
   }
+  if (deferred_.empty()) base();  // as above
   if (is_accuracy(deferred_)) return accuracy_for(deferred_, y_true, y_pred);
   const Metric made = make_named(*find_named(deferred_), deferred_);
   made.base().ensure_built(y_true, y_pred);
