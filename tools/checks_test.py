@@ -174,6 +174,14 @@ class ThreadSafety(unittest.TestCase):
                        "void g() COHORT_REQUIRES(m); void f() { g(); }"]:
             self.assertIn("requires holding mutex", self.complaints(member), member)
 
+    def test_mutexes_that_clang_does_not_know_say_why(self):
+        refused = ["  std::mutex mutex_;", "static std::recursive_mutex m;",
+                   "  mutable std::shared_timed_mutex m;"]
+        taken = ["  std::mutex mutex_;  // orders calls, guards no member", "  Mutex mutex_;",
+                 "void f(std::mutex& m);"]
+        self.assertEqual([1, 3, 5], check_thread_safety.unexplained(
+            "\n".join(line for pair in zip(refused, taken) for line in pair)))
+
     def test_sources_with_annotations_are_found(self):
         found = check_thread_safety.units(check_thread_safety.ROOT)
         names = {source.name for sources in found.values() for source in sources}

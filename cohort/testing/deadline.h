@@ -9,9 +9,10 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "cohort/base/mutex.h"
 
 namespace cohort::testing {
 
@@ -25,23 +26,25 @@ decltype(auto) run_with_deadline(std::chrono::seconds limit, F&& fn,
   struct Watch {
     Watch(std::chrono::seconds limit, const char* file, int line)
         : thread([this, limit, file, line] {
-            std::unique_lock lock(mutex);
-            if (over.wait_for(lock, limit, [this] { return done; })) return;
+            const internal::MutexLock lock(mutex);
+            if (over.wait_for(mutex, limit, [this]() COHORT_REQUIRES(mutex) { return done; })) {
+              return;
+            }
             std::fprintf(stderr, "%s:%d: not finished after %lld s\n", file, line,
                          static_cast<long long>(limit.count()));
             std::abort();
           }) {}
     ~Watch() {
       {
-        std::scoped_lock lock(mutex);
+        const internal::MutexLock lock(mutex);
         done = true;
       }
       over.notify_one();
       thread.join();
     }
-    std::mutex mutex;
-    std::condition_variable over;
-    bool done = false;  // guarded by mutex
+    internal::Mutex mutex;
+    std::condition_variable_any over;
+    bool done COHORT_GUARDED_BY(mutex) = false;
     std::thread thread;
   };
   Watch watch(limit, file, line);

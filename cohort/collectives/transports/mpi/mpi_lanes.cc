@@ -31,7 +31,7 @@ constexpr int kLaneTag = 0;
 // MPI is called by one thread at a time, also where a process has several communicators.
 using MpiTurn = std::unique_lock<std::mutex>;
 MpiTurn mpi_turn() {
-  static std::mutex instance;
+  static std::mutex instance;  // orders calls of MPI, guards no member
   return MpiTurn(instance);
 }
 
