@@ -12,6 +12,7 @@
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/coordinated.h"
+#include "cohort/coordinator/internal/worker_place.h"
 #include "cohort/coordinator/parameters/group_client.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/remote_variables.h"

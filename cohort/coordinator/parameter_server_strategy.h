@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/coordinator/internal/worker_place.h"
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/strategy/strategy.h"
 
@@ -57,6 +56,7 @@ namespace internal {
 
 class ClusterConnection;
 class ParameterServers;
+struct WorkerPlace;
 
 struct ParameterServerPlace {
   std::shared_ptr<ParameterServers> servers = {};

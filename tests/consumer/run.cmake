@@ -20,7 +20,8 @@ run("the installation" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefi
 
 get_filename_component(source "${CMAKE_CURRENT_LIST_DIR}/../.." REALPATH)
 # What no public header includes stays at home.
-foreach(private cohort/runtime/wait_word.h cohort/collectives/transport.h cohort/testing)
+foreach(private cohort/runtime/wait_word.h cohort/collectives/transport.h cohort/rpc/security.h
+        cohort/testing)
   if(EXISTS "${prefix}/include/${private}" OR NOT EXISTS "${source}/${private}")
     message(FATAL_ERROR "${private} was installed, or is no more")
   endif()
