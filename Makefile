@@ -53,7 +53,7 @@ test-faults: setup ## kill workers at every place of a step, cut and slow their 
 
 test-interop: setup ## hold files of models against real Keras, which is set up where it is missing
 	@$(call configure,dev)
-	@$(call build,dev,keras_interop_program)
+	@$(call build,dev,keras_interop_program keras_predict_program)
 	@CI=true ctest --preset dev -R '^interop$$' --verbose
 
 bench: setup ## measure the program and its step against the limit, LibTorch and peers that are set up

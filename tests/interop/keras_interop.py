@@ -2,30 +2,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds Cohort's files of models against real Keras, both ways; run.py calls it.
 
-    KERAS_PYTHON keras_interop.py PROGRAM FOLDER
+    KERAS_PYTHON keras_interop.py PROGRAM PREDICT_PROGRAM FOLDER [CASE...]
 
 Keras makes models, trains them a little and saves them. PROGRAM (keras_interop_program) opens them,
-predicts, saves them again, trains on, and makes models of its own. Keras opens what it saved: without
-any warning, with the same predictions, and it trains on with the same losses.
+predicts, saves and exports them again, trains on, and makes models of its own. Keras opens what it
+saved: without any warning, with the same predictions, and it trains on with the same losses. What was
+exported it opens, too, and so does PREDICT_PROGRAM, which knows nothing of training. Models whose layers
+draw while training are not trained. The zoo (zoo.py) and those here have every layer of Keras's index
+and of Cohort's. With cases, only these.
 """
 
+import contextlib
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 import warnings
 
 os.environ["KERAS_BACKEND"] = os.environ.get("COHORT_KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# What JAX compiles for one model and step, it has for the others: its loops are new functions each time.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(sys.argv[3], "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import zoo  # noqa: E402
 
 C, I, K, L = keras.constraints, keras.initializers, keras.losses, keras.layers
 O, R, S = keras.optimizers, keras.regularizers, keras.optimizers.schedules
 
 ROWS, STEPS = 8, 3
+COHORT_KERAS = pathlib.Path(__file__).resolve().parents[2] / "cohort" / "keras"
 
 
 def mlp(optimizer, **compile_options):
@@ -147,7 +160,35 @@ def cases():
     models |= {"regularized": regularized(), "nested": nested(), "cnn": cnn(), "frozen": frozen(),
                "text": text(), "attention": attention(), "images": images(),
                "operators": operators(), "causal": causal()}
-    return models
+    return models | zoo.models()
+
+
+def layers_in(config):
+    """The names of the classes of keras.layers that a config has, at any depth."""
+    if isinstance(config, list):
+        return set().union(*map(layers_in, config))
+    if not isinstance(config, dict):
+        return set()
+    found = set().union(*map(layers_in, config.values()))
+    return found | {config["class_name"]} if config.get("module") == "keras.layers" else found
+
+
+def registered_layers():
+    """The names in Cohort's table of layers."""
+    text = (COHORT_KERAS / "layers" / "builtin.cc").read_text()
+    found = re.findall(r'add_builtin<(\w+)>\((?:"(\w+)")?\)', text)
+    return {name or kind.removesuffix("Layer") for kind, name in found}
+
+
+def check_every_layer_is_used(models):
+    index = json.loads((COHORT_KERAS / "golden" / "layer_index.json").read_text())
+    known = set(index.values()) | registered_layers()
+    used = set().union(*(layers_in(keras.saving.serialize_keras_object(m)) for m in models))
+    without = zoo.without_a_model()
+    if left := known - used - without.keys():
+        failures.append(f"no model of the zoo has {sorted(left)}")
+    if wrong := used & without.keys() | without.keys() - known:
+        failures.append(f"{sorted(wrong)}: said to be in no model")
 
 
 def data(model, seed):
@@ -159,7 +200,9 @@ def data(model, seed):
         x = draw.normal(size=shape).astype("float32")
     if "sparse" in str(model.loss):
         return x, draw.integers(0, model.output_shape[-1], size=(ROWS,)).astype("int32")
-    return x, draw.normal(size=(ROWS, *model.output_shape[1:])).astype("float32")
+    shape = model.output_shape[1:]
+    shape = predict(model, x).shape if None in shape else (ROWS, *shape)
+    return x, draw.normal(size=shape).astype("float32")
 
 
 def train(model, x, y, steps):
@@ -183,6 +226,14 @@ def state(model):
 
 
 failures = []
+seconds = {}
+
+
+@contextlib.contextmanager
+def timed(name):
+    begin = time.monotonic()
+    yield
+    seconds[name] = seconds.get(name, 0) + time.monotonic() - begin
 
 
 def compare(name, what, got, want, tolerance=1e-5):
@@ -204,16 +255,30 @@ def opened(name, path):
     return model
 
 
+def check_exported(folder, name, predicted):
+    compare(name, "what the exported model answers in a process of its own",
+            np.load(folder / f"{name}.answered.npy"), predicted)
+    model = opened(name, folder / f"{name}.exported.keras")
+    compare(name, "predictions of the exported model",
+            predict(model, np.load(folder / f"{name}.x.npy")), predicted)
+    if model.compiled:
+        failures.append(f"{name}: the exported model is compiled")
+
+
 def check(folder, name, expected):
     """What the program made of the case, and Keras of what the program wrote."""
     def numbers(what):
         return np.load(folder / f"{name}.{what}.npy")
 
-    x, y = numbers("x"), numbers("y")
+    x = numbers("x")
     compare(name, "Cohort's predictions", numbers("predicted"), expected["predicted"])
-    compare(name, "Cohort's losses", numbers("losses"), expected["losses"])
     model = opened(name, folder / f"{name}.cohort.keras")
     compare(name, "predictions of the saved model", predict(model, x), expected["predicted"])
+    check_exported(folder, name, expected["predicted"])
+    if name in zoo.DRAWING:
+        return
+    y = numbers("y")
+    compare(name, "Cohort's losses", numbers("losses"), expected["losses"])
     compare(name, "the saved optimizer", state(model), expected["state"], 1e-6)
     compare(name, "losses of the saved model", train(model, x, y, STEPS), expected["losses"])
     model.load_weights(folder / f"{name}.cohort.weights.h5")
@@ -224,40 +289,61 @@ def check(folder, name, expected):
 
 
 def make(folder):
-    expected = {}
-    for number, (name, model) in enumerate(cases().items()):
-        x, y = data(model, number)
-        np.save(folder / f"{name}.x.npy", x)
-        np.save(folder / f"{name}.y.npy", y)
-        train(model, x, y, 2 if name != "accumulation" else 3)
-        model.save(folder / f"{name}.keras")
-        model.save_weights(folder / f"{name}.weights.h5")
-        expected[name] = {"predicted": predict(model, x), "state": state(model)}
-        expected[name]["losses"] = train(model, x, y, STEPS)
-        expected[name] |= {"after": predict(model, x), "state after": state(model)}
+    expected, models = {}, cases()
+    check_every_layer_is_used(models.values())
+    for number, (name, model) in enumerate(models.items()):
+        if sys.argv[4:] and name not in sys.argv[4:]:
+            continue
+        with timed(name):
+            expected[name] = make_one(folder, name, model, number)
     return expected
 
 
+def make_one(folder, name, model, number):
+    """Keras's files of the case, and what the model says and learns there."""
+    x, y = data(model, number)
+    np.save(folder / f"{name}.x.npy", x)
+    if name in zoo.DRAWING:
+        model.save(folder / f"{name}.keras")
+        return {"predicted": predict(model, x)}
+    np.save(folder / f"{name}.y.npy", y)
+    train(model, x, y, 2 if name != "accumulation" else 3)
+    model.save(folder / f"{name}.keras")
+    model.save_weights(folder / f"{name}.weights.h5")
+    expected = {"predicted": predict(model, x), "state": state(model)}
+    expected["losses"] = train(model, x, y, STEPS)
+    return expected | {"after": predict(model, x), "state after": state(model)}
+
+
 def check_own(folder, name):
-    """A model that the program made: Keras opens it and comes to the same."""
+    """A model that the program made: Keras opens it and comes to the same. Some are only exported."""
     def numbers(what):
         return np.load(folder / f"{name}.{what}.npy")
 
+    x, y, predicted = numbers("x"), numbers("y"), numbers("predicted")
+    check_exported(folder, name, predicted)
+    if not (folder / f"{name}.cohort.keras").exists():
+        return
     model = opened(name, folder / f"{name}.cohort.keras")
-    x, y = numbers("x"), numbers("y")
-    compare(name, "predictions of Cohort's model", predict(model, x), numbers("predicted"))
+    compare(name, "predictions of Cohort's model", predict(model, x), predicted)
     compare(name, "losses of Cohort's model", train(model, x, y, STEPS), numbers("losses"))
 
 
 def main():
-    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    program, predict_program, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
     expected = make(folder)
-    own = subprocess.run([program, str(folder), *expected], check=True, stdout=subprocess.PIPE,
-                         text=True).stdout.split()
+    with timed("Cohort's"):
+        own = subprocess.run([program, str(folder), *expected], check=True, stdout=subprocess.PIPE,
+                             text=True).stdout.split()
+    with timed("exported"):
+        subprocess.run([predict_program, str(folder), *expected, *own], check=True)
     for name, numbers in expected.items():
-        check(folder, name, numbers)
+        with timed(name):
+            check(folder, name, numbers)
     for name in own:
-        check_own(folder, name)
+        with timed(name):
+            check_own(folder, name)
+    print("seconds:", *(f"{name} {took:.1f}" for name, took in seconds.items()))
     print(f"{len(expected)} models of Keras {keras.__version__}, {len(own)} of Cohort: "
           f"{len(failures)} differences")
     sys.exit("\n".join(failures) if failures or not own else 0)

@@ -4,10 +4,12 @@
 //
 //   keras_interop_program FOLDER CASE...
 //
-// For each case: FOLDER/CASE.keras, which Keras wrote, is opened, asked, saved and trained on. Then
-// models of this program are trained and saved; their names are printed, a line each.
+// For each case: FOLDER/CASE.keras, which Keras wrote, is opened, asked, saved, exported and, where
+// there is something to learn (CASE.y.npy), trained on. Then models of this program are trained,
+// saved and exported; their names are printed, a line each.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -24,6 +26,9 @@ constexpr int kSteps = 3;
 struct Case {
   std::string folder, name;
   std::string file(const std::string& ending) const { return folder + "/" + name + ending; }
+  bool has(const std::string& what) const {
+    return std::filesystem::exists(file("." + what + ".npy"));
+  }
   Tensor read(const std::string& what) const { return data::read_npy(file("." + what + ".npy")); }
   void write(const std::string& what, const Tensor& values) const {
     data::write_npy(file("." + what + ".npy"), values);
@@ -41,10 +46,13 @@ Tensor predicted(keras::Model& model, const Tensor& x) {
 }
 
 void open_and_train(const Case& of) {
-  const Tensor x = of.read("x"), y = of.read("y");
+  const Tensor x = of.read("x");
   const auto model = keras::load_model(of.file(".keras"));
   of.write("predicted", predicted(*model, x));
   model->save(of.file(".cohort.keras"));
+  model->export_to(of.file(".exported.keras"));
+  if (!of.has("y")) return;  // its layers draw
+  const Tensor y = of.read("y");
   model->save_weights(of.file(".cohort.weights.h5"));
   of.write("losses", losses_of(*model, x, y));
   model->save(of.file(".trained.keras"));
@@ -59,6 +67,7 @@ struct Own {
   const char* name;
   std::function<keras::Sequential()> make;
   Shape input, output;
+  bool is_saved = true;  // false: with a loss that files do not know
 };
 
 std::vector<Own> own_models() {
@@ -81,14 +90,25 @@ std::vector<Own> own_models() {
     model.ensure_built({kUnknownDim, 6, 6, 2});
     return model;
   };
-  return {{"own_mlp", mlp, {8, 4}, {8, 3}}, {"own_cnn", cnn, {8, 6, 6, 2}, {8, 3}}};
+  const auto own_loss = [] {
+    Sequential model({InputLayer({4}), Dense(5, {.activation = "tanh"}), Dense(3)});
+    const auto fourth_power = [](const Tensor& y, const Tensor& p) {
+      return (y - p).pow(4).mean(-1);
+    };
+    model.compile({.optimizer = Adam(), .loss = fourth_power, .metrics = {fourth_power}});
+    return model;
+  };
+  return {{"own_mlp", mlp, {8, 4}, {8, 3}},
+          {"own_cnn", cnn, {8, 6, 6, 2}, {8, 3}},
+          {"own_loss", own_loss, {8, 4}, {8, 3}, false}};
 }
 
 void make_and_save(const Case& as, const Own& own) {
   keras::Sequential model = own.make();
   const Tensor x = random_normal(own.input), y = random_normal(own.output);
   losses_of(model, x, y);
-  model.save(as.file(".cohort.keras"));
+  if (own.is_saved) model.save(as.file(".cohort.keras"));
+  model.export_to(as.file(".exported.keras"));
   as.write("x", x);
   as.write("y", y);
   as.write("predicted", predicted(model, x));

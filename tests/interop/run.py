@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs keras_interop.py with a Python that has Keras.
 
-    run.py PROGRAM
+    run.py PROGRAM PREDICT_PROGRAM
 
 That is COHORT_KERAS_PYTHON, else the environment "keras" of benchmarks/peers/setup, which is made where
 it is missing (some 150 MB). Where it cannot be made, the test is skipped with the reason (status 77); on
@@ -47,7 +47,7 @@ def main():
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory(prefix="cohort_interop_") as folder:
         script = HERE / "keras_interop.py"
-        sys.exit(subprocess.run([python, script, sys.argv[1], folder]).returncode)
+        sys.exit(subprocess.run([python, script, *sys.argv[1:], folder]).returncode)
 
 
 if __name__ == "__main__":
