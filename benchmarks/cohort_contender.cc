@@ -288,8 +288,10 @@ class Workers : public Contender {
   Workers() {
     std::vector<std::string> addresses(2);
     {
-      const internal::Socket first = internal::listen_on_free_port(addresses.data());
-      const internal::Socket second = internal::listen_on_free_port(&addresses[1]);
+      const internal::collectives::Socket first =
+          internal::collectives::listen_on_free_port(addresses.data());
+      const internal::collectives::Socket second =
+          internal::collectives::listen_on_free_port(&addresses[1]);
     }
     std::array<int, 2> ends = {};
     COHORT_CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "no pipe");

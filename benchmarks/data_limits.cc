@@ -152,7 +152,7 @@ class CrcLimit final : public PiecesLimit {
   }
 
  private:
-  double work(std::string_view piece) const override { return internal::crc32c(piece); }
+  double work(std::string_view piece) const override { return internal::base::crc32c(piece); }
 };
 
 class FromCharsLimit final : public PiecesLimit {

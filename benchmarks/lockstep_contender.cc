@@ -55,7 +55,7 @@ class MeetingPlace {
     }
     for (int look = 0; look < kLooks; ++look) {
       if (passed_.load(std::memory_order_acquire) != step) return;
-      internal::relax();
+      internal::runtime::relax();
     }
     passed_.wait(step, std::memory_order_acquire);
   }

@@ -32,11 +32,11 @@
 namespace cohort::bench {
 namespace {
 
-using internal::ParameterHandle;
-using internal::ParameterServers;
-using internal::ParameterService;
-using internal::RowSum;
-using internal::UpdateStep;
+using internal::coordinator::ParameterHandle;
+using internal::coordinator::ParameterServers;
+using internal::coordinator::ParameterService;
+using internal::coordinator::UpdateStep;
+using internal::variables::RowSum;
 
 constexpr std::int64_t kTableRows = 1'000'000;
 constexpr std::int64_t kWidth = 32;
@@ -132,11 +132,12 @@ void answer(int socket) {
 
 int serve_bytes() {
   std::string address;
-  const internal::Socket listener = internal::listen_on_free_port(&address);
-  std::printf("ready %d\n", internal::parse_address("[ps_bench] ", address).port);
+  const internal::collectives::Socket listener =
+      internal::collectives::listen_on_free_port(&address);
+  std::printf("ready %d\n", internal::collectives::parse_address("[ps_bench] ", address).port);
   std::fflush(stdout);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  if (!internal::wait_for_fd(listener.fd(), /*to_write=*/false, deadline)) return 1;
+  if (!internal::collectives::wait_for_fd(listener.fd(), /*to_write=*/false, deadline)) return 1;
   const int socket = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC);  // one that blocks
   set_no_delay(socket);
   answer(socket);
@@ -146,7 +147,7 @@ int serve_bytes() {
 
 int serve_parameters() {
   const auto service = std::make_shared<ParameterService>();
-  const internal::RpcServer server({}, internal::parameter_methods(service));
+  const internal::rpc::RpcServer server({}, internal::coordinator::parameter_methods(service));
   std::printf("ready %d\n", server.port());
   std::fflush(stdout);
   while (std::getchar() != EOF) {
@@ -192,8 +193,8 @@ struct Sockets {
 struct Parameters {
   Parameters()
       : server("--serve-parameters"),
-        servers({std::make_shared<internal::RpcClient>(
-            internal::RpcClientOptions{.address = "127.0.0.1:" + server.port})}),
+        servers({std::make_shared<internal::rpc::RpcClient>(
+            internal::rpc::RpcClientOptions{.address = "127.0.0.1:" + server.port})}),
         dense(make("dense", {kDense})),
         table(make("table", {kTableRows, kWidth})) {}
   ParameterHandle make(const char* name, const Shape& shape) {

@@ -18,8 +18,8 @@
 namespace cohort::bench {
 namespace {
 
-using internal::ParameterHandle;
-using internal::ParameterServers;
+using internal::coordinator::ParameterHandle;
+using internal::coordinator::ParameterServers;
 
 constexpr int kCopies = 2;
 constexpr std::int64_t kPushed = 1 << 18;  // numbers: 1 MB
@@ -31,7 +31,8 @@ double longest_pause(ParameterServers& servers, const ParameterHandle& to,
   std::atomic<bool> ends = false;
   double longest = 0;
   std::thread pusher([&] {
-    const internal::UpdateStep step{.rule = update_rules::SgdStep{0.01}, .how = {}, .slots = {}};
+    const internal::coordinator::UpdateStep step{
+        .rule = update_rules::SgdStep{0.01}, .how = {}, .slots = {}};
     const Tensor gradient = ones({kPushed});
     auto last = Clock::now();
     while (!ends) {
@@ -53,8 +54,9 @@ double longest_pause(ParameterServers& servers, const ParameterHandle& to,
 
 PsGroups::PsGroups(const std::string& program, std::chrono::milliseconds lease) {
   addresses_.resize(kCopies);
-  std::vector<internal::Socket> held;  // until all have a port
-  for (std::string& address : addresses_) held.push_back(internal::listen_on_free_port(&address));
+  std::vector<internal::collectives::Socket> held;  // until all have a port
+  for (std::string& address : addresses_)
+    held.push_back(internal::collectives::listen_on_free_port(&address));
   held.clear();
   for (int task = 0; task < kCopies; ++task) {
     processes_.push_back(std::make_unique<ContenderProcess>(
@@ -66,15 +68,16 @@ PsGroups::PsGroups(const std::string& program, std::chrono::milliseconds lease) 
 }
 
 std::shared_ptr<ParameterServers> PsGroups::connect() const {
-  std::vector<std::shared_ptr<internal::RpcClient>> clients;
-  std::vector<internal::RpcClientOptions> options;
+  std::vector<std::shared_ptr<internal::rpc::RpcClient>> clients;
+  std::vector<internal::rpc::RpcClientOptions> options;
   for (const std::string& address : addresses_) {
     options.push_back({.address = address});
-    clients.push_back(std::make_shared<internal::RpcClient>(options.back()));
+    clients.push_back(std::make_shared<internal::rpc::RpcClient>(options.back()));
   }
   const auto out = std::make_shared<ParameterServers>(
-      internal::group_clients(clients, options, kCopies),
-      internal::ParameterServersOptions{.timeout = std::chrono::minutes(1), .are_groups = true});
+      internal::coordinator::group_clients(clients, options, kCopies),
+      internal::coordinator::ParameterServersOptions{.timeout = std::chrono::minutes(1),
+                                                     .are_groups = true});
   out->begin(1);
   return out;
 }
@@ -84,12 +87,13 @@ void PsGroups::kill(int task) const { ::kill(processes_[task]->process_group(), 
 int serve_group(const std::vector<std::string>& words) {
   const std::vector<std::string> addresses(words.begin() + 3, words.end());
   const int task = std::stoi(words[0]);
-  internal::ReplicaHosts hosts({.spec = ClusterSpec({{"ps", addresses}}),
-                                .task = task,
-                                .store = words[1],
-                                .lease = std::chrono::milliseconds(std::stoi(words[2]))});
-  const internal::RpcServer server({.address = addresses[static_cast<std::size_t>(task)]},
-                                   hosts.methods());
+  internal::coordinator::ReplicaHosts hosts(
+      {.spec = ClusterSpec({{"ps", addresses}}),
+       .task = task,
+       .store = words[1],
+       .lease = std::chrono::milliseconds(std::stoi(words[2]))});
+  const internal::rpc::RpcServer server({.address = addresses[static_cast<std::size_t>(task)]},
+                                        hosts.methods());
   hosts.begin(kCopies, 1);
   std::printf("ready %d\n", server.port());
   std::fflush(stdout);

@@ -21,13 +21,13 @@ class PsGroups {
  public:
   /// `program`: this one, which serves as serve_group() when it is told.
   PsGroups(const std::string& program, std::chrono::milliseconds lease);
-  std::shared_ptr<internal::ParameterServers> connect() const;
+  std::shared_ptr<internal::coordinator::ParameterServers> connect() const;
   /// kill -9.
   void kill(int task) const;
   int process_group(int task) const { return processes_[task]->process_group(); }
 
  private:
-  const internal::StoreServer store_{internal::StoreServerOptions{}};
+  const internal::cluster::StoreServer store_{internal::cluster::StoreServerOptions{}};
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<ContenderProcess>> processes_;
 };

@@ -42,14 +42,14 @@ T* arena(T value) {
 struct Case {
   std::string name;
   Rule rule;
-  cohort::internal::Isa isa;
+  cohort::internal::base::Isa isa;
   std::size_t sources;
   std::vector<double> samples = {};
 };
 
 double time_one(Case& c, const Target<float>& target, const float* const (&gradients)[2]) {
   constexpr int kInner = 20;
-  cohort::internal::use_isa(c.isa);
+  cohort::internal::base::use_isa(c.isa);
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kInner; ++i) {
     fused_update<float>(c.rule, target, std::span(gradients).first(c.sources), 0, kSize);
@@ -61,12 +61,12 @@ double time_one(Case& c, const Target<float>& target, const float* const (&gradi
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (std::size_t sources : {1, 2}) {
-    for (int isa = 0; isa <= static_cast<int>(cohort::internal::best_isa()); ++isa) {
-      cases.push_back({"adam", AdamStep{}, static_cast<cohort::internal::Isa>(isa), sources});
+    for (int isa = 0; isa <= static_cast<int>(cohort::internal::base::best_isa()); ++isa) {
+      cases.push_back({"adam", AdamStep{}, static_cast<cohort::internal::base::Isa>(isa), sources});
     }
-    cases.push_back({"sgd", SgdStep{}, cohort::internal::best_isa(), sources});
-    cases.push_back({"momentum", MomentumStep{}, cohort::internal::best_isa(), sources});
-    cases.push_back({"rmsprop", RmspropStep{}, cohort::internal::best_isa(), sources});
+    cases.push_back({"sgd", SgdStep{}, cohort::internal::base::best_isa(), sources});
+    cases.push_back({"momentum", MomentumStep{}, cohort::internal::base::best_isa(), sources});
+    cases.push_back({"rmsprop", RmspropStep{}, cohort::internal::base::best_isa(), sources});
   }
   return cases;
 }

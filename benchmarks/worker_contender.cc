@@ -24,7 +24,7 @@ namespace cohort::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using namespace cohort::internal;
+using namespace cohort::internal::collectives;
 
 struct Order {
   std::int64_t bytes = 0;

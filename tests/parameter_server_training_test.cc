@@ -14,7 +14,7 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::TestServers;
+using cohort::internal::coordinator::TestServers;
 using cohort::testing::WordMeans;
 
 Sequential make_model() {
@@ -134,7 +134,8 @@ TEST(ParameterServers, WorkersTrainOneModelAtOnce) {
     EXPECT_LT(last[static_cast<std::size_t>(w)], 0.5 * first[static_cast<std::size_t>(w)]);
   }
   const Strategy strategy = servers.coordinator();
-  const auto count = cohort::internal::bind_variable(strategy, "adam/iteration", false);
+  const auto count =
+      cohort::internal::coordinator::bind_variable(strategy, "adam/iteration", false);
   EXPECT_EQ(count.value().item<int64_t>(), kWorkers * kSteps);
 }
 

@@ -43,8 +43,8 @@ inline Data ten_classes(const Shape& shape, DType dtype = kFloat32) {
   const int64_t columns = numbers / shape[0];
   std::vector<double> x(static_cast<std::size_t>(numbers));
   std::vector<double> w(static_cast<std::size_t>(columns * 10));
-  internal::fill_normal<double>(internal::RandomStream(kSeed, 0, 0, -1), 0, 1, x);
-  internal::fill_normal<double>(internal::RandomStream(kSeed, 1, 0, -1), 0, 1, w);
+  internal::runtime::fill_normal<double>(internal::runtime::RandomStream(kSeed, 0, 0, -1), 0, 1, x);
+  internal::runtime::fill_normal<double>(internal::runtime::RandomStream(kSeed, 1, 0, -1), 0, 1, w);
   const Tensor rows = from_vector(x, {shape[0], columns});
   return {rows.reshape(shape).to(dtype), rows.matmul(from_vector(w, {columns, 10})).argmax(-1)};
 }

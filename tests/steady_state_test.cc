@@ -153,7 +153,7 @@ TEST(SteadyStateUnderPull, MeetsOnceForTheUpdate) {
   std::vector<uint64_t> meetings;
   model.compile({.optimizer = keras::Adam(), .loss = [&](const Tensor&, const Tensor& p) -> Tensor {
                    if (current_replica() == 0) {
-                     meetings.push_back(internal::current_replica_group()->epoch(0));
+                     meetings.push_back(internal::runtime::current_replica_group()->epoch(0));
                    }
                    return p.square().mean(-1);
                  }});

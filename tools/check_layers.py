@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the includes against the floors of docs/architecture.md.
+"""Holds includes and namespaces against the floors of docs/architecture.md.
 
 Checks that every include of a Cohort file goes down (its own folder, or a lower floor; a test may
-also use a neighbour), that no public header reaches a heavy header, and, given the include folders
-of LibTorch, what cohort.h costs a unit that includes it.
+also use a neighbour), that private names are in their folder's namespace, that no public header
+reaches a heavy header, and, given the include folders of LibTorch, what cohort.h costs a unit that
+includes it.
 
     tools/check_layers.py [--include FOLDER]... [--compiler g++]
 """
@@ -96,6 +97,15 @@ EXEMPT = {"cohort/keras/torch_module.h": ("torch/nn/",)}
 COHORT_H_LINES = 150_000
 COHORT_H_HEAVY = {"torch/csrc/autograd/": "9 s a unit", "nlohmann/": "2 s a unit"}
 
+# Folders whose public namespace holds their private one (cohort::keras::internal); the private names
+# of all others are in cohort::internal::<folder>.
+OWN_INTERNAL = {"keras", "update_rules"}
+# A block of private names (clang-format names its end), and what it may hold of another folder's.
+PRIVATE_BLOCK = re.compile(
+    r"^namespace ((?:cohort::)?internal(?:::\w+)*) \{$(.*?)^\}  // namespace \1$",
+    re.MULTILINE | re.DOTALL)
+FORWARD_DECLARATIONS = re.compile(r"(?:\s*(?:class|struct) \w+;)*\s*")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -159,6 +169,24 @@ def may_include(source, target):
         if there[0] == here[0] and there[1] != here[1]:
             return f"{from_folder}: {here[1]} and {there[1]} are neighbours"
     return None
+
+
+def check_namespaces(files):
+    """Private names are in their folder's namespace; another's is opened to name classes only."""
+    found = []
+    for path, text in sorted(files.items()):
+        folder = path.split("/")[1]
+        for block in PRIVATE_BLOCK.finditer(text):
+            name = block.group(1).removeprefix("cohort::")
+            if folder in OWN_INTERNAL and not block.group(1).startswith("cohort::"):
+                continue
+            whose = name.split("::")[1] if "::" in name else None
+            if whose == folder or (whose and FORWARD_DECLARATIONS.fullmatch(block.group(2))):
+                continue
+            where = f"{path}:{text.count(chr(10), 0, block.start()) + 1}: opens {block.group(1)}"
+            own = f"{folder}::internal" if folder in OWN_INTERNAL else f"internal::{folder}"
+            found.append(f"{where}: the private names of {folder} are in cohort::{own}")
+    return found
 
 
 def heavy(target):
@@ -256,7 +284,7 @@ def main():
     parser.add_argument("--compiler", default="g++")
     arguments = parser.parse_args()
     files = read_tree(ROOT)
-    found = check_includes(files) + check_heavy(files)
+    found = check_includes(files) + check_namespaces(files) + check_heavy(files)
     if arguments.include and "cohort/cohort.h" in files:
         more, line = check_umbrella(ROOT, arguments.compiler, arguments.include)
         found += more

@@ -22,7 +22,8 @@ class Layers(unittest.TestCase):
         """Keyword a__b_h is the file cohort/a/b.h."""
         tree = {"cohort/" + name.replace("__", "/").replace("_h", ".h").replace("_cc", ".cc"): text
                 for name, text in files.items()}
-        return check_layers.check_includes(tree) + check_layers.check_heavy(tree)
+        return (check_layers.check_includes(tree) + check_layers.check_namespaces(tree)
+                + check_layers.check_heavy(tree))
 
     def test_down_and_within_is_allowed(self):
         self.assertEqual([], self.complaints(
@@ -80,6 +81,23 @@ class Layers(unittest.TestCase):
             found = self.complaints(**{"data__" + source: f'#include "cohort/data/{target}"\n',
                                        "data__" + path: ""})
             self.assertEqual(1, len(found), (source, target))
+
+    def test_private_names_are_in_their_folders_namespace(self):
+        def block(name, body="void f();\n"):
+            return f"namespace {name} {{\n{body}}}  // namespace {name}\n"
+
+        self.assertEqual([], self.complaints(
+            rpc__a_h=block("cohort::internal::rpc") + block("internal::rpc") + block("cohort"),
+            keras__a_h=block("cohort::keras::internal") + block("internal"),
+            runtime__a_h=block("internal::strategy", "class Step;\nstruct Undo;\n")))
+        for folder, name, own in [("rpc", "cohort::internal", "cohort::internal::rpc"),
+                                  ("rpc", "internal", "cohort::internal::rpc"),
+                                  ("rpc", "internal::runtime", "cohort::internal::rpc"),
+                                  ("keras", "cohort::internal", "cohort::keras::internal")]:
+            found = self.complaints(**{folder + "__a_h": "\n" + block(name)})
+            self.assertEqual(1, len(found), (folder, name))
+            self.assertIn(f"cohort/{folder}/a.h:2: opens {name}: the private names of {folder} "
+                          f"are in {own}", found[0])
 
     def test_only_tests_use_testing(self):
         text = '#include "cohort/testing/run.h"\n'
@@ -156,7 +174,7 @@ class Sizes(unittest.TestCase):
 @unittest.skipUnless(shutil.which("clang++-14"), "clang++-14 is not installed")
 class ThreadSafety(unittest.TestCase):
     def complaints(self, member):
-        text = ('#include "cohort/base/mutex.h"\nusing namespace cohort::internal;\n'
+        text = ('#include "cohort/base/mutex.h"\nusing namespace cohort::internal::base;\n'
                 f"struct A {{ {member} Mutex m; int x COHORT_GUARDED_BY(m) = 0; }};\n")
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / "a.cc"

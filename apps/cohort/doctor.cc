@@ -178,11 +178,11 @@ bool is_set(const char* variable) {
 }
 
 // Who is let in to the job, and whether what travels is encrypted; no word of a secret itself.
-cohort::internal::RpcSecurity show_security(Report& report) {
-  cohort::internal::RpcSecurity security;
+cohort::internal::rpc::RpcSecurity show_security(Report& report) {
+  cohort::internal::rpc::RpcSecurity security;
   try {
-    security = cohort::internal::security_from_environment();
-    if (security.has_tls()) cohort::internal::TlsContext::of_certificates(security);
+    security = cohort::internal::rpc::security_from_environment();
+    if (security.has_tls()) cohort::internal::rpc::TlsContext::of_certificates(security);
   } catch (const std::exception& e) {
     report.wrong(e.what());
     return security;
@@ -218,14 +218,14 @@ void show_store(const DoctorOptions& options, Report& report) {
 
 bool is_beyond_loopback(const std::string& address) {
   try {
-    return !cohort::internal::is_loopback_target(address);
+    return !cohort::internal::rpc::is_loopback_target(address);
   } catch (const cohort::Error&) {
     return false;  // what is wrong with it is said elsewhere
   }
 }
 
 void show_addresses(const cohort::ClusterSpec& spec, const DoctorOptions& options,
-                    const cohort::internal::RpcSecurity& security, Report& report) {
+                    const cohort::internal::rpc::RpcSecurity& security, Report& report) {
   const bool may_be_far = security.has_tls() || security.allow_insecure;
   for (const auto& [job, tasks] : spec.as_map()) {
     for (const auto& [index, address] : tasks) {
@@ -246,9 +246,10 @@ void show_addresses(const cohort::ClusterSpec& spec, const DoctorOptions& option
   }
 }
 
-void show_cluster(const DoctorOptions& options, const cohort::internal::RpcSecurity& security,
+void show_cluster(const DoctorOptions& options, const cohort::internal::rpc::RpcSecurity& security,
                   Report& report) {
-  const cohort::internal::ClusterSource source = cohort::internal::cluster_source();
+  const cohort::internal::cluster::ClusterSource source =
+      cohort::internal::cluster::cluster_source();
   if (source.resolver.empty()) {
     report.line("cluster", "none is described in the environment: a process is alone");
     return;
@@ -265,9 +266,10 @@ void show_cluster(const DoctorOptions& options, const cohort::internal::RpcSecur
           "the cluster does not say which of its tasks this one is: TF_CONFIG needs "
           "\"task\": {\"type\": ..., \"index\": ...}");
     } else {
-      const cohort::internal::TaskName task{*type, *id};
-      report.line("task", str_cat(*type, " ", *id,
-                                  cohort::internal::is_chief(spec, task) ? ", the chief" : ""));
+      const cohort::internal::cluster::TaskName task{*type, *id};
+      report.line("task",
+                  str_cat(*type, " ", *id,
+                          cohort::internal::cluster::is_chief(spec, task) ? ", the chief" : ""));
     }
     show_addresses(spec, options, security, report);
   } catch (const std::exception& e) {
@@ -282,7 +284,7 @@ int doctor(const DoctorOptions& options) {
   show_versions(report);
   show_cores(report);
   show_transports(report);
-  const cohort::internal::RpcSecurity security = show_security(report);
+  const cohort::internal::rpc::RpcSecurity security = show_security(report);
   show_store(options, report);
   show_cluster(options, security, report);
   return report.end();

@@ -187,7 +187,7 @@ int follow_head(Channel channel, const LocalSettings& settings, int slots, bool 
   return Agent(std::move(channel), settings, slots, passes_output_on, signals).run();
 }
 
-std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::TlsContext& tls,
+std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::rpc::TlsContext& tls,
                                  std::chrono::seconds limit, Signals& signals, int* signal,
                                  std::string* own_address) {
   const auto until = Clock::now() + limit;
@@ -200,7 +200,7 @@ std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::Tls
       if (*signal == 0 && has_connected(socket)) {
         notice_silence(socket);
         *own_address = own_address_of(socket);
-        return Channel(socket, tls, cohort::internal::TlsSide::kClient, at.host);
+        return Channel(socket, tls, cohort::internal::rpc::TlsSide::kClient, at.host);
       }
       ::close(socket);
     }

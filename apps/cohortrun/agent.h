@@ -16,7 +16,7 @@ int follow_head(Channel channel, const LocalSettings& settings, int slots, bool 
                 Signals& signals);
 
 /// Connects to the head, for so long at most. Empty: a signal came, or *why says what is wrong.
-std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::TlsContext& tls,
+std::optional<Channel> find_head(const Endpoint& at, const cohort::internal::rpc::TlsContext& tls,
                                  std::chrono::seconds limit, Signals& signals, int* signal,
                                  std::string* own_address);
 

@@ -43,10 +43,10 @@ Channel::Channel(int in, int out) : in_(in), out_(out) {
   }
 }
 
-Channel::Channel(int socket, const cohort::internal::TlsContext& tls,
-                 cohort::internal::TlsSide side, const std::string& host)
+Channel::Channel(int socket, const cohort::internal::rpc::TlsContext& tls,
+                 cohort::internal::rpc::TlsSide side, const std::string& host)
     : Channel(socket, socket) {
-  if (tls) tls_ = std::make_unique<cohort::internal::TlsSession>(tls, side, socket, host);
+  if (tls) tls_ = std::make_unique<cohort::internal::rpc::TlsSession>(tls, side, socket, host);
 }
 
 Channel::~Channel() { close(); }
@@ -99,7 +99,7 @@ ssize_t Channel::read_some(char* to, std::size_t bytes) {
 // A moment at most. A handshake may have to wait for the other side instead.
 void Channel::wait_to_send() {
   std::string none;
-  using Handshake = cohort::internal::TlsSession::Handshake;
+  using Handshake = cohort::internal::rpc::TlsSession::Handshake;
   const bool to_read = tls_ && tls_->shake_hands(&none) == Handshake::kWantsToRead;
   pollfd polled{.fd = to_read ? in_ : out_,
                 .events = static_cast<short>(to_read ? POLLIN : POLLOUT),

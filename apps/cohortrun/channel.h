@@ -43,8 +43,8 @@ class Channel {
   /// Owns both, which may be one and the same.
   Channel(int in, int out);
   /// Over a connection, whose other side is proved before any message.
-  Channel(int socket, const cohort::internal::TlsContext& tls, cohort::internal::TlsSide side,
-          const std::string& host = {});
+  Channel(int socket, const cohort::internal::rpc::TlsContext& tls,
+          cohort::internal::rpc::TlsSide side, const std::string& host = {});
   ~Channel();
   Channel(Channel&& other) noexcept;
   Channel& operator=(Channel&& other) noexcept;
@@ -70,7 +70,7 @@ class Channel {
 
   int in_;
   int out_;
-  std::unique_ptr<cohort::internal::TlsSession> tls_;
+  std::unique_ptr<cohort::internal::rpc::TlsSession> tls_;
   std::string why_;
   bool skip_noise_ = false;
   std::string unread_;

@@ -30,7 +30,7 @@ std::string to_json(const Hello& hello) {
       .dump();
 }
 
-Door::Door(int listening, std::string job, int nodes, cohort::internal::TlsContext tls)
+Door::Door(int listening, std::string job, int nodes, cohort::internal::rpc::TlsContext tls)
     : listening_(listening), job_(std::move(job)), nodes_(nodes), tls_(std::move(tls)) {}
 
 Door::~Door() { ::close(listening_); }
@@ -86,7 +86,7 @@ void Door::step(const std::vector<RemoteNode*>& nodes) {
     std::string from;
     const int fd = accept_from(listening_, &from);
     if (fd < 0) break;
-    guests_.push_back({.channel = Channel(fd, tls_, cohort::internal::TlsSide::kServer),
+    guests_.push_back({.channel = Channel(fd, tls_, cohort::internal::rpc::TlsSide::kServer),
                        .from = std::move(from)});
   }
   for (Guest& guest : guests_) {

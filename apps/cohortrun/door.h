@@ -24,7 +24,7 @@ std::string to_json(const Hello& hello);
 class Door {
  public:
   /// Owns the listening socket.
-  Door(int listening, std::string job, int nodes, cohort::internal::TlsContext tls = {});
+  Door(int listening, std::string job, int nodes, cohort::internal::rpc::TlsContext tls = {});
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -46,7 +46,7 @@ class Door {
   const int listening_;
   const std::string job_;
   const int nodes_;
-  const cohort::internal::TlsContext tls_;
+  const cohort::internal::rpc::TlsContext tls_;
   std::vector<Guest> guests_;
 };
 

@@ -99,7 +99,7 @@ std::vector<NodePlan> plans_of(const NodePlan& common, const SecuritySettings& s
   const std::vector<int>& ports = addresses.front().ports;
   plan.master_port = ports[ports.size() - kMorePorts];
   // One task alone has nobody to agree with; and a user may keep a store.
-  if (tasks_in_all > 1 && std::getenv(cohort::internal::kStoreVariable) == nullptr) {
+  if (tasks_in_all > 1 && std::getenv(cohort::internal::cluster::kStoreVariable) == nullptr) {
     plan.store_port = ports.back();
   }
   std::vector<std::string> hosts;
@@ -183,7 +183,7 @@ std::vector<std::string> environment_of(const NodePlan& plan, std::size_t task) 
               "\", \"index\": ", own.index, "}}"),
       str_cat("COHORT_RUN_ID=", plan.run_id), str_cat("COHORT_RESTART_COUNT=", plan.attempt)};
   if (plan.store_port > 0) {
-    out.push_back(str_cat(cohort::internal::kStoreVariable, "=", store_address(plan)));
+    out.push_back(str_cat(cohort::internal::cluster::kStoreVariable, "=", store_address(plan)));
   }
   const std::vector<std::pair<const char*, std::string>> ranks = {
       {"RANK", std::to_string(own.rank)},

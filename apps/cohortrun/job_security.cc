@@ -20,10 +20,10 @@ namespace cohortrun {
 namespace {
 
 using cohort::str_cat;
-using cohort::internal::JobAuthority;
-using cohort::internal::RpcSecurity;
-using cohort::internal::Secret;
-using cohort::internal::TlsContext;
+using cohort::internal::rpc::JobAuthority;
+using cohort::internal::rpc::RpcSecurity;
+using cohort::internal::rpc::Secret;
+using cohort::internal::rpc::TlsContext;
 
 std::string hex_of(const Secret& secret) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -132,7 +132,7 @@ TlsContext tls_between_nodes(const RpcSecurity& own) {
 }
 
 SecretFiles::SecretFiles(const TaskSecurity& security)
-    : security_(cohort::internal::security_from_environment()) {
+    : security_(cohort::internal::rpc::security_from_environment()) {
   security_.job = security.job;
   security_.token = Secret(security.token);
   security_.allow_insecure = security_.allow_insecure || security.allow_insecure;

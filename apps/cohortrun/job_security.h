@@ -25,9 +25,9 @@ struct TaskSecurity {
 
 /// What the user says of it.
 struct SecuritySettings {
-  bool tls = false;                        ///< On this host, too.
-  bool allow_insecure = false;             ///< Beyond this host without TLS.
-  cohort::internal::RpcSecurity own = {};  ///< What cohortrun's environment has already.
+  bool tls = false;                             ///< On this host, too.
+  bool allow_insecure = false;                  ///< Beyond this host without TLS.
+  cohort::internal::rpc::RpcSecurity own = {};  ///< What cohortrun's environment has already.
 };
 
 /// For each of the hosts in one attempt, which those of an attempt before do not fit. Certificates
@@ -39,7 +39,7 @@ std::vector<TaskSecurity> security_of_nodes(const SecuritySettings& settings,
 
 /// How the cohortruns of a job speak to each other: by the token that all were given, else by
 /// certificates that they were given, else in the open.
-cohort::internal::TlsContext tls_between_nodes(const cohort::internal::RpcSecurity& own);
+cohort::internal::rpc::TlsContext tls_between_nodes(const cohort::internal::rpc::RpcSecurity& own);
 
 /// Files that only this user can read, in memory where the system has such; gone at the end. What
 /// a cohortrun has left behind that was killed is swept away by the user's next one.
@@ -54,7 +54,7 @@ class SecretFiles {
   /// What tells a task of them: "NAME=value", or "NAME" of what it must not find.
   const std::vector<std::string>& environment() const { return environment_; }
   /// As a task of this node has it.
-  const cohort::internal::RpcSecurity& security() const { return security_; }
+  const cohort::internal::rpc::RpcSecurity& security() const { return security_; }
 
  private:
   std::string write(const std::string& name, const std::string& text);
@@ -62,7 +62,7 @@ class SecretFiles {
   std::string folder_;
   int owner_ = -1;  // a lock on the folder, which ends with this process
   std::vector<std::string> environment_;
-  cohort::internal::RpcSecurity security_;
+  cohort::internal::rpc::RpcSecurity security_;
 };
 
 }  // namespace cohortrun

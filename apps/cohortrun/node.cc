@@ -117,7 +117,7 @@ void LocalNode::start_store(const NodePlan& plan) {
   if (!is_loopback(plan.master_addr)) {
     at = str_cat(plan.master_addr.front() == '[' ? "[::]:" : "0.0.0.0:", plan.store_port);
   }
-  store_ = std::make_unique<cohort::internal::StoreProcess>(at, secrets_->security());
+  store_ = std::make_unique<cohort::internal::cluster::StoreProcess>(at, secrets_->security());
   ProcessGroup::is_no_ones(store_->pid());
 }
 

@@ -112,7 +112,7 @@ class LocalNode : public Node {
   std::unique_ptr<TaskOutputs> outputs_;
   std::vector<Event> events_;
   std::unique_ptr<SecretFiles> secrets_;
-  std::unique_ptr<cohort::internal::StoreProcess> store_;  // on node 0
+  std::unique_ptr<cohort::internal::cluster::StoreProcess> store_;  // on node 0
   ProcessGroup group_;  // the last: it writes to the others, and its tasks need them
 };
 

@@ -258,7 +258,7 @@ void read_endpoint(const Texts& t, Options* o) {
 void read_security(Options* o) {
   SecuritySettings& security = o->settings.security;
   if (o->is_agent) return;
-  security.own = cohort::internal::security_from_environment();
+  security.own = cohort::internal::rpc::security_from_environment();
   security.allow_insecure = security.allow_insecure || security.own.allow_insecure;
   if (security.tls && security.allow_insecure) {
     throw std::runtime_error("expected --tls or --allow-insecure, got both");

@@ -14,7 +14,7 @@
 #include "cohort/checkpoint/test_objects.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 namespace {
 
 using testing::expect_error;
@@ -259,7 +259,7 @@ class ZipFile : public ::cohort::testing::FolderTest {
  protected:
   std::string file() const { return path("x.keras"); }
   void write(const std::vector<ZipMember>& members) const {
-    AtomicFile out("test", file());
+    checkpoint::AtomicFile out("test", file());
     write_zip("test", out.file(), members);
     out.commit();
   }
@@ -359,18 +359,18 @@ TEST_F(ZipFile, RefusesHostileArchives) {
 
 TEST_F(ZipFile, SaysWhatIsDamagedOrNone) {
   write({{"config.json", std::string(1000, 'a')}});
-  std::string bytes = InputFile("test", file()).read_all(1 << 20);
+  std::string bytes = checkpoint::InputFile("test", file()).read_all(1 << 20);
   const std::size_t place = bytes.find("aaaa");
   bytes[place] = 'b';
   {
-    AtomicFile out("test", file());
+    checkpoint::AtomicFile out("test", file());
     out.file().write(bytes.data(), bytes.size());
     out.commit();
   }
   expect_error<DataLoss>({file(), "\"config.json\" is damaged"},
                          [&] { ZipReader("test", file()).read("config.json"); });
   {
-    AtomicFile out("test", file());
+    checkpoint::AtomicFile out("test", file());
     out.file().write(bytes.data(), place);
     out.commit();
   }
@@ -380,4 +380,4 @@ TEST_F(ZipFile, SaysWhatIsDamagedOrNone) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 /// Owns: the bytes, whose value is unknown until they are written.
 struct FileBytes {
@@ -20,4 +20,4 @@ struct FileBytes {
   std::size_t size = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -21,7 +21,7 @@
 #include "cohort/archive/file_bytes.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 /// The most members of one group that are read.
 inline constexpr uint64_t kMostMembers = 10'000;
@@ -75,4 +75,4 @@ class Hdf5Reader {
   std::map<std::string, Array> arrays_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -9,7 +9,7 @@
 #include "cohort/archive/internal/hdf5_types.h"
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 namespace {
 
@@ -209,4 +209,4 @@ Tensor Hdf5Reader::read(const std::string& path) const {
   return wanted.dtype == kBool ? out.to(kBool) : out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

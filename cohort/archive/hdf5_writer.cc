@@ -6,7 +6,7 @@
 #include "cohort/archive/internal/hdf5_types.h"
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 namespace {
 
@@ -115,4 +115,4 @@ FileBytes Hdf5Writer::finish() && {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -15,9 +15,10 @@
 
 #include "cohort/archive/file_bytes.h"
 
-namespace cohort::internal {
-
+namespace cohort::internal::checkpoint {
 class OutputFile;
+}  // namespace cohort::internal::checkpoint
+namespace cohort::internal::archive {
 
 struct ZipMember {
   std::string name;
@@ -26,7 +27,8 @@ struct ZipMember {
 
 /// An archive of these members, stored as they are, into a file that is empty.
 /// Errors: Error with the system's reason; what the file throws.
-void write_zip(const char* operation, OutputFile& file, const std::vector<ZipMember>& members);
+void write_zip(const char* operation, checkpoint::OutputFile& file,
+               const std::vector<ZipMember>& members);
 
 /// Threads: one at a time.
 class ZipReader {
@@ -55,4 +57,4 @@ class ZipReader {
 /// Why no archive may have such a name; empty: it may.
 std::string why_bad_member_name(std::string_view name);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -11,7 +11,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/internal/file.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 namespace {
 
@@ -76,7 +76,8 @@ struct ZipReader::Archive {
 
 ZipReader::ZipReader(const char* operation, std::string path)
     : archive_(std::make_unique<Archive>(Archive{operation, std::move(path)})) {
-  const InputFile regular(operation, archive_->path);  // and no pipe that would be waited for
+  const checkpoint::InputFile regular(operation,
+                                      archive_->path);  // and no pipe that would be waited for
   int error = 0;
   archive_->zip = zip_open(archive_->path.c_str(), ZIP_RDONLY, &error);
   if (archive_->zip == nullptr) {
@@ -183,4 +184,4 @@ FileBytes ZipReader::read(const std::string& name) const {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

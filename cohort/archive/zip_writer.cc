@@ -8,13 +8,13 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/internal/file.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 namespace {
 
 /// What libzip writes into, and asks about. Nothing must be thrown through the library.
 struct Sink {
-  OutputFile& file;
+  checkpoint::OutputFile& file;
   uint64_t place = 0;
   uint64_t size = 0;
   std::exception_ptr thrown = {};
@@ -79,7 +79,8 @@ zip_int64_t answer(void* user, void* data, zip_uint64_t bytes, zip_source_cmd_t 
 
 }  // namespace
 
-void write_zip(const char* operation, OutputFile& file, const std::vector<ZipMember>& members) {
+void write_zip(const char* operation, checkpoint::OutputFile& file,
+               const std::vector<ZipMember>& members) {
   Sink sink{file};
   zip_source_t* source = zip_source_function_create(answer, &sink, &sink.error);
   zip_t* archive = source == nullptr
@@ -110,4 +111,4 @@ void write_zip(const char* operation, OutputFile& file, const std::vector<ZipMem
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -8,10 +8,10 @@
 namespace cohort {
 namespace {
 
-using internal::BelowAutograd;
-using internal::LayerNode;
-using internal::SavedVariable;
-using internal::variable_list;
+using internal::autograd::BelowAutograd;
+using internal::autograd::LayerNode;
+using internal::autograd::SavedVariable;
+using internal::autograd::variable_list;
 
 class EmbeddingNode final : public LayerNode {
  public:
@@ -27,7 +27,7 @@ class EmbeddingNode final : public LayerNode {
     if (!gradients[0].defined() || !wants_weight(0)) return out;
     const Tensor ids = ids_.unpack();
     // Kept by whoever asked for the gradient, who may write it: not what others still read.
-    const bool mine = internal::owns(gradients[0]);
+    const bool mine = internal::autograd::owns(gradients[0]);
     const Tensor rows =
         rows_of(mine ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous));
     if (!add_rows(0, {.values = rows, .indices = ids, .dense_shape = table_})) {
@@ -66,8 +66,8 @@ Tensor embedding_lookup(const Variable& table, const Tensor& ids) {
     const BelowAutograd below;
     out = table.impl().gather_rows(flat).view(shape);
   }
-  if (internal::needs_node({}, {&table})) {
-    internal::attach(out, internal::make_node<EmbeddingNode>(table, flat));
+  if (internal::autograd::needs_node({}, {&table})) {
+    internal::autograd::attach(out, internal::runtime::make_node<EmbeddingNode>(table, flat));
   }
   return out;
 }

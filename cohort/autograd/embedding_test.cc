@@ -183,13 +183,13 @@ TEST(EmbeddingLookup, ChangedIdsAreLibTorchsError) {
 TEST(EmbeddingLookup, TrainsOnReplicasAsOnOne) {
   const Tensor all = ids({1, 4, 4, 0, 2, 4});
   const auto train = [&](int replicas) {
-    internal::ReplicaGroup group({.replicas = replicas});
-    internal::LocalVariablesOptions options{.devices = {}, .group = &group};
+    internal::runtime::ReplicaGroup group({.replicas = replicas});
+    internal::variables::LocalVariablesOptions options{.devices = {}, .group = &group};
     for (int r = 0; r < replicas; ++r) options.devices.emplace_back(str_cat("CPU:", r));
-    const auto creator = std::make_shared<internal::LocalVariables>(options);
-    const internal::VariableCreatorScope scope(creator);
+    const auto creator = std::make_shared<internal::variables::LocalVariables>(options);
+    const internal::variables::VariableCreatorScope scope(creator);
     const Variable table = make_table();
-    internal::FusedUpdate update({table});
+    internal::variables::FusedUpdate update({table});
     for (int step = 0; step < 3; ++step) {
       group.run([&](int r) {
         const Tensor mine = all.narrow(0, r * 6 / replicas, 6 / replicas);

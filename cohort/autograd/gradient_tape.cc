@@ -22,9 +22,9 @@
 namespace cohort {
 namespace {
 
-using internal::GradientLease;
-using internal::Leaf;
-using internal::VariableImpl;
+using internal::variables::GradientLease;
+using internal::variables::Leaf;
+using internal::variables::VariableImpl;
 
 thread_local char t_thread;  // its address tells threads apart
 
@@ -95,14 +95,14 @@ class OpenSlots {
 // Before a component is touched: one that several replicas share has no slot of this replica.
 void check_strategy(std::span<const Variable> sources) {
   for (const Variable& v : sources) {
-    internal::check_scope_of(kGradient, "a gradient of", v.impl());
+    internal::variables::check_scope_of(kGradient, "a gradient of", v.impl());
     if (current_replica() < 0) continue;
-    COHORT_CHECK_STATE(v.impl().leaf_count() == current_replica_count(),
-                       "[gradient_tape.gradient] expected variables made under the scope of this "
-                       "strategy (",
-                       current_replica_count(), " replicas), got ", internal::label(v.impl()),
-                       " of ", internal::owner_of(v.impl()), " with ", v.impl().leaf_count(),
-                       " components");
+    COHORT_CHECK_STATE(
+        v.impl().leaf_count() == current_replica_count(),
+        "[gradient_tape.gradient] expected variables made under the scope of this "
+        "strategy (",
+        current_replica_count(), " replicas), got ", internal::variables::label(v.impl()), " of ",
+        internal::variables::owner_of(v.impl()), " with ", v.impl().leaf_count(), " components");
   }
 }
 
@@ -121,7 +121,7 @@ IndexedSlices join_rows(const std::vector<IndexedSlices>& parts) {
 Gradient collect(const Variable& variable, const Tensor& from_engine) {
   Leaf& leaf = variable.impl().leaf();
   if (!leaf.has_open_slot()) return from_engine;
-  const internal::GradientSlot& slot = leaf.slot;
+  const internal::variables::GradientSlot& slot = leaf.slot;
   if (!slot.written && !from_engine.defined()) {
     return slot.rows.empty() ? Gradient() : join_rows(slot.rows);
   }
@@ -152,8 +152,8 @@ void scale(GradientAndVariable& pair, double factor, std::shared_ptr<GradientLea
   }
   Tensor values = pair.gradient.dense();
   VariableImpl& variable = pair.variable.impl();
-  const bool in_arena = internal::is_in_arena(variable, values);
-  if (internal::has_only_handles(values, in_arena ? 3 : 2)) {
+  const bool in_arena = internal::variables::is_in_arena(variable, values);
+  if (internal::variables::has_only_handles(values, in_arena ? 3 : 2)) {
     values.mul_(factor);
     return;
   }
@@ -199,16 +199,16 @@ GradientTape::~GradientTape() {
 
 void GradientTape::open() {
   is_open_ = true;
-  internal::set_open_tapes(internal::open_tapes() + 1);
+  internal::runtime::set_open_tapes(internal::runtime::open_tapes() + 1);
   at::GradMode::set_enabled(true);
 }
 
 void GradientTape::close() {
   if (!is_open_) return;
   is_open_ = false;
-  internal::set_open_tapes(internal::open_tapes() - 1);
+  internal::runtime::set_open_tapes(internal::runtime::open_tapes() - 1);
   // What follows in the step (metrics) is not recorded, unless an outer tape wants it.
-  at::GradMode::set_enabled(internal::open_tapes() > 0);
+  at::GradMode::set_enabled(internal::runtime::open_tapes() > 0);
 }
 
 void GradientTape::reset() {
@@ -223,7 +223,7 @@ void GradientTape::watch(const Variable& v) {
 }
 
 void GradientTape::watch(Tensor& x) {
-  internal::check_defined("[gradient_tape.watch] ", x);
+  internal::runtime::check_defined("[gradient_tape.watch] ", x);
   COHORT_CHECK_ARG(x.is_floating_point() || x.is_complex(),
                    "[gradient_tape.watch] expected a floating type, got ",
                    dtype_name(x.scalar_type()));
@@ -256,7 +256,7 @@ bool GradientTape::begin_gradient() {
     spent_ = true;
     close();
   }
-  return internal::open_tapes() > (is_open_ ? 1 : 0);
+  return internal::runtime::open_tapes() > (is_open_ ? 1 : 0);
 }
 
 std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<const Tensor> inputs,
@@ -296,9 +296,10 @@ Gradients GradientTape::gradient(const Tensor& target, std::span<const Variable>
   // one replica's.
   const bool in_slots = !outer && !any_spans_replicas(sources);
   const OpenSlots slots(in_slots ? sources : std::span<const Variable>(), *lease);
-  const std::vector<Tensor> got = internal::naming_what_was_written(kGradient, sources, [&] {
-    return run_backward(target, inputs.leaves, options, options_.persistent || outer, outer);
-  });
+  const std::vector<Tensor> got =
+      internal::autograd::naming_what_was_written(kGradient, sources, [&] {
+        return run_backward(target, inputs.leaves, options, options_.persistent || outer, outer);
+      });
   for (std::size_t i = 0; i < got.size(); ++i) {
     GradientAndVariable& pair = pairs[inputs.sources[i]];
     if (in_slots) {
@@ -333,7 +334,7 @@ std::vector<Tensor> GradientTape::gradient(const Tensor& target, std::span<const
     inputs.push_back(sources[i]);
     positions.push_back(i);
   }
-  const std::vector<Tensor> got = internal::naming_what_was_written(kGradient, {}, [&] {
+  const std::vector<Tensor> got = internal::autograd::naming_what_was_written(kGradient, {}, [&] {
     return run_backward(target, inputs, options, options_.persistent || outer, outer);
   });
   std::vector<Tensor> results(sources.size());

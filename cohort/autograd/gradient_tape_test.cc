@@ -21,7 +21,7 @@ TEST(GradientTape, PutsGradientsIntoTheArena) {
   const Tensor loss = (w * w).sum();
   const Gradients g = tape.gradient(loss, std::span(&w, 1));
   EXPECT_EQ(numbers(g[0].gradient), (std::vector<float>{2, 4, 6}));
-  EXPECT_TRUE(internal::is_in_arena(w.impl(), g[0].gradient.dense()));
+  EXPECT_TRUE(internal::variables::is_in_arena(w.impl(), g[0].gradient.dense()));
   EXPECT_TRUE(g[0].variable == w);
 }
 

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
-namespace cohort::internal {
+namespace cohort::internal::autograd {
 
 variable_list LayerNode::apply(variable_list&& gradients) {
   if (at::GradMode::is_enabled()) return differentiable_backward(std::move(gradients));
@@ -28,7 +28,7 @@ void LayerNode::add_weight(const Variable& weight) {
     add_next_edge({});
     return;
   }
-  Leaf& leaf = weight.impl().leaf();
+  variables::Leaf& leaf = weight.impl().leaf();
   weights_.push_back(&leaf);
   keep_alive_.push_back(weight);
   add_input_edge_of_weight(leaf.tensor);
@@ -58,7 +58,7 @@ bool needs_node(std::initializer_list<const Tensor*> inputs,
   return false;
 }
 
-void attach(Tensor& output, GraphNodePtr<LayerNode> node) {
+void attach(Tensor& output, runtime::GraphNodePtr<LayerNode> node) {
   torch::autograd::set_history(output, std::move(node));
 }
 
@@ -70,4 +70,4 @@ bool owns(const Tensor& gradient) {
 BelowAutograd::BelowAutograd() : guard_(c10::autograd_dispatch_keyset_with_ADInplaceOrView) {}
 BelowAutograd::~BelowAutograd() = default;
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::autograd

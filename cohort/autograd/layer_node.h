@@ -29,7 +29,7 @@
 #include "cohort/runtime/libtorch.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::autograd {
 
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
@@ -61,7 +61,7 @@ class LayerNode : public torch::autograd::Node {
   /// the weight's shape and is contiguous. Returns what the edge carries.
   template <class F>
   Tensor weight_gradient(int i, F&& compute) {
-    Leaf& leaf = *weights_[static_cast<std::size_t>(i)];
+    variables::Leaf& leaf = *weights_[static_cast<std::size_t>(i)];
     if (leaf.has_open_slot()) {
       const bool accumulate = std::exchange(leaf.slot.written, true);
       compute(leaf.slot.view, accumulate);
@@ -75,7 +75,7 @@ class LayerNode : public torch::autograd::Node {
   /// For a weight of which only some rows were used: true if its slot is open and took them; the
   /// edge then carries an undefined tensor. `rows` must be nobody else's.
   bool add_rows(int i, IndexedSlices rows) {
-    Leaf& leaf = *weights_[static_cast<std::size_t>(i)];
+    variables::Leaf& leaf = *weights_[static_cast<std::size_t>(i)];
     if (!leaf.has_open_slot()) return false;
     leaf.slot.rows.push_back(std::move(rows));
     return true;
@@ -86,7 +86,7 @@ class LayerNode : public torch::autograd::Node {
   void add_input_edge_of_weight(const Tensor& leaf);
 
   int inputs_ = 0;
-  std::vector<Leaf*> weights_;
+  std::vector<variables::Leaf*> weights_;
   std::vector<Variable> keep_alive_;
 };
 
@@ -96,7 +96,7 @@ bool needs_node(std::initializer_list<const Tensor*> inputs,
                 std::initializer_list<const Variable*> weights);
 
 /// Makes `node` the history of `output`, which must be fresh (computed below autograd).
-void attach(Tensor& output, GraphNodePtr<LayerNode> node);
+void attach(Tensor& output, runtime::GraphNodePtr<LayerNode> node);
 
 /// True if nobody else can see `gradient`, so that a node may reuse its memory.
 bool owns(const Tensor& gradient);
@@ -113,4 +113,4 @@ class [[nodiscard]] BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard guard_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::autograd

@@ -66,7 +66,8 @@ Tensor flat_grad(const Variable& v, int replica) {
 }
 
 // Which variables have a .grad, here or on another worker.
-std::vector<std::byte> with_grad(Span variables, int replicas, internal::Communicator* workers) {
+std::vector<std::byte> with_grad(Span variables, int replicas,
+                                 internal::collectives::Communicator* workers) {
   std::vector<std::byte> has(variables.size());
   std::string text;
   for (std::size_t i = 0; i < variables.size(); ++i) {
@@ -77,13 +78,14 @@ std::vector<std::byte> with_grad(Span variables, int replicas, internal::Communi
     text += str_cat(i == 0 ? "" : ", ", variables[i].name(), bracketed(variables[i].shape()));
   }
   if (workers == nullptr) return has;
-  internal::check_same_on_workers(*workers, kAllReduceGrad, "variables", text);
-  const std::vector<std::byte> all = internal::gather_bytes(*workers, kAllReduceGrad, has);
+  internal::collectives::check_same_on_workers(*workers, kAllReduceGrad, "variables", text);
+  const std::vector<std::byte> all =
+      internal::collectives::gather_bytes(*workers, kAllReduceGrad, has);
   for (std::size_t i = 0; i < all.size(); ++i) has[i % has.size()] |= all[i];
   return has;
 }
 
-Flats collect(Span variables, int replicas, internal::Communicator* workers) {
+Flats collect(Span variables, int replicas, internal::collectives::Communicator* workers) {
   const at::NoGradGuard no_grad;
   Flats flats;
   const std::vector<std::byte> has = with_grad(variables, replicas, workers);
@@ -103,36 +105,39 @@ void reduce_in_place(const std::vector<Tensor>& all, int64_t begin, int64_t end,
   std::vector<void*> places;
   for (const Tensor& one : all) places.push_back(one.mutable_data_ptr());
   const std::vector<const void*> sources(places.begin(), places.end());
-  internal::reduce_range({.op = op,
-                          .dtype = all[0].scalar_type(),
-                          .sources = sources,
-                          .outs = places,
-                          .begin = begin,
-                          .end = end,
-                          .divisor = static_cast<double>(all.size()),
-                          .memory = all[0].device().type()});
+  internal::reductions::reduce_range({.op = op,
+                                      .dtype = all[0].scalar_type(),
+                                      .sources = sources,
+                                      .outs = places,
+                                      .begin = begin,
+                                      .end = end,
+                                      .divisor = static_cast<double>(all.size()),
+                                      .memory = all[0].device().type()});
 }
 
 // The workers' sums, in place: replica 0's first, which the others copy.
-void reduce_over_workers(internal::ReplicaGroup& group, internal::Communicator& workers,
-                         const Flats& flats, ReduceOp op) {
-  group.merge("all_reduce_grad of all workers", flats.total, [&](internal::Brought<int64_t>) {
-    std::vector<internal::Communicator::Pending> pending;
-    for (std::size_t i = 0; i < flats.of.size(); ++i) {
-      if (flats.of[i].empty()) continue;
-      const Tensor& sum = flats.of[i][0];
-      const internal::Bytes bytes{static_cast<std::byte*>(sum.mutable_data_ptr()), sum.nbytes()};
-      pending.push_back(
-          workers.start_all_reduce(bytes, sum.scalar_type(), ReduceOp::kSum, {.tag = i}));
-    }
-    for (auto& one : pending) one.wait();
-    const int replicas = internal::current_layout().total();
-    for (const std::vector<Tensor>& tensors : flats.of) {
-      if (op == ReduceOp::kMean && !tensors.empty()) {
-        internal::divide_by_count(tensors[0], replicas);
-      }
-    }
-  });
+void reduce_over_workers(internal::runtime::ReplicaGroup& group,
+                         internal::collectives::Communicator& workers, const Flats& flats,
+                         ReduceOp op) {
+  group.merge(
+      "all_reduce_grad of all workers", flats.total, [&](internal::runtime::Brought<int64_t>) {
+        std::vector<internal::collectives::Communicator::Pending> pending;
+        for (std::size_t i = 0; i < flats.of.size(); ++i) {
+          if (flats.of[i].empty()) continue;
+          const Tensor& sum = flats.of[i][0];
+          const internal::collectives::Bytes bytes{static_cast<std::byte*>(sum.mutable_data_ptr()),
+                                                   sum.nbytes()};
+          pending.push_back(
+              workers.start_all_reduce(bytes, sum.scalar_type(), ReduceOp::kSum, {.tag = i}));
+        }
+        for (auto& one : pending) one.wait();
+        const int replicas = internal::runtime::current_layout().total();
+        for (const std::vector<Tensor>& tensors : flats.of) {
+          if (op == ReduceOp::kMean && !tensors.empty()) {
+            internal::collectives::divide_by_count(tensors[0], replicas);
+          }
+        }
+      });
   if (group.size() == 1) return;
   const auto replica = static_cast<std::size_t>(current_replica());
   for (const std::vector<Tensor>& tensors : flats.of) {
@@ -146,7 +151,7 @@ void reduce_over_workers(internal::ReplicaGroup& group, internal::Communicator& 
 Gradients gradients_of(Span variables) {
   check_replica("gradients_of", variables);
   const at::NoGradGuard no_grad;
-  auto lease = std::make_shared<internal::GradientLease>();
+  auto lease = std::make_shared<internal::variables::GradientLease>();
   std::vector<GradientAndVariable> pairs;
   pairs.reserve(variables.size());
   for (const Variable& v : variables) {
@@ -176,17 +181,19 @@ void all_reduce_grad(Span variables, ReduceOpArg name) {
   check_replica("all_reduce_grad", variables);
   COHORT_CHECK_ARG(op == ReduceOp::kSum || op == ReduceOp::kMean,
                    "[all_reduce_grad] expected sum or mean, got ", reduce_op_name(op));
-  internal::Communicator* const workers = internal::other_workers(kAllReduceGrad);
-  internal::ReplicaGroup* group = internal::current_replica_group();
+  internal::collectives::Communicator* const workers =
+      internal::runtime::other_workers(kAllReduceGrad);
+  internal::runtime::ReplicaGroup* group = internal::runtime::current_replica_group();
   if (group == nullptr || (group->size() == 1 && workers == nullptr)) return;
-  const auto flats = group->merge("all_reduce_grad", variables, [&](internal::Brought<Span> all) {
-    for (const Span& other : all) {
-      COHORT_CHECK_STATE(std::ranges::equal(other, variables),
-                         "[all_reduce_grad] expected the same variables on every replica, got "
-                         "others");
-    }
-    return collect(variables, group->size(), workers);
-  });
+  const auto flats =
+      group->merge("all_reduce_grad", variables, [&](internal::runtime::Brought<Span> all) {
+        for (const Span& other : all) {
+          COHORT_CHECK_STATE(std::ranges::equal(other, variables),
+                             "[all_reduce_grad] expected the same variables on every replica, got "
+                             "others");
+        }
+        return collect(variables, group->size(), workers);
+      });
   // Each replica reduces its share of all elements, for everybody; a mean is divided at the end.
   const ReduceOp step = workers != nullptr ? ReduceOp::kSum : op;
   const at::NoGradGuard no_grad;

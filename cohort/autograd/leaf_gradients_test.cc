@@ -27,7 +27,7 @@ TEST_F(LeafGradients, AreCopiedIntoTheArena) {
   (v[0] * v[0]).sum().backward();
   const Gradients g = gradients_of(v);
   EXPECT_EQ(numbers(g[0].gradient.dense()), (std::vector<float>{2, 4, 6}));
-  EXPECT_TRUE(internal::is_in_arena(v[0].impl(), g[0].gradient.dense()));
+  EXPECT_TRUE(internal::variables::is_in_arena(v[0].impl(), g[0].gradient.dense()));
   EXPECT_TRUE(g[0].variable == v[0]);
   EXPECT_FALSE(g[1].gradient.has_value());
   // The caller's .grad stays his: what he does to it changes nothing here.
@@ -71,7 +71,7 @@ TEST_F(LeafGradients, SparseOnesAreSlices) {
 
 // A leaf of somebody else's (a module's parameter) as a variable's component.
 struct AdoptedLeaf : LeafGradients {
-  AdoptedLeaf() { internal::local_impl(w.impl()).leaf_of(0).adopt(leaf); }
+  AdoptedLeaf() { internal::variables::local_impl(w.impl()).leaf_of(0).adopt(leaf); }
   const Variable w{tensor({1, 2})};
   const Tensor leaf = tensor({0, 0}).set_requires_grad(true);
 };
@@ -83,7 +83,7 @@ TEST_F(AdoptedLeaf, GetsTheSumOfItsUsesInTheSlot) {
   const Gradients a = tape.gradient(one, std::span(&w, 1));
   const Gradients b = tape.gradient(two, std::span(&w, 1));
   EXPECT_EQ(numbers(a[0].gradient.dense()), (std::vector<float>{15, 17}));
-  EXPECT_TRUE(internal::is_in_arena(w.impl(), a[0].gradient.dense()));
+  EXPECT_TRUE(internal::variables::is_in_arena(w.impl(), a[0].gradient.dense()));
   EXPECT_EQ(numbers(b[0].gradient.dense()), (std::vector<float>{100, 100}));
   EXPECT_FALSE(leaf.grad().defined());
 }
@@ -117,9 +117,11 @@ struct TwoReplicas : LeafGradients {
   Variable make(const Tensor& initial) {
     return Variable(variables->create(initial, {.trainable = true}));
   }
-  internal::ReplicaGroup group{{.replicas = 2}};
-  std::shared_ptr<internal::LocalVariables> variables = std::make_shared<internal::LocalVariables>(
-      internal::LocalVariablesOptions{.devices = {Device("CPU:0"), Device("CPU:1")}});
+  internal::runtime::ReplicaGroup group{{.replicas = 2}};
+  std::shared_ptr<internal::variables::LocalVariables> variables =
+      std::make_shared<internal::variables::LocalVariables>(
+          internal::variables::LocalVariablesOptions{
+              .devices = {Device("CPU:0"), Device("CPU:1")}});
 };
 
 TEST_F(TwoReplicas, GetTheMeanAndTheSum) {

@@ -8,7 +8,7 @@
 
 #include <chrono>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 struct BootClock {
   using duration = std::chrono::nanoseconds;
@@ -24,4 +24,4 @@ struct BootClock {
   }
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -3,7 +3,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 void refuse_empty_function(const char* operation, const char* what) {
   throw InvalidArgument(str_cat(operation, " expected ", what,
@@ -11,4 +11,4 @@ void refuse_empty_function(const char* operation, const char* what) {
                                 "null pointer"));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

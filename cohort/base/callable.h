@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 template <class F>
 inline constexpr bool can_be_empty_v = std::is_pointer_v<F> || std::is_member_pointer_v<F>;
@@ -31,4 +31,4 @@ F&& checked_function(const char* operation, F&& fn, const char* what = "a functi
   return std::forward<F>(fn);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

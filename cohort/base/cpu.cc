@@ -9,7 +9,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 Isa wanted_isa() {
@@ -59,4 +59,4 @@ void use_isa(Isa isa) {
   g_isa.store(static_cast<int>(isa), std::memory_order_relaxed);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

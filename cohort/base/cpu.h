@@ -3,7 +3,7 @@
 // Which vector instructions the library's kernels use: one choice for the process.
 #pragma once
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// Sets that kernels are compiled for; each has all before it. (x86-64 levels 1, 3 and 4.)
 enum class Isa { kBase = 0, kAvx2 = 1, kAvx512 = 2 };
@@ -33,4 +33,4 @@ const Kernels& of_current_isa(const Kernels& base, const Kernels& avx2, const Ke
   return base;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -5,7 +5,7 @@
 
 #include "cohort/base/error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 TEST(Cpu, UsesAtMostWhatTheProcessorHas) {
@@ -24,4 +24,4 @@ TEST(Cpu, UsesAtMostWhatTheProcessorHas) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

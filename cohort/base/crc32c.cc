@@ -10,7 +10,7 @@
 #include <arm_acle.h>
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // Reflected.
@@ -133,4 +133,4 @@ uint32_t crc32c(std::string_view data, uint32_t before) {
   return ~update_hardware(~before, reinterpret_cast<const uint8_t*>(data.data()), data.size());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

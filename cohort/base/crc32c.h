@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// The checksum of `data` after that of what came before; 0 for nothing before.
 /// Cost: the processor's own instruction where it has one, else eight bytes a step from tables.
@@ -23,4 +23,4 @@ inline uint32_t masked_crc32c(std::string_view data) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

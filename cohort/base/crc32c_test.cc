@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 TEST(Crc32c, PublishedValues) {
@@ -43,4 +43,4 @@ TEST(Crc32c, TablesAndInstructionAgreeOnLongData) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

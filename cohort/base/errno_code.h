@@ -5,9 +5,9 @@
 
 #include "cohort/base/error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// Of an errno that a call on a file or folder left; kUnknown for what has no code of its own.
 ErrorCode code_of_errno(int error);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

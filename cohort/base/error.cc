@@ -45,7 +45,7 @@ const char* error_code_name(ErrorCode code) {
   return "UNKNOWN";
 }
 
-ErrorCode internal::code_of_errno(int error) {
+ErrorCode internal::base::code_of_errno(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:

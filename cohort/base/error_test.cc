@@ -21,13 +21,13 @@ TEST(Error, ChildrenCarryTheirCode) {
 }
 
 TEST(Error, FilesHaveOneTableOfCodes) {
-  EXPECT_EQ(internal::code_of_errno(ENOENT), ErrorCode::kNotFound);
-  EXPECT_EQ(internal::code_of_errno(ESTALE), ErrorCode::kNotFound);
-  EXPECT_EQ(internal::code_of_errno(EEXIST), ErrorCode::kAlreadyExists);
-  EXPECT_EQ(internal::code_of_errno(EPERM), ErrorCode::kPermissionDenied);
-  EXPECT_EQ(internal::code_of_errno(ENOSPC), ErrorCode::kResourceExhausted);
-  EXPECT_EQ(internal::code_of_errno(EMFILE), ErrorCode::kResourceExhausted);
-  EXPECT_EQ(internal::code_of_errno(EIO), ErrorCode::kUnknown);
+  EXPECT_EQ(internal::base::code_of_errno(ENOENT), ErrorCode::kNotFound);
+  EXPECT_EQ(internal::base::code_of_errno(ESTALE), ErrorCode::kNotFound);
+  EXPECT_EQ(internal::base::code_of_errno(EEXIST), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(internal::base::code_of_errno(EPERM), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(internal::base::code_of_errno(ENOSPC), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(internal::base::code_of_errno(EMFILE), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(internal::base::code_of_errno(EIO), ErrorCode::kUnknown);
 }
 
 TEST(Check, BuildsTheTextOnlyOnFailure) {
@@ -56,18 +56,18 @@ TEST(Strings, BracketsAndJoins) {
 TEST(FunctionRef, CallsWhatItRefersTo) {
   int sum = 0;
   auto add = [&](int x) { sum += x; };
-  internal::FunctionRef<void(int)> ref = add;
+  internal::base::FunctionRef<void(int)> ref = add;
   ref(3);
   ref(4);
   EXPECT_EQ(sum, 7);
   const auto constant = [] { return 8; };
-  EXPECT_EQ(internal::FunctionRef<int()>(constant)(), 8);
+  EXPECT_EQ(internal::base::FunctionRef<int()>(constant)(), 8);
 }
 
 int twice(int x) { return 2 * x; }
 
 TEST(FunctionRef, TakesPlainFunctions) {
-  internal::FunctionRef<int(int)> ref = twice;
+  internal::base::FunctionRef<int(int)> ref = twice;
   EXPECT_EQ(ref(21), 42);
 }
 

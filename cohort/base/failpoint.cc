@@ -15,7 +15,7 @@
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 constexpr const char* kVariable = "COHORT_FAILPOINTS";
@@ -93,4 +93,4 @@ void obey_failpoints_variable(const char* place) {
   if (action == "throw") throw Internal(str_cat("[failpoint] ", place, " was told to fail"));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

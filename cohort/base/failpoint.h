@@ -11,7 +11,7 @@
 #include <atomic>
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 using FailpointHook = void (*)(const char* place);
 /// The error number that this call is to fail with; 0: none.
@@ -37,4 +37,4 @@ inline int fault(const char* call, const std::string& path) {
   return hook == nullptr ? 0 : hook(call, path);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

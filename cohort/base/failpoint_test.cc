@@ -9,7 +9,7 @@
 #include "cohort/base/error.h"
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 using testing::status_of_child;
@@ -59,4 +59,4 @@ TEST(Failpoint, RefusesWhatItCannotRead) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 // Descriptors beyond these stay open in children.
@@ -46,4 +46,4 @@ bool close_no_more_in_children(int fd) {
   return (g_descriptors[at / kBits].fetch_and(~bit) & bit) != 0;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -8,11 +8,11 @@
 //   if (close_no_more_in_children(fd)) ::close(fd);
 #pragma once
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// Threads: any. Cost: lock-free.
 void close_in_children(int fd);
 /// False if it was closed, because this is a child. Threads: any.
 bool close_no_more_in_children(int fd);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

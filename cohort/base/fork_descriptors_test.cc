@@ -9,7 +9,7 @@
 
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
@@ -33,4 +33,4 @@ TEST(ForkDescriptors, AreClosedInChildrenAlone) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 constexpr std::size_t kMostMutexes = 32;
@@ -36,4 +36,4 @@ bool keep_free_over_fork(Mutex& mutex) {
   return true;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -12,11 +12,11 @@
 
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// From here on fork waits for whoever holds the mutex, and the child finds it free. The mutex
 /// lives as long as the process, is held shortly, and never while another such one is taken.
 /// Returns true. Threads: any.
 bool keep_free_over_fork(Mutex& mutex);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

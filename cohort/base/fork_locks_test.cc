@@ -9,7 +9,7 @@
 #include <chrono>
 #include <thread>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 constinit Mutex g_busy;
@@ -45,4 +45,4 @@ TEST(ForkLocks, AChildFindsThemFree) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

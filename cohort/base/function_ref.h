@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 template <class Signature>
 class FunctionRef;
@@ -42,4 +42,4 @@ class FunctionRef<R(A...)> {
   R (*call_)(void*, A...);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

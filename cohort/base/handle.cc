@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 // "DistributedDataset" as tags of error texts have it: "distributed_dataset".
@@ -44,4 +44,4 @@ void refuse_empty_handle(const char* handle_class, const char* operation) {
               "that one, or make it anew"));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -6,7 +6,7 @@
 //   Dataset Dataset::unbatch() const { return Dataset(make_unbatch_node(held(node_, "Dataset"))); }
 #pragma once
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// FailedPrecondition "[dataset.unbatch] expected a Dataset, ...". An operation in brackets, such
 /// as "[dataset.map]", is taken as it is.
@@ -22,4 +22,4 @@ const P& held(const P& pointer, const char* handle_class,
   return pointer;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

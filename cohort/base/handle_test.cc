@@ -9,7 +9,7 @@
 #include "cohort/base/error.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 using testing::expect_error;
@@ -50,4 +50,4 @@ TEST(Handle, GivesWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <ctime>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 int minimum_level() {
@@ -62,4 +62,4 @@ void log_line(LogLevel level, const char* file, int line, const std::string& tex
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, out.data(), out.size());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -15,19 +15,19 @@ namespace cohort {
 
 enum class LogLevel { kInfo = 0, kWarning = 1, kError = 2, kFatal = 3 };
 
-namespace internal {
+namespace internal::base {
 /// True if a line of this level is written.
 bool log_enabled(LogLevel level);
 /// Writes one line with one write(2). Threads: thread-safe.
 void log_line(LogLevel level, const char* file, int line, const std::string& text);
-}  // namespace internal
+}  // namespace internal::base
 
 }  // namespace cohort
 
 /// COHORT_LOG(kWarning, "ran out of data after ", n, " steps");
-#define COHORT_LOG(level, ...)                                                    \
-  do {                                                                            \
-    if (::cohort::internal::log_enabled(::cohort::LogLevel::level))               \
-      ::cohort::internal::log_line(::cohort::LogLevel::level, __FILE__, __LINE__, \
-                                   ::cohort::str_cat(__VA_ARGS__));               \
+#define COHORT_LOG(level, ...)                                                          \
+  do {                                                                                  \
+    if (::cohort::internal::base::log_enabled(::cohort::LogLevel::level))               \
+      ::cohort::internal::base::log_line(::cohort::LogLevel::level, __FILE__, __LINE__, \
+                                         ::cohort::str_cat(__VA_ARGS__));               \
   } while (false)

@@ -35,7 +35,7 @@
 /// Of a function that is right for a reason that stands beside it.
 #define COHORT_NO_THREAD_SAFETY_ANALYSIS COHORT_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// std::mutex.
 class COHORT_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
@@ -85,4 +85,4 @@ class [[nodiscard]] COHORT_THREAD_ATTRIBUTE(scoped_lockable) MutexUnlock {
   Mutex& mutex_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

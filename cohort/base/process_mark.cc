@@ -6,7 +6,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 constinit std::atomic<uint32_t> forks_before_us{0};
 
@@ -22,4 +22,4 @@ void ProcessMark::fail(const char* operation, const char* what) {
                                    "threads and files are the parent's; make it in the child"));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

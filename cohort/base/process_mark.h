@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// How often fork was called on the way to this process, from the first mark on.
 extern std::atomic<uint32_t> forks_before_us;
@@ -44,4 +44,4 @@ std::shared_ptr<T> kept_to_this_process(std::unique_ptr<T> owned) {
           }};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

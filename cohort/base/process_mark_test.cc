@@ -8,7 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 using testing::status_of_child;
@@ -46,4 +46,4 @@ TEST(ProcessMark, TellsTheChildWhatToDo) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -12,7 +12,7 @@
 
 #include "cohort/base/boot_clock.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// Threads: thread-compatible.
 class RunningTime {
@@ -41,4 +41,4 @@ class RunningTime {
   BootClock::duration stopped_{};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

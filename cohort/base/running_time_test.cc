@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 using std::chrono::milliseconds;
@@ -25,4 +25,4 @@ TEST(BootClocks, GoOn) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

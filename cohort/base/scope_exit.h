@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// Calls `function` at the end of its scope, also when an exception leaves it.
 /// Errors: an exception of `function` ends the process.
@@ -21,4 +21,4 @@ class [[nodiscard]] ScopeExit {
   const Function function_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

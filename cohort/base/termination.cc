@@ -14,7 +14,7 @@
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 constexpr std::chrono::seconds kFlushWithin{2};
@@ -82,4 +82,4 @@ void exit_now(int code) {
   std::_Exit(code);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

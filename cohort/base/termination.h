@@ -3,7 +3,7 @@
 // SIGTERM, by which schedulers and launchers say that a process has to end soon; and its end.
 #pragma once
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// What schedulers take as ended by SIGTERM: Kubernetes' ExitCode policy, which starts again what
 /// ended with 128 to 255, does.
@@ -33,4 +33,4 @@ class [[nodiscard]] TerminationSignal {
 /// may still use.
 [[noreturn]] void exit_now(int code);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

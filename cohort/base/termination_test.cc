@@ -12,7 +12,7 @@
 
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 using testing::status_of_child;
@@ -78,4 +78,4 @@ TEST(ExitNow, EndsBesideAThreadThatReads) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -9,7 +9,7 @@
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 struct WriteGuard::Check {
   const ProcessMark process = {};
@@ -81,4 +81,4 @@ void check_may_write() {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

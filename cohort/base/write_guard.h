@@ -13,7 +13,7 @@
 
 #include "cohort/base/process_mark.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 
 /// Threads: thread-safe. In a child of the process that made it, it guards nothing.
 class WriteGuard {
@@ -41,4 +41,4 @@ void allow_writes();
 /// Threads: any.
 void check_may_write();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

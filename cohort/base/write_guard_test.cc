@@ -10,7 +10,7 @@
 #include "cohort/testing/child.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::base {
 namespace {
 
 TEST(WriteGuards, AnyOfThemRefuses) {
@@ -64,4 +64,4 @@ TEST(WriteGuards, AChildIsNotGuarded) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::base

@@ -14,8 +14,8 @@
 namespace cohort {
 namespace {
 
-using internal::ObjectGraph;
-using internal::SavedValues;
+using internal::checkpoint::ObjectGraph;
+using internal::checkpoint::SavedValues;
 
 constexpr const char* kSave = "checkpoint.save";
 constexpr const char* kRestore = "checkpoint.restore";
@@ -35,7 +35,7 @@ std::string without_slash(const char* operation, std::string path) {
 
 // What an earlier restore still keeps for variables that are not made would be lost else.
 void add_waiting(const ObjectGraph& graph, SavedValues& values) {
-  for (const internal::GrowingObject& growing : graph.growing) {
+  for (const internal::checkpoint::GrowingObject& growing : graph.growing) {
     const auto session = growing.object->waiting_for();
     if (session == nullptr) {
       values.unfinished.insert(growing.path);
@@ -45,9 +45,10 @@ void add_waiting(const ObjectGraph& graph, SavedValues& values) {
       const bool known = values.tensors.contains(path) || values.pieces.contains(path) ||
                          values.aliases.contains(path);
       if (known) continue;
-      const bool here = std::any_of(
-          graph.growing.begin(), graph.growing.end(),
-          [p = &path](const auto& object) { return internal::is_below(*p, object.path); });
+      const bool here =
+          std::any_of(graph.growing.begin(), graph.growing.end(), [p = &path](const auto& object) {
+            return internal::checkpoint::is_below(*p, object.path);
+          });
       COHORT_CHECK_STATE(here, "[", kSave, "] expected the objects to be built, got \"",
                          growing.path, "\", for which the values of ", session->source(),
                          " are waiting under other names (\"", path, "\")");
@@ -60,7 +61,7 @@ void add_waiting(const ObjectGraph& graph, SavedValues& values) {
 
 std::vector<std::string> RestoreStatus::waiting() const {
   std::vector<std::string> paths;
-  for (const auto& entry : internal::held(session_, "RestoreStatus")->waiting())
+  for (const auto& entry : internal::base::held(session_, "RestoreStatus")->waiting())
     paths.push_back(entry.first);
   return paths;
 }
@@ -68,13 +69,14 @@ std::vector<std::string> RestoreStatus::waiting() const {
 const RestoreStatus& RestoreStatus::assert_consumed() const {
   const std::vector<std::string> paths = waiting();
   COHORT_CHECK_STATE(paths.empty(), "[", kRestore, "] expected every value of ",
-                     internal::held(session_, "RestoreStatus")->source(), " to be restored, got ",
-                     paths.size(), " that no object has taken: ", join(paths, ", "));
+                     internal::base::held(session_, "RestoreStatus")->source(),
+                     " to be restored, got ", paths.size(),
+                     " that no object has taken: ", join(paths, ", "));
   return *this;
 }
 
 const RestoreStatus& RestoreStatus::assert_existing_objects_matched() const {
-  const auto session = internal::held(session_, "RestoreStatus");
+  const auto session = internal::base::held(session_, "RestoreStatus");
   const std::vector<std::string> paths = session->not_saved();
   COHORT_CHECK_STATE(paths.empty(), "[", kRestore, "] expected ", session->source(),
                      " to have every value of the program, got none of ", join(paths, ", "));
@@ -83,25 +85,26 @@ const RestoreStatus& RestoreStatus::assert_existing_objects_matched() const {
 
 Checkpoint::Checkpoint(const std::map<std::string, TrackableRef>& roots) {
   COHORT_CHECK_ARG(!roots.empty(), "[checkpoint] expected objects to keep, got none");
-  internal::Roots list;
+  internal::checkpoint::Roots list;
   for (const auto& [name, object] : roots) {
-    internal::check_part_name("checkpoint", name);
+    internal::checkpoint::check_part_name("checkpoint", name);
     list.emplace_back(name, object.trackable());
   }
-  roots_ = std::make_shared<const internal::Roots>(std::move(list));
+  roots_ = std::make_shared<const internal::checkpoint::Roots>(std::move(list));
 }
 
 Checkpoint Checkpoint::with(const std::string& name, const TrackableRef& object) const {
   Checkpoint out(std::map<std::string, TrackableRef>{{name, object}});
-  internal::Roots list = *internal::held(roots_, "Checkpoint");
+  internal::checkpoint::Roots list = *internal::base::held(roots_, "Checkpoint");
   std::erase_if(list, [&](const auto& root) { return root.first == name; });
   list.push_back(out.roots_->front());
-  out.roots_ = std::make_shared<const internal::Roots>(std::move(list));
+  out.roots_ = std::make_shared<const internal::checkpoint::Roots>(std::move(list));
   return out;
 }
 
-Tensor Checkpoint::read(const internal::LiveValue& live, const std::function<Tensor()>& read,
-                        const std::optional<Shape>& shape, Memory memory) {
+Tensor Checkpoint::read(const internal::checkpoint::LiveValue& live,
+                        const std::function<Tensor()>& read, const std::optional<Shape>& shape,
+                        Memory memory) {
   const Tensor value = read().detach();
   const bool fits =
       value.scalar_type() == live.value.dtype && (!shape || *shape == shape_of(value));
@@ -110,8 +113,9 @@ Tensor Checkpoint::read(const internal::LiveValue& live, const std::function<Ten
   return memory == Memory::kOwn && here.is_alias_of(value) ? here.clone() : here;
 }
 
-internal::SavedPieces Checkpoint::read_pieces(const internal::LiveValue& live, Memory memory) {
-  internal::SavedPieces out{live.value.dtype, *live.value.shape, {}};
+internal::checkpoint::SavedPieces Checkpoint::read_pieces(
+    const internal::checkpoint::LiveValue& live, Memory memory) {
+  internal::checkpoint::SavedPieces out{live.value.dtype, *live.value.shape, {}};
   for (const TrackedPiece& piece : live.value.pieces) {
     out.pieces.push_back({piece.offset, read(live, piece.read, piece.extent, memory)});
   }
@@ -121,22 +125,24 @@ internal::SavedPieces Checkpoint::read_pieces(const internal::LiveValue& live, M
 SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   check_cross_replica(operation);
   const ObjectGraph graph =
-      internal::walk(operation, *internal::held(roots_, "Checkpoint", "save"));
+      internal::checkpoint::walk(operation, *internal::base::held(roots_, "Checkpoint", "save"));
   COHORT_CHECK_STATE(graph.gone.empty(), "[", operation, "] expected objects that exist, got \"",
                      graph.gone.front(), "\", which has ended");
   SavedValues values;
-  internal::check_same_lines(graph.group.get(), operation, "values", internal::lines_of(graph));
-  for (const internal::LiveValue& live : graph.values) {
+  internal::checkpoint::check_same_lines(graph.group.get(), operation, "values",
+                                         internal::checkpoint::lines_of(graph));
+  for (const internal::checkpoint::LiveValue& live : graph.values) {
     const std::string& path = live.paths.front();
     if (!live.value.pieces.empty()) {
       values.pieces[path] = read_pieces(live, memory);
       continue;
     }
     const Tensor mine = read(live, live.value.read, live.value.shape, memory);
-    internal::SavingGroup* const others = live.value.group ? nullptr : graph.group.get();
-    internal::put_value(others, path, mine, values.tensors);
+    internal::checkpoint::SavingGroup* const others =
+        live.value.group ? nullptr : graph.group.get();
+    internal::checkpoint::put_value(others, path, mine, values.tensors);
   }
-  for (const internal::LiveValue& live : graph.values) {
+  for (const internal::checkpoint::LiveValue& live : graph.values) {
     for (std::size_t i = 1; i < live.paths.size(); ++i) {
       values.aliases[live.paths[i]] = live.paths.front();
     }
@@ -147,46 +153,48 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   return values;
 }
 
-std::shared_ptr<internal::SavingGroup> Checkpoint::group(const char* operation) const {
+std::shared_ptr<internal::checkpoint::SavingGroup> Checkpoint::group(const char* operation) const {
   check_cross_replica(operation);
   const std::string_view verb = operation;  // behind the class
-  return internal::walk(operation, *internal::held(roots_, "Checkpoint",
-                                                   verb.substr(verb.find('.') + 1).data()))
+  return internal::checkpoint::walk(
+             operation,
+             *internal::base::held(roots_, "Checkpoint", verb.substr(verb.find('.') + 1).data()))
       .group;
 }
 
 void Checkpoint::save(const std::string& path) const {
   const std::string folder = without_slash(kSave, path);
   const auto all = group(kSave);
-  internal::together(all.get(), kSave, [&] {
+  internal::checkpoint::together(all.get(), kSave, [&] {
     const SavedValues what = values(kSave, Memory::kShared);
-    internal::on_chief(all.get(), [&] { internal::write_checkpoint(folder, what); });
+    internal::checkpoint::on_chief(all.get(),
+                                   [&] { internal::checkpoint::write_checkpoint(folder, what); });
   });
 }
 
 RestoreStatus Checkpoint::restore(const std::string& path, const RestoreOptions& options) const {
   const std::string folder = without_slash(kRestore, path);
   const auto all = group(kRestore);
-  std::shared_ptr<internal::RestoreSession> session;
-  internal::together(all.get(), kRestore, [&] {
+  std::shared_ptr<internal::checkpoint::RestoreSession> session;
+  internal::checkpoint::together(all.get(), kRestore, [&] {
     SavedValues saved;
-    if (internal::is_chief(all.get())) {
-      saved = internal::read_checkpoint(folder, !options.allow_partial);
+    if (internal::checkpoint::is_chief(all.get())) {
+      saved = internal::checkpoint::read_checkpoint(folder, !options.allow_partial);
     }
-    session = restore_values(internal::from_chief(all.get(), std::move(saved)), folder, options,
-                             all.get());
+    session = restore_values(internal::checkpoint::from_chief(all.get(), std::move(saved)), folder,
+                             options, all.get());
   });
   return RestoreStatus(session);
 }
 
-std::shared_ptr<internal::RestoreSession> Checkpoint::restore_values(
+std::shared_ptr<internal::checkpoint::RestoreSession> Checkpoint::restore_values(
     SavedValues saved, const std::string& source, const RestoreOptions& options,
-    internal::SavingGroup* group) const {
-  const internal::Roots& roots = *internal::held(roots_, "Checkpoint");
-  internal::choose_own(internal::walk(kRestore, roots), group, source, options.allow_partial,
-                       saved.tensors);
-  auto session = std::make_shared<internal::RestoreSession>(roots, std::move(saved), source,
-                                                            options.allow_partial);
+    internal::checkpoint::SavingGroup* group) const {
+  const internal::checkpoint::Roots& roots = *internal::base::held(roots_, "Checkpoint");
+  internal::checkpoint::choose_own(internal::checkpoint::walk(kRestore, roots), group, source,
+                                   options.allow_partial, saved.tensors);
+  auto session = std::make_shared<internal::checkpoint::RestoreSession>(
+      roots, std::move(saved), source, options.allow_partial);
   session->match_now();
   return session;
 }

@@ -29,13 +29,13 @@
 namespace cohort {
 
 class CheckpointManager;
-namespace internal {
+namespace internal::checkpoint {
 struct LiveValue;
 struct SavedPieces;
 struct SavedValues;
 class SavingGroup;
 struct ObjectGraph;
-}  // namespace internal
+}  // namespace internal::checkpoint
 
 struct RestoreOptions {
   /// false: every saved and every live value must match. true: what both have is restored; types
@@ -46,7 +46,7 @@ struct RestoreOptions {
 /// What a restore has still to do.
 class RestoreStatus {
  public:
-  explicit RestoreStatus(std::shared_ptr<const internal::RestoreSession> session)
+  explicit RestoreStatus(std::shared_ptr<const internal::checkpoint::RestoreSession> session)
       : session_(std::move(session)) {}
   /// Paths of saved values that no object has taken yet: the variables are not made, or, with
   /// allow_partial, not there.
@@ -59,7 +59,7 @@ class RestoreStatus {
   const RestoreStatus& assert_existing_objects_matched() const;
 
  private:
-  std::shared_ptr<const internal::RestoreSession> session_;
+  std::shared_ptr<const internal::checkpoint::RestoreSession> session_;
 };
 
 /// The state of some objects, by name; a copy is of the same objects. It keeps variables alive, but
@@ -98,19 +98,20 @@ class Checkpoint {
   Checkpoint with(const std::string& name, const TrackableRef& object) const;
   /// Internal: who saves and restores with this process; null: nobody. Errors: FailedPrecondition
   /// in a replica.
-  std::shared_ptr<internal::SavingGroup> group(const char* operation) const;
+  std::shared_ptr<internal::checkpoint::SavingGroup> group(const char* operation) const;
 
  private:
   friend class CheckpointManager;
   enum class Memory { kShared, kOwn };  ///< kOwn: later steps do not change it.
-  std::shared_ptr<internal::RestoreSession> restore_values(internal::SavedValues saved,
-                                                           const std::string& source,
-                                                           const RestoreOptions& options,
-                                                           internal::SavingGroup* group) const;
-  internal::SavedValues values(const char* operation, Memory memory) const;
-  static Tensor read(const internal::LiveValue& live, const std::function<Tensor()>& read,
-                     const std::optional<Shape>& shape, Memory memory);
-  static internal::SavedPieces read_pieces(const internal::LiveValue& live, Memory memory);
+  std::shared_ptr<internal::checkpoint::RestoreSession> restore_values(
+      internal::checkpoint::SavedValues saved, const std::string& source,
+      const RestoreOptions& options, internal::checkpoint::SavingGroup* group) const;
+  internal::checkpoint::SavedValues values(const char* operation, Memory memory) const;
+  static Tensor read(const internal::checkpoint::LiveValue& live,
+                     const std::function<Tensor()>& read, const std::optional<Shape>& shape,
+                     Memory memory);
+  static internal::checkpoint::SavedPieces read_pieces(const internal::checkpoint::LiveValue& live,
+                                                       Memory memory);
 
   std::shared_ptr<const std::vector<std::pair<std::string, std::shared_ptr<Trackable>>>> roots_;
 };

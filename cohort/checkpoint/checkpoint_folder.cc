@@ -17,7 +17,7 @@
 #include "cohort/checkpoint/internal/tensor_writer.h"
 #include "cohort/runtime/intra_op.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,7 +104,7 @@ Manifest manifest_of(const SavedValues& values, const std::vector<WrittenTensors
   }
   manifest.aliases = values.aliases;
   manifest.unfinished = values.unfinished;
-  manifest.intra_op_threads = noted_replica_threads();
+  manifest.intra_op_threads = runtime::noted_replica_threads();
   return manifest;
 }
 
@@ -115,7 +115,7 @@ bool exists(const std::string& path) {
 
 // The error of rename with these flags; 0: done.
 int rename_with(unsigned flags, const std::string& from, const std::string& to) {
-  const int error = fault("renameat2", to);
+  const int error = base::fault("renameat2", to);
   if (error != 0) return error;
   return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
 }
@@ -140,14 +140,14 @@ NewCheckpoint::NewCheckpoint(const std::string& path)
     : path_(with_folder(path)), folder_(kFolderSave, path) {}
 
 void NewCheckpoint::write(const SavedValues& values) {
-  failpoint("checkpoint.made");
+  base::failpoint("checkpoint.made");
   const std::vector<Shard> shards = shards_of(values);
   std::vector<WrittenTensors> written;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shard_name(i, shards.size());
     OutputFile file(kFolderSave, folder_.path() + "/" + name, path_ + "/" + name);
     written.push_back(write_tensors(file, shards[i].tensors, sharding_info(shards[i])));
-    failpoint("checkpoint.shard_written");
+    base::failpoint("checkpoint.shard_written");
     file.flush();
     files_.push_back({.name = name,
                       .bytes = written.back().bytes,
@@ -163,9 +163,9 @@ void NewCheckpoint::write(const SavedValues& values) {
   file.write(text.data(), text.size());
   file.flush();
   manifest_bytes_ = text.size();
-  failpoint("checkpoint.manifest_written");
+  base::failpoint("checkpoint.manifest_written");
   flush_folder(kFolderSave, folder_.path());
-  failpoint("checkpoint.flushed");
+  base::failpoint("checkpoint.flushed");
 }
 
 // Whatever else clears up the folder may have met this one.
@@ -186,7 +186,7 @@ void NewCheckpoint::check_whole() const {
 }
 
 bool NewCheckpoint::rename_to_free(const std::string& path) {
-  check_may_write();
+  base::check_may_write();
   int error = rename_with(RENAME_NOREPLACE, folder_.path(), path);
   if (knows_plain_renames_only(error)) {
     if (exists(path)) return false;
@@ -198,7 +198,7 @@ bool NewCheckpoint::rename_to_free(const std::string& path) {
 }
 
 bool NewCheckpoint::replace(const std::string& path) {
-  check_may_write();
+  base::check_may_write();
   if (!is_checkpoint(path)) {
     if (!exists(path)) return false;  // gone in between
     throw Error(ErrorCode::kAlreadyExists,
@@ -214,7 +214,7 @@ bool NewCheckpoint::replace(const std::string& path) {
   error = ::rename(path.c_str(), aside.c_str()) == 0 ? 0 : errno;
   if (error == ENOENT) return false;
   if (error != 0) throw_system(kFolderSave, path, error);
-  failpoint("checkpoint.set_aside");
+  base::failpoint("checkpoint.set_aside");
   bool done = false;
   try {
     done = rename_to_free(path);
@@ -234,7 +234,7 @@ bool NewCheckpoint::publish(const std::string& path, IfTaken if_taken) {
     if (replace(path)) break;
     if (i == kMostReplacements) throw_system(kFolderSave, path, EBUSY);
   }
-  failpoint("checkpoint.renamed");
+  base::failpoint("checkpoint.renamed");
   flush_folder(kFolderSave, folder_of(path));
   return true;
 }
@@ -262,8 +262,8 @@ std::string take_name(const std::string& path) {
   if (!is_checkpoint(path)) return "";
   std::string aside = temporary_path(path);
   if (::rename(path.c_str(), aside.c_str()) != 0) return "";
-  failpoint("checkpoint.renamed_to_remove");
+  base::failpoint("checkpoint.renamed_to_remove");
   return aside;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -22,9 +22,9 @@
 namespace cohort {
 namespace {
 
-using internal::CheckpointState;
-using internal::KeptCheckpoint;
-using internal::SavedValues;
+using internal::checkpoint::CheckpointState;
+using internal::checkpoint::KeptCheckpoint;
+using internal::checkpoint::SavedValues;
 
 constexpr const char* kManagerSave = "checkpoint_manager.save";
 constexpr const char* kRestoreLatest = "checkpoint_manager.restore_latest";
@@ -44,7 +44,7 @@ void check_options(const std::string& directory, const CheckpointManagerOptions&
   const bool plain = !name.empty() && name.front() != '.' &&
                      std::none_of(name.begin(), name.end(),
                                   [](char c) { return c == '/' || (c >= 0 && c < ' '); });
-  COHORT_CHECK_ARG(plain && !internal::is_temporary(name),
+  COHORT_CHECK_ARG(plain && !internal::checkpoint::is_temporary(name),
                    "[checkpoint_manager] expected a checkpoint_name that can be a folder's, got \"",
                    name, "\"");
 }
@@ -52,9 +52,9 @@ void check_options(const std::string& directory, const CheckpointManagerOptions&
 std::vector<std::string> existing(const std::string& directory, const std::string& name = {}) {
   std::vector<std::string> out;
   for (const KeptCheckpoint& kept :
-       internal::kept_of(internal::read_state(directory, name), name)) {
+       internal::checkpoint::kept_of(internal::checkpoint::read_state(directory, name), name)) {
     std::string path = directory + "/" + kept.name;
-    if (internal::is_checkpoint(path)) out.push_back(std::move(path));
+    if (internal::checkpoint::is_checkpoint(path)) out.push_back(std::move(path));
   }
   return out;
 }
@@ -69,7 +69,7 @@ class CheckpointManager::Impl {
         options_(std::move(options)) {
     check_options(directory_, options_);
     while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
-    known_ = internal::checkpoints_in(directory_, options_.checkpoint_name);
+    known_ = internal::checkpoint::checkpoints_in(directory_, options_.checkpoint_name);
   }
 
   ~Impl() {
@@ -87,16 +87,18 @@ class CheckpointManager::Impl {
                      number.value_or(0));
     const auto all = checkpoint_.group(kManagerSave);
     std::string path;
-    internal::together(all.get(), kManagerSave, [&] {
-      path = internal::from_chief(all.get(), save_here(number, internal::is_chief(all.get())));
+    internal::checkpoint::together(all.get(), kManagerSave, [&] {
+      path = internal::checkpoint::from_chief(
+          all.get(), save_here(number, internal::checkpoint::is_chief(all.get())));
     });
     return path;
   }
 
   void wait() {
     const auto all = checkpoint_.group(kManagerSave);
-    internal::together(all.get(), kManagerSave,
-                       [&] { internal::on_chief(all.get(), [&] { wait_here(); }); });
+    internal::checkpoint::together(all.get(), kManagerSave, [&] {
+      internal::checkpoint::on_chief(all.get(), [&] { wait_here(); });
+    });
   }
 
   bool restore_latest(const RestoreOptions& options) {
@@ -104,20 +106,20 @@ class CheckpointManager::Impl {
     if (all == nullptr)
       return restore_one([&](const std::string& path) { checkpoint_.restore(path, options); });
     bool found = false;
-    internal::together(all.get(), kRestoreLatest, [&] {
+    internal::checkpoint::together(all.get(), kRestoreLatest, [&] {
       SavedValues saved;
       std::string from;
-      if (internal::is_chief(all.get())) {
+      if (internal::checkpoint::is_chief(all.get())) {
         restore_one([&](const std::string& path) {
-          saved = internal::read_checkpoint(path, !options.allow_partial);
+          saved = internal::checkpoint::read_checkpoint(path, !options.allow_partial);
           from = path;
         });
       }
-      from = internal::from_chief(all.get(), from);
+      from = internal::checkpoint::from_chief(all.get(), from);
       found = !from.empty();
       if (!found) return;
-      checkpoint_.restore_values(internal::from_chief(all.get(), std::move(saved)), from, options,
-                                 all.get());
+      checkpoint_.restore_values(internal::checkpoint::from_chief(all.get(), std::move(saved)),
+                                 from, options, all.get());
     });
     return found;
   }
@@ -140,15 +142,15 @@ class CheckpointManager::Impl {
           checkpoint(directory + "/" + name) {}
     std::string name;
     const bool is_numbered_by_caller;
-    internal::NewCheckpoint checkpoint;
+    internal::checkpoint::NewCheckpoint checkpoint;
   };
 
   // This process's part; the path where it writes.
   std::string save_here(std::optional<int64_t> number, bool writes) {
     if (writes) {
       wait_here();
-      internal::remove_temporaries(directory_, [&](std::string_view base) {
-        return base == internal::kStateName || is_own(base);
+      internal::checkpoint::remove_temporaries(directory_, [&](std::string_view base) {
+        return base == internal::checkpoint::kStateName || is_own(base);
       });
     }
     const bool copies = writes && options_.background;
@@ -161,7 +163,7 @@ class CheckpointManager::Impl {
       return path_of(saving->name);
     }
     std::string path = path_of(saving->name);
-    writer_ = std::make_unique<internal::TaskThread>(
+    writer_ = std::make_unique<internal::runtime::TaskThread>(
         "checkpoint", [this, saving = std::move(saving),
                        values = std::move(values)](const std::stop_token&) mutable {
           try {
@@ -180,7 +182,7 @@ class CheckpointManager::Impl {
   }
 
   // The newest that can be; false: there is none.
-  bool restore_one(internal::FunctionRef<void(const std::string& path)> restore_from) {
+  bool restore_one(internal::base::FunctionRef<void(const std::string& path)> restore_from) {
     writer_.reset();
     std::vector<KeptCheckpoint> kept;
     std::string newest_error;
@@ -201,32 +203,33 @@ class CheckpointManager::Impl {
   }
 
   bool is_own(std::string_view folder) const {
-    return internal::is_numbered(folder, options_.checkpoint_name);
+    return internal::checkpoint::is_numbered(folder, options_.checkpoint_name);
   }
   std::string path_of(const std::string& name) const { return directory_ + "/" + name; }
   std::string name_of(int64_t number) const {
     return str_cat(options_.checkpoint_name, "-", number);
   }
-  internal::FolderLock lock() const {
-    return {kManagerSave, path_of(internal::kStateName) + ".lock"};
+  internal::checkpoint::FolderLock lock() const {
+    return {kManagerSave, path_of(internal::checkpoint::kStateName) + ".lock"};
   }
   std::vector<KeptCheckpoint> kept_now() const {
-    return internal::kept_of(internal::read_state(directory_, options_.checkpoint_name),
-                             options_.checkpoint_name);
+    return internal::checkpoint::kept_of(
+        internal::checkpoint::read_state(directory_, options_.checkpoint_name),
+        options_.checkpoint_name);
   }
 
   // Nobody else takes a number for which there is a temporary folder.
   std::shared_ptr<Saving> begin(std::optional<int64_t> number) const {
-    internal::make_folders(kManagerSave, directory_);
-    const internal::FolderLock locked = lock();
+    internal::checkpoint::make_folders(kManagerSave, directory_);
+    const internal::checkpoint::FolderLock locked = lock();
     return std::make_shared<Saving>(directory_, name_of(number ? *number : next_number()),
                                     number.has_value());
   }
 
   int64_t next_number() const {
-    int64_t last = internal::greatest_number(directory_, options_.checkpoint_name);
+    int64_t last = internal::checkpoint::greatest_number(directory_, options_.checkpoint_name);
     for (const KeptCheckpoint& kept : kept_now()) {
-      last = std::max(last, internal::number_of(kept.name).value_or(0));
+      last = std::max(last, internal::checkpoint::number_of(kept.name).value_or(0));
     }
     return after(last);
   }
@@ -245,7 +248,7 @@ class CheckpointManager::Impl {
     saving.checkpoint.write(values);
     std::vector<std::string> to_remove;
     {
-      const internal::FolderLock locked = lock();
+      const internal::checkpoint::FolderLock locked = lock();
       CheckpointState state = existing_state();
       publish(saving, state);
       to_remove = sweep(saving.name, state);
@@ -255,10 +258,10 @@ class CheckpointManager::Impl {
   }
 
   void publish(Saving& saving, CheckpointState& state) {
-    using IfTaken = internal::NewCheckpoint::IfTaken;
+    using IfTaken = internal::checkpoint::NewCheckpoint::IfTaken;
     for (;;) {
       const std::string path = path_of(saving.name);
-      const auto there = internal::checkpoint_id(path);
+      const auto there = internal::checkpoint::checkpoint_id(path);
       const auto known = known_.find(saving.name);
       // One that somebody else has put there meanwhile is not this manager's to replace.
       const bool replace =
@@ -275,12 +278,13 @@ class CheckpointManager::Impl {
                             there ? "one that somebody else has saved meanwhile" : "something else",
                             ": save with another number"));
       }
-      saving.name = name_of(after(*internal::number_of(saving.name)));
+      saving.name = name_of(after(*internal::checkpoint::number_of(saving.name)));
       if (options_.background) {
         COHORT_LOG(kWarning, "[", kManagerSave, "] ", path, " is taken: saving as ", saving.name);
       }
     }
-    if (const auto id = internal::checkpoint_id(path_of(saving.name))) known_[saving.name] = *id;
+    if (const auto id = internal::checkpoint::checkpoint_id(path_of(saving.name)))
+      known_[saving.name] = *id;
   }
 
   static bool is_taken(const std::string& path) {
@@ -289,9 +293,9 @@ class CheckpointManager::Impl {
   }
 
   CheckpointState existing_state() const {
-    CheckpointState state = internal::read_state(directory_, options_.checkpoint_name);
+    CheckpointState state = internal::checkpoint::read_state(directory_, options_.checkpoint_name);
     std::erase_if(state.kept, [&](const KeptCheckpoint& kept) {
-      return is_own(kept.name) && !internal::is_checkpoint(path_of(kept.name));
+      return is_own(kept.name) && !internal::checkpoint::is_checkpoint(path_of(kept.name));
     });
     return state;
   }
@@ -303,8 +307,8 @@ class CheckpointManager::Impl {
                                       [&](const auto& kept) { return kept.name == name; });
     if (state.kept.empty() || is_named) return;
     state.kept.insert(state.kept.end() - 1, {name, now()});
-    internal::write_state(directory_, state);
-    internal::failpoint("manager.announced");
+    internal::checkpoint::write_state(directory_, state);
+    internal::base::failpoint("manager.announced");
   }
 
   // Names it as the newest. Returns what is to be removed, which has lost its name.
@@ -315,19 +319,20 @@ class CheckpointManager::Impl {
     state.kept.push_back({newest, now()});
     // Named before older ones go, and those named until they have gone: whenever this ends, the
     // newest is whole, and nothing is left that nobody would remove.
-    internal::write_state(directory_, state);
-    internal::failpoint("manager.named");
+    internal::checkpoint::write_state(directory_, state);
+    internal::base::failpoint("manager.named");
     std::vector<std::string> out;
     const std::vector<KeptCheckpoint> old = beyond_most(state, newest);
     for (const KeptCheckpoint& oldest : old) {
       std::erase_if(state.kept, [&](const auto& kept) { return kept.name == oldest.name; });
       if (is_to_preserve(oldest, preserved)) {
         preserved = oldest.timestamp;
-      } else if (std::string path = internal::take_name(path_of(oldest.name)); !path.empty()) {
+      } else if (std::string path = internal::checkpoint::take_name(path_of(oldest.name));
+                 !path.empty()) {
         out.push_back(std::move(path));
       }
     }
-    if (!old.empty()) internal::write_state(directory_, state);
+    if (!old.empty()) internal::checkpoint::write_state(directory_, state);
     return out;
   }
 
@@ -338,7 +343,8 @@ class CheckpointManager::Impl {
 
   // All that is older than the last max_to_keep whole ones.
   std::vector<KeptCheckpoint> beyond_most(const CheckpointState& state, const std::string& newest) {
-    std::vector<KeptCheckpoint> own = internal::kept_of(state, options_.checkpoint_name);
+    std::vector<KeptCheckpoint> own =
+        internal::checkpoint::kept_of(state, options_.checkpoint_name);
     if (!options_.max_to_keep) return {};
     const auto most = static_cast<std::size_t>(*options_.max_to_keep);
     if (own.size() <= most) return {};
@@ -352,7 +358,7 @@ class CheckpointManager::Impl {
 
   bool is_whole(const std::string& name, const std::string& newest) {
     if (name == newest) return true;
-    const std::string why = internal::damage_of(path_of(name), read_[name]);
+    const std::string why = internal::checkpoint::damage_of(path_of(name), read_[name]);
     if (why.empty()) return true;
     COHORT_LOG(kWarning, "[", kManagerSave, "] ", name,
                " does not count among those to keep, since it cannot be restored: ", why);
@@ -360,7 +366,7 @@ class CheckpointManager::Impl {
   }
 
   bool restore(const KeptCheckpoint& kept,
-               internal::FunctionRef<void(const std::string& path)> restore_from,
+               internal::base::FunctionRef<void(const std::string& path)> restore_from,
                std::string& newest_error) const {
     try {
       restore_from(path_of(kept.name));
@@ -378,10 +384,10 @@ class CheckpointManager::Impl {
   std::string directory_;
   const CheckpointManagerOptions options_;
   /// What was there before this manager, and what it saved: save(number) may replace these.
-  std::map<std::string, internal::CheckpointId> known_;
-  std::map<std::string, int64_t> read_;           // by checkpoint: see damage_of
-  std::exception_ptr error_;                      // of writer_, before it is reset
-  std::unique_ptr<internal::TaskThread> writer_;  // its end is its work's
+  std::map<std::string, internal::checkpoint::CheckpointId> known_;
+  std::map<std::string, int64_t> read_;                    // by checkpoint: see damage_of
+  std::exception_ptr error_;                               // of writer_, before it is reset
+  std::unique_ptr<internal::runtime::TaskThread> writer_;  // its end is its work's
 };
 
 CheckpointManager::CheckpointManager(Checkpoint checkpoint, std::string directory,
@@ -390,25 +396,26 @@ CheckpointManager::CheckpointManager(Checkpoint checkpoint, std::string director
                                    std::move(options))) {}
 
 void CheckpointManager::add(const std::string& name, const TrackableRef& object) {
-  internal::held(impl_, "CheckpointManager")->add(name, object);
+  internal::base::held(impl_, "CheckpointManager")->add(name, object);
 }
-std::shared_ptr<internal::SavingGroup> CheckpointManager::group(const char* operation) const {
-  return internal::held(impl_, "CheckpointManager")->checkpoint().group(operation);
+std::shared_ptr<internal::checkpoint::SavingGroup> CheckpointManager::group(
+    const char* operation) const {
+  return internal::base::held(impl_, "CheckpointManager")->checkpoint().group(operation);
 }
 
 std::string CheckpointManager::save(std::optional<int64_t> number) {
-  return internal::held(impl_, "CheckpointManager")->save(number);
+  return internal::base::held(impl_, "CheckpointManager")->save(number);
 }
-void CheckpointManager::wait() { internal::held(impl_, "CheckpointManager")->wait(); }
+void CheckpointManager::wait() { internal::base::held(impl_, "CheckpointManager")->wait(); }
 bool CheckpointManager::restore_latest(const RestoreOptions& options) const {
-  return internal::held(impl_, "CheckpointManager")->restore_latest(options);
+  return internal::base::held(impl_, "CheckpointManager")->restore_latest(options);
 }
 const std::string& CheckpointManager::directory() const {
-  return internal::held(impl_, "CheckpointManager")->directory();
+  return internal::base::held(impl_, "CheckpointManager")->directory();
 }
 
 std::vector<std::string> CheckpointManager::checkpoints() const {
-  return internal::held(impl_, "CheckpointManager")->checkpoints();
+  return internal::base::held(impl_, "CheckpointManager")->checkpoints();
 }
 std::optional<std::string> CheckpointManager::latest_checkpoint() const {
   const std::vector<std::string> all = checkpoints();

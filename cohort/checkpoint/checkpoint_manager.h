@@ -75,7 +75,7 @@ class CheckpointManager {
   /// From now on its checkpoints keep that, too. Errors: as Checkpoint::with.
   void add(const std::string& name, const TrackableRef& object);
   /// Internal: as Checkpoint::group.
-  std::shared_ptr<internal::SavingGroup> group(const char* operation) const;
+  std::shared_ptr<internal::checkpoint::SavingGroup> group(const char* operation) const;
 
  private:
   class Impl;

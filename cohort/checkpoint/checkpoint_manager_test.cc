@@ -186,7 +186,7 @@ bool crashes(int call, const std::function<void()>& save) {
   const pid_t child = ::fork();
   if (child == 0) {
     g_calls_left = call;
-    internal::g_failpoint_hook = end_process;
+    internal::base::g_failpoint_hook = end_process;
     save();
     ::_exit(0);
   }
@@ -257,9 +257,9 @@ TEST_F(Manager, AnErrorAnywhereLeavesAWholeOneAndNothingElse) {
     const int64_t before = n_;
     const int64_t attempt = ++n_;
     g_calls_left = places + 1;
-    internal::g_failpoint_hook = fail;
+    internal::base::g_failpoint_hook = fail;
     failed = error_text<Error>([&] { manager.save(); }) != "nothing thrown";
-    internal::g_failpoint_hook = nullptr;
+    internal::base::g_failpoint_hook = nullptr;
     EXPECT_TRUE(make(options).restore_latest());
     EXPECT_TRUE(n_ == before || n_ == attempt || (places == 0 && n_ == 2)) << places << ": " << n_;
     EXPECT_TRUE(failed || n_ == attempt);

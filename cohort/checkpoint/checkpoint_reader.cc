@@ -11,7 +11,7 @@
 #include "cohort/checkpoint/internal/tensor_reader.h"
 #include "cohort/runtime/intra_op.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 constexpr const char* kRestore = "checkpoint.restore";
@@ -69,14 +69,14 @@ class Pieces {
     }
     std::string header(static_cast<std::size_t>(expected.header_bytes), '\0');
     file.read(0, header.data(), header.size());
-    if (crc32c(header) != expected.header_crc32c) damaged(file, 0, header.size(), "header");
+    if (base::crc32c(header) != expected.header_crc32c) damaged(file, 0, header.size(), "header");
   }
 
   void read_into(const std::string& path, const ManifestPiece& piece, const Tensor& out) const {
     const InputFile& file = *files_[piece.file];
     void* data = out.mutable_data_ptr();
     file.read(piece.offset, data, out.nbytes());
-    if (crc32c({static_cast<const char*>(data), out.nbytes()}) != piece.crc32c) {
+    if (base::crc32c({static_cast<const char*>(data), out.nbytes()}) != piece.crc32c) {
       damaged(file, piece.offset, piece.bytes, path);
     }
   }
@@ -111,7 +111,7 @@ class OpenCheckpoint {
 
 // Sums over many elements may be added in another order with another number of threads.
 void warn_of_other_threads(const Manifest& manifest, const std::string& path) {
-  const int here = noted_replica_threads();
+  const int here = runtime::noted_replica_threads();
   const int there = manifest.intra_op_threads;
   if (here == 0 || there == 0 || here == there) return;
   COHORT_LOG(kWarning, "[checkpoint.restore] ", path, " was written by replicas with ", there,
@@ -158,4 +158,4 @@ std::string damage_of(const std::string& path, int64_t& read) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -12,7 +12,7 @@
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -194,7 +194,7 @@ void write_state(const std::string& directory, const CheckpointState& state) {
   }
   AtomicFile file("checkpoint_manager.save", directory + "/" + kStateName);
   file.file().write(text.data(), text.size());
-  failpoint("state.written");
+  base::failpoint("state.written");
   file.commit();
 }
 
@@ -268,4 +268,4 @@ std::optional<int64_t> number_of(std::string_view name) {
   return error == std::errc() && rest == end && out >= 0 ? std::optional(out) : std::nullopt;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -240,7 +240,7 @@ TEST_F(CheckpointTest, RefusesReplicasAndBadNames) {
   const Checkpoint checkpoint({{"n", &n}});
   checkpoint.save(path("x/"));
   {
-    const internal::ReplicaScope scope(nullptr, 0, 2);
+    const internal::runtime::ReplicaScope scope(nullptr, 0, 2);
     EXPECT_THROW(checkpoint.save(path("y")), FailedPrecondition);
     EXPECT_THROW(checkpoint.restore(path("x")), FailedPrecondition);
   }

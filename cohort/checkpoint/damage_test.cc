@@ -36,7 +36,7 @@ std::string g_unreadable;
 class Damage : public testing::FolderTest {
  protected:
   void TearDown() override {
-    internal::g_fault_hook = nullptr;
+    internal::base::g_fault_hook = nullptr;
     FolderTest::TearDown();
   }
   CheckpointManager make(CheckpointManagerOptions options = {}) {
@@ -62,7 +62,7 @@ class Damage : public testing::FolderTest {
   }
   static void let_reads_fail(const std::string& in) {
     g_unreadable = in;
-    internal::g_fault_hook = [](const char* call, const std::string& path) {
+    internal::base::g_fault_hook = [](const char* call, const std::string& path) {
       const bool fails = std::string_view(call) == "read" && path.starts_with(g_unreadable);
       return fails ? EIO : 0;
     };
@@ -102,7 +102,7 @@ TEST_F(Damage, InTheNewestIsPassedOverWithItsReason) {
   };
   for (const Case& c : cases) {
     fs::remove_all(path("run"));
-    internal::g_fault_hook = nullptr;
+    internal::base::g_fault_hook = nullptr;
     save_three();
     c.damage();
     const std::string log = restore_passes_over(c.expected);
@@ -162,7 +162,7 @@ TEST_F(Damage, ThatOnlyReadingShowsDoesNotEvictTheGoodOneBefore) {
   ::testing::internal::CaptureStderr();
   make({.max_to_keep = 2}).save();
   ::testing::internal::GetCapturedStderr();
-  internal::g_fault_hook = nullptr;
+  internal::base::g_fault_hook = nullptr;
   EXPECT_EQ(kept(), (Names{"ckpt-2", "ckpt-3", "ckpt-4"}));
 }
 
@@ -197,7 +197,7 @@ class Durability : public Damage {
  protected:
   static void let_flushes_fail(int error) {
     g_flush_error = error;
-    internal::g_fault_hook = [](const char* call, const std::string&) {
+    internal::base::g_fault_hook = [](const char* call, const std::string&) {
       return std::string_view(call) == "fsync" ? g_flush_error : 0;
     };
   }
@@ -205,7 +205,7 @@ class Durability : public Damage {
 
 TEST_F(Durability, FlushesEveryNewFolderUpToTheOneThatWasThere) {
   g_flushed.clear();
-  internal::g_fault_hook = [](const char* call, const std::string& at) {
+  internal::base::g_fault_hook = [](const char* call, const std::string& at) {
     if (std::string_view(call) == "fsync") g_flushed.push_back(at);
     return 0;
   };

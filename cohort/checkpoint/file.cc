@@ -17,7 +17,7 @@
 #include "cohort/base/write_guard.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 namespace {
 
@@ -44,7 +44,7 @@ const char* kind_of(mode_t mode) {
 }  // namespace
 
 void throw_system(const char* operation, const std::string& path, int error) {
-  throw Error(code_of_errno(error),
+  throw Error(base::code_of_errno(error),
               str_cat("[", operation, "] ", path, ": ", std::strerror(error)));
 }
 
@@ -57,11 +57,11 @@ void flush_folder(const char* operation, const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0 && errno == EACCES) return;
   if (descriptor < 0) throw_system(operation, folder, errno);
-  int error = fault("fsync", folder);
+  int error = base::fault("fsync", folder);
   if (error == 0 && ::fsync(descriptor) != 0) error = errno;
   ::close(descriptor);
   if (error != 0 && !is_unsupported(error)) {
-    throw Error(code_of_errno(error),
+    throw Error(base::code_of_errno(error),
                 str_cat("[", operation, "] ", folder, ": failed to flush the folder: ",
                         std::strerror(error), ": what was written may be lost in a power cut"));
   }
@@ -132,7 +132,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::commit() {
   file_.flush();
-  check_may_write();
+  base::check_may_write();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_system(operation_, path_, errno);
   committed_ = true;
   flush_folder(operation_, folder_of(path_));
@@ -190,7 +190,7 @@ InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(uint64_t offset, void* out, std::size_t bytes) const {
   char* next = static_cast<char*>(out);
-  if (const int error = fault("read", path_); error != 0) throw_unreadable(error);
+  if (const int error = base::fault("read", path_); error != 0) throw_unreadable(error);
   while (bytes > 0) {
     const ssize_t got =
         ::pread(descriptor_, next, std::min(bytes, kLargestCall), static_cast<off_t>(offset));
@@ -216,4 +216,4 @@ std::string InputFile::read_all(uint64_t most) const {
   return text;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

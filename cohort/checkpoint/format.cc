@@ -6,14 +6,14 @@
 #include "cohort/base/crc32c.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 uint32_t header_sum(const std::map<std::string, std::string>& metadata,
                     const std::map<std::string, FormatEntry>& entries) {
   uint32_t crc = 0;
   // Lengths in front, so that no two lists of texts are the same bytes.
   const auto add = [&](std::string_view text) {
-    crc = crc32c(text, crc32c(str_cat(text.size(), ":"), crc));
+    crc = base::crc32c(text, base::crc32c(str_cat(text.size(), ":"), crc));
   };
   for (const auto& [key, text] : metadata) {
     if (key == kHeaderSum) continue;
@@ -34,4 +34,4 @@ std::string digits_of(uint32_t crc) {
   return text;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

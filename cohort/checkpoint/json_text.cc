@@ -6,7 +6,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -64,4 +64,4 @@ json parse_json(std::string_view text, std::size_t deepest) {
   return json::parse(text);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -13,7 +13,7 @@
 #include "cohort/checkpoint/internal/format.h"
 #include "cohort/checkpoint/internal/json_text.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -138,7 +138,7 @@ class Parser {
     if (!framed) fail(0, "expected a checkpoint's table of contents, got other text, or a part");
     const std::string_view body = all.substr(begin, all.size() - begin - kTail.size());
     const std::string_view stored = all.substr(kHead.size(), kDigits);
-    const std::string computed = digits_of(crc32c(body));
+    const std::string computed = digits_of(base::crc32c(body));
     if (stored != computed) {
       fail(begin, "expected checksum ", stored, " over ", body.size(), " bytes, got ", computed);
     }
@@ -332,11 +332,11 @@ std::string manifest_text(const Manifest& manifest) {
   } catch (const json::exception& e) {
     throw InvalidArgument(str_cat("[checkpoint.save] expected names in UTF-8: ", e.what()));
   }
-  return str_cat(kHead, digits_of(crc32c(body)), kMiddle, body, kTail);
+  return str_cat(kHead, digits_of(base::crc32c(body)), kMiddle, body, kTail);
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& path) {
   return Parser(text, path).parse();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

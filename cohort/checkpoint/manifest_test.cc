@@ -14,8 +14,8 @@
 namespace cohort {
 namespace {
 
-using internal::Manifest;
-using internal::ManifestPiece;
+using internal::checkpoint::Manifest;
+using internal::checkpoint::ManifestPiece;
 using testing::error_text;
 using testing::write_bytes;
 
@@ -24,15 +24,17 @@ class ManifestTest : public testing::FolderTest {
   /// A writer's file with one tensor, noted in the manifest.
   ManifestPiece write(Manifest& manifest, const std::string& name, const Tensor& part,
                       Shape starts) {
-    internal::OutputFile file("test", path(name), name);
-    const internal::WrittenTensors written = internal::write_tensors(file, {{"w", part}}, {});
+    internal::checkpoint::OutputFile file("test", path(name), name);
+    const internal::checkpoint::WrittenTensors written =
+        internal::checkpoint::write_tensors(file, {{"w", part}}, {});
     manifest.files.push_back({name, written.bytes, written.header_bytes, written.header_crc32c});
-    const internal::WrittenTensor& place = written.tensors.at("w");
+    const internal::checkpoint::WrittenTensor& place = written.tensors.at("w");
     return {manifest.files.size() - 1, place.offset,  place.bytes, place.crc32c,
             std::move(starts),         shape_of(part)};
   }
   void write(const Manifest& manifest) const {
-    write_bytes(path(internal::kManifestName), internal::manifest_text(manifest));
+    write_bytes(path(internal::checkpoint::kManifestName),
+                internal::checkpoint::manifest_text(manifest));
   }
 };
 
@@ -45,25 +47,25 @@ TEST_F(ManifestTest, PutsPiecesOfSeveralWritersTogether) {
   pieces.push_back(write(manifest, "c", whole.slice(0, 2, 5).slice(1, 4, 6), {2, 4}));
   manifest.values["w"] = {kFloat64, {5, 6}, pieces};
   write(manifest);
-  EXPECT_TRUE(internal::read_checkpoint(folder_).tensors.at("w").equal(whole));
+  EXPECT_TRUE(internal::checkpoint::read_checkpoint(folder_).tensors.at("w").equal(whole));
 
   std::swap(pieces[0], pieces[2]);
   manifest.values["w"] = {kFloat64, {5, 6}, pieces};
   write(manifest);
-  EXPECT_TRUE(internal::read_checkpoint(folder_).tensors.at("w").equal(whole));
+  EXPECT_TRUE(internal::checkpoint::read_checkpoint(folder_).tensors.at("w").equal(whole));
 
   for (const int missing : {0, 1, 2}) {
     std::vector<ManifestPiece> fewer = pieces;
     fewer.erase(fewer.begin() + missing);
     manifest.values["w"] = {kFloat64, {5, 6}, fewer};
     write(manifest);
-    EXPECT_THROW(internal::read_checkpoint(folder_), DataLoss) << missing;
+    EXPECT_THROW(internal::checkpoint::read_checkpoint(folder_), DataLoss) << missing;
   }
 }
 
 std::string framed(const std::string& body) {
   char crc[9];
-  std::snprintf(crc, sizeof crc, "%08x", internal::crc32c(body));
+  std::snprintf(crc, sizeof crc, "%08x", internal::base::crc32c(body));
   return "{\"crc32c\": \"" + std::string(crc) + "\", \"manifest\": " + body + "}\n";
 }
 
@@ -87,9 +89,9 @@ std::string with_version(const std::string& version) {
 }
 
 TEST(Manifest, RefusesTextsThatLie) {
-  EXPECT_NO_THROW(internal::parse_manifest(framed(with_version("1")), "m"));
-  EXPECT_NO_THROW(
-      internal::parse_manifest(framed(with_piece(piece("16", "8", "[0]", "[2]"))), "m"));
+  EXPECT_NO_THROW(internal::checkpoint::parse_manifest(framed(with_version("1")), "m"));
+  EXPECT_NO_THROW(internal::checkpoint::parse_manifest(
+      framed(with_piece(piece("16", "8", "[0]", "[2]"))), "m"));
   const std::vector<std::string> bad = {
       with_piece(piece("16", "4", "[0]", "[1]")),       // half of it
       with_piece(piece("16", "8", "[0]", "[1]")),       // bytes of another box
@@ -131,14 +133,15 @@ TEST(Manifest, RefusesTextsThatLie) {
       std::string(100000, '['),
   };
   for (const std::string& body : bad) {
-    EXPECT_THROW(internal::parse_manifest(framed(body), "m"), DataLoss) << body.substr(0, 300);
+    EXPECT_THROW(internal::checkpoint::parse_manifest(framed(body), "m"), DataLoss)
+        << body.substr(0, 300);
   }
   for (const char* name : {"../f", "/etc/passwd", "a/b", "", ".", "..", "f\\u0000"}) {
     const std::string body =
         std::string(R"({"format":"cohort.checkpoint","format_version":1,"files":[{"name":")") +
         name +
         R"(","bytes":1,"header_bytes":1,"header_crc32c":0}],"values":{},"aliases":{},"unfinished":[]})";
-    EXPECT_THROW(internal::parse_manifest(framed(body), "m"), DataLoss) << name;
+    EXPECT_THROW(internal::checkpoint::parse_manifest(framed(body), "m"), DataLoss) << name;
   }
 }
 
@@ -148,7 +151,7 @@ TEST(Manifest, RefusesValuesOverTheSameBytes) {
     return R"({"dtype":"F32","shape":[1],"pieces":[)" + piece(offset, "4", "[0]", "[1]") + "]}";
   };
   const auto parse = [&](const std::string& w, const std::string& v) {
-    return internal::parse_manifest(framed(with_value(w + R"(,"v":)" + v)), "m");
+    return internal::checkpoint::parse_manifest(framed(with_value(w + R"(,"v":)" + v)), "m");
   };
   EXPECT_EQ(parse(one("16"), one("20")).values.size(), 2u);
   const std::string both =
@@ -184,11 +187,14 @@ Manifest of_many_pieces(int64_t side) {
 TEST(Manifest, TakesVeryManyPieces) {
   constexpr int64_t kSide = 400;
   Manifest manifest = of_many_pieces(kSide);
-  const std::string text = internal::manifest_text(manifest);
-  EXPECT_EQ(internal::parse_manifest(text, "m").values.at("w").pieces.size(), kSide * kSide);
+  const std::string text = internal::checkpoint::manifest_text(manifest);
+  EXPECT_EQ(internal::checkpoint::parse_manifest(text, "m").values.at("w").pieces.size(),
+            kSide * kSide);
   // One place twice, and another one not at all.
   manifest.values["w"].pieces.back().starts = {0, 0};
-  EXPECT_THROW(internal::parse_manifest(internal::manifest_text(manifest), "m"), DataLoss);
+  EXPECT_THROW(
+      internal::checkpoint::parse_manifest(internal::checkpoint::manifest_text(manifest), "m"),
+      DataLoss);
 }
 
 TEST(Manifest, TakesBoxesThatFillAValueAndNoOthers) {
@@ -204,8 +210,9 @@ TEST(Manifest, TakesBoxesThatFillAValueAndNoOthers) {
       offset += bytes;
     }
     manifest.values["w"] = {kUint8, {3, 3}, pieces};
-    const std::string text = error_text<DataLoss>(
-        [&] { internal::parse_manifest(internal::manifest_text(manifest), "m"); });
+    const std::string text = error_text<DataLoss>([&] {
+      internal::checkpoint::parse_manifest(internal::checkpoint::manifest_text(manifest), "m");
+    });
     return text == "nothing thrown";
   };
   EXPECT_TRUE(parses({{{0, 0}, {3, 3}}}));
@@ -221,7 +228,7 @@ TEST(Manifest, TakesBoxesThatFillAValueAndNoOthers) {
 
 TEST(Manifest, SaysThatALaterVersionWroteIt) {
   EXPECT_THROW(
-      internal::parse_manifest(
+      internal::checkpoint::parse_manifest(
           framed(R"({"format":"cohort.checkpoint","format_version":2,"anything":"else"})"), "m"),
       Unimplemented);
 }

@@ -7,7 +7,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/internal/manifest.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 constexpr int kDeepestPath = 100;
@@ -128,4 +128,4 @@ void check_part_name(const char* operation, const std::string& name) {
                    "] expected a name that is not empty and has no '/', got \"", name, "\"");
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -52,7 +52,7 @@ class OldTemporaries : public testing::FolderTest {
 
 TEST_F(OldTemporaries, GoAfterAnHour) {
   save();
-  const Names gone = {left("ckpt-1", ended_, {kShard, internal::kManifestName}),
+  const Names gone = {left("ckpt-1", ended_, {kShard, internal::checkpoint::kManifestName}),
                       left("ckpt-7", ended_, {kShard}), left("ckpt-8", ::getpid(), {}),
                       path(str_cat("run/checkpoint.tmp-", ended_, "-12"))};
   write_bytes(gone.back(), "part");
@@ -74,11 +74,12 @@ TEST_F(OldTemporaries, OfWeightFilesToo) {
 
 TEST_F(OldTemporaries, OfOthersStay) {
   save();
-  Names kept = {left("ckpt-3", ::getppid(), {kShard}),               // its process runs
-                left("ckpt-4", ended_, {"my notes"}),                // nothing that a save writes
-                left("other-5", ended_, {kShard}),                   // of another name
-                left("ckpt-6-backup", ended_, {kShard}),             // of no number
-                left("ckpt-9", ended_, {internal::kManifestName})};  // perhaps the only ckpt-9
+  Names kept = {
+      left("ckpt-3", ::getppid(), {kShard}),                           // its process runs
+      left("ckpt-4", ended_, {"my notes"}),                            // nothing that a save writes
+      left("other-5", ended_, {kShard}),                               // of another name
+      left("ckpt-6-backup", ended_, {kShard}),                         // of no number
+      left("ckpt-9", ended_, {internal::checkpoint::kManifestName})};  // perhaps the only ckpt-9
   for (const char* name : {"ckpt-1.tmp-0-0", "ckpt-1.tmp-0042-0", "ckpt-1.tmp-4242",
                            "ckpt-1.tmp-4242-", "ckpt-1.tmp-4242-0-1", "ckpt-1.tmp--4242-0",
                            "ckpt-1.tmp-99999999-0", "ckpt-1.tmp-4242-x"}) {

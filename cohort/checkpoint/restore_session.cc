@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 constexpr const char* kOperation = "checkpoint.restore";
@@ -68,27 +68,27 @@ RestoreSession::RestoreSession(Roots roots, SavedValues saved, std::string sourc
 }
 
 void RestoreSession::match_now() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   match(true);
 }
 
 void RestoreSession::match_later() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   match(false);
 }
 
 std::map<std::string, Tensor> RestoreSession::waiting() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return saved_;
 }
 
 std::vector<std::string> RestoreSession::not_saved() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return not_saved_;
 }
 
 Tensor RestoreSession::waiting_value(const TrackedObject& object, const std::string& name) const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const GrowingObject& growing : walk(kOperation, roots_).growing) {
     if (growing.object.get() != &object) continue;
     const auto found = saved_.find(str_cat(growing.path, "/", name));
@@ -204,4 +204,4 @@ bool RestoreSession::may_be_new(const std::string& path) const {
                      [&](const std::string& prefix) { return is_below(path, prefix); });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -16,8 +16,8 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 namespace {
 
-using internal::FormatType;
-using internal::kLengthBytes;
+using internal::checkpoint::FormatType;
+using internal::checkpoint::kLengthBytes;
 using nlohmann::json;
 
 // The header, a tensor in it, its shape.
@@ -44,7 +44,7 @@ class Reader {
     TensorFile out;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
-      if (name == internal::kMetadataKey) {
+      if (name == internal::checkpoint::kMetadataKey) {
         out.metadata = metadata_of(value);
       } else {
         entries.push_back(entry_of(name, value));
@@ -68,7 +68,7 @@ class Reader {
     }
     uint64_t length = 0;
     file_.read(0, &length, sizeof length);
-    if (length > internal::kLargestHeader || length > file_.size() - kLengthBytes) {
+    if (length > internal::checkpoint::kLargestHeader || length > file_.size() - kLengthBytes) {
       fail(0, "expected a header that fits into ", file_.size() - kLengthBytes,
            " bytes, got a length of ", length);
     }
@@ -85,15 +85,16 @@ class Reader {
 
   json parse(const std::string& text) const {
     try {
-      return internal::parse_json(text, kDeepestHeader);
-    } catch (const internal::BadJson& e) {
+      return internal::checkpoint::parse_json(text, kDeepestHeader);
+    } catch (const internal::checkpoint::BadJson& e) {
       fail(kLengthBytes + e.byte, e.text);
     }
   }
 
   std::map<std::string, std::string> metadata_of(const json& value) const {
     std::map<std::string, std::string> out;
-    if (!value.is_object()) fail(kLengthBytes, "expected an object as ", internal::kMetadataKey);
+    if (!value.is_object())
+      fail(kLengthBytes, "expected an object as ", internal::checkpoint::kMetadataKey);
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) fail(kLengthBytes, "expected text as metadata \"", key, "\"");
       out.emplace(key, text.get<std::string>());
@@ -112,7 +113,7 @@ class Reader {
     Entry entry{.name = name};
     if (!value["dtype"].is_string()) bad("text as dtype");
     const std::string& type = value["dtype"].get_ref<const std::string&>();
-    for (const FormatType& known : internal::kFormatTypes) {
+    for (const FormatType& known : internal::checkpoint::kFormatTypes) {
       if (known.name == type) entry.type = &known;
     }
     if (entry.type == nullptr) fail(kLengthBytes, "tensor \"", name, "\": unknown dtype ", type);
@@ -173,16 +174,17 @@ class Reader {
 
   // Out of the metadata into sums_, where a file has them: those of other tools have not.
   void take_sums(const std::vector<Entry>& entries, std::map<std::string, std::string>& metadata) {
-    const auto tensors = metadata.find(internal::kTensorSums);
-    const auto header = metadata.find(internal::kHeaderSum);
+    const auto tensors = metadata.find(internal::checkpoint::kTensorSums);
+    const auto header = metadata.find(internal::checkpoint::kHeaderSum);
     if (tensors == metadata.end() && header == metadata.end()) return;
     if (tensors == metadata.end() || header == metadata.end()) {
-      fail(kLengthBytes, "expected both \"", internal::kTensorSums, "\" and \"",
-           internal::kHeaderSum, "\" in the metadata, got one");
+      fail(kLengthBytes, "expected both \"", internal::checkpoint::kTensorSums, "\" and \"",
+           internal::checkpoint::kHeaderSum, "\" in the metadata, got one");
     }
-    std::map<std::string, internal::FormatEntry> said;
+    std::map<std::string, internal::checkpoint::FormatEntry> said;
     for (const Entry& entry : entries) said[entry.name] = {entry.type->name, entry.shape};
-    const std::string sum = internal::digits_of(internal::header_sum(metadata, said));
+    const std::string sum =
+        internal::checkpoint::digits_of(internal::checkpoint::header_sum(metadata, said));
     if (header->second != sum) {
       fail(kLengthBytes, "the header is not the one that was written: expected checksum ",
            header->second, ", got ", sum, kOtherTool);
@@ -200,8 +202,8 @@ class Reader {
   void check_sum(const Entry& entry, const Tensor& tensor) const {
     if (sums_.empty()) return;
     const auto stored = sums_.find(entry.name);
-    const std::string sum = internal::digits_of(
-        internal::crc32c({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()}));
+    const std::string sum = internal::checkpoint::digits_of(internal::base::crc32c(
+        {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()}));
     if (stored != sums_.end() && stored->second == sum) return;
     fail(data_ + entry.begin, "the ", tensor.nbytes(), " bytes of tensor \"", entry.name,
          "\" are not those that were written: expected checksum ",
@@ -209,8 +211,8 @@ class Reader {
   }
 
   Tensor tensor_of(const Entry& entry) const {
-    Tensor out =
-        internal::room_for("load_tensors", file_, entry.name, entry.shape, entry.type->dtype);
+    Tensor out = internal::checkpoint::room_for("load_tensors", file_, entry.name, entry.shape,
+                                                entry.type->dtype);
     file_.read(data_ + entry.begin, out.mutable_data_ptr(), out.nbytes());
     check_sum(entry, out);
     if (entry.type->dtype == kBool) {
@@ -226,7 +228,7 @@ class Reader {
   }
 
   const std::string& path_;
-  const internal::InputFile file_;
+  const internal::checkpoint::InputFile file_;
   uint64_t data_ = 0;                        // where the tensors' bytes begin
   std::map<std::string, std::string> sums_;  // by tensor; empty: the file has none
 };

@@ -18,8 +18,8 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 namespace {
 
-using internal::FormatType;
-using internal::kFormatTypes;
+using internal::checkpoint::FormatType;
+using internal::checkpoint::kFormatTypes;
 
 struct Item {
   const std::string* name;
@@ -42,8 +42,9 @@ const FormatType& type_of(const std::string& name, const Tensor& tensor) {
 std::vector<Item> in_file_order(const std::map<std::string, Tensor>& tensors) {
   std::vector<Item> items;
   for (const auto& [name, tensor] : tensors) {
-    COHORT_CHECK_ARG(name != internal::kMetadataKey, "[save_tensors] expected a name other than ",
-                     internal::kMetadataKey, ", which the format keeps for metadata");
+    COHORT_CHECK_ARG(name != internal::checkpoint::kMetadataKey,
+                     "[save_tensors] expected a name other than ",
+                     internal::checkpoint::kMetadataKey, ", which the format keeps for metadata");
     items.push_back({&name, &tensor, &type_of(name, tensor)});
   }
   std::stable_sort(items.begin(), items.end(),
@@ -57,9 +58,10 @@ using Sums = std::map<std::string, uint32_t>;
 std::string header_of(const std::vector<Item>& items, std::map<std::string, std::string> metadata,
                       const Sums& sums) {
   nlohmann::json texts = nlohmann::json::object();
-  std::map<std::string, internal::FormatEntry> entries;
+  std::map<std::string, internal::checkpoint::FormatEntry> entries;
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  header[internal::kMetadataKey] = nullptr;  // the first, as the reference writer has it
+  header[internal::checkpoint::kMetadataKey] =
+      nullptr;  // the first, as the reference writer has it
   uint64_t offset = 0;
   for (const Item& item : items) {
     const uint64_t end = offset + static_cast<uint64_t>(item.tensor->numel() * item.type->bytes);
@@ -68,21 +70,23 @@ std::string header_of(const std::vector<Item>& items, std::map<std::string, std:
                           {"data_offsets", {offset, end}}};
     offset = end;
     const auto sum = sums.find(*item.name);
-    texts[*item.name] = internal::digits_of(sum == sums.end() ? 0 : sum->second);
+    texts[*item.name] = internal::checkpoint::digits_of(sum == sums.end() ? 0 : sum->second);
     entries[*item.name] = {item.type->name, shape_of(*item.tensor)};
   }
   std::string text;
   try {
-    metadata[internal::kTensorSums] = texts.dump();
-    metadata[internal::kHeaderSum] = internal::digits_of(internal::header_sum(metadata, entries));
-    header[internal::kMetadataKey] = metadata;
+    metadata[internal::checkpoint::kTensorSums] = texts.dump();
+    metadata[internal::checkpoint::kHeaderSum] =
+        internal::checkpoint::digits_of(internal::checkpoint::header_sum(metadata, entries));
+    header[internal::checkpoint::kMetadataKey] = metadata;
     text = header.dump();
   } catch (const nlohmann::json::exception& e) {
     throw InvalidArgument(str_cat("[save_tensors] expected names in UTF-8: ", e.what()));
   }
   text.append((8 - text.size() % 8) % 8, ' ');
-  COHORT_CHECK_ARG(text.size() <= internal::kLargestHeader, "[save_tensors] expected at most ",
-                   internal::kLargestHeader, " bytes of names and shapes, got ", text.size());
+  COHORT_CHECK_ARG(text.size() <= internal::checkpoint::kLargestHeader,
+                   "[save_tensors] expected at most ", internal::checkpoint::kLargestHeader,
+                   " bytes of names and shapes, got ", text.size());
   return text;
 }
 
@@ -92,7 +96,7 @@ std::string_view bytes_of(const void* data, std::size_t bytes) {
 
 }  // namespace
 
-internal::WrittenTensors internal::write_tensors(
+internal::checkpoint::WrittenTensors internal::checkpoint::write_tensors(
     OutputFile& file, const std::map<std::string, Tensor>& tensors,
     const std::map<std::string, std::string>& metadata) {
   for (const char* own : {kTensorSums, kHeaderSum}) {
@@ -111,7 +115,7 @@ internal::WrittenTensors internal::write_tensors(
   for (const Item& item : items) {
     const Tensor data = item.tensor->detach().cpu().contiguous();
     file.write(data.const_data_ptr(), data.nbytes());
-    const uint32_t crc = crc32c(bytes_of(data.const_data_ptr(), data.nbytes()));
+    const uint32_t crc = base::crc32c(bytes_of(data.const_data_ptr(), data.nbytes()));
     sums[*item.name] = crc;
     out.tensors[*item.name] = {out.bytes, data.nbytes(), crc};
     out.bytes += data.nbytes();
@@ -121,19 +125,19 @@ internal::WrittenTensors internal::write_tensors(
   header += header_of(items, metadata, sums);
   COHORT_CHECK(header.size() == out.header_bytes, "a header has changed its length");
   file.write_at(0, header.data(), header.size());
-  out.header_crc32c = crc32c(header);
+  out.header_crc32c = base::crc32c(header);
   return out;
 }
 
 void save_tensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                   const std::map<std::string, std::string>& metadata) {
   const std::string own = std::filesystem::path(path).filename().string();
-  internal::remove_temporaries(internal::folder_of(path), [&](std::string_view base) {
-    return internal::are_of_one_series(base, own);
-  });
-  internal::AtomicFile file("save_tensors", path);
-  internal::write_tensors(file.file(), tensors, metadata);
-  internal::failpoint("save_tensors.written");
+  internal::checkpoint::remove_temporaries(
+      internal::checkpoint::folder_of(path),
+      [&](std::string_view base) { return internal::checkpoint::are_of_one_series(base, own); });
+  internal::checkpoint::AtomicFile file("save_tensors", path);
+  internal::checkpoint::write_tensors(file.file(), tensors, metadata);
+  internal::base::failpoint("save_tensors.written");
   file.commit();
 }
 

@@ -8,7 +8,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 template <class T>
@@ -77,7 +77,7 @@ std::string line_at(const std::string& lines, std::size_t at) {
 
 }  // namespace
 
-void together(SavingGroup* group, const char* operation, FunctionRef<void()> body) {
+void together(SavingGroup* group, const char* operation, base::FunctionRef<void()> body) {
   if (group == nullptr) return body();
   group->together(operation, [&] {
     from_chief(group, std::string());  // what fails fails here on all, and in nothing before it
@@ -87,7 +87,7 @@ void together(SavingGroup* group, const char* operation, FunctionRef<void()> bod
 
 bool is_chief(const SavingGroup* group) { return group == nullptr || group->rank() == 0; }
 
-void on_chief(SavingGroup* group, FunctionRef<void()> fn) {
+void on_chief(SavingGroup* group, base::FunctionRef<void()> fn) {
   if (is_chief(group)) fn();
   from_chief(group, std::string());
 }
@@ -161,4 +161,4 @@ void check_same_lines(SavingGroup* group, const char* operation, const char* wha
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -19,7 +19,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// Threads: one caller at a time in each process.
 class SavingGroup {
@@ -30,7 +30,7 @@ class SavingGroup {
   virtual int size() const = 0;
   /// Calls body as this process's part of what all do; what one throws all throw. Inside of
   /// another part just calls body. `operation`: for error texts.
-  virtual void together(const char* operation, FunctionRef<void()> body) = 0;
+  virtual void together(const char* operation, base::FunctionRef<void()> body) = 0;
 
   // Parts of what all do together: each of them calls, in the same order.
 
@@ -45,11 +45,11 @@ class SavingGroup {
 
 /// `group` may be null in what follows: this process is alone.
 
-void together(SavingGroup* group, const char* operation, FunctionRef<void()> body);
+void together(SavingGroup* group, const char* operation, base::FunctionRef<void()> body);
 /// True where files are read and written.
 bool is_chief(const SavingGroup* group);
 /// fn on the chief; ends everywhere when that has.
-void on_chief(SavingGroup* group, FunctionRef<void()> fn);
+void on_chief(SavingGroup* group, base::FunctionRef<void()> fn);
 /// The chief's, everywhere.
 std::string from_chief(SavingGroup* group, std::string text);
 std::map<std::string, std::string> from_chief(SavingGroup* group,
@@ -61,4 +61,4 @@ void leave_together(SavingGroup* group) noexcept;
 void check_same_lines(SavingGroup* group, const char* operation, const char* what,
                       const std::string& lines);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

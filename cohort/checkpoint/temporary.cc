@@ -29,7 +29,7 @@
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/checkpoint/internal/manifest.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,7 +57,7 @@ const std::string& machine_digits() {
   static const std::string machine = [] {
     std::string boot;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-    return digits(boot.empty() ? std::random_device()() : crc32c(boot), kMachineDigits);
+    return digits(boot.empty() ? std::random_device()() : base::crc32c(boot), kMachineDigits);
   }();
   return machine;
 }
@@ -104,7 +104,7 @@ Taken try_lock(int descriptor, const std::string& path) {
   struct flock all = {};
   all.l_type = F_WRLCK;
   all.l_whence = SEEK_SET;
-  int error = fault("lock", path);
+  int error = base::fault("lock", path);
   while (error == 0 && ::fcntl(descriptor, F_OFD_SETLK, &all) != 0) {
     if (errno != EINTR) error = errno;
   }
@@ -121,12 +121,12 @@ bool is_still(const std::string& path, int descriptor) {
 
 // Once for each folder.
 void warn_of_no_locks(const std::string& path) {
-  static Mutex mutex;
-  [[maybe_unused]] static const bool kept = keep_free_over_fork(mutex);
+  static base::Mutex mutex;
+  [[maybe_unused]] static const bool kept = base::keep_free_over_fork(mutex);
   static std::set<std::string> warned;
   const std::string folder = folder_of(path);
   {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (!warned.insert(folder).second) return;
   }
   COHORT_LOG(kWarning, "[checkpoint] ", folder,
@@ -397,4 +397,4 @@ FolderLock::~FolderLock() {
   close();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

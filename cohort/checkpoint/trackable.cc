@@ -23,7 +23,7 @@ class Group final : public Trackable {
  public:
   explicit Group(const std::map<std::string, TrackableRef>& parts) {
     for (const auto& [name, part] : parts) {
-      internal::check_part_name("trackable_group", name);
+      internal::checkpoint::check_part_name("trackable_group", name);
       parts_.children.emplace_back(name, part.trackable());
     }
   }
@@ -63,7 +63,7 @@ TrackedValue tracked_bytes(std::string name, std::function<std::string()> read,
 TrackedParts TrackedObject::parts() const {
   std::function<TrackedParts()> parts;
   {
-    const internal::MutexLock lock(mutex_);
+    const internal::base::MutexLock lock(mutex_);
     parts = parts_;
   }
   return parts ? parts() : TrackedParts{.gone = true};
@@ -82,19 +82,19 @@ Tensor TrackedObject::waiting_value(const std::string& name) const {
 }
 
 void TrackedObject::release() {
-  std::shared_ptr<internal::RestoreSession> session;  // ends after the lock
-  const internal::MutexLock lock(mutex_);
+  std::shared_ptr<internal::checkpoint::RestoreSession> session;  // ends after the lock
+  const internal::base::MutexLock lock(mutex_);
   parts_ = nullptr;
   session.swap(session_);
 }
 
-void TrackedObject::wait_for(std::shared_ptr<internal::RestoreSession> session) {
-  const internal::MutexLock lock(mutex_);
+void TrackedObject::wait_for(std::shared_ptr<internal::checkpoint::RestoreSession> session) {
+  const internal::base::MutexLock lock(mutex_);
   if (parts_) session_.swap(session);
 }
 
-std::shared_ptr<internal::RestoreSession> TrackedObject::waiting_for() const {
-  const internal::MutexLock lock(mutex_);
+std::shared_ptr<internal::checkpoint::RestoreSession> TrackedObject::waiting_for() const {
+  const internal::base::MutexLock lock(mutex_);
   return session_;
 }
 
@@ -124,7 +124,7 @@ std::shared_ptr<Trackable> trackable_group(const std::map<std::string, Trackable
   return std::make_shared<Group>(parts);
 }
 
-namespace internal {
+namespace internal::checkpoint {
 
 std::string UniqueNames::add(const std::string& name) {
   std::string unique = name;
@@ -132,5 +132,5 @@ std::string UniqueNames::add(const std::string& name) {
   return unique;
 }
 
-}  // namespace internal
+}  // namespace internal::checkpoint
 }  // namespace cohort

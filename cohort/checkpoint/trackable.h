@@ -32,10 +32,10 @@
 
 namespace cohort {
 
-namespace internal {
+namespace internal::checkpoint {
 class RestoreSession;
 class SavingGroup;
-}  // namespace internal
+}  // namespace internal::checkpoint
 
 /// A box of a value that its object keeps in pieces.
 struct TrackedPiece {
@@ -63,7 +63,7 @@ struct TrackedValue {
   /// Of several processes, such as a strategy's workers, the ones that have this value in common:
   /// all read it and set it together, and the chief's counts. Null: it is this process's own, and
   /// where others save with it, each has its own, which are kept apart unless they are equal.
-  std::shared_ptr<internal::SavingGroup> group = {};
+  std::shared_ptr<internal::checkpoint::SavingGroup> group = {};
 };
 
 /// Bytes of any length as a value, e.g. a position.
@@ -80,7 +80,7 @@ struct TrackedParts {
   bool gone = false;     ///< The object does not exist any more.
   /// The processes that have such an object each, and save it together. Null: only this one, or as
   /// its values say.
-  std::shared_ptr<internal::SavingGroup> group = {};
+  std::shared_ptr<internal::checkpoint::SavingGroup> group = {};
 };
 
 /// An object as checkpoints see it. Derive where a class has values of its own to keep; most give
@@ -110,13 +110,13 @@ class TrackedObject final : public Trackable {
   void release();
 
   /// Internal: the restore that the object's next values belong to; null: none.
-  void wait_for(std::shared_ptr<internal::RestoreSession> session);
-  std::shared_ptr<internal::RestoreSession> waiting_for() const;
+  void wait_for(std::shared_ptr<internal::checkpoint::RestoreSession> session);
+  std::shared_ptr<internal::checkpoint::RestoreSession> waiting_for() const;
 
  private:
-  mutable internal::Mutex mutex_;
+  mutable internal::base::Mutex mutex_;
   std::function<TrackedParts()> parts_ COHORT_GUARDED_BY(mutex_);  // null after release
-  std::shared_ptr<internal::RestoreSession> session_ COHORT_GUARDED_BY(mutex_);
+  std::shared_ptr<internal::checkpoint::RestoreSession> session_ COHORT_GUARDED_BY(mutex_);
 };
 
 /// Whatever has `trackable()`: Variable, keras::Model, Layer, Optimizer and Metric, Iterator,
@@ -151,7 +151,7 @@ std::shared_ptr<Trackable> trackable_values(std::vector<TrackedValue> values);
 /// Errors: InvalidArgument for a name that is empty or has a '/'.
 std::shared_ptr<Trackable> trackable_group(const std::map<std::string, TrackableRef>& parts);
 
-namespace internal {
+namespace internal::checkpoint {
 
 /// Names within one object: "dense", "dense_1", ...
 class UniqueNames {
@@ -180,11 +180,11 @@ class TrackedPosition final : public Trackable {
   const std::weak_ptr<T> object_;
 };
 
-}  // namespace internal
+}  // namespace internal::checkpoint
 
 template <class T>
 std::shared_ptr<Trackable> trackable_position(std::weak_ptr<T> object) {
-  return std::make_shared<internal::TrackedPosition<T>>(std::move(object));
+  return std::make_shared<internal::checkpoint::TrackedPosition<T>>(std::move(object));
 }
 
 }  // namespace cohort

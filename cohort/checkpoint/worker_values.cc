@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 namespace {
 
 std::string own_path(const std::string& path, int rank) { return str_cat(path, "/worker_", rank); }
@@ -88,4 +88,4 @@ SavedValues from_chief(SavingGroup* group, SavedValues saved) {
   return saved;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -48,8 +48,8 @@ int error_of_call(const char* call, const std::string&) {
 class Writers : public testing::FolderTest {
  protected:
   void TearDown() override {
-    internal::g_failpoint_hook = nullptr;
-    internal::g_fault_hook = nullptr;
+    internal::base::g_failpoint_hook = nullptr;
+    internal::base::g_fault_hook = nullptr;
     g_errors.clear();
     FolderTest::TearDown();
   }
@@ -60,11 +60,11 @@ class Writers : public testing::FolderTest {
   static void act_at(const std::string& place, std::function<void()> action) {
     g_place = place;
     g_action = std::move(action);
-    internal::g_failpoint_hook = at_place;
+    internal::base::g_failpoint_hook = at_place;
   }
   static void let_fail(const std::string& call, int error) {
     g_errors[call] = error;
-    internal::g_fault_hook = error_of_call;
+    internal::base::g_fault_hook = error_of_call;
   }
 
   // libomp looks into /proc/<pid>, which must be of this process namespace as it is in a container.
@@ -409,7 +409,7 @@ TEST_F(Writers, PublishNothingThatIsNotWhole) {
   for (const bool all : {false, true}) {
     act_at("checkpoint.flushed", [&] {
       for (const std::string& name : names_in("run")) {
-        if (!internal::is_temporary(name) || name.ends_with(".lock")) continue;
+        if (!internal::checkpoint::is_temporary(name) || name.ends_with(".lock")) continue;
         fs::remove_all(path("run/" + name + (all ? "" : "/cohort.json")));
       }
     });

@@ -14,8 +14,8 @@
 namespace cohort {
 namespace {
 
-using internal::http;
-using internal::job_variable;
+using internal::cluster::http;
+using internal::cluster::job_variable;
 using nlohmann::json;
 
 constexpr const char* kCompletionIndex = "batch.kubernetes.io/job-completion-index";
@@ -74,8 +74,8 @@ Pod pod_of(const json& item) {
   if (pod.address.find(':') != std::string::npos) pod.address = "[" + pod.address + "]";
   const json annotations = metadata.value("annotations", json::object());
   if (annotations.contains(kCompletionIndex)) {
-    pod.index = internal::whole_number(kCompletionIndex,
-                                       annotations.at(kCompletionIndex).get<std::string>(), 0);
+    pod.index = internal::cluster::whole_number(
+        kCompletionIndex, annotations.at(kCompletionIndex).get<std::string>(), 0);
   }
   return pod;
 }
@@ -93,10 +93,10 @@ ClusterSpec KubernetesClusterResolver::cluster_spec() const {
   const std::string& account = options_.service_account;
   const std::string space =
       options_.name_space ? *options_.name_space : read_line(account + "/namespace");
-  const std::string list =
-      space.empty() ? server + "/api/v1/pods"
-                    : str_cat(server, "/api/v1/namespaces/", internal::url_escaped(space), "/pods");
-  internal::HttpRequest request;
+  const std::string list = space.empty() ? server + "/api/v1/pods"
+                                         : str_cat(server, "/api/v1/namespaces/",
+                                                   internal::cluster::url_escaped(space), "/pods");
+  internal::cluster::HttpRequest request;
   if (server.starts_with("https://")) {
     request.bearer = read_line(account + "/token");
     if (exists(account + "/ca.crt")) request.ca_file = account + "/ca.crt";
@@ -104,7 +104,7 @@ ClusterSpec KubernetesClusterResolver::cluster_spec() const {
   ClusterSpec::Jobs jobs;
   for (const auto& [job, selectors] : options_.job_to_label_mapping) {
     for (const std::string& selector : selectors) {
-      request.url = str_cat(list, "?labelSelector=", internal::url_escaped(selector));
+      request.url = str_cat(list, "?labelSelector=", internal::cluster::url_escaped(selector));
       const json answer = parsed_answer(request.url, http(request));
       std::vector<Pod> pods;
       try {
@@ -151,16 +151,18 @@ std::string gce_token(const GCEOptions& options) {
 }
 
 std::vector<std::string> gce_instances(const std::string& zone, const GCEOptions& options,
-                                       internal::HttpRequest request) {
+                                       internal::cluster::HttpRequest request) {
   request.post = true;
   request.body = R"({"instanceState": "RUNNING"})";
   request.headers = {"Content-Type: application/json"};
-  const std::string list = str_cat(zone, "/instanceGroups/",
-                                   internal::url_escaped(options.instance_group), "/listInstances");
+  const std::string list =
+      str_cat(zone, "/instanceGroups/", internal::cluster::url_escaped(options.instance_group),
+              "/listInstances");
   std::vector<std::string> names;
   std::string page;
   do {
-    request.url = page.empty() ? list : str_cat(list, "?pageToken=", internal::url_escaped(page));
+    request.url =
+        page.empty() ? list : str_cat(list, "?pageToken=", internal::cluster::url_escaped(page));
     const json answer = parsed_answer(request.url, http(request));
     for (const json& item : answer.value("items", json::array())) {
       names.push_back(last_part(item.at("instance").get<std::string>()));
@@ -186,13 +188,14 @@ ClusterSpec GCEClusterResolver::cluster_spec() const {
       options_.project.empty() ? gce_metadata(options_, "project/project-id") : options_.project;
   const std::string zone =
       options_.zone.empty() ? last_part(gce_metadata(options_, "instance/zone")) : options_.zone;
-  const std::string base = str_cat(options_.api, "/projects/", internal::url_escaped(project),
-                                   "/zones/", internal::url_escaped(zone));
-  internal::HttpRequest request{.bearer = gce_token(options_)};
+  const std::string base =
+      str_cat(options_.api, "/projects/", internal::cluster::url_escaped(project), "/zones/",
+              internal::cluster::url_escaped(zone));
+  internal::cluster::HttpRequest request{.bearer = gce_token(options_)};
   std::vector<std::string> addresses;
   try {
     for (const std::string& name : gce_instances(base, options_, request)) {
-      request.url = str_cat(base, "/instances/", internal::url_escaped(name));
+      request.url = str_cat(base, "/instances/", internal::cluster::url_escaped(name));
       const json instance = parsed_answer(request.url, http(request));
       const auto ip = instance.at("networkInterfaces").at(0).at("networkIP").get<std::string>();
       addresses.push_back(str_cat(ip, ":", options_.port));

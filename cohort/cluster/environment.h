@@ -117,7 +117,7 @@ class LauncherClusterResolver : public ClusterResolver {
 /// Errors: as the resolver that fits. TF: none; TensorFlow asks TF_CONFIG alone.
 std::shared_ptr<ClusterResolver> detect_cluster();
 
-namespace internal {
+namespace internal::cluster {
 /// What detect_cluster() takes, and why; empty: nothing.
 struct ClusterSource {
   std::string resolver = {};
@@ -128,6 +128,6 @@ ClusterSource cluster_source();
 std::vector<std::string> expand_hostlist(const std::string& text);
 /// "3(x2),1" as 3, 3, 1. Errors: InvalidArgument.
 std::vector<int> expand_tasks_per_node(const std::string& text);
-}  // namespace internal
+}  // namespace internal::cluster
 
 }  // namespace cohort

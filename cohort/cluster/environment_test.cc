@@ -17,7 +17,7 @@ using testing::JobVariables;
 using Texts = std::vector<std::string>;
 
 TEST(Slurm, ListsOfHosts) {
-  using internal::expand_hostlist;
+  using internal::cluster::expand_hostlist;
   EXPECT_EQ(expand_hostlist("n1"), Texts{"n1"});
   EXPECT_EQ(expand_hostlist("n[1-2],m5,o[3-4,6,7-9]"),
             (Texts{"n1", "n2", "m5", "o3", "o4", "o6", "o7", "o8", "o9"}));
@@ -29,7 +29,7 @@ TEST(Slurm, ListsOfHosts) {
 }
 
 TEST(Slurm, TasksPerNode) {
-  using internal::expand_tasks_per_node;
+  using internal::cluster::expand_tasks_per_node;
   EXPECT_EQ(expand_tasks_per_node("3(x2),2,1"), (std::vector<int>{3, 3, 2, 1}));
   for (const char* bad : {"", "x", "3(x)", "3(2)", "3(x2", "-1", "1(x9999999)"}) {
     expect_error<InvalidArgument>({"Invalid tasks-per-node list format", bad},

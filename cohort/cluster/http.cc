@@ -8,7 +8,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 constexpr std::size_t kLongestAnswer = std::size_t{64} << 20;
@@ -100,4 +100,4 @@ std::string url_escaped(const std::string& text) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 struct HttpRequest {
   std::string url = {};
@@ -30,4 +30,4 @@ std::string http(const HttpRequest& request);
 /// A text as part of a URL.
 std::string url_escaped(const std::string& text);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -13,9 +13,9 @@
 namespace cohort {
 namespace {
 
-using internal::job_variable;
-using internal::needed_variable;
-using internal::whole_number;
+using internal::cluster::job_variable;
+using internal::cluster::needed_variable;
+using internal::cluster::whole_number;
 
 // The variables of one launcher.
 struct LauncherNames {
@@ -104,7 +104,7 @@ LauncherClusterResolver::LauncherClusterResolver(LauncherOptions options) {
                        " ranks of which ", local,
                        " are on this host. Set it to the host of rank 0 (mpirun -x "
                        "MASTER_ADDR=...), or give each process a TF_CONFIG");
-    jobs_["worker"] = internal::addresses_of_ranks(
+    jobs_["worker"] = internal::cluster::addresses_of_ranks(
         {.rank = rank,
          .size = size,
          .meeting = str_cat(master->find(':') == std::string::npos ? *master : "[" + *master + "]",
@@ -125,7 +125,7 @@ bool has_several_slurm_tasks() {
 
 }  // namespace
 
-internal::ClusterSource internal::cluster_source() {
+internal::cluster::ClusterSource internal::cluster::cluster_source() {
   for (const char* name : {"TF_CONFIG", "CLUSTER_SPEC"}) {
     if (job_variable(name)) return {"TFConfigClusterResolver", str_cat(name, " is set")};
   }
@@ -143,7 +143,7 @@ internal::ClusterSource internal::cluster_source() {
 }
 
 std::shared_ptr<ClusterResolver> detect_cluster() {
-  const std::string name = internal::cluster_source().resolver;
+  const std::string name = internal::cluster::cluster_source().resolver;
   if (name == "TFConfigClusterResolver") return std::make_shared<TFConfigClusterResolver>();
   if (name == "SageMakerClusterResolver") return std::make_shared<SageMakerClusterResolver>();
   if (name == "SlurmClusterResolver") return std::make_shared<SlurmClusterResolver>();

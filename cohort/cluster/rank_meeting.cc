@@ -13,7 +13,7 @@
 #include "cohort/base/check.h"
 #include "cohort/cluster/store/store_server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 // The address of this host from which packets to that one leave; nothing is sent.
@@ -45,7 +45,7 @@ std::vector<std::string> addresses_of_ranks(const RankPlace& place) {
   const std::string own = own_address_towards(host);
   COHORT_CHECK_ARG(!own.empty(), "[launcher] expected a way to MASTER_ADDR ", host,
                    ", got none: no address stands for that name here, or no network leads there");
-  const RpcSecurity security = security_from_environment();
+  const rpc::RpcSecurity security = rpc::security_from_environment();
   std::optional<StoreServer> server;
   if (place.rank == 0) {
     server.emplace(StoreServerOptions{.address = place.meeting, .security = security});
@@ -79,4 +79,4 @@ std::vector<std::string> addresses_of_ranks(const RankPlace& place) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 constexpr std::array<std::string_view, 4> kJobs = {"chief", "worker", "evaluator", "ps"};
@@ -88,4 +88,4 @@ std::vector<std::string> worker_addresses(const ClusterSpec& spec) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

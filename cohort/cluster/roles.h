@@ -8,7 +8,7 @@
 
 #include "cohort/cluster/cluster_spec.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// A task of a cluster.
 struct TaskName {
@@ -33,4 +33,4 @@ std::string collective_leader(const ClusterSpec& spec, const TaskName& task);
 /// Errors: InvalidArgument if an index is missing.
 std::vector<std::string> worker_addresses(const ClusterSpec& spec);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -5,7 +5,7 @@
 
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 using testing::expect_error;
@@ -71,4 +71,4 @@ TEST(Roles, RefuseWhatIsNoCluster) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

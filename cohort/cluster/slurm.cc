@@ -10,7 +10,7 @@
 #include "cohort/cluster/internal/variables.h"
 
 namespace cohort {
-namespace internal {
+namespace internal::cluster {
 namespace {
 
 constexpr int kMostTasks = 100'000;
@@ -198,20 +198,20 @@ void show_own_gpus(int local_task, int gpus_per_task) {
 }
 
 }  // namespace
-}  // namespace internal
+}  // namespace internal::cluster
 
 SlurmClusterResolver::SlurmClusterResolver(SlurmOptions options)
     : ClusterResolver({.rpc_layer = options.rpc_layer}) {
-  const int rank = internal::slurm_number("SLURM_PROCID");
+  const int rank = internal::cluster::slurm_number("SLURM_PROCID");
   if (options.jobs.empty()) {
-    options.jobs = {{"worker", internal::slurm_number("SLURM_STEP_NUM_TASKS")}};
+    options.jobs = {{"worker", internal::cluster::slurm_number("SLURM_STEP_NUM_TASKS")}};
   }
-  const auto hosts = internal::tasks_of_hosts(options);
+  const auto hosts = internal::cluster::tasks_of_hosts(options);
   int most = 0;
   std::vector<std::string> addresses;
   std::vector<int> local;
   for (const auto& [host, tasks] : hosts) most = std::max(most, tasks);
-  for (const internal::SlurmPlace& place : internal::places_of(hosts)) {
+  for (const internal::cluster::SlurmPlace& place : internal::cluster::places_of(hosts)) {
     addresses.push_back(str_cat(place.host, ":", options.port_base + place.local));
     local.push_back(place.local);
   }
@@ -221,7 +221,7 @@ SlurmClusterResolver::SlurmClusterResolver(SlurmOptions options)
                      requested, " tasks but only ", addresses.size(), " were assigned.");
   COHORT_CHECK_STATE(rank < requested, "[slurm] expected SLURM_PROCID to be one of ", requested,
                      " tasks, got ", rank);
-  const int gpus = internal::gpus_of_node(options);
+  const int gpus = internal::cluster::gpus_of_node(options);
   gpus_per_task_ = options.gpus_per_task.value_or(most > 0 ? gpus / most : 0);
   COHORT_CHECK_STATE(most * gpus_per_task_ <= gpus,
                      "[slurm] Requested more GPUs per node than available: ", most, " tasks of ",
@@ -234,7 +234,7 @@ SlurmClusterResolver::SlurmClusterResolver(SlurmOptions options)
     next += tasks;
   }
   if (options.auto_set_gpu && gpus_per_task_ > 0) {
-    internal::show_own_gpus(local[static_cast<std::size_t>(rank)], gpus_per_task_);
+    internal::cluster::show_own_gpus(local[static_cast<std::size_t>(rank)], gpus_per_task_);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-using internal::job_variable;
+using internal::cluster::job_variable;
 using nlohmann::json;
 
 constexpr int kLargestIndex = 99'999;
@@ -80,7 +80,7 @@ int index_of(const Place& place) {
     if (index < 0 || index > kLargestIndex) place.fail(kExpected);
     return static_cast<int>(index);
   }
-  const int index = internal::whole_number(place.path, place.text(kExpected), 0);
+  const int index = internal::cluster::whole_number(place.path, place.text(kExpected), 0);
   if (index > kLargestIndex) place.fail(kExpected);
   return index;
 }

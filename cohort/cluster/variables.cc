@@ -5,7 +5,7 @@
 #include "cohort/base/check.h"
 #include "cohort/cluster/internal/variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 std::optional<std::string> job_variable(const char* name) {
   const char* text = std::getenv(name);
@@ -28,4 +28,4 @@ int whole_number(const std::string& what, const std::string& text, int least) {
   return number;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

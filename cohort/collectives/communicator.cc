@@ -8,7 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/collectives/pending_operation.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 Communicator::Pending::Pending(std::shared_ptr<PendingOperation> operation)
     : operation_(std::move(operation)) {}
@@ -338,4 +338,4 @@ void Communicator::receive(Bytes bytes, int from, CallOptions options) {
   start_receive(bytes, from, options).wait();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -49,7 +49,13 @@
 #include "cohort/collectives/flight_recorder.h"
 #include "cohort/collectives/transport.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
+class ReplicaGroup;
+}  // namespace cohort::internal::runtime
+namespace cohort::internal::cluster {
+class Store;
+}  // namespace cohort::internal::cluster
+namespace cohort::internal::collectives {
 
 /// The bytes of numbers in a row.
 template <class Numbers>
@@ -69,8 +75,6 @@ struct CallOptions {
 };
 
 struct PendingOperation;
-class ReplicaGroup;
-class Store;
 
 /// Memory into which what is to be added is received.
 struct CommunicatorScratch {
@@ -202,12 +206,12 @@ class Communicator {
   ///         of Cohort's classes, as body threw it. A failure that came when this rank had no turn,
   ///         or had ended it, is thrown by its next one, before body. The turn after the one that
   ///         threw renews first, so it throws what renew() does.
-  void take_turn(const char* operation, FunctionRef<void()> body,
-                 const ReplicaGroup* run = nullptr);
+  void take_turn(const char* operation, base::FunctionRef<void()> body,
+                 const runtime::ReplicaGroup* run = nullptr);
   /// For what is no turn, but leaves the others waiting if it fails (a loop of many turns): what
   /// body throws ends the generation, and is thrown as by a turn. What one of its turns has thrown
   /// has done so already: another thread may have begun the next generation since.
-  void guard(const char* operation, FunctionRef<void()> body);
+  void guard(const char* operation, base::FunctionRef<void()> body);
 
   /// Begins the next generation, together with all ranks: nothing that was sent before arrives
   /// after it. Errors: DeadlineExceeded that names who is missing.
@@ -220,14 +224,14 @@ class Communicator {
   /// Threads: any. Cost: reads the clock.
   void check_lease() const;
   /// By who renews it; without a call it has no end. Threads: any.
-  void set_lease(BootClock::time_point end) {
+  void set_lease(base::BootClock::time_point end) {
     lease_end_.store(end.time_since_epoch().count(), std::memory_order_relaxed);
   }
 
   /// What the job's processes agree on beside their tensors; null where nobody has set one.
-  const std::shared_ptr<Store>& store() const { return store_; }
+  const std::shared_ptr<cluster::Store>& store() const { return store_; }
   /// Threads: before any other member is called.
-  void set_store(std::shared_ptr<Store> store) { store_ = std::move(store); }
+  void set_store(std::shared_ptr<cluster::Store> store) { store_ = std::move(store); }
 
   /// Memory from which operations send without a copy: zeros, 64-byte aligned.
   /// Errors: Error kResourceExhausted.
@@ -251,7 +255,8 @@ class Communicator {
   void give_back(CommunicatorScratch scratch);
   void withdraw_all() noexcept;
   bool has_turn() const;
-  void turn(const char* operation, FunctionRef<void()> body, const ReplicaGroup* run);
+  void turn(const char* operation, base::FunctionRef<void()> body,
+            const runtime::ReplicaGroup* run);
   void note_turn(const char* operation, bool is_step);
   void begin_turn();
   void report_failure() const;
@@ -273,17 +278,17 @@ class Communicator {
   std::deque<Operation> pending_;   // in the order they were started
   std::vector<CommunicatorScratch> spares_;
 
-  Mutex turn_;
-  std::atomic<std::thread::id> holder_{};           // of the turn
-  std::atomic<const ReplicaGroup*> run_ = nullptr;  // that is the turn
-  std::atomic<bool> told_ = false;                  // the failure of this generation was thrown
+  base::Mutex turn_;
+  std::atomic<std::thread::id> holder_{};                    // of the turn
+  std::atomic<const runtime::ReplicaGroup*> run_ = nullptr;  // that is the turn
+  std::atomic<bool> told_ = false;  // the failure of this generation was thrown
 
-  mutable Mutex doing_mutex_;
+  mutable base::Mutex doing_mutex_;
   std::array<char, 48> doing_ COHORT_GUARDED_BY(doing_mutex_) = {};  // the turn's operation
   uint64_t steps_ COHORT_GUARDED_BY(doing_mutex_) = 0;               // turns that were runs
   std::function<std::string()> others_report_ COHORT_GUARDED_BY(doing_mutex_);
-  std::shared_ptr<Store> store_;
-  std::atomic<BootClock::rep> lease_end_ = std::numeric_limits<BootClock::rep>::max();
+  std::shared_ptr<cluster::Store> store_;
+  std::atomic<base::BootClock::rep> lease_end_ = std::numeric_limits<base::BootClock::rep>::max();
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

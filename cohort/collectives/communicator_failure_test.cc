@@ -17,7 +17,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using testing::run_with_deadline;
@@ -475,4 +475,4 @@ TEST_P(CommunicatorFailure, TurnsOfSeveralThreadsDoNotMix) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

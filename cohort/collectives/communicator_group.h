@@ -7,11 +7,12 @@
 
 #include "cohort/checkpoint/saving_group.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 class Communicator;
 
 /// Null for one rank, or no communicator. What they do together is a turn of its.
-std::shared_ptr<SavingGroup> saving_group_of(std::shared_ptr<Communicator> communicator);
+std::shared_ptr<checkpoint::SavingGroup> saving_group_of(
+    std::shared_ptr<Communicator> communicator);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -12,7 +12,7 @@
 #include "cohort/collectives/pending_operation.h"
 #include "cohort/reductions/local_reduce.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // A large all_reduce goes in blocks: one is added while the next one travels, and what comes is
@@ -24,7 +24,7 @@ constexpr std::size_t kMostSpares = 4;
 constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
 
 std::size_t count_of(const char* operation, std::size_t bytes, DType dtype, ReduceOp op) {
-  check_reducible(operation, op, dtype);
+  reductions::check_reducible(operation, op, dtype);
   const std::size_t item = c10::elementSize(dtype);
   COHORT_CHECK_ARG(bytes % item == 0, operation, "expected whole numbers of ", dtype_name(dtype),
                    " (", item, " bytes each), got ", bytes, " bytes");
@@ -42,13 +42,13 @@ void add_in_rank_order(const Exchange& exchange, int rank, const std::byte* own,
   }
   if (static_cast<int>(sources.size()) == rank) sources.push_back(own);
   void* const outs[] = {out};
-  reduce_range({.op = op,
-                .dtype = dtype,
-                .sources = {sources.data(), sources.size()},
-                .outs = outs,
-                .begin = 0,
-                .end = static_cast<int64_t>(count),
-                .divisor = static_cast<double>(sources.size())});
+  reductions::reduce_range({.op = op,
+                            .dtype = dtype,
+                            .sources = {sources.data(), sources.size()},
+                            .outs = outs,
+                            .begin = 0,
+                            .end = static_cast<int64_t>(count),
+                            .divisor = static_cast<double>(sources.size())});
 }
 
 std::size_t total_bytes(std::span<const ConstBytes> pieces) {
@@ -215,4 +215,4 @@ void Communicator::reduce_scatter(std::span<const ConstBytes> pieces, Bytes out,
   start_reduce_scatter(pieces, out, dtype, op, options).wait();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -11,7 +11,7 @@
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 class CommunicatorSizes : public ::testing::TestWithParam<std::tuple<Carrier, int>> {
@@ -51,7 +51,7 @@ TEST_P(CommunicatorSizes, AllReduceAddsEveryDtypeInRankOrder) {
                               DType::ComplexFloat}) {
       std::vector<Tensor> values;
       for (int r = 0; r < size(); ++r) values.push_back(numbers_of(r, count, dtype));
-      const Tensor expected = reduce_in_order(ReduceOp::kSum, values).clone();
+      const Tensor expected = reductions::reduce_in_order(ReduceOp::kSum, values).clone();
       std::vector<Tensor> results(values.size());
       job_.run([&](Communicator& c) {
         const Tensor mine = values[static_cast<std::size_t>(c.rank())].clone();
@@ -70,7 +70,7 @@ TEST_P(CommunicatorSizes, AllReduceKnowsEveryOperation) {
        {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     std::vector<Tensor> values;
     for (int r = 0; r < size(); ++r) values.push_back(numbers_of(r, 7777, kFloat32));
-    const Tensor expected = reduce_in_order(op, values).clone();
+    const Tensor expected = reductions::reduce_in_order(op, values).clone();
     job_.run([&](Communicator& c) {
       const Tensor mine = values[static_cast<std::size_t>(c.rank())].clone();
       c.all_reduce(bytes_in(mine), kFloat32, op);
@@ -352,4 +352,4 @@ TEST(Communicator, RefusesWhatNoRankCanDo) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

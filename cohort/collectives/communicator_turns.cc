@@ -15,7 +15,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 namespace {
 
@@ -30,7 +30,7 @@ thread_local ThrownByTurn t_thrown;
 
 bool Communicator::has_turn() const {
   if (holder_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return true;
-  const ReplicaGroup* const here = enclosing_replica_group();
+  const runtime::ReplicaGroup* const here = runtime::enclosing_replica_group();
   return here != nullptr && here == run_.load(std::memory_order_relaxed);
 }
 
@@ -42,8 +42,8 @@ void Communicator::begin_turn() {
   check();
 }
 
-void Communicator::take_turn(const char* operation, FunctionRef<void()> body,
-                             const ReplicaGroup* run) {
+void Communicator::take_turn(const char* operation, base::FunctionRef<void()> body,
+                             const runtime::ReplicaGroup* run) {
   if (size_ == 1 || has_turn()) return body();
   t_thrown = {};
   try {
@@ -54,13 +54,14 @@ void Communicator::take_turn(const char* operation, FunctionRef<void()> body,
   }
 }
 
-void Communicator::turn(const char* operation, FunctionRef<void()> body, const ReplicaGroup* run) {
-  const MutexLock lock(turn_);
+void Communicator::turn(const char* operation, base::FunctionRef<void()> body,
+                        const runtime::ReplicaGroup* run) {
+  const base::MutexLock lock(turn_);
   begin_turn();
   holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   run_.store(run, std::memory_order_relaxed);
   note_turn(operation, run != nullptr);
-  const ScopeExit ended([this] {
+  const base::ScopeExit ended([this] {
     note_turn("", false);
     run_.store(nullptr, std::memory_order_relaxed);
     holder_.store({}, std::memory_order_relaxed);
@@ -74,7 +75,7 @@ void Communicator::turn(const char* operation, FunctionRef<void()> body, const R
 
 // Without the brackets and spaces that names of operations have in errors.
 void Communicator::note_turn(const char* operation, bool is_step) {
-  const MutexLock lock(doing_mutex_);
+  const base::MutexLock lock(doing_mutex_);
   std::size_t size = 0;
   for (const char* c = operation; *c != '\0' && size + 1 < doing_.size(); ++c) {
     if (*c != '[' && *c != ']' && *c != ' ') doing_[size++] = *c;
@@ -87,14 +88,14 @@ void Communicator::note_turn(const char* operation, bool is_step) {
 
 std::string Communicator::doing() const {
   const std::string waiting = recorder_ ? recorder_->waiting() : "";
-  const MutexLock lock(doing_mutex_);
+  const base::MutexLock lock(doing_mutex_);
   return str_cat(doing_[0] == '\0' ? std::string("between two operations, after step ")
                                    : str_cat("in ", doing_.data(), ", step "),
                  steps_, waiting.empty() ? "" : ", waiting in ", waiting);
 }
 
 void Communicator::set_others_report(std::function<std::string()> others) {
-  const MutexLock lock(doing_mutex_);
+  const base::MutexLock lock(doing_mutex_);
   others_report_ = std::move(others);
 }
 
@@ -135,7 +136,7 @@ void Communicator::report_failure() const {
   if (!is_of_transport(why)) return;
   std::function<std::string()> others;
   {
-    const MutexLock lock(doing_mutex_);
+    const base::MutexLock lock(doing_mutex_);
     others = others_report_;
   }
   const std::string all = others ? others() : "";
@@ -148,7 +149,7 @@ void Communicator::report_failure() const {
 }
 
 void Communicator::check_lease() const {
-  const auto now = BootClock::now().time_since_epoch().count();
+  const auto now = base::BootClock::now().time_since_epoch().count();
   COHORT_CHECK_STATE(
       now < lease_end_.load(std::memory_order_relaxed), "[communicator] rank ", rank_, " of ",
       size_,
@@ -161,7 +162,7 @@ void Communicator::lose(std::span<const int> ranks, const Failure& failure) noex
   if (transport_) transport_->lose(ranks, failure);
 }
 
-void Communicator::guard(const char* operation, FunctionRef<void()> body) {
+void Communicator::guard(const char* operation, base::FunctionRef<void()> body) {
   if (size_ == 1) return body();
   try {
     body();
@@ -190,4 +191,4 @@ void Communicator::throw_agreed(const std::exception_ptr& mine, const char* oper
   std::rethrow_exception(mine);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -8,7 +8,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/collectives/forwarding_transport.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 std::string flight_seconds(std::chrono::steady_clock::duration time) {
@@ -87,7 +87,7 @@ FlightRecorder::Call* FlightRecorder::find(const ExchangeKey& key) {
 void FlightRecorder::started(const ExchangeKey& key, const CallSignature& signature) {
   if (key.phase > 0) return;  // of one that was noted
   const auto now = Clock::now();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ++count_;
   calls_[count_ % kKept] = {
       .number = count_, .step = steps_, .key = key, .signature = signature, .started = now};
@@ -95,7 +95,7 @@ void FlightRecorder::started(const ExchangeKey& key, const CallSignature& signat
 
 void FlightRecorder::waits(const ExchangeKey& key) {
   const auto now = Clock::now();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Call* const call = find(key);
   if (call == nullptr) return;
   call->state = State::kWaits;
@@ -104,7 +104,7 @@ void FlightRecorder::waits(const ExchangeKey& key) {
 
 void FlightRecorder::ended(const ExchangeKey& key, bool good) {
   const auto now = Clock::now();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Call* const call = find(key);
   if (call == nullptr || call->state != State::kWaits) return;
   call->state = good ? State::kDone : State::kFailed;
@@ -114,7 +114,7 @@ void FlightRecorder::ended(const ExchangeKey& key, bool good) {
 
 void FlightRecorder::step_begins() {
   const auto now = Clock::now();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const uint64_t done = steps_++;
   if (done % Pace::kSteps != 0) return;
   if (done > 0) {
@@ -129,7 +129,7 @@ void FlightRecorder::step_begins() {
 
 std::string FlightRecorder::waiting() const {
   const auto now = Clock::now();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (uint64_t n = count_; n > 0 && n + kKept > count_; --n) {
     const Call& call = calls_[n % kKept];
     if (call.state != State::kWaits) continue;
@@ -149,7 +149,7 @@ std::string FlightRecorder::line_of(const Call& call, Clock::time_point now) {
 
 std::string FlightRecorder::text(std::size_t most) const {
   const auto now = Clock::now();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::string out;
   const uint64_t kept = std::min<uint64_t>({count_, most, kKept});
   for (uint64_t i = 0; i < kept; ++i) out += line_of(calls_[(count_ - i) % kKept], now);
@@ -157,8 +157,8 @@ std::string FlightRecorder::text(std::size_t most) const {
 }
 
 Pace FlightRecorder::pace() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return pace_;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -13,7 +13,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/collectives/transport.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// How long the last steps took, but for the first ones of a job; means of a window of them.
 struct Pace {
@@ -61,7 +61,7 @@ class FlightRecorder {
   static std::string line_of(const Call& call, Clock::time_point now);
   Call* find(const ExchangeKey& key) COHORT_REQUIRES(mutex_);
 
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::array<Call, kKept> calls_ COHORT_GUARDED_BY(mutex_) = {};
   uint64_t count_ COHORT_GUARDED_BY(mutex_) = 0;
 
@@ -75,4 +75,4 @@ class FlightRecorder {
 std::unique_ptr<Transport> recorded(std::unique_ptr<Transport> transport,
                                     std::shared_ptr<FlightRecorder> recorder);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

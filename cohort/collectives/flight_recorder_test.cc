@@ -17,7 +17,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using std::chrono::milliseconds;
@@ -147,4 +147,4 @@ TEST(Paces, TravelAsText) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -9,7 +9,7 @@
 
 #include "cohort/collectives/transport.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Hands every call on; whoever derives overrides those that it is about. Owns: the real one.
 class ForwardingTransport : public Transport {
@@ -51,4 +51,4 @@ class ForwardingTransport : public Transport {
   const std::unique_ptr<Transport> real_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -14,12 +14,12 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using Kind = CollectiveLeaf::Kind;
 using Leaves = std::span<const CollectiveLeaf>;
-using Calls = Brought<CollectiveCall>;
+using Calls = runtime::Brought<CollectiveCall>;
 
 constexpr const char* kReduceAll = "[replica_context.all_reduce] ";
 constexpr const char* kGatherAll = "[replica_context.all_gather] ";
@@ -161,7 +161,7 @@ Joined join_all(Communicator& communicator, Calls all, bool with_sizes) {
     for (const CollectiveCall& call : all) {
       values.push_back(input_tensor(call.leaves[i]).detach());
     }
-    const int64_t axis = check_joinable(kGatherAll, values, all[0].axis);
+    const int64_t axis = reductions::check_joinable(kGatherAll, values, all[0].axis);
     joined.tensors.push_back(
         gather_across(communicator, kGatherAll, cohort::concat(values, axis), axis));
     if (with_sizes) joined.sizes.push_back(sizes_of_all(communicator, values, axis));
@@ -171,11 +171,11 @@ Joined join_all(Communicator& communicator, Calls all, bool with_sizes) {
 
 }  // namespace
 
-void global_all_reduce(ReplicaGroup& group, Communicator& communicator, ReduceOp op, Leaves leaves,
-                       const CollectiveOrigin& origin) {
+void global_all_reduce(runtime::ReplicaGroup& group, Communicator& communicator, ReduceOp op,
+                       Leaves leaves, const CollectiveOrigin& origin) {
   const at::NoGradGuard no_grad;
   for (const CollectiveLeaf& leaf : leaves) {
-    if (leaf.kind == Kind::kTensor) check_reducible(kReduceAll, op, input_tensor(leaf));
+    if (leaf.kind == Kind::kTensor) reductions::check_reducible(kReduceAll, op, input_tensor(leaf));
   }
   const std::vector<CollectiveLeaf> many = without_numbers(leaves);
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
@@ -195,8 +195,9 @@ void global_all_reduce(ReplicaGroup& group, Communicator& communicator, ReduceOp
   group.barrier();  // until then replica 0's are read
 }
 
-void global_all_gather(ReplicaGroup& group, Communicator& communicator, int64_t axis, Leaves leaves,
-                       std::span<std::vector<int64_t>> sizes, const CollectiveOrigin& origin) {
+void global_all_gather(runtime::ReplicaGroup& group, Communicator& communicator, int64_t axis,
+                       Leaves leaves, std::span<std::vector<int64_t>> sizes,
+                       const CollectiveOrigin& origin) {
   const at::NoGradGuard no_grad;
   check_gatherable(leaves);
   const CollectiveCall mine{
@@ -213,4 +214,4 @@ void global_all_gather(ReplicaGroup& group, Communicator& communicator, int64_t 
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

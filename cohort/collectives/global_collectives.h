@@ -17,20 +17,20 @@
 
 #include "cohort/collectives/group_collectives.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 class Communicator;
 
 /// As all_reduce_leaves() of a group. Order: a merge point, and in it operations of the
 /// communicator. Errors: as there; FailedPrecondition if workers are at something else, or bring
 ///         other structures, shapes or dtypes: on all workers, naming both.
-void global_all_reduce(ReplicaGroup& group, Communicator& communicator, ReduceOp op,
+void global_all_reduce(runtime::ReplicaGroup& group, Communicator& communicator, ReduceOp op,
                        std::span<const CollectiveLeaf> leaves, const CollectiveOrigin& origin = {});
 
 /// As all_gather_leaves() of a group; `sizes` are those of all replicas. Errors: as above.
-void global_all_gather(ReplicaGroup& group, Communicator& communicator, int64_t axis,
+void global_all_gather(runtime::ReplicaGroup& group, Communicator& communicator, int64_t axis,
                        std::span<const CollectiveLeaf> leaves,
                        std::span<std::vector<int64_t>> sizes = {},
                        const CollectiveOrigin& origin = {});
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -13,7 +13,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using Kind = CollectiveLeaf::Kind;
@@ -42,7 +42,7 @@ struct Batch {
   c10::SmallVector<Item, 2> items = {};  // of the leaves that are tensors, in their order
   int64_t bytes = 0;
 };
-using Batches = Brought<Batch>;
+using Batches = runtime::Brought<Batch>;
 
 const Tensor& tensor_of(const CollectiveLeaf& leaf) { return *static_cast<const Tensor*>(leaf.in); }
 
@@ -65,9 +65,9 @@ Batch prepare(const CollectiveCall& call) {
   for (const CollectiveLeaf& leaf : call.leaves) {
     if (leaf.kind != Kind::kTensor) continue;
     const Tensor& value = tensor_of(leaf);
-    check_reducible(kReduce, call.op, value);
+    reductions::check_reducible(kReduce, call.op, value);
     Item& item = batch.items.emplace_back();
-    item.value = in_a_row(value);
+    item.value = reductions::in_a_row(value);
     item.result = at::empty(value.sizes(), value.options().requires_grad(false));
     item.data = item.value.const_data_ptr();
     item.result_data = item.result.mutable_data_ptr();
@@ -104,7 +104,7 @@ void check_items(Batches all) {
   for (std::size_t r = 1; r < all.size(); ++r) {
     const Batch& other = all[r];
     for (std::size_t i = 0; i < first.items.size(); ++i) {
-      check_same(kReduce, first.items[i].value, other.items[i].value, r);
+      reductions::check_same(kReduce, first.items[i].value, other.items[i].value, r);
     }
   }
 }
@@ -144,15 +144,15 @@ void reduce_tensors(Batches all, std::size_t replica) {
     }
     if (alone) outs.push_back(item.result_data);
     const auto width = static_cast<int64_t>(c10::elementSize(item.dtype));
-    reduce_range({.op = mine.call.op,
-                  .dtype = item.dtype,
-                  .sources = sources,
-                  .outs = outs,
-                  .begin = begin / width,
-                  .end = end / width,
-                  .divisor = static_cast<double>(count),
-                  .stream = 2 * count * item.bytes >= kStreamBytes,
-                  .memory = item.result.device().type()});
+    reductions::reduce_range({.op = mine.call.op,
+                              .dtype = item.dtype,
+                              .sources = sources,
+                              .outs = outs,
+                              .begin = begin / width,
+                              .end = end / width,
+                              .divisor = static_cast<double>(count),
+                              .stream = 2 * count * item.bytes >= reductions::kStreamBytes,
+                              .memory = item.result.device().type()});
   }
 }
 
@@ -178,7 +178,7 @@ void reduce_others(Batches all, const Batch& mine) {
       leaf.reduce(call.op, inputs_of(all, i), leaf.out);
     } else if (leaf.kind == Kind::kSlices) {
       *static_cast<IndexedSlices*>(leaf.out) =
-          join_slices(kReduce, call.op, values_of<IndexedSlices>(all, i));
+          reductions::join_slices(kReduce, call.op, values_of<IndexedSlices>(all, i));
     }
   }
 }
@@ -189,7 +189,7 @@ void gather(Batches all, const Batch& mine, std::span<std::vector<int64_t>> size
     const CollectiveLeaf& leaf = mine.call.leaves[i];
     if (leaf.kind != Kind::kTensor) continue;
     const std::vector<Tensor> values = values_of<Tensor>(all, i);
-    const int64_t along = check_joinable(kGather, values, mine.call.axis);
+    const int64_t along = reductions::check_joinable(kGather, values, mine.call.axis);
     *static_cast<Tensor*>(leaf.out) = concat(values, along);
     if (sizes.empty()) continue;
     for (const Tensor& value : values) sizes[i].push_back(value.size(along));
@@ -198,7 +198,7 @@ void gather(Batches all, const Batch& mine, std::span<std::vector<int64_t>> size
 
 // Without a group the calling thread is the only replica.
 template <class Body>
-void meet(ReplicaGroup* group, const Batch& mine, const Body& body) {
+void meet(runtime::ReplicaGroup* group, const Batch& mine, const Body& body) {
   // One name for all: which of them replicas are at is for check_structure.
   if (group != nullptr) return group->meet("a collective", mine, body);
   const void* const argument = &mine;
@@ -237,8 +237,8 @@ void check_same_call(const CollectiveCall& first, const CollectiveCall& other,
   }
 }
 
-void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves,
-                       const CollectiveOrigin& origin) {
+void all_reduce_leaves(runtime::ReplicaGroup* group, ReduceOp op,
+                       std::span<const CollectiveLeaf> leaves, const CollectiveOrigin& origin) {
   const at::NoGradGuard no_grad;
   Batch mine = prepare(
       {.kind = CollectiveCall::Kind::kReduce, .op = op, .leaves = leaves, .origin = origin});
@@ -255,7 +255,7 @@ void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const Collect
   }
 }
 
-Tensor all_reduce(ReplicaGroup* group, ReduceOp op, const Tensor& value) {
+Tensor all_reduce(runtime::ReplicaGroup* group, ReduceOp op, const Tensor& value) {
   Tensor result;
   const CollectiveLeaf leaf{.kind = Kind::kTensor, .in = &value, .out = &result};
   all_reduce_leaves(group, op, std::span(&leaf, 1));
@@ -274,7 +274,8 @@ void check_gatherable(std::span<const CollectiveLeaf> leaves) {
   }
 }
 
-void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
+void all_gather_leaves(runtime::ReplicaGroup* group, int64_t axis,
+                       std::span<const CollectiveLeaf> leaves,
                        std::span<std::vector<int64_t>> sizes, const CollectiveOrigin& origin) {
   const at::NoGradGuard no_grad;
   check_gatherable(leaves);
@@ -284,4 +285,4 @@ void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const Collec
   meet(group, mine, [&](Batches all) { gather(all, mine, sizes); });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

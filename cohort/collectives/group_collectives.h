@@ -15,9 +15,10 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/values/nest.h"
 
-namespace cohort::internal {
-
+namespace cohort::internal::runtime {
 class ReplicaGroup;
+}  // namespace cohort::internal::runtime
+namespace cohort::internal::collectives {
 
 /// Reduces numbers of one type (`values` point to them, in replica order) into `out`. One function
 /// per type: it also tells types apart.
@@ -36,9 +37,9 @@ struct CollectiveLeaf {
 
 /// What else has to agree where replicas meet. Threads: read by the others at the meeting.
 struct CollectiveOrigin {
-  NestRef nest = {};     ///< What the leaves are of.
-  uint64_t forward = 0;  ///< In a backward pass, the epoch of the collective itself.
-  std::size_t leaf = 0;  ///< And which of its leaves, where each has a pass of its own.
+  values::NestRef nest = {};  ///< What the leaves are of.
+  uint64_t forward = 0;       ///< In a backward pass, the epoch of the collective itself.
+  std::size_t leaf = 0;       ///< And which of its leaves, where each has a pass of its own.
 };
 
 /// What one replica calls: everything that the others have to call alike.
@@ -62,9 +63,9 @@ void check_same_call(const CollectiveCall& first, const CollectiveCall& other, s
 ///         InvalidArgument if number, kinds, shapes or dtypes of the leaves differ, naming both and
 ///         the replica, and as reduce_in_order; Unimplemented as join_slices.
 /// Cost: two meetings; memory is taken for the results and for inputs that do not stand in a row.
-void all_reduce_leaves(ReplicaGroup* group, ReduceOp op, std::span<const CollectiveLeaf> leaves,
-                       const CollectiveOrigin& origin = {});
-Tensor all_reduce(ReplicaGroup* group, ReduceOp op, const Tensor& value);
+void all_reduce_leaves(runtime::ReplicaGroup* group, ReduceOp op,
+                       std::span<const CollectiveLeaf> leaves, const CollectiveOrigin& origin = {});
+Tensor all_reduce(runtime::ReplicaGroup* group, ReduceOp op, const Tensor& value);
 
 /// Errors: Unimplemented for kSlices, InvalidArgument for other leaves that are no tensors.
 void check_gatherable(std::span<const CollectiveLeaf> leaves);
@@ -72,8 +73,9 @@ void check_gatherable(std::span<const CollectiveLeaf> leaves);
 /// Joins the tensors of all leaves along `axis` in replica order, at one meeting; `sizes`, if not
 /// empty, gets each leaf's sizes along its axis, one per replica.
 /// Errors: as above, as check_gatherable, and InvalidArgument as check_joinable.
-void all_gather_leaves(ReplicaGroup* group, int64_t axis, std::span<const CollectiveLeaf> leaves,
+void all_gather_leaves(runtime::ReplicaGroup* group, int64_t axis,
+                       std::span<const CollectiveLeaf> leaves,
                        std::span<std::vector<int64_t>> sizes = {},
                        const CollectiveOrigin& origin = {});
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

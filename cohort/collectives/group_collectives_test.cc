@@ -17,7 +17,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using Kind = CollectiveLeaf::Kind;
@@ -25,7 +25,7 @@ using Kind = CollectiveLeaf::Kind;
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax,
                              ReduceOp::kProduct};
 
-void run(ReplicaGroup& group, FunctionRef<void(int)> body) {
+void run(runtime::ReplicaGroup& group, base::FunctionRef<void(int)> body) {
   testing::run_with_deadline(std::chrono::seconds(60), [&] { group.run(body); });
 }
 
@@ -63,7 +63,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 /// All-reduces one tensor per replica, and compares every replica's result with the oracle.
 void expect_one_by_one(ReduceOp op, const std::vector<Tensor>& values, const char* what) {
-  ReplicaGroup group({.replicas = static_cast<int>(values.size())});
+  runtime::ReplicaGroup group({.replicas = static_cast<int>(values.size())});
   std::vector<Tensor> results(values.size());
   run(group, [&](int r) { results[r] = all_reduce(&group, op, values[r]); });
   const Tensor expected = one_by_one(op, values);
@@ -103,10 +103,10 @@ TEST(AllReduce, OfEveryDtypeAndReduction) {
 }
 
 TEST(AllReduce, OnEveryInstructionSet) {
-  using cohort::internal::Isa;
-  const Isa best = cohort::internal::best_isa();
+  using cohort::internal::base::Isa;
+  const base::Isa best = cohort::internal::base::best_isa();
   for (int isa = 0; isa <= static_cast<int>(best); ++isa) {
-    cohort::internal::use_isa(static_cast<Isa>(isa));
+    cohort::internal::base::use_isa(static_cast<base::Isa>(isa));
     for (const DType dtype : {kFloat32, kFloat64}) {
       const std::vector<Tensor> values = {numbers(3001, dtype, 0), numbers(3001, dtype, 1),
                                           numbers(3001, dtype, 2)};
@@ -114,7 +114,7 @@ TEST(AllReduce, OnEveryInstructionSet) {
       expect_one_by_one(ReduceOp::kMean, values, "an instruction set");
     }
   }
-  cohort::internal::use_isa(best);
+  cohort::internal::base::use_isa(best);
 }
 
 TEST(AllReduce, OfViewsAndStrides) {
@@ -130,7 +130,8 @@ TEST(AllReduce, OfViewsAndStrides) {
 }
 
 TEST(AllReduce, PastTheCaches) {
-  const int64_t count = kStreamBytes / 16 + 37;  // two values and two results pass the limit
+  const int64_t count =
+      reductions::kStreamBytes / 16 + 37;  // two values and two results pass the limit
   std::vector<Tensor> values;
   for (int r = 0; r < 2; ++r) values.push_back(arange(count).to(kFloat32).add(r));
   expect_one_by_one(ReduceOp::kMean, values, "a large tensor");
@@ -140,15 +141,15 @@ TEST(AllReduce, PastTheCaches) {
 }
 
 TEST(AllReduce, GoesThroughTheReducerOfTheValuesMemory) {
-  struct Counting final : RangeReducer {
-    Counting() : before(exchange_range_reducer(c10::kCPU, this)) {}
-    ~Counting() override { exchange_range_reducer(c10::kCPU, before); }
-    void reduce(const RangeReduction& range) override {
+  struct Counting final : reductions::RangeReducer {
+    Counting() : before(reductions::exchange_range_reducer(c10::kCPU, this)) {}
+    ~Counting() override { reductions::exchange_range_reducer(c10::kCPU, before); }
+    void reduce(const reductions::RangeReduction& range) override {
       ++calls;
       before->reduce(range);
     }
     int calls = 0;
-    RangeReducer* const before;
+    reductions::RangeReducer* const before;
   };
   Counting counting;
   all_reduce(nullptr, ReduceOp::kSum, tensor({1, 8}));
@@ -192,7 +193,7 @@ struct Values {
 };
 
 TEST(AllReduce, ReducesAllLeavesAtOneMeeting) {
-  ReplicaGroup group({.replicas = 3});
+  runtime::ReplicaGroup group({.replicas = 3});
   std::vector<Values> values = {Values(0), Values(1), Values(2)};
   run(group, [&](int r) {
     const uint64_t before = group.epoch(r);
@@ -213,7 +214,7 @@ TEST(AllReduce, ReducesAllLeavesAtOneMeeting) {
 }
 
 TEST(AllReduce, MeansOfSparseRowsAreScaled) {
-  ReplicaGroup group({.replicas = 2});
+  runtime::ReplicaGroup group({.replicas = 2});
   std::vector<IndexedSlices> joined(2);
   run(group, [&](int r) {
     const IndexedSlices rows{tensor({1.0 + r}), tensor({double(r)}, kInt64), {4}};
@@ -226,7 +227,7 @@ TEST(AllReduce, MeansOfSparseRowsAreScaled) {
 }
 
 TEST(AllReduce, ManyTimesInARow) {
-  ReplicaGroup group({.replicas = 4});
+  runtime::ReplicaGroup group({.replicas = 4});
   run(group, [&](int r) {
     for (int i = 0; i < 300; ++i) {
       const Tensor value = full({i % 2 == 0 ? 5 : 3000}, r + i);
@@ -238,7 +239,7 @@ TEST(AllReduce, ManyTimesInARow) {
 }
 
 TEST(AllGather, JoinsInReplicaOrder) {
-  ReplicaGroup group({.replicas = 3});
+  runtime::ReplicaGroup group({.replicas = 3});
   std::vector<Tensor> joined(3);
   std::vector<std::vector<int64_t>> sizes(3);
   run(group, [&](int r) {
@@ -256,7 +257,7 @@ TEST(AllGather, JoinsInReplicaOrder) {
 
 /// The text of what the caller of run gets; the group works afterwards.
 template <class E>
-std::string error_of(ReplicaGroup& group, FunctionRef<void(int)> body) {
+std::string error_of(runtime::ReplicaGroup& group, base::FunctionRef<void(int)> body) {
   std::string text = "nothing was thrown";
   try {
     run(group, body);
@@ -268,7 +269,7 @@ std::string error_of(ReplicaGroup& group, FunctionRef<void(int)> body) {
 }
 
 TEST(CollectiveErrors, NameWhatDiffersAndOnWhom) {
-  ReplicaGroup group({.replicas = 3});
+  runtime::ReplicaGroup group({.replicas = 3});
   EXPECT_EQ(
       error_of<InvalidArgument>(group,
                                 [&](int r) {
@@ -292,7 +293,7 @@ TEST(CollectiveErrors, NameWhatDiffersAndOnWhom) {
 }
 
 TEST(CollectiveErrors, OfStructureAndKind) {
-  ReplicaGroup group({.replicas = 2});
+  runtime::ReplicaGroup group({.replicas = 2});
   const Tensor dense = ones({2});
   const IndexedSlices sparse{ones({1}), zeros({1}, kInt64), {2}};
   const std::string kinds = error_of<InvalidArgument>(group, [&](int r) {
@@ -315,7 +316,7 @@ TEST(CollectiveErrors, OfStructureAndKind) {
 }
 
 TEST(CollectiveErrors, OfDtypesThatDoNotReduce) {
-  ReplicaGroup group({.replicas = 2});
+  runtime::ReplicaGroup group({.replicas = 2});
   const auto text = [&](ReduceOp op, DType dtype) {
     return error_of<InvalidArgument>(group,
                                      [&](int) { all_reduce(&group, op, zeros({2}, dtype)); });
@@ -334,7 +335,7 @@ TEST(CollectiveErrors, OfDtypesThatDoNotReduce) {
 }
 
 TEST(CollectiveErrors, DifferentCollectivesNeverHang) {
-  ReplicaGroup group({.replicas = 3});
+  runtime::ReplicaGroup group({.replicas = 3});
   const Tensor value = ones({2});
   const std::string text = error_of<FailedPrecondition>(group, [&](int r) {
     Tensor out;
@@ -354,7 +355,7 @@ TEST(CollectiveErrors, DifferentCollectivesNeverHang) {
 }
 
 TEST(CollectiveErrors, OfGathering) {
-  ReplicaGroup group({.replicas = 2});
+  runtime::ReplicaGroup group({.replicas = 2});
   const auto gather = [&](int64_t axis, std::function<Tensor(int)> make) {
     return [&group, axis, make](int r) {
       const Tensor value = make(r);
@@ -385,4 +386,4 @@ TEST(CollectiveErrors, OfGathering) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -15,7 +15,7 @@
 #include "cohort/base/running_time.h"
 #include "cohort/cluster/store/state_text.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using std::chrono::milliseconds;
@@ -29,7 +29,7 @@ constexpr milliseconds kKeeperStays{50};
 
 }  // namespace
 
-Liveness::Liveness(std::shared_ptr<StoreClient> client, Communicator& communicator,
+Liveness::Liveness(std::shared_ptr<cluster::StoreClient> client, Communicator& communicator,
                    LivenessOptions options)
     : client_(std::move(client)),
       communicator_(communicator),
@@ -59,8 +59,8 @@ Liveness::~Liveness() {
   client_->cancel();
   thread_.join();
   communicator_.set_lease(Clock::time_point::max());
-  const MutexLock lock(mutex_);
-  if (!why_out_.empty()) forbid_writes(why_out_);
+  const base::MutexLock lock(mutex_);
+  if (!why_out_.empty()) base::forbid_writes(why_out_);
 }
 
 std::string Liveness::me() const {
@@ -81,7 +81,7 @@ struct Liveness::Patience {
   }
   void end() {
     const auto took = std::chrono::ceil<milliseconds>(Clock::now() - begun);
-    left -= std::min(took, planned + RunningTime::kPause);
+    left -= std::min(took, planned + base::RunningTime::kPause);
   }
 };
 
@@ -102,7 +102,7 @@ void Liveness::watch(const std::stop_token& stop) {
     const milliseconds rest = std::min(patience.left, options_.heartbeat / 2);
     patience.planned += rest;
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       ended_.wait_for(mutex_, stop, rest, [] { return false; });
     }
     patience.end();
@@ -119,8 +119,8 @@ bool Liveness::beat(const std::stop_token& stop, Patience& patience) {
     const milliseconds hold = std::min(options_.heartbeat, patience.left / 2);
     const milliseconds beyond = std::min(patience.left - hold, patience.left / 2);
     patience.planned = hold + beyond;
-    const StoreReply reply = client_->heartbeat(version_, communicator_.doing(),
-                                                communicator_.pace().text(), hold, beyond);
+    const cluster::StoreReply reply = client_->heartbeat(version_, communicator_.doing(),
+                                                         communicator_.pace().text(), hold, beyond);
     acknowledged_ = sent;
     communicator_.set_lease(sent + client_->options().lease);
     version_ = reply.number;
@@ -140,7 +140,7 @@ bool Liveness::beat(const std::stop_token& stop, Patience& patience) {
 }
 
 void Liveness::note_out(const std::string& why) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (why_out_.empty()) why_out_ = why;
 }
 
@@ -148,7 +148,7 @@ void Liveness::note_out(const std::string& why) {
 // stopped until just now.
 void Liveness::check_may_write() {
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!why_out_.empty()) throw FailedPrecondition(why_out_);
   }
   if (store_has_ended_.load()) return;
@@ -162,18 +162,18 @@ void Liveness::check_may_write() {
 }
 
 void Liveness::give_up_store() {
-  const StoreClientOptions& store = client_->options();
+  const cluster::StoreClientOptions& store = client_->options();
   note_out(str_cat("[liveness] ", me(), " is too late: it has had no answer for ",
-                   store_seconds(Clock::now() - acknowledged_), " from the job's store at ",
-                   store.address,
+                   cluster::store_seconds(Clock::now() - acknowledged_),
+                   " from the job's store at ", store.address,
                    ", longer than its lease, so it must not write any more; end it, "
                    "and start the job again from its last checkpoint"));
   give_up(
       ErrorCode::kUnavailable,
       str_cat("[liveness] ", me(), " has had no answer for ",
-              store_seconds(Clock::now() - acknowledged_), " (the lease is ",
-              store_seconds(store.lease), ") from the job's store at ", store.address, ", which ",
-              store.keeper,
+              cluster::store_seconds(Clock::now() - acknowledged_), " (the lease is ",
+              cluster::store_seconds(store.lease), ") from the job's store at ", store.address,
+              ", which ", store.keeper,
               " keeps: that one hangs, is stopped or cut off, or this process was; it is ",
               communicator_.doing(),
               ". Nothing that it does counts any more: end it, and start the job again from its "
@@ -189,13 +189,14 @@ void Liveness::give_up(ErrorCode code, const std::string& text) {
 }
 
 // False: somebody is out of the job, and its generation has ended.
-bool Liveness::look_at(const std::vector<StoreMember>& members) {
+bool Liveness::look_at(const std::vector<cluster::StoreMember>& members) {
   for (std::size_t r = 0; r < options_.tasks.size(); ++r) {
-    const auto found = std::find_if(members.begin(), members.end(), [&](const StoreMember& member) {
-      return member.task == options_.tasks[r] + options_.member_suffix;
-    });
+    const auto found =
+        std::find_if(members.begin(), members.end(), [&](const cluster::StoreMember& member) {
+          return member.task == options_.tasks[r] + options_.member_suffix;
+        });
     if (found == members.end() || static_cast<int>(r) == communicator_.rank()) continue;
-    if (found->state == StoreMember::State::kLeft &&
+    if (found->state == cluster::StoreMember::State::kLeft &&
         client_->options().keeper == options_.tasks[r]) {
       // Nobody is left there who could give this rank up.
       store_has_ended_.store(true);
@@ -204,7 +205,7 @@ bool Liveness::look_at(const std::vector<StoreMember>& members) {
     }
     const uint64_t before = std::exchange(generations_[r], found->generation);
     const bool is_replaced = before != 0 && before != found->generation;
-    if (found->state != StoreMember::State::kDead && !is_replaced) continue;
+    if (found->state != cluster::StoreMember::State::kDead && !is_replaced) continue;
     tell_lost(*found, static_cast<int>(r));
     return false;
   }
@@ -219,7 +220,7 @@ void Liveness::look_for_stragglers() {
   }
   std::vector<Pace> paces(options_.tasks.size());
   std::vector<std::string> names;
-  std::vector<StoreMember> members;
+  std::vector<cluster::StoreMember> members;
   try {
     members = client_->members(options_.heartbeat);
   } catch (const std::exception&) {
@@ -227,7 +228,7 @@ void Liveness::look_for_stragglers() {
   }
   for (std::size_t r = 0; r < paces.size(); ++r) {
     names.push_back(str_cat(options_.tasks[r], " (", options_.addresses[r], ")"));
-    for (const StoreMember& member : members) {
+    for (const cluster::StoreMember& member : members) {
       if (member.task == options_.tasks[r] + options_.member_suffix) {
         paces[r] = Pace::of(member.pace);
       }
@@ -246,10 +247,10 @@ void Liveness::look_for_stragglers() {
 std::string Liveness::report_of_others() {
   std::string out = "the others, as the job's store knows them:\n";
   try {
-    for (const StoreMember& member : client_->members(kGoodbyeWithin)) {
-      out +=
-          str_cat("  ", member.task, " (", member.address, ") was ", store_seconds(member.silent),
-                  " ago ", member.doing.empty() ? "not in a step yet" : member.doing, "\n");
+    for (const cluster::StoreMember& member : client_->members(kGoodbyeWithin)) {
+      out += str_cat("  ", member.task, " (", member.address, ") was ",
+                     cluster::store_seconds(member.silent), " ago ",
+                     member.doing.empty() ? "not in a step yet" : member.doing, "\n");
     }
   } catch (const std::exception& e) {
     out += str_cat("  nothing: ", e.what(), "\n");
@@ -257,13 +258,14 @@ std::string Liveness::report_of_others() {
   return out;
 }
 
-void Liveness::tell_lost(const StoreMember& member, int rank) {
+void Liveness::tell_lost(const cluster::StoreMember& member, int rank) {
   const auto at = static_cast<std::size_t>(rank);
   const std::string& task = options_.tasks[at];
   const std::string what =
-      member.state == StoreMember::State::kDead
-          ? str_cat(" has not been heard of for ", store_seconds(member.silent), " (its lease is ",
-                    store_seconds(client_->options().lease), "); it was last ", member.doing)
+      member.state == cluster::StoreMember::State::kDead
+          ? str_cat(" has not been heard of for ", cluster::store_seconds(member.silent),
+                    " (its lease is ", cluster::store_seconds(client_->options().lease),
+                    "); it was last ", member.doing)
           : str_cat(" was started again, as process ", member.generation, " of this task");
   communicator_.lose(
       std::array{rank},
@@ -302,26 +304,26 @@ void copy_text(const std::string& text, std::array<char, kSize>& to) {
 
 // What a watched communicator has beside it; the last member ends first.
 struct Watched {
-  std::optional<StoreServer> server;
+  std::optional<cluster::StoreServer> server;
   std::unique_ptr<Communicator> communicator;
-  std::shared_ptr<StoreClient> client;
+  std::shared_ptr<cluster::StoreClient> client;
   std::optional<Liveness> liveness;
 };
 
 // Rank 0's own store, reachable where it is reachable itself.
-void start_store(Watched& watched, const LivenessOptions& options, RpcSecurity& security,
+void start_store(Watched& watched, const LivenessOptions& options, rpc::RpcSecurity& security,
                  StoreNews& news) {
   const std::string& own = options.addresses[0];
   const std::string host = own.substr(0, own.rfind(':'));
-  const bool is_local = is_loopback_target(own);
+  const bool is_local = rpc::is_loopback_target(own);
   if (security.token.empty()) {
-    security.token = Secret::random();
+    security.token = rpc::Secret::random();
     std::copy_n(security.token.bytes().begin(), news.token.size(), news.token.begin());
     news.has_token = 1;
   }
-  watched.server.emplace(
-      StoreServerOptions{.address = is_local && !security.has_tls() ? "127.0.0.1:0" : "0.0.0.0:0",
-                         .security = security});
+  watched.server.emplace(cluster::StoreServerOptions{
+      .address = is_local && !security.has_tls() ? "127.0.0.1:0" : "0.0.0.0:0",
+      .security = security});
   copy_text(
       str_cat(is_local && !security.has_tls() ? "127.0.0.1" : host, ":", watched.server->port()),
       news.address);
@@ -329,28 +331,28 @@ void start_store(Watched& watched, const LivenessOptions& options, RpcSecurity& 
 }
 
 // The launcher's, which other strategies and other starts of the job use, too.
-void name_store(const char* address, const RpcSecurity& security, StoreNews& news) {
+void name_store(const char* address, const rpc::RpcSecurity& security, StoreNews& news) {
   const bool is_open = security.token.empty() && !security.has_tls();
-  COHORT_CHECK_ARG(!is_open || is_loopback_target(address), "[liveness] expected ", kStoreVariable,
-                   "=", address,
+  COHORT_CHECK_ARG(!is_open || rpc::is_loopback_target(address), "[liveness] expected ",
+                   cluster::kStoreVariable, "=", address,
                    " to come with a secret of the job's in COHORT_JOB_TOKEN or "
                    "COHORT_JOB_TOKEN_FILE, or with TLS certificates, got none of them: anybody who "
                    "reaches that address could say that he is a worker");
   if (is_open) {
-    COHORT_LOG(kWarning, "[liveness] ", kStoreVariable, "=", address,
+    COHORT_LOG(kWarning, "[liveness] ", cluster::kStoreVariable, "=", address,
                " without COHORT_JOB_TOKEN: every user of this machine can take part in the job");
   }
   copy_text(address, news.address);
   copy_text("the launcher", news.keeper);
   news.number = ++g_strategies;
-  std::memcpy(&news.keys, Secret::random().bytes().data(), sizeof news.keys);
+  std::memcpy(&news.keys, rpc::Secret::random().bytes().data(), sizeof news.keys);
 }
 
 // What all ranks are told by rank 0, who knows or keeps the store.
-StoreNews tell_store(Watched& watched, const LivenessOptions& options, RpcSecurity& security) {
+StoreNews tell_store(Watched& watched, const LivenessOptions& options, rpc::RpcSecurity& security) {
   StoreNews news;
   if (watched.communicator->rank() == 0) {
-    const char* named = std::getenv(kStoreVariable);
+    const char* named = std::getenv(cluster::kStoreVariable);
     if (named != nullptr && *named != '\0') {
       name_store(named, security, news);
     } else {
@@ -359,31 +361,33 @@ StoreNews tell_store(Watched& watched, const LivenessOptions& options, RpcSecuri
   }
   watched.communicator->broadcast(std::as_writable_bytes(std::span(&news, 1)), 0);
   if (news.has_token != 0) {
-    security.token = Secret({reinterpret_cast<const char*>(news.token.data()), news.token.size()});
+    security.token =
+        rpc::Secret({reinterpret_cast<const char*>(news.token.data()), news.token.size()});
   }
   return news;
 }
 
 void join_store(Watched& watched, LivenessOptions options) {
   Communicator& communicator = *watched.communicator;
-  RpcSecurity security = security_from_environment();
+  rpc::RpcSecurity security = rpc::security_from_environment();
   security.allow_insecure |= options.allow_insecure;
   const StoreNews news = tell_store(watched, options, security);
   if (news.number > 1) options.member_suffix = str_cat(", strategy ", news.number);
   const auto rank = static_cast<std::size_t>(communicator.rank());
-  watched.client = std::make_shared<StoreClient>(
-      StoreClientOptions{.address = news.address.data(),
-                         .keeper = news.keeper.data(),
-                         .security = security,
-                         .task = options.tasks[rank] + options.member_suffix,
-                         .task_address = options.addresses[rank],
-                         .lease = options.lease,
-                         .start_timeout = options.start_timeout});
-  const std::shared_ptr<Store>& whole = watched.client->store();
-  communicator.set_store(
-      news.number == 0 ? whole : Store::under(str_cat("strategy ", news.keys, "/"), whole));
+  watched.client = std::make_shared<cluster::StoreClient>(
+      cluster::StoreClientOptions{.address = news.address.data(),
+                                  .keeper = news.keeper.data(),
+                                  .security = security,
+                                  .task = options.tasks[rank] + options.member_suffix,
+                                  .task_address = options.addresses[rank],
+                                  .lease = options.lease,
+                                  .start_timeout = options.start_timeout});
+  const std::shared_ptr<cluster::Store>& whole = watched.client->store();
+  communicator.set_store(news.number == 0
+                             ? whole
+                             : cluster::Store::under(str_cat("strategy ", news.keys, "/"), whole));
   watched.liveness.emplace(watched.client, communicator, options);
-  allow_writes();          // whatever an earlier strategy of this process was told
+  base::allow_writes();    // whatever an earlier strategy of this process was told
   communicator.barrier();  // who looks for the others finds all of them
   watched.liveness->look();
 }
@@ -397,11 +401,11 @@ std::shared_ptr<Communicator> watch_over(std::unique_ptr<Communicator> communica
       "[liveness] expected a heartbeat of more than 0 ms and a lease of at least two of "
       "them, got ",
       options.heartbeat.count(), " ms and ", options.lease.count(), " ms");
-  const auto watched = kept_to_this_process(std::make_unique<Watched>());
+  const auto watched = base::kept_to_this_process(std::make_unique<Watched>());
   watched->communicator = std::move(communicator);
   Communicator* const inner = watched->communicator.get();
   inner->guard("liveness", [&] { join_store(*watched, options); });
   return {watched, inner};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

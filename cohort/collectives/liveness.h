@@ -23,7 +23,7 @@
 #include "cohort/collectives/stragglers.h"
 #include "cohort/runtime/task_thread.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 struct LivenessOptions {
   std::vector<std::string> tasks = {};      ///< "worker 1", by rank.
@@ -45,7 +45,7 @@ struct LivenessOptions {
 class Liveness {
  public:
   /// Of a task that has joined, whose lease is `client`'s. The communicator outlives it.
-  Liveness(std::shared_ptr<StoreClient> client, Communicator& communicator,
+  Liveness(std::shared_ptr<cluster::StoreClient> client, Communicator& communicator,
            LivenessOptions options);
   /// Leaves the job in good order.
   ~Liveness();
@@ -55,12 +55,12 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
  private:
-  using Clock = BootClock;
+  using Clock = base::BootClock;
   struct Patience;
   void watch(const std::stop_token& stop);
   bool beat(const std::stop_token& stop, Patience& patience);
-  bool look_at(const std::vector<StoreMember>& members);
-  void tell_lost(const StoreMember& member, int rank);
+  bool look_at(const std::vector<cluster::StoreMember>& members);
+  void tell_lost(const cluster::StoreMember& member, int rank);
   void give_up_store();
   void give_up(ErrorCode code, const std::string& text);
   void note_out(const std::string& why);
@@ -69,7 +69,7 @@ class Liveness {
   void check_may_write();
   std::string me() const;
 
-  const std::shared_ptr<StoreClient> client_;
+  const std::shared_ptr<cluster::StoreClient> client_;
   Communicator& communicator_;
   const LivenessOptions options_;
 
@@ -85,11 +85,11 @@ class Liveness {
 
   std::atomic<bool> looks_{false};
   std::atomic<bool> store_has_ended_{false};  // with its keeper, in good order
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any ended_;
   std::string why_out_ COHORT_GUARDED_BY(mutex_);  // of the job; empty: it is in
-  const WriteGuard files_;                         // a rank that is too late publishes no file
-  TaskThread thread_;                              // last: it uses all the rest
+  const base::WriteGuard files_;                   // a rank that is too late publishes no file
+  runtime::TaskThread thread_;                     // last: it uses all the rest
 };
 
 /// A communicator whose ranks watch each other, all of whom call it: with a store of its own,
@@ -101,4 +101,4 @@ class Liveness {
 std::shared_ptr<Communicator> watch_over(std::unique_ptr<Communicator> communicator,
                                          const LivenessOptions& options);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

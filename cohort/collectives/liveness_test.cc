@@ -17,7 +17,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using std::chrono::milliseconds;
@@ -77,15 +77,15 @@ TEST_P(LivenessOver, WatchedRanksWorkAndEnd) {
 // A3, A4: the others are told within the lease and a little, by name, and can be told which rank.
 TEST_P(LivenessOver, A3_WhoGoesSilentIsNamedByAll) {
   auto ranks = connected(GetParam(), 3);
-  StoreServer server({});
+  cluster::StoreServer server({});
   run_with_deadline(kLimit, [&] {
     on_each(3, [&](int r) {
       Communicator& mine = *ranks[static_cast<std::size_t>(r)];
       LivenessOptions options = profile(3);
-      auto client = std::make_shared<StoreClient>(
-          StoreClientOptions{.address = server.address(),
-                             .task = options.tasks[static_cast<std::size_t>(r)],
-                             .lease = options.lease});
+      auto client = std::make_shared<cluster::StoreClient>(
+          cluster::StoreClientOptions{.address = server.address(),
+                                      .task = options.tasks[static_cast<std::size_t>(r)],
+                                      .lease = options.lease});
       mine.barrier();
       // Rank 0, who would decide what the failure is, has nobody who renews its lease, and waits.
       std::optional<Liveness> watched;
@@ -119,16 +119,16 @@ TEST_P(LivenessOver, A3_WhoGoesSilentIsNamedByAll) {
 
 TEST_P(LivenessOver, AStoreThatIsGoneEndsAllByTheirOwnTimers) {
   auto ranks = connected(GetParam(), 2);
-  auto server = std::make_optional<StoreServer>(StoreServerOptions{});
+  auto server = std::make_optional<cluster::StoreServer>(cluster::StoreServerOptions{});
   run_with_deadline(kLimit, [&] {
     on_each(2, [&](int r) {
       Communicator& mine = *ranks[static_cast<std::size_t>(r)];
       const LivenessOptions options = profile(2);
-      const auto client = std::make_shared<StoreClient>(
-          StoreClientOptions{.address = server->address(),
-                             .keeper = "the launcher",
-                             .task = options.tasks[static_cast<std::size_t>(r)],
-                             .lease = options.lease});
+      const auto client = std::make_shared<cluster::StoreClient>(
+          cluster::StoreClientOptions{.address = server->address(),
+                                      .keeper = "the launcher",
+                                      .task = options.tasks[static_cast<std::size_t>(r)],
+                                      .lease = options.lease});
       Liveness watched(client, mine, options);
       watched.look();
       mine.barrier();
@@ -140,7 +140,7 @@ TEST_P(LivenessOver, AStoreThatIsGoneEndsAllByTheirOwnTimers) {
                                 });
       // What it saves from here on may be another process's by now.
       expect_error<FailedPrecondition>({"is too late", "must not write"},
-                                       [] { check_may_write(); });
+                                       [] { base::check_may_write(); });
     });
   });
 }
@@ -148,39 +148,39 @@ TEST_P(LivenessOver, AStoreThatIsGoneEndsAllByTheirOwnTimers) {
 // What it was told outlives the strategy that heard it, until the process has a place again.
 TEST(Liveness, AProcessThatWasGivenUpPublishesNothing) {
   auto ranks = connected(Carrier::kTcp, 2);
-  StoreServer server({});
+  cluster::StoreServer server({});
   const LivenessOptions options = profile(2);
   const auto join = [&](std::size_t r) {
-    return std::make_shared<StoreClient>(StoreClientOptions{
+    return std::make_shared<cluster::StoreClient>(cluster::StoreClientOptions{
         .address = server.address(), .task = options.tasks[r], .lease = options.lease});
   };
   run_with_deadline(kLimit, [&] {
     {
       Liveness first(join(1), *ranks[1], options);
-      check_may_write();
+      base::check_may_write();
       join(1);  // another process of the task
       expect_error<FailedPrecondition>({"worker 1 (generation 1) is too late"},
-                                       [] { check_may_write(); });
+                                       [] { base::check_may_write(); });
     }
     expect_error<FailedPrecondition>({"worker 1 (generation 1) is too late"},
-                                     [] { check_may_write(); });
-    ::setenv(kStoreVariable, server.address().c_str(), 1);
+                                     [] { base::check_may_write(); });
+    ::setenv(cluster::kStoreVariable, server.address().c_str(), 1);
     ranks = connected(Carrier::kTcp, 2);
     on_each(2, [&](int r) {
       const auto watched = watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options);
       watched->barrier();
-      check_may_write();
+      base::check_may_write();
       watched->barrier();
     });
-    ::unsetenv(kStoreVariable);
-    check_may_write();
+    ::unsetenv(cluster::kStoreVariable);
+    base::check_may_write();
   });
 }
 
 // Strategies of one process, with the launcher's store, at once and one after the other.
 TEST(Liveness, StrategiesOfOneProcessShareAStore) {
-  StoreServer server({});
-  ::setenv(kStoreVariable, server.address().c_str(), 1);
+  cluster::StoreServer server({});
+  ::setenv(cluster::kStoreVariable, server.address().c_str(), 1);
   run_with_deadline(kLimit, [&] {
     for (int round = 0; round < 2; ++round) {
       auto first = connected(Carrier::kTcp, 2);
@@ -194,17 +194,17 @@ TEST(Liveness, StrategiesOfOneProcessShareAStore) {
         EXPECT_EQ(a->store()->insert("step", str_cat("a", round)), str_cat("a", round));
         EXPECT_EQ(b->store()->insert("step", str_cat("b", round)), str_cat("b", round));
         EXPECT_EQ(a->store()->find("step"), str_cat("a", round));
-        check_may_write();
+        base::check_may_write();
         a->barrier();
         b->barrier();
       });
     }
   });
-  ::unsetenv(kStoreVariable);
+  ::unsetenv(cluster::kStoreVariable);
 }
 
 TEST(Liveness, AStoreOfStrangersIsRefused) {
-  ::setenv(kStoreVariable, "203.0.113.7:2222", 1);
+  ::setenv(cluster::kStoreVariable, "203.0.113.7:2222", 1);
   auto ranks = connected(Carrier::kTcp, 2);
   run_with_deadline(kLimit, [&] {
     on_each(2, [&](int r) {
@@ -215,7 +215,7 @@ TEST(Liveness, AStoreOfStrangersIsRefused) {
           [&] { watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options); });
     });
   });
-  ::unsetenv(kStoreVariable);
+  ::unsetenv(cluster::kStoreVariable);
 }
 
 TEST(Liveness, WrongOptionsAreNamed) {
@@ -228,8 +228,8 @@ TEST(Liveness, WrongOptionsAreNamed) {
 
 TEST(Liveness, AStoreThatNobodyKeepsIsNamedByAll) {
   std::string nowhere;
-  { nowhere = StoreServer({}).address(); }
-  ::setenv(kStoreVariable, nowhere.c_str(), 1);
+  { nowhere = cluster::StoreServer({}).address(); }
+  ::setenv(cluster::kStoreVariable, nowhere.c_str(), 1);
   auto ranks = connected(Carrier::kTcp, 2);
   run_with_deadline(kLimit, [&] {
     on_each(2, [&](int r) {
@@ -239,8 +239,8 @@ TEST(Liveness, AStoreThatNobodyKeepsIsNamedByAll) {
           {nowhere}, [&] { watch_over(std::move(ranks[static_cast<std::size_t>(r)]), options); });
     });
   });
-  ::unsetenv(kStoreVariable);
+  ::unsetenv(cluster::kStoreVariable);
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

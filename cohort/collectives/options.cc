@@ -3,7 +3,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 void check_call_options(const char* operation, const CommunicationOptions& options) {
   COHORT_CHECK_ARG(options.bytes_per_pack >= 0, operation,
@@ -13,4 +13,4 @@ void check_call_options(const char* operation, const CommunicationOptions& optio
                    "those of one call, which reduces values as they are");
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -25,9 +25,9 @@ struct CommunicationOptions {
   bool bfloat16_gradients = false;
 };
 
-namespace internal {
+namespace internal::collectives {
 /// Of one call. Errors: InvalidArgument for what makes no sense in it.
 void check_call_options(const char* operation, const CommunicationOptions& options);
-}  // namespace internal
+}  // namespace internal::collectives
 
 }  // namespace cohort

@@ -8,7 +8,7 @@
 
 #include "cohort/collectives/communicator.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// An operation that was started; bound to its communicator.
 struct PendingOperation {
@@ -33,4 +33,4 @@ inline void copy_apart(ConstBytes from, Bytes to) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -6,7 +6,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // What the scheduler of a quiet machine may add to a step.
@@ -62,4 +62,4 @@ std::vector<std::string> Stragglers::look_at(const std::vector<Pace>& paces,
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

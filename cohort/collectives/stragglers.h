@@ -10,7 +10,7 @@
 
 #include "cohort/collectives/flight_recorder.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Threads: thread-compatible.
 class Stragglers {
@@ -33,4 +33,4 @@ class Stragglers {
   std::vector<Seen> seen_;  // by rank
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

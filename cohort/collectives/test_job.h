@@ -26,7 +26,7 @@
 #include "cohort/collectives/transports/threads/thread_job.h"
 #include "cohort/rpc/job_authority.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// kTwoMachines: some of the ranks share memory, and TCP is between them and the rest.
 enum class Carrier { kThreads, kTcp, kSharedMemory, kTwoMachines, kTls };
@@ -41,21 +41,21 @@ inline bool is_socket(Carrier carrier) {
 }
 
 /// A certificate for `host`, of an authority, as a process of the job has it.
-inline TlsContext tls_for(const JobAuthority& authority, const std::string& host) {
+inline rpc::TlsContext tls_for(const rpc::JobAuthority& authority, const std::string& host) {
   static std::atomic<int> number{0};
-  const IssuedCertificate issued = authority.issue(host);
+  const rpc::IssuedCertificate issued = authority.issue(host);
   const auto write = [at = str_cat(::testing::TempDir(), "/tls_", ::getpid(), "_", ++number)](
                          const char* what, const std::string& text) {
     std::ofstream(at + what, std::ios::binary) << text;
     return at + what;
   };
-  return TlsContext::of_certificates({.certificate = write(".pem", issued.certificate),
-                                      .key = write(".key", issued.key),
-                                      .authority = write(".ca", authority.certificate())});
+  return rpc::TlsContext::of_certificates({.certificate = write(".pem", issued.certificate),
+                                           .key = write(".key", issued.key),
+                                           .authority = write(".ca", authority.certificate())});
 }
-inline TlsContext tls_of(Carrier carrier) {
+inline rpc::TlsContext tls_of(Carrier carrier) {
   if (carrier != Carrier::kTls) return {};
-  static const TlsContext context = tls_for(JobAuthority("test"), "127.0.0.1");
+  static const rpc::TlsContext context = tls_for(rpc::JobAuthority("test"), "127.0.0.1");
   return context;
 }
 
@@ -69,7 +69,7 @@ inline std::string machine_of(Carrier carrier, std::size_t rank) {
 class PlayedTransport final : public ForwardingTransport {
  public:
   struct Tricks {
-    Mutex mutex;
+    base::Mutex mutex;
     ThreadJob::Hook hook COHORT_GUARDED_BY(mutex) = {};
     bool silent COHORT_GUARDED_BY(mutex) = false;
   };
@@ -98,13 +98,13 @@ class PlayedTransport final : public ForwardingTransport {
   void call_hook(const ExchangeKey& key, const CallSignature& signature) {
     ThreadJob::Hook hook;
     {
-      const MutexLock lock(tricks_->mutex);
+      const base::MutexLock lock(tricks_->mutex);
       hook = tricks_->hook;
     }
     if (hook) hook(key, signature);
   }
   bool is_silent() const {
-    const MutexLock lock(tricks_->mutex);
+    const base::MutexLock lock(tricks_->mutex);
     return tricks_->silent;
   }
   // For messages that nobody sends.
@@ -163,10 +163,10 @@ class TestJob {
     return threads_ ? threads_->share(rank) : ranks_[at(rank)];
   }
 
-  std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator&)> body) {
+  std::vector<std::exception_ptr> try_run(base::FunctionRef<void(Communicator&)> body) {
     return threads_ ? threads_->try_run(body) : try_on_ranks(ranks_, body);
   }
-  void run(FunctionRef<void(Communicator&)> body) {
+  void run(base::FunctionRef<void(Communicator&)> body) {
     if (threads_) return threads_->run(body);
     for (const std::exception_ptr& error : try_run(body)) {
       if (error) std::rethrow_exception(error);
@@ -176,13 +176,13 @@ class TestJob {
   void before_each(int rank, ThreadJob::Hook hook) {
     if (threads_) return threads_->before_each(rank, std::move(hook));
     PlayedTransport::Tricks& tricks = *tricks_[at(rank)];
-    const MutexLock lock(tricks.mutex);
+    const base::MutexLock lock(tricks.mutex);
     tricks.hook = std::move(hook);
   }
   void silence(int rank) {
     if (threads_) return threads_->silence(rank);
     PlayedTransport::Tricks& tricks = *tricks_[at(rank)];
-    const MutexLock lock(tricks.mutex);
+    const base::MutexLock lock(tricks.mutex);
     tricks.silent = true;
   }
   void leave(int rank) {
@@ -198,4 +198,4 @@ class TestJob {
   std::vector<std::shared_ptr<Communicator>> ranks_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -14,18 +14,18 @@ namespace cohort::testing {
 class LateRank {
  public:
   /// Before the job is played. The job outlives it, but calls nothing of it any more.
-  explicit LateRank(internal::ThreadJob& job) : job_(job) {
+  explicit LateRank(internal::collectives::ThreadJob& job) : job_(job) {
     job.before_each(0, [this](const auto&...) {
-      const internal::MutexLock lock(mutex_);
+      const internal::base::MutexLock lock(mutex_);
       ++begun_by_late_;
     });
     job.before_each(1, [this](const auto&...) {
-      const internal::MutexLock lock(mutex_);
+      const internal::base::MutexLock lock(mutex_);
       ++begun_by_other_;
       changed_.notify_all();
     });
     job.before_wait(0, [this](const auto&...) {
-      const internal::MutexLock lock(mutex_);
+      const internal::base::MutexLock lock(mutex_);
       changed_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) {
         return is_over_ || begun_by_other_ > begun_by_late_;
       });
@@ -40,14 +40,14 @@ class LateRank {
 
   /// By rank 1: it begins no operation any more.
   void other_has_ended() {
-    const internal::MutexLock lock(mutex_);
+    const internal::base::MutexLock lock(mutex_);
     is_over_ = true;
     changed_.notify_all();
   }
 
  private:
-  internal::ThreadJob& job_;
-  internal::Mutex mutex_;
+  internal::collectives::ThreadJob& job_;
+  internal::base::Mutex mutex_;
   std::condition_variable_any changed_;
   int begun_by_late_ COHORT_GUARDED_BY(mutex_) = 0;
   int begun_by_other_ COHORT_GUARDED_BY(mutex_) = 0;

@@ -9,7 +9,7 @@
 #include "cohort/base/check.h"
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 const char* collective_name(Collective collective) {
   switch (collective) {
@@ -90,7 +90,7 @@ Failure failure_of(const std::exception_ptr& error, int rank, int size, const ch
 }
 
 void throw_failure(const Failure& failure) {
-  if (failure.code == kUnauthenticatedCode) throw Unauthenticated(failure.text);
+  if (failure.code == rpc::kUnauthenticatedCode) throw rpc::Unauthenticated(failure.text);
   switch (failure.code) {
     case ErrorCode::kInvalidArgument:
       throw InvalidArgument(failure.text);
@@ -138,4 +138,4 @@ std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes) {
   return {static_cast<std::byte*>(memory), [](std::byte* p) { ::operator delete(p, kAlignment); }};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

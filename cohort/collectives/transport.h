@@ -20,7 +20,7 @@
 #include "cohort/collectives/options.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
@@ -176,4 +176,4 @@ class Transport {
 /// Memory that starts on 64 bytes. Errors: Error kResourceExhausted.
 std::shared_ptr<std::byte> allocate_aligned(std::size_t bytes);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -14,7 +14,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/reductions/local_reduce.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 Bytes bytes_in(const Tensor& t) {
@@ -95,7 +95,7 @@ std::string other_op_text(ReduceOp op) {
 
 // Memory of its own, in a row.
 Tensor copy_in_a_row(const Tensor& value) {
-  const Tensor row = in_a_row(value.detach());
+  const Tensor row = reductions::in_a_row(value.detach());
   return row.is_alias_of(value) ? row.clone() : row;
 }
 
@@ -133,24 +133,24 @@ void add_notices(std::span<const Notice> notices, ReduceOp op, const Tensor& tot
   c10::SmallVector<const void*, 8> sources;
   for (const Notice& notice : notices) sources.push_back(notice.value.data());
   void* const outs[] = {total.mutable_data_ptr()};
-  reduce_range({.op = op,
-                .dtype = total.scalar_type(),
-                .sources = {sources.data(), sources.size()},
-                .outs = outs,
-                .begin = 0,
-                .end = total.numel(),
-                .divisor = static_cast<double>(sources.size()),
-                .memory = total.device().type()});
+  reductions::reduce_range({.op = op,
+                            .dtype = total.scalar_type(),
+                            .sources = {sources.data(), sources.size()},
+                            .outs = outs,
+                            .begin = 0,
+                            .end = total.numel(),
+                            .divisor = static_cast<double>(sources.size()),
+                            .memory = total.device().type()});
 }
 
 Tensor reduce_now(Communicator& communicator, const char* operation, ReduceOp op,
                   std::span<const Tensor> values, const std::string& what) {
-  if (communicator.size() == 1) return reduce_in_order(op, values);
+  if (communicator.size() == 1) return reductions::reduce_in_order(op, values);
   const at::NoGradGuard no_grad;
   COHORT_CHECK_ARG(!values.empty(), operation, "expected at least 1 value, got none");
-  check_reducible(operation, op, values[0]);
+  reductions::check_reducible(operation, op, values[0]);
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
-  const Tensor local = reduce_in_order(step, values);
+  const Tensor local = reductions::reduce_in_order(step, values);
   const Tensor total = values.size() == 1 ? copy_in_a_row(local) : local;
   const std::string text =
       str_cat(what, text_of(values[0]), mean_text(op, values.size()), other_op_text(step));
@@ -170,7 +170,7 @@ Tensor reduce_now(Communicator& communicator, const char* operation, ReduceOp op
 
 Tensor gather_now(Communicator& communicator, const char* operation, const Tensor& value,
                   int64_t axis, std::vector<int64_t>* sizes, const std::string& what) {
-  const int64_t along = check_joinable(operation, std::span(&value, 1), axis);
+  const int64_t along = reductions::check_joinable(operation, std::span(&value, 1), axis);
   if (communicator.size() == 1) {
     if (sizes != nullptr) *sizes = {value.size(along)};
     return value;
@@ -178,7 +178,7 @@ Tensor gather_now(Communicator& communicator, const char* operation, const Tenso
   const at::NoGradGuard no_grad;
   Shape others = shape_of(value);
   others.erase(others.begin() + along);
-  const Tensor mine = in_a_row(value.detach());
+  const Tensor mine = reductions::in_a_row(value.detach());
   const std::vector<Notice> notices = exchange_notices(
       communicator, operation, "value but for the axis to join",
       str_cat(what, dtype_name(value.scalar_type()), bracketed(others), " along axis ", along),
@@ -207,11 +207,11 @@ Tensor gather_now(Communicator& communicator, const char* operation, const Tenso
 
 IndexedSlices join_now(Communicator& communicator, const char* operation, ReduceOp op,
                        std::span<const IndexedSlices> values) {
-  if (communicator.size() == 1) return join_slices(operation, op, values);
+  if (communicator.size() == 1) return reductions::join_slices(operation, op, values);
   const at::NoGradGuard no_grad;
   const ReduceOp step = op == ReduceOp::kMean ? ReduceOp::kSum : op;
-  const IndexedSlices local = join_slices(operation, step, values);
-  check_reducible(operation, op, local.values);
+  const IndexedSlices local = reductions::join_slices(operation, step, values);
+  reductions::check_reducible(operation, op, local.values);
   check_now(communicator, operation, "table to have rows of",
             str_cat(bracketed(local.dense_shape), mean_text(op, values.size())));
   Tensor rows = gather_now(communicator, operation, local.values, 0, nullptr, {});
@@ -298,14 +298,14 @@ std::vector<std::string> gather_texts(Communicator& communicator, const char* op
 void divide_by_count(const Tensor& total, double count) {
   const void* const sources[] = {total.const_data_ptr()};
   void* const outs[] = {total.mutable_data_ptr()};
-  reduce_range({.op = ReduceOp::kMean,
-                .dtype = total.scalar_type(),
-                .sources = sources,
-                .outs = outs,
-                .begin = 0,
-                .end = total.numel(),
-                .divisor = count,
-                .memory = total.device().type()});
+  reductions::reduce_range({.op = ReduceOp::kMean,
+                            .dtype = total.scalar_type(),
+                            .sources = sources,
+                            .outs = outs,
+                            .begin = 0,
+                            .end = total.numel(),
+                            .divisor = count,
+                            .memory = total.device().type()});
 }
 
 int64_t sum_across(Communicator& communicator, int64_t here) {
@@ -314,4 +314,4 @@ int64_t sum_across(Communicator& communicator, int64_t here) {
   return sum[0];
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -25,7 +25,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 class Communicator;
 
@@ -68,4 +68,4 @@ void divide_by_count(const Tensor& total, double count);
 /// The sum of a number of each worker.
 int64_t sum_across(Communicator& communicator, int64_t here);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

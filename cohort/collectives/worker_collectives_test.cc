@@ -9,7 +9,7 @@
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using testing::expect_error;
@@ -25,7 +25,7 @@ TEST(WorkerCollectives, WorkersOfOneReplicaReduceWithTheBitsOfOneProcess) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax}) {
         std::vector<Tensor> all;
         for (int r = 0; r < workers; ++r) all.push_back(value_of(r, dtype));
-        const Tensor expected = reduce_in_order(op, all);
+        const Tensor expected = reductions::reduce_in_order(op, all);
         ThreadJob job(workers);
         job.run([&](Communicator& c) {
           const Tensor mine = value_of(c.rank(), dtype);
@@ -126,4 +126,4 @@ TEST(WorkerCollectives, WhatDiffersNamesBothWorkersAndEndsNothing) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -6,7 +6,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/runtime/replica_layout.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 class Communicator;
 
@@ -14,6 +14,6 @@ class Communicator;
 ReplicaLayout layout_of(const Communicator& communicator, int local);
 
 /// Communicator::take_turn(), for who needs no more of it.
-void take_turn(Communicator& communicator, const char* operation, FunctionRef<void()> body);
+void take_turn(Communicator& communicator, const char* operation, base::FunctionRef<void()> body);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -8,8 +8,8 @@
 namespace cohort {
 namespace {
 
-std::shared_ptr<internal::CoordinatorCore> coordinator_of(const Strategy& strategy) {
-  auto* const coordinated = dynamic_cast<internal::Coordinated*>(&strategy.extended());
+std::shared_ptr<internal::coordinator::CoordinatorCore> coordinator_of(const Strategy& strategy) {
+  auto* const coordinated = dynamic_cast<internal::coordinator::Coordinated*>(&strategy.extended());
   COHORT_CHECK_ARG(coordinated != nullptr,
                    "[cluster_coordinator] expected a ParameterServerStrategy, got ",
                    strategy.extended().description());
@@ -18,10 +18,10 @@ std::shared_ptr<internal::CoordinatorCore> coordinator_of(const Strategy& strate
 
 }  // namespace
 
-namespace internal {
+namespace internal::coordinator {
 
 std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::shared_ptr<CoordinatorCore> out = coordinator_.lock();
   if (!out) {
     out = std::make_shared<CoordinatorCore>(connection());
@@ -30,17 +30,17 @@ std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
   return out;
 }
 
-}  // namespace internal
+}  // namespace internal::coordinator
 
 ClusterCoordinator::ClusterCoordinator(const Strategy& strategy)
     : strategy_(strategy), core_(coordinator_of(strategy)) {}
 
-std::shared_ptr<internal::RemoteResult> ClusterCoordinator::put(internal::AnyFunction function,
-                                                                internal::ClosurePtr closure) {
-  closure->function = internal::registered_function(function, "[schedule] ").name;
-  closure->result = std::make_shared<internal::RemoteResult>();
+std::shared_ptr<internal::coordinator::RemoteResult> ClusterCoordinator::put(
+    internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure) {
+  closure->function = internal::coordinator::registered_function(function, "[schedule] ").name;
+  closure->result = std::make_shared<internal::coordinator::RemoteResult>();
   auto result = closure->result;
-  internal::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
+  internal::base::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
   return result;
 }
 
@@ -52,17 +52,19 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const data::Datas
 }
 
 PerWorkerIterator ClusterCoordinator::make_iterator(const PerWorkerDataset& dataset) {
-  return PerWorkerIterator(internal::held(core_, "ClusterCoordinator")
-                               ->add_resource({.kind = internal::ResourceRecipe::Kind::kIterator,
-                                               .dataset = dataset.handle()->id()},
-                                              {dataset.handle()}));
+  return PerWorkerIterator(
+      internal::base::held(core_, "ClusterCoordinator")
+          ->add_resource({.kind = internal::coordinator::ResourceRecipe::Kind::kIterator,
+                          .dataset = dataset.handle()->id()},
+                         {dataset.handle()}));
 }
 
-std::shared_ptr<internal::ResourceHandle> ClusterCoordinator::add_resource(
-    internal::AnyFunction fn, internal::EncodedValues arguments,
+std::shared_ptr<internal::coordinator::ResourceHandle> ClusterCoordinator::add_resource(
+    internal::coordinator::AnyFunction fn, internal::coordinator::EncodedValues arguments,
     std::vector<std::shared_ptr<const void>> kept) {
-  const std::string& name = internal::registered_function(fn, "[create_per_worker_resource] ").name;
-  return internal::held(core_, "ClusterCoordinator", "create_per_worker_resource")
+  const std::string& name =
+      internal::coordinator::registered_function(fn, "[create_per_worker_resource] ").name;
+  return internal::base::held(core_, "ClusterCoordinator", "create_per_worker_resource")
       ->add_resource({.function = name, .arguments = std::move(arguments)}, std::move(kept));
 }
 

@@ -35,10 +35,10 @@
 
 namespace cohort {
 
-namespace internal {
+namespace internal::coordinator {
 class ClusterConnection;
 struct CoordinatorAccess;
-}  // namespace internal
+}  // namespace internal::coordinator
 
 /// What a scheduled function will have returned. Handle; the result is the coordinator's as soon as
 /// the function has ended, whatever becomes of its worker. Threads: thread-safe.
@@ -52,23 +52,24 @@ class RemoteValue {
   ///         that is none of Cohort's as Error kUnknown; Cancelled; Unavailable for good where a
   ///         parameter server is lost.
   T get() const {
-    const internal::EncodedValues& value = internal::held(result_, "RemoteValue")->wait();
+    const internal::coordinator::EncodedValues& value =
+        internal::base::held(result_, "RemoteValue")->wait();
     if constexpr (!std::is_void_v<T>) {
-      internal::ValueReader in(value);
-      T out = internal::read_value<T>(in);
+      internal::coordinator::ValueReader in(value);
+      T out = internal::coordinator::read_value<T>(in);
       in.end();
       return out;
     }
   }
   /// The same.
   T fetch() const { return get(); }
-  RemoteStatus status() const { return internal::held(result_, "RemoteValue")->status(); }
+  RemoteStatus status() const { return internal::base::held(result_, "RemoteValue")->status(); }
 
  private:
   friend class ClusterCoordinator;
-  explicit RemoteValue(std::shared_ptr<internal::RemoteResult> result)
+  explicit RemoteValue(std::shared_ptr<internal::coordinator::RemoteResult> result)
       : result_(std::move(result)) {}
-  std::shared_ptr<internal::RemoteResult> result_;
+  std::shared_ptr<internal::coordinator::RemoteResult> result_;
 };
 
 /// One T on every worker, made there when it is first needed, and again after a restart. It can be
@@ -79,21 +80,21 @@ class PerWorkerValues {
  public:
   PerWorkerValues() = default;
   /// Internal.
-  explicit PerWorkerValues(std::shared_ptr<internal::ResourceHandle> handle)
+  explicit PerWorkerValues(std::shared_ptr<internal::coordinator::ResourceHandle> handle)
       : handle_(std::move(handle)) {}
-  const std::shared_ptr<internal::ResourceHandle>& handle() const {
-    return internal::held(handle_, "PerWorkerValues");
+  const std::shared_ptr<internal::coordinator::ResourceHandle>& handle() const {
+    return internal::base::held(handle_, "PerWorkerValues");
   }
 
  private:
-  std::shared_ptr<internal::ResourceHandle> handle_;
+  std::shared_ptr<internal::coordinator::ResourceHandle> handle_;
 };
 
 using PerWorkerDataset = PerWorkerValues<data::Dataset>;
 /// next() is called in the workers' functions alone.
 using PerWorkerIterator = PerWorkerValues<DistributedIterator>;
 
-namespace internal {
+namespace internal::coordinator {
 
 template <class A>
 inline constexpr bool is_per_worker_v = false;
@@ -135,14 +136,14 @@ void write_argument(ValueWriter& out, const A& argument) {
     out.kind(ValueKind::kVariable);
     out.text(argument.name());
   } else if constexpr (Parameter<P>::kIsContext) {
-    write_context(out, data::InputContext(argument));
+    write_context(out, cohort::data::InputContext(argument));
   } else {
     const typename Parameter<P>::Value& value = argument;
     write_value(out, value);
   }
 }
 
-}  // namespace internal
+}  // namespace internal::coordinator
 
 /// Handle. Of one strategy there is one coordinator, whose workers rest when the last handle is
 /// gone. Threads: thread-safe. TF: distribute.coordinator.ClusterCoordinator.
@@ -158,23 +159,24 @@ class ClusterCoordinator {
   /// Errors: InvalidArgument for a function that is not registered, and arguments of more than 63
   ///         MiB; the error of an earlier function, and this one is not queued.
   template <class R, class... P, class... A>
-  requires internal::Passable<std::tuple<P...>, A...> RemoteValue<R> schedule(R (*f)(P...),
-                                                                              const A&... args) {
-    static_assert(!internal::makes_resource_v<R>,
+  requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R> schedule(
+      R (*f)(P...), const A&... args) {
+    static_assert(!internal::coordinator::makes_resource_v<R>,
                   "[schedule] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
-    auto closure = std::make_shared<internal::Closure>();
-    internal::ValueWriter out;
-    (internal::write_argument<P>(out, args), ...);
+    auto closure = std::make_shared<internal::coordinator::Closure>();
+    internal::coordinator::ValueWriter out;
+    (internal::coordinator::write_argument<P>(out, args), ...);
     closure->kept = out.kept();
     closure->arguments = std::move(out).finish();
-    return RemoteValue<R>(put(reinterpret_cast<internal::AnyFunction>(f), std::move(closure)));
+    return RemoteValue<R>(
+        put(reinterpret_cast<internal::coordinator::AnyFunction>(f), std::move(closure)));
   }
   /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them, with
   /// which it is over.
-  void join() { internal::held(core_, "ClusterCoordinator")->join(); }
+  void join() { internal::base::held(core_, "ClusterCoordinator")->join(); }
   /// Whether all scheduled functions have ended. Errors, and blocks with one: as join().
-  bool done() { return internal::held(core_, "ClusterCoordinator")->done(); }
+  bool done() { return internal::base::held(core_, "ClusterCoordinator")->done(); }
   /// As RemoteValue::get.
   template <class T>
   T fetch(const RemoteValue<T>& value) const {
@@ -193,7 +195,8 @@ class ClusterCoordinator {
   template <class... P>
   PerWorkerDataset create_per_worker_dataset(data::Dataset (*fn)(P...),
                                              const std::remove_cvref_t<P>&... args) {
-    return PerWorkerDataset(make<P...>(reinterpret_cast<internal::AnyFunction>(fn), args...));
+    return PerWorkerDataset(
+        make<P...>(reinterpret_cast<internal::coordinator::AnyFunction>(fn), args...));
   }
   /// The same of a function that is told which of the workers' pipelines it makes:
   /// Dataset make_data(const InputContext& context) { return numbers().shard(
@@ -201,11 +204,11 @@ class ClusterCoordinator {
   template <class... P>
   PerWorkerDataset create_per_worker_dataset(data::Dataset (*fn)(const data::InputContext&, P...),
                                              const std::remove_cvref_t<P>&... args) {
-    internal::ValueWriter out;
-    internal::write_context(out, std::nullopt);
-    (internal::write_argument<P>(out, args), ...);
+    internal::coordinator::ValueWriter out;
+    internal::coordinator::write_context(out, std::nullopt);
+    (internal::coordinator::write_argument<P>(out, args), ...);
     std::vector<std::shared_ptr<const void>> kept = out.kept();
-    return PerWorkerDataset(add_resource(reinterpret_cast<internal::AnyFunction>(fn),
+    return PerWorkerDataset(add_resource(reinterpret_cast<internal::coordinator::AnyFunction>(fn),
                                          std::move(out).finish(), std::move(kept)));
   }
   /// Errors: Unimplemented: a pipeline does not travel, a registered function that makes it does.
@@ -217,32 +220,34 @@ class ClusterCoordinator {
   template <class T, class... P>
   PerWorkerValues<T> create_per_worker_resource(std::shared_ptr<T> (*fn)(P...),
                                                 const std::remove_cvref_t<P>&... args) {
-    return PerWorkerValues<T>(make<P...>(reinterpret_cast<internal::AnyFunction>(fn), args...));
+    return PerWorkerValues<T>(
+        make<P...>(reinterpret_cast<internal::coordinator::AnyFunction>(fn), args...));
   }
 
   Strategy strategy() const { return strategy_; }
 
  private:
-  friend struct internal::CoordinatorAccess;
-  ClusterCoordinator(Strategy strategy, std::shared_ptr<internal::CoordinatorCore> core)
+  friend struct internal::coordinator::CoordinatorAccess;
+  ClusterCoordinator(Strategy strategy,
+                     std::shared_ptr<internal::coordinator::CoordinatorCore> core)
       : strategy_(std::move(strategy)), core_(std::move(core)) {}
 
-  std::shared_ptr<internal::RemoteResult> put(internal::AnyFunction function,
-                                              internal::ClosurePtr closure);
+  std::shared_ptr<internal::coordinator::RemoteResult> put(
+      internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure);
   template <class... P>
-  std::shared_ptr<internal::ResourceHandle> make(internal::AnyFunction fn,
-                                                 const std::remove_cvref_t<P>&... args) {
-    internal::ValueWriter out;
-    (internal::write_argument<P>(out, args), ...);
+  std::shared_ptr<internal::coordinator::ResourceHandle> make(
+      internal::coordinator::AnyFunction fn, const std::remove_cvref_t<P>&... args) {
+    internal::coordinator::ValueWriter out;
+    (internal::coordinator::write_argument<P>(out, args), ...);
     std::vector<std::shared_ptr<const void>> kept = out.kept();
     return add_resource(fn, std::move(out).finish(), std::move(kept));
   }
-  std::shared_ptr<internal::ResourceHandle> add_resource(
-      internal::AnyFunction fn, internal::EncodedValues arguments,
+  std::shared_ptr<internal::coordinator::ResourceHandle> add_resource(
+      internal::coordinator::AnyFunction fn, internal::coordinator::EncodedValues arguments,
       std::vector<std::shared_ptr<const void>> kept);
 
   Strategy strategy_;
-  std::shared_ptr<internal::CoordinatorCore> core_;
+  std::shared_ptr<internal::coordinator::CoordinatorCore> core_;
 };
 
 }  // namespace cohort

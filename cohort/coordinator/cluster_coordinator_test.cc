@@ -341,17 +341,18 @@ TEST_F(Coordinator, WhatRunsOnALostWorkerRunsAgain) {  // K09, within one proces
 
 TEST(CoordinatorStart, ClustersWithoutWorkersOrServersAreRefused) {  // K13
   expect_error<InvalidArgument>({"at least one worker"}, [] {
-    internal::ClusterConnection({.spec = ClusterSpec({{"ps", {"127.0.0.1:1"}}})});
+    internal::coordinator::ClusterConnection({.spec = ClusterSpec({{"ps", {"127.0.0.1:1"}}})});
   });
   expect_error<InvalidArgument>({"at least one ps"}, [] {
-    internal::ClusterConnection({.spec = ClusterSpec({{"worker", {"127.0.0.1:1"}}})});
+    internal::coordinator::ClusterConnection({.spec = ClusterSpec({{"worker", {"127.0.0.1:1"}}})});
   });
 }
 
 TEST(CoordinatorStart, WaitsForATaskThatIsMissing) {
   const ClusterSpec spec = cohort::testing::loopback_cluster(1, 1);
   expect_error<DeadlineExceeded>({"ps 0", "has not come"}, [&] {
-    internal::ClusterConnection({.spec = spec, .start_timeout = std::chrono::milliseconds(1)});
+    internal::coordinator::ClusterConnection(
+        {.spec = spec, .start_timeout = std::chrono::milliseconds(1)});
   });
   const Server ps(spec, {.job_name = "ps", .task_index = 0});
   std::latch begun(1);

@@ -13,12 +13,12 @@
 #include "cohort/base/mutex.h"
 
 namespace cohort {
-namespace internal {
+namespace internal::coordinator {
 namespace {
 
 // Filled before main() begins, by initialisers of the program's sources.
 struct FunctionTable {
-  Mutex mutex;
+  base::Mutex mutex;
   std::map<std::string, RegisteredFunction> by_name COHORT_GUARDED_BY(mutex);
   std::map<AnyFunction, std::string> names COHORT_GUARDED_BY(mutex);
   std::set<std::string> twice COHORT_GUARDED_BY(mutex);
@@ -31,7 +31,7 @@ struct FunctionTable {
 
 FunctionTable& function_table() {
   static auto* const table = new FunctionTable;  // workers' threads may outlive main()
-  [[maybe_unused]] static const bool kept = keep_free_over_fork(table->mutex);
+  [[maybe_unused]] static const bool kept = base::keep_free_over_fork(table->mutex);
   return *table;
 }
 
@@ -43,7 +43,7 @@ std::atomic<int> g_worker{-1};
 
 void register_function(RegisteredFunction function) {
   FunctionTable& table = function_table();
-  const MutexLock lock(table.mutex);
+  const base::MutexLock lock(table.mutex);
   const std::string name = function.name;
   table.names.emplace(function.function, name);
   const auto [it, is_new] = table.by_name.emplace(name, std::move(function));
@@ -52,7 +52,7 @@ void register_function(RegisteredFunction function) {
 
 const RegisteredFunction& registered_function(AnyFunction function, const char* operation) {
   FunctionTable& table = function_table();
-  const MutexLock lock(table.mutex);
+  const base::MutexLock lock(table.mutex);
   const auto found = table.names.find(function);
   COHORT_CHECK_ARG(found != table.names.end(), operation,
                    "expected a registered function, got one that is not registered; write "
@@ -63,7 +63,7 @@ const RegisteredFunction& registered_function(AnyFunction function, const char* 
 
 const RegisteredFunction& registered_function(const std::string& name, const char* operation) {
   FunctionTable& table = function_table();
-  const MutexLock lock(table.mutex);
+  const base::MutexLock lock(table.mutex);
   table.check_name(name, operation);
   const auto found = table.by_name.find(name);
   COHORT_CHECK_ARG(found != table.by_name.end(), operation,
@@ -75,7 +75,7 @@ const RegisteredFunction& registered_function(const std::string& name, const cha
 
 std::vector<std::pair<std::string, std::string>> registered_functions() {
   FunctionTable& table = function_table();
-  const MutexLock lock(table.mutex);
+  const base::MutexLock lock(table.mutex);
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& [name, entry] : table.by_name) {
     table.check_name(name, "[COHORT_REGISTER_FUNCTION] ");
@@ -84,7 +84,7 @@ std::vector<std::pair<std::string, std::string>> registered_functions() {
   return out;
 }
 
-void write_context(ValueWriter& out, const std::optional<data::InputContext>& context) {
+void write_context(ValueWriter& out, const std::optional<cohort::data::InputContext>& context) {
   out.kind(ValueKind::kContext);
   out.byte(context ? 1 : 0);
   if (!context) return;
@@ -93,10 +93,10 @@ void write_context(ValueWriter& out, const std::optional<data::InputContext>& co
   write_value(out, context->num_replicas_in_sync);
 }
 
-data::InputContext read_context(ValueReader& in, CallSite& site) {
+cohort::data::InputContext read_context(ValueReader& in, CallSite& site) {
   in.kind(ValueKind::kContext);
   if (in.byte() == 0) return site.input_context();
-  data::InputContext out;
+  cohort::data::InputContext out;
   out.num_input_pipelines = read_value<int>(in);
   out.input_pipeline_id = read_value<int>(in);
   out.num_replicas_in_sync = read_value<int>(in);
@@ -121,10 +121,11 @@ std::string readable_signature(const std::string& signature) {
   return out;
 }
 
-}  // namespace internal
+}  // namespace internal::coordinator
 
 int get_current_worker_index() {
-  const int worker = internal::t_worker >= 0 ? internal::t_worker : internal::g_worker.load();
+  const int worker = internal::coordinator::t_worker >= 0 ? internal::coordinator::t_worker
+                                                          : internal::coordinator::g_worker.load();
   COHORT_CHECK_STATE(worker >= 0,
                      "[get_current_worker_index] expected to be called inside of a function that a "
                      "worker runs for ClusterCoordinator::schedule");

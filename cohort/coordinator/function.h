@@ -35,7 +35,7 @@ class PerWorkerValues;
 /// TF: distribute.coordinator.experimental_get_current_worker_index.
 int get_current_worker_index();
 
-namespace internal {
+namespace internal::coordinator {
 
 /// What a function's call finds on the worker that runs it.
 class CallSite {
@@ -45,12 +45,12 @@ class CallSite {
   virtual std::shared_ptr<void> resource(uint64_t id, const std::type_info& type) = 0;
   virtual Variable variable(const std::string& name) = 0;
   /// The pipeline of the worker that asks, one of as many as there are workers.
-  virtual data::InputContext input_context() = 0;
+  virtual cohort::data::InputContext input_context() = 0;
 };
 
 /// nullopt: of the worker that reads it.
-void write_context(ValueWriter& out, const std::optional<data::InputContext>& context);
-data::InputContext read_context(ValueReader& in, CallSite& site);
+void write_context(ValueWriter& out, const std::optional<cohort::data::InputContext>& context);
+cohort::data::InputContext read_context(ValueReader& in, CallSite& site);
 
 /// A resource that a function has made.
 struct MadeResource {
@@ -83,7 +83,7 @@ inline constexpr bool makes_resource_v = false;
 template <class T>
 inline constexpr bool makes_resource_v<std::shared_ptr<T>> = true;
 template <>
-inline constexpr bool makes_resource_v<data::Dataset> = true;
+inline constexpr bool makes_resource_v<cohort::data::Dataset> = true;
 
 /// How one parameter is given.
 template <class P>
@@ -92,7 +92,8 @@ struct Parameter {
   static constexpr bool kIsVariable = std::is_same_v<Value, Variable>;
   static constexpr bool kIsChanged =
       std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>;
-  static constexpr bool kIsContext = std::is_same_v<Value, data::InputContext> && !kIsChanged;
+  static constexpr bool kIsContext =
+      std::is_same_v<Value, cohort::data::InputContext> && !kIsChanged;
   static constexpr bool kIsPerWorker =
       !kIsVariable && !kIsContext &&
       (kIsChanged || (std::is_lvalue_reference_v<P> && !travels<Value>()));
@@ -147,8 +148,9 @@ struct Thunks {
     }
   }
   static MadeResource make(AnyFunction f, ValueReader& in, CallSite& site) {
-    if constexpr (std::is_same_v<R, data::Dataset>) {
-      return {std::make_shared<data::Dataset>(run(f, in, site)), &typeid(data::Dataset)};
+    if constexpr (std::is_same_v<R, cohort::data::Dataset>) {
+      return {std::make_shared<cohort::data::Dataset>(run(f, in, site)),
+              &typeid(cohort::data::Dataset)};
     } else {
       return {run(f, in, site), &typeid(typename R::element_type)};
     }
@@ -193,9 +195,9 @@ class [[nodiscard]] RunningFunction {
 /// "Tensor(Tensor const&)" for a signature.
 std::string readable_signature(const std::string& signature);
 
-}  // namespace internal
+}  // namespace internal::coordinator
 }  // namespace cohort
 
 /// At namespace scope, in the program that every task runs.
 #define COHORT_REGISTER_FUNCTION(f) \
-  static const ::cohort::internal::Registration cohort_registered_##f(#f, &(f))
+  static const ::cohort::internal::coordinator::Registration cohort_registered_##f(#f, &(f))

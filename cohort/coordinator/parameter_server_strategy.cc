@@ -20,7 +20,7 @@
 #include "cohort/strategy/local_strategy_extended.h"
 
 namespace cohort {
-namespace internal {
+namespace internal::coordinator {
 namespace {
 
 constexpr const char* kStrategy = "[ParameterServerStrategy] ";
@@ -29,7 +29,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
  public:
   explicit ParameterServerExtended(ParameterServerPlace place)
       : LocalStrategyExtended({.name = "ParameterServerStrategy",
-                               .devices = {host_device()},
+                               .devices = {runtime::host_device()},
                                .cluster_resolver = place.cluster_resolver}),
         connection_(std::move(place.connection)),
         servers_(place.servers->count()),
@@ -59,12 +59,12 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   }
   // One after the other: what a pass computes with is one leaf for each variable.
   void do_run(ReplicaBody body) override {
-    const MutexLock turn(runs_);
+    const base::MutexLock turn(runs_);
     variables_->begin_pass();
     LocalStrategyExtended::do_run(body);
   }
-  const std::shared_ptr<ParameterStore>& do_parameter_store() override { return store_; }
-  std::shared_ptr<VariableCreator> do_colocation(const Variable& v) override {
+  const std::shared_ptr<variables::ParameterStore>& do_parameter_store() override { return store_; }
+  std::shared_ptr<variables::VariableCreator> do_colocation(const Variable& v) override {
     return variables_->beside(v);
   }
   std::shared_ptr<void> do_cache_reads() override { return variables_->cache_reads(); }
@@ -73,8 +73,8 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
   const std::shared_ptr<ClusterConnection> connection_;  // ends last: servers hear what is dropped
   const int servers_;
   const std::shared_ptr<RemoteVariables> variables_;
-  const std::shared_ptr<ParameterStore> store_;
-  Mutex runs_;
+  const std::shared_ptr<variables::ParameterStore> store_;
+  base::Mutex runs_;
 };
 
 // Follows checkpoints by itself: for parameter servers it would be another coordinator.
@@ -104,10 +104,10 @@ bool leads_workers(const Strategy& strategy) {
   return extended != nullptr && extended->leads_workers();
 }
 
-static std::vector<RpcClientOptions> ps_options(const ClusterSpec& spec,
-                                                const RpcSecurity& security,
-                                                const std::string& task) {
-  std::vector<RpcClientOptions> out;
+static std::vector<rpc::RpcClientOptions> ps_options(const ClusterSpec& spec,
+                                                     const rpc::RpcSecurity& security,
+                                                     const std::string& task) {
+  std::vector<rpc::RpcClientOptions> out;
   for (const int ps : spec.task_indices("ps")) {
     out.push_back({.address = spec.task_address("ps", ps),
                    .server_name = str_cat("ps ", ps),
@@ -121,15 +121,15 @@ static void check_replicas(const ClusterSpec& spec, int replicas) {
   COHORT_CHECK_ARG(replicas >= 1 && replicas <= spec.num_tasks("ps"), kStrategy,
                    "expected replicas from 1 to ", spec.num_tasks("ps"),
                    ", as many as there are parameter servers, got ", replicas);
-  const char* const store = std::getenv(kStoreVariable);
+  const char* const store = std::getenv(cluster::kStoreVariable);
   COHORT_CHECK_STATE(replicas == 1 || (store != nullptr && *store != '\0'), kStrategy,
                      "expected the address of the job's store in COHORT_STORE, for it decides "
                      "which of several replicas leads, got none; start the job with cohortrun");
 }
 
 // The coordinator has told the servers; one of them may be lost, or be new and not know it yet.
-static GroupFacts facts_of(const std::vector<std::shared_ptr<RpcClient>>& servers) {
-  const char* const store = std::getenv(kStoreVariable);
+static GroupFacts facts_of(const std::vector<std::shared_ptr<rpc::RpcClient>>& servers) {
+  const char* const store = std::getenv(cluster::kStoreVariable);
   if (store == nullptr || *store == '\0' || servers.size() < 2) return {.replicas = 1};
   constexpr std::chrono::seconds kOneTry{2};
   constexpr int kMostTries = 10;
@@ -156,8 +156,9 @@ static ParameterServersOptions servers_options(int replicas, std::chrono::millis
 
 Strategy make_worker_side(const WorkerPlace& place) {
   const auto options = ps_options(place.spec, place.security, str_cat("worker ", place.worker));
-  std::vector<std::shared_ptr<RpcClient>> clients;
-  for (const RpcClientOptions& each : options) clients.push_back(std::make_shared<RpcClient>(each));
+  std::vector<std::shared_ptr<rpc::RpcClient>> clients;
+  for (const rpc::RpcClientOptions& each : options)
+    clients.push_back(std::make_shared<rpc::RpcClient>(each));
   const GroupFacts facts = facts_of(clients);
   clients = group_clients(clients, options, facts.replicas);
   return make_parameter_server_strategy(
@@ -194,7 +195,7 @@ void check_parameter_cluster(const ClusterSpec& spec, const std::optional<std::s
                    "program where it returns true");
 }
 
-}  // namespace internal
+}  // namespace internal::coordinator
 
 namespace {
 
@@ -202,26 +203,29 @@ Strategy make_strategy(ParameterServerOptions options) {
   std::shared_ptr<ClusterResolver> resolver = std::move(options.cluster_resolver);
   if (resolver == nullptr) resolver = detect_cluster();
   const ClusterSpec spec = resolver == nullptr ? ClusterSpec() : resolver->cluster_spec();
-  internal::check_parameter_cluster(spec,
-                                    resolver == nullptr ? std::nullopt : resolver->task_type());
-  internal::check_replicas(spec, options.replicas);
-  if (internal::is_evaluator(resolver.get())) {
+  internal::coordinator::check_parameter_cluster(
+      spec, resolver == nullptr ? std::nullopt : resolver->task_type());
+  internal::coordinator::check_replicas(spec, options.replicas);
+  if (internal::coordinator::is_evaluator(resolver.get())) {
     return Strategy(std::make_shared<LocalStrategyExtended>(
         LocalStrategyOptions{.name = "ParameterServerStrategy",
-                             .devices = {internal::host_device()},
+                             .devices = {internal::runtime::host_device()},
                              .cluster_resolver = std::move(resolver)}));
   }
-  auto connection = std::make_shared<internal::ClusterConnection>(
-      internal::ClusterConnectionOptions{.spec = spec, .replicas = options.replicas});
-  std::vector<std::shared_ptr<internal::RpcClient>> clients;
+  auto connection = std::make_shared<internal::coordinator::ClusterConnection>(
+      internal::coordinator::ClusterConnectionOptions{.spec = spec, .replicas = options.replicas});
+  std::vector<std::shared_ptr<internal::rpc::RpcClient>> clients;
   for (int task = 0; task < connection->num_ps(); ++task) clients.push_back(connection->ps(task));
-  clients = internal::group_clients(
-      clients, internal::ps_options(spec, internal::security_from_environment(), "coordinator"),
+  clients = internal::coordinator::group_clients(
+      clients,
+      internal::coordinator::ps_options(spec, internal::rpc::security_from_environment(),
+                                        "coordinator"),
       options.replicas);
-  const auto servers = std::make_shared<internal::ParameterServers>(
-      std::move(clients), internal::servers_options(options.replicas, connection->group_lease()));
+  const auto servers = std::make_shared<internal::coordinator::ParameterServers>(
+      std::move(clients),
+      internal::coordinator::servers_options(options.replicas, connection->group_lease()));
   if (options.replicas > 1) servers->begin(connection->session());
-  return internal::make_parameter_server_strategy(
+  return internal::coordinator::make_parameter_server_strategy(
       {.servers = servers,
        .partitioner = std::move(options.variable_partitioner),
        .workers = spec.num_tasks("worker"),

@@ -52,7 +52,7 @@ class ParameterServerStrategy : public Strategy {
   explicit ParameterServerStrategy(ParameterServerOptions options);
 };
 
-namespace internal {
+namespace internal::coordinator {
 
 class ClusterConnection;
 class ParameterServers;
@@ -83,5 +83,5 @@ Variable bind_variable(const Strategy& strategy, const std::string& name, bool t
 /// Errors: as ParameterServerStrategy.
 void check_parameter_cluster(const ClusterSpec& spec, const std::optional<std::string>& task_type);
 
-}  // namespace internal
+}  // namespace internal::coordinator
 }  // namespace cohort

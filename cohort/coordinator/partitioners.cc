@@ -56,7 +56,7 @@ Partitioner max_size_partitioner(MaxSizePartitionerOptions options) {
   };
 }
 
-namespace internal {
+namespace internal::coordinator {
 
 std::vector<int64_t> split_sizes(int64_t rows, int64_t parts) {
   COHORT_CHECK_ARG(parts > 0, "[split_sizes] expected 1 part or more, got ", parts);
@@ -79,5 +79,5 @@ int64_t shards_of(const Partitioner& partitioner, const Shape& shape, DType dtyp
   return std::min(parts[0], shape[0]);
 }
 
-}  // namespace internal
+}  // namespace internal::coordinator
 }  // namespace cohort

@@ -40,7 +40,7 @@ struct MaxSizePartitionerOptions {
 /// Errors: InvalidArgument for numbers below 1. TF: MaxSizePartitioner.
 Partitioner max_size_partitioner(MaxSizePartitionerOptions options);
 
-namespace internal {
+namespace internal::coordinator {
 
 /// 13 rows in 5 parts: 3, 3, 3, 2, 2.
 std::vector<int64_t> split_sizes(int64_t rows, int64_t parts);
@@ -51,5 +51,5 @@ std::vector<int64_t> split_sizes(int64_t rows, int64_t parts);
 int64_t shards_of(const Partitioner& partitioner, const Shape& shape, DType dtype,
                   const std::string& name);
 
-}  // namespace internal
+}  // namespace internal::coordinator
 }  // namespace cohort

@@ -9,8 +9,8 @@ namespace cohort {
 namespace {
 
 using Parts = std::vector<int64_t>;
-using internal::shards_of;
-using internal::split_sizes;
+using internal::coordinator::shards_of;
+using internal::coordinator::split_sizes;
 
 TEST(Partitioners, S01_TheFirstPartsHaveOneRowMore) {
   EXPECT_EQ(split_sizes(13, 5), (Parts{3, 3, 3, 2, 2}));

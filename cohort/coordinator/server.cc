@@ -17,7 +17,7 @@
 namespace cohort {
 namespace {
 
-using internal::RpcHandler;
+using internal::rpc::RpcHandler;
 
 constexpr int kDefaultLeaseSeconds = 300;
 
@@ -68,31 +68,33 @@ struct Server::Impl {
               .coordinator_lease = coordinator_lease(),
               .ends_alone = was_restarted(),
               .on_session = [this](uint64_t) { begin_session(); }}) {
-    const internal::RpcSecurity security = internal::security_from_environment();
+    const internal::rpc::RpcSecurity security = internal::rpc::security_from_environment();
     std::map<std::string, RpcHandler> methods = task.methods();
     if (options.job_name == "worker") {
-      worker.emplace(internal::WorkerService::Options{
+      worker.emplace(internal::coordinator::WorkerService::Options{
           .place = {.spec = spec, .worker = options.task_index, .security = security},
           .check_session = [this](uint64_t session) { task.check_session(session); },
-          .make_strategy = internal::make_worker_side,
-          .begin_function = internal::begin_parameter_pass,
+          .make_strategy = internal::coordinator::make_worker_side,
+          .begin_function = internal::coordinator::begin_parameter_pass,
           .variable =
               [](const Strategy& strategy, const std::string& name) {
-                return internal::bind_variable(strategy, name);
+                return internal::coordinator::bind_variable(strategy, name);
               }});
       methods.merge(worker->methods());
     } else {
-      parameters = std::make_shared<internal::ParameterService>();
-      methods.merge(internal::parameter_methods(parameters));
-      const char* const store = std::getenv(internal::kStoreVariable);
-      replicas.emplace(internal::ReplicaHosts::Options{.spec = spec,
+      parameters = std::make_shared<internal::coordinator::ParameterService>();
+      methods.merge(internal::coordinator::parameter_methods(parameters));
+      const char* const store = std::getenv(internal::cluster::kStoreVariable);
+      replicas.emplace(
+          internal::coordinator::ReplicaHosts::Options{.spec = spec,
                                                        .task = options.task_index,
                                                        .security = security,
                                                        .store = store == nullptr ? "" : store});
       methods.merge(replicas->methods());
     }
-    server = std::make_unique<internal::RpcServer>(
-        internal::RpcServerOptions{.address = address, .security = security}, std::move(methods));
+    server = std::make_unique<internal::rpc::RpcServer>(
+        internal::rpc::RpcServerOptions{.address = address, .security = security},
+        std::move(methods));
   }
   // Another coordinator has come. A worker sees that by the next functions.
   void begin_session() {
@@ -100,11 +102,11 @@ struct Server::Impl {
   }
 
   const std::string address;
-  internal::TaskService task;
-  std::optional<internal::WorkerService> worker;
-  std::shared_ptr<internal::ParameterService> parameters;
-  std::optional<internal::ReplicaHosts> replicas;
-  std::unique_ptr<internal::RpcServer> server;  // last: its calls end first
+  internal::coordinator::TaskService task;
+  std::optional<internal::coordinator::WorkerService> worker;
+  std::shared_ptr<internal::coordinator::ParameterService> parameters;
+  std::optional<internal::coordinator::ReplicaHosts> replicas;
+  std::unique_ptr<internal::rpc::RpcServer> server;  // last: its calls end first
 };
 
 Server::Server(ClusterSpec spec, ServerOptions options)

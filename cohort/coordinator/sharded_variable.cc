@@ -14,10 +14,10 @@
 namespace cohort {
 namespace {
 
-using internal::Leaf;
-using internal::Scatter;
-using internal::VariableImpl;
-using internal::Write;
+using internal::variables::Leaf;
+using internal::variables::Scatter;
+using internal::variables::VariableImpl;
+using internal::variables::Write;
 
 /// Over variables that exist. Threads: as they.
 class ShardsImpl final : public VariableImpl {
@@ -50,7 +50,7 @@ class ShardsImpl final : public VariableImpl {
   }
 
   Tensor write(Write kind, const Tensor& x) override {
-    check_value(internal::operation_name(kind), x);
+    check_value(internal::variables::operation_name(kind), x);
     is_changed_ = true;
     int64_t first = 0;
     for (const Variable& shard : shards_) {
@@ -63,7 +63,7 @@ class ShardsImpl final : public VariableImpl {
   using VariableImpl::write;
 
   void scatter(Scatter kind, const IndexedSlices& slices) override {
-    internal::check_scattered(internal::operation_name(kind), *this, slices);
+    internal::variables::check_scattered(internal::variables::operation_name(kind), *this, slices);
     is_changed_ = true;
     const Tensor index = slices.indices.to(kInt64);
     for_each_shard(index, [&](const Variable& shard, const Tensor& which, const Tensor& local) {
@@ -90,7 +90,7 @@ class ShardsImpl final : public VariableImpl {
   }
 
   const std::vector<Variable> shards_;
-  mutable internal::PulledLeaf leaf_;
+  mutable internal::coordinator::PulledLeaf leaf_;
   mutable bool is_changed_ = false;
 };
 

@@ -18,19 +18,23 @@
 
 namespace cohort::testing {
 
-class CoordinatedExtended final : public LocalStrategyExtended, public internal::Coordinated {
+class CoordinatedExtended final : public LocalStrategyExtended,
+                                  public internal::coordinator::Coordinated {
  public:
-  explicit CoordinatedExtended(internal::ClusterConnectionOptions options)
+  explicit CoordinatedExtended(internal::coordinator::ClusterConnectionOptions options)
       : LocalStrategyExtended({.name = "CoordinatedStrategy", .devices = {Device("CPU:0")}}),
-        connection_(std::make_shared<internal::ClusterConnection>(std::move(options))) {}
-  std::shared_ptr<internal::ClusterConnection> connection() override { return connection_; }
+        connection_(
+            std::make_shared<internal::coordinator::ClusterConnection>(std::move(options))) {}
+  std::shared_ptr<internal::coordinator::ClusterConnection> connection() override {
+    return connection_;
+  }
 
  private:
-  const std::shared_ptr<internal::ClusterConnection> connection_;
+  const std::shared_ptr<internal::coordinator::ClusterConnection> connection_;
 };
 
 struct CoordinatedStrategy : Strategy {
-  explicit CoordinatedStrategy(internal::ClusterConnectionOptions options)
+  explicit CoordinatedStrategy(internal::coordinator::ClusterConnectionOptions options)
       : Strategy(std::make_shared<CoordinatedExtended>(std::move(options))) {}
 };
 
@@ -53,7 +57,7 @@ class TestCluster {
     for (int s = 0; s < servers; ++s) start("ps", s);
   }
   const ClusterSpec& spec() const { return spec_; }
-  internal::ClusterConnectionOptions options() const { return {.spec = spec_}; }
+  internal::coordinator::ClusterConnectionOptions options() const { return {.spec = spec_}; }
   /// A task begins (again) at its address.
   void start(const std::string& job, int index) {
     servers_[str_cat(job, index)] =

@@ -43,7 +43,7 @@ struct Item {
 Item make_item(const PerReplica<Gradient>& value) {
   Item item;
   for (const Gradient& g : value) {
-    item.rows.push_back(internal::in_a_row(g.dense()));
+    item.rows.push_back(internal::reductions::in_a_row(g.dense()));
     item.results.push_back(at::empty(g.dense().sizes(), g.dense().options().requires_grad(false)));
     item.sources.push_back(item.rows.back().const_data_ptr());
     item.outs.push_back(item.results.back().mutable_data_ptr());
@@ -54,19 +54,19 @@ Item make_item(const PerReplica<Gradient>& value) {
 void reduce_segment(ReduceOp op, const Item& item, const PackSegment& segment, Halves halves) {
   const std::size_t count = item.sources.size();
   const std::span<const void* const> sources = item.sources;
-  internal::RangeReduction range{.op = op == ReduceOp::kMean ? ReduceOp::kSum : op,
-                                 .dtype = item.rows[0].scalar_type(),
-                                 .sources = sources.subspan(halves.split),
-                                 .outs = std::span(&item.outs[halves.second_main], 1),
-                                 .begin = segment.begin,
-                                 .end = segment.end,
-                                 .memory = item.rows[0].device().type()};
-  internal::reduce_range(range);
+  internal::reductions::RangeReduction range{.op = op == ReduceOp::kMean ? ReduceOp::kSum : op,
+                                             .dtype = item.rows[0].scalar_type(),
+                                             .sources = sources.subspan(halves.split),
+                                             .outs = std::span(&item.outs[halves.second_main], 1),
+                                             .begin = segment.begin,
+                                             .end = segment.end,
+                                             .memory = item.rows[0].device().type()};
+  internal::reductions::reduce_range(range);
   std::vector<const void*> mains = {item.outs[halves.second_main]};
   if (halves.split > 0) {
     range.sources = sources.first(halves.split);
     range.outs = std::span(&item.outs[halves.first_main], 1);
-    internal::reduce_range(range);
+    internal::reductions::reduce_range(range);
     mains.insert(mains.begin(), item.outs[halves.first_main]);
   }
   // The mains exchange their sums, and copy the result to their halves.
@@ -74,7 +74,7 @@ void reduce_segment(ReduceOp op, const Item& item, const PackSegment& segment, H
   range.sources = mains;
   range.outs = item.outs;
   range.divisor = static_cast<double>(count);
-  internal::reduce_range(range);
+  internal::reductions::reduce_range(range);
 }
 
 void reduce_packs(ReduceOp op, const std::vector<Item*>& items, int num_packs) {

@@ -21,7 +21,7 @@ void check_destinations(const char* operation, const Destinations& to) {
   COHORT_CHECK_ARG(!to.devices().empty(), operation,
                    "expected at least 1 destination device, got none");
   for (const Device& device : to.devices()) {
-    internal::check_supported(operation, "destinations", device);
+    internal::runtime::check_supported(operation, "destinations", device);
   }
 }
 
@@ -35,8 +35,8 @@ void check_values(const char* operation, ReduceOp op, const PerReplica<Gradient>
                      value[0].is_sparse() ? "sparse" : "dense", " on replica 0, ",
                      value[i].is_sparse() ? "sparse" : "dense", " on replica ", i);
     if (value[i].is_sparse()) continue;
-    internal::check_reducible(operation, op, value[i].dense());
-    internal::check_same(operation, value[0].dense(), value[i].dense(), i);
+    internal::reductions::check_reducible(operation, op, value[i].dense());
+    internal::reductions::check_same(operation, value[0].dense(), value[i].dense(), i);
   }
 }
 
@@ -173,7 +173,8 @@ template <class T>
 Mirrored<T> copies_of(const T& value, const Destinations& to) {
   std::vector<T> copies;
   for (const Device& device : to.devices()) {
-    const OnDevice move = copies.empty() ? internal::tensor_on : internal::copy_on;
+    const OnDevice move =
+        copies.empty() ? internal::runtime::tensor_on : internal::runtime::copy_on;
     copies.push_back(on_device(move, device, value));
   }
   return Mirrored<T>(std::move(copies));
@@ -186,7 +187,7 @@ Mirrored<Gradient> CrossDeviceOps::reduce(ReduceOpArg op, const PerReplica<Gradi
                                           const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.reduce] ";
   check_destinations(kOperation, to);
-  internal::check_call_options(kOperation, options);
+  internal::collectives::check_call_options(kOperation, options);
   check_values(kOperation, op, value);
   if (is_one(value, to)) return copies_of(value[0], to);
   const at::NoGradGuard no_grad;
@@ -204,7 +205,7 @@ std::vector<Mirrored<Gradient>> CrossDeviceOps::batch_reduce(ReduceOpArg op,
                                                              const CommunicationOptions& options,
                                                              std::span<const std::string> names) {
   static constexpr const char* kOperation = "[cross_device_ops.batch_reduce] ";
-  internal::check_call_options(kOperation, options);
+  internal::collectives::check_call_options(kOperation, options);
   bool all_one = true;
   WritesToValues writes;
   for (const ReduceItem& item : items) {
@@ -251,9 +252,9 @@ Mirrored<Tensor> CrossDeviceOps::gather(const PerReplica<Tensor>& value, const D
                                         int64_t axis, const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[cross_device_ops.gather] ";
   check_destinations(kOperation, to);
-  internal::check_call_options(kOperation, options);
-  const int64_t along =
-      internal::check_joinable(kOperation, std::span(value.begin(), value.size()), axis);
+  internal::collectives::check_call_options(kOperation, options);
+  const int64_t along = internal::reductions::check_joinable(
+      kOperation, std::span(value.begin(), value.size()), axis);
   Shape shape = shape_of(value[0]);
   shape[static_cast<std::size_t>(along)] = 0;
   for (const Tensor& part : value) shape[static_cast<std::size_t>(along)] += part.size(along);
@@ -289,7 +290,8 @@ Mirrored<Tensor> CrossDeviceOps::do_gather(const PerReplica<Tensor>& value, cons
 ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_device,
                                            AccumulationFn accumulate)
     : device_(std::move(reduce_to_device)), accumulate_(std::move(accumulate)) {
-  if (device_) internal::check_supported("[reduction_to_one_device] ", "devices", *device_);
+  if (device_)
+    internal::runtime::check_supported("[reduction_to_one_device] ", "devices", *device_);
 }
 
 Mirrored<Gradient> ReductionToOneDevice::do_reduce(ReduceOp op, const PerReplica<Gradient>& value,
@@ -297,11 +299,13 @@ Mirrored<Gradient> ReductionToOneDevice::do_reduce(ReduceOp op, const PerReplica
                                                    const CommunicationOptions&) {
   const Device& here = device_ ? *device_ : to.devices().front();
   std::vector<Gradient> values;
-  for (const Gradient& g : value) values.push_back(on_device(internal::tensor_on, here, g));
+  for (const Gradient& g : value)
+    values.push_back(on_device(internal::runtime::tensor_on, here, g));
   if (value[0].is_sparse()) {
     std::vector<IndexedSlices> rows;
     for (const Gradient& g : values) rows.push_back(g.slices());
-    return copies_of<Gradient>(internal::join_slices("[cross_device_ops.reduce] ", op, rows), to);
+    return copies_of<Gradient>(
+        internal::reductions::join_slices("[cross_device_ops.reduce] ", op, rows), to);
   }
   std::vector<Tensor> dense;
   for (const Gradient& g : values) dense.push_back(g.dense());
@@ -309,8 +313,9 @@ Mirrored<Gradient> ReductionToOneDevice::do_reduce(ReduceOp op, const PerReplica
     return copies_of<Gradient>(accumulated(op, dense), to);
   }
   std::vector<Gradient> results;
-  for (const Tensor& copy : internal::reduce_to_copies(op, dense, to.devices().size())) {
-    results.push_back(internal::tensor_on(to.devices()[results.size()], copy));
+  for (const Tensor& copy :
+       internal::reductions::reduce_to_copies(op, dense, to.devices().size())) {
+    results.push_back(internal::runtime::tensor_on(to.devices()[results.size()], copy));
   }
   return Mirrored<Gradient>(std::move(results));
 }

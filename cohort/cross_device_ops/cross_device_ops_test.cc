@@ -138,7 +138,7 @@ TEST(CrossDeviceOps, RefusesValuesThatDiffer) {
   const IndexedSlices other{tensor({1}), tensor({0}, kInt64), {5}};
   EXPECT_NE(text(ReduceOp::kSum, {rows, other}).find("table of shape [4]"), std::string::npos);
   EXPECT_THROW(ops.reduce(ReduceOp::kSum, values({tensor({1})}), Device("GPU:0")), Unimplemented);
-  const internal::TestBackend gpus;  // with which there are some
+  const internal::runtime::TestBackend gpus;  // with which there are some
   EXPECT_EQ(ops.reduce(ReduceOp::kSum, values({tensor({1})}), Device("GPU:0")).size(), 1U);
   EXPECT_THROW(ops.broadcast(Tensor(), kTwo), InvalidArgument);
   EXPECT_EQ(ops.broadcast(tensor({3}), Device("CPU:0")).size(), 1U);

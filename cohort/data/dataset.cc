@@ -18,14 +18,14 @@ constexpr std::string_view kStateMagic = "cohort.iterator.1";
 std::string_view checked_body(std::string_view state) {
   constexpr std::size_t kChecksum = 4;
   if (state.size() < kStateMagic.size() + kChecksum || !state.starts_with(kStateMagic)) {
-    internal::StateReader::fail();
+    internal::data::StateReader::fail();
   }
   const std::string_view body = state.substr(0, state.size() - kChecksum);
   uint32_t stored = 0;
   for (std::size_t i = 0; i < kChecksum; ++i) {
     stored |= uint32_t{static_cast<uint8_t>(state[body.size() + i])} << (8 * i);
   }
-  if (stored != internal::masked_crc32c(body)) {
+  if (stored != internal::base::masked_crc32c(body)) {
     throw DataLoss("[iterator.restore] expected the state as it was saved, got changed bytes");
   }
   return body.substr(kStateMagic.size());
@@ -36,8 +36,8 @@ std::string_view checked_body(std::string_view state) {
 /// One pass, which a handle moves and a checkpoint looks at.
 class Iterator::State {
  public:
-  explicit State(std::shared_ptr<const internal::DatasetNode> node)
-      : node_(std::move(node)), pass_(std::make_shared<internal::Pass>(node_->options())) {}
+  explicit State(std::shared_ptr<const internal::data::DatasetNode> node)
+      : node_(std::move(node)), pass_(std::make_shared<internal::data::Pass>(node_->options())) {}
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -50,18 +50,18 @@ class Iterator::State {
   PipelineReport report() const;
 
  private:
-  std::unique_ptr<internal::ElementStream> open() const {
-    return internal::open_stream<Element>(*node_);
+  std::unique_ptr<internal::data::ElementStream> open() const {
+    return internal::data::open_stream<Element>(*node_);
   }
   /// At a saved position; null: at the end.
-  std::unique_ptr<internal::ElementStream> open_at(std::string_view state) const;
+  std::unique_ptr<internal::data::ElementStream> open_at(std::string_view state) const;
 
   static constexpr const char* kWhat = "an iterator";
 
-  const internal::ProcessMark process_;
-  const std::shared_ptr<const internal::DatasetNode> node_;
-  const std::shared_ptr<internal::Pass> pass_;
-  std::unique_ptr<internal::ElementStream> stream_;  // null after the end
+  const internal::base::ProcessMark process_;
+  const std::shared_ptr<const internal::data::DatasetNode> node_;
+  const std::shared_ptr<internal::data::Pass> pass_;
+  std::unique_ptr<internal::data::ElementStream> stream_;  // null after the end
 };
 
 Iterator::State::~State() {
@@ -80,7 +80,7 @@ void Iterator::State::cancel() {
 }
 
 void Iterator::State::start() {
-  internal::PassScope scope(pass_.get());
+  internal::data::PassScope scope(pass_.get());
   stream_ = open();
   stream_->start();
 }
@@ -90,8 +90,8 @@ std::optional<Element> Iterator::State::next() {
   Element element;
   if (stream_ == nullptr) return std::nullopt;
   pass_->check();
-  internal::PassScope scope(pass_.get());
-  internal::NextTimer timer(pass_->stages());
+  internal::data::PassScope scope(pass_.get());
+  internal::data::NextTimer timer(pass_->stages());
   if (stream_->next(element)) return element;
   stream_.reset();
   return std::nullopt;
@@ -99,14 +99,14 @@ std::optional<Element> Iterator::State::next() {
 
 std::string Iterator::State::save() {
   process_.check("iterator.save", kWhat);
-  internal::PassScope scope(pass_.get());
-  internal::StateWriter out;
+  internal::data::PassScope scope(pass_.get());
+  internal::data::StateWriter out;
   out.put_text(node_->signature());
   out.put_int(stream_ != nullptr ? 1 : 0);
   // Behind the end, too, the next pass is to have the order that it would have had.
   stream_ != nullptr ? stream_->save(out) : node_->save_shared(out);
   std::string state = std::string(kStateMagic) + std::move(out).take();
-  const uint32_t crc = internal::masked_crc32c(state);
+  const uint32_t crc = internal::base::masked_crc32c(state);
   for (int shift = 0; shift < 32; shift += 8) state += static_cast<char>(crc >> shift);
   return state;
 }
@@ -120,18 +120,19 @@ void Iterator::State::restore(std::string_view state) {
   }
   stream_ = open_at(state);
   if (stream_ == nullptr) return;
-  internal::PassScope scope(pass_.get());
+  internal::data::PassScope scope(pass_.get());
   stream_->start();
 }
 
-std::unique_ptr<internal::ElementStream> Iterator::State::open_at(std::string_view state) const {
-  internal::StateReader in(checked_body(state));
+std::unique_ptr<internal::data::ElementStream> Iterator::State::open_at(
+    std::string_view state) const {
+  internal::data::StateReader in(checked_body(state));
   const std::string_view saved_by = in.get_text();
   COHORT_CHECK_ARG(saved_by == node_->signature(),
                    "[iterator.restore] expected a state of the pipeline ", node_->signature(),
                    ", got one of ", saved_by);
-  internal::PassScope scope(pass_.get());
-  std::unique_ptr<internal::ElementStream> stream;
+  internal::data::PassScope scope(pass_.get());
+  std::unique_ptr<internal::data::ElementStream> stream;
   if (in.get_flag()) {
     stream = open();
     stream->restore(in);
@@ -151,22 +152,25 @@ PipelineReport Iterator::State::report() const {
   return pass_->stages()->report();
 }
 
-Iterator::Iterator(std::shared_ptr<const internal::DatasetNode> node)
+Iterator::Iterator(std::shared_ptr<const internal::data::DatasetNode> node)
     : state_(std::make_shared<State>(std::move(node))) {}
 
 void Iterator::start() { state_->start(); }
-std::optional<Element> Iterator::next() { return internal::held(state_, "Iterator")->next(); }
-std::string Iterator::save() { return internal::held(state_, "Iterator")->save(); }
+std::optional<Element> Iterator::next() { return internal::base::held(state_, "Iterator")->next(); }
+std::string Iterator::save() { return internal::base::held(state_, "Iterator")->save(); }
 void Iterator::restore(std::string_view state) {
-  internal::held(state_, "Iterator")->restore(state);
+  internal::base::held(state_, "Iterator")->restore(state);
 }
-void Iterator::cancel() { internal::held(state_, "Iterator")->cancel(); }
-PipelineReport Iterator::report() const { return internal::held(state_, "Iterator")->report(); }
+void Iterator::cancel() { internal::base::held(state_, "Iterator")->cancel(); }
+PipelineReport Iterator::report() const {
+  return internal::base::held(state_, "Iterator")->report();
+}
 std::shared_ptr<Trackable> Iterator::trackable() const {
-  return trackable_position<State>(internal::held(state_, "Iterator"));
+  return trackable_position<State>(internal::base::held(state_, "Iterator"));
 }
 
-Dataset::Dataset(std::shared_ptr<const internal::DatasetNode> node) : node_(std::move(node)) {}
+Dataset::Dataset(std::shared_ptr<const internal::data::DatasetNode> node)
+    : node_(std::move(node)) {}
 
 const ElementSpec& Dataset::element_spec() const { return node()->spec(); }
 const ElementSpec& Dataset::spec_for(const char* operation) const {
@@ -186,9 +190,9 @@ Iterator Dataset::make_iterator(std::string_view state) const {
   iterator.restore(state);
   return iterator;
 }
-internal::RangeIterator<Element, Iterator> Dataset::begin() const {
+internal::data::RangeIterator<Element, Iterator> Dataset::begin() const {
   node();
-  return internal::RangeIterator<Element, Iterator>(make_iterator());
+  return internal::data::RangeIterator<Element, Iterator>(make_iterator());
 }
 
 Element Dataset::get_single_element() const {

@@ -30,7 +30,7 @@
 
 namespace cohort {
 class Trackable;
-namespace internal {
+namespace internal::data {
 class DatasetNode;
 }
 }  // namespace cohort
@@ -74,7 +74,7 @@ class Iterator {
 
  private:
   friend class Dataset;
-  explicit Iterator(std::shared_ptr<const internal::DatasetNode> node);
+  explicit Iterator(std::shared_ptr<const internal::data::DatasetNode> node);
 
   void start();
 
@@ -295,7 +295,7 @@ class Dataset {
   /// f(*this), for pipelines' own steps in a chain.
   template <class F>
   Dataset apply(F f) const {
-    return internal::checked_function("[dataset.apply]", f)(*this);
+    return internal::base::checked_function("[dataset.apply]", f)(*this);
   }
 
   /// Structure, dtypes and shapes as far as known. A map function's result is known by its C++ type
@@ -311,7 +311,7 @@ class Dataset {
   Iterator make_iterator() const;
   /// An iterator that goes on where the one that saved `state` was. Errors: as Iterator::restore.
   Iterator make_iterator(std::string_view state) const;
-  internal::RangeIterator<Element, Iterator> begin() const;
+  internal::data::RangeIterator<Element, Iterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
   /// The elements as Element::as<T...>() gives them, e.g. for
   /// (auto& [x, y, name] : train.as<Tensor, Tensor, std::string>()).
@@ -320,10 +320,10 @@ class Dataset {
   auto as() const;
 
   /// Internal.
-  explicit Dataset(std::shared_ptr<const internal::DatasetNode> node);
-  const std::shared_ptr<const internal::DatasetNode>& node(
+  explicit Dataset(std::shared_ptr<const internal::data::DatasetNode> node);
+  const std::shared_ptr<const internal::data::DatasetNode>& node(
       const char* operation = __builtin_FUNCTION()) const {
-    return internal::held(node_, "Dataset", operation);
+    return internal::base::held(node_, "Dataset", operation);
   }
 
  private:
@@ -331,7 +331,7 @@ class Dataset {
                  const MapOptions& options) const;
   Dataset do_interleave(
       std::string operation,
-      std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
+      std::function<std::shared_ptr<const internal::data::DatasetNode>(const Element&)> fn,
       InterleaveOptions options) const;
   Dataset do_bucket(std::function<int64_t(const Element&)> length,
                     const BucketOptions& options) const;
@@ -353,7 +353,7 @@ class Dataset {
   template <class F>
   std::function<bool(const Element&)> adapted_predicate(const char* operation, F predicate) const;
 
-  std::shared_ptr<const internal::DatasetNode> node_;
+  std::shared_ptr<const internal::data::DatasetNode> node_;
 };
 
 /// "<Dataset range.shuffle.batch of int64[?]>": what happens in it, and its elements.

@@ -26,7 +26,7 @@ class ActivationFunction {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> ActivationFunction(F fn)
       : name_("custom"),
-        fn_(cohort::internal::checked_function("[activation]", std::move(fn))),  // NOLINT
+        fn_(cohort::internal::base::checked_function("[activation]", std::move(fn))),  // NOLINT
         own_(std::make_shared<char>()) {}
   // Copied where it is moved: what was moved from must not read as linear.
   ActivationFunction(const ActivationFunction&) = default;

@@ -12,7 +12,7 @@
 #include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 namespace {
 
@@ -35,7 +35,8 @@ void check_made_under(const Strategy& strategy, const keras::Metric& metric) {
 
 }  // namespace
 
-RunningStep::RunningStep(ReplicaStep& step) : frame_(current_context()) {
+RunningStep::RunningStep(cohort::internal::strategy::ReplicaStep& step)
+    : frame_(cohort::internal::runtime::current_context()) {
   frame_.context().step = &step;
 }
 
@@ -44,7 +45,9 @@ LossTracker::LossTracker() : total_(make_state("loss/total")), count_(make_state
 void LossTracker::add(const Tensor& detached_loss, double weight, int64_t count) {
   const Tensor total = total_.local_tensor(), examples = count_.local_tensor();
   // There is no update yet, and may be none: of a step that fails nothing stays in the mean.
-  if (StepUndo* undo = StepUndo::current(); undo != nullptr) {
+  if (cohort::internal::variables::StepUndo* undo =
+          cohort::internal::variables::StepUndo::current();
+      undo != nullptr) {
     undo->keep(total);
     undo->keep(examples);
   }
@@ -55,7 +58,7 @@ void LossTracker::add(const Tensor& detached_loss, double weight, int64_t count)
 Tensor LossTracker::result() const { return total_.value() / count_.value().clamp_min(1); }
 
 bool LossTracker::is_finite() const {
-  VariableImpl& total = total_.impl();
+  cohort::internal::variables::VariableImpl& total = total_.impl();
   for (int r = 0; r < total.leaf_count(); ++r) {
     if (!std::isfinite(*total.leaf_of(r).tensor.const_data_ptr<double>())) return false;
   }
@@ -229,4 +232,4 @@ void CompiledModel::check_scope() const {
       current_replica_count(), " replicas), got one for ", steps.size());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

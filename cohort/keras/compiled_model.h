@@ -17,7 +17,7 @@
 #include "cohort/strategy/replica_step.h"
 #include "cohort/strategy/strategy.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// The metric "loss": a mean over all examples since the last reset, over all replicas.
 class LossTracker {
@@ -45,7 +45,7 @@ enum class FromShares {
 };
 
 /// A replica's step, and what it logged. Threads: as ReplicaStep.
-struct alignas(64) LoggedStep : ReplicaStep {
+struct alignas(64) LoggedStep : cohort::internal::strategy::ReplicaStep {
   keras::Logs logs;                     ///< What the step returned.
   std::vector<FromShares> from_shares;  ///< [i] What logs' i-th value is; see settle().
 };
@@ -53,10 +53,10 @@ struct alignas(64) LoggedStep : ReplicaStep {
 /// Makes `step` the calling thread's for its lifetime.
 class [[nodiscard]] RunningStep {
  public:
-  explicit RunningStep(ReplicaStep& step);
+  explicit RunningStep(cohort::internal::strategy::ReplicaStep& step);
 
  private:
-  ContextFrame frame_;
+  cohort::internal::runtime::ContextFrame frame_;
 };
 
 /// What compile() said of one of several outputs.
@@ -121,4 +121,4 @@ class CompiledModel {
   std::atomic<bool> resolved_{false};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

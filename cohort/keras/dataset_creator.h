@@ -24,17 +24,18 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/keras/fit_options.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// How the dataset of a DatasetCreator is made, here and elsewhere.
 struct DatasetRecipe {
   std::function<Dataset(const InputContext&)> make = {};
-  AnyFunction function = nullptr;  ///< Null: one that has no name, so that no worker can call it.
+  cohort::internal::coordinator::AnyFunction function =
+      nullptr;  ///< Null: one that has no name, so that no worker can call it.
   /// The arguments behind the context.
-  std::function<void(ValueWriter&)> write_arguments = {};
+  std::function<void(cohort::internal::coordinator::ValueWriter&)> write_arguments = {};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal
 
 namespace cohort::keras {
 
@@ -49,19 +50,19 @@ class DatasetCreator {
   template <class... P>
   explicit DatasetCreator(Dataset (*fn)(const InputContext&, P...),
                           const std::type_identity_t<std::remove_cvref_t<P>>&... args) {
-    cohort::internal::checked_function("[dataset_creator]", fn);
+    cohort::internal::base::checked_function("[dataset_creator]", fn);
     auto given = std::make_shared<const std::tuple<std::remove_cvref_t<P>...>>(args...);
-    recipe_ = std::make_shared<cohort::internal::DatasetRecipe>(cohort::internal::DatasetRecipe{
+    recipe_ = std::make_shared<internal::DatasetRecipe>(internal::DatasetRecipe{
         .make =
             [fn, given](const InputContext& context) {
               return std::apply([&](const auto&... each) { return fn(context, each...); }, *given);
             },
-        .function = reinterpret_cast<cohort::internal::AnyFunction>(fn),
+        .function = reinterpret_cast<cohort::internal::coordinator::AnyFunction>(fn),
         .write_arguments =
-            [given](cohort::internal::ValueWriter& out) {
+            [given](cohort::internal::coordinator::ValueWriter& out) {
               std::apply(
                   [&](const auto&... each) {
-                    (cohort::internal::write_argument<P>(out, each), ...);
+                    (cohort::internal::coordinator::write_argument<P>(out, each), ...);
                   },
                   *given);
             }});
@@ -71,12 +72,12 @@ class DatasetCreator {
   requires(!std::is_pointer_v<F> &&
            std::is_invocable_r_v<Dataset, const F&, const InputContext&>)  //
       explicit DatasetCreator(F fn)
-      : recipe_(std::make_shared<cohort::internal::DatasetRecipe>(
-            cohort::internal::DatasetRecipe{.make = std::move(fn)})) {}
+      : recipe_(std::make_shared<internal::DatasetRecipe>(
+            internal::DatasetRecipe{.make = std::move(fn)})) {}
 
  private:
   friend class DataSource;
-  std::shared_ptr<const cohort::internal::DatasetRecipe> recipe_;
+  std::shared_ptr<const internal::DatasetRecipe> recipe_;
 };
 
 }  // namespace cohort::keras

@@ -12,8 +12,9 @@ namespace {
 
 std::atomic<DType> g_floatx{kFloat32};
 
-constinit cohort::internal::Mutex g_policy_mutex;
-[[maybe_unused]] const bool policy_kept = cohort::internal::keep_free_over_fork(g_policy_mutex);
+constinit cohort::internal::base::Mutex g_policy_mutex;
+[[maybe_unused]] const bool policy_kept =
+    cohort::internal::base::keep_free_over_fork(g_policy_mutex);
 std::optional<DTypePolicy>& global_policy() COHORT_REQUIRES(g_policy_mutex) {
   static auto* policy = new std::optional<DTypePolicy>;
   return *policy;
@@ -70,13 +71,13 @@ std::string DTypePolicy::name() const {
 }
 
 void set_dtype_policy(const DTypePolicy& policy) {
-  const cohort::internal::MutexLock lock(g_policy_mutex);
+  const cohort::internal::base::MutexLock lock(g_policy_mutex);
   global_policy() = policy.types_ ? std::optional(policy) : std::nullopt;
   g_has_policy.store(policy.types_.has_value(), std::memory_order_release);
 }
 
 DTypePolicy dtype_policy() {
-  const cohort::internal::MutexLock lock(g_policy_mutex);
+  const cohort::internal::base::MutexLock lock(g_policy_mutex);
   return global_policy() ? *global_policy() : DTypePolicy(floatx());
 }
 

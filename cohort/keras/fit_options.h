@@ -19,7 +19,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/strategy/distributed_dataset.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 struct DatasetRecipe;
 }
 
@@ -39,13 +39,13 @@ class DataSource {
   const Dataset* dataset() const { return std::get_if<Dataset>(&data_); }
   const DistributedDataset* distributed() const { return std::get_if<DistributedDataset>(&data_); }
   /// Internal: null for data that is no DatasetCreator's.
-  const cohort::internal::DatasetRecipe* creator() const {
+  const internal::DatasetRecipe* creator() const {
     const auto* const recipe = std::get_if<Recipe>(&data_);
     return recipe == nullptr ? nullptr : recipe->get();
   }
 
  private:
-  using Recipe = std::shared_ptr<const cohort::internal::DatasetRecipe>;
+  using Recipe = std::shared_ptr<const internal::DatasetRecipe>;
   std::variant<Dataset, DistributedDataset, Recipe> data_;
 };
 

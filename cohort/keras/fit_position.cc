@@ -16,7 +16,7 @@
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 constexpr int64_t kToTheEnd = -1;  // of the data
@@ -103,7 +103,7 @@ void assign_sums(std::span<const std::pair<Variable, Tensor>> sums) {
   }
 }
 
-std::string text_of(StateReader& in) { return std::string(in.get_text()); }
+std::string text_of(cohort::internal::data::StateReader& in) { return std::string(in.get_text()); }
 
 }  // namespace
 
@@ -124,7 +124,7 @@ struct FitPosition::Saved {
 };
 
 FitPosition::Saved FitPosition::Saved::read(std::string_view state) {
-  StateReader in(state);
+  cohort::internal::data::StateReader in(state);
   Saved out;
   out.replicas = in.get_int();
   out.epoch = in.get_int();
@@ -142,7 +142,7 @@ FitPosition::Saved FitPosition::Saved::read(std::string_view state) {
   return out;
 }
 
-std::shared_ptr<SavingGroup> FitPosition::group() const {
+std::shared_ptr<cohort::internal::checkpoint::SavingGroup> FitPosition::group() const {
   return parts_.model.strategy().extended().parameter_store()->saving_group();
 }
 
@@ -157,14 +157,14 @@ std::vector<Variable> FitPosition::own_of_replicas() const {
 }
 
 std::string FitPosition::save_here() const {
-  StateWriter out;
+  cohort::internal::data::StateWriter out;
   out.put_int(parts_.model.strategy().extended().num_local_replicas());
   out.put_int(epoch);
   out.put_int(step);
   out.put_int(has_begun ? 1 : 0);
   out.put_int(is_over ? 1 : 0);
   out.put_int(parts_.train.steps_asked().value_or(kToTheEnd));
-  const bool chief = is_chief(group().get());
+  const bool chief = cohort::internal::checkpoint::is_chief(group().get());
   const auto position_of = [&](InputStream& input) {
     return chief || !input.is_common() ? input.save() : std::string();
   };
@@ -172,7 +172,7 @@ std::string FitPosition::save_here() const {
   const bool validates = parts_.validation != nullptr;
   out.put_int(validates ? 1 : 0);
   if (validates) out.put_text(position_of(*parts_.validation));
-  out.put_text(save_random_numbers());
+  out.put_text(cohort::internal::runtime::save_random_numbers());
   out.put_text(components_of(own_of_replicas()));
   out.put_text(components_of(metric_variables(parts_.compiled)));
   out.put_int(static_cast<int64_t>(parts_.callbacks.size()));
@@ -186,7 +186,7 @@ std::string FitPosition::save() {
   const auto all = group();
   const std::vector<std::string> each =
       all == nullptr ? std::vector{save_here()} : all->gather(save_here());
-  StateWriter out;
+  cohort::internal::data::StateWriter out;
   out.put_int(static_cast<int64_t>(each.size()));
   for (const std::string& one : each) out.put_text(one);
   return std::move(out).take();
@@ -202,7 +202,7 @@ TrackableRef FitPosition::trackable() {
 
 void FitPosition::go_on() {
   const auto all = group();
-  StateReader in(restored_);
+  cohort::internal::data::StateReader in(restored_);
   std::vector<Saved> each(static_cast<std::size_t>(in.get_count(in.bytes_left())));
   for (Saved& one : each) one = Saved::read(in.get_text());
   const int workers = all == nullptr ? 1 : all->size();
@@ -257,7 +257,7 @@ void FitPosition::restore_here(const Saved& saved, const Saved& chiefs) {
     parts_.validation->restore(saved.validation->empty() ? chiefs.validation.value_or("")
                                                          : *saved.validation);
   }
-  restore_random_numbers(saved.random_numbers);
+  cohort::internal::runtime::restore_random_numbers(saved.random_numbers);
   if (saved.callbacks.size() != parts_.callbacks.size()) return;
   for (std::size_t i = 0; i < saved.callbacks.size(); ++i) {
     parts_.callbacks[i].base().restore_state(saved.callbacks[i]);
@@ -292,4 +292,4 @@ void FitPosition::with_metrics(std::function<void()> set) {
   compiled.resolved() ? set() : void(compiled.when_resolved = std::move(set));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

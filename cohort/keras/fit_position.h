@@ -22,7 +22,7 @@ namespace cohort::keras {
 class Model;
 }
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 class CompiledModel;
 class InputStream;
@@ -53,7 +53,9 @@ class FitPosition {
   bool has_begun = false;  ///< The epoch.
   bool is_over = false;    ///< Something has asked fit to stop.
   /// From now on fit ends by kPreempted when some worker gets SIGTERM.
-  void watch_termination() { termination_ = std::make_unique<TerminationSignal>(); }
+  void watch_termination() {
+    termination_ = std::make_unique<cohort::internal::base::TerminationSignal>();
+  }
   /// What SIGTERM has asked for is being done: it does not come again when fit ends.
   void answer_termination() const {
     if (termination_) termination_->answer();
@@ -61,7 +63,7 @@ class FitPosition {
   bool is_preempted() const { return termination_ && termination_->has_come(); }
 
   /// The workers that train; null: this process does alone.
-  std::shared_ptr<SavingGroup> group() const;
+  std::shared_ptr<cohort::internal::checkpoint::SavingGroup> group() const;
   /// For a Checkpoint beside the model: one value. What a restore sets comes into force by
   /// go_on().
   TrackableRef trackable();
@@ -87,7 +89,7 @@ class FitPosition {
 
   const Parts parts_;
   std::string restored_;
-  std::unique_ptr<TerminationSignal> termination_;
+  std::unique_ptr<cohort::internal::base::TerminationSignal> termination_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

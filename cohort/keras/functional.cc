@@ -97,7 +97,7 @@ Tensor Model::call(const Tensor& input, const CallArgs& args) {
                      "or call_nest, got ",
                      class_name());
   const auto* const outer = std::exchange(asked, this);
-  const cohort::internal::ScopeExit restore([outer] { asked = outer; });
+  const cohort::internal::base::ScopeExit restore([outer] { asked = outer; });
   return call_nest(input, args).tensor();
 }
 

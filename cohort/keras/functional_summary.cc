@@ -15,7 +15,7 @@ namespace {
 std::string summary_shapes(const ElementSpec& outputs) {
   std::vector<std::string> shapes;
   for (const TensorSpec& one : outputs.flat()) {
-    shapes.push_back(one.known_rank ? cohort::internal::column_shape_text(one.shape) : "?");
+    shapes.push_back(one.known_rank ? internal::column_shape_text(one.shape) : "?");
   }
   if (shapes.size() == 1) return shapes[0];
   return shapes.empty() ? "?" : str_cat("[", join(shapes, ", "), "]");

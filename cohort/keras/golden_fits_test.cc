@@ -61,7 +61,7 @@ class FitCase {
     const auto scope = strategy.scope();
     const DType before = floatx();
     set_floatx(wide_ ? kFloat64 : kFloat32);
-    const cohort::internal::ScopeExit back([before] { set_floatx(before); });
+    const cohort::internal::base::ScopeExit back([before] { set_floatx(before); });
     const auto model = model_from_config(config_.at("model"));
     model->set_weights(fit_tensors(config_.at("weights")));
     model->compile_from_config(config_.at("compile"));

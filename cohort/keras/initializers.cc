@@ -27,9 +27,9 @@ constexpr std::array<std::pair<const char*, Distribution>, 4> kDistributions = {
      {"untruncated_normal", Distribution::kUntruncatedNormal}}};
 
 // A given seed repeats its values; without one, every weight is an operation of its own.
-cohort::internal::RandomStream stream_of(const Seed& seed) {
+cohort::internal::runtime::RandomStream stream_of(const Seed& seed) {
   if (seed) return {*seed, 0, 0, -1};
-  return {cohort::internal::next_operation_number(), 0, -1};
+  return {cohort::internal::runtime::next_operation_number(), 0, -1};
 }
 
 // Fills in the dtype's own precision, other floating types through float32.
@@ -54,19 +54,21 @@ T as(double value) {
 
 Tensor normal(const Shape& shape, DType dtype, const RandomOptions& o) {
   return filled(shape, dtype, [&]<class T>(std::span<T> out) {
-    cohort::internal::fill_normal(stream_of(o.seed), as<T>(o.mean), as<T>(o.stddev), out);
+    cohort::internal::runtime::fill_normal(stream_of(o.seed), as<T>(o.mean), as<T>(o.stddev), out);
   });
 }
 
 Tensor truncated_normal(const Shape& shape, DType dtype, const RandomOptions& o) {
   return filled(shape, dtype, [&]<class T>(std::span<T> out) {
-    cohort::internal::fill_truncated_normal(stream_of(o.seed), as<T>(o.mean), as<T>(o.stddev), out);
+    cohort::internal::runtime::fill_truncated_normal(stream_of(o.seed), as<T>(o.mean),
+                                                     as<T>(o.stddev), out);
   });
 }
 
 Tensor uniform(const Shape& shape, DType dtype, const RandomUniformOptions& o) {
   return filled(shape, dtype, [&]<class T>(std::span<T> out) {
-    cohort::internal::fill_uniform(stream_of(o.seed), as<T>(o.minval), as<T>(o.maxval), out);
+    cohort::internal::runtime::fill_uniform(stream_of(o.seed), as<T>(o.minval), as<T>(o.maxval),
+                                            out);
   });
 }
 

@@ -42,8 +42,8 @@ class Initializer : public internal::ObjectHandle<InitializerBase> {
   }
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType> Initializer(F make)  // NOLINT
-      : Initializer(
-            of_function(cohort::internal::checked_function("[initializer]", std::move(make)))) {}
+      : Initializer(of_function(
+            cohort::internal::base::checked_function("[initializer]", std::move(make)))) {}
   // Copied where it is moved, so that there is none without a function.
   Initializer(const Initializer&) = default;
   Initializer& operator=(const Initializer&) = default;

@@ -12,7 +12,7 @@
 #include "cohort/data/core/internal/state.h"
 #include "cohort/keras/dataset_creator.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 namespace {
 
@@ -73,7 +73,7 @@ InputStream::InputStream(const Strategy& strategy, const keras::DataSource& data
 }
 
 std::string InputStream::save() {
-  StateWriter out;
+  cohort::internal::data::StateWriter out;
   out.put_int(taken_);
   out.put_int(taken_in_pass_);
   out.put_int(ran_out_ ? 1 : 0);
@@ -84,7 +84,7 @@ std::string InputStream::save() {
 }
 
 void InputStream::restore(std::string_view state) {
-  StateReader in(state);
+  cohort::internal::data::StateReader in(state);
   const int64_t taken = in.get_int(), taken_in_pass = in.get_int();
   const bool ran_out = in.get_flag();
   const int64_t steps = in.get_int();
@@ -154,4 +154,4 @@ std::optional<PerReplica<Element>> InputStream::run_out() {
   return std::nullopt;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -11,7 +11,7 @@
 #include "cohort/keras/fit_options.h"
 #include "cohort/strategy/strategy.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 struct InputStreamOptions {
   const char* operation = "fit";      ///< For error texts.
@@ -84,4 +84,4 @@ class InputStream {
 /// Errors: InvalidArgument for other text.
 std::optional<int64_t> positive_from_environment(const char* variable);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

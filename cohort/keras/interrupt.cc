@@ -11,7 +11,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/keras/fit_options.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 namespace {
 
@@ -29,8 +29,8 @@ void on_interrupt(int) {
   presses(fits ? Of::kFit : Of::kOther).fetch_add(1, std::memory_order_relaxed);
 }
 
-constinit cohort::internal::Mutex g_mutex;
-[[maybe_unused]] const bool guards_kept = cohort::internal::keep_free_over_fork(g_mutex);
+constinit cohort::internal::base::Mutex g_mutex;
+[[maybe_unused]] const bool guards_kept = cohort::internal::base::keep_free_over_fork(g_mutex);
 constinit bool g_installed COHORT_GUARDED_BY(g_mutex) = false;
 constinit struct sigaction g_before COHORT_GUARDED_BY(g_mutex) = {};
 
@@ -74,14 +74,14 @@ void settle() COHORT_REQUIRES(g_mutex) {
 }  // namespace
 
 InterruptGuard::InterruptGuard(Of of) : of_(of), before_(presses(of).load()) {
-  const cohort::internal::MutexLock lock(g_mutex);
+  const cohort::internal::base::MutexLock lock(g_mutex);
   guards().push_back(this);
   if (of_ == Of::kFit) ++g_fits;
   settle();
 }
 
 InterruptGuard::~InterruptGuard() {
-  const cohort::internal::MutexLock lock(g_mutex);
+  const cohort::internal::base::MutexLock lock(g_mutex);
   std::erase(guards(), this);
   if (of_ == Of::kFit) --g_fits;
   settle();
@@ -96,4 +96,4 @@ void InterruptGuard::check(const char* operation) const {
   throw keras::Interrupted(str_cat("[", operation, "] interrupted by Ctrl-C before it was over"));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Watches SIGINT for its lifetime, unless the process ignores it. All guards share one handler.
 /// A Ctrl-C is for all fits that are going on then; if there is none, for every evaluate and
@@ -30,4 +30,4 @@ class [[nodiscard]] InterruptGuard {
   const uint32_t before_;  // how many had come for its kind
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

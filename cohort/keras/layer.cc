@@ -19,8 +19,8 @@ namespace {
 // compare it, so a parent sees what happens below it without links upwards.
 std::atomic<uint64_t> g_structure_version{1};
 
-constinit cohort::internal::Mutex g_names_mutex;
-[[maybe_unused]] const bool names_kept = cohort::internal::keep_free_over_fork(g_names_mutex);
+constinit cohort::internal::base::Mutex g_names_mutex;
+[[maybe_unused]] const bool names_kept = cohort::internal::base::keep_free_over_fork(g_names_mutex);
 std::map<std::string, int>& name_counts() COHORT_REQUIRES(g_names_mutex) {
   static auto* counts = new std::map<std::string, int>;  // outlives layers with static storage
   return *counts;
@@ -52,7 +52,7 @@ bool is_numbered(const std::string& name, const std::string& by_class) {
 
 std::string unique_name(const std::string& class_name) {
   const std::string base = snake_case(class_name);
-  const cohort::internal::MutexLock lock(g_names_mutex);
+  const cohort::internal::base::MutexLock lock(g_names_mutex);
   const int count = name_counts()[base]++;
   return count == 0 ? base : str_cat(base, "_", count);
 }
@@ -62,7 +62,7 @@ std::string unique_name(const std::string& class_name) {
 void LayerBase::structure_changed() { g_structure_version.fetch_add(1, std::memory_order_acq_rel); }
 
 void clear_session() {
-  const cohort::internal::MutexLock lock(g_names_mutex);
+  const cohort::internal::base::MutexLock lock(g_names_mutex);
   name_counts().clear();
 }
 
@@ -159,7 +159,7 @@ Layer Layer::deserialize(const Config& config) {
 // What is fixed may be read without the mutex.
 const std::string& LayerBase::name() const {
   if (!name_fixed_.load(std::memory_order_acquire)) {
-    const cohort::internal::MutexLock lock(name_mutex_);
+    const cohort::internal::base::MutexLock lock(name_mutex_);
     if (name_.empty()) {
       name_ = unique_name(class_name());
       named_by_class_ = true;
@@ -170,7 +170,7 @@ const std::string& LayerBase::name() const {
 }
 
 void LayerBase::set_name(std::string name) {
-  const cohort::internal::MutexLock lock(name_mutex_);
+  const cohort::internal::base::MutexLock lock(name_mutex_);
   name_ = std::move(name);
   named_by_class_ = false;
   name_fixed_.store(!name_.empty(), std::memory_order_release);
@@ -178,7 +178,7 @@ void LayerBase::set_name(std::string name) {
 
 bool LayerBase::is_named_by_class() const {
   name();
-  const cohort::internal::MutexLock lock(name_mutex_);
+  const cohort::internal::base::MutexLock lock(name_mutex_);
   return named_by_class_;
 }
 
@@ -296,7 +296,7 @@ const LayerBase::Lists& LayerBase::lists() const {
 
 void LayerBase::renew_lists(uint64_t version) const {
   check_not_moved("variables");
-  const cohort::internal::MutexLock lock(lists_mutex_);
+  const cohort::internal::base::MutexLock lock(lists_mutex_);
   Lists fresh = make_lists();
   // Another layer's change, or a move, leaves this one's spans valid.
   const auto update = [](auto& list, auto& now) {

@@ -276,7 +276,8 @@ class LayerBase : public Serializable {
   /// replicas. What is said outside of a call is not kept. TF: Layer.add_loss.
   void add_loss(const Tensor& loss);
   /// Internal: added_losses() with what they are.
-  void each_added_loss(cohort::internal::FunctionRef<void(const internal::AddedLoss&)> visit) const;
+  void each_added_loss(
+      cohort::internal::base::FunctionRef<void(const internal::AddedLoss&)> visit) const;
   /// A penalty on what call() returns, which joins the loss; for constructors.
   void set_activity_regularizer(Regularizer regularizer);
   /// For constructors.
@@ -363,14 +364,14 @@ class LayerBase : public Serializable {
       build_mutex_;  // of builds in no replica; they nest, which clang cannot check
   std::atomic<Stage> stage_{Stage::kNew};
 
-  mutable cohort::internal::Mutex name_mutex_;
+  mutable cohort::internal::base::Mutex name_mutex_;
   mutable std::string name_ COHORT_GUARDED_BY(name_mutex_);
   mutable bool named_by_class_ COHORT_GUARDED_BY(name_mutex_) = false;
   // Null: nobody asked.
   mutable std::shared_ptr<TrackedObject> tracked_ COHORT_GUARDED_BY(name_mutex_);
   mutable std::atomic<bool> name_fixed_{false};  // then name_ is constant
 
-  mutable cohort::internal::Mutex lists_mutex_;
+  mutable cohort::internal::base::Mutex lists_mutex_;
   mutable Lists lists_ COHORT_GUARDED_BY(lists_mutex_);
   mutable std::atomic<uint64_t> lists_version_{0};  // of the process's structure; 0: never made
 };
@@ -414,7 +415,7 @@ class Layer {
  protected:
   Layer() = default;
   LayerBase& use(const char* operation = __builtin_FUNCTION()) const {
-    return *cohort::internal::held(layer_, "Layer", operation);
+    return *cohort::internal::base::held(layer_, "Layer", operation);
   }
   std::shared_ptr<LayerBase> layer_;
 };

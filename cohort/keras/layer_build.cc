@@ -72,14 +72,15 @@ void LayerBase::build_in_context(const ElementSpec& inputs, bool call_follows) {
     build_once(inputs);
     if (!call_follows) build_by_a_call(inputs);
   };
-  cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
+  cohort::internal::runtime::ReplicaGroup* group =
+      cohort::internal::runtime::current_replica_group();
   if (group == nullptr) {
     const std::lock_guard lock(build_mutex_);
     build_all();
     return;
   }
   // Every replica saw built() false: it becomes true only after all have come here.
-  group->merge("layer.build", *this, [&](cohort::internal::Brought<LayerBase> all) {
+  group->merge("layer.build", *this, [&](cohort::internal::runtime::Brought<LayerBase> all) {
     for (std::size_t r = 1; r < all.size(); ++r) {
       COHORT_CHECK_STATE(&all[r] == this,
                          "[layer.build] expected every replica to call the same layer first, got "

@@ -104,14 +104,14 @@ ComputeType::ComputeType(std::optional<DType> dtype)
     : outer_(std::exchange(t_compute_type, dtype)) {
   ++t_compute_types;
   t_plain = false;
-  cohort::internal::read_weights_as(dtype);
+  cohort::internal::variables::read_weights_as(dtype);
 }
 
 ComputeType::~ComputeType() {
   t_compute_type = outer_;
   --t_compute_types;
   update_plain();
-  cohort::internal::read_weights_as(outer_);
+  cohort::internal::variables::read_weights_as(outer_);
 }
 
 bool ComputeType::any() { return t_compute_types > 0; }

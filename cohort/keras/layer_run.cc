@@ -165,7 +165,7 @@ std::vector<Tensor> LayerBase::added_losses() const {
 }
 
 void LayerBase::each_added_loss(
-    cohort::internal::FunctionRef<void(const internal::AddedLoss&)> visit) const {
+    cohort::internal::base::FunctionRef<void(const internal::AddedLoss&)> visit) const {
   if (internal::added_losses().empty()) return;
   Family family;
   collect(family, true);

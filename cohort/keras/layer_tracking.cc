@@ -16,7 +16,7 @@ namespace cohort::keras {
 
 std::shared_ptr<Trackable> LayerBase::trackable() const {
   check_not_moved("checkpoint");
-  const cohort::internal::MutexLock lock(name_mutex_);
+  const cohort::internal::base::MutexLock lock(name_mutex_);
   if (tracked_ == nullptr) {
     tracked_ =
         std::make_shared<TrackedObject>([place = place_] { return (*place)->tracked_parts(); });
@@ -26,12 +26,12 @@ std::shared_ptr<Trackable> LayerBase::trackable() const {
 
 TrackedParts LayerBase::tracked_parts() const {
   TrackedParts parts{.growing = weights_state_ != Weights::kMade};
-  cohort::internal::UniqueNames names;
+  cohort::internal::checkpoint::UniqueNames names;
   // Not half of them, and not before build() has put into them what it wants.
   if (weights_state_ != Weights::kBeingMade) {
     for (const OwnWeight& weight : weights_) {
       parts.values.push_back(
-          cohort::internal::tracked_variable(names.add(weight.name), weight.variable));
+          cohort::internal::variables::tracked_variable(names.add(weight.name), weight.variable));
     }
   }
   for (const Layer& layer : sub_layers_) {
@@ -43,7 +43,8 @@ TrackedParts LayerBase::tracked_parts() const {
 struct LayerBase::Paths {
   std::vector<std::pair<std::string, Variable>> weights;
   std::set<const LayerBase*> seen;
-  cohort::internal::UniqueNames whole;  // "a" in "b", and "b/a", would have the same path
+  cohort::internal::checkpoint::UniqueNames
+      whole;  // "a" in "b", and "b/a", would have the same path
 };
 
 std::vector<std::pair<std::string, Variable>> LayerBase::weight_names() const {
@@ -56,7 +57,7 @@ std::vector<std::pair<std::string, Variable>> LayerBase::weight_names() const {
 // The names that tracked_parts() gives.
 void LayerBase::collect_names(const std::string& prefix, Paths& paths) const {
   if (!paths.seen.insert(this).second) return;
-  cohort::internal::UniqueNames names;
+  cohort::internal::checkpoint::UniqueNames names;
   for (const OwnWeight& weight : weights_) {
     paths.weights.emplace_back(paths.whole.add(prefix + names.add(weight.name)), weight.variable);
   }
@@ -68,7 +69,7 @@ void LayerBase::collect_names(const std::string& prefix, Paths& paths) const {
 struct LayerBase::Groups {
   std::vector<WeightGroup> all;
   std::set<const LayerBase*> seen;
-  cohort::internal::UniqueNames paths;
+  cohort::internal::checkpoint::UniqueNames paths;
 };
 
 std::vector<WeightGroup> LayerBase::weight_groups() const {
@@ -113,7 +114,7 @@ void LayerBase::collect_groups(const std::string& path, Groups& groups) const {
       sub_layers_[index].base().collect_groups(own + name, groups);
       continue;
     }
-    cohort::internal::UniqueNames names;
+    cohort::internal::checkpoint::UniqueNames names;
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const bool is_in_it =
           index != kList ? places_[i] == name : is_list_of_layers() || places_[i].empty();
@@ -127,7 +128,7 @@ void LayerBase::collect_groups(const std::string& path, Groups& groups) const {
 
 std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
   std::vector<std::pair<std::string, Variable>> weights;
-  std::set<const cohort::internal::VariableImpl*> seen;
+  std::set<const cohort::internal::variables::VariableImpl*> seen;
   for (const WeightGroup& group : weight_groups()) {
     for (std::size_t i = 0; i < group.weights.size(); ++i) {
       if (!seen.insert(&group.weights[i].impl()).second) continue;
@@ -141,7 +142,7 @@ std::vector<std::pair<std::string, Variable>> LayerBase::weight_paths() const {
 void LayerBase::tracked_parts_grown() const {
   std::shared_ptr<TrackedObject> tracked;
   {
-    const cohort::internal::MutexLock lock(name_mutex_);
+    const cohort::internal::base::MutexLock lock(name_mutex_);
     tracked = tracked_;
   }
   if (tracked != nullptr) tracked->grown();
@@ -151,7 +152,7 @@ TrackedParts Model::tracked_parts() const {
   TrackedParts parts = LayerBase::tracked_parts();
   parts.group = strategy_.extended().parameter_store()->saving_group();
   if (compiled_ != nullptr) {
-    cohort::internal::UniqueNames names;
+    cohort::internal::checkpoint::UniqueNames names;
     for (const auto& child : parts.children) names.add(child.first);
     for (const TrackedValue& value : parts.values) names.add(value.name);
     parts.children.emplace_back(names.add("optimizer"), compiled_->options.optimizer.trackable());

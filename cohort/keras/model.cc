@@ -16,8 +16,8 @@
 
 namespace cohort::keras {
 
-using cohort::internal::CompiledModel;
-using cohort::internal::Trainer;
+using internal::CompiledModel;
+using internal::Trainer;
 
 namespace {
 

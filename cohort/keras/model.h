@@ -29,10 +29,10 @@
 #include "cohort/keras/layer.h"
 #include "cohort/strategy/strategy.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 class CompiledModel;
 class Trainer;
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal
 
 namespace cohort::keras::internal {
 class Graph;
@@ -284,7 +284,7 @@ class Model : public LayerBase {
  private:
   struct SummaryRows;
   friend class CallbackBase;
-  friend class cohort::internal::Trainer;
+  friend class internal::Trainer;
   History fit_arrays(const Element& x, const Element& y, const FitOptions& options);
   Element predict_arrays(const Element& x, const PredictOptions& options);
   struct Parts;
@@ -292,7 +292,7 @@ class Model : public LayerBase {
   Tensor with_penalties(Tensor value, const Tensor& y_pred);
   void know_outputs(const Element& y_pred);
   Logs evaluate_arrays(const Element& x, const Element& y, const EvaluateOptions& options);
-  cohort::internal::CompiledModel& checked(const char* operation) const;
+  internal::CompiledModel& checked(const char* operation) const;
   /// The strategy's scope. Errors: FailedPrecondition, see the class.
   Scope enter(const char* operation) const;
   /// Unless all weights are in the strategy's replicas.
@@ -301,7 +301,7 @@ class Model : public LayerBase {
   Model& resting();
 
   Strategy strategy_;
-  std::unique_ptr<cohort::internal::CompiledModel> compiled_;
+  std::unique_ptr<internal::CompiledModel> compiled_;
   std::shared_ptr<const internal::Graph> graph_;  // null: a class that derives says what is done
   std::atomic<bool> stop_training_{false};
   std::atomic<int> running_{0};  // fit, evaluate and predict

@@ -8,7 +8,7 @@
 #include "cohort/keras/layers/internal/stored_extras.h"
 #include "cohort/keras/model.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::Layer;
 using keras::LayerBase;
@@ -91,4 +91,4 @@ void set_assets(const keras::Model& model, const StoredAssets& assets) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -8,7 +8,7 @@
 
 #include "cohort/keras/model_file.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// By their paths in a .keras archive: "assets/layers/string_lookup/vocabulary.txt".
 using StoredAssets = std::map<std::string, std::string>;
@@ -22,4 +22,4 @@ void set_named_values(const keras::Model& model, const StoredValues& values);
 /// Order: behind set_named_values.
 void set_assets(const keras::Model& model, const StoredAssets& assets);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

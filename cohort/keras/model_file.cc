@@ -14,7 +14,7 @@
 #include "cohort/keras/model.h"
 #include "cohort/keras/sequential.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::WeightGroup;
 
@@ -42,17 +42,19 @@ std::string metadata_text() {
 template <class Write>
 void write_whole(const char* operation, const std::string& path, const Write& write) {
   const std::string own = std::filesystem::path(path).filename().string();
-  remove_temporaries(folder_of(path),
-                     [&](std::string_view base) { return are_of_one_series(base, own); });
-  AtomicFile file(operation, path);
+  cohort::internal::checkpoint::remove_temporaries(
+      cohort::internal::checkpoint::folder_of(path), [&](std::string_view base) {
+        return cohort::internal::checkpoint::are_of_one_series(base, own);
+      });
+  cohort::internal::checkpoint::AtomicFile file(operation, path);
   write(file.file());
-  failpoint("save_model.written");
+  cohort::internal::base::failpoint("save_model.written");
   file.commit();
 }
 
-FileBytes bytes_of_file(const char* operation, const std::string& path) {
-  const InputFile file(operation, path);
-  FileBytes bytes(file.size());
+cohort::internal::archive::FileBytes bytes_of_file(const char* operation, const std::string& path) {
+  const cohort::internal::checkpoint::InputFile file(operation, path);
+  cohort::internal::archive::FileBytes bytes(file.size());
   file.read(0, bytes.data.get(), bytes.size);
   return bytes;
 }
@@ -161,12 +163,13 @@ void assign_values(const std::vector<WeightGroup>& groups, const StoredValues& v
   }
 }
 
-FileBytes hdf5_of(const std::vector<WeightGroup>& groups, const StoredValues& values,
-                  const StoredValues& named) {
+cohort::internal::archive::FileBytes hdf5_of(const std::vector<WeightGroup>& groups,
+                                             const StoredValues& values,
+                                             const StoredValues& named) {
   std::size_t bytes = 0;
   std::set<std::string> made;
   for (const auto& value : values) bytes += value.second.nbytes();
-  Hdf5Writer file(bytes);
+  cohort::internal::archive::Hdf5Writer file(bytes);
   for (const WeightGroup& group : groups) {
     const std::string vars = group.path.empty() ? "vars" : group.path + "/vars";
     file.add_group(vars, group.layer);
@@ -184,27 +187,33 @@ FileBytes hdf5_of(const std::vector<WeightGroup>& groups, const StoredValues& va
   return std::move(file).finish();
 }
 
-void write_weights_file(const std::string& path, const FileBytes& weights) {
-  write_whole("save_weights", path,
-              [&](OutputFile& file) { file.write(weights.data.get(), weights.size); });
+void write_weights_file(const std::string& path,
+                        const cohort::internal::archive::FileBytes& weights) {
+  write_whole("save_weights", path, [&](cohort::internal::checkpoint::OutputFile& file) {
+    file.write(weights.data.get(), weights.size);
+  });
 }
 
-void write_model_file(const std::string& path, const std::string& config, const FileBytes& weights,
+void write_model_file(const std::string& path, const std::string& config,
+                      const cohort::internal::archive::FileBytes& weights,
                       const std::map<std::string, std::string>& assets) {
   const std::string metadata = metadata_text();
-  std::vector<ZipMember> members = {
+  std::vector<cohort::internal::archive::ZipMember> members = {
       {kMetadataMember, metadata}, {kConfigMember, config}, {kWeightsMember, weights.view()}};
   for (const auto& [name, bytes] : assets) members.push_back({name, bytes});
-  write_whole("save", path, [&](OutputFile& file) { write_zip("save", file, members); });
+  write_whole("save", path, [&](cohort::internal::checkpoint::OutputFile& file) {
+    cohort::internal::archive::write_zip("save", file, members);
+  });
 }
 
 WeightsReader::WeightsReader(const char* operation, const std::string& path) {
   if (model_file_of(operation, path) == ModelFile::kHdf5) {
-    file_ = std::make_unique<Hdf5Reader>(operation, path, bytes_of_file(operation, path));
+    file_ = std::make_unique<cohort::internal::archive::Hdf5Reader>(operation, path,
+                                                                    bytes_of_file(operation, path));
     list();
     return;
   }
-  const ZipReader archive(operation, path);
+  const cohort::internal::archive::ZipReader archive(operation, path);
   config_ = archive.read(kConfigMember).view();
   if (!archive.contains(kWeightsMember) && archive.contains("model.weights.npz")) {
     throw Unimplemented(str_cat("[", operation, "] ", path, ": expected weights in ",
@@ -217,8 +226,8 @@ WeightsReader::WeightsReader(const char* operation, const std::string& path) {
       assets_[name] = archive.read(name).view();
     }
   }
-  file_ = std::make_unique<Hdf5Reader>(operation, path + "/" + kWeightsMember,
-                                       archive.read(kWeightsMember));
+  file_ = std::make_unique<cohort::internal::archive::Hdf5Reader>(
+      operation, path + "/" + kWeightsMember, archive.read(kWeightsMember));
   list();
 }
 
@@ -302,4 +311,4 @@ StoredValues WeightsReader::read(const std::vector<WeightGroup>& groups) const {
   return values;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

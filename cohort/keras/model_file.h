@@ -21,7 +21,7 @@ namespace cohort::keras {
 class Model;
 }  // namespace cohort::keras
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 enum class ModelFile {
   kSafetensors,  ///< Weights.
@@ -49,12 +49,15 @@ void assign_values(const std::vector<keras::WeightGroup>& groups, const StoredVa
 
 /// A file with these values, as HDF5.
 /// `named`: arrays with paths of their own, see model_assets.h.
-FileBytes hdf5_of(const std::vector<keras::WeightGroup>& groups, const StoredValues& values,
-                  const StoredValues& named = {});
+cohort::internal::archive::FileBytes hdf5_of(const std::vector<keras::WeightGroup>& groups,
+                                             const StoredValues& values,
+                                             const StoredValues& named = {});
 
 /// Whole or not at all. Errors: Error with the system's reason.
-void write_weights_file(const std::string& path, const FileBytes& weights);
-void write_model_file(const std::string& path, const std::string& config, const FileBytes& weights,
+void write_weights_file(const std::string& path,
+                        const cohort::internal::archive::FileBytes& weights);
+void write_model_file(const std::string& path, const std::string& config,
+                      const cohort::internal::archive::FileBytes& weights,
                       const std::map<std::string, std::string>& assets = {});
 
 /// A .weights.h5 file, or the one in a .keras archive.
@@ -83,7 +86,7 @@ class WeightsReader {
  private:
   struct Stored {
     std::string path;
-    Hdf5Reader::Array array;
+    cohort::internal::archive::Hdf5Reader::Array array;
   };
   using Group = std::map<std::size_t, Stored>;  // by number
   void list();
@@ -91,8 +94,8 @@ class WeightsReader {
 
   std::string config_;
   std::map<std::string, std::string> assets_;
-  std::unique_ptr<Hdf5Reader> file_;
+  std::unique_ptr<cohort::internal::archive::Hdf5Reader> file_;
   std::map<std::string, Group> groups_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

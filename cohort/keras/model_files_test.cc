@@ -21,12 +21,12 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::AtomicFile;
-using cohort::internal::FileBytes;
-using cohort::internal::Hdf5Reader;
-using cohort::internal::Hdf5Writer;
-using cohort::internal::InputFile;
-using cohort::internal::ZipReader;
+using cohort::internal::archive::FileBytes;
+using cohort::internal::archive::Hdf5Reader;
+using cohort::internal::archive::Hdf5Writer;
+using cohort::internal::archive::ZipReader;
+using cohort::internal::checkpoint::AtomicFile;
+using cohort::internal::checkpoint::InputFile;
 using testing::expect_error;
 
 std::string text_of(const std::string& path) { return InputFile("test", path).read_all(1 << 24); }
@@ -280,7 +280,7 @@ TEST_F(ModelFiles, ThatAreDamagedAreRefusedWithTheirName) {
   }
   const auto write = [&](const std::string& config) {
     AtomicFile out("test", path("bad.keras"));
-    cohort::internal::write_zip("test", out.file(), {{"config.json", config}});
+    cohort::internal::archive::write_zip("test", out.file(), {{"config.json", config}});
     out.commit();
   };
   write("{");

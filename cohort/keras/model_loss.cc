@@ -14,9 +14,9 @@
 
 namespace cohort::keras {
 
-using cohort::internal::CompiledModel;
-using cohort::internal::CompiledOutput;
-using cohort::internal::ReplicaStep;
+using cohort::internal::strategy::ReplicaStep;
+using internal::CompiledModel;
+using internal::CompiledOutput;
 
 namespace {
 

@@ -11,10 +11,10 @@
 
 namespace cohort::keras {
 
-using cohort::internal::ModelFile;
-using cohort::internal::SavingGroup;
-using cohort::internal::StoredValues;
-using cohort::internal::WeightsReader;
+using cohort::internal::checkpoint::SavingGroup;
+using internal::ModelFile;
+using internal::StoredValues;
+using internal::WeightsReader;
 
 namespace {
 
@@ -33,15 +33,15 @@ using Facts = std::map<std::string, std::string>;
 Facts facts_of(SavingGroup* workers, const std::string& path,
                std::unique_ptr<WeightsReader>& file) {
   Facts facts;
-  cohort::internal::together(workers, "load_model", [&] {
-    if (cohort::internal::is_chief(workers)) {
+  cohort::internal::checkpoint::together(workers, "load_model", [&] {
+    if (cohort::internal::checkpoint::is_chief(workers)) {
       file = std::make_unique<WeightsReader>("load_model", path);
       facts[kConfig] = file->config();
       facts[kOptimizerValues] = std::to_string(file->optimizer_values());
       facts.insert(file->assets().begin(), file->assets().end());
       facts[kIsScaled] = std::to_string(static_cast<int>(file->has_scaled_optimizer()));
     }
-    facts = cohort::internal::from_chief(workers, facts);
+    facts = cohort::internal::checkpoint::from_chief(workers, facts);
   });
   return facts;
 }
@@ -97,12 +97,11 @@ Config to_predict(const Config& config) {
 // All workers read the values together.
 void write_on_chief(SavingGroup* workers, const Model& model, const std::string& path,
                     const std::string& config, const std::vector<WeightGroup>& groups) {
-  const StoredValues values = cohort::internal::read_values(groups);
-  cohort::internal::on_chief(workers, [&] {
-    const StoredValues named = cohort::internal::named_values_of(model);
-    cohort::internal::write_model_file(path, config,
-                                       cohort::internal::hdf5_of(groups, values, named),
-                                       cohort::internal::assets_of(model));
+  const StoredValues values = internal::read_values(groups);
+  cohort::internal::checkpoint::on_chief(workers, [&] {
+    const StoredValues named = internal::named_values_of(model);
+    internal::write_model_file(path, config, internal::hdf5_of(groups, values, named),
+                               internal::assets_of(model));
   });
 }
 
@@ -111,15 +110,15 @@ void write_on_chief(SavingGroup* workers, const Model& model, const std::string&
 void Model::save(const std::string& path) const {
   check_is_keras("save", path);
   const Scope scope = enter("save");
-  cohort::internal::check_has_weights("save", *this);
+  internal::check_has_weights("save", *this);
   // As who loads it does: the state of an optimizer that has not begun is there, too.
   if (compiled() && optimizer() && !trainable_variables().empty()) {
     optimizer().build(trainable_variables());
   }
   const std::string config = serialize().to_json();
   const auto workers = strategy_.extended().parameter_store()->saving_group();
-  cohort::internal::together(workers.get(), "save", [&] {
-    write_on_chief(workers.get(), *this, path, config, cohort::internal::stored_groups(*this));
+  cohort::internal::checkpoint::together(workers.get(), "save", [&] {
+    write_on_chief(workers.get(), *this, path, config, internal::stored_groups(*this));
   });
 }
 
@@ -132,13 +131,13 @@ void Model::export_to(const std::string& path) const {
   }
   check_is_keras("export_to", path);
   const Scope scope = enter("export_to");
-  cohort::internal::check_has_weights("export_to", *this);
+  internal::check_has_weights("export_to", *this);
   const std::string config = [&] {
     const internal::ExportScope untrained;  // which nothing is to be said of
     return to_predict(serialize()).to_json();
   }();
   const auto workers = strategy_.extended().parameter_store()->saving_group();
-  cohort::internal::together(workers.get(), "export_to", [&] {
+  cohort::internal::checkpoint::together(workers.get(), "export_to", [&] {
     write_on_chief(workers.get(), *this, path, config, weight_groups());
   });
 }
@@ -149,15 +148,15 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
   std::unique_ptr<WeightsReader> file;  // the chief's
   const Facts facts = facts_of(workers.get(), path, file);
   std::shared_ptr<Model> model = model_of_file(path, facts, options);
-  cohort::internal::check_has_weights("load_model", *model);
+  internal::check_has_weights("load_model", *model);
   const std::size_t optimizer_values = std::stoul(facts.at(kOptimizerValues));
   const bool has_state = model->compiled() && model->optimizer() && optimizer_values > 0 &&
                          !model->trainable_variables().empty();
   if (has_state) model->optimizer().build(model->trainable_variables());
-  const auto groups = cohort::internal::stored_groups(*model);
+  const auto groups = internal::stored_groups(*model);
   StoredValues values;
-  cohort::internal::together(workers.get(), "load_model", [&] {
-    if (cohort::internal::is_chief(workers.get())) {
+  cohort::internal::checkpoint::together(workers.get(), "load_model", [&] {
+    if (cohort::internal::checkpoint::is_chief(workers.get())) {
       const auto differences = file->differences(groups);
       COHORT_CHECK_ARG(differences.empty(), "[load_model] expected the values of \"", model->name(),
                        "\" in ", path, ", got ", join(differences, "; "),
@@ -166,11 +165,11 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
       values = file->read(groups);
       values.merge(file->named_values());
     }
-    values = cohort::internal::from_chief(workers.get(), std::move(values));
+    values = cohort::internal::checkpoint::from_chief(workers.get(), std::move(values));
   });
-  cohort::internal::assign_values(groups, values);
-  cohort::internal::set_named_values(*model, values);
-  cohort::internal::set_assets(*model, facts);
+  internal::assign_values(groups, values);
+  internal::set_named_values(*model, values);
+  internal::set_assets(*model, facts);
   return model;
 }
 

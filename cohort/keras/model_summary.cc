@@ -13,13 +13,13 @@ namespace cohort::keras {
 
 namespace {
 
-using cohort::internal::SummaryFoot;
-using cohort::internal::SummaryRow;
+using internal::SummaryFoot;
+using internal::SummaryRow;
 
 SummaryFoot::Count count_of(std::span<const Variable> variables) {
   SummaryFoot::Count count;
   for (const Variable& v : variables) {
-    const int64_t parameters = cohort::internal::parameters_of(v);
+    const int64_t parameters = internal::parameters_of(v);
     count.parameters += parameters;
     count.bytes += parameters * static_cast<int64_t>(c10::elementSize(v.dtype()));
   }
@@ -40,8 +40,7 @@ struct Model::SummaryRows {
     for (std::size_t i = 0; i < model.layers().size(); ++i) {
       const LayerBase& layer = model.layers()[i].base();
       if (layer.class_name() == "InputLayer") continue;
-      add_row(layer, depth,
-              i < shapes.size() ? cohort::internal::column_shape_text(shapes[i]) : "?", "-");
+      add_row(layer, depth, i < shapes.size() ? internal::column_shape_text(shapes[i]) : "?", "-");
     }
   }
 
@@ -63,7 +62,7 @@ struct Model::SummaryRows {
                          (!layer.built() || !layer.waiting_sub_layer().empty());
     rows.push_back({.layer = str_cat(prefix, layer.name(), " (", layer.class_name(), ")"),
                     .output_shape = shape,
-                    .parameters = unbuilt ? "0 (unbuilt)" : cohort::internal::grouped(count),
+                    .parameters = unbuilt ? "0 (unbuilt)" : internal::grouped(count),
                     .connected_to = connected_to,
                     .trainable = layer.variables().empty() ? "-"
                                  : layer.trainable()       ? "Y"
@@ -81,15 +80,14 @@ std::string Model::summary_text(const SummaryOptions& options) const {
   if (compiled_ && compiled_->options.optimizer.base().built()) {
     foot.optimizer = count_of(compiled_->options.optimizer.variables());
   }
-  const cohort::internal::SummaryColumns more = {
-      .connected_to = is_functional() && !graph_->is_chain(), .trainable = options.show_trainable};
-  return cohort::internal::summary_table(name(), all.rows, foot,
-                                         cohort::internal::terminal().columns, more);
+  const internal::SummaryColumns more = {.connected_to = is_functional() && !graph_->is_chain(),
+                                         .trainable = options.show_trainable};
+  return internal::summary_table(name(), all.rows, foot, internal::terminal().columns, more);
 }
 
 void Model::summary(const SummaryOptions& options) const {
   const std::string text = summary_text(options);
-  if (strategy_.extended().should_save_summary()) cohort::internal::print_out(text);
+  if (strategy_.extended().should_save_summary()) internal::print_out(text);
 }
 
 }  // namespace cohort::keras

@@ -129,7 +129,7 @@ TEST(MovingAverages, AreTheWeightsAfterFit) {
 }
 
 TEST(Summary, FormatsNumbers) {
-  using namespace cohort::internal;
+  using namespace cohort::keras::internal;
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");
   EXPECT_EQ(grouped(1000), "1,000");

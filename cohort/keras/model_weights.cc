@@ -16,12 +16,12 @@ namespace cohort::keras {
 
 namespace {
 
-using cohort::internal::check_has_weights;
-using cohort::internal::ModelFile;
-using cohort::internal::NamedWeights;
-using cohort::internal::SavingGroup;
-using cohort::internal::StoredValues;
-using cohort::internal::WeightsReader;
+using cohort::internal::checkpoint::SavingGroup;
+using internal::check_has_weights;
+using internal::ModelFile;
+using internal::NamedWeights;
+using internal::StoredValues;
+using internal::WeightsReader;
 
 // In the metadata: which names a file has.
 constexpr const char* kNames = "names";
@@ -61,7 +61,7 @@ NamedWeights names_for(const LayerBase& model, const TensorFile& file) {
   const std::string said = names == file.metadata.end() ? "" : names->second;
   if (said == kStructure) return model.weight_paths();
   if (said == kPaths) return model.weight_names();
-  NamedWeights old = cohort::internal::weights_by_old_names(model, file.tensors);
+  NamedWeights old = internal::weights_by_old_names(model, file.tensors);
   const std::size_t with_old = differences_of(old, file).size();
   if (with_old == 0 && file.metadata.contains("format")) return old;  // ours, before these names
   NamedWeights best = model.weight_paths();
@@ -121,10 +121,10 @@ void check_none(const std::vector<std::string>& differences, const char* operati
 // The chief's values of the groups that are in its file, on all.
 StoredValues values_of_file(SavingGroup* workers, const Model& model, const std::string& path) {
   StoredValues values;
-  cohort::internal::together(workers, "load_weights", [&] {
-    if (cohort::internal::is_chief(workers)) {
+  cohort::internal::checkpoint::together(workers, "load_weights", [&] {
+    if (cohort::internal::checkpoint::is_chief(workers)) {
       const WeightsReader file("load_weights", path);
-      std::vector<WeightGroup> groups = cohort::internal::stored_groups(model);
+      std::vector<WeightGroup> groups = internal::stored_groups(model);
       // The optimizer's state only where it is that of such an optimizer, as in Keras.
       if (groups.size() != without_optimizer(groups).size() && !file.differences(groups).empty()) {
         groups = without_optimizer(std::move(groups));
@@ -139,7 +139,7 @@ StoredValues values_of_file(SavingGroup* workers, const Model& model, const std:
       values = file.read(groups);
       values.merge(file.named_values());
     }
-    values = cohort::internal::from_chief(workers, std::move(values));
+    values = cohort::internal::checkpoint::from_chief(workers, std::move(values));
   });
   return values;
 }
@@ -147,7 +147,7 @@ StoredValues values_of_file(SavingGroup* workers, const Model& model, const std:
 }  // namespace
 
 void Model::save_weights(const std::string& path) const {
-  const ModelFile kind = cohort::internal::model_file_of("save_weights", path);
+  const ModelFile kind = internal::model_file_of("save_weights", path);
   COHORT_CHECK_ARG(
       kind != ModelFile::kKeras,
       "[save_weights] expected a path that ends with .weights.h5 or .safetensors, got ", path,
@@ -155,39 +155,38 @@ void Model::save_weights(const std::string& path) const {
   const Scope scope = enter("save_weights");
   check_has_weights("save_weights", *this);
   const auto workers = strategy_.extended().parameter_store()->saving_group();
-  cohort::internal::together(workers.get(), "save_weights", [&] {
+  cohort::internal::checkpoint::together(workers.get(), "save_weights", [&] {
     if (kind == ModelFile::kHdf5) {
-      const auto groups = cohort::internal::stored_groups(*this);
-      const StoredValues values = cohort::internal::read_values(groups);
-      return cohort::internal::on_chief(workers.get(), [&] {
-        const StoredValues named = cohort::internal::named_values_of(*this);
-        cohort::internal::write_weights_file(path,
-                                             cohort::internal::hdf5_of(groups, values, named));
+      const auto groups = internal::stored_groups(*this);
+      const StoredValues values = internal::read_values(groups);
+      return cohort::internal::checkpoint::on_chief(workers.get(), [&] {
+        const StoredValues named = internal::named_values_of(*this);
+        internal::write_weights_file(path, internal::hdf5_of(groups, values, named));
       });
     }
     std::map<std::string, Tensor> tensors;
     for (const auto& [name, variable] : weight_paths()) tensors[name] = variable.value();
-    cohort::internal::on_chief(workers.get(), [&] {
+    cohort::internal::checkpoint::on_chief(workers.get(), [&] {
       save_tensors(path, tensors, {{"format", "cohort"}, {"model", name()}, {kNames, kStructure}});
     });
   });
 }
 
 void Model::load_weights(const std::string& path) {
-  const ModelFile kind = cohort::internal::model_file_of("load_weights", path);
+  const ModelFile kind = internal::model_file_of("load_weights", path);
   const Scope scope = enter("load_weights");
   check_has_weights("load_weights", *this);
   const auto workers = strategy_.extended().parameter_store()->saving_group();
   if (kind != ModelFile::kSafetensors) {
     const StoredValues values = values_of_file(workers.get(), *this, path);
-    cohort::internal::assign_values(cohort::internal::stored_groups(*this), values);
-    return cohort::internal::set_named_values(*this, values);
+    internal::assign_values(internal::stored_groups(*this), values);
+    return internal::set_named_values(*this, values);
   }
   TensorFile file;
-  cohort::internal::together(workers.get(), "load_weights", [&] {
-    if (cohort::internal::is_chief(workers.get())) file = load_tensors(path);
-    file.tensors = cohort::internal::from_chief(workers.get(), std::move(file.tensors));
-    file.metadata = cohort::internal::from_chief(workers.get(), file.metadata);
+  cohort::internal::checkpoint::together(workers.get(), "load_weights", [&] {
+    if (cohort::internal::checkpoint::is_chief(workers.get())) file = load_tensors(path);
+    file.tensors = cohort::internal::checkpoint::from_chief(workers.get(), std::move(file.tensors));
+    file.metadata = cohort::internal::checkpoint::from_chief(workers.get(), file.metadata);
   });
   const NamedWeights targets = names_for(*this, file);
   check_none(differences_of(targets, file), "load_weights", name(), path);

@@ -30,14 +30,14 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::Leaf;
-using cohort::internal::LocalVariables;
-using cohort::internal::ParameterStore;
-using cohort::internal::RowSum;
-using cohort::internal::Updater;
-using cohort::internal::UpdaterOptions;
-using cohort::internal::VariableImpl;
-using cohort::internal::Write;
+using cohort::internal::variables::Leaf;
+using cohort::internal::variables::LocalVariables;
+using cohort::internal::variables::ParameterStore;
+using cohort::internal::variables::RowSum;
+using cohort::internal::variables::Updater;
+using cohort::internal::variables::UpdaterOptions;
+using cohort::internal::variables::VariableImpl;
+using cohort::internal::variables::Write;
 using cohort::testing::WordMeans;
 using update_rules::Rule;
 
@@ -117,7 +117,8 @@ class PushingUpdater final : public Updater {
       if (!pair.gradient.has_value()) continue;
       const std::string& name = pair.variable.name();
       if (pair.gradient.is_sparse() && options_.lazy_rows) {
-        server_.push_rows(name, cohort::internal::sum_rows(pair.gradient.slices(), kFloat32), rule);
+        server_.push_rows(
+            name, cohort::internal::variables::sum_rows(pair.gradient.slices(), kFloat32), rule);
       } else {
         server_.push(name, pair.gradient.as_tensor(), rule);
       }
@@ -249,7 +250,7 @@ TEST(ParameterStore, UpdatesItsOwnVariablesOnly) {
 }
 
 /// Makes every value in two parts, the second one first.
-class HalvingCreator final : public cohort::internal::VariableCreator {
+class HalvingCreator final : public cohort::internal::variables::VariableCreator {
  public:
   std::shared_ptr<VariableImpl> create(const InitialValue& initial,
                                        const VariableOptions& options) override {
@@ -267,7 +268,7 @@ class HalvingCreator final : public cohort::internal::VariableCreator {
 
 // A layer's weights are as wide as the whole says, whose inputs and outputs count.
 TEST(ParameterStore, PartsAreInitializedAsTheWhole) {
-  const cohort::internal::VariableCreatorScope scope(std::make_shared<HalvingCreator>());
+  const cohort::internal::variables::VariableCreatorScope scope(std::make_shared<HalvingCreator>());
   Sequential model({Dense(2)});
   model.build({kUnknownDim, 1000});
   const Tensor kernel = model.trainable_variables()[0].value();

@@ -211,7 +211,7 @@ void plot_history(const History& history, const std::string& to_file, const Plot
     Diagram(*canvas, history.epoch, corner, options).draw(names[i], curves);
   }
   const std::string bytes = canvas->bytes();
-  cohort::internal::AtomicFile file("plot_history", to_file);
+  cohort::internal::checkpoint::AtomicFile file("plot_history", to_file);
   file.file().write(bytes.data(), bytes.size());
   file.commit();
 }

@@ -53,7 +53,7 @@ std::string quoted_id(const std::string& text) {
 std::string text_of_shapes(const ElementSpec& spec) {
   std::vector<std::string> shapes;
   for (const TensorSpec& one : spec.flat()) {
-    shapes.push_back(one.known_rank ? cohort::internal::shape_text(one.shape) : "?");
+    shapes.push_back(one.known_rank ? internal::shape_text(one.shape) : "?");
   }
   return shapes.empty() ? "?" : join(shapes, ", ");
 }
@@ -280,7 +280,7 @@ void plot_model(const Model& model, const std::string& to_file, const PlotModelO
   const std::string text = model_to_dot(model, options);
   if (ending == "dot" || ending == "gv") return write_dot(to_file, text);
   const std::string beside = str_cat(to_file, ".", ::getpid(), ".dot");
-  const cohort::internal::ScopeExit remove([&] { std::remove(beside.c_str()); });
+  const cohort::internal::base::ScopeExit remove([&] { std::remove(beside.c_str()); });
   write_dot(beside, text);
   run_dot(beside, to_file, ending);
 }

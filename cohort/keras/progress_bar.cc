@@ -8,7 +8,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 namespace {
 
@@ -219,4 +219,4 @@ std::string ProgressBar::final_line(int64_t current, const Logs& logs, double no
   return text + "\n";
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -18,7 +18,7 @@
 #include "cohort/keras/terminal.h"
 #include "cohort/keras/verbose.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Where a bar writes, and what time it is there.
 struct Console {
@@ -81,4 +81,4 @@ keras::Verbose resolve_verbose(keras::Verbose verbose);
 /// Writes to standard output and flushes.
 void print_out(std::string_view text);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -7,7 +7,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 using keras::Logs;
@@ -158,4 +158,4 @@ TEST(ProgressBar, EndsALineThatWasLeftOpen) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

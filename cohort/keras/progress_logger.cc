@@ -5,7 +5,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::Logs;
 using keras::Verbose;
@@ -83,4 +83,4 @@ CallbackList with_progress(const std::vector<keras::Callback>& user, keras::Mode
   return all;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

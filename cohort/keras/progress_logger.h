@@ -12,7 +12,7 @@
 #include "cohort/keras/input_stream.h"
 #include "cohort/keras/progress_bar.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Threads: bound to one thread.
 class ProgressLogger : public keras::CallbackBase {
@@ -104,4 +104,4 @@ CallbackList with_progress(const std::vector<keras::Callback>& user, keras::Mode
                            const std::shared_ptr<ProgressLogger>& progress,
                            const std::shared_ptr<keras::CallbackBase>& history = nullptr);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

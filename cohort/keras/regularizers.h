@@ -39,8 +39,8 @@ class Regularizer : public internal::ObjectHandle<RegularizerBase> {
   Regularizer(std::shared_ptr<R> object) : ObjectHandle(std::move(object)) {}  // NOLINT
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&> Regularizer(F penalty)  // NOLINT
-      : Regularizer(
-            of_function(cohort::internal::checked_function("[regularizer]", std::move(penalty)))) {}
+      : Regularizer(of_function(
+            cohort::internal::base::checked_function("[regularizer]", std::move(penalty)))) {}
   // Copied where it is moved: what was moved from must not read as none.
   Regularizer(const Regularizer&) = default;
   Regularizer& operator=(const Regularizer&) = default;

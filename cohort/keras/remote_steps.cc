@@ -10,7 +10,7 @@
 #include "cohort/keras/config.h"
 #include "cohort/keras/dataset_creator.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 // For each worker: what it runs, what is under way to it, and what lies ready.
@@ -104,8 +104,8 @@ PerWorkerDataset RemoteSteps::dataset_of(const DatasetRecipe& recipe,
                    "[fit] expected a DatasetCreator of a function that is registered "
                    "(COHORT_REGISTER_FUNCTION), for workers call it by its name, got a lambda or "
                    "another object that is called");
-  return CoordinatorAccess::make_dataset(coordinator_, recipe.function, context,
-                                         recipe.write_arguments);
+  return cohort::internal::coordinator::CoordinatorAccess::make_dataset(
+      coordinator_, recipe.function, context, recipe.write_arguments);
 }
 
 void RemoteSteps::train_from(const DatasetRecipe& recipe, int64_t steps) {
@@ -180,4 +180,4 @@ void RemoteSteps::take_logs(const StepsDone& done) {
   logs_ = std::move(logs);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

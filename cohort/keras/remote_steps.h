@@ -20,7 +20,7 @@
 #include "cohort/keras/steps_done.h"
 #include "cohort/keras/worker_model.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 struct DatasetRecipe;
 
@@ -76,4 +76,4 @@ class RemoteSteps {
   keras::Logs logs_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

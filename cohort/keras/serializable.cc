@@ -52,7 +52,7 @@ struct ClassTable::Classes {
     bool builtin = false;
     Make make;
   };
-  mutable cohort::internal::Mutex mutex;
+  mutable cohort::internal::base::Mutex mutex;
   // "package>Name", or the name of a built-in one.
   std::map<std::string, Entry> by_name COHORT_GUARDED_BY(mutex);
   std::map<std::type_index, std::string> names COHORT_GUARDED_BY(mutex);
@@ -61,7 +61,7 @@ struct ClassTable::Classes {
 // Tables live as long as the process, and everything that is saved passes them.
 ClassTable::ClassTable(const char* kind, const char* module)
     : kind_(kind), module_(module), classes_(std::make_unique<Classes>()) {
-  cohort::internal::keep_free_over_fork(classes_->mutex);
+  cohort::internal::base::keep_free_over_fork(classes_->mutex);
 }
 ClassTable::~ClassTable() = default;
 
@@ -75,7 +75,7 @@ void ClassTable::add(const std::type_info& type, const std::string& package,
 
 void ClassTable::add_entry(const std::type_info& type, const std::string& key, bool builtin,
                            Make make) {
-  const cohort::internal::MutexLock lock(classes_->mutex);
+  const cohort::internal::base::MutexLock lock(classes_->mutex);
   const auto [entry, added] = classes_->by_name.insert({key, {type, builtin, std::move(make)}});
   // A header that registers is included by several sources.
   COHORT_CHECK_ARG(added || entry->second.type == type, "[register] expected a new name, got ", key,
@@ -87,7 +87,7 @@ Config ClassTable::serialize(const Serializable& object) const {
   std::string key;
   bool builtin = false;
   {
-    const cohort::internal::MutexLock lock(classes_->mutex);
+    const cohort::internal::base::MutexLock lock(classes_->mutex);
     const auto found = classes_->names.find(typeid(object));
     if (found != classes_->names.end()) {
       key = found->second;
@@ -113,7 +113,7 @@ Config ClassTable::serialize(const Serializable& object) const {
 ClassTable::Make ClassTable::maker(const Config& envelope, bool is_keras) const {
   const Config* registered = envelope.find("registered_name");
   const bool has_registered = registered != nullptr && registered->is_text();
-  const cohort::internal::MutexLock lock(classes_->mutex);
+  const cohort::internal::base::MutexLock lock(classes_->mutex);
   auto found =
       has_registered ? classes_->by_name.find(registered->text()) : classes_->by_name.end();
   // A program's own Dense is not Keras's.
@@ -149,7 +149,7 @@ std::shared_ptr<Serializable> ClassTable::deserialize(const Config& envelope) co
 std::shared_ptr<Serializable> ClassTable::find(const std::string& name) const {
   Make make;
   {
-    const cohort::internal::MutexLock lock(classes_->mutex);
+    const cohort::internal::base::MutexLock lock(classes_->mutex);
     const auto found = classes_->by_name.find(name);
     if (found != classes_->by_name.end()) make = found->second.make;
   }

@@ -13,7 +13,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::Logs;
 using torch::autograd::Node;
@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 23> kLinear = {
 // a share, which is one, and what is made of it: the model's graph is not walked.
 class Origin {
  public:
-  explicit Origin(const LossShares& shares) : shares_(shares) {}
+  explicit Origin(const cohort::internal::strategy::LossShares& shares) : shares_(shares) {}
 
   FromShares of(const Node& node) {
     if (shares_.made_by(node)) return FromShares::kSum;
@@ -67,7 +67,7 @@ class Origin {
     return linear ? FromShares::kSum : FromShares::kOther;
   }
 
-  const LossShares& shares_;
+  const cohort::internal::strategy::LossShares& shares_;
   std::map<const Node*, FromShares> known_;
   int depth_ = 0;
 };
@@ -218,4 +218,4 @@ Logs over_replicas(const char* operation, std::span<const LoggedStep> steps) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -7,7 +7,7 @@
 
 #include "cohort/keras/compiled_model.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// In a replica, after its step: finds out what the logs' values are of shares of the loss, and
 /// lets go of their graphs.
@@ -18,4 +18,4 @@ void settle(LoggedStep& step);
 /// Errors: InvalidArgument for what else was made of shares, unless replicas agree on it.
 keras::Logs over_replicas(const char* operation, std::span<const LoggedStep> steps);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

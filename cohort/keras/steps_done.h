@@ -10,7 +10,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// A nest, as it travels. Nothing of it is in another execution's: all of them added up count each
 /// step once, on whichever worker it ran, and however often it had to be run.
@@ -25,4 +25,4 @@ struct StepsDone {
   int stops = 0;  ///< A step has called stop_training().
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 namespace {
 
@@ -211,4 +211,4 @@ int64_t parameters_of(const Variable& v) {
   return count;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

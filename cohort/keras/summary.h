@@ -10,7 +10,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 struct SummaryRow {
   std::string layer;               ///< "dense (Dense)"
@@ -52,4 +52,4 @@ std::string memory_text(int64_t bytes);
 
 int64_t parameters_of(const Variable& v);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

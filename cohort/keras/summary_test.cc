@@ -36,8 +36,8 @@ TEST(Summary, PrintsWhatKerasPrints) {
 }
 
 TEST(Summary, WritesShapesOfColumns) {
-  EXPECT_EQ(cohort::internal::column_shape_text({kUnknownDim}), "(None)");
-  EXPECT_EQ(cohort::internal::column_shape_text({}), "()");
+  EXPECT_EQ(internal::column_shape_text({kUnknownDim}), "(None)");
+  EXPECT_EQ(internal::column_shape_text({}), "()");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 std::string_view environment(const char* name) {
@@ -36,4 +36,4 @@ Terminal terminal() {
           .columns = columns(is_terminal)};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

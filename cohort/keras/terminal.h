@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 struct Terminal {
   bool cursor = true;   ///< A line can be written over: a terminal, and TERM is not "dumb".
@@ -16,4 +16,4 @@ struct Terminal {
 /// Asked anew each time: windows change their size. Cost: a system call.
 Terminal terminal();
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

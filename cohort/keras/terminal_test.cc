@@ -22,7 +22,7 @@
 #include "cohort/keras/progress_bar.h"
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 using keras::Logs;
@@ -297,4 +297,4 @@ TEST(Summary, IsAsWideAsTheTerminal) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

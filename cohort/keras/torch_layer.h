@@ -15,7 +15,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// One replica's module, and how to call it; empty for one without forward(Tensor).
 struct TorchReplica {
@@ -44,4 +44,4 @@ void step_once_per_copy(std::span<const Variable> variables, const std::function
 /// The calling replica's index into something that has `count` replicas.
 std::size_t local_replica(std::size_t count);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -14,7 +14,7 @@
 #include "cohort/variables/component.h"
 #include "cohort/variables/step_undo.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 using keras::CallArgs;
@@ -113,7 +113,7 @@ void TorchLayer::build(const Shape&) {
                  " components, got ", variable.impl().leaf_count());
     for (int r = 0; r < count; ++r) {
       Member& member = replicas[static_cast<std::size_t>(r)].members[i];
-      cohort::internal::local_impl(variable.impl()).leaf_of(r).adopt(member.tensor);
+      cohort::internal::variables::local_impl(variable.impl()).leaf_of(r).adopt(member.tensor);
       member.place = member.tensor.const_data_ptr();
     }
   }
@@ -184,7 +184,7 @@ TorchLayer::Replica& TorchLayer::local_replica() {
                      "] expected a layer that has its weights, got one that was not called yet; "
                      "call it on a batch "
                      "first");
-  Replica& replica = replicas_[cohort::internal::local_replica(replicas_.size())];
+  Replica& replica = replicas_[internal::local_replica(replicas_.size())];
   for (const Member& m : replica.members) {
     COHORT_CHECK_STATE(m.tensor.const_data_ptr() == m.place, "[", name(), "] expected ",
                        described(m),
@@ -208,7 +208,7 @@ void TorchLayer::check_cross_replica(const CallArgs& args) const {
 
 // The module's statistics, which its forward pass moves, come back if the step fails.
 void TorchLayer::keep_buffers(const Replica& replica, const CallArgs& args) {
-  cohort::internal::StepUndo* undo = cohort::internal::StepUndo::current();
+  cohort::internal::variables::StepUndo* undo = cohort::internal::variables::StepUndo::current();
   if (undo == nullptr || !args.training) return;
   for (const Member& m : replica.members) {
     if (m.is_buffer) undo->keep(m.tensor);
@@ -316,7 +316,8 @@ std::vector<std::vector<Tensor>> leaves_per_replica(std::span<const Variable> va
 namespace {
 
 void step_on_own_copies(std::span<const Variable> variables, const std::function<void()>& step) {
-  ReplicaGroup* group = current_replica_group();
+  cohort::internal::runtime::ReplicaGroup* group =
+      cohort::internal::runtime::current_replica_group();
   const bool shared =
       group != nullptr && group->size() > 1 &&
       std::any_of(variables.begin(), variables.end(), [](const Variable& v) {
@@ -338,7 +339,9 @@ void step_on_own_copies(std::span<const Variable> variables, const std::function
 void step_once_per_copy(std::span<const Variable> variables, const std::function<void()>& step) {
   step_on_own_copies(variables, step);
   // The weights are written: what the step has moved stays, even if a later one in this run fails.
-  if (StepUndo* undo = StepUndo::current()) undo->commit();
+  if (cohort::internal::variables::StepUndo* undo =
+          cohort::internal::variables::StepUndo::current())
+    undo->commit();
 }
 
 std::size_t local_replica(std::size_t count) {
@@ -350,4 +353,4 @@ std::size_t local_replica(std::size_t count) {
   return static_cast<std::size_t>(replica);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -50,7 +50,7 @@ concept TorchForward = std::derived_from<M, torch::nn::Module> && requires(M& m,
 
 }  // namespace cohort::keras
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 // A module comes as std::shared_ptr<M>, as a holder (torch::nn::Linear), or as what returns one.
 template <class M>
@@ -104,14 +104,14 @@ TorchFactory factory_of(F make) {
       return replica_of(std::dynamic_pointer_cast<ModuleOf<F>>(cloned(*first->module)));
     };
   } else {
-    checked_function("[torch_module]", make);
+    cohort::internal::base::checked_function("[torch_module]", make);
     return [make = std::move(make)](const TorchReplica*) mutable {
       return replica_of(pointer_of(make()));
     };
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal
 
 namespace cohort::keras {
 
@@ -137,13 +137,12 @@ namespace cohort::keras {
 ///         after the layer was built. LibTorch's own errors pass.
 /// Threads: as a layer. Random operations of LibTorch's (torch::nn::Dropout) draw from its one
 /// generator for all threads. TF: none.
-template <cohort::internal::TorchSource F>
+template <internal::TorchSource F>
 Layer TorchModule(F make, std::string name = "torch_module") {
-  static_assert(TorchForward<cohort::internal::ModuleOf<F>>,
+  static_assert(TorchForward<internal::ModuleOf<F>>,
                 "[torch_module] expected a torch::nn::Module with forward(Tensor) that returns a "
                 "Tensor; wrap another signature, or use keras::DistributedModule");
-  return cohort::internal::torch_layer(cohort::internal::factory_of(std::move(make)),
-                                       std::move(name));
+  return internal::torch_layer(internal::factory_of(std::move(make)), std::move(name));
 }
 
 /// The same for programs that call the module by themselves: model->forward(...) with whatever
@@ -153,28 +152,26 @@ Layer TorchModule(F make, std::string name = "torch_module") {
 template <std::derived_from<torch::nn::Module> M>
 class DistributedModule : public Layer {
  public:
-  template <cohort::internal::TorchSource F>
-  requires std::same_as<cohort::internal::ModuleOf<F>, M>
+  template <internal::TorchSource F>
+  requires std::same_as<internal::ModuleOf<F>, M>
   explicit DistributedModule(F make, std::string name = "torch_module")
-      : Layer(cohort::internal::torch_layer(cohort::internal::factory_of(std::move(make)),
-                                            std::move(name))) {
-    cohort::internal::build_torch_layer(base());
+      : Layer(internal::torch_layer(internal::factory_of(std::move(make)), std::move(name))) {
+    internal::build_torch_layer(base());
   }
 
   /// This replica's module. Cross-replica: replica 0's, to be read.
   /// Errors: FailedPrecondition outside the strategy it was built for; as in a call if a parameter
   ///         was given other memory.
   M* operator->() const { return &local(); }
-  M& local() const { return static_cast<M&>(cohort::internal::local_module(base())); }
+  M& local() const { return static_cast<M&>(internal::local_module(base())); }
   /// fn(M&) for the module of every local replica, in order; replicas must be at rest.
   template <std::invocable<M&> Fn>
   void for_each(const Fn& fn) const {
-    for (torch::nn::Module* module : cohort::internal::all_modules(base()))
-      fn(static_cast<M&>(*module));
+    for (torch::nn::Module* module : internal::all_modules(base())) fn(static_cast<M&>(*module));
   }
 };
-template <cohort::internal::TorchSource F>
-DistributedModule(F, std::string = {}) -> DistributedModule<cohort::internal::ModuleOf<F>>;
+template <internal::TorchSource F>
+DistributedModule(F, std::string = {}) -> DistributedModule<internal::ModuleOf<F>>;
 
 /// A torch::optim optimizer for each local replica, over its components of the variables. Their
 /// states agree because the gradients do. Where replicas share one copy of the variables
@@ -191,7 +188,7 @@ class DistributedOptimizer {
   template <class... A>
   explicit DistributedOptimizer(std::span<const Variable> variables, const A&... options)
       : variables_(variables.begin(), variables.end()) {
-    for (std::vector<Tensor>& parameters : cohort::internal::leaves_per_replica(variables)) {
+    for (std::vector<Tensor>& parameters : internal::leaves_per_replica(variables)) {
       replicas_.push_back(std::make_unique<O>(std::move(parameters), options...));
     }
   }
@@ -201,12 +198,12 @@ class DistributedOptimizer {
   /// Order: a merge point. Errors: as all_reduce_grad.
   void step(ReduceOpArg op = ReduceOp::kMean) {
     all_reduce_grad(variables_, op);
-    cohort::internal::step_once_per_copy(variables_, [this] { local().step(); });
+    internal::step_once_per_copy(variables_, [this] { local().step(); });
   }
   void zero_grad() { local().zero_grad(); }
 
   /// This replica's optimizer; cross-replica: replica 0's, to be read.
-  O& local() const { return replica(cohort::internal::local_replica(replicas_.size())); }
+  O& local() const { return replica(internal::local_replica(replicas_.size())); }
   /// For schedulers and saving. Replicas must be at rest.
   O& replica(std::size_t r) const { return *replicas_.at(r); }
   std::size_t replicas() const { return replicas_.size(); }

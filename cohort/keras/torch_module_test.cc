@@ -60,9 +60,8 @@ struct NoForward : nn::Module {
 };
 static_assert(TorchForward<Mlp> && TorchForward<nn::SequentialImpl> && !TorchForward<NoForward> &&
               !TorchForward<nn::Module>);
-static_assert(cohort::internal::TorchSource<std::shared_ptr<Mlp>> &&
-              cohort::internal::TorchSource<nn::Linear> &&
-              cohort::internal::TorchSource<nn::Sequential> && !cohort::internal::TorchSource<int>);
+static_assert(internal::TorchSource<std::shared_ptr<Mlp>> && internal::TorchSource<nn::Linear> &&
+              internal::TorchSource<nn::Sequential> && !internal::TorchSource<int>);
 
 template <class M>
 std::shared_ptr<M> make_module() {
@@ -300,8 +299,8 @@ TEST_P(TorchModules, WriteGradientsIntoTheArena) {
     for (std::size_t i = 0; i < a.size(); ++i) {
       EXPECT_TRUE(torch::allclose(a[i].gradient.dense(), expected_a[i], 1e-5, 1e-6));
       EXPECT_TRUE(torch::allclose(b[i].gradient.dense(), expected_b[i], 1e-5, 1e-6));
-      const cohort::internal::Component& component =
-          cohort::internal::local_impl(a[i].variable.impl()).leaf();
+      const cohort::internal::variables::Component& component =
+          cohort::internal::variables::local_impl(a[i].variable.impl()).leaf();
       EXPECT_NE(component.buffer_of(a[i].gradient.dense()), nullptr);
       EXPECT_FALSE(parameters[i].grad().defined());
     }

@@ -21,7 +21,7 @@
 #include "cohort/keras/worker_results.h"
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::Logs;
 
@@ -44,7 +44,8 @@ int64_t rows_of(const PerReplica<Element>& batch) {
   return rows;
 }
 
-Communicator* others_of(const Strategy& strategy, const char* operation) {
+cohort::internal::collectives::Communicator* others_of(const Strategy& strategy,
+                                                       const char* operation) {
   if (strategy.extended().layout().workers() == 1) return nullptr;
   return strategy.extended().reach(str_cat("[", operation, "] ").c_str()).others;
 }
@@ -80,7 +81,7 @@ void Trainer::prepare_training(const ElementSpec& spec) {
 // Of several workers the chief prints.
 keras::Verbose Trainer::verbose_here(keras::Verbose asked) const {
   const bool prints = strategy_.extended().should_save_summary();
-  if (leads_workers(strategy_)) {
+  if (cohort::internal::coordinator::leads_workers(strategy_)) {
     COHORT_CHECK_ARG(asked != keras::Verbose::kBar, "[", operation_,
                      "] verbose = kBar is not allowed with a ParameterServerStrategy for "
                      "performance reasons: workers make the steps, several at once; kLine, and "
@@ -94,7 +95,9 @@ Trainer::News Trainer::tell(News here) const {
   if (others_ == nullptr) return here;
   std::array<int64_t, 5> numbers = {here.rows, here.stops, here.interrupts, here.bad_losses,
                                     here.preempted};
-  others_->take_turn(operation_, [&] { others_->all_reduce(bytes_of(numbers), kInt64); });
+  others_->take_turn(operation_, [&] {
+    others_->all_reduce(cohort::internal::collectives::bytes_of(numbers), kInt64);
+  });
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
@@ -106,7 +109,7 @@ Trainer::News Trainer::news_here(const InterruptGuard& guard) const {
           .preempted = position_ != nullptr && position_->is_preempted() ? 1 : 0};
 }
 
-void Trainer::guarded(FunctionRef<void()> body) {
+void Trainer::guarded(cohort::internal::base::FunctionRef<void()> body) {
   others_ == nullptr ? body() : others_->guard(operation_, body);
 }
 
@@ -191,7 +194,7 @@ class PredictedRows {
       all.counts.push_back(leaves[i].size(0));
     }
   }
-  Element joined(Communicator* others, int local_replicas) const {
+  Element joined(cohort::internal::collectives::Communicator* others, int local_replicas) const {
     std::vector<Tensor> leaves;
     for (const Output& all : outputs_) {
       const Tensor mine = all.rows.empty() ? all.no_rows : cohort::concat(all.rows);
@@ -258,7 +261,7 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
   const int most = compiled_->options.steps_per_execution;
   for (int64_t step = 0; read(input, most, guard, Mode::kTest);) {
     callbacks.call(&keras::CallbackBase::on_test_batch_begin, step);
-    failpoint("evaluate.step");
+    cohort::internal::base::failpoint("evaluate.step");
     execute(Mode::kTest);
     step += static_cast<int64_t>(batches_.size());
     Logs logs = step_logs();
@@ -282,7 +285,7 @@ Logs Trainer::evaluate(const keras::DataSource& data, const keras::EvaluateOptio
 Logs Trainer::evaluate_guarded(const keras::DataSource& data,
                                const keras::EvaluateOptions& options) {
   compiled_ = &model_.checked(operation_);
-  const bool remote = leads_workers(strategy_);
+  const bool remote = cohort::internal::coordinator::leads_workers(strategy_);
   InputStream input(strategy_, data,
                     {.operation = "evaluate",
                      .steps = options.steps,
@@ -371,7 +374,8 @@ Logs Trainer::step_on_guarded(const Element& batch, Mode mode) {
   std::vector<Element> parts;
   int64_t begin = 0;
   int replica = 0;
-  for (const int64_t count : even_sizes(rows, static_cast<std::size_t>(layout.total()))) {
+  for (const int64_t count :
+       cohort::internal::data::even_sizes(rows, static_cast<std::size_t>(layout.total()))) {
     const int local = replica++ - layout.first();
     if (local >= 0 && local < layout.local()) parts.push_back(batch.slice(begin, count));
     begin += count;
@@ -383,4 +387,4 @@ Logs Trainer::step_on_guarded(const Element& batch, Mode mode) {
   return step_logs().values();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -14,7 +14,7 @@
 #include "cohort/keras/model.h"
 #include "cohort/keras/steps_done.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 class FitPosition;
 enum class FitMoment;
@@ -64,7 +64,7 @@ class Trainer {
   News tell(News here) const;
   News news_here(const InterruptGuard& guard) const;
   /// Calls body; with several workers, what it throws they all throw.
-  void guarded(FunctionRef<void()> body);
+  void guarded(cohort::internal::base::FunctionRef<void()> body);
 
   /// Reads up to steps_per_execution batches into batches_. False at the data's end, and with
   /// several workers if one of them wants to end: see news_.
@@ -109,7 +109,7 @@ class Trainer {
   const char* const operation_;
   const Scope scope_;
   const Strategy& strategy_;
-  Communicator* const others_;  // null: there is one worker
+  cohort::internal::collectives::Communicator* const others_;  // null: there is one worker
   CompiledModel* compiled_ = nullptr;
   std::vector<PerReplica<Element>> batches_;
   std::vector<int64_t> global_rows_;       // [i] of batches_[i], over all workers
@@ -122,4 +122,4 @@ class Trainer {
   int64_t steps_ = 0;                    // the same
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -16,7 +16,7 @@
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/remote_steps.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::Logs;
 
@@ -93,7 +93,7 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   check_options(options);
   class_weights_ = class_weight_table(options.class_weight);
   const int k = compiled_->options.steps_per_execution;
-  const bool remote = leads_workers(strategy_);
+  const bool remote = cohort::internal::coordinator::leads_workers(strategy_);
   InputStream train(strategy_, data, trained_input(options, k, remote));
   std::optional<InputStream> validation;
   if (options.validation_data) {
@@ -112,7 +112,7 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
           .position = FitPosition({model_, *compiled_, train, validated, options.callbacks})};
   fit.position.epoch = options.initial_epoch;
   position_ = &fit.position;
-  const ScopeExit gone([this] { position_ = nullptr; });
+  const cohort::internal::base::ScopeExit gone([this] { position_ = nullptr; });
   const auto history = std::make_shared<HistoryRecorder>();
   const auto progress = std::make_shared<ProgressLogger>(
       train, ProgressLogger::Options{.verbose = verbose_here(options.verbose),
@@ -125,7 +125,7 @@ keras::History Trainer::fit_guarded(const keras::DataSource& data,
   const OpenLine line(*progress);
   fit.callbacks.call(&keras::CallbackBase::on_train_begin);
   if (remote) reach_workers(Mode::kTrain);
-  const ScopeExit rest([this] { remote_.reset(); });
+  const cohort::internal::base::ScopeExit rest([this] { remote_.reset(); });
   show_position(fit, FitMoment::kBegin);
   while (fit.position.epoch < epochs && !fit.position.is_over) {
     if (!run_epoch(fit, fit.position.epoch)) break;
@@ -238,7 +238,7 @@ void Trainer::warn_once_of_loss(Fit& fit, int epoch, int64_t step) const {
 }
 
 void Trainer::end_epoch(Fit& fit, int epoch) {
-  failpoint("fit.end_of_epoch");
+  cohort::internal::base::failpoint("fit.end_of_epoch");
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
     const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
@@ -249,4 +249,4 @@ void Trainer::end_epoch(Fit& fit, int epoch) {
   fit.callbacks.call(&keras::CallbackBase::on_epoch_end, epoch, logs);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -8,7 +8,7 @@
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/trainer.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 struct Trainer::Fit {
   InputStream& train;
@@ -22,4 +22,4 @@ struct Trainer::Fit {
   bool interrupted = false;  // here or on another worker
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -12,13 +12,13 @@
 #include "cohort/keras/trainer_fit.h"
 #include "cohort/keras/worker_model.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::CallbackBase;
 using keras::Logs;
 
 void Trainer::check_callbacks(const std::vector<keras::Callback>& callbacks) const {
-  if (!leads_workers(strategy_)) return;
+  if (!cohort::internal::coordinator::leads_workers(strategy_)) return;
   for (const keras::Callback& callback : callbacks) {
     const CallbackBase& base = callback.base();
     COHORT_CHECK_ARG(base.works_without_batches(), "[", operation_,
@@ -165,4 +165,4 @@ StepsDone Trainer::end_steps() {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

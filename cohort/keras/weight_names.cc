@@ -8,14 +8,14 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 using keras::Layer;
 using keras::LayerBase;
 
 namespace {
 
-using Paths = std::map<const VariableImpl*, std::string>;
+using Paths = std::map<const cohort::internal::variables::VariableImpl*, std::string>;
 
 // The names of the layers on the way to each variable: "block/dense" for "dense/kernel".
 void collect_paths(const LayerBase& layer, const std::string& path, Paths& paths) {
@@ -111,4 +111,4 @@ NamedWeights weights_by_old_names(const LayerBase& model,
   return weights;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

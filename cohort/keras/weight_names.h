@@ -10,7 +10,7 @@
 
 #include "cohort/keras/layer.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Each weight of a model with its name in a file.
 using NamedWeights = std::vector<std::pair<std::string, Variable>>;
@@ -21,4 +21,4 @@ using NamedWeights = std::vector<std::pair<std::string, Variable>>;
 NamedWeights weights_by_old_names(const keras::LayerBase& model,
                                   const std::map<std::string, Tensor>& file);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

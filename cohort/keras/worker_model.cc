@@ -11,7 +11,7 @@
 #include "cohort/keras/config.h"
 #include "cohort/keras/trainer.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 // By names variables are found: one that is called otherwise is another one.
@@ -66,7 +66,7 @@ StepsDone WorkerModel::train_from(DistributedIterator& data, int64_t steps, doub
                   "repeat() it in the function of the DatasetCreator"));
     }
     run.step_here(std::move(*batch));
-    failpoint("worker.own_step");
+    cohort::internal::base::failpoint("worker.own_step");
   }
   return run.end_steps();
 }
@@ -77,7 +77,7 @@ StepsDone WorkerModel::train_on(const std::vector<std::string>& batches, double 
   run.begin_steps(Trainer::Mode::kTrain, class_weights_);
   for (const std::string& batch : batches) {
     run.step_here(of_one_replica(unpacked_batch(batch)));
-    failpoint("worker.sent_step");
+    cohort::internal::base::failpoint("worker.sent_step");
   }
   return run.end_steps();
 }
@@ -94,7 +94,7 @@ StepsDone WorkerModel::test(const Dataset& batches) {
   run.begin_steps(Trainer::Mode::kTest, {});
   for (const Element& batch : batches) {
     run.step_here(of_one_replica(batch));
-    failpoint("worker.test_step");
+    cohort::internal::base::failpoint("worker.test_step");
   }
   return run.end_steps();
 }
@@ -128,24 +128,25 @@ StepsDone test_worker_shard(WorkerModel& model, Dataset& data, int64_t steps, in
 }
 
 std::string packed_batch(const Element& batch) {
-  StateWriter out;
+  cohort::internal::data::StateWriter out;
   out.put_element(batch);
   return std::move(out).take();
 }
 
 Element unpacked_batch(const std::string& bytes) {
-  StateReader in(bytes);
+  cohort::internal::data::StateReader in(bytes);
   Element batch = in.get_element();
   in.expect_end();
   return batch;
 }
 
 namespace {
-const Registration kRegistered[] = {{"keras.make_model", &make_worker_model},
-                                    {"keras.train_from", &train_worker_from},
-                                    {"keras.train_on", &train_worker_on},
-                                    {"keras.test_on", &test_worker_on},
-                                    {"keras.test_shard", &test_worker_shard}};
+const cohort::internal::coordinator::Registration kRegistered[] = {
+    {"keras.make_model", &make_worker_model},
+    {"keras.train_from", &train_worker_from},
+    {"keras.train_on", &train_worker_on},
+    {"keras.test_on", &test_worker_on},
+    {"keras.test_shard", &test_worker_shard}};
 }  // namespace
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

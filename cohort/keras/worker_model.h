@@ -14,7 +14,7 @@
 #include "cohort/keras/steps_done.h"
 #include "cohort/strategy/distributed_dataset.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// A worker's own of a chief's model: its layers, with the weights that lie on the servers, and
 /// metrics of this process. Threads: thread-compatible.
@@ -56,4 +56,4 @@ StepsDone test_worker_shard(WorkerModel& model, Dataset& data, int64_t steps, in
 std::string packed_batch(const Element& batch);
 Element unpacked_batch(const std::string& bytes);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

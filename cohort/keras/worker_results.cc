@@ -12,16 +12,17 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 namespace {
 
 constexpr const char* kStepLogs = "[train_step's logs] ";
 constexpr const char* kPredict = "[predict] ";
 
 template <class T>
-std::vector<T> numbers_of_all(Communicator& others, const char* operation,
-                              std::span<const T> here) {
-  const std::vector<std::byte> bytes = gather_bytes(others, operation, std::as_bytes(here));
+std::vector<T> numbers_of_all(cohort::internal::collectives::Communicator& others,
+                              const char* operation, std::span<const T> here) {
+  const std::vector<std::byte> bytes =
+      cohort::internal::collectives::gather_bytes(others, operation, std::as_bytes(here));
   std::vector<T> all(bytes.size() / sizeof(T));
   if (!bytes.empty()) std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
@@ -43,13 +44,14 @@ std::string text_of_logs(const LoggedStep& step) {
   return str_cat("{", text, "}");
 }
 
-void share_values(Communicator& others, std::span<const LoggedStep> steps,
-                  std::vector<LoggedStep>& all) {
+void share_values(cohort::internal::collectives::Communicator& others,
+                  std::span<const LoggedStep> steps, std::vector<LoggedStep>& all) {
   for (const std::string& name : steps[0].logs.names()) {
     if (steps[0].logs.is_read_anew(name) || !steps[0].logs.value(name).defined()) continue;
     std::vector<Tensor> here;
     for (const LoggedStep& step : steps) here.push_back(step.logs.value(name).detach());
-    const Tensor values = gather_across(others, kStepLogs, at::stack(here), 0);
+    const Tensor values =
+        cohort::internal::collectives::gather_across(others, kStepLogs, at::stack(here), 0);
     for (std::size_t r = 0; r < all.size(); ++r) {
       all[r].logs.set(name, values[static_cast<int64_t>(r)]);
     }
@@ -57,8 +59,8 @@ void share_values(Communicator& others, std::span<const LoggedStep> steps,
 }
 
 // As many on every replica, or none are known: nobody can tell then which are the same.
-void share_shares(Communicator& others, std::span<const LoggedStep> steps,
-                  std::vector<LoggedStep>& all) {
+void share_shares(cohort::internal::collectives::Communicator& others,
+                  std::span<const LoggedStep> steps, std::vector<LoggedStep>& all) {
   const auto count = static_cast<int64_t>(steps[0].shares.values().size());
   const bool alike = std::all_of(steps.begin(), steps.end(), [&](const LoggedStep& step) {
     return static_cast<int64_t>(step.shares.values().size()) == count;
@@ -80,12 +82,14 @@ void share_shares(Communicator& others, std::span<const LoggedStep> steps,
 
 }  // namespace
 
-std::vector<LoggedStep> steps_of_all(Communicator& others, std::span<const LoggedStep> steps) {
+std::vector<LoggedStep> steps_of_all(cohort::internal::collectives::Communicator& others,
+                                     std::span<const LoggedStep> steps) {
   const at::NoGradGuard no_grad;
   const auto workers = static_cast<std::size_t>(others.size());
   std::vector<LoggedStep> all(workers * steps.size());
   others.take_turn(kStepLogs, [&] {
-    check_same_on_workers(others, kStepLogs, "logs of a step", text_of_logs(steps[0]));
+    cohort::internal::collectives::check_same_on_workers(others, kStepLogs, "logs of a step",
+                                                         text_of_logs(steps[0]));
     std::vector<int64_t> rows, origins;
     for (const LoggedStep& step : steps) {
       rows.push_back(step.rows);
@@ -107,14 +111,14 @@ std::vector<LoggedStep> steps_of_all(Communicator& others, std::span<const Logge
   return all;
 }
 
-Tensor rows_of_all(Communicator& others, const Tensor& rows, std::span<const int64_t> counts,
-                   int local_replicas) {
+Tensor rows_of_all(cohort::internal::collectives::Communicator& others, const Tensor& rows,
+                   std::span<const int64_t> counts, int local_replicas) {
   const at::NoGradGuard no_grad;
   Tensor joined;
   std::vector<int64_t> all, begins;
   others.take_turn(kPredict, [&] {
     all = numbers_of_all<int64_t>(others, kPredict, counts);
-    joined = gather_across(others, kPredict, rows, 0, &begins);
+    joined = cohort::internal::collectives::gather_across(others, kPredict, rows, 0, &begins);
   });
   // What stands worker by worker, step by step.
   for (int64_t begin = 0; int64_t & each : begins) {
@@ -135,4 +139,4 @@ Tensor rows_of_all(Communicator& others, const Tensor& rows, std::span<const int
   return cohort::concat(pieces);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

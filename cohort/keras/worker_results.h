@@ -9,18 +9,20 @@
 
 #include "cohort/keras/compiled_model.h"
 
-namespace cohort::internal {
-
+namespace cohort::internal::collectives {
 class Communicator;
+}  // namespace cohort::internal::collectives
+namespace cohort::keras::internal {
 
 /// The steps of all replicas of all workers, in their order.
 /// Errors: FailedPrecondition that names two workers whose steps log unlike values.
-std::vector<LoggedStep> steps_of_all(Communicator& others, std::span<const LoggedStep> steps);
+std::vector<LoggedStep> steps_of_all(cohort::internal::collectives::Communicator& others,
+                                     std::span<const LoggedStep> steps);
 
 /// The outputs of all workers, step by step, in the order of all replicas. `counts`: how many of
 /// `rows` came from each local replica in each step, as many numbers on every worker.
 /// Errors: FailedPrecondition for outputs of another shape but for the rows.
-Tensor rows_of_all(Communicator& others, const Tensor& rows, std::span<const int64_t> counts,
-                   int local_replicas);
+Tensor rows_of_all(cohort::internal::collectives::Communicator& others, const Tensor& rows,
+                   std::span<const int64_t> counts, int local_replicas);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

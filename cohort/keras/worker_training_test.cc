@@ -322,9 +322,10 @@ TEST_P(WorkerTraining, AccumulatedGradientsMeetAtTheLastStepOnly) {
     set_seed(3);
     const Workers workers(layout.workers, layout.local);
     std::atomic<int> commits = 0;
-    workers.job().before_each(0, [&](const auto&, const cohort::internal::CallSignature& call) {
-      if (call.collective == cohort::internal::Collective::kCommit) ++commits;
-    });
+    workers.job().before_each(
+        0, [&](const auto&, const cohort::internal::collectives::CallSignature& call) {
+          if (call.collective == cohort::internal::collectives::Collective::kCommit) ++commits;
+        });
     for (const Numbers& got : workers.run(play)) {
       for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-6) << i;
       const bool same = got == expected;

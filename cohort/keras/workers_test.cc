@@ -48,7 +48,8 @@ class Recorder final : public Model {
     const Tensor y_pred = (*this)(x, {.training = true});
     const Tensor loss = compute_loss(x, y, y_pred, weight);
     Numbers step = to_vector<double>(x);  // whose rows they are
-    step.push_back(static_cast<double>(cohort::internal::ReplicaStep::running()->global_rows));
+    step.push_back(
+        static_cast<double>(cohort::internal::strategy::ReplicaStep::running()->global_rows));
     step.push_back(static_cast<double>(x.size(0)));
     step.push_back(loss.item<double>());
     const auto outputs = to_vector<double>(y_pred);  // zeros where dropout was

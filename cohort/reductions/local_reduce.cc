@@ -14,7 +14,7 @@
 #include "cohort/reductions/internal/reduce_kernels.h"
 #include "cohort/runtime/device_backend.h"
 
-namespace cohort::internal {
+namespace cohort::internal::reductions {
 namespace {
 
 template <class T>
@@ -82,9 +82,9 @@ class CpuRangeReducer final : public RangeReducer {
   }
 };
 
-ByDeviceType<RangeReducer>& reducers() {
+runtime::ByDeviceType<RangeReducer>& reducers() {
   static CpuRangeReducer for_cpus;
-  static ByDeviceType<RangeReducer> table(&for_cpus);
+  static runtime::ByDeviceType<RangeReducer> table(&for_cpus);
   return table;
 }
 
@@ -278,4 +278,4 @@ int64_t check_joinable(const char* operation, std::span<const Tensor> values, in
   return along;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::reductions

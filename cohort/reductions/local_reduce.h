@@ -10,7 +10,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::reductions {
 
 /// Element-wise over tensors of equal shape and dtype, strictly in their order: the same bits
 /// every time. Of one tensor it is that tensor.
@@ -80,4 +80,4 @@ bool has_kernel(ReduceOp op, DType dtype);
 /// From how many bytes on, of all sources and outputs together, results go past the caches.
 inline constexpr int64_t kStreamBytes = int64_t{32} << 20;
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::reductions

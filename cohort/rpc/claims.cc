@@ -12,7 +12,7 @@
 #include "cohort/base/check.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 constexpr const char* kClaims = "[rpc] ";
@@ -45,7 +45,7 @@ ClaimsSigner::ClaimsSigner(Secret token) : token_(std::move(token)) {
 std::string ClaimsSigner::header(const RpcClaims& claims, std::string_view method) {
   uint64_t count = 0;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     count = ++count_;
   }
   MessageWriter out;
@@ -82,7 +82,7 @@ RpcClaims ClaimsVerifier::verify(std::string_view header, std::string_view metho
     in.end();
     if (claims.job != job_) throw Unauthenticated("");
     if (!token_.empty()) {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       check_fresh(session, count);
     }
     return claims;
@@ -116,4 +116,4 @@ void ClaimsVerifier::check_fresh(uint64_t session, uint64_t count) {
   order_.pop_front();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -14,7 +14,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 struct RpcClaims {
   std::string job = {};
@@ -31,7 +31,7 @@ class ClaimsSigner {
  private:
   const Secret token_;
   uint64_t session_ = 0;  // this signer's, drawn at random
-  Mutex mutex_;
+  base::Mutex mutex_;
   uint64_t count_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
@@ -58,9 +58,9 @@ class ClaimsVerifier {
 
   const std::string job_;
   const Secret token_;
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::map<uint64_t, Session> sessions_ COHORT_GUARDED_BY(mutex_);
   std::list<uint64_t> order_ COHORT_GUARDED_BY(mutex_);  // the least recently used first
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

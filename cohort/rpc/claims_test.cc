@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 constexpr const char* kToken = "a token that nobody can guess";
@@ -96,4 +96,4 @@ TEST(SecurityVariables, AreReadAndNamed) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

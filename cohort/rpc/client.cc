@@ -16,7 +16,7 @@
 #include "cohort/rpc/internal/grpc_parts.h"
 #include "cohort/rpc/server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -70,14 +70,14 @@ struct RpcClient::Impl {
   std::string header(const std::string& method) {
     RpcClaims mine;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       mine = claims;
     }
     return signer.header(mine, method);
   }
 
   bool enter(const std::shared_ptr<Call>& call) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (!cancelled) open.insert(call);
     return !cancelled;
   }
@@ -107,12 +107,12 @@ struct RpcClient::Impl {
     // A context has a share of the channel, which no thread of gRPC's may be the last to drop.
     std::shared_ptr<grpc::ClientContext> context;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       context.swap(call->context);
     }
     context.reset();
     // Last: whoever waits for the end of all calls goes on, and this client ends.
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     open.erase(call);
     changed.notify_all();
   }
@@ -125,7 +125,7 @@ struct RpcClient::Impl {
 
   // A call that was cancelled, but not by us, was cut off by a server that ends.
   grpc::Status seen_from_here(const grpc::Status& status) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     const bool by_grpc = status.error_message() == "CANCELLED";  // a handler's has a text
     if (cancelled || !by_grpc || status.error_code() != grpc::StatusCode::CANCELLED) return status;
     return {grpc::StatusCode::UNAVAILABLE, "the server has ended"};
@@ -147,7 +147,7 @@ struct RpcClient::Impl {
   void cancel() {
     std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       cancelled = true;
       for (const auto& call : open) {
         if (call->context) contexts.push_back(call->context);
@@ -157,13 +157,13 @@ struct RpcClient::Impl {
   }
 
   void wait_for_all() {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) { return open.empty(); });
   }
 
   const RpcClientOptions options;
   ClaimsSigner signer;
-  Mutex mutex;
+  base::Mutex mutex;
   std::condition_variable_any changed;
   RpcClaims claims COHORT_GUARDED_BY(mutex);
   bool cancelled COHORT_GUARDED_BY(mutex) = false;
@@ -186,7 +186,7 @@ void RpcClient::cancel() { impl_->cancel(); }
 
 void RpcClient::set_claims(RpcClaims claims) {
   claims.job = impl_->options.security.job;
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->claims = std::move(claims);
 }
 
@@ -203,24 +203,24 @@ void RpcClient::start(const std::string& method, Payload request, RpcCallOptions
 
 Payload RpcClient::call(const std::string& method, Payload request, RpcCallOptions options) {
   struct Waiting {
-    Mutex mutex;
+    base::Mutex mutex;
     std::condition_variable_any changed;
     bool over COHORT_GUARDED_BY(mutex) = false;
     RpcResult result COHORT_GUARDED_BY(mutex);
   };
   const auto waiting = std::make_shared<Waiting>();
   start(method, std::move(request), options, [waiting](RpcResult result) {
-    const MutexLock lock(waiting->mutex);
+    const base::MutexLock lock(waiting->mutex);
     waiting->result = std::move(result);
     waiting->over = true;
     waiting->changed.notify_all();
   });
   // gRPC ends every call at its deadline.
-  const MutexLock lock(waiting->mutex);
+  const base::MutexLock lock(waiting->mutex);
   Waiting& w = *waiting;
   w.changed.wait(w.mutex, [&w]() COHORT_REQUIRES(w.mutex) { return w.over; });
   if (w.result.error) std::rethrow_exception(w.result.error);
   return std::move(w.result.payload);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -15,7 +15,7 @@
 #include "cohort/rpc/claims.h"
 #include "cohort/rpc/payload.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 struct RpcClientOptions {
   std::string address = {};
@@ -66,4 +66,4 @@ class RpcClient {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

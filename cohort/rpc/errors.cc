@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 std::exception_ptr error_with(ErrorCode code, const std::string& text, const std::string& peer) {
   if (code == kUnauthenticatedCode) return std::make_exception_ptr(Unauthenticated(text));
@@ -27,4 +27,4 @@ std::exception_ptr error_with(ErrorCode code, const std::string& text, const std
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -8,7 +8,7 @@
 
 #include "cohort/base/error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// gRPC's UNAUTHENTICATED: the caller has not shown that it belongs to the job.
 constexpr ErrorCode kUnauthenticatedCode{16};
@@ -20,4 +20,4 @@ class Unauthenticated : public Error {
 /// The class with this code. `peer`: whose an Unavailable is.
 std::exception_ptr error_with(ErrorCode code, const std::string& text, const std::string& peer);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -14,7 +14,7 @@
 #include "cohort/base/check.h"
 #include "cohort/rpc/internal/openssl_parts.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 constexpr std::chrono::hours kClocksDiffer{24};
@@ -136,4 +136,4 @@ IssuedCertificate JobAuthority::issue(const std::string& host, std::chrono::hour
   return {.certificate = pem_of(own), .key = pem_of(key.get())};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -13,7 +13,7 @@
 
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// Both in PEM. The key is for nobody else.
 struct IssuedCertificate {
@@ -44,4 +44,4 @@ class JobAuthority {
   std::string certificate_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 Payload::Payload(std::string_view text) {
   auto owner = std::make_shared<const std::string>(text);
@@ -26,4 +26,4 @@ std::string Payload::text() const {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

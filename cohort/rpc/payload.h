@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// Threads: thread-compatible.
 class Payload {
@@ -39,4 +39,4 @@ class Payload {
   std::size_t size_ = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

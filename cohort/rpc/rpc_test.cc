@@ -16,7 +16,7 @@
 #include "cohort/rpc/server.h"
 #include "cohort/testing/deadline.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 using std::chrono::milliseconds;
@@ -230,4 +230,4 @@ TEST(Rpc, F8_WhoAsksForNothingIsCutOff) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

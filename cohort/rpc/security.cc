@@ -18,7 +18,7 @@
 #include "cohort/base/errno_code.h"
 #include "cohort/base/scope_exit.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 constexpr std::size_t kShortestToken = 16;
@@ -126,7 +126,7 @@ bool is_loopback_target(const std::string& address) {
                               "\": ", ::gai_strerror(error)),
                       address);
   }
-  const ScopeExit freed([found] { ::freeaddrinfo(found); });
+  const base::ScopeExit freed([found] { ::freeaddrinfo(found); });
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     if (!is_loopback_socket(each->ai_addr)) return false;
   }
@@ -146,4 +146,4 @@ void check_reachable_safely(const std::string& address, const RpcSecurity& secur
                    "COHORT_TLS_AUTHORITY), or, on a network that you trust, allow_insecure");
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -11,7 +11,7 @@
 
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// Bytes that no text, log or core file gets: they can be used, not printed.
 /// Threads: immutable. Owns: a share of the bytes, which are wiped with the last one.
@@ -56,4 +56,4 @@ bool is_loopback_target(const std::string& address);
 /// Errors: InvalidArgument for an address beyond loopback without TLS or allow_insecure.
 void check_reachable_safely(const std::string& address, const RpcSecurity& security);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

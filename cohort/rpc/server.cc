@@ -13,7 +13,7 @@
 #include "cohort/base/check.h"
 #include "cohort/rpc/internal/grpc_parts.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 using Reactor = grpc::ServerGenericBidiReactor;
@@ -131,12 +131,12 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
 
   // False: it comes too late.
   bool enter(const HeldCall& call) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (!stopping) open.insert(call);
     return !stopping;
   }
   void leave(const HeldCall& call) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     open.erase(call);
   }
 
@@ -168,7 +168,7 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
   void stop() {
     HeldCalls waiting;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       stopping = true;
       waiting.swap(open);
     }
@@ -182,7 +182,7 @@ struct RpcServer::Impl final : grpc::CallbackGenericService {
   const std::map<std::string, RpcHandler> methods;
   ClaimsVerifier verifier;
   int bound_port = 0;
-  Mutex mutex;
+  base::Mutex mutex;
   bool stopping COHORT_GUARDED_BY(mutex) = false;
   HeldCalls open COHORT_GUARDED_BY(mutex);
   std::unique_ptr<grpc::Server> server;
@@ -206,4 +206,4 @@ std::string RpcServer::address() const {
   return str_cat(told.substr(0, told.rfind(':')), ":", impl_->bound_port);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -17,7 +17,7 @@
 #include "cohort/rpc/claims.h"
 #include "cohort/rpc/payload.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// The most bytes of one message, in either direction; what is larger travels in several.
 constexpr int kMostMessageBytes = 64 << 20;
@@ -74,4 +74,4 @@ class RpcServer {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

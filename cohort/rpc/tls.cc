@@ -18,7 +18,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/rpc/internal/openssl_parts.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 // What one record takes.
@@ -236,7 +236,7 @@ struct TlsSession::Impl {
   }
 
   const std::shared_ptr<TlsContext::Impl> owner;
-  Mutex mutex;
+  base::Mutex mutex;
   TlsLink link COHORT_GUARDED_BY(mutex);
   const OpenSslSession ssl;
   std::array<std::byte, kRecordBytes> staging COHORT_GUARDED_BY(mutex) = {};
@@ -254,7 +254,7 @@ TlsSession::~TlsSession() = default;
 
 TlsSession::Handshake TlsSession::shake_hands(std::string* why) {
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   ERR_clear_error();
   const int result = SSL_do_handshake(i.ssl.get());
   if (result == 1) return Handshake::kDone;
@@ -267,7 +267,7 @@ TlsSession::Handshake TlsSession::shake_hands(std::string* why) {
 
 ssize_t TlsSession::send(std::span<const iovec> parts, std::string* why) {
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   std::size_t sent = 0;
   for (;;) {
     if (i.staged == 0) i.staged = i.gather(parts, sent);
@@ -286,13 +286,13 @@ ssize_t TlsSession::send(std::span<const iovec> parts, std::string* why) {
 }
 
 bool TlsSession::has_begun_to_send() const {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->staged > 0;
 }
 
 ssize_t TlsSession::receive(std::byte* to, std::size_t bytes, std::string* why) {
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   std::size_t got = 0;
   while (got < bytes) {
     ERR_clear_error();
@@ -308,7 +308,7 @@ ssize_t TlsSession::receive(std::byte* to, std::size_t bytes, std::string* why) 
 }
 
 bool TlsSession::is_peer_for(const std::string& host) const {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   const OpenSslCertificate theirs(SSL_get1_peer_certificate(impl_->ssl.get()));
   if (!theirs) return true;
   return X509_check_ip_asc(theirs.get(), host.c_str(), 0) == 1 ||
@@ -316,13 +316,13 @@ bool TlsSession::is_peer_for(const std::string& host) const {
 }
 
 void TlsSession::change_key_after(uint64_t records) {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->records_per_key = records;
 }
 
 uint64_t TlsSession::keys() const {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->keys;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

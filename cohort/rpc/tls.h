@@ -19,7 +19,7 @@
 
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 enum class TlsSide { kClient, kServer };
 
@@ -83,4 +83,4 @@ class TlsSession {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -16,7 +16,7 @@
 #include "cohort/rpc/job_authority.h"
 #include "cohort/rpc/tls.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 std::string write_file(const std::string& name, const std::string& text) {
@@ -265,4 +265,4 @@ TEST(JobAuthorities, RefuseWhatIsNoHost) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

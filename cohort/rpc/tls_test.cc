@@ -10,7 +10,7 @@
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 // An authority, and certificates that it has signed, as a user makes them.
@@ -98,4 +98,4 @@ TEST(TlsServer, FilesThatAreNoneAreNamed) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

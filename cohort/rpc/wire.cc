@@ -3,7 +3,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 void MessageWriter::number(uint64_t value) {
   for (int shift = 0; shift < 64; shift += 8) {
@@ -50,4 +50,4 @@ void MessageReader::end() const {
   if (!bytes_.empty()) fail("the end");
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// Threads: thread-compatible.
 class MessageWriter {
@@ -46,4 +46,4 @@ class MessageReader {
   std::string_view bytes_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

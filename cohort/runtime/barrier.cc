@@ -3,9 +3,9 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
-void Barrier::arrive(SpinBudget& budget, FunctionRef<void()> before_parking) {
+void Barrier::arrive(SpinBudget& budget, base::FunctionRef<void()> before_parking) {
   // In this order: a failure after the look at the state moves the generation on, and one before
   // the generation was read shows in the state. The other way round its wake-up could be missed.
   const uint32_t generation = generation_.load(std::memory_order_seq_cst);
@@ -58,4 +58,4 @@ void Barrier::reset() {
   state_.store(kFine, std::memory_order_release);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -12,7 +12,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/runtime/wait_word.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Thrown to the replicas that waited for one that failed: never the cause, always a follower.
 class PeerFailed : public Cancelled {
@@ -37,7 +37,7 @@ class Barrier {
   /// all had arrived; MembersDiverged if a member has left. Either all members return, or all
   /// throw.
   void arrive(
-      SpinBudget& budget, FunctionRef<void()> before_parking = [] {});
+      SpinBudget& budget, base::FunctionRef<void()> before_parking = [] {});
 
   /// This member will not arrive again; if others wait for it, they diverged.
   void leave();
@@ -65,4 +65,4 @@ class Barrier {
   std::atomic<uint32_t> state_{kFine};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -10,7 +10,7 @@
 
 #include "cohort/testing/deadline.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 using std::chrono::seconds;
@@ -176,4 +176,4 @@ TEST(Barrier, AMeetingThatTookPlaceCounts) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

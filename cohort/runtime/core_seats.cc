@@ -3,7 +3,7 @@
 
 #include <sched.h>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 /// Moves the calling thread to one of its allowed cores, and allows it all of them again. The
@@ -56,4 +56,4 @@ void CoreSeats::part(int member) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -8,7 +8,7 @@
 #include <deque>
 #include <optional>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Where a group's threads run. The scheduler knows nothing of their meetings: two that it has put
 /// on one core it leaves there, for each parks while the other works, so that it never sees two
@@ -45,4 +45,4 @@ class CoreSeats {
   std::deque<Seat> seats_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

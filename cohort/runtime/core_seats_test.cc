@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 cpu_set_t allowed() {
@@ -112,4 +112,4 @@ TEST(CoreSeats, WhereNoCoreIsFreeNobodyMoves) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -124,7 +124,7 @@ std::ostream& operator<<(std::ostream& out, const Device& device) {
 
 std::vector<Device> list_devices(DeviceKind kind) {
   if (kind != DeviceKind::kCpu) return {};
-  int count = std::min(internal::usable_cores(), kMaxDefaultCpus);
+  int count = std::min(internal::runtime::usable_cores(), kMaxDefaultCpus);
   if (const char* text = std::getenv("COHORT_CPU_DEVICES"); text != nullptr && *text != '\0') {
     const std::string value = text;
     const auto [end, error] = std::from_chars(text, text + value.size(), count);

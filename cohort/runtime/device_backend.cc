@@ -4,7 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/internal/cpu_backend.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 ByDeviceType<DeviceBackend>& backends() {
@@ -51,4 +51,4 @@ Tensor copy_on(const Device& device, const Tensor& tensor) {
   return tensor.device() == place ? tensor.clone() : tensor.to(place);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

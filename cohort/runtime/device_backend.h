@@ -23,7 +23,7 @@
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Reserved address space of a device, which gets memory when it is used; zeros until written. It
 /// never moves. Threads: immutable; use() and clear() on disjoint ranges at the same time.
@@ -131,4 +131,4 @@ class ByDeviceType {
   std::array<std::atomic<T*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> entries_ = {};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

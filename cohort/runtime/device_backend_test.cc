@@ -8,7 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/runtime/internal/test_backend.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 TEST(DeviceBackend, IsThereForEveryLogicalCpu) {
@@ -73,4 +73,4 @@ TEST(DeviceBackend, CopiesAreMadeByTheDeviceThatIsNoCpu) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -82,7 +82,7 @@ TEST(Device, RefusesOtherSpellings) {
 TEST(ListDevices, GivesALogicalCpuForEachUsableCoreUpToEight) {
   const ScopedEnv unset("COHORT_CPU_DEVICES", nullptr);
   const std::vector<Device> devices = list_devices(DeviceKind::kCpu);
-  ASSERT_EQ(static_cast<int>(devices.size()), std::min(internal::usable_cores(), 8));
+  ASSERT_EQ(static_cast<int>(devices.size()), std::min(internal::runtime::usable_cores(), 8));
   for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
     EXPECT_EQ(devices[i].kind(), DeviceKind::kCpu);
     EXPECT_EQ(devices[i].index(), i);
@@ -108,8 +108,8 @@ TEST(ListDevices, RefusesAnotherValueInTheEnvironment) {
 }
 
 TEST(Topology, HasAtLeastOneUsableCore) {
-  EXPECT_GE(internal::usable_cores(), 1);
-  EXPECT_EQ(internal::usable_cores(), internal::usable_cores());
+  EXPECT_GE(internal::runtime::usable_cores(), 1);
+  EXPECT_EQ(internal::runtime::usable_cores(), internal::runtime::usable_cores());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// The calling thread's rounding, flush-to-zero and the like, for another thread to compute in.
 #if defined(__x86_64__)
@@ -38,4 +38,4 @@ class [[nodiscard]] FlushDenormals {
 #endif
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

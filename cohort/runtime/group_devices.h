@@ -9,7 +9,7 @@
 
 #include "cohort/runtime/device_backend.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Threads: immutable. Cost: a branch where no device is asynchronous.
 class GroupDevices {
@@ -49,4 +49,4 @@ class GroupDevices {
   bool asynchronous_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -10,7 +10,7 @@
 #include "cohort/runtime/internal/test_backend.h"
 #include "cohort/runtime/internal/test_group.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -94,4 +94,4 @@ TEST(GroupDevices, AreOneForEachReplica) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -29,7 +29,7 @@ int MKL_Set_Num_Threads_Local(int) __attribute__((weak));  // of LibTorch's MKL,
 void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
 }
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 std::atomic<int> g_noted{0};
@@ -75,7 +75,7 @@ bool set_by_program(int threads) {
 }
 
 struct Pieces {
-  const FunctionRef<void(int)>& piece;
+  const base::FunctionRef<void(int)>& piece;
   const int count;
   std::atomic<int> next{0};
   // The runtime's own barriers order everything; these two say so to ThreadSanitizer as well.
@@ -135,7 +135,7 @@ int threads_worth(double operations, int threads) {
   return most >= threads ? threads : static_cast<int>(most);
 }
 
-void run_pieces(int pieces, FunctionRef<void(int)> piece) {
+void run_pieces(int pieces, base::FunctionRef<void(int)> piece) {
   const int threads = std::min(pieces, omp_get_max_threads());
   if (threads <= 1) {
     for (int i = 0; i < pieces; ++i) piece(i);
@@ -164,4 +164,4 @@ const char* openmp_runtime() {
   return llvm ? "llvm" : "gnu";
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

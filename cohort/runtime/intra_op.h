@@ -8,7 +8,7 @@
 
 #include "cohort/base/function_ref.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Sets the calling thread's number of intra-op threads; the destructor restores it. OpenMP keeps
 /// it per thread, and a new thread starts with the process's default, not its parent's number.
@@ -61,10 +61,10 @@ int threads_worth(double operations, int threads);
 /// when all have ended. A thread takes the next piece when it has done one, so one that is not
 /// running keeps nobody from working. Pieces must neither throw nor call LibTorch's operations.
 /// Pieces compute with the caller's float mode (flush to zero).
-void run_pieces(int pieces, FunctionRef<void(int piece)> piece);
+void run_pieces(int pieces, base::FunctionRef<void(int piece)> piece);
 
 /// "llvm" if libomp serves this process's parallel regions, which can be told how to wait, else
 /// "gnu".
 const char* openmp_runtime();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -13,7 +13,7 @@
 #include "cohort/runtime/spin_advisor.h"
 #include "cohort/runtime/topology.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 class ScopedEnv {
@@ -124,4 +124,4 @@ TEST(OpenMP, IsTheOneThatTheBuildHasChosen) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

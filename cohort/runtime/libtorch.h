@@ -12,7 +12,7 @@ namespace torch::autograd {
 struct Node;
 }
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 12)
 /// How LibTorch owns an autograd node: intrusive in newer versions, std::shared_ptr in older.
@@ -40,4 +40,4 @@ GraphNodePtr<T> owner_of(T* node) {
 }
 #endif
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -19,7 +19,7 @@
 
 #include "cohort/base/function_ref.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// One address per type.
 template <class T>
@@ -72,7 +72,7 @@ class Brought {
 };
 
 /// A merge's function without its types.
-using MergeBody = FunctionRef<std::shared_ptr<void>(std::span<const void* const> arguments)>;
+using MergeBody = base::FunctionRef<std::shared_ptr<void>(std::span<const void* const> arguments)>;
 
 /// The typed door of a merge: calls door(kind, argument, body), which is one without types. Returns
 /// std::shared_ptr<const R> of what fn(Brought<A>) returns, or void.
@@ -92,4 +92,4 @@ auto typed_merge(const char* name, const A& argument, const Fn& fn, const Door& 
   if constexpr (!std::is_void_v<R>) return std::static_pointer_cast<const R>(result);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

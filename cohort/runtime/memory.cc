@@ -18,17 +18,17 @@ namespace {
 
 struct CachingAllocator final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* data = internal::cached_allocate(bytes);
-    return {data, data, &internal::cached_free, c10::Device(c10::DeviceType::CPU)};
+    void* data = internal::runtime::cached_allocate(bytes);
+    return {data, data, &internal::runtime::cached_free, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &internal::cached_free; }
+  c10::DeleterFnPtr raw_deleter() const override { return &internal::runtime::cached_free; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
 };
 
-constinit internal::Mutex g_policy_lock;
-[[maybe_unused]] const bool policy_kept = internal::keep_free_over_fork(g_policy_lock);
+constinit internal::base::Mutex g_policy_lock;
+[[maybe_unused]] const bool policy_kept = internal::base::keep_free_over_fork(g_policy_lock);
 constinit bool g_policy_chosen COHORT_GUARDED_BY(g_policy_lock) = false;
 constinit std::atomic<MemoryPolicy> g_policy{MemoryPolicy::kSystem};
 
@@ -69,14 +69,14 @@ void apply_policy(MemoryPolicy policy) COHORT_REQUIRES(g_policy_lock) {
 }  // namespace
 
 void set_memory_policy(MemoryPolicy policy) {
-  const internal::MutexLock lock(g_policy_lock);
+  const internal::base::MutexLock lock(g_policy_lock);
   apply_policy(wanted(policy));
 }
 
 MemoryPolicy memory_policy() { return g_policy.load(std::memory_order_acquire); }
 
-void internal::install_caching_allocator() {
-  const internal::MutexLock lock(g_policy_lock);
+void internal::runtime::install_caching_allocator() {
+  const internal::base::MutexLock lock(g_policy_lock);
   if (!g_policy_chosen) apply_policy(wanted(MemoryPolicy::kCaching));
 }
 

@@ -44,7 +44,7 @@ struct MemoryStats {
 /// Threads: exact while no other thread allocates; else a recent value of each.
 MemoryStats memory_stats();
 
-namespace internal {
+namespace internal::runtime {
 
 /// What the first strategy calls: the caching policy, unless the program or COHORT_MEMORY chose
 /// another. Later calls do nothing.
@@ -59,5 +59,5 @@ void* cached_allocate(std::size_t bytes);
 /// Takes back what `cached_allocate` gave, on any thread, at any time.
 void cached_free(void* data) noexcept;
 
-}  // namespace internal
+}  // namespace internal::runtime
 }  // namespace cohort

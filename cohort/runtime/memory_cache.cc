@@ -97,7 +97,7 @@ struct Counters {
 
 struct Cache {
   // Written by the owner's thread, inside the gate.
-  internal::OwnerGate gate;
+  internal::runtime::OwnerGate gate;
   FreeList lists[kClasses];
   std::size_t granted = 0;
   uint64_t next_trim = 0;  // In allocations of this cache.
@@ -116,7 +116,7 @@ constinit std::atomic<Cache*> g_caches{nullptr};
 constinit std::atomic<std::size_t> g_paid{0};
 constinit std::atomic<std::size_t> g_limit{0};
 // Of who joins or leaves g_caches, and of who empties them all.
-constinit internal::Mutex g_registry;
+constinit internal::base::Mutex g_registry;
 // For threads whose cache is gone already.
 constinit std::atomic<uint64_t> g_late_allocations{0}, g_late_out{0}, g_late_back{0};
 
@@ -339,7 +339,7 @@ void empty_own(Cache& cache) {
 void empty_all() {
   Cache* const own = t_cache;
   if (own != nullptr) empty_own(*own);
-  const internal::MutexLock lock(g_registry);  // no fork between shut() and open()
+  const internal::base::MutexLock lock(g_registry);  // no fork between shut() and open()
   for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
     if (c == own) continue;
     if (c->gate.shut()) {
@@ -356,17 +356,17 @@ Header* allocate_from_system(std::size_t bytes, std::size_t size_class, Cache* o
   if (Header* block = system_allocate(bytes, size_class, owner)) return block;
   empty_all();
   if (Header* block = system_allocate(bytes, size_class, owner)) return block;
-  throw internal::RefusedMemory(bytes);
+  throw internal::runtime::RefusedMemory(bytes);
 }
 
 // A child must not find the lock taken, or its cache shut, by a thread that it does not have.
 void keep_registry_free_over_fork() {
-  [[maybe_unused]] static const bool kept = internal::keep_free_over_fork(g_registry);
+  [[maybe_unused]] static const bool kept = internal::base::keep_free_over_fork(g_registry);
 }
 
 Cache* adopt_cache() {
   keep_registry_free_over_fork();
-  const internal::MutexLock lock(g_registry);
+  const internal::base::MutexLock lock(g_registry);
   for (Cache* c = g_caches.load(std::memory_order_acquire); c != nullptr; c = c->next_cache) {
     if (c->alive.load(std::memory_order_acquire)) continue;
     c->alive.store(true, std::memory_order_seq_cst);
@@ -381,7 +381,7 @@ Cache* adopt_cache() {
 
 void leave_cache(Cache* cache) {
   empty_own(*cache);
-  const internal::MutexLock lock(g_registry);
+  const internal::base::MutexLock lock(g_registry);
   cache->alive.store(false, std::memory_order_seq_cst);
   drop_inbox(*cache);
 }
@@ -435,7 +435,7 @@ Header* allocate_block(Cache& cache, std::size_t bytes) {
 
 }  // namespace
 
-namespace internal {
+namespace internal::runtime {
 
 void* cached_allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
@@ -458,7 +458,7 @@ void cached_free(void* data) noexcept {
   send_home(block);
 }
 
-}  // namespace internal
+}  // namespace internal::runtime
 
 void set_memory_cache_limit(std::size_t bytes) {
   g_limit.store(std::max<std::size_t>(1, bytes), std::memory_order_relaxed);
@@ -468,7 +468,7 @@ void release_cached_memory() {
   if (t_cache != nullptr) empty_own(*t_cache);
 }
 
-void internal::release_all_cached_memory() { empty_all(); }
+void internal::runtime::release_all_cached_memory() { empty_all(); }
 
 MemoryStats memory_stats() {
   const uint64_t late = g_late_allocations.load(std::memory_order_relaxed);

@@ -23,8 +23,8 @@ constexpr bool kAddressSanitizer = COHORT_ADDRESS_SANITIZER != 0;
 namespace cohort {
 namespace {
 
-using internal::cached_allocate;
-using internal::cached_free;
+using internal::runtime::cached_allocate;
+using internal::runtime::cached_free;
 
 // Allocates on each of `rounds` rounds one block of every size, then frees all.
 void churn(const std::vector<std::size_t>& sizes, int rounds) {
@@ -254,7 +254,7 @@ TEST(MemoryThreads, AForkWhileCachesAreEmptiedLeavesTheChildWithOneThatWorks) {
   if (!testing::kCanLimitChildren) GTEST_SKIP() << "forks beside threads";
   const std::vector<std::size_t> sizes(300, 3000);
   std::jthread empties([](const std::stop_token& stop) {
-    while (!stop.stop_requested()) internal::release_all_cached_memory();
+    while (!stop.stop_requested()) internal::runtime::release_all_cached_memory();
   });
   for (int i = 0; i < 100; ++i) {
     churn(sizes, 1);
@@ -333,7 +333,7 @@ TEST(MemoryPolicies, TensorsComeFromTheCache) {
 TEST(MemoryPolicies, AnExplicitChoiceIsNotOverruledByAStrategy) {
   if (std::getenv("COHORT_MEMORY") != nullptr) GTEST_SKIP() << "COHORT_MEMORY decides";
   set_memory_policy(MemoryPolicy::kSystem);
-  internal::install_caching_allocator();
+  internal::runtime::install_caching_allocator();
   EXPECT_EQ(memory_policy(), MemoryPolicy::kSystem);
 }
 

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 constexpr uint32_t kMultiplier0 = 0xD2511F53;
@@ -131,7 +131,7 @@ __attribute__((target("avx512f"))) void groups_avx512(const uint32_t* counter, c
 
 #if defined(__x86_64__)
 SomeGroups current_groups() {
-  return of_current_isa<SomeGroups>(groups_base, groups_avx2, groups_avx512);
+  return base::of_current_isa<SomeGroups>(groups_base, groups_avx2, groups_avx512);
 }
 #else
 SomeGroups current_groups() { return groups_base; }
@@ -150,4 +150,4 @@ void philox_groups(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key,
   current_groups()(counter.data(), key.data(), groups, out);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -11,7 +11,7 @@
 #include <array>
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Blocks in a group.
 inline constexpr uint64_t kPhiloxLanes = 16;
@@ -26,4 +26,4 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 void philox_groups(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key, uint64_t groups,
                    uint32_t* out);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

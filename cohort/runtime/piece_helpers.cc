@@ -8,7 +8,7 @@
 #include "cohort/runtime/float_mode.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 // What is left to take, in one word: which call it is of, how many pieces it has, which is next.
@@ -25,7 +25,7 @@ constexpr uint64_t next_of(uint64_t ticket) { return ticket & 0xffff; }
 // helper that is late finds another call's number, and so takes nothing of the old one.
 struct PieceHelpers::Shared {
   std::atomic<uint64_t> left{0};
-  std::atomic<const FunctionRef<void(int)>*> piece{nullptr};
+  std::atomic<const base::FunctionRef<void(int)>*> piece{nullptr};
   std::atomic<unsigned> mode{0};
   alignas(64) WaitWord called;  // counts calls
   alignas(64) WaitWord done;    // counts pieces that helpers have ended
@@ -91,7 +91,7 @@ void PieceHelpers::start(int helpers) {
   }
 }
 
-void PieceHelpers::run(int helpers, int pieces, FunctionRef<void(int)> piece) {
+void PieceHelpers::run(int helpers, int pieces, base::FunctionRef<void(int)> piece) {
   if (helpers > 0 && process_.is_ours()) start(helpers);
   if (threads_.empty() || !process_.is_ours()) {
     for (int i = 0; i < pieces; ++i) piece(i);
@@ -112,4 +112,4 @@ void PieceHelpers::run(int helpers, int pieces, FunctionRef<void(int)> piece) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -14,7 +14,7 @@
 #include "cohort/base/process_mark.h"
 #include "cohort/runtime/wait_word.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Threads: one caller. Fork: a child has no helpers; there run() works alone.
 class PieceHelpers {
@@ -30,16 +30,16 @@ class PieceHelpers {
   /// Calls piece(i) for each i below `pieces` once, on this thread and up to `helpers` others, in
   /// the caller's float mode; returns when all have ended. Pieces must not throw. Helpers are
   /// started when they are first wanted; where the system gives no more threads there are fewer.
-  void run(int helpers, int pieces, FunctionRef<void(int piece)> piece);
+  void run(int helpers, int pieces, base::FunctionRef<void(int piece)> piece);
 
  private:
   struct Shared;
   void start(int helpers);
 
-  const ProcessMark process_;
+  const base::ProcessMark process_;
   Shared* shared_ = nullptr;  // left to itself in a child of fork
   std::vector<std::thread> threads_;
   bool refused_ = false;  // the system has given no further thread
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

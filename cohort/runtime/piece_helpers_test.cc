@@ -13,7 +13,7 @@
 
 #include "cohort/runtime/float_mode.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 TEST(PieceHelpers, DoEachPieceOnce) {
@@ -86,4 +86,4 @@ TEST(PieceHelpers, AChildOfForkWorksAlone) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -17,7 +17,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 constexpr int kPrecision = 8;         // digits behind the point
@@ -257,4 +257,4 @@ void print_shape(std::ostream& out, const Shape& shape) {
   out << ']';
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

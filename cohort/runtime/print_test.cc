@@ -37,29 +37,30 @@ TEST(PrintTensor, SaysValuesShapeAndType) {
 TEST(PrintTensor, WritesRowsBelowEachOther) {
   EXPECT_EQ(text_of(from_vector<float>({1, 2, 3, 4}, {2, 2})),
             "Tensor(\n[[1. 2.]\n [3. 4.]], shape=[2, 2], dtype=float32)");
-  EXPECT_EQ(internal::values_text(arange(8).reshape({2, 2, 2})),
+  EXPECT_EQ(internal::runtime::values_text(arange(8).reshape({2, 2, 2})),
             "[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]");
 }
 
 // What NumPy 2 prints for the same numbers.
 TEST(PrintTensor, ChoosesDigitsAsNumPyDoes) {
-  EXPECT_EQ(internal::values_text(tensor({0.1, 0.25, 1.0 / 3})),
+  EXPECT_EQ(internal::runtime::values_text(tensor({0.1, 0.25, 1.0 / 3})),
             "[0.1        0.25       0.33333334]");
-  EXPECT_EQ(internal::values_text(tensor({1e-10, 1.5})), "[1.0e-10 1.5e+00]");
-  EXPECT_EQ(internal::values_text(tensor({123456789, 1}, kFloat64)),
+  EXPECT_EQ(internal::runtime::values_text(tensor({1e-10, 1.5})), "[1.0e-10 1.5e+00]");
+  EXPECT_EQ(internal::runtime::values_text(tensor({123456789, 1}, kFloat64)),
             "[1.23456789e+08 1.00000000e+00]");
-  EXPECT_EQ(internal::values_text(tensor({0.1, 2}, kFloat16)), "[0.1 2. ]");
-  EXPECT_EQ(internal::values_text(tensor({0.1, 2}, kBFloat16)), "[0.1 2. ]");
+  EXPECT_EQ(internal::runtime::values_text(tensor({0.1, 2}, kFloat16)), "[0.1 2. ]");
+  EXPECT_EQ(internal::runtime::values_text(tensor({0.1, 2}, kBFloat16)), "[0.1 2. ]");
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(internal::values_text(tensor({1, -kInf, std::numeric_limits<double>::quiet_NaN()})),
-            "[  1. -inf  nan]");
+  EXPECT_EQ(
+      internal::runtime::values_text(tensor({1, -kInf, std::numeric_limits<double>::quiet_NaN()})),
+      "[  1. -inf  nan]");
 }
 
 TEST(PrintTensor, IsShortForLargeOnesAndBreaksLines) {
-  EXPECT_EQ(internal::values_text(arange(1001)), "[   0    1    2 ...  998  999 1000]");
-  EXPECT_EQ(internal::values_text(arange(2000).reshape({2, 1000})),
+  EXPECT_EQ(internal::runtime::values_text(arange(1001)), "[   0    1    2 ...  998  999 1000]");
+  EXPECT_EQ(internal::runtime::values_text(arange(2000).reshape({2, 1000})),
             "[[   0    1    2 ...  997  998  999]\n [1000 1001 1002 ... 1997 1998 1999]]");
-  EXPECT_EQ(internal::values_text(arange(30)),
+  EXPECT_EQ(internal::runtime::values_text(arange(30)),
             "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23\n"
             " 24 25 26 27 28 29]");
   EXPECT_LT(text_of(zeros({4000, 4000})).size(), 400U);

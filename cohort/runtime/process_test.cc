@@ -24,7 +24,7 @@
 #include "cohort/testing/child.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 using testing::error_text;
@@ -161,4 +161,4 @@ TEST(RefusedThreads, ATaskSaysSo) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

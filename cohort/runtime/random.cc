@@ -19,7 +19,7 @@
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort {
-namespace internal {
+namespace internal::runtime {
 namespace {
 
 constexpr uint64_t kRun = 16;  // Groups computed at a time.
@@ -353,19 +353,19 @@ void RandomSeeds::begin_anew_after_set_seed() {
 }
 
 uint64_t RandomSeeds::next_operation() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   return operations_++;
 }
 
 uint64_t RandomSeeds::next_step(int replica) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   return steps_.at(static_cast<std::size_t>(replica) + 1)++;
 }
 
 std::vector<uint64_t> RandomSeeds::numbers() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   std::vector<uint64_t> out = {operations_};
   out.insert(out.end(), steps_.begin(), steps_.end());
@@ -373,7 +373,7 @@ std::vector<uint64_t> RandomSeeds::numbers() {
 }
 
 void RandomSeeds::set_numbers(std::span<const uint64_t> numbers) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   if (numbers.size() != steps_.size() + 1) return;
   operations_ = numbers[0];
@@ -412,27 +412,27 @@ void restore_random_numbers(std::string_view state) {
   }
 }
 
-}  // namespace internal
+}  // namespace internal::runtime
 
 void set_seed(uint64_t seed) {
-  internal::g_seed.store(seed, std::memory_order_relaxed);
-  internal::g_seed_set.store(true, std::memory_order_release);
-  internal::g_operations.store(0, std::memory_order_relaxed);
-  for (auto& step : internal::g_steps) step.store(0, std::memory_order_relaxed);
-  internal::g_seeds_set.fetch_add(1, std::memory_order_release);
+  internal::runtime::g_seed.store(seed, std::memory_order_relaxed);
+  internal::runtime::g_seed_set.store(true, std::memory_order_release);
+  internal::runtime::g_operations.store(0, std::memory_order_relaxed);
+  for (auto& step : internal::runtime::g_steps) step.store(0, std::memory_order_relaxed);
+  internal::runtime::g_seeds_set.fetch_add(1, std::memory_order_release);
 }
 
 Tensor random_normal(const Shape& shape, DType dtype) {
-  return internal::filled("random_normal", shape, dtype, [](auto out) {
+  return internal::runtime::filled("random_normal", shape, dtype, [](auto out) {
     using T = typename decltype(out)::element_type;
-    internal::fill_normal<T>(internal::unnumbered_stream(), T{0}, T{1}, out);
+    internal::runtime::fill_normal<T>(internal::runtime::unnumbered_stream(), T{0}, T{1}, out);
   });
 }
 
 Tensor random_uniform(const Shape& shape, DType dtype) {
-  return internal::filled("random_uniform", shape, dtype, [](auto out) {
+  return internal::runtime::filled("random_uniform", shape, dtype, [](auto out) {
     using T = typename decltype(out)::element_type;
-    internal::fill_uniform<T>(internal::unnumbered_stream(), T{0}, T{1}, out);
+    internal::runtime::fill_uniform<T>(internal::runtime::unnumbered_stream(), T{0}, T{1}, out);
   });
 }
 

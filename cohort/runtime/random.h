@@ -5,9 +5,9 @@
 // bit of the mathematical library). The generator is Philox 4x32-10 (Salmon et al., 2011).
 //
 //   set_seed(42);                                             // before layers are made
-//   const uint64_t operation = internal::next_operation_number();        // once, in a layer
-//   internal::RandomStream stream(operation, step, replica);             // each step
-//   internal::fill_keep_mask(stream, 0.5, mask);
+//   const uint64_t operation = internal::runtime::next_operation_number();        // once, in a
+//   layer internal::runtime::RandomStream stream(operation, step, replica);             // each
+//   step internal::runtime::fill_keep_mask(stream, 0.5, mask);
 //
 // LibTorch's own generator (at::rand, ...) is not touched and does not follow set_seed.
 // Threads: all functions are thread-safe.
@@ -37,7 +37,7 @@ Tensor random_normal(const Shape& shape, DType dtype = kFloat32);
 /// Numbers in [0, 1), likewise.
 Tensor random_uniform(const Shape& shape, DType dtype = kFloat32);
 
-namespace internal {
+namespace internal::runtime {
 
 /// The seed in force.
 uint64_t current_seed();
@@ -71,7 +71,7 @@ class RandomSeeds {
  private:
   void begin_anew_after_set_seed() COHORT_REQUIRES(mutex_);
 
-  Mutex mutex_;
+  base::Mutex mutex_;
   uint64_t seen_ COHORT_GUARDED_BY(mutex_) = 0;  // calls of set_seed
   uint64_t operations_ COHORT_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> steps_ COHORT_GUARDED_BY(mutex_);  // [replica + 1]
@@ -129,5 +129,5 @@ uint64_t uniform_below(const RandomStream& stream, uint64_t index, uint64_t n);
 /// 0 ... n - 1 in a random order.
 std::vector<int64_t> random_permutation(const RandomStream& stream, int64_t n);
 
-}  // namespace internal
+}  // namespace internal::runtime
 }  // namespace cohort

@@ -18,36 +18,36 @@
 namespace cohort {
 namespace {
 
-using internal::RandomStream;
+using internal::runtime::RandomStream;
 using Words = std::array<uint32_t, 4>;
 
 // The vectors that the generator's authors publish with it.
 TEST(Philox, KnownAnswers) {
-  EXPECT_EQ(internal::philox({0, 0, 0, 0}, {0, 0}),
+  EXPECT_EQ(internal::runtime::philox({0, 0, 0, 0}, {0, 0}),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr uint32_t f = 0xffffffff;
-  EXPECT_EQ(internal::philox({f, f, f, f}, {f, f}),
+  EXPECT_EQ(internal::runtime::philox({f, f, f, f}, {f, f}),
             (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(
-      internal::philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-      (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(internal::runtime::philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                                      {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(RandomStream, GroupsAreTheScalarGeneratorsWordsByEverySetOfInstructions) {
   const RandomStream stream(1, 2, 3, 4);
-  const internal::Isa before = internal::current_isa();
+  const internal::base::Isa before = internal::base::current_isa();
   // The second lies across the border of the block counter's lowest 32 bits.
   for (uint64_t first : {uint64_t{0}, (uint64_t{1} << 28) - 1, (uint64_t{1} << 35) + 7}) {
     std::vector<uint32_t> expected(3 * 64);
     for (uint64_t i = 0; i < expected.size(); ++i) expected[i] = stream.word(first * 64 + i, 9);
-    for (int isa = 0; isa <= static_cast<int>(internal::best_isa()); ++isa) {
-      internal::use_isa(static_cast<internal::Isa>(isa));
+    for (int isa = 0; isa <= static_cast<int>(internal::base::best_isa()); ++isa) {
+      internal::base::use_isa(static_cast<internal::base::Isa>(isa));
       std::vector<uint32_t> words(expected.size());
       stream.many_words(first, 3, 9, words.data());
       EXPECT_EQ(words, expected) << first << " by set " << isa;
     }
   }
-  internal::use_isa(before);
+  internal::base::use_isa(before);
 }
 
 TEST(RandomStream, EveryPartOfTheKeyCounts) {
@@ -87,20 +87,20 @@ TYPED_TEST_SUITE(Fill, Reals);
 TYPED_TEST(Fill, DrawKIsTheSameHoweverItIsReached) {
   using T = TypeParam;
   expect_parts_equal_whole<T>([](const RandomStream& s, std::span<T> out, uint64_t first) {
-    internal::fill_uniform<T>(s, -1, 1, out, first);
+    internal::runtime::fill_uniform<T>(s, -1, 1, out, first);
   });
   expect_parts_equal_whole<T>([](const RandomStream& s, std::span<T> out, uint64_t first) {
-    internal::fill_normal<T>(s, 0, 1, out, first);
+    internal::runtime::fill_normal<T>(s, 0, 1, out, first);
   });
   expect_parts_equal_whole<T>([](const RandomStream& s, std::span<T> out, uint64_t first) {
-    internal::fill_truncated_normal<T>(s, 0, 1, out, first);
+    internal::runtime::fill_truncated_normal<T>(s, 0, 1, out, first);
   });
   expect_parts_equal_whole<T>([](const RandomStream& s, std::span<T> out, uint64_t first) {
-    internal::fill_keep_mask<T>(s, 0.3, out, first);
+    internal::runtime::fill_keep_mask<T>(s, 0.3, out, first);
   });
   expect_parts_equal_whole<int64_t>(
       [](const RandomStream& s, std::span<int64_t> out, uint64_t first) {
-        internal::fill_integers(s, -5, 1000, out, first);
+        internal::runtime::fill_integers(s, -5, 1000, out, first);
       });
 }
 
@@ -122,7 +122,7 @@ Moments moments_of(const std::vector<T>& x) {
 TYPED_TEST(Fill, UniformIsUniform) {
   using T = TypeParam;
   std::vector<T> x(200000);
-  internal::fill_uniform<T>(RandomStream(1, 2, 3, 0), -2, 4, x);
+  internal::runtime::fill_uniform<T>(RandomStream(1, 2, 3, 0), -2, 4, x);
   const Moments m = moments_of(x);
   EXPECT_NEAR(m.mean, 1, 0.02);
   EXPECT_NEAR(m.variance, 3, 0.03);
@@ -130,14 +130,14 @@ TYPED_TEST(Fill, UniformIsUniform) {
   EXPECT_GE(*std::min_element(x.begin(), x.end()), -2);
   EXPECT_LT(*std::max_element(x.begin(), x.end()), 4);
   // So narrow that rounding would reach the upper end.
-  internal::fill_uniform<T>(RandomStream(1, 2, 3, 0), 1, std::nextafter(T{1}, T{2}), x);
+  internal::runtime::fill_uniform<T>(RandomStream(1, 2, 3, 0), 1, std::nextafter(T{1}, T{2}), x);
   EXPECT_EQ(*std::max_element(x.begin(), x.end()), 1);
 }
 
 TYPED_TEST(Fill, NormalIsNormal) {
   using T = TypeParam;
   std::vector<T> x(200000);
-  internal::fill_normal<T>(RandomStream(1, 2, 3, 0), 5, 2, x);
+  internal::runtime::fill_normal<T>(RandomStream(1, 2, 3, 0), 5, 2, x);
   const Moments m = moments_of(x);
   EXPECT_NEAR(m.mean, 5, 0.02);
   EXPECT_NEAR(m.variance, 4, 0.06);
@@ -151,7 +151,7 @@ TYPED_TEST(Fill, NormalIsNormal) {
 TYPED_TEST(Fill, TruncatedNormalStaysWithinTwoDeviations) {
   using T = TypeParam;
   std::vector<T> x(200000);
-  internal::fill_truncated_normal<T>(RandomStream(1, 2, 3, 0), 0, 1, x);
+  internal::runtime::fill_truncated_normal<T>(RandomStream(1, 2, 3, 0), 0, 1, x);
   const Moments m = moments_of(x);
   EXPECT_LE(*std::max_element(x.begin(), x.end()), 2);
   EXPECT_GE(*std::min_element(x.begin(), x.end()), -2);
@@ -162,47 +162,49 @@ TYPED_TEST(Fill, TruncatedNormalStaysWithinTwoDeviations) {
 TYPED_TEST(Fill, KeepMaskKeepsTheExpectation) {
   using T = TypeParam;
   std::vector<T> x(200000);
-  internal::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 0.2, x);
+  internal::runtime::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 0.2, x);
   for (T v : x) ASSERT_TRUE(v == 0 || v == static_cast<T>(1.25));
   EXPECT_NEAR(moments_of(x).mean, 1, 0.005);
-  internal::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 0, x);
+  internal::runtime::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 0, x);
   EXPECT_EQ(moments_of(x).mean, moments_of(std::vector<T>(200000, 1)).mean);
-  internal::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 1, x);
+  internal::runtime::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 1, x);
   EXPECT_EQ(moments_of(x).mean, 0);
-  EXPECT_THROW(internal::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 1.5, x), InvalidArgument);
+  EXPECT_THROW(internal::runtime::fill_keep_mask<T>(RandomStream(1, 2, 3, 0), 1.5, x),
+               InvalidArgument);
 }
 
 TEST(Integers, AreEquallyLikely) {
   std::vector<int64_t> x(70000);
   const RandomStream stream(1, 2, 3, 0);
-  internal::fill_integers(stream, -3, 4, x);
+  internal::runtime::fill_integers(stream, -3, 4, x);
   std::vector<int> counts(7);
   for (int64_t v : x) ++counts.at(static_cast<std::size_t>(v + 3));
   for (int count : counts) EXPECT_NEAR(count, 10000, 500);
   for (uint64_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(static_cast<uint64_t>(x[i] + 3), internal::uniform_below(stream, i, 7));
+    EXPECT_EQ(static_cast<uint64_t>(x[i] + 3), internal::runtime::uniform_below(stream, i, 7));
   }
-  internal::fill_integers(stream, INT64_MIN, INT64_MIN + 1, x);
+  internal::runtime::fill_integers(stream, INT64_MIN, INT64_MIN + 1, x);
   EXPECT_EQ(x[0], INT64_MIN);
   // Half of all words are refused for this range: the draws go on to further attempts.
   const uint64_t wide = (uint64_t{1} << 63) + 1;
-  for (uint64_t i = 0; i < 1000; ++i) EXPECT_LT(internal::uniform_below(stream, i, wide), wide);
-  EXPECT_THROW(internal::fill_integers(stream, 4, 4, x), InvalidArgument);
-  EXPECT_THROW(internal::uniform_below(stream, 0, 0), InvalidArgument);
+  for (uint64_t i = 0; i < 1000; ++i)
+    EXPECT_LT(internal::runtime::uniform_below(stream, i, wide), wide);
+  EXPECT_THROW(internal::runtime::fill_integers(stream, 4, 4, x), InvalidArgument);
+  EXPECT_THROW(internal::runtime::uniform_below(stream, 0, 0), InvalidArgument);
 }
 
 TEST(Permutation, HoldsEveryNumberOnce) {
   const RandomStream stream(1, 2, 3, 0);
-  std::vector<int64_t> order = internal::random_permutation(stream, 5000);
+  std::vector<int64_t> order = internal::runtime::random_permutation(stream, 5000);
   EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
-  EXPECT_EQ(order, internal::random_permutation(stream, 5000));
+  EXPECT_EQ(order, internal::runtime::random_permutation(stream, 5000));
   std::sort(order.begin(), order.end());
   for (int64_t i = 0; i < 5000; ++i) ASSERT_EQ(order[static_cast<std::size_t>(i)], i);
-  EXPECT_TRUE(internal::random_permutation(stream, 0).empty());
+  EXPECT_TRUE(internal::runtime::random_permutation(stream, 0).empty());
   // Each of the six orders of three is as likely as the others.
   std::map<std::vector<int64_t>, int> counts;
   for (uint64_t step = 0; step < 6000; ++step) {
-    ++counts[internal::random_permutation(RandomStream(1, 2, step, 0), 3)];
+    ++counts[internal::runtime::random_permutation(RandomStream(1, 2, step, 0), 3)];
   }
   EXPECT_EQ(counts.size(), 6u);
   for (const auto& [permutation, count] : counts) EXPECT_NEAR(count, 1000, 130);
@@ -210,14 +212,14 @@ TEST(Permutation, HoldsEveryNumberOnce) {
 
 TEST(Seed, FixesTensorsAndOperationNumbers) {
   set_seed(11);
-  EXPECT_EQ(internal::current_seed(), 11u);
-  EXPECT_EQ(internal::next_operation_number(), 0u);
-  EXPECT_EQ(internal::next_operation_number(), 1u);
+  EXPECT_EQ(internal::runtime::current_seed(), 11u);
+  EXPECT_EQ(internal::runtime::next_operation_number(), 0u);
+  EXPECT_EQ(internal::runtime::next_operation_number(), 1u);
   const auto first = to_vector<float>(random_normal({3, 5}));
   const auto second = to_vector<float>(random_normal({3, 5}));
   EXPECT_NE(first, second);
   set_seed(11);
-  EXPECT_EQ(internal::next_operation_number(), 0u);
+  EXPECT_EQ(internal::runtime::next_operation_number(), 0u);
   EXPECT_EQ(to_vector<float>(random_normal({3, 5})), first);
   set_seed(12);
   EXPECT_NE(to_vector<float>(random_normal({3, 5})), first);
@@ -237,13 +239,13 @@ TEST(Seed, TensorsHaveTheirDtype) {
 TEST(Seed, ThreadsDrawTheSame) {
   const RandomStream stream(1, 2, 3, 0);
   std::vector<float> alone(10000), shared(10000);
-  internal::fill_normal<float>(stream, 0, 1, alone);
+  internal::runtime::fill_normal<float>(stream, 0, 1, alone);
   {
     std::vector<std::jthread> threads;
     for (std::size_t t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
-        internal::fill_normal<float>(stream, 0, 1, std::span(shared).subspan(t * 2500, 2500),
-                                     t * 2500);
+        internal::runtime::fill_normal<float>(stream, 0, 1,
+                                              std::span(shared).subspan(t * 2500, 2500), t * 2500);
       });
     }
   }

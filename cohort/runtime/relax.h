@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Leaves the core's units to its other thread for a moment.
 inline void relax() {
@@ -18,4 +18,4 @@ inline void relax() {
 #endif
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -23,12 +23,12 @@
 #include "cohort/runtime/thread_name.h"
 #include "cohort/runtime/wait_word.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 // What a run's replicas do.
 struct ReplicaGroup::Work {
   const ThreadContext& context;
-  FunctionRef<void(ThreadContext& here)> body;
+  base::FunctionRef<void(ThreadContext& here)> body;
 };
 
 struct ReplicaGroup::Workers {
@@ -53,13 +53,13 @@ struct ReplicaGroup::Workers {
   };
 
   explicit Workers(int replicas)
-      : most_spins(internal::most_spins(replicas)), barrier(replicas), seats(replicas) {
+      : most_spins(runtime::most_spins(replicas)), barrier(replicas), seats(replicas) {
     for (int r = 0; r < replicas; ++r) {
       members.emplace_back(most_spins).arguments.resize(static_cast<std::size_t>(replicas));
     }
   }
 
-  const ProcessMark process;
+  const base::ProcessMark process;
   const int most_spins;
   Barrier barrier;
   CoreSeats seats;
@@ -144,13 +144,13 @@ void ReplicaGroup::run_replica(int replica, const Work& work) {
   Workers& w = *workers_;
   Workers::Member& self = w.members[replica];
   w.seats.sit(replica);
-  const ScopeExit rests([&] { w.seats.rest(replica); });
+  const base::ScopeExit rests([&] { w.seats.rest(replica); });
   ContextFrame frame(work.context);
   frame.context().group = this;
   frame.context().replica = replica;
   const auto guard = devices_.enter(replica);
   devices_.await_all();
-  const ScopeExit published([&] { devices_.publish(replica); });
+  const base::ScopeExit published([&] { devices_.publish(replica); });
   try {
     work.body(frame.context());
     self.returned.store(true, std::memory_order_release);
@@ -166,15 +166,15 @@ void ReplicaGroup::run_replica(int replica, const Work& work) {
   }
 }
 
-void ReplicaGroup::run(FunctionRef<void(int)> body) {
+void ReplicaGroup::run(base::FunctionRef<void(int)> body) {
   ThreadContext context = current_context();
   context.layout = ReplicaLayout::one_worker(size());
   run(
       context, [&](ThreadContext& here) { body(here.replica); }, [](bool) {});
 }
 
-void ReplicaGroup::run(const ThreadContext& context, FunctionRef<void(ThreadContext&)> body,
-                       FunctionRef<void(bool)> ended) {
+void ReplicaGroup::run(const ThreadContext& context, base::FunctionRef<void(ThreadContext&)> body,
+                       base::FunctionRef<void(bool)> ended) {
   const Work work{context, body};
   if (size() == 1) {
     try {
@@ -186,7 +186,7 @@ void ReplicaGroup::run(const ThreadContext& context, FunctionRef<void(ThreadCont
     return ended(false);
   }
   check_may_run();
-  const MutexLock lock(run_mutex_);
+  const base::MutexLock lock(run_mutex_);
   try {
     run_together(work);
   } catch (...) {
@@ -213,7 +213,7 @@ void ReplicaGroup::run_alone(const Work& work) {
   {
     const auto guard = devices_.enter(0);
     devices_.await_all();
-    const ScopeExit published([&] { devices_.publish(0); });
+    const base::ScopeExit published([&] { devices_.publish(0); });
     work.body(frame.context());
   }
   devices_.await_all();
@@ -373,7 +373,7 @@ std::shared_ptr<void> ReplicaGroup::merge_untyped(const MeetingKind& kind, const
 }
 
 void ReplicaGroup::meet_untyped(const MeetingKind& kind, const void* argument,
-                                FunctionRef<void(std::span<const void* const>)> body) {
+                                base::FunctionRef<void(std::span<const void* const>)> body) {
   Workers& w = *workers_;
   const int replica = checked_replica();
   if (size() == 1) return body(std::span<const void* const>(&argument, 1));
@@ -432,4 +432,4 @@ bool ReplicaGroup::cores_share_cache() {
   return best < 100 || best == kNotMeasured;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -23,7 +23,7 @@
 #include "cohort/runtime/meeting.h"
 #include "cohort/runtime/thread_context.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 struct ReplicaGroupOptions {
   int replicas = 1;
@@ -47,13 +47,13 @@ class ReplicaGroup {
   ///         their next barrier. FailedPrecondition inside a run of the same group, and with more
   ///         than one replica in a child of the process that made the group. Error
   ///         kResourceExhausted if the system refuses threads; a later run tries again.
-  void run(FunctionRef<void(int replica)> body);
+  void run(base::FunctionRef<void(int replica)> body);
   /// The same. On every replica's thread `context` is current meanwhile, with its replica and this
   /// group; the body may fill in more. Calls `ended` when all replicas are at rest again, before it
   /// returns or throws and before the next run may begin. Order: the context's layout has as many
   /// local replicas as the group.
-  void run(const ThreadContext& context, FunctionRef<void(ThreadContext& here)> body,
-           FunctionRef<void(bool failed)> ended);
+  void run(const ThreadContext& context, base::FunctionRef<void(ThreadContext& here)> body,
+           base::FunctionRef<void(bool failed)> ended);
 
   /// Waits for all replicas.
   /// Errors: PeerFailed if another replica failed; FailedPrecondition that names the replicas if
@@ -117,7 +117,7 @@ class ReplicaGroup {
   void check_may_run() const;
   void run_replica(int replica, const Work& work);
   void meet_untyped(const MeetingKind& kind, const void* argument,
-                    FunctionRef<void(std::span<const void* const> arguments)> body);
+                    base::FunctionRef<void(std::span<const void* const> arguments)> body);
   void rethrow_first_error() COHORT_REQUIRES(run_mutex_);
   std::string diverged_text(int waiting) const;
   int checked_replica() const;
@@ -127,9 +127,9 @@ class ReplicaGroup {
 
   const ReplicaGroupOptions options_;
   const GroupDevices devices_;
-  Mutex run_mutex_;           // one run at a time, of several replicas
+  base::Mutex run_mutex_;     // one run at a time, of several replicas
   uint64_t failed_runs_ = 0;  // written between runs
   std::unique_ptr<Workers> workers_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

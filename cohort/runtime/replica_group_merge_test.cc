@@ -15,7 +15,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 TEST(ReplicaGroupMerge, GivesArgumentsInReplicaOrderAndTheResultToAll) {
@@ -262,4 +262,4 @@ TEST(ReplicaGroupMeet, AReplicaThatHasLeftIsDivergence) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -20,7 +20,7 @@
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 // Half of the smallest normal float; zero where subnormal numbers are flushed.
@@ -343,4 +343,4 @@ TEST(ReplicaGroup, SaysWhetherCoresShareACache) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -32,7 +32,7 @@ std::ostream& operator<<(std::ostream& out, const ReplicaLayout& layout) {
   return out << layout.to_string();
 }
 
-void internal::check_one_worker(const char* operation, const ReplicaLayout& layout) {
+void internal::runtime::check_one_worker(const char* operation, const ReplicaLayout& layout) {
   if (layout.workers() == 1) return;
   throw Unimplemented(
       str_cat(operation, "expected one worker, got ", layout,

@@ -49,9 +49,9 @@ class ReplicaLayout {
 
 std::ostream& operator<<(std::ostream& out, const ReplicaLayout& layout);
 
-namespace internal {
+namespace internal::runtime {
 /// For what workers have to do together. Errors: Unimplemented with more than one worker.
 void check_one_worker(const char* operation, const ReplicaLayout& layout);
-}  // namespace internal
+}  // namespace internal::runtime
 
 }  // namespace cohort

@@ -57,9 +57,9 @@ TEST(ReplicaLayout, RefusesWhatIsNotOne) {
 }
 
 TEST(ReplicaLayout, SaysWhichOperationNeedsTheOtherWorkers) {
-  EXPECT_NO_THROW(internal::check_one_worker("[reduce] ", ReplicaLayout::one_worker(2)));
+  EXPECT_NO_THROW(internal::runtime::check_one_worker("[reduce] ", ReplicaLayout::one_worker(2)));
   try {
-    internal::check_one_worker("[reduce] ", ReplicaLayout(1, 2, 1));
+    internal::runtime::check_one_worker("[reduce] ", ReplicaLayout(1, 2, 1));
     FAIL();
   } catch (const Unimplemented& e) {
     EXPECT_NE(std::string(e.what()).find("[reduce] expected one worker, got worker 1 of 2"),

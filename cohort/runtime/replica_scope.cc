@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 ThreadContext merged_context() {
   ThreadContext context = current_context();
@@ -26,4 +26,4 @@ ThreadContext replica_context(ReplicaGroup* group, int replica, int count) {
 ReplicaScope::ReplicaScope(ReplicaGroup* group, int replica, int count)
     : frame_(replica_context(group, replica, count)) {}
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

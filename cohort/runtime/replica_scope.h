@@ -8,11 +8,13 @@
 namespace cohort {
 
 /// The local replica that this thread runs, or -1 in cross-replica and in default context.
-inline int current_replica() { return internal::t_slots.top->context.replica; }
+inline int current_replica() { return internal::runtime::t_slots.top->context.replica; }
 /// Number of local replicas of the run this thread is in; 1 outside.
-inline int current_replica_count() { return internal::t_slots.top->context.layout.local(); }
+inline int current_replica_count() {
+  return internal::runtime::t_slots.top->context.layout.local();
+}
 
-namespace internal {
+namespace internal::runtime {
 
 /// Which replicas of the job the run that this thread is in has; outside one replica of one.
 inline const ReplicaLayout& current_layout() { return t_slots.top->context.layout; }
@@ -37,7 +39,7 @@ inline ReplicaGroup* enclosing_replica_group() { return t_slots.top->context.gro
 
 /// Reaches the other workers of the run that this thread is in; null where there is one worker.
 /// Errors: Unimplemented with several that nothing reaches.
-inline Communicator* other_workers(const char* operation) {
+inline collectives::Communicator* other_workers(const char* operation) {
   const ThreadContext& here = t_slots.top->context;
   if (here.layout.workers() == 1) return nullptr;
   if (here.workers == nullptr) check_one_worker(operation, here.layout);
@@ -57,5 +59,5 @@ class [[nodiscard]] ReplicaScope {
   ContextFrame frame_;
 };
 
-}  // namespace internal
+}  // namespace internal::runtime
 }  // namespace cohort

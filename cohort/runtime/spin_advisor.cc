@@ -18,7 +18,7 @@
 // region.
 extern "C" void kmp_set_blocktime(int) __attribute__((weak));
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -45,9 +45,9 @@ bool process_may_spin() {
   static std::atomic<bool> may_spin{true};
   const Clock::rep now = Clock::now().time_since_epoch().count();
   if (now < next.load(std::memory_order_relaxed)) return may_spin.load(std::memory_order_relaxed);
-  static constinit Mutex mutex;
+  static constinit base::Mutex mutex;
   static constinit SpinAdvisor advisor COHORT_GUARDED_BY(mutex);
-  [[maybe_unused]] static const bool kept = keep_free_over_fork(mutex);
+  [[maybe_unused]] static const bool kept = base::keep_free_over_fork(mutex);
   if (mutex.try_lock()) {  // else another thread looks at this moment
     next.store(now + Clock::duration(kEvery).count(), std::memory_order_relaxed);
     may_spin.store(advisor.update(core_use()), std::memory_order_relaxed);
@@ -98,4 +98,4 @@ void update_waiting() {
 
 bool threads_spin() { return t_blocktime != 0; }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// What a process has used up and how often a thread of it had to leave a core that it still
 /// wanted.
@@ -53,4 +53,4 @@ void update_waiting();
 /// False where update_waiting() has last told the calling thread's regions to park.
 bool threads_spin();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 /// Feeds an advisor windows of a given rate.
@@ -90,4 +90,4 @@ TEST(CoreUse, Grows) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

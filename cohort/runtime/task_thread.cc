@@ -9,7 +9,7 @@
 #include "cohort/runtime/intra_op.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 std::jthread start(const std::string& name, std::function<void(std::stop_token)> task) {
@@ -44,4 +44,4 @@ void TaskThread::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

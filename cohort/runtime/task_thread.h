@@ -10,7 +10,7 @@
 
 #include "cohort/base/process_mark.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// A named thread that runs `task` once. It inherits nothing of its maker (no replica, no grad
 /// mode) and uses one intra-op thread, so that it does not compete with the replicas.
@@ -32,8 +32,8 @@ class TaskThread {
   void join();
 
  private:
-  const ProcessMark process_;
+  const base::ProcessMark process_;
   std::jthread thread_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

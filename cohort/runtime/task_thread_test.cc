@@ -14,7 +14,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/testing/deadline.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 using std::chrono::seconds;
@@ -78,4 +78,4 @@ TEST(TaskThread, StopsWhenAskedAndWhenDestroyed) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -26,7 +26,7 @@ void check_shape(const char* operation, const Shape& shape) {
 }  // namespace
 
 Tensor tensor(std::initializer_list<double> values, DType dtype) {
-  return internal::copy_of(values.begin(), {static_cast<int64_t>(values.size())}, kFloat64)
+  return internal::runtime::copy_of(values.begin(), {static_cast<int64_t>(values.size())}, kFloat64)
       .to(dtype);
 }
 
@@ -49,13 +49,13 @@ Tensor arange(int64_t end, DType dtype) {
 Tensor concat(std::span<const Tensor> parts, int64_t axis) {
   static constexpr const char* kOperation = "[concat] ";
   COHORT_CHECK_ARG(!parts.empty(), kOperation, "expected at least 1 tensor, got none");
-  for (const Tensor& part : parts) internal::check_defined(kOperation, part);
-  return internal::in_plain_words(
+  for (const Tensor& part : parts) internal::runtime::check_defined(kOperation, part);
+  return internal::runtime::in_plain_words(
       kOperation, [&] { return at::cat(at::TensorList(parts.data(), parts.size()), axis); });
 }
 
 Shape shape_of(const Tensor& x) {
-  internal::check_defined("[shape_of] ", x);
+  internal::runtime::check_defined("[shape_of] ", x);
   return x.sizes().vec();
 }
 
@@ -92,7 +92,7 @@ const char* dtype_name(DType dtype) {
   }
 }
 
-namespace internal {
+namespace internal::runtime {
 
 Tensor copy_of(const void* data, const Shape& shape, DType dtype) {
   // from_blob only reads here: the clone owns its memory.
@@ -135,5 +135,5 @@ Tensor number_modulo(const at::Scalar& a, const Tensor& t) {
   return number.remainder(t);
 }
 
-}  // namespace internal
+}  // namespace internal::runtime
 }  // namespace cohort

@@ -51,12 +51,12 @@ Shape shape_of(const Tensor& x);
 /// "float32", "int64"...: the names that Keras and NumPy use.
 const char* dtype_name(DType dtype);
 
-namespace internal {
+namespace internal::runtime {
 Tensor copy_of(const void* data, const Shape& shape, DType dtype);
 void copy_to(const Tensor& t, void* out, DType dtype);
 template <class T>
 inline constexpr DType dtype_of = c10::CppTypeToScalarType<T>::value;
-}  // namespace internal
+}  // namespace internal::runtime
 
 /// Copies `data`; a view of memory that outlives the tensor is at::from_blob.
 /// Errors: InvalidArgument unless data.size() is the product of `shape`.
@@ -82,7 +82,7 @@ concept TensorOperands = (TensorOperand<A> && (TensorOperand<B> || std::is_arith
 template <class A, class B>
 concept TensorComparands = TensorOperands<A, B> && !(ReadsAsTensor<A> && ReadsAsTensor<B>);
 
-namespace internal {
+namespace internal::runtime {
 template <class T>
 decltype(auto) read_operand(const T& x) {
   if constexpr (ReadsAsTensor<T>) {
@@ -115,25 +115,25 @@ void print_shape(std::ostream& out, const Shape& shape);
 Tensor number_over(const at::Scalar& a, const Tensor& t);
 /// a % t.
 Tensor number_modulo(const at::Scalar& a, const Tensor& t);
-}  // namespace internal
+}  // namespace internal::runtime
 
 template <class T>
 Tensor from_vector(const std::vector<T>& data, const Shape& shape) {
-  internal::check_data_size(data.size(), shape);
+  internal::runtime::check_data_size(data.size(), shape);
   if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> holds bits
     const std::vector<uint8_t> bytes(data.begin(), data.end());
-    return internal::copy_of(bytes.data(), shape, kBool);
+    return internal::runtime::copy_of(bytes.data(), shape, kBool);
   } else {
-    return internal::copy_of(data.data(), shape, internal::dtype_of<T>);
+    return internal::runtime::copy_of(data.data(), shape, internal::runtime::dtype_of<T>);
   }
 }
 
 template <class T>
 std::vector<T> to_vector(const Tensor& t) {
-  internal::check_defined("[to_vector] ", t);
+  internal::runtime::check_defined("[to_vector] ", t);
   using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
   std::vector<Stored> out(static_cast<std::size_t>(t.numel()));
-  internal::copy_to(t, out.data(), internal::dtype_of<T>);
+  internal::runtime::copy_to(t, out.data(), internal::runtime::dtype_of<T>);
   if constexpr (std::is_same_v<T, bool>) {
     return {out.begin(), out.end()};
   } else {
@@ -142,23 +142,24 @@ std::vector<T> to_vector(const Tensor& t) {
 }
 
 // These lose to ATen's own operators where a unit includes ATen/ATen.h: they are templates.
-#define COHORT_DEFINE_OPERATOR(op, Operands, method, reversed)            \
-  template <class A, class B>                                             \
-  requires Operands<A, B> Tensor operator op(const A& a, const B& b) {    \
-    if constexpr (std::is_arithmetic_v<B>) {                              \
-      return internal::read_operand(a).method(at::Scalar(b));             \
-    } else if constexpr (std::is_arithmetic_v<A>) {                       \
-      const Tensor& t = internal::read_operand(b);                        \
-      return reversed;                                                    \
-    } else {                                                              \
-      return internal::read_operand(a).method(internal::read_operand(b)); \
-    }                                                                     \
+#define COHORT_DEFINE_OPERATOR(op, Operands, method, reversed)                              \
+  template <class A, class B>                                                               \
+  requires Operands<A, B> Tensor operator op(const A& a, const B& b) {                      \
+    if constexpr (std::is_arithmetic_v<B>) {                                                \
+      return internal::runtime::read_operand(a).method(at::Scalar(b));                      \
+    } else if constexpr (std::is_arithmetic_v<A>) {                                         \
+      const Tensor& t = internal::runtime::read_operand(b);                                 \
+      return reversed;                                                                      \
+    } else {                                                                                \
+      return internal::runtime::read_operand(a).method(internal::runtime::read_operand(b)); \
+    }                                                                                       \
   }
 COHORT_DEFINE_OPERATOR(+, TensorOperands, add, t.add(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(-, TensorOperands, sub, t.neg().add(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(*, TensorOperands, mul, t.mul(at::Scalar(a)))
-COHORT_DEFINE_OPERATOR(/, TensorOperands, div, internal::number_over(at::Scalar(a), t))
-COHORT_DEFINE_OPERATOR(%, TensorOperands, remainder, internal::number_modulo(at::Scalar(a), t))
+COHORT_DEFINE_OPERATOR(/, TensorOperands, div, internal::runtime::number_over(at::Scalar(a), t))
+COHORT_DEFINE_OPERATOR(%, TensorOperands, remainder,
+                       internal::runtime::number_modulo(at::Scalar(a), t))
 COHORT_DEFINE_OPERATOR(<, TensorOperands, lt, t.gt(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(>, TensorOperands, gt, t.lt(at::Scalar(a)))
 COHORT_DEFINE_OPERATOR(<=, TensorOperands, le, t.ge(at::Scalar(a)))
@@ -169,13 +170,13 @@ COHORT_DEFINE_OPERATOR(!=, TensorComparands, ne, t.ne(at::Scalar(a)))
 
 template <TensorOperand A>
 Tensor operator-(const A& a) {
-  return internal::read_operand(a).neg();
+  return internal::runtime::read_operand(a).neg();
 }
 
 /// "[2, ?]": with ? for an unknown dimension.
 template <std::same_as<Shape> S>
 std::ostream& operator<<(std::ostream& out, const S& shape) {
-  internal::print_shape(out, shape);
+  internal::runtime::print_shape(out, shape);
   return out;
 }
 
@@ -183,11 +184,11 @@ std::ostream& operator<<(std::ostream& out, const S& shape) {
 
 namespace at {
 
-/// As cohort::internal::print_tensor. It stands where the tensor's class does, so that it is found
-/// from everywhere, and loses to ATen's own where a unit includes ATen/core/Formatting.h.
+/// As cohort::internal::runtime::print_tensor. It stands where the tensor's class does, so that it
+/// is found from everywhere, and loses to ATen's own where a unit includes ATen/core/Formatting.h.
 template <std::same_as<Tensor> T>
 std::ostream& operator<<(std::ostream& out, const T& tensor) {
-  cohort::internal::print_tensor(out, tensor);
+  cohort::internal::runtime::print_tensor(out, tensor);
   return out;
 }
 

@@ -10,7 +10,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 // Where every stack begins; nobody writes it.
@@ -18,13 +18,13 @@ constinit ContextNode g_outside;
 
 // Scopes that ended on other threads than theirs, which still have them on their stacks.
 struct EndedScopes {
-  Mutex mutex;
+  base::Mutex mutex;
   std::vector<std::unique_ptr<ScopeFrame>> scopes COHORT_GUARDED_BY(mutex);
 };
 EndedScopes& ended_scopes() {
   // Threads may ask while statics die.
   static auto& ended = *new EndedScopes();
-  [[maybe_unused]] static const bool kept = keep_free_over_fork(ended.mutex);
+  [[maybe_unused]] static const bool kept = base::keep_free_over_fork(ended.mutex);
   return ended;
 }
 
@@ -62,7 +62,7 @@ void leave_ended_scopes() {
   std::vector<std::unique_ptr<ScopeFrame>> own;
   EndedScopes& ended = ended_scopes();
   {
-    const MutexLock lock(ended.mutex);
+    const base::MutexLock lock(ended.mutex);
     const auto others = std::partition(ended.scopes.begin(), ended.scopes.end(),
                                        [](const auto& one) { return one->thread_ != &t_slots; });
     std::move(others, ended.scopes.end(), std::back_inserter(own));
@@ -79,7 +79,7 @@ void ScopeFrame::end(std::unique_ptr<ScopeFrame> scope, Order order) {
                "[strategy.scope] expected a scope to end on the thread where it began, got another "
                "one: the strategy is current there until that thread asks for it again");
     EndedScopes& ended = ended_scopes();
-    const MutexLock lock(ended.mutex);
+    const base::MutexLock lock(ended.mutex);
     ended.scopes.push_back(std::move(scope));
     scopes_ended_elsewhere.store(true, std::memory_order_release);
     return;
@@ -91,4 +91,4 @@ void ScopeFrame::end(std::unique_ptr<ScopeFrame> scope, Order order) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

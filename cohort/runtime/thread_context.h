@@ -15,14 +15,20 @@ namespace cohort {
 
 class StrategyExtended;
 
-namespace internal {
-
+namespace internal::collectives {
 class Communicator;
-class RandomSeeds;
-class ReplicaGroup;
+}  // namespace internal::collectives
+namespace internal::strategy {
 struct ReplicaStep;
+}  // namespace internal::strategy
+namespace internal::variables {
 class StepUndo;
 class VariableCreator;
+}  // namespace internal::variables
+namespace internal::runtime {
+
+class RandomSeeds;
+class ReplicaGroup;
 
 enum class ContextKind : uint8_t { kDefault, kCrossReplica, kReplica };
 
@@ -34,14 +40,15 @@ struct ThreadContext {
   int replica = -1;            ///< The local replica that runs here; -1 cross-replica and outside.
   int update = -1;             ///< The component that StrategyExtended::update writes now, or -1.
   ReplicaLayout layout = {};   ///< Of the run; outside of runs one replica.
-  ReplicaGroup* group = nullptr;         ///< Of the run, also inside of its merges.
-  Communicator* workers = nullptr;       ///< Of a run of several workers, what reaches the others.
+  ReplicaGroup* group = nullptr;  ///< Of the run, also inside of its merges.
+  collectives::Communicator* workers =
+      nullptr;                           ///< Of a run of several workers, what reaches the others.
   StrategyExtended* strategy = nullptr;  ///< Null: the default strategy.
-  VariableCreator* creator = nullptr;    ///< Null: the default one.
-  RandomSeeds* seeds = nullptr;          ///< Null: the process's.
+  variables::VariableCreator* creator = nullptr;  ///< Null: the default one.
+  RandomSeeds* seeds = nullptr;                   ///< Null: the process's.
   // Of the step that a replica is in; null where nobody asks.
-  StepUndo* undo = nullptr;
-  ReplicaStep* step = nullptr;
+  variables::StepUndo* undo = nullptr;
+  strategy::ReplicaStep* step = nullptr;
 };
 
 /// An entry of the stack, which is a list through the guards that own the entries.
@@ -124,5 +131,5 @@ class ScopeFrame {
   const ThreadSlots* const thread_;
 };
 
-}  // namespace internal
+}  // namespace internal::runtime
 }  // namespace cohort

@@ -10,7 +10,7 @@
 #include "cohort/runtime/internal/test_group.h"
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 ThreadContext updating(int component) {
@@ -93,4 +93,4 @@ TEST(ThreadContext, GoesFromRunToReplicasAndMerges) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

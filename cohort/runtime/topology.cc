@@ -17,7 +17,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ int cores_at_once() {
 
 double usable_cpu_time() { return std::min<double>(quota(), cores_at_once()); }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
 
@@ -32,4 +32,4 @@ double cgroup_quota(const std::string& root);
 /// less never uses what is paid for (docs/benchmarks.md has the measurement).
 int cores_of_quota(double quota, int otherwise);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

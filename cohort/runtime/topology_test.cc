@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ TEST(Topology, TimeIsAtMostOfAllCores) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

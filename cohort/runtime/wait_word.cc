@@ -10,7 +10,7 @@
 #include "cohort/runtime/relax.h"
 #include "cohort/runtime/topology.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 // About 50 us on current machines: longer than replicas usually differ within a step, shorter
@@ -28,7 +28,8 @@ void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
 
 int most_spins(int threads) { return threads <= cores_at_once() ? kMostSpins : 0; }
 
-void WaitWord::wait_while(uint32_t old, SpinBudget& budget, FunctionRef<void()> before_parking) {
+void WaitWord::wait_while(uint32_t old, SpinBudget& budget,
+                          base::FunctionRef<void()> before_parking) {
   const int spins = budget.next();
   for (int i = 0; i < spins; ++i) {
     if (load() != old) return budget.met(i);
@@ -47,4 +48,4 @@ void WaitWord::wake_all() {
   if (parked_.load(std::memory_order_seq_cst) > 0) futex(value_, FUTEX_WAKE, INT_MAX);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

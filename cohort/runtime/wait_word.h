@@ -12,7 +12,7 @@
 
 #include "cohort/base/function_ref.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// How often one thread looks before it parks. It learns from what its waits cost: looking that
 /// ended in a park was in vain, and took a core from somebody who wanted it (often from the very
@@ -66,7 +66,7 @@ class WaitWord {
 
   /// Waits until the number differs from `old`; calls `before_parking` if looking was in vain.
   void wait_while(
-      uint32_t old, SpinBudget& budget, FunctionRef<void()> before_parking = [] {});
+      uint32_t old, SpinBudget& budget, base::FunctionRef<void()> before_parking = [] {});
   /// After a change. Cost: a system call only if somebody has parked.
   void wake_all();
 
@@ -85,4 +85,4 @@ class WaitWord {
 /// contention_bench under 1.5 cores: 40 to 45 us against 180).
 int most_spins(int threads);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -9,7 +9,7 @@
 #include "cohort/runtime/topology.h"
 #include "cohort/testing/deadline.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 using std::chrono::seconds;
@@ -147,4 +147,4 @@ TEST(WaitWord, TellsWhoIsAboutToPark) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

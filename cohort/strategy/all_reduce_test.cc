@@ -36,7 +36,7 @@ Nest nest_of(int replica) {
 TEST(AllReduceNest, IsOneMeetingOfAllLeaves) {
   const auto strategy = two();
   strategy.run([] {
-    internal::ReplicaGroup* group = internal::current_replica_group();
+    internal::runtime::ReplicaGroup* group = internal::runtime::current_replica_group();
     const uint64_t before = group->epoch(id());
     const Nest sum = get_replica_context().all_reduce(ReduceOp::kSum, nest_of(id()));
     EXPECT_EQ(group->epoch(id()), before + 2);
@@ -113,7 +113,7 @@ TEST(AllReduceGradient, IsTheAllReduceOfTheGradients) {
 TEST(AllReduceGradient, OfANestMeetsOnceAndCountsWhatOthersUsed) {
   const auto strategy = two();
   strategy.run([] {
-    internal::ReplicaGroup* group = internal::current_replica_group();
+    internal::runtime::ReplicaGroup* group = internal::runtime::current_replica_group();
     Tensor x = scalar(2), y = tensor({1, 2});
     const Tensor integers = tensor({7}, kInt64);
     GradientTape tape({.persistent = true});
@@ -176,7 +176,7 @@ TEST(AllReduceGradient, OnlyOfSumsAndMeans) {
 TEST(AllGatherNest, IsOneMeetingAndDifferentiable) {
   const auto strategy = two();
   strategy.run([] {
-    internal::ReplicaGroup* group = internal::current_replica_group();
+    internal::runtime::ReplicaGroup* group = internal::runtime::current_replica_group();
     Tensor x = ones({id() + 1, 1});
     const Tensor ids = full({1, 2}, id(), kInt64);
     GradientTape tape;

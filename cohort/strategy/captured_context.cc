@@ -16,8 +16,8 @@ namespace cohort {
 namespace {
 
 // What belongs to the replica's step stays with its thread: the step may be over by then.
-internal::ThreadContext context_here() {
-  internal::ThreadContext context = internal::current_context();
+internal::runtime::ThreadContext context_here() {
+  internal::runtime::ThreadContext context = internal::runtime::current_context();
   context.undo = nullptr;
   context.step = nullptr;
   return context;
@@ -26,8 +26,8 @@ internal::ThreadContext context_here() {
 }  // namespace
 
 struct CapturedContext::Captured {
-  const internal::ThreadContext context = context_here();
-  const std::shared_ptr<StrategyExtended> owner = internal::current_strategy();
+  const internal::runtime::ThreadContext context = context_here();
+  const std::shared_ptr<StrategyExtended> owner = internal::strategy::current_strategy();
   const uint64_t run = context.group != nullptr ? context.group->run_number() : 0;
   const at::ThreadLocalState libtorch;
 };
@@ -37,7 +37,7 @@ struct CapturedContext::Guard::State {
       : captured(std::move(from)), libtorch(captured->libtorch), frame(captured->context) {}
   const std::shared_ptr<const Captured> captured;
   const at::ThreadLocalStateGuard libtorch;
-  const internal::ContextFrame frame;
+  const internal::runtime::ContextFrame frame;
 };
 
 CapturedContext CapturedContext::capture() {
@@ -49,15 +49,15 @@ CapturedContext::Guard::~Guard() = default;
 
 CapturedContext::Guard CapturedContext::enter() const {
   static constexpr const char* kOperation = "[captured_context.enter] ";
-  internal::held(captured_, "CapturedContext");
-  const StrategyExtended* here = internal::current_context().strategy;
+  internal::base::held(captured_, "CapturedContext");
+  const StrategyExtended* here = internal::runtime::current_context().strategy;
   COHORT_CHECK_STATE(here == nullptr || here == captured_->context.strategy, kOperation,
                      "expected no other strategy around a context, got ",
                      here != nullptr ? here->description() : "", "; leave its scope first");
-  const internal::ReplicaGroup* around = internal::enclosing_replica_group();
+  const internal::runtime::ReplicaGroup* around = internal::runtime::enclosing_replica_group();
   COHORT_CHECK_STATE(around == nullptr || around == captured_->context.group, kOperation,
                      "expected to be outside of strategy.run, got a replica of another strategy");
-  const internal::ReplicaGroup* group = captured_->context.group;
+  const internal::runtime::ReplicaGroup* group = captured_->context.group;
   COHORT_CHECK_STATE(
       group == nullptr || group->run_number() == captured_->run, kOperation,
       "expected the run where the context was captured to go on, got it finished; join the thread "

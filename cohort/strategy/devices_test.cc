@@ -12,7 +12,7 @@
 namespace cohort {
 namespace {
 
-using internal::TestBackend;
+using internal::runtime::TestBackend;
 
 TEST(StrategyDevices, RunsAndMeetingsAreOnThem) {
   TestBackend gpus;

@@ -17,10 +17,10 @@
 namespace cohort {
 namespace {
 
-using internal::DistributedInput;
-using internal::NodePtr;
-using internal::PieceChoice;
-using internal::SplitPlan;
+using internal::data::NodePtr;
+using internal::data::PieceChoice;
+using internal::data::SplitPlan;
+using internal::strategy::DistributedInput;
 
 constexpr const char* kDistribute = "[strategy.distribute_dataset]";
 constexpr const char* kFromFunction = "[strategy.distribute_datasets_from_function]";
@@ -77,7 +77,7 @@ struct Share {
 
 Share share_of(const Dataset& dataset, SplitPlan plan, bool contiguous) {
   const AutoShardPolicy policy = dataset.options().auto_shard_policy;
-  if (policy == AutoShardPolicy::kOff) plan.rule = internal::SplitRule::kRebatch;
+  if (policy == AutoShardPolicy::kOff) plan.rule = internal::data::SplitRule::kRebatch;
   if (plan.pipelines == 1) {
     // Nothing to share, so no look at files either; but a hint has to be replaced.
     if (policy == AutoShardPolicy::kHint) return {dataset.auto_shard(1, 0, policy), plan};
@@ -107,14 +107,14 @@ void agree_on_end(DistributedInput& input, const std::shared_ptr<StrategyExtende
 void tell_errors(DistributedInput& input, const std::shared_ptr<StrategyExtended>& extended) {
   const bool has_others = extended->layout().workers() > 1;
   if (!has_others || !extended->parameter_store()->reaches_workers()) return;
-  input.guarded = [extended](internal::FunctionRef<void()> body) {
+  input.guarded = [extended](internal::base::FunctionRef<void()> body) {
     extended->reach("[distributed_iterator.next] ")
         .others->guard("distributed_iterator.next", body);
   };
 }
 
 /// "shuffle seed 5": of each node that draws.
-void list_seeds(const internal::DatasetNode& node, std::vector<std::string>& seeds) {
+void list_seeds(const internal::data::DatasetNode& node, std::vector<std::string>& seeds) {
   for (const NodePtr& input : node.inputs()) list_seeds(*input, seeds);
   const std::optional<uint64_t> seed = node.next_seed();
   if (seed) seeds.push_back(str_cat(node.operation(), " seed ", *seed));
@@ -125,9 +125,9 @@ void check_same_order(StrategyExtended& extended, const Dataset& dataset) {
   std::vector<std::string> seeds;
   list_seeds(*dataset.node(), seeds);
   if (seeds.empty() || !extended.parameter_store()->reaches_workers()) return;
-  internal::Communicator* const others = extended.reach(kDistribute).others;
+  internal::collectives::Communicator* const others = extended.reach(kDistribute).others;
   if (others == nullptr) return;
-  internal::check_same_on_workers(
+  internal::collectives::check_same_on_workers(
       *others, "[strategy.distribute_dataset] ",
       "order of the data (give each step a seed, call set_seed before, or make the strategy before "
       "the dataset: else each process draws seeds of its own)",
@@ -233,7 +233,7 @@ DistributedDataset Strategy::distribute_datasets_from_function(
   DistributedInput input{
       .steps = Dataset(is_plain ? inputs.front() : make_round_node(inputs, part, replicas, fill)),
       .is_plain = is_plain,
-      .element_spec = several_workers ? internal::with_rows(part, kUnknownDim) : part,
+      .element_spec = several_workers ? internal::data::with_rows(part, kUnknownDim) : part,
       .replicas = replicas,
       .global_batch_size = rows_of_a_step(datasets, context.num_replicas_in_sync)};
   if (several_workers) agree_on_end(input, extended_);

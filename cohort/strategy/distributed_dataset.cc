@@ -25,7 +25,7 @@ constexpr const char* kNext = "[distributed_iterator.next] ";
 
 class DistributedIterator::State {
  public:
-  State(std::shared_ptr<const internal::DistributedInput> input, Iterator steps)
+  State(std::shared_ptr<const internal::strategy::DistributedInput> input, Iterator steps)
       : input_(std::move(input)), steps_(std::move(steps)) {
     if (input_->common_workers == nullptr) return;
     others_ = input_->common_workers->reach(kNext).others;
@@ -40,7 +40,7 @@ class DistributedIterator::State {
     ended_ = false;
     taken_ = 0;
   }
-  const internal::DistributedInput& input() const { return *input_; }
+  const internal::strategy::DistributedInput& input() const { return *input_; }
   Iterator& steps() { return steps_; }
 
  private:
@@ -48,11 +48,12 @@ class DistributedIterator::State {
   void catch_up();
   void skip();
 
-  const std::shared_ptr<const internal::DistributedInput> input_;
+  const std::shared_ptr<const internal::strategy::DistributedInput> input_;
   Iterator steps_;
   Element empty_step_;  // as the steps so far; only where workers agree on the end
   bool ended_ = false;
-  internal::Communicator* others_ = nullptr;  // set where all workers read the same steps
+  internal::collectives::Communicator* others_ =
+      nullptr;               // set where all workers read the same steps
   uint64_t generation_ = 0;  // of theirs, in which they have agreed on the next step
   int64_t taken_ = 0;        // steps, since the iterator was made or restored
 };
@@ -64,7 +65,7 @@ void DistributedIterator::State::catch_up() {
   if (!others_->failed() && others_->generation() == generation_) return;
   others_->take_turn(kNext, [&] {
     const std::vector<std::byte> all =
-        internal::gather_bytes(*others_, kNext, std::as_bytes(std::span(&taken_, 1)));
+        internal::collectives::gather_bytes(*others_, kNext, std::as_bytes(std::span(&taken_, 1)));
     int64_t most = taken_;
     for (std::size_t at = 0; at < all.size(); at += sizeof most) {
       int64_t taken = 0;
@@ -90,7 +91,7 @@ void DistributedIterator::State::skip() {
 }
 
 std::optional<PerReplica<Element>> DistributedIterator::State::next() {
-  internal::check_cross_replica(kNext);
+  internal::strategy::check_cross_replica(kNext);
   catch_up();
   if (ended_) return std::nullopt;
   ++taken_;
@@ -112,7 +113,7 @@ std::optional<PerReplica<Element>> DistributedIterator::State::next() {
 }
 
 std::optional<Element> DistributedIterator::State::next_step() {
-  internal::failpoint("data.next");
+  internal::base::failpoint("data.next");
   std::optional<Element> step = steps_.next();
   return input_->any_worker ? agreed(std::move(step)) : step;
 }
@@ -122,9 +123,9 @@ std::optional<Element> DistributedIterator::State::agreed(std::optional<Element>
   if (!input_->any_worker(step.has_value())) return std::nullopt;
   if (!step) {
     if (empty_step_.has_value()) return empty_step_;
-    return internal::without_rows(input_->steps.element_spec(), kNext);
+    return internal::data::without_rows(input_->steps.element_spec(), kNext);
   }
-  if (!empty_step_.has_value()) empty_step_ = internal::without_rows(*step);
+  if (!empty_step_.has_value()) empty_step_ = internal::data::without_rows(*step);
   return step;
 }
 
@@ -150,8 +151,8 @@ class DistributedIterator::TrackedSteps final : public Trackable {
   const std::shared_ptr<Trackable> position_;
 };
 
-DistributedIterator::DistributedIterator(std::shared_ptr<const internal::DistributedInput> input,
-                                         Iterator steps)
+DistributedIterator::DistributedIterator(
+    std::shared_ptr<const internal::strategy::DistributedInput> input, Iterator steps)
     : state_(std::make_shared<State>(std::move(input), std::move(steps))) {}
 
 std::optional<PerReplica<Element>> DistributedIterator::next() { return use().next(); }
@@ -161,7 +162,7 @@ void DistributedIterator::restore(std::string_view state) { use().restore(state)
 void DistributedIterator::cancel() { use().steps().cancel(); }
 PipelineReport DistributedIterator::report() const { return use().steps().report(); }
 std::shared_ptr<Trackable> DistributedIterator::trackable() const {
-  return std::make_shared<TrackedSteps>(internal::held(state_, "DistributedIterator"));
+  return std::make_shared<TrackedSteps>(internal::base::held(state_, "DistributedIterator"));
 }
 
 PerReplica<Element> DistributedIterator::get_next() {
@@ -185,10 +186,10 @@ DistributedIterator DistributedDataset::make_iterator(std::string_view state) co
   return DistributedIterator(input_, steps.make_iterator(state));
 }
 
-internal::RangeIterator<PerReplica<Element>, DistributedIterator> DistributedDataset::begin()
+internal::data::RangeIterator<PerReplica<Element>, DistributedIterator> DistributedDataset::begin()
     const {
   input();
-  return internal::RangeIterator<PerReplica<Element>, DistributedIterator>(make_iterator());
+  return internal::data::RangeIterator<PerReplica<Element>, DistributedIterator>(make_iterator());
 }
 
 std::ostream& operator<<(std::ostream& out, const DistributedDataset& dataset) {

@@ -43,8 +43,10 @@ class Trackable;
 
 using namespace data;  // NOLINT: Dataset, Element, batches' options are written without a prefix
 
-namespace internal {
+namespace internal::checkpoint {
 class SavingGroup;
+}  // namespace internal::checkpoint
+namespace internal::strategy {
 
 /// What the iterators of a distributed dataset read.
 struct DistributedInput {
@@ -57,16 +59,16 @@ struct DistributedInput {
   /// worker calls it once for each step.
   std::function<bool(bool here)> any_worker = {};
   /// Set where there are other workers: what the body throws, they get to know.
-  std::function<void(FunctionRef<void()> body)> guarded = {};
-  DeviceList devices = {};  ///< Of the local replicas.
+  std::function<void(base::FunctionRef<void()> body)> guarded = {};
+  values::DeviceList devices = {};  ///< Of the local replicas.
   /// The workers, where there are several, and whether the position of one is that of all.
-  std::shared_ptr<SavingGroup> group = {};
+  std::shared_ptr<checkpoint::SavingGroup> group = {};
   bool is_common = false;
   /// Set where several workers read the same steps: who reaches them.
   std::shared_ptr<StrategyExtended> common_workers = {};
 };
 
-}  // namespace internal
+}  // namespace internal::strategy
 
 /// Position in a distributed input.
 /// Errors: next throws what the pipeline throws, in its place among the steps, and can be called
@@ -108,12 +110,13 @@ class DistributedIterator {
 
  private:
   friend class DistributedDataset;
-  DistributedIterator(std::shared_ptr<const internal::DistributedInput> input, Iterator steps);
+  DistributedIterator(std::shared_ptr<const internal::strategy::DistributedInput> input,
+                      Iterator steps);
 
   class State;
   class TrackedSteps;
   State& use(const char* operation = __builtin_FUNCTION()) const {
-    return *internal::held(state_, "DistributedIterator", operation);
+    return *internal::base::held(state_, "DistributedIterator", operation);
   }
   std::shared_ptr<State> state_;
 };
@@ -122,13 +125,13 @@ class DistributedIterator {
 class DistributedDataset {
  public:
   /// Internal; Strategy::distribute_dataset makes them.
-  explicit DistributedDataset(std::shared_ptr<const internal::DistributedInput> input)
+  explicit DistributedDataset(std::shared_ptr<const internal::strategy::DistributedInput> input)
       : input_(std::move(input)) {}
 
   DistributedIterator make_iterator() const;
   /// Goes on where the iterator was that saved `state`. Errors: as Iterator::restore.
   DistributedIterator make_iterator(std::string_view state) const;
-  internal::RangeIterator<PerReplica<Element>, DistributedIterator> begin() const;
+  internal::data::RangeIterator<PerReplica<Element>, DistributedIterator> begin() const;
   std::default_sentinel_t end() const { return {}; }
   /// The steps as PerReplica of what Element::as<T...>() gives, which come apart: for
   /// (auto& [x, y, weight] : dist.as<Tensor, Tensor, Tensor>()) strategy.run(step, x, y, weight).
@@ -137,8 +140,8 @@ class DistributedDataset {
   auto as() const {
     static_assert(sizeof...(T) > 0,
                   "[distributed_dataset.as] say what an element has: dist.as<Tensor, Tensor>()");
-    return internal::ConvertedRange(
-        [input = internal::held(input_, "DistributedDataset")] {
+    return internal::data::ConvertedRange(
+        [input = internal::base::held(input_, "DistributedDataset")] {
           return DistributedDataset(input).make_iterator();
         },
         [](const PerReplica<Element>& step) {
@@ -150,7 +153,7 @@ class DistributedDataset {
   /// PerReplica<Element>& and returns the next state.
   template <class State, class F>
   State reduce(State initial, F fn) const {
-    internal::checked_function("[distributed_dataset.reduce]", fn);
+    internal::base::checked_function("[distributed_dataset.reduce]", fn);
     for (const PerReplica<Element>& step : *this) initial = fn(std::move(initial), step);
     return initial;
   }
@@ -167,10 +170,11 @@ class DistributedDataset {
   int num_replicas() const { return input().replicas; }
 
  private:
-  const internal::DistributedInput& input(const char* operation = __builtin_FUNCTION()) const {
-    return *internal::held(input_, "DistributedDataset", operation);
+  const internal::strategy::DistributedInput& input(
+      const char* operation = __builtin_FUNCTION()) const {
+    return *internal::base::held(input_, "DistributedDataset", operation);
   }
-  std::shared_ptr<const internal::DistributedInput> input_;
+  std::shared_ptr<const internal::strategy::DistributedInput> input_;
 };
 
 /// "<DistributedDataset for 2 replicas of (float32[?,2], int64[?])>".

@@ -127,7 +127,7 @@ TEST(Update, CallsOncePerComponentWithItsPartOfTheArguments) {
         EXPECT_FALSE(get_replica_context());
         EXPECT_EQ(v.local_tensor().data_ptr(), part.value().data_ptr());
         part.assign(x);
-        return std::tuple(part.name(), internal::current_update_replica(), shared,
+        return std::tuple(part.name(), internal::runtime::current_update_replica(), shared,
                           std::get<0>(pair));
       },
       values({scalar(1), scalar(2)}), 7, std::tuple(PerReplica<int>({4, 5}), 6));
@@ -141,7 +141,7 @@ TEST(Update, CallsOncePerComponentWithItsPartOfTheArguments) {
   EXPECT_EQ(parts_of(v), (std::vector<float>{2, 4}));
   strategy.extended().update(v, add, Mirrored<Tensor>({scalar(10)}));
   EXPECT_EQ(parts_of(v), (std::vector<float>{12, 14}));
-  EXPECT_EQ(internal::current_update_replica(), -1);
+  EXPECT_EQ(internal::runtime::current_update_replica(), -1);
   expect_error<InvalidArgument>({"[variable.local_tensor]", "inside strategy.run", "components()"},
                                 [&] { v.local_tensor(); });
 }

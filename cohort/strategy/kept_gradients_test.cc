@@ -18,7 +18,7 @@
 namespace cohort {
 namespace {
 
-using internal::FusedUpdate;
+using internal::variables::FusedUpdate;
 using update_rules::SgdStep;
 
 MirroredStrategy two() { return MirroredStrategy(std::vector<Device>{"CPU:0", "CPU:1"}); }

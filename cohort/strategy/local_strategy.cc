@@ -17,17 +17,17 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/thread_state.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 namespace {
 
 LocalStrategyOptions checked(LocalStrategyOptions options) {
   const std::string name = str_cat("[", options.name, "] ");
   if (options.parameter_device) {
-    check_supported(name.c_str(), "devices", *options.parameter_device);
+    runtime::check_supported(name.c_str(), "devices", *options.parameter_device);
   }
   for (std::size_t i = 0; i < options.devices.size(); ++i) {
     const Device& device = options.devices[i];
-    check_supported(name.c_str(), "devices", device);
+    runtime::check_supported(name.c_str(), "devices", device);
     const auto first = std::find(options.devices.begin(), options.devices.end(), device);
     COHORT_CHECK_ARG(static_cast<std::size_t>(first - options.devices.begin()) == i, "[",
                      options.name, "] expected each device once, got ", device.short_name(),
@@ -41,13 +41,13 @@ LocalStrategyOptions checked(LocalStrategyOptions options) {
   return options;
 }
 
-ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
+runtime::ReplicaGroupOptions group_options(const LocalStrategyOptions& options) {
   const int replicas = static_cast<int>(options.devices.size());
   // The default strategy leaves LibTorch's threads as the program set them.
-  const int threads =
-      options.is_default
-          ? 0
-          : intra_op_threads_of_replica(options.intra_op_threads, replicas * options.workers_here);
+  const int threads = options.is_default
+                          ? 0
+                          : runtime::intra_op_threads_of_replica(options.intra_op_threads,
+                                                                 replicas * options.workers_here);
   return {.replicas = replicas, .intra_op_threads = threads, .devices = options.devices};
 }
 
@@ -57,15 +57,17 @@ ReplicaLayout layout_of(const LocalStrategyOptions& options) {
                                          : ReplicaLayout(options.worker, options.workers, local);
 }
 
-UpdateSchedule choose_schedule(ReplicaGroup& group) {
+variables::UpdateSchedule choose_schedule(runtime::ReplicaGroup& group) {
   if (const char* text = std::getenv("COHORT_UPDATE_SCHEDULE"); text != nullptr && *text != '\0') {
     const std::string name = text;
     COHORT_CHECK_ARG(name == "sharded" || name == "pull",
                      "[strategy] expected COHORT_UPDATE_SCHEDULE to be sharded or pull, got \"",
                      name, "\"");
-    return name == "sharded" ? UpdateSchedule::kSharded : UpdateSchedule::kPull;
+    return name == "sharded" ? variables::UpdateSchedule::kSharded
+                             : variables::UpdateSchedule::kPull;
   }
-  return group.cores_share_cache() ? UpdateSchedule::kSharded : UpdateSchedule::kPull;
+  return group.cores_share_cache() ? variables::UpdateSchedule::kSharded
+                                   : variables::UpdateSchedule::kPull;
 }
 
 bool wants_checked_copies(const LocalStrategyOptions& options) {
@@ -89,15 +91,15 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
       ops_(options_.cross_device_ops ? options_.cross_device_ops
                                      : std::make_shared<ReductionToOneDevice>()) {
   if (options_.is_default) {
-    variables_ = LocalVariables::default_instance();
+    variables_ = variables::LocalVariables::default_instance();
     return;
   }
   if (layout_.workers() > 1 && options_.own_random_numbers) seeds_.emplace(layout_.local());
-  install_caching_allocator();
-  note_replica_threads(group_.intra_op_threads());
-  LocalVariablesOptions variables{
+  runtime::install_caching_allocator();
+  runtime::note_replica_threads(group_.intra_op_threads());
+  variables::LocalVariablesOptions variables{
       .devices = options_.devices,
-      .schedule = UpdateSchedule::kPull,
+      .schedule = variables::UpdateSchedule::kPull,
       .cross_device_ops = options_.cross_device_ops,
       .group = &group_,
       .worker = layout_.worker(),
@@ -108,9 +110,9 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
       .bfloat16_gradients = options_.bfloat16_gradients && layout_.workers() > 1,
       .variable_options = options_.variable_options,
       .owner = description()};
-  if (options_.parameter_device) variables.placement = ParameterPlacement::kCentral;
+  if (options_.parameter_device) variables.placement = variables::ParameterPlacement::kCentral;
   if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
-  const auto made = std::make_shared<LocalVariables>(std::move(variables));
+  const auto made = std::make_shared<variables::LocalVariables>(std::move(variables));
   variables_ = made;
   if (group_.size() > 1 && wants_checked_copies(options_)) watched_ = made;
 }
@@ -119,7 +121,7 @@ const std::shared_ptr<LocalStrategy>& LocalStrategy::default_instance() {
   // Never destroyed: programs may call get_strategy() while statics die.
   static const auto& instance =
       *new std::shared_ptr<LocalStrategy>(std::make_shared<LocalStrategy>(LocalStrategyOptions{
-          .name = "DefaultStrategy", .devices = {host_device()}, .is_default = true}));
+          .name = "DefaultStrategy", .devices = {runtime::host_device()}, .is_default = true}));
   return instance;
 }
 
@@ -131,21 +133,21 @@ std::vector<Device> LocalStrategy::do_parameter_devices() const {
 int64_t LocalStrategy::do_sum_of_workers(int64_t here) {
   if (layout_.workers() == 1) return here;
   if (others_ == nullptr) return StrategyExtended::do_sum_of_workers(here);
-  return sum_across(*others_, here);
+  return collectives::sum_across(*others_, here);
 }
 
-void LocalStrategy::do_run(FunctionRef<void(int)> body) {
+void LocalStrategy::do_run(base::FunctionRef<void(int)> body) {
   // The function may let go of the last handle.
   const std::shared_ptr<StrategyExtended> alive = shared_from_this();
   others_ == nullptr ? run_here(body) : run_with_others(body);
 }
 
 // The replica that fails ends the run on all workers, who may be waiting for this one.
-void LocalStrategy::run_with_others(FunctionRef<void(int)> body) {
+void LocalStrategy::run_with_others(base::FunctionRef<void(int)> body) {
   const auto replica_body = [&](int replica) {
     try {
       body(replica);
-    } catch (const PeerFailed&) {
+    } catch (const runtime::PeerFailed&) {
       throw;
     } catch (...) {
       const std::string where = str_cat("strategy.run, replica ", layout_.global_id(replica));
@@ -164,18 +166,19 @@ void LocalStrategy::run_with_others(FunctionRef<void(int)> body) {
   others_->take_turn("strategy.run", run, &group_);
 }
 
-void LocalStrategy::run_here(FunctionRef<void(int)> body) {
+void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
   // The default strategy's run stays in default context: has_strategy() is false inside.
-  ThreadContext context = current_context();
-  context.kind = options_.is_default ? ContextKind::kDefault : ContextKind::kReplica;
+  runtime::ThreadContext context = runtime::current_context();
+  context.kind =
+      options_.is_default ? runtime::ContextKind::kDefault : runtime::ContextKind::kReplica;
   context.layout = layout_;
   context.workers = others_;
   make_current(context);
   if (group_.size() == 1) {
-    StepUndo undo;  // several threads may be in here
+    variables::StepUndo undo;  // several threads may be in here
     context.undo = &undo;
     group_.run(
-        context, [&](ThreadContext&) { body(0); },
+        context, [&](runtime::ThreadContext&) { body(0); },
         [&](bool failed) {
           if (failed) undo.roll_back();
         });
@@ -184,17 +187,17 @@ void LocalStrategy::run_here(FunctionRef<void(int)> body) {
   const ThreadState state;
   group_.run(
       context,
-      [&](ThreadContext& here) {
+      [&](runtime::ThreadContext& here) {
         std::optional<AdoptedThreadState> adopted;
         if (here.replica > 0) adopted.emplace(state);
         here.undo = &undo_[static_cast<std::size_t>(here.replica)];
         body(here.replica);
       },
       [&](bool failed) {
-        for (StepUndo& undo : undo_) failed ? undo.roll_back() : undo.commit();
+        for (variables::StepUndo& undo : undo_) failed ? undo.roll_back() : undo.commit();
         // Here, where no other thread's run has begun: between its writes copies may differ.
         if (!failed && watched_) watched_->check_copies();
       });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

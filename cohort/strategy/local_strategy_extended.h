@@ -25,10 +25,10 @@ namespace cohort {
 
 /// Threads, variables and reductions of MirroredStrategy, OneDeviceStrategy and
 /// CentralStorageStrategy.
-using LocalStrategyExtended = internal::LocalStrategy;
+using LocalStrategyExtended = internal::strategy::LocalStrategy;
 /// `.name` for error texts, `.devices`, one for each replica, and what a strategy changes:
 /// `.cross_device_ops`, `.parameter_device`, `.variable_options`. Errors, of the constructor: as
 /// MirroredStrategy.
-using LocalStrategyOptions = internal::LocalStrategyOptions;
+using LocalStrategyOptions = internal::strategy::LocalStrategyOptions;
 
 }  // namespace cohort

@@ -9,14 +9,15 @@ namespace cohort {
 
 namespace {
 Tensor noted(Tensor share) {
-  if (auto* step = internal::ReplicaStep::running(); step != nullptr) step->shares.add(share);
+  if (auto* step = internal::strategy::ReplicaStep::running(); step != nullptr)
+    step->shares.add(share);
   return share;
 }
 }  // namespace
 
 Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOptions& options) {
   static constexpr const char* kOperation = "[compute_average_loss] ";
-  internal::check_defined(kOperation, per_example_loss);
+  internal::runtime::check_defined(kOperation, per_example_loss);
   COHORT_CHECK_ARG(per_example_loss.dim() > 0, kOperation,
                    "expected a value per example, got a scalar; use Reduction::kNone in the loss");
   int64_t batch = 0;
@@ -34,14 +35,15 @@ Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOpt
   }
   Tensor loss = per_example_loss;
   if (options.sample_weight.defined()) {
-    loss = internal::in_plain_words(kOperation, [&] { return loss.mul(options.sample_weight); });
+    loss = internal::runtime::in_plain_words(kOperation,
+                                             [&] { return loss.mul(options.sample_weight); });
   }
   const Tensor sum = loss.sum();
   return noted(batch == 0 ? sum.mul(0.0) : sum.div(static_cast<double>(batch)));
 }
 
 Tensor scale_regularization_loss(const Tensor& loss) {
-  internal::check_defined("[scale_regularization_loss] ", loss);
+  internal::runtime::check_defined("[scale_regularization_loss] ", loss);
   const ReplicaContext ctx = get_replica_context();
   COHORT_CHECK_STATE(static_cast<bool>(ctx),
                      "[scale_regularization_loss] expected to be inside strategy.run, got "

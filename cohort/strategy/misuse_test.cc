@@ -93,13 +93,13 @@ TEST(Misuse, CopiesAreComparedBetweenTheRunsOfAllThreads) {
       const int replica = get_replica_context().replica_id_in_sync_group();
       if (replica == 0) w.assign(1.0);
       while (replica == 0 && !first_is_over) std::this_thread::yield();
-      internal::current_replica_group()->barrier();
+      internal::runtime::current_replica_group()->barrier();
       if (replica == 1) w.assign(1.0);
     });
   });
   EXPECT_NO_THROW(strategy.run([&] {
     if (get_replica_context().replica_id_in_sync_group() == 0) inside.release();
-    internal::current_replica_group()->barrier();
+    internal::runtime::current_replica_group()->barrier();
   }));
   first_is_over = true;
 }
@@ -113,7 +113,7 @@ TEST(Misuse, DivergenceAfterAMergeOfTheSameKind) {
       if (ctx.replica_id_in_sync_group() == 0) {
         ctx.all_reduce(ReduceOp::kSum, scalar(1));
       } else {
-        internal::current_replica_group()->barrier();
+        internal::runtime::current_replica_group()->barrier();
       }
     }),
                  FailedPrecondition);

@@ -28,7 +28,7 @@
 namespace cohort {
 namespace {
 
-using internal::TaskName;
+using internal::cluster::TaskName;
 
 constexpr const char* kMultiWorker = "[MultiWorkerMirroredStrategy] ";
 // A clock cannot name the end of much longer times.
@@ -51,7 +51,7 @@ void check_communication(const CommunicationOptions& options) {
       library = "Gloo";
       break;
     case CommunicationImplementation::kMpi:
-      if (internal::has_mpi()) return;
+      if (internal::collectives::has_mpi()) return;
       throw Unimplemented(str_cat(
           kMultiWorker,
           "expected a build of Cohort with MPI for kMpi, got one without: none was found when it "
@@ -75,7 +75,7 @@ TaskName task_of(const ClusterResolver& resolver, const ClusterSpec& spec) {
                    "expected both, got ", type ? *type : "no type", " and ",
                    id ? std::to_string(*id) : "no id", " in ", spec);
   TaskName task{.type = *type, .id = *id};
-  internal::check_cluster(spec, task);
+  internal::cluster::check_cluster(spec, task);
   COHORT_CHECK_ARG(task.type != "ps", kMultiWorker,
                    "expected a chief, worker or evaluator, got task 'ps'; parameter servers are "
                    "for ParameterServerStrategy");
@@ -111,11 +111,11 @@ double straggler_ratio_of(const MultiWorkerMirroredOptions& options, double othe
 }
 
 // The workers' leases, by which they learn who hangs or is cut off.
-internal::LivenessOptions leases_of(const MultiWorkerMirroredOptions& options,
-                                    const ClusterSpec& spec) {
-  internal::LivenessOptions how{.addresses = internal::worker_addresses(spec),
-                                .allow_insecure = is_insecure_allowed(options),
-                                .start_timeout = options.start_timeout};
+internal::collectives::LivenessOptions leases_of(const MultiWorkerMirroredOptions& options,
+                                                 const ClusterSpec& spec) {
+  internal::collectives::LivenessOptions how{.addresses = internal::cluster::worker_addresses(spec),
+                                             .allow_insecure = is_insecure_allowed(options),
+                                             .start_timeout = options.start_timeout};
   how.heartbeat = milliseconds_of(options.heartbeat, "COHORT_HEARTBEAT_MS", how.heartbeat);
   how.lease = milliseconds_of(options.lease, "COHORT_LEASE_MS", how.lease);
   how.straggler_ratio = straggler_ratio_of(options, how.straggler_ratio);
@@ -128,13 +128,13 @@ internal::LivenessOptions leases_of(const MultiWorkerMirroredOptions& options,
   return how;
 }
 
-std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions& options,
-                                                const ClusterSpec& spec, const TaskName& task) {
-  const internal::LivenessOptions leases = leases_of(options, spec);
-  const std::vector<std::string> addresses = internal::worker_addresses(spec);
-  const int rank = internal::id_in_cluster(spec, task);
+std::shared_ptr<internal::collectives::Communicator> connect(
+    const MultiWorkerMirroredOptions& options, const ClusterSpec& spec, const TaskName& task) {
+  const internal::collectives::LivenessOptions leases = leases_of(options, spec);
+  const std::vector<std::string> addresses = internal::cluster::worker_addresses(spec);
+  const int rank = internal::cluster::id_in_cluster(spec, task);
   const bool allow_insecure = is_insecure_allowed(options);
-  const internal::RpcSecurity security = internal::security_from_environment();
+  const internal::rpc::RpcSecurity security = internal::rpc::security_from_environment();
   const bool over_mpi =
       options.communication_options.implementation == CommunicationImplementation::kMpi;
   COHORT_CHECK_ARG(!over_mpi || !security.has_tls(), kMultiWorker,
@@ -146,12 +146,12 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
   COHORT_LOG(kInfo, "MultiWorkerMirroredStrategy: ", task.type, " ", task.id, " is worker ", rank,
              " of ", addresses.size(), ", at ", addresses[static_cast<std::size_t>(rank)], how,
              "; waiting for the others");
-  internal::CommunicatorOptions communicator;
+  internal::collectives::CommunicatorOptions communicator;
   if (options.communication_options.timeout) {
     communicator.timeout = *options.communication_options.timeout;
   }
-  auto connected = std::make_unique<internal::Communicator>(
-      internal::connect_over_tcp(
+  auto connected = std::make_unique<internal::collectives::Communicator>(
+      internal::collectives::connect_over_tcp(
           {.rank = rank,
            .addresses = addresses,
            .agreement = str_cat(
@@ -159,19 +159,20 @@ std::shared_ptr<internal::Communicator> connect(const MultiWorkerMirroredOptions
                options.communication_options.bfloat16_gradients ? "gradients as bfloat16, " : "",
                over_mpi ? "messages over MPI, " : "", spec),
            .timeout = options.start_timeout,
-           .tls = security.has_tls() ? internal::TlsContext::of_certificates(security)
-                                     : internal::TlsContext(),
+           .tls = security.has_tls() ? internal::rpc::TlsContext::of_certificates(security)
+                                     : internal::rpc::TlsContext(),
            .allow_insecure = allow_insecure,
            .mpi = over_mpi}),
       communicator);
-  if (leases.lease.count() == 0) return internal::kept_to_this_process(std::move(connected));
-  return internal::watch_over(std::move(connected), leases);
+  if (leases.lease.count() == 0) return internal::base::kept_to_this_process(std::move(connected));
+  return internal::collectives::watch_over(std::move(connected), leases);
 }
 
 // One of each worker, in their order.
-std::vector<uint64_t> numbers_of_all(internal::Communicator& communicator, uint64_t here) {
+std::vector<uint64_t> numbers_of_all(internal::collectives::Communicator& communicator,
+                                     uint64_t here) {
   std::vector<uint64_t> numbers(static_cast<std::size_t>(communicator.size()), here);
-  std::vector<internal::Bytes> pieces;
+  std::vector<internal::collectives::Bytes> pieces;
   for (uint64_t& each : numbers) pieces.push_back(std::as_writable_bytes(std::span(&each, 1)));
   communicator.all_gather(pieces);
   return numbers;
@@ -179,16 +180,17 @@ std::vector<uint64_t> numbers_of_all(internal::Communicator& communicator, uint6
 
 // Those that share this one's cores: with as many threads as replicas of one process would have,
 // operations add in the same order.
-int workers_on_these_cores(internal::Communicator& communicator) {
-  const uint64_t here = std::hash<std::string>()(internal::cores_identity());
+int workers_on_these_cores(internal::collectives::Communicator& communicator) {
+  const uint64_t here = std::hash<std::string>()(internal::runtime::cores_identity());
   const std::vector<uint64_t> all = numbers_of_all(communicator, here);
   return static_cast<int>(std::count(all.begin(), all.end(), here));
 }
 
 // Each process has a seed of its own until set_seed: their shuffles would differ, and rows be seen
 // by two workers or by none. Where the seeds are not one already, worker 0's is everybody's.
-void agree_on_seed(internal::Communicator& communicator) {
-  const std::vector<uint64_t> seeds = numbers_of_all(communicator, internal::current_seed());
+void agree_on_seed(internal::collectives::Communicator& communicator) {
+  const std::vector<uint64_t> seeds =
+      numbers_of_all(communicator, internal::runtime::current_seed());
   if (std::adjacent_find(seeds.begin(), seeds.end(), std::not_equal_to<>()) == seeds.end()) return;
   set_seed(seeds[0]);
 }
@@ -198,16 +200,17 @@ void agree_on_seed(internal::Communicator& communicator) {
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOptions options) {
   check_communication(options.communication_options);
   options.start_timeout = std::min<std::chrono::milliseconds>(options.start_timeout, kCentury);
-  if (options.devices.empty()) options.devices = {internal::host_device()};
+  if (options.devices.empty()) options.devices = {internal::runtime::host_device()};
   if (!options.cluster_resolver) options.cluster_resolver = detect_cluster();
-  std::shared_ptr<internal::Communicator> communicator;
+  std::shared_ptr<internal::collectives::Communicator> communicator;
   int workers_here = 1;
   if (options.cluster_resolver) {
     const ClusterSpec spec = options.cluster_resolver->cluster_spec();
     if (!spec.empty()) {
       const TaskName task = task_of(*options.cluster_resolver, spec);
       // An evaluator is a cluster of its own.
-      const bool is_alone = task.type == "evaluator" || internal::worker_count(spec, task) == 1;
+      const bool is_alone =
+          task.type == "evaluator" || internal::cluster::worker_count(spec, task) == 1;
       if (!is_alone) {
         communicator = connect(options, spec, task);
         agree_on_seed(*communicator);
@@ -215,17 +218,18 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
       }
     }
   }
-  extended_ = std::make_shared<internal::LocalStrategy>(internal::LocalStrategyOptions{
-      .name = "MultiWorkerMirroredStrategy",
-      .devices = std::move(options.devices),
-      .check_copies = options.check_copies,
-      .intra_op_threads = options.intra_op_threads,
-      .workers_here = workers_here,
-      .communicator = std::move(communicator),
-      .bytes_per_pack = options.communication_options.bytes_per_pack,
-      .bfloat16_gradients = options.communication_options.bfloat16_gradients,
-      .own_random_numbers = false,
-      .cluster_resolver = std::move(options.cluster_resolver)});
+  extended_ =
+      std::make_shared<internal::strategy::LocalStrategy>(internal::strategy::LocalStrategyOptions{
+          .name = "MultiWorkerMirroredStrategy",
+          .devices = std::move(options.devices),
+          .check_copies = options.check_copies,
+          .intra_op_threads = options.intra_op_threads,
+          .workers_here = workers_here,
+          .communicator = std::move(communicator),
+          .bytes_per_pack = options.communication_options.bytes_per_pack,
+          .bfloat16_gradients = options.communication_options.bfloat16_gradients,
+          .own_random_numbers = false,
+          .cluster_resolver = std::move(options.cluster_resolver)});
 }
 
 }  // namespace cohort

@@ -25,8 +25,9 @@ using testing::run_with_deadline;
 
 std::vector<std::string> free_addresses(int count) {
   std::vector<std::string> addresses(static_cast<std::size_t>(count));
-  std::vector<internal::Socket> held;
-  for (std::string& address : addresses) held.push_back(internal::listen_on_free_port(&address));
+  std::vector<internal::collectives::Socket> held;
+  for (std::string& address : addresses)
+    held.push_back(internal::collectives::listen_on_free_port(&address));
   return addresses;
 }
 
@@ -124,7 +125,7 @@ TEST(MultiWorkerMirrored, MpiIsRefusedWhereItCannotKeepWhatIsAskedFor) {
   MultiWorkerMirroredOptions options = options_of(two, "worker", 0);
   options.communication_options.implementation = CommunicationImplementation::kMpi;
   const auto make = [&] { MultiWorkerMirroredStrategy strategy(options); };
-  if (internal::has_mpi()) {
+  if (internal::collectives::has_mpi()) {
     expect_error<InvalidArgument>({"COHORT_TLS_CERTIFICATE", "kMpi", "kAuto"}, make);
   } else {
     expect_error<Unimplemented>({"kMpi", "libopenmpi-dev", "COHORT_USE_MPI"}, make);

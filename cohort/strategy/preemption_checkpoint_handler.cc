@@ -107,9 +107,9 @@ class PreemptionCheckpointHandler::Impl {
         return;
       }
       thread_ = std::jthread([this, asked = std::move(asked)](const std::stop_token& stop) {
-        internal::Mutex mutex;  // nobody else's: waiting asks for one
+        internal::base::Mutex mutex;  // nobody else's: waiting asks for one
         std::condition_variable_any stopped;
-        const internal::MutexLock lock(mutex);
+        const internal::base::MutexLock lock(mutex);
         while (!stop.stop_requested()) {
           if (ask(asked)) return;
           stopped.wait_for(mutex, stop, kWatchEvery, [] { return false; });
@@ -133,7 +133,7 @@ class PreemptionCheckpointHandler::Impl {
       return true;
     }
 
-    std::optional<internal::TerminationSignal> signal_;
+    std::optional<internal::base::TerminationSignal> signal_;
     std::atomic<bool> fired_{false};
     std::jthread thread_;  // last: it uses the others
   };
@@ -182,9 +182,9 @@ class PreemptionCheckpointHandler::Impl {
   }
 
   void end() {
-    internal::leave_together(group_.get());
+    internal::checkpoint::leave_together(group_.get());
     watcher_->answer();
-    if (!config_.exit_fn) internal::exit_now(internal::kTerminatedExitCode);
+    if (!config_.exit_fn) internal::base::exit_now(internal::base::kTerminatedExitCode);
     config_.exit_fn();
     watch();  // the loop goes on, and the next time is another one
   }
@@ -193,8 +193,8 @@ class PreemptionCheckpointHandler::Impl {
   const TerminationConfig config_;
   const std::shared_ptr<int64_t> runs_ = std::make_shared<int64_t>(0);
   CheckpointManager manager_;
-  std::shared_ptr<internal::SavingGroup> group_;  // null: none that is known yet
-  int64_t asked_ = 0;                             // how often, by all workers
+  std::shared_ptr<internal::checkpoint::SavingGroup> group_;  // null: none that is known yet
+  int64_t asked_ = 0;                                         // how often, by all workers
   std::unique_ptr<Watcher> watcher_;
   bool saved_ = false;
   std::optional<Clock::time_point> noticed_;  // here
@@ -215,13 +215,13 @@ PreemptionCheckpointHandler::PreemptionCheckpointHandler(
     : impl_(std::make_shared<Impl>(cluster_resolver, std::move(manager), std::move(config))) {}
 
 void PreemptionCheckpointHandler::save_checkpoint_if_preempted() {
-  internal::held(impl_, "PreemptionCheckpointHandler")->save_if_preempted();
+  internal::base::held(impl_, "PreemptionCheckpointHandler")->save_if_preempted();
 }
 int64_t PreemptionCheckpointHandler::total_run_calls() const {
-  return internal::held(impl_, "PreemptionCheckpointHandler")->runs();
+  return internal::base::held(impl_, "PreemptionCheckpointHandler")->runs();
 }
 void PreemptionCheckpointHandler::count_run() {
-  internal::held(impl_, "PreemptionCheckpointHandler")->count_run();
+  internal::base::held(impl_, "PreemptionCheckpointHandler")->count_run();
 }
 
 }  // namespace cohort

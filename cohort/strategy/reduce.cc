@@ -18,7 +18,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/own_ops.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 namespace {
 
 Shape normal_axes(const Tensor& value, const Axes& axes) {
@@ -57,17 +57,18 @@ constexpr const char* kReduceVerb = "[strategy.reduce] ";
 // Through a user's ops, to the host.
 template <class Value>
 Gradient reduce_by_ops(ReduceOp op, const std::vector<Value>& values, CrossDeviceOps& ops,
-                       Communicator* others) {
+                       collectives::Communicator* others) {
   const ReduceItem item{PerReplica<Gradient>(std::vector<Gradient>(values.begin(), values.end())),
-                        host_device()};
+                        runtime::host_device()};
   if (others == nullptr) return ops.reduce(op, item.value, item.destinations)[0];
   return reduce_through(kReduceVerb, ops, *others, op, std::span(&item, 1))[0][0];
 }
 
 Tensor reduce_all(ReduceOp op, const std::vector<Tensor>& values, const Reach& reach) {
   if (reach.ops != nullptr) return reduce_by_ops(op, values, *reach.ops, reach.others).dense();
-  if (reach.others != nullptr) return reduce_across(*reach.others, kReduceVerb, op, values);
-  return reduce_in_order(op, values);
+  if (reach.others != nullptr)
+    return collectives::reduce_across(*reach.others, kReduceVerb, op, values);
+  return reductions::reduce_in_order(op, values);
 }
 
 // The number of reduced elements counts what is really there, also with uneven batches.
@@ -83,7 +84,7 @@ Tensor mean_over(const std::vector<Tensor>& values, const Axes& axes, const Reac
     sums.push_back((integral ? value.to(kFloat64) : value).sum(normal));
   }
   const Tensor sum = reduce_all(ReduceOp::kSum, sums, reach);
-  if (reach.others != nullptr) count = sum_across(*reach.others, count);
+  if (reach.others != nullptr) count = collectives::sum_across(*reach.others, count);
   return sum.div(static_cast<double>(count));
 }
 
@@ -112,7 +113,7 @@ bool has_rows(const Tensor& value, const Shape& axes) {
 std::vector<Tensor> extremes_here(ReduceOp op, std::vector<Tensor> reduced, const Tensor& value,
                                   const Axes& axes, const Reach& reach) {
   const auto here = static_cast<int64_t>(reduced.size());
-  const int64_t all = reach.others == nullptr ? here : sum_across(*reach.others, here);
+  const int64_t all = reach.others == nullptr ? here : collectives::sum_across(*reach.others, here);
   COHORT_CHECK_ARG(all > 0, kReduceVerb, "expected at least 1 row for a ", reduce_op_name(op),
                    ", got none on any replica");
   if (reduced.empty()) reduced.push_back(no_extreme(op, value, normal_axes(value, axes)));
@@ -147,7 +148,7 @@ IndexedSlices copy_of_slices(const IndexedSlices& rows) {
 }
 
 void check_cross_replica(const char* operation) {
-  COHORT_CHECK_STATE(current_context().kind != ContextKind::kReplica, operation,
+  COHORT_CHECK_STATE(runtime::current_context().kind != runtime::ContextKind::kReplica, operation,
                      "expected cross-replica context, got a replica: inside strategy.run use "
                      "the replica context's all_reduce or all_gather");
 }
@@ -181,7 +182,7 @@ void throw_overflow(ReduceOp op, std::size_t bytes) {
 }
 
 Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int replicas) {
-  check_defined(operation, value);
+  runtime::check_defined(operation, value);
   if (!keeps_equal_values(op, replicas) && value.dim() == 0 && value.item<double>() == 0) {
     return value;
   }
@@ -189,29 +190,30 @@ Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int 
   return value;
 }
 
-std::vector<std::byte> gather_numbers(Communicator& others, std::span<const std::byte> here,
-                                      std::size_t size, const char* kind, ReduceOp op) {
-  check_same_on_workers(others, kReduceVerb, "numbers",
-                        str_cat("a ", reduce_op_name(op), " of ", here.size() / size, " ", kind,
-                                " of ", size, " bytes"));
-  return gather_bytes(others, kReduceVerb, here);
+std::vector<std::byte> gather_numbers(collectives::Communicator& others,
+                                      std::span<const std::byte> here, std::size_t size,
+                                      const char* kind, ReduceOp op) {
+  collectives::check_same_on_workers(others, kReduceVerb, "numbers",
+                                     str_cat("a ", reduce_op_name(op), " of ", here.size() / size,
+                                             " ", kind, " of ", size, " bytes"));
+  return collectives::gather_bytes(others, kReduceVerb, here);
 }
 
 void check_same_structure(const char* operation, const Reach& reach, const std::string& text) {
   if (reach.others == nullptr) return;
-  check_same_on_workers(*reach.others, operation, "structure of values", text);
+  collectives::check_same_on_workers(*reach.others, operation, "structure of values", text);
 }
 
 Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
                       const Reach& reach) {
-  for (const Tensor& value : values) check_defined(kReduceVerb, value);
+  for (const Tensor& value : values) runtime::check_defined(kReduceVerb, value);
   if (axes.empty()) return apart(reduce_all(op, values, reach), values);
   if (op == ReduceOp::kMean) return mean_over(values, axes, reach);
   const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
   std::vector<Tensor> reduced;
   for (const Tensor& value : values) {
     const Shape normal = normal_axes(value, axes);
-    if (extreme) check_reducible(kReduceVerb, op, value.scalar_type());
+    if (extreme) reductions::check_reducible(kReduceVerb, op, value.scalar_type());
     if (extreme && !has_rows(value, normal)) continue;
     reduced.push_back(reduce_axes(op, value, normal));
   }
@@ -222,19 +224,20 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Reach& reach) {
   if (reach.others != nullptr) {
     static constexpr const char* kOperation = "[strategy.gather] ";
-    for (const Tensor& value : values) check_defined(kOperation, value);
-    const int64_t along = check_joinable(kOperation, values, axis);
-    return gather_across(*reach.others, kOperation, cohort::concat(values, along), along);
+    for (const Tensor& value : values) runtime::check_defined(kOperation, value);
+    const int64_t along = reductions::check_joinable(kOperation, values, axis);
+    return collectives::gather_across(*reach.others, kOperation, cohort::concat(values, along),
+                                      along);
   }
   ReductionToOneDevice in_place;
   CrossDeviceOps& chosen = reach.ops != nullptr ? *reach.ops : in_place;
-  return chosen.gather(PerReplica<Tensor>(values), host_device(), axis)[0];
+  return chosen.gather(PerReplica<Tensor>(values), runtime::host_device(), axis)[0];
 }
 
 IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& values,
                             const Reach& reach) {
   if (reach.others != nullptr && reach.ops == nullptr) {
-    return join_across(*reach.others, kReduceVerb, op, values);
+    return collectives::join_across(*reach.others, kReduceVerb, op, values);
   }
   ReductionToOneDevice in_place;
   CrossDeviceOps& chosen = reach.ops != nullptr ? *reach.ops : in_place;
@@ -242,13 +245,14 @@ IndexedSlices reduce_slices(ReduceOp op, const std::vector<IndexedSlices>& value
 }
 
 std::vector<Mirrored<Gradient>> reduce_through(const char* operation, CrossDeviceOps& ops,
-                                               Communicator& others, ReduceOp op,
+                                               collectives::Communicator& others, ReduceOp op,
                                                std::span<const ReduceItem> items,
                                                const CommunicationOptions& options) {
   const bool mean = op == ReduceOp::kMean;
   for (const ReduceItem& item : items) {
     const Gradient& first = item.value[0];
-    if (first.has_value() && !first.is_sparse()) check_reducible(operation, op, first.dense());
+    if (first.has_value() && !first.is_sparse())
+      reductions::check_reducible(operation, op, first.dense());
   }
   const ReduceOp step = mean ? ReduceOp::kSum : op;
   const std::vector<Mirrored<Gradient>> here = ops.batch_reduce(step, items, options);
@@ -259,13 +263,15 @@ std::vector<Mirrored<Gradient>> reduce_through(const char* operation, CrossDevic
     const Gradient& local = here[i][0];
     const std::size_t copies = items[i].destinations.devices().size();
     if (local.is_sparse()) {
-      IndexedSlices joined = join_across(others, operation, step, std::array{local.slices()});
+      IndexedSlices joined =
+          collectives::join_across(others, operation, step, std::array{local.slices()});
       if (mean) joined.values = joined.values.div(count);
       out.push_back(Mirrored<Gradient>(std::vector<Gradient>(copies, Gradient(joined))));
       continue;
     }
-    const Tensor total = reduce_across(others, operation, step, std::array{local.dense()});
-    if (mean) divide_by_count(total, count);
+    const Tensor total =
+        collectives::reduce_across(others, operation, step, std::array{local.dense()});
+    if (mean) collectives::divide_by_count(total, count);
     std::vector<Gradient> each;
     for (const Tensor& copy : ops.broadcast(total, items[i].destinations)) each.emplace_back(copy);
     out.push_back(Mirrored<Gradient>(std::move(each)));
@@ -273,4 +279,4 @@ std::vector<Mirrored<Gradient>> reduce_through(const char* operation, CrossDevic
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

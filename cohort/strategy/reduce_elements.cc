@@ -7,7 +7,7 @@
 #include "cohort/data/core/internal/state.h"
 #include "cohort/strategy/internal/reduce.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 namespace {
 
 std::vector<Tensor> tensors_of(std::span<const Element> parts) {
@@ -31,15 +31,16 @@ Element concatenate_all(std::span<const Element> parts, const char* operation, i
   if (axis != 0) {
     throw Unimplemented(str_cat(operation, " expected axis 0 for ", what, ", got ", axis));
   }
-  Element here = concatenate_elements(parts, operation);
+  Element here = data::concatenate_elements(parts, operation);
   if (reach.others == nullptr) return here;
-  StateWriter state;
+  data::StateWriter state;
   state.put_element(here);
   std::vector<Element> all;
-  for (const std::string& text : gather_texts(*reach.others, operation, std::move(state).take())) {
-    all.push_back(StateReader(text).get_element());
+  for (const std::string& text :
+       collectives::gather_texts(*reach.others, operation, std::move(state).take())) {
+    all.push_back(data::StateReader(text).get_element());
   }
-  return concatenate_elements(all, operation);
+  return data::concatenate_elements(all, operation);
 }
 
 }  // namespace
@@ -49,9 +50,10 @@ Element reduce_elements(ReduceOp op, std::span<const Element> elements, const Ax
   static constexpr const char* kOperation = "[strategy.reduce]";
   COHORT_CHECK_ARG(!has_ragged(elements.front()), kOperation,
                    " expected tensors, got rows of unlike lengths: ", elements.front().spec());
-  return combine_elements(elements, kOperation, [&](std::span<const Element> parts) -> Element {
-    return reduce_tensors(op, tensors_of(parts), axes, reach);
-  });
+  return data::combine_elements(elements, kOperation,
+                                [&](std::span<const Element> parts) -> Element {
+                                  return reduce_tensors(op, tensors_of(parts), axes, reach);
+                                });
 }
 
 Element gather_elements(std::span<const Element> elements, int64_t axis, const Reach& reach) {
@@ -59,10 +61,12 @@ Element gather_elements(std::span<const Element> elements, int64_t axis, const R
   if (has_ragged(elements.front())) {
     return concatenate_all(elements, kOperation, axis, "rows of unlike lengths", reach);
   }
-  return combine_elements(elements, kOperation, [&](std::span<const Element> parts) -> Element {
-    if (!parts.front().is_string()) return gather_tensors(tensors_of(parts), axis, reach);
-    return concatenate_all(parts, kOperation, axis, "strings", reach);
-  });
+  return data::combine_elements(elements, kOperation,
+                                [&](std::span<const Element> parts) -> Element {
+                                  if (!parts.front().is_string())
+                                    return gather_tensors(tensors_of(parts), axis, reach);
+                                  return concatenate_all(parts, kOperation, axis, "strings", reach);
+                                });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

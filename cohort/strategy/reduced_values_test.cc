@@ -131,7 +131,7 @@ TEST(OwnCrossDeviceOps, MustReturnWhatCanBeApplied) {
   const MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}, .cross_device_ops = ops});
   const auto scope = strategy.scope();
   const Variable w(ones({3}), {.name = "kernel"});
-  internal::FusedUpdate update({w});
+  internal::variables::FusedUpdate update({w});
   const auto step = [&] {
     strategy.run([&] {
       GradientTape tape;

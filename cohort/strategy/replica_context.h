@@ -17,15 +17,15 @@
 
 namespace cohort {
 
-namespace internal {
+namespace internal::strategy {
 
 /// A Variable, PerReplica<Tensor> or Mirrored<Tensor>: what collectives read as one tensor.
 template <class T>
-inline constexpr bool is_read_as_tensor_v = ReadsAsTensor<T> && !is_leaf_v<T>;
+inline constexpr bool is_read_as_tensor_v = ReadsAsTensor<T> && !values::is_leaf_v<T>;
 template <class T>
 using Collected = std::conditional_t<is_read_as_tensor_v<T>, Tensor, T>;
 
-}  // namespace internal
+}  // namespace internal::strategy
 
 /// Empty in cross-replica context; every call on an empty one throws FailedPrecondition that says
 /// so. All of it may stand in any control flow, as long as all replicas take the same.
@@ -57,14 +57,14 @@ class ReplicaContext {
   ///         replicas of a worker; FailedPrecondition if they differ between workers (it names
   ///         both), or if another replica or worker is at another collective or merge call.
   template <class T>
-  internal::Collected<T> all_reduce(ReduceOpArg op, const T& nest,
-                                    const CommunicationOptions& options = {}) const;
+  internal::strategy::Collected<T> all_reduce(ReduceOpArg op, const T& nest,
+                                              const CommunicationOptions& options = {}) const;
   /// Joins all replicas' tensors along `axis`, all leaves at once. Sizes along it may differ.
   /// Order: a merge point. Errors: as all_reduce; Unimplemented for IndexedSlices.
   /// Differentiable: each replica gets its range of the sum of the gradients.
   template <class T>
-  internal::Collected<T> all_gather(const T& nest, int64_t axis,
-                                    const CommunicationOptions& options = {}) const;
+  internal::strategy::Collected<T> all_gather(const T& nest, int64_t axis,
+                                              const CommunicationOptions& options = {}) const;
 
   /// fn(Strategy&, const PerReplica<A>&...) runs once, in cross-replica context, when every
   /// replica has come; arguments are read while their replica waits. Returns this replica's part
@@ -81,7 +81,7 @@ class ReplicaContext {
   int replica_ = 0;  // local
 };
 
-namespace internal {
+namespace internal::strategy {
 
 /// What a replica brings to a merge_call of fn.
 template <class Fn, class... A>
@@ -91,7 +91,7 @@ struct MergeCall {
 
 /// All replicas' I-th argument.
 template <std::size_t I, class Fn, class... A>
-auto regrouped(Brought<MergeCall<Fn, A...>> all) {
+auto regrouped(runtime::Brought<MergeCall<Fn, A...>> all) {
   using T = std::tuple_element_t<I, std::tuple<A...>>;
   std::vector<T> values;
   for (const auto& one : all) values.push_back(*std::get<I>(one.arguments));
@@ -104,7 +104,7 @@ auto call_merged(StrategyExtended& strategy, const Fn& fn, const A&... args) {
   using Call = MergeCall<Fn, A...>;
   using R = std::invoke_result_t<const Fn&, Strategy&, const PerReplica<A>&...>;
   const Call mine{{&args...}};
-  const auto call = [&](Brought<Call> all) -> R {
+  const auto call = [&](runtime::Brought<Call> all) -> R {
     Strategy handle(strategy.shared_from_this());
     return [&]<std::size_t... I>(std::index_sequence<I...>)->R {
       return fn(handle, regrouped<I>(all)...);
@@ -115,12 +115,12 @@ auto call_merged(StrategyExtended& strategy, const Fn& fn, const A&... args) {
     strategy.merge("merge_call", mine, call);
   } else {
     const auto whole = strategy.merge("merge_call", mine, call);
-    using Part = std::remove_cvref_t<decltype(unwrap(*whole, 0))>;
-    return Part(unwrap(*whole, std::max(0, current_replica()), "merge_call"));
+    using Part = std::remove_cvref_t<decltype(values::unwrap(*whole, 0))>;
+    return Part(values::unwrap(*whole, std::max(0, current_replica()), "merge_call"));
   }
 }
 
-}  // namespace internal
+}  // namespace internal::strategy
 
 template <class Fn, class... A>
 auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
@@ -131,43 +131,43 @@ auto ReplicaContext::merge_call(const Fn& fn, const A&... args) const {
                 "after the function");
   if constexpr (kIsCallable) {
     StrategyExtended& strategy = here();
-    return internal::call_merged(
-        strategy, internal::checked_function("[replica_context.merge_call]", fn), args...);
+    return internal::strategy::call_merged(
+        strategy, internal::base::checked_function("[replica_context.merge_call]", fn), args...);
   }
 }
 
 template <class T>
-internal::Collected<T> ReplicaContext::all_reduce(ReduceOpArg op, const T& nest,
-                                                  const CommunicationOptions& options) const {
+internal::strategy::Collected<T> ReplicaContext::all_reduce(
+    ReduceOpArg op, const T& nest, const CommunicationOptions& options) const {
   StrategyExtended& strategy = here();
-  if constexpr (internal::is_read_as_tensor_v<T>) {
+  if constexpr (internal::strategy::is_read_as_tensor_v<T>) {
     return all_reduce(op, nest.as_tensor(), options);
   } else if constexpr (std::is_same_v<T, Tensor>) {
     Tensor out;
-    const internal::CollectiveLeaf leaf{
-        .kind = internal::CollectiveLeaf::Kind::kTensor, .in = &nest, .out = &out};
-    internal::all_reduce_together(strategy, op, std::span(&leaf, 1), options);
+    const internal::collectives::CollectiveLeaf leaf{
+        .kind = internal::collectives::CollectiveLeaf::Kind::kTensor, .in = &nest, .out = &out};
+    internal::strategy::all_reduce_together(strategy, op, std::span(&leaf, 1), options);
     return out;
   } else {
     T out = nest;
-    internal::LeafPairs pairs(nest, out);
-    internal::all_reduce_together(strategy, op, pairs.leaves(), options,
-                                  {.nest = internal::NestRef::of(nest)});
+    internal::strategy::LeafPairs pairs(nest, out);
+    internal::strategy::all_reduce_together(strategy, op, pairs.leaves(), options,
+                                            {.nest = internal::values::NestRef::of(nest)});
     pairs.finish();
     return out;
   }
 }
 
 template <class T>
-internal::Collected<T> ReplicaContext::all_gather(const T& nest, int64_t axis,
-                                                  const CommunicationOptions& options) const {
-  if constexpr (internal::is_read_as_tensor_v<T>) {
+internal::strategy::Collected<T> ReplicaContext::all_gather(
+    const T& nest, int64_t axis, const CommunicationOptions& options) const {
+  if constexpr (internal::strategy::is_read_as_tensor_v<T>) {
     return all_gather(nest.as_tensor(), axis, options);
   } else {
     T out = nest;
-    internal::LeafPairs pairs(nest, out);
-    internal::all_gather_together(here(), axis, pairs.leaves(),
-                                  {.nest = internal::NestRef::of(nest)});
+    internal::strategy::LeafPairs pairs(nest, out);
+    internal::strategy::all_gather_together(here(), axis, pairs.leaves(),
+                                            {.nest = internal::values::NestRef::of(nest)});
     pairs.finish();
     return out;
   }

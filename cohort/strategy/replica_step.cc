@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 Tensor LossShares::add(const Tensor& share) {
   if (const auto& node = share.grad_fn()) nodes_.push_back(node->sequence_nr());
@@ -21,4 +21,4 @@ bool LossShares::made_by(const torch::autograd::Node& node) const {
   return std::find(nodes_.begin(), nodes_.end(), node.sequence_nr()) != nodes_.end();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

@@ -15,7 +15,7 @@ namespace torch::autograd {
 struct Node;
 }
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 /// The shares of one replica's step, in the order in which they were made. Threads: bound to its
 /// thread in a run.
@@ -42,7 +42,7 @@ struct ReplicaStep {
   LossShares shares;         ///< Of every model's compute_loss, and of compute_average_loss.
 
   /// The calling thread's; nullptr outside of fit and its like.
-  static ReplicaStep* running() { return t_slots.top->context.step; }
+  static ReplicaStep* running() { return runtime::t_slots.top->context.step; }
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

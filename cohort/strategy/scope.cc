@@ -14,22 +14,22 @@
 
 namespace cohort {
 
-using internal::ContextKind;
-using internal::current_context;
-using internal::ScopeFrame;
-using internal::ThreadContext;
+using internal::runtime::ContextKind;
+using internal::runtime::current_context;
+using internal::runtime::ScopeFrame;
+using internal::runtime::ThreadContext;
 
 namespace {
 
-const std::shared_ptr<internal::LocalStrategy>& default_strategy() {
-  return internal::LocalStrategy::default_instance();
+const std::shared_ptr<internal::strategy::LocalStrategy>& default_strategy() {
+  return internal::strategy::LocalStrategy::default_instance();
 }
 
 // The variables of a real strategy's scope inside the default strategy's.
-class MixedCreator : public internal::VariableCreator {
+class MixedCreator : public internal::variables::VariableCreator {
  public:
-  std::shared_ptr<internal::VariableImpl> create(const InitialValue&,
-                                                 const VariableOptions& options) override {
+  std::shared_ptr<internal::variables::VariableImpl> create(
+      const InitialValue&, const VariableOptions& options) override {
     const StrategyExtended* strategy = current_context().strategy;
     throw FailedPrecondition(
         str_cat("[variable] expected one strategy around variable \"", options.name, "\", got ",
@@ -39,7 +39,7 @@ class MixedCreator : public internal::VariableCreator {
   }
 };
 
-internal::VariableCreator* mixed_creator() {
+internal::variables::VariableCreator* mixed_creator() {
   static MixedCreator creator;
   return &creator;
 }
@@ -92,7 +92,7 @@ Scope& Scope::operator=(Scope&& other) noexcept {
 }
 
 Strategy get_strategy() {
-  auto strategy = internal::current_strategy();
+  auto strategy = internal::strategy::current_strategy();
   return Strategy(strategy ? std::move(strategy) : default_strategy());
 }
 
@@ -105,7 +105,7 @@ ReplicaContext get_replica_context() {
     case ContextKind::kCrossReplica:
       return ReplicaContext();
     case ContextKind::kReplica:
-      return ReplicaContext(internal::current_strategy(), current_replica());
+      return ReplicaContext(internal::strategy::current_strategy(), current_replica());
     case ContextKind::kDefault:
       break;
   }
@@ -114,7 +114,7 @@ ReplicaContext get_replica_context() {
 
 void set_strategy(const std::optional<Strategy>& strategy) {
   const bool outside = ScopeFrame::innermost() == (t_global.frame ? t_global.innermost : nullptr);
-  COHORT_CHECK_STATE(outside && internal::enclosing_replica_group() == nullptr,
+  COHORT_CHECK_STATE(outside && internal::runtime::enclosing_replica_group() == nullptr,
                      "[set_strategy] expected to be outside of every scope, got a call inside one; "
                      "move it out of the scope's block");
   ScopeFrame::end(std::move(t_global.frame));

@@ -9,9 +9,9 @@ namespace cohort {
 
 class Strategy;
 class StrategyExtended;
-namespace internal {
+namespace internal::runtime {
 class ScopeFrame;
-}
+}  // namespace internal::runtime
 
 /// Keeps its strategy current on this thread, and alive, for its lifetime. The same strategy may be
 /// entered again inside. The default strategy's scope changes nothing, but in a real strategy's
@@ -31,7 +31,7 @@ class [[nodiscard]] Scope {
   friend class Strategy;
   /// Errors: see Strategy::scope.
   explicit Scope(const std::shared_ptr<StrategyExtended>& strategy);
-  std::unique_ptr<internal::ScopeFrame> frame_;
+  std::unique_ptr<internal::runtime::ScopeFrame> frame_;
 };
 
 }  // namespace cohort

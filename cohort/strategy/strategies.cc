@@ -11,31 +11,32 @@ namespace cohort {
 
 MirroredStrategy::MirroredStrategy(MirroredOptions options) {
   if (options.devices.empty()) options.devices = list_devices(DeviceKind::kCpu);
-  extended_ = std::make_shared<internal::LocalStrategy>(
-      internal::LocalStrategyOptions{.name = "MirroredStrategy",
-                                     .devices = std::move(options.devices),
-                                     .cross_device_ops = std::move(options.cross_device_ops),
-                                     .check_copies = options.check_copies,
-                                     .intra_op_threads = options.intra_op_threads});
+  extended_ =
+      std::make_shared<internal::strategy::LocalStrategy>(internal::strategy::LocalStrategyOptions{
+          .name = "MirroredStrategy",
+          .devices = std::move(options.devices),
+          .cross_device_ops = std::move(options.cross_device_ops),
+          .check_copies = options.check_copies,
+          .intra_op_threads = options.intra_op_threads});
 }
 
 CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options) {
   std::vector<Device>& devices = options.compute_devices;
   if (devices.empty()) devices = list_devices(DeviceKind::kCpu);
   const Device central = options.parameter_device.value_or(
-      devices.size() > 1 ? internal::host_device() : devices.front());
-  extended_ = std::make_shared<internal::LocalStrategy>(
-      internal::LocalStrategyOptions{.name = "CentralStorageStrategy",
-                                     .devices = devices,
-                                     .intra_op_threads = options.intra_op_threads,
-                                     .parameter_device = central});
+      devices.size() > 1 ? internal::runtime::host_device() : devices.front());
+  extended_ = std::make_shared<internal::strategy::LocalStrategy>(
+      internal::strategy::LocalStrategyOptions{.name = "CentralStorageStrategy",
+                                               .devices = devices,
+                                               .intra_op_threads = options.intra_op_threads,
+                                               .parameter_device = central});
 }
 
 OneDeviceStrategy::OneDeviceStrategy(const Device& device, OneDeviceOptions options) {
-  extended_ = std::make_shared<internal::LocalStrategy>(
-      internal::LocalStrategyOptions{.name = "OneDeviceStrategy",
-                                     .devices = {device},
-                                     .intra_op_threads = options.intra_op_threads});
+  extended_ = std::make_shared<internal::strategy::LocalStrategy>(
+      internal::strategy::LocalStrategyOptions{.name = "OneDeviceStrategy",
+                                               .devices = {device},
+                                               .intra_op_threads = options.intra_op_threads});
 }
 
 }  // namespace cohort

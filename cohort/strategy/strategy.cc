@@ -31,35 +31,36 @@ std::vector<Tensor> components_of(const Variable& v) {
 
 void Strategy::barrier() const {
   static constexpr const char* kOperation = "[strategy.barrier] ";
-  internal::check_cross_replica(kOperation);
-  internal::Communicator* const others = use().reach(kOperation).others;
+  internal::strategy::check_cross_replica(kOperation);
+  internal::collectives::Communicator* const others = use().reach(kOperation).others;
   if (others != nullptr) others->take_turn(kOperation, [&] { others->barrier(); });
 }
 
 Tensor Strategy::reduce(ReduceOpArg op, const Variable& value, const Axes& axes) const {
-  internal::check_cross_replica("[strategy.reduce] ");
+  internal::strategy::check_cross_replica("[strategy.reduce] ");
   if (value.synchronization() == Synchronization::kOnWrite) {
     return reduce_equal(op, value.value().clone(), axes);
   }
-  const internal::Reach reach = use().reach("[strategy.reduce] ");
-  return internal::together(reach.others, "strategy.reduce", [&] {
-    return internal::reduce_tensors(op, components_of(value), axes, reach);
+  const internal::strategy::Reach reach = use().reach("[strategy.reduce] ");
+  return internal::strategy::together(reach.others, "strategy.reduce", [&] {
+    return internal::strategy::reduce_tensors(op, components_of(value), axes, reach);
   });
 }
 
 Tensor Strategy::gather(const Tensor& value, int64_t axis) const {
-  const internal::Reach reach = use().reach("[strategy.gather] ");
-  internal::check_cross_replica("[strategy.gather] ");
+  const internal::strategy::Reach reach = use().reach("[strategy.gather] ");
+  internal::strategy::check_cross_replica("[strategy.gather] ");
   if (reach.others == nullptr) return value;
-  return internal::together(reach.others, "strategy.gather",
-                            [&] { return internal::gather_tensors({value}, axis, reach); });
+  return internal::strategy::together(reach.others, "strategy.gather", [&] {
+    return internal::strategy::gather_tensors({value}, axis, reach);
+  });
 }
 
 Tensor Strategy::gather(const Variable& value, int64_t axis) const {
-  const internal::Reach reach = use().reach("[strategy.gather] ");
-  internal::check_cross_replica("[strategy.gather] ");
-  return internal::together(reach.others, "strategy.gather", [&] {
-    return internal::gather_tensors(components_of(value), axis, reach);
+  const internal::strategy::Reach reach = use().reach("[strategy.gather] ");
+  internal::strategy::check_cross_replica("[strategy.gather] ");
+  return internal::strategy::together(reach.others, "strategy.gather", [&] {
+    return internal::strategy::gather_tensors(components_of(value), axis, reach);
   });
 }
 
@@ -91,7 +92,7 @@ StrategyExtended& ReplicaContext::here() const {
   const int replica = current_replica();
   COHORT_CHECK_STATE(
       replica < 0 || replica == replica_, "[replica_context] expected the context of replica ",
-      internal::current_global_replica(), ", which runs here, got replica ",
+      internal::runtime::current_global_replica(), ", which runs here, got replica ",
       replica_id_in_sync_group(), "'s; call get_replica_context() inside the function");
   return strategy;
 }

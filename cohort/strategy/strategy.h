@@ -36,7 +36,7 @@ namespace cohort {
 
 class ReplicaContext;
 
-namespace internal {
+namespace internal::strategy {
 struct ReduceEach;
 }
 
@@ -56,7 +56,7 @@ class Strategy {
   bool operator==(const Strategy& other) const { return extended_ == other.extended_; }
 
   /// Errors: FailedPrecondition in replica context, or if another strategy is current.
-  Scope scope() const { return Scope(internal::held(extended_, "Strategy")); }
+  Scope scope() const { return Scope(internal::base::held(extended_, "Strategy")); }
   /// How many replicas all workers have together.
   int num_replicas_in_sync() const { return use().num_replicas_in_sync(); }
   StrategyExtended& extended() const { return use(); }
@@ -94,12 +94,12 @@ class Strategy {
   template <class T>
   T reduce(ReduceOpArg op, const PerReplica<T>& value, const Axes& axes = {}) const {
     StrategyExtended& extended = use();
-    internal::check_cross_replica("[strategy.reduce] ");
-    const internal::Reach reach = extended.reach("[strategy.reduce] ");
-    return internal::together(reach.others, "strategy.reduce", [&] {
-      internal::check_value_count("[strategy.reduce] ", value.size(),
-                                  extended.num_local_replicas());
-      return internal::reduce_nest(op, value, axes, reach);
+    internal::strategy::check_cross_replica("[strategy.reduce] ");
+    const internal::strategy::Reach reach = extended.reach("[strategy.reduce] ");
+    return internal::strategy::together(reach.others, "strategy.reduce", [&] {
+      internal::strategy::check_value_count("[strategy.reduce] ", value.size(),
+                                            extended.num_local_replicas());
+      return internal::strategy::reduce_nest(op, value, axes, reach);
     });
   }
   /// A value that is the same on every replica: the value itself, reduced over the axes.
@@ -122,9 +122,9 @@ class Strategy {
   Tensor reduce(ReduceOpArg op, const Variable& value, const Axes& axes = {}) const;
   /// Each PerReplica, Mirrored and plain part of a nest.
   template <class T>
-  requires(internal::holds_distributed<T>() &&
-           !internal::is_distributed_v<T>) auto reduce(ReduceOpArg op, const T& nest,
-                                                       const Axes& axes = {}) const;
+  requires(internal::values::holds_distributed<T>() &&
+           !internal::values::is_distributed_v<T>) auto reduce(ReduceOpArg op, const T& nest,
+                                                               const Axes& axes = {}) const;
 
   /// Joins the replicas' tensors along `axis`, leaf by leaf, in memory of their own; sizes along it
   /// may differ. With several workers all of them call it, and get the parts of all replicas.
@@ -133,12 +133,12 @@ class Strategy {
   template <class T>
   T gather(const PerReplica<T>& value, int64_t axis) const {
     StrategyExtended& extended = use();
-    internal::check_cross_replica("[strategy.gather] ");
-    const internal::Reach reach = extended.reach("[strategy.gather] ");
-    return internal::together(reach.others, "strategy.gather", [&] {
-      internal::check_value_count("[strategy.gather] ", value.size(),
-                                  extended.num_local_replicas());
-      return internal::gather_nest(value, axis, reach);
+    internal::strategy::check_cross_replica("[strategy.gather] ");
+    const internal::strategy::Reach reach = extended.reach("[strategy.gather] ");
+    return internal::strategy::together(reach.others, "strategy.gather", [&] {
+      internal::strategy::check_value_count("[strategy.gather] ", value.size(),
+                                            extended.num_local_replicas());
+      return internal::strategy::gather_nest(value, axis, reach);
     });
   }
   /// A plain tensor: itself; with several workers those of all workers, joined.
@@ -147,8 +147,8 @@ class Strategy {
   Tensor gather(const Variable& value, int64_t axis) const;
   /// Each PerReplica of a nest; what is plain stays.
   template <class T>
-  requires(internal::holds_distributed<T>() &&
-           !internal::is_distributed_v<T>) auto gather(const T& nest, int64_t axis) const;
+  requires(internal::values::holds_distributed<T>() &&
+           !internal::values::is_distributed_v<T>) auto gather(const T& nest, int64_t axis) const;
 
   /// The values of this worker's replicas, as a vector. A nest that holds such values gives a nest
   /// for each replica; a plain value gives itself, once. TF: experimental_local_results.
@@ -162,7 +162,7 @@ class Strategy {
   }
   std::vector<Variable> local_results(const Variable& v) const { return v.components(); }
   template <class T>
-  std::vector<internal::PartType<T>> local_results(const T& nest_or_plain) const;
+  std::vector<internal::strategy::PartType<T>> local_results(const T& nest_or_plain) const;
 
   /// Splits each batch of `global_batches` over the replicas; `distributed_dataset.h` says how.
   /// Errors: InvalidArgument for options that do not fit, and with several replicas unless the
@@ -193,10 +193,11 @@ class Strategy {
     if constexpr (kIsCallable) {
       using T = std::invoke_result_t<const Fn&, const ValueContext&>;
       StrategyExtended& extended = use();
-      internal::check_cross_replica("[strategy.distribute_values_from_function] ");
-      internal::checked_function("[strategy.distribute_values_from_function]", fn);
+      internal::strategy::check_cross_replica("[strategy.distribute_values_from_function] ");
+      internal::base::checked_function("[strategy.distribute_values_from_function]", fn);
       const ReplicaLayout layout = extended.layout();
-      internal::DeviceList devices = extended.device_list();  // fn may let go of the strategy
+      internal::values::DeviceList devices =
+          extended.device_list();  // fn may let go of the strategy
       std::vector<T> values;
       for (int r = 0; r < layout.local(); ++r) {
         values.push_back(fn(ValueContext{layout.global_id(r), layout.total()}));
@@ -210,22 +211,24 @@ class Strategy {
   std::shared_ptr<StrategyExtended> extended_;
 
  private:
-  friend struct internal::ReduceEach;
+  friend struct internal::strategy::ReduceEach;
   template <class T>
   T reduce_equal(ReduceOp op, const T& value, const Axes& axes) const {
-    internal::check_cross_replica("[strategy.reduce] ");
-    return internal::reduce_same_nest(op, value, axes, use("reduce").num_replicas_in_sync());
+    internal::strategy::check_cross_replica("[strategy.reduce] ");
+    return internal::strategy::reduce_same_nest(op, value, axes,
+                                                use("reduce").num_replicas_in_sync());
   }
   template <class T>
   T reduce_plain(ReduceOp op, const T& value, const Axes& axes) const {
-    const internal::Reach reach = use("reduce").reach("[strategy.reduce] ");
+    const internal::strategy::Reach reach = use("reduce").reach("[strategy.reduce] ");
     if (reach.others == nullptr) return reduce_equal(op, value, axes);
-    internal::check_cross_replica("[strategy.reduce] ");
-    return internal::together(reach.others, "strategy.reduce",
-                              [&] { return internal::reduce_worker_nest(op, value, axes, reach); });
+    internal::strategy::check_cross_replica("[strategy.reduce] ");
+    return internal::strategy::together(reach.others, "strategy.reduce", [&] {
+      return internal::strategy::reduce_worker_nest(op, value, axes, reach);
+    });
   }
   StrategyExtended& use(const char* operation = __builtin_FUNCTION()) const {
-    return *internal::held(extended_, "Strategy", operation);
+    return *internal::base::held(extended_, "Strategy", operation);
   }
 };
 
@@ -248,19 +251,22 @@ void set_strategy(const std::optional<Strategy>& strategy);
 
 template <class Fn, class... A>
 requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A&... args) const {
-  internal::check_run_arguments<Fn, A...>();
-  if constexpr (internal::takes_run_arguments_v<Fn, A...>) {
+  internal::strategy::check_run_arguments<Fn, A...>();
+  if constexpr (internal::strategy::takes_run_arguments_v<Fn, A...>) {
     StrategyExtended& extended = use();
-    internal::checked_function("[strategy.run]", fn);
-    using R = internal::CallResult<Fn, A...>;
+    internal::base::checked_function("[strategy.run]", fn);
+    using R = internal::strategy::CallResult<Fn, A...>;
     if constexpr (std::is_void_v<R>) {
-      extended.call_for_each_replica([&](int r) { internal::call_in_replica(fn, r, args...); });
+      extended.call_for_each_replica(
+          [&](int r) { internal::strategy::call_in_replica(fn, r, args...); });
     } else {
-      internal::DeviceList devices = extended.device_list();  // fn may let go of the strategy
+      internal::values::DeviceList devices =
+          extended.device_list();  // fn may let go of the strategy
       std::vector<std::optional<R>> results(
           static_cast<std::size_t>(extended.num_local_replicas()));
       extended.call_for_each_replica([&](int r) {
-        results[static_cast<std::size_t>(r)].emplace(internal::call_in_replica(fn, r, args...));
+        results[static_cast<std::size_t>(r)].emplace(
+            internal::strategy::call_in_replica(fn, r, args...));
       });
       std::vector<R> values;
       values.reserve(results.size());
@@ -270,7 +276,7 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
   }
 }
 
-namespace internal {
+namespace internal::strategy {
 
 struct ReduceEach {
   const Strategy& strategy;
@@ -303,37 +309,42 @@ struct GatherEach {
   }
 };
 
-}  // namespace internal
+}  // namespace internal::strategy
 
 template <class T>
-requires(internal::holds_distributed<T>() &&
-         !internal::is_distributed_v<T>) auto Strategy::reduce(ReduceOpArg op, const T& nest,
-                                                               const Axes& axes) const {
-  internal::check_cross_replica("[strategy.reduce] ");
-  return internal::together(use().reach("[strategy.reduce] ").others, "strategy.reduce", [&] {
-    return internal::map_distributed(internal::ReduceEach{*this, op, axes}, nest);
-  });
+requires(internal::values::holds_distributed<T>() &&
+         !internal::values::is_distributed_v<T>) auto Strategy::reduce(ReduceOpArg op,
+                                                                       const T& nest,
+                                                                       const Axes& axes) const {
+  internal::strategy::check_cross_replica("[strategy.reduce] ");
+  return internal::strategy::together(use().reach("[strategy.reduce] ").others, "strategy.reduce",
+                                      [&] {
+                                        return internal::values::map_distributed(
+                                            internal::strategy::ReduceEach{*this, op, axes}, nest);
+                                      });
 }
 
 template <class T>
-requires(internal::holds_distributed<T>() &&
-         !internal::is_distributed_v<T>) auto Strategy::gather(const T& nest, int64_t axis) const {
-  internal::check_cross_replica("[strategy.gather] ");
-  return internal::together(use().reach("[strategy.gather] ").others, "strategy.gather", [&] {
-    return internal::map_distributed(internal::GatherEach{*this, axis}, nest);
-  });
+requires(internal::values::holds_distributed<T>() &&
+         !internal::values::is_distributed_v<T>) auto Strategy::gather(const T& nest,
+                                                                       int64_t axis) const {
+  internal::strategy::check_cross_replica("[strategy.gather] ");
+  return internal::strategy::together(
+      use().reach("[strategy.gather] ").others, "strategy.gather", [&] {
+        return internal::values::map_distributed(internal::strategy::GatherEach{*this, axis}, nest);
+      });
 }
 
 template <class T>
-std::vector<internal::PartType<T>> Strategy::local_results(const T& nest_or_plain) const {
-  if constexpr (!internal::holds_distributed<T>()) {
+std::vector<internal::strategy::PartType<T>> Strategy::local_results(const T& nest_or_plain) const {
+  if constexpr (!internal::values::holds_distributed<T>()) {
     return {nest_or_plain};
   } else {
-    std::vector<internal::PartType<T>> out;
+    std::vector<internal::strategy::PartType<T>> out;
     const int replicas = use().num_local_replicas();
     for (int r = 0; r < replicas; ++r) {
-      const internal::PartOf part{"strategy.local_results", r, replicas};
-      out.push_back(internal::map_distributed(part, nest_or_plain));
+      const internal::values::PartOf part{"strategy.local_results", r, replicas};
+      out.push_back(internal::values::map_distributed(part, nest_or_plain));
     }
     return out;
   }

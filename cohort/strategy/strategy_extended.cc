@@ -13,10 +13,10 @@
 
 namespace cohort {
 
-using internal::ContextFrame;
-using internal::ContextKind;
-using internal::current_context;
-using internal::ThreadContext;
+using internal::runtime::ContextFrame;
+using internal::runtime::ContextKind;
+using internal::runtime::current_context;
+using internal::runtime::ThreadContext;
 
 namespace {
 
@@ -29,17 +29,18 @@ int next_number() {
   return ++made;
 }
 
-internal::DeviceList list_of(const Destinations& to) {
+internal::values::DeviceList list_of(const Destinations& to) {
   return std::make_shared<const std::vector<Device>>(to.devices());
 }
 
 // Reduced over all replicas of all workers; a copy per destination.
 Mirrored<Gradient> reduce_over_workers(const char* operation, StrategyExtended& strategy,
-                                       internal::Communicator& others, ReduceOp op,
+                                       internal::collectives::Communicator& others, ReduceOp op,
                                        const ReduceItem& item,
                                        const CommunicationOptions& options) {
   if (CrossDeviceOps* const own = strategy.custom_cross_device_ops()) {
-    return internal::reduce_through(operation, *own, others, op, std::span(&item, 1), options)[0];
+    return internal::strategy::reduce_through(operation, *own, others, op, std::span(&item, 1),
+                                              options)[0];
   }
   const bool sparse = item.value[0].is_sparse();
   std::vector<Tensor> dense;
@@ -50,11 +51,11 @@ Mirrored<Gradient> reduce_over_workers(const char* operation, StrategyExtended& 
     sparse ? static_cast<void>(rows.push_back(one.slices())) : dense.push_back(one.dense());
   }
   if (sparse) {
-    const IndexedSlices joined = internal::join_across(others, operation, op, rows);
+    const IndexedSlices joined = internal::collectives::join_across(others, operation, op, rows);
     return Mirrored<Gradient>(
         std::vector<Gradient>(item.destinations.devices().size(), Gradient(joined)));
   }
-  const Tensor total = internal::reduce_across(others, operation, op, dense);
+  const Tensor total = internal::collectives::reduce_across(others, operation, op, dense);
   std::vector<Gradient> out;
   for (const Tensor& copy : strategy.cross_device_ops().broadcast(total, item.destinations)) {
     out.emplace_back(copy);
@@ -72,8 +73,8 @@ Mirrored<Tensor> as_tensors(const Mirrored<Gradient>& value, const Destinations&
 Mirrored<Gradient> copied(const Mirrored<Gradient>& same) {
   const Gradient& g = same[0];
   if (!g.has_value()) return same;
-  const Gradient own =
-      g.is_sparse() ? Gradient(internal::copy_of_slices(g.slices())) : Gradient(g.dense().clone());
+  const Gradient own = g.is_sparse() ? Gradient(internal::strategy::copy_of_slices(g.slices()))
+                                     : Gradient(g.dense().clone());
   return Mirrored<Gradient>({own});
 }
 
@@ -93,12 +94,12 @@ data::InputContext StrategyExtended::do_input_context() const {
 }
 
 bool StrategyExtended::do_any_worker(bool here) {
-  internal::check_one_worker("[strategy.any_worker] ", layout());
+  internal::runtime::check_one_worker("[strategy.any_worker] ", layout());
   return here;
 }
 
 int64_t StrategyExtended::do_sum_of_workers(int64_t here) {
-  internal::check_one_worker("[strategy.sum_of_workers] ", layout());
+  internal::runtime::check_one_worker("[strategy.sum_of_workers] ", layout());
   return here;
 }
 
@@ -106,12 +107,12 @@ void StrategyExtended::do_apply_gradients(const Gradients& gradients, OptimizerS
   step.apply_together(gradients);
 }
 
-namespace internal {
+namespace internal::strategy {
 std::shared_ptr<StrategyExtended> current_strategy() {
-  StrategyExtended* strategy = current_context().strategy;
+  StrategyExtended* strategy = runtime::current_context().strategy;
   return strategy != nullptr ? strategy->shared_from_this() : nullptr;
 }
-}  // namespace internal
+}  // namespace internal::strategy
 
 void StrategyExtended::make_current(ThreadContext& context) {
   if (do_is_default()) {
@@ -123,12 +124,12 @@ void StrategyExtended::make_current(ThreadContext& context) {
   }
 }
 
-internal::Reach StrategyExtended::reach(const char* operation) {
-  internal::Reach reach{.ops = custom_cross_device_ops()};
+internal::strategy::Reach StrategyExtended::reach(const char* operation) {
+  internal::strategy::Reach reach{.ops = custom_cross_device_ops()};
   const ReplicaLayout here = layout();
   if (here.workers() == 1) return reach;
   reach.others = do_others();
-  if (reach.others == nullptr) internal::check_one_worker(operation, here);
+  if (reach.others == nullptr) internal::runtime::check_one_worker(operation, here);
   return reach;
 }
 
@@ -139,7 +140,7 @@ std::string StrategyExtended::description() const {
   return str_cat(name(), "#", number_, " over ", join(devices, ", "));
 }
 
-const internal::DeviceList& StrategyExtended::device_list() const {
+const internal::values::DeviceList& StrategyExtended::device_list() const {
   std::call_once(devices_once_,
                  [this] { devices_ = std::make_shared<const std::vector<Device>>(do_devices()); });
   return devices_;
@@ -165,17 +166,17 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
                                              const Destinations& to,
                                              const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
-  internal::check_cross_replica(kOperation);
-  if (internal::Communicator* others = reach(kOperation).others) {
+  internal::strategy::check_cross_replica(kOperation);
+  if (internal::collectives::Communicator* others = reach(kOperation).others) {
     const ReduceItem item{as_gradients(value), to};
-    return internal::together(others, kOperation, [&] {
-      internal::check_value_count(kOperation, value.size(), num_local_replicas());
-      for (const Tensor& one : value) internal::check_defined(kOperation, one);
+    return internal::strategy::together(others, kOperation, [&] {
+      internal::strategy::check_value_count(kOperation, value.size(), num_local_replicas());
+      for (const Tensor& one : value) internal::runtime::check_defined(kOperation, one);
       return as_tensors(reduce_over_workers(kOperation, *this, *others, op, item, options), to);
     });
   }
-  internal::check_value_count(kOperation, value.size(), num_local_replicas());
-  for (const Tensor& one : value) internal::check_defined(kOperation, one);
+  internal::strategy::check_value_count(kOperation, value.size(), num_local_replicas());
+  for (const Tensor& one : value) internal::runtime::check_defined(kOperation, one);
   if (do_is_default()) return Mirrored<Tensor>({value[0].clone()});
   const Mirrored<Gradient> reduced =
       cross_device_ops().reduce(op, as_gradients(value), to, options);
@@ -187,8 +188,8 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const PerReplica<Te
 Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Tensor& value,
                                              const Destinations& to) {
   static constexpr const char* kOperation = "[strategy.reduce_to] ";
-  internal::check_cross_replica(kOperation);
-  const Tensor one = internal::reduce_same(kOperation, op, value, num_replicas_in_sync());
+  internal::strategy::check_cross_replica(kOperation);
+  const Tensor one = internal::strategy::reduce_same(kOperation, op, value, num_replicas_in_sync());
   if (do_is_default()) return Mirrored<Tensor>({one.clone()});
   return placed(cross_device_ops().broadcast(one, to), to);
 }
@@ -201,14 +202,14 @@ Mirrored<Tensor> StrategyExtended::reduce_to(ReduceOpArg op, const Mirrored<Tens
 std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
     ReduceOpArg op, std::span<const ReduceItem> items, const CommunicationOptions& options) {
   static constexpr const char* kOperation = "[strategy.batch_reduce_to] ";
-  internal::check_cross_replica(kOperation);
+  internal::strategy::check_cross_replica(kOperation);
   const auto check = [&] {
     for (const ReduceItem& item : items) {
-      internal::check_value_count(kOperation, item.value.size(), num_local_replicas());
+      internal::strategy::check_value_count(kOperation, item.value.size(), num_local_replicas());
     }
   };
-  if (internal::Communicator* others = reach(kOperation).others) {
-    return internal::together(others, kOperation, [&] {
+  if (internal::collectives::Communicator* others = reach(kOperation).others) {
+    return internal::strategy::together(others, kOperation, [&] {
       check();
       std::vector<Mirrored<Gradient>> all;
       for (const ReduceItem& item : items) {
@@ -231,8 +232,8 @@ std::vector<Mirrored<Gradient>> StrategyExtended::batch_reduce_to(
 }
 
 Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Destinations& to) {
-  internal::check_cross_replica("[strategy.broadcast_to] ");
-  internal::check_defined("[strategy.broadcast_to] ", value);
+  internal::strategy::check_cross_replica("[strategy.broadcast_to] ");
+  internal::runtime::check_defined("[strategy.broadcast_to] ", value);
   if (do_is_default()) {
     throw Unimplemented(
         "[strategy.broadcast_to] expected a strategy with devices for these destinations, got the "
@@ -242,8 +243,8 @@ Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value, const Desti
 }
 
 Mirrored<Tensor> StrategyExtended::broadcast_to(const Tensor& value) {
-  internal::check_cross_replica("[strategy.broadcast_to] ");
-  internal::check_defined("[strategy.broadcast_to] ", value);
+  internal::strategy::check_cross_replica("[strategy.broadcast_to] ");
+  internal::runtime::check_defined("[strategy.broadcast_to] ", value);
   if (do_is_default()) return Mirrored<Tensor>({value.clone()});
   return placed(cross_device_ops().broadcast(value, do_devices()), do_devices());
 }
@@ -252,17 +253,18 @@ std::vector<Variable> StrategyExtended::update_parts(const Variable& v) const {
   static constexpr const char* kOperation = "[strategy.update] ";
   check_not_mixed(kOperation);
   COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under ",
-                   description(), ", got ", internal::label(v.impl()), " of ",
-                   internal::owner_of(v.impl()));
+                   description(), ", got ", internal::variables::label(v.impl()), " of ",
+                   internal::variables::owner_of(v.impl()));
   COHORT_CHECK_ARG(v.impl().leaf_count() == num_local_replicas(), kOperation,
-                   "expected a whole variable, got component ", internal::label(v.impl()),
+                   "expected a whole variable, got component ",
+                   internal::variables::label(v.impl()),
                    "; update what value_container(v) returns");
   return v.components();
 }
 
 std::vector<int> StrategyExtended::update_places(const Destinations& where) const {
   static constexpr const char* kOperation = "[strategy.update_non_slot] ";
-  internal::check_cross_replica(kOperation);
+  internal::strategy::check_cross_replica(kOperation);
   check_not_mixed(kOperation);
   const std::vector<Device> parameters = do_parameter_devices();
   std::vector<int> places;
@@ -276,8 +278,8 @@ std::vector<int> StrategyExtended::update_places(const Destinations& where) cons
   return places;
 }
 
-void StrategyExtended::update_each(int count, internal::FunctionRef<void(int)> body) {
-  ContextFrame frame(internal::merged_context());
+void StrategyExtended::update_each(int count, internal::base::FunctionRef<void(int)> body) {
+  ContextFrame frame(internal::runtime::merged_context());
   make_current(frame.context());
   for (int i = 0; i < count; ++i) {
     frame.context().update = i;
@@ -297,8 +299,8 @@ std::vector<Device> StrategyExtended::non_slot_devices(std::span<const Variable>
 StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& v) {
   static constexpr const char* kOperation = "[strategy.colocate_vars_with] ";
   COHORT_CHECK_ARG(variable_created_in_scope(v), kOperation, "expected a variable made under ",
-                   description(), ", got ", internal::label(v.impl()), " of ",
-                   internal::owner_of(v.impl()));
+                   description(), ", got ", internal::variables::label(v.impl()), " of ",
+                   internal::variables::owner_of(v.impl()));
   check_not_mixed(kOperation);
   COHORT_CHECK_STATE(do_is_default() || current_context().strategy == this, kOperation,
                      "expected to be inside the scope of ", description(),
@@ -306,7 +308,8 @@ StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable
   return Colocation(do_colocation(v));
 }
 
-std::shared_ptr<internal::VariableCreator> StrategyExtended::do_colocation(const Variable&) {
+std::shared_ptr<internal::variables::VariableCreator> StrategyExtended::do_colocation(
+    const Variable&) {
   return parameter_store();
 }
 
@@ -339,7 +342,7 @@ void StrategyExtended::check_not_mixed(const char* operation) const {
                      description(), "): strategies cannot be mixed; leave the scope first");
 }
 
-void StrategyExtended::call_for_each_replica(internal::FunctionRef<void(int)> body) {
+void StrategyExtended::call_for_each_replica(internal::base::FunctionRef<void(int)> body) {
   static constexpr const char* kOperation = "[strategy.run] ";
   check_not_mixed(kOperation);
   COHORT_CHECK_STATE(current_context().kind != ContextKind::kReplica, kOperation,
@@ -348,11 +351,11 @@ void StrategyExtended::call_for_each_replica(internal::FunctionRef<void(int)> bo
   do_run(body);
 }
 
-std::shared_ptr<void> StrategyExtended::merge_untyped(const internal::MeetingKind& kind,
+std::shared_ptr<void> StrategyExtended::merge_untyped(const internal::runtime::MeetingKind& kind,
                                                       const void* argument,
-                                                      internal::MergeBody body) {
+                                                      internal::runtime::MergeBody body) {
   static constexpr const char* kOperation = "[replica_context.merge_call] ";
-  internal::ReplicaGroup* group = internal::current_replica_group();
+  internal::runtime::ReplicaGroup* group = internal::runtime::current_replica_group();
   const StrategyExtended* own = do_is_default() ? nullptr : this;
   COHORT_CHECK_STATE(group == nullptr || current_context().strategy == own, kOperation,
                      "expected the replica context of the strategy that runs here, got one of ",
@@ -360,7 +363,7 @@ std::shared_ptr<void> StrategyExtended::merge_untyped(const internal::MeetingKin
   if (group != nullptr) return group->merge_untyped(kind, argument, body);
   COHORT_CHECK_STATE(do_is_default(), kOperation,
                      "expected to be inside strategy.run, got cross-replica context");
-  const ContextFrame frame(internal::merged_context());
+  const ContextFrame frame(internal::runtime::merged_context());
   return body(std::span<const void* const>(&argument, 1));
 }
 

@@ -30,11 +30,11 @@ namespace cohort {
 
 class ClusterResolver;
 
-namespace internal {
+namespace internal::strategy {
 struct Reach;
 /// The calling thread's strategy with its ownership; null for the default one.
 std::shared_ptr<StrategyExtended> current_strategy();
-}  // namespace internal
+}  // namespace internal::strategy
 
 /// The devices where a variable's components live.
 Destinations destinations_of(const Variable& v);
@@ -69,10 +69,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   // What the hooks below are written with.
 
   /// A body called with a replica's number; lives as long as the call it is passed to.
-  using ReplicaBody = internal::FunctionRef<void(int local_replica)>;
+  using ReplicaBody = internal::base::FunctionRef<void(int local_replica)>;
   /// What makes a scope's variables and their updaters; `local_strategy_extended.h` has those of
   /// one process.
-  using ParameterStore = internal::ParameterStore;
+  using ParameterStore = internal::variables::ParameterStore;
 
   StrategyExtended() : StrategyExtended(/*is_numbered=*/true) {}
   virtual ~StrategyExtended() = default;
@@ -91,7 +91,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// no number.
   std::string description() const;
   /// Internal: worker_devices(), to go along with values.
-  const internal::DeviceList& device_list() const;
+  const internal::values::DeviceList& device_list() const;
   /// One per local replica. Errors: FailedPrecondition for the default strategy.
   std::vector<Device> worker_devices() const;
   /// Where variables live. Errors: FailedPrecondition for the default strategy.
@@ -132,14 +132,15 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Returns Mirrored of what fn returns, or void.
   /// Errors: InvalidArgument unless v is a whole variable of this strategy.
   template <class Fn, class... A>
-  internal::UpdateResult<const Variable&, Fn, A...> update(const Variable& v, const Fn& fn,
-                                                           const A&... args);
+  internal::strategy::UpdateResult<const Variable&, Fn, A...> update(const Variable& v,
+                                                                     const Fn& fn,
+                                                                     const A&... args);
   /// fn(args[i]...) for each of the devices, where i is the device's place in parameter_devices():
   /// that of its replica, or 0 where one device has all parameters.
   /// Errors: FailedPrecondition in a replica; InvalidArgument for devices of others.
   template <class Fn, class... A>
-  internal::UpdateResult<void, Fn, A...> update_non_slot(const Destinations& where, const Fn& fn,
-                                                         const A&... args);
+  internal::strategy::UpdateResult<void, Fn, A...> update_non_slot(const Destinations& where,
+                                                                   const Fn& fn, const A&... args);
   /// The devices on which to update what belongs to all of `variables` in common: those of the one
   /// whose name comes first.
   std::vector<Device> non_slot_devices(std::span<const Variable> variables) const;
@@ -154,9 +155,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
    private:
     friend class StrategyExtended;
-    explicit Colocation(std::shared_ptr<internal::VariableCreator> creator)
+    explicit Colocation(std::shared_ptr<internal::variables::VariableCreator> creator)
         : scope_(std::move(creator)) {}
-    internal::VariableCreatorScope scope_;
+    internal::variables::VariableCreatorScope scope_;
   };
   /// Errors: InvalidArgument unless v was made under this strategy; FailedPrecondition outside of
   /// its scope, but for the default strategy.
@@ -202,7 +203,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   /// Internal: what its reductions go through. `operation`: whose error it is.
   /// Errors: Unimplemented with several workers that nothing reaches.
-  internal::Reach reach(const char* operation);
+  internal::strategy::Reach reach(const char* operation);
 
   CrossDeviceOps& cross_device_ops() { return do_cross_device_ops(); }
   /// Those that the user gave; null where the strategy is free to reduce as fast as it can.
@@ -215,18 +216,17 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// name, a literal, and the types tell merges apart. In replica context only.
   template <class A, class Fn>
   auto merge(const char* name, const A& argument, const Fn& fn) {
-    return internal::typed_merge(
+    return internal::runtime::typed_merge(
         name, argument, fn,
-        [this](const internal::MeetingKind& kind, const void* own, internal::MergeBody body) {
-          return merge_untyped(kind, own, body);
-        });
+        [this](const internal::runtime::MeetingKind& kind, const void* own,
+               internal::runtime::MergeBody body) { return merge_untyped(kind, own, body); });
   }
   /// Internal: Keras's optimizers make every step of a replica through this.
   void apply_gradients(const Gradients& gradients, OptimizerStep& step) {
     do_apply_gradients(gradients, step);
   }
   /// Internal: makes this strategy the context's: its variables and random numbers.
-  void make_current(internal::ThreadContext& context);
+  void make_current(internal::runtime::ThreadContext& context);
   /// Errors: FailedPrecondition if another strategy is current on this thread.
   void check_not_mixed(const char* operation) const;
 
@@ -247,7 +247,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// With more than one worker. Errors: Unimplemented by default.
   virtual int64_t do_sum_of_workers(int64_t here);
   /// Internal: what reaches the other workers, where there are several. Default: nothing.
-  virtual internal::Communicator* do_others() { return nullptr; }
+  virtual internal::collectives::Communicator* do_others() { return nullptr; }
   /// Runs the body once per replica at the same time; replica scope, grad mode and errors as
   /// ReplicaGroup::run promises.
   virtual void do_run(ReplicaBody body) = 0;
@@ -256,7 +256,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual const std::shared_ptr<ParameterStore>& do_parameter_store() = 0;
   /// What makes variables where `v`, one of the strategy's, is. Default: the strategy's store, all
   /// of whose variables are in the same places.
-  virtual std::shared_ptr<internal::VariableCreator> do_colocation(const Variable& v);
+  virtual std::shared_ptr<internal::variables::VariableCreator> do_colocation(const Variable& v);
   /// What ends with the cache of reads. Default: InvalidArgument.
   virtual std::shared_ptr<void> do_cache_reads();
   /// How the gradients of an optimizer's step update the variables. Called on each replica's thread
@@ -265,30 +265,32 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual void do_apply_gradients(const Gradients& gradients, OptimizerStep& step);
   virtual std::shared_ptr<ClusterResolver> do_cluster_resolver() const { return nullptr; }
   /// Where random operations inside draw from. Default, null: the process's stream.
-  virtual internal::RandomSeeds* do_seeds() { return nullptr; }
+  virtual internal::runtime::RandomSeeds* do_seeds() { return nullptr; }
 
  private:
-  std::shared_ptr<void> merge_untyped(const internal::MeetingKind& kind, const void* argument,
-                                      internal::MergeBody body);
+  std::shared_ptr<void> merge_untyped(const internal::runtime::MeetingKind& kind,
+                                      const void* argument, internal::runtime::MergeBody body);
   /// Checks; v's components.
   std::vector<Variable> update_parts(const Variable& v) const;
   /// Checks; for each device the replica it belongs to.
   std::vector<int> update_places(const Destinations& where) const;
   /// Calls body(i) for each component in cross-replica context.
-  void update_each(int count, internal::FunctionRef<void(int)> body);
+  void update_each(int count, internal::base::FunctionRef<void(int)> body);
   template <class R, class F>
-  internal::UpdateResultOf<R> collect_updates(std::size_t count, const F& call);
+  internal::strategy::UpdateResultOf<R> collect_updates(std::size_t count, const F& call);
   template <class Fn, class... A>
-  internal::UpdateResult<const Variable&, Fn, A...> update_here(const Variable& v, const Fn& fn,
-                                                                const A&... args);
+  internal::strategy::UpdateResult<const Variable&, Fn, A...> update_here(const Variable& v,
+                                                                          const Fn& fn,
+                                                                          const A&... args);
 
   const int number_;  // in the order of their making
   mutable std::once_flag devices_once_;
-  mutable internal::DeviceList devices_;
+  mutable internal::values::DeviceList devices_;
 };
 
 template <class R, class F>
-internal::UpdateResultOf<R> StrategyExtended::collect_updates(std::size_t count, const F& call) {
+internal::strategy::UpdateResultOf<R> StrategyExtended::collect_updates(std::size_t count,
+                                                                        const F& call) {
   if constexpr (std::is_void_v<R>) {
     update_each(static_cast<int>(count), call);
   } else {
@@ -299,27 +301,27 @@ internal::UpdateResultOf<R> StrategyExtended::collect_updates(std::size_t count,
 }
 
 template <class Fn, class... A>
-internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update_here(const Variable& v,
-                                                                                const Fn& fn,
-                                                                                const A&... args) {
+internal::strategy::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update_here(
+    const Variable& v, const Fn& fn, const A&... args) {
   const std::vector<Variable> parts = update_parts(v);
-  return collect_updates<internal::UpdateReturn<const Variable&, Fn, A...>>(
+  return collect_updates<internal::strategy::UpdateReturn<const Variable&, Fn, A...>>(
       parts.size(), [&](int i) {
-        [[maybe_unused]] const internal::PartOf part{"strategy.update", i, num_local_replicas()};
-        return fn(parts[static_cast<std::size_t>(i)], internal::map_distributed(part, args)...);
+        [[maybe_unused]] const internal::values::PartOf part{"strategy.update", i,
+                                                             num_local_replicas()};
+        return fn(parts[static_cast<std::size_t>(i)],
+                  internal::values::map_distributed(part, args)...);
       });
 }
 
 template <class Fn, class... A>
-internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update(const Variable& v,
-                                                                           const Fn& fn,
-                                                                           const A&... args) {
-  internal::checked_function("[strategy.update]", fn);
+internal::strategy::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update(
+    const Variable& v, const Fn& fn, const A&... args) {
+  internal::base::checked_function("[strategy.update]", fn);
   if (current_replica() < 0) return update_here(v, fn, args...);
-  using Result = internal::UpdateResult<const Variable&, Fn, A...>;
-  using Arrived = internal::UpdateArguments<Fn, internal::PartType<A>...>;
-  const Arrived mine(v, internal::unwrap(args, current_replica(), "strategy.update")...);
-  const auto update_all = [&](internal::Brought<Arrived> all) -> Result {
+  using Result = internal::strategy::UpdateResult<const Variable&, Fn, A...>;
+  using Arrived = internal::strategy::UpdateArguments<Fn, internal::strategy::PartType<A>...>;
+  const Arrived mine(v, internal::values::unwrap(args, current_replica(), "strategy.update")...);
+  const auto update_all = [&](internal::runtime::Brought<Arrived> all) -> Result {
     return Arrived::regroup(
         all, [&](const auto&... regrouped) { return update_here(v, fn, regrouped...); });
   };
@@ -331,16 +333,16 @@ internal::UpdateResult<const Variable&, Fn, A...> StrategyExtended::update(const
 }
 
 template <class Fn, class... A>
-internal::UpdateResult<void, Fn, A...> StrategyExtended::update_non_slot(const Destinations& where,
-                                                                         const Fn& fn,
-                                                                         const A&... args) {
-  internal::checked_function("[strategy.update_non_slot]", fn);
+internal::strategy::UpdateResult<void, Fn, A...> StrategyExtended::update_non_slot(
+    const Destinations& where, const Fn& fn, const A&... args) {
+  internal::base::checked_function("[strategy.update_non_slot]", fn);
   const std::vector<int> places = update_places(where);
-  return collect_updates<internal::UpdateReturn<void, Fn, A...>>(places.size(), [&](int i) {
-    [[maybe_unused]] const internal::PartOf part{
-        "strategy.update_non_slot", places[static_cast<std::size_t>(i)], num_local_replicas()};
-    return fn(internal::map_distributed(part, args)...);
-  });
+  return collect_updates<internal::strategy::UpdateReturn<void, Fn, A...>>(
+      places.size(), [&](int i) {
+        [[maybe_unused]] const internal::values::PartOf part{
+            "strategy.update_non_slot", places[static_cast<std::size_t>(i)], num_local_replicas()};
+        return fn(internal::values::map_distributed(part, args)...);
+      });
 }
 
 }  // namespace cohort

@@ -24,30 +24,30 @@ namespace cohort::testing {
 class Workers {
  public:
   /// `ops`: the program's own, of all of them.
-  Workers(int workers, int replicas, internal::CommunicatorOptions options = {},
+  Workers(int workers, int replicas, internal::collectives::CommunicatorOptions options = {},
           std::shared_ptr<CrossDeviceOps> ops = {})
-      : job_(std::make_unique<internal::ThreadJob>(workers, options)) {
+      : job_(std::make_unique<internal::collectives::ThreadJob>(workers, options)) {
     for (int w = 0; w < workers; ++w) {
-      strategies_.emplace_back(std::make_shared<internal::LocalStrategy>(
-          internal::LocalStrategyOptions{.name = "WorkerStrategy",
-                                         .devices = devices(replicas),
-                                         .cross_device_ops = ops,
-                                         .workers_here = workers,
-                                         .communicator = job_->share(w)}));
+      strategies_.emplace_back(std::make_shared<internal::strategy::LocalStrategy>(
+          internal::strategy::LocalStrategyOptions{.name = "WorkerStrategy",
+                                                   .devices = devices(replicas),
+                                                   .cross_device_ops = ops,
+                                                   .workers_here = workers,
+                                                   .communicator = job_->share(w)}));
     }
   }
 
   /// Worker `worker` of those that nothing connects.
   static Strategy alone(int worker, int workers, int replicas) {
-    return Strategy(std::make_shared<internal::LocalStrategy>(
-        internal::LocalStrategyOptions{.name = "WorkerStrategy",
-                                       .devices = devices(replicas),
-                                       .worker = worker,
-                                       .workers = workers}));
+    return Strategy(std::make_shared<internal::strategy::LocalStrategy>(
+        internal::strategy::LocalStrategyOptions{.name = "WorkerStrategy",
+                                                 .devices = devices(replicas),
+                                                 .worker = worker,
+                                                 .workers = workers}));
   }
 
   const Strategy& operator[](std::size_t worker) const { return strategies_[worker]; }
-  internal::ThreadJob& job() const { return *job_; }
+  internal::collectives::ThreadJob& job() const { return *job_; }
 
   /// play(strategy) of every worker at the same time; the results in the order of the workers. What
   /// one worker throws ends what the others wait for.
@@ -56,7 +56,7 @@ class Workers {
   auto run(const Play& play) const {
     using Result = decltype(play(strategies_[0]));
     std::vector<std::optional<Result>> results(strategies_.size());
-    const auto errors = job_->try_run([&](internal::Communicator& communicator) {
+    const auto errors = job_->try_run([&](internal::collectives::Communicator& communicator) {
       const auto w = static_cast<std::size_t>(communicator.rank());
       results[w].emplace(play(strategies_[w]));
     });
@@ -83,7 +83,7 @@ class Workers {
     return out;
   }
 
-  const std::unique_ptr<internal::ThreadJob> job_;
+  const std::unique_ptr<internal::collectives::ThreadJob> job_;
   std::vector<Strategy> strategies_;
 };
 

@@ -5,7 +5,7 @@
 
 #include "cohort/runtime/replica_scope.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 namespace {
 
 constexpr std::array<at::DeviceType, 2> kAutocastDevices = {at::kCPU, at::kCUDA};
@@ -60,12 +60,12 @@ void PlainThreadState::set() const {
   }
 }
 
-ThreadState::ThreadState() : plain_(PlainThreadState::here()), open_tapes_(open_tapes()) {
+ThreadState::ThreadState() : plain_(PlainThreadState::here()), open_tapes_(runtime::open_tapes()) {
   if (!plain_) full_.emplace();
 }
 
 AdoptedThreadState::AdoptedThreadState(const ThreadState& of_caller) {
-  set_open_tapes(of_caller.open_tapes_);
+  runtime::set_open_tapes(of_caller.open_tapes_);
   // Taken where this thread's first run begins, when it is new.
   static thread_local const at::ThreadLocalState untouched;
   if (!of_caller.plain_) {
@@ -80,4 +80,4 @@ AdoptedThreadState::AdoptedThreadState(const ThreadState& of_caller) {
   if (!own || !(*own == *of_caller.plain_)) of_caller.plain_->set();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

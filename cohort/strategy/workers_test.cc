@@ -191,7 +191,7 @@ TEST_P(WorkersOf, WhatNeedsTheOtherWorkersIsRefused) {
 }
 
 // Of two workers with three replicas together, this one has one.
-class Lopsided final : public internal::LocalStrategy {
+class Lopsided final : public internal::strategy::LocalStrategy {
  public:
   Lopsided() : LocalStrategy({.name = "Lopsided", .devices = {"CPU:0"}}) {}
 

@@ -48,9 +48,10 @@ std::vector<std::string> events_of(const std::string& folder) {
 
 // What TensorFlow 2.21 writes, and TensorBoard's own loader reads.
 TEST(SummaryMessages, AreTensorFlowsBytes) {
-  EXPECT_EQ(hex(internal::version_event(1.5)), "09000000000000f83f1a0d627261696e2e4576656e743a32");
-  EXPECT_EQ(hex(internal::value_event(2.5, 3, "epoch_loss", {.name = "scalars"},
-                                      internal::float_tensor(0.25F))),
+  EXPECT_EQ(hex(internal::summary::version_event(1.5)),
+            "09000000000000f83f1a0d627261696e2e4576656e743a32");
+  EXPECT_EQ(hex(internal::summary::value_event(2.5, 3, "epoch_loss", {.name = "scalars"},
+                                               internal::summary::float_tensor(0.25F))),
             "0900000000000004401003"
             "2a270a254a0b0a090a077363616c617273"
             "0a0a65706f63685f6c6f7373"
@@ -59,7 +60,7 @@ TEST(SummaryMessages, AreTensorFlowsBytes) {
 }
 
 std::vector<double> rows_of(const Tensor& values, int buckets) {
-  const std::string bytes = internal::histogram_tensor(values, buckets);
+  const std::string bytes = internal::summary::histogram_tensor(values, buckets);
   const std::size_t size = static_cast<std::size_t>(buckets) * 3 * sizeof(double);
   std::vector<double> rows(static_cast<std::size_t>(buckets) * 3);
   std::memcpy(rows.data(), bytes.data() + bytes.size() - size, size);
@@ -131,7 +132,7 @@ TEST_F(SummaryWriterTest, Replica0WritesForAll) {
   {
     SummaryWriter writer(path("run"));
     for (int replica = 0; replica < 3; ++replica) {
-      const internal::ReplicaScope here(nullptr, replica, 3);
+      const internal::runtime::ReplicaScope here(nullptr, replica, 3);
       writer.scalar("loss", replica, 7);
     }
   }

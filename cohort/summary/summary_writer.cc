@@ -19,10 +19,10 @@ namespace cohort {
 
 namespace {
 
-using internal::wall_time;
+using internal::summary::wall_time;
 
 // Replica 0 of all workers, and whoever is in no replica.
-bool writes_here() { return internal::current_global_replica() <= 0; }
+bool writes_here() { return internal::runtime::current_global_replica() <= 0; }
 
 // Floats as tf.image.convert_image_dtype(saturate=True) takes them to uint8.
 Tensor as_uint8(const Tensor& images) {
@@ -49,19 +49,19 @@ struct SummaryWriter::State {
   State(std::string folder, std::chrono::milliseconds flush_every)
       : file(std::move(folder), flush_every) {}
 
-  void put(std::string_view tag, int64_t step, const internal::SummaryPlugin& plugin,
+  void put(std::string_view tag, int64_t step, const internal::summary::SummaryPlugin& plugin,
            const std::string& tensor) {
-    file.write(internal::value_event(wall_time(), step, tag, plugin, tensor));
+    file.write(internal::summary::value_event(wall_time(), step, tag, plugin, tensor));
   }
 
-  internal::EventFile file;
+  internal::summary::EventFile file;
 };
 
 SummaryWriter::SummaryWriter(std::string log_dir, SummaryWriterOptions options)
     : state_(std::make_unique<State>(std::move(log_dir), options.flush_every)) {}
 
 SummaryWriter::State& SummaryWriter::use(const char* operation) const {
-  return *internal::held(state_, "SummaryWriter", operation);
+  return *internal::base::held(state_, "SummaryWriter", operation);
 }
 
 SummaryWriter::SummaryWriter(SummaryWriter&&) noexcept = default;
@@ -78,7 +78,8 @@ SummaryWriter::~SummaryWriter() {
 
 void SummaryWriter::scalar(std::string_view tag, double value, int64_t step) {
   if (!writes_here()) return;
-  use().put(tag, step, {.name = "scalars"}, internal::float_tensor(static_cast<float>(value)));
+  use().put(tag, step, {.name = "scalars"},
+            internal::summary::float_tensor(static_cast<float>(value)));
 }
 
 void SummaryWriter::histogram(std::string_view tag, const Tensor& values, int64_t step,
@@ -89,7 +90,8 @@ void SummaryWriter::histogram(std::string_view tag, const Tensor& values, int64_
                    "[summary_writer.histogram] expected a tensor of real numbers, got ",
                    values.defined() ? dtype_name(values.scalar_type()) : "none");
   if (!writes_here()) return;
-  use().put(tag, step, {.name = "histograms"}, internal::histogram_tensor(values, buckets));
+  use().put(tag, step, {.name = "histograms"},
+            internal::summary::histogram_tensor(values, buckets));
 }
 
 void SummaryWriter::image(std::string_view tag, const Tensor& images, int64_t step,
@@ -103,19 +105,20 @@ void SummaryWriter::image(std::string_view tag, const Tensor& images, int64_t st
   for (int64_t i = 0; i < count; ++i) {
     texts.push_back(data::encode_png(as_uint8(batch[i].detach()).contiguous()));
   }
-  use().put(tag, step, {.name = "images"}, internal::string_tensor(texts, false));
+  use().put(tag, step, {.name = "images"}, internal::summary::string_tensor(texts, false));
 }
 
 void SummaryWriter::text(std::string_view tag, std::string_view markdown, int64_t step) {
   if (!writes_here()) return;
-  use().put(tag, step, {.name = "text"}, internal::string_tensor({std::string(markdown)}, true));
+  use().put(tag, step, {.name = "text"},
+            internal::summary::string_tensor({std::string(markdown)}, true));
 }
 
 void SummaryWriter::hparams(const std::vector<std::pair<std::string, HParam>>& values) {
   if (!writes_here()) return;
-  const std::string content = internal::session_start(values, wall_time());
+  const std::string content = internal::summary::session_start(values, wall_time());
   use().put("_hparams_/session_start_info", 0, {.name = "hparams", .content = content},
-            internal::no_floats_tensor());
+            internal::summary::no_floats_tensor());
 }
 
 void SummaryWriter::flush() { use().file.flush(); }

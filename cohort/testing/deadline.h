@@ -26,7 +26,7 @@ decltype(auto) run_with_deadline(std::chrono::seconds limit, F&& fn,
   struct Watch {
     Watch(std::chrono::seconds limit, const char* file, int line)
         : thread([this, limit, file, line] {
-            const internal::MutexLock lock(mutex);
+            const internal::base::MutexLock lock(mutex);
             if (over.wait_for(mutex, limit, [this]() COHORT_REQUIRES(mutex) { return done; })) {
               return;
             }
@@ -36,13 +36,13 @@ decltype(auto) run_with_deadline(std::chrono::seconds limit, F&& fn,
           }) {}
     ~Watch() {
       {
-        const internal::MutexLock lock(mutex);
+        const internal::base::MutexLock lock(mutex);
         done = true;
       }
       over.notify_one();
       thread.join();
     }
-    internal::Mutex mutex;
+    internal::base::Mutex mutex;
     std::condition_variable_any over;
     bool done COHORT_GUARDED_BY(mutex) = false;
     std::thread thread;

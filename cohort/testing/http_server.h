@@ -45,7 +45,7 @@ class HttpServer {
   const std::string& address() const { return address_; }
   /// All that was asked, with headers and bodies.
   std::string asked() const {
-    const internal::MutexLock lock(mutex_);
+    const internal::base::MutexLock lock(mutex_);
     return asked_;
   }
 
@@ -76,7 +76,7 @@ class HttpServer {
       request.append(bytes.data(), static_cast<std::size_t>(got));
     }
     {
-      const internal::MutexLock lock(mutex_);
+      const internal::base::MutexLock lock(mutex_);
       asked_ += request + "\n";
     }
     const auto found = answers_.find(request.substr(0, request.find(" HTTP/")));
@@ -95,7 +95,7 @@ class HttpServer {
   const Answers answers_;
   int listening_ = -1;
   std::string address_;
-  mutable internal::Mutex mutex_;
+  mutable internal::base::Mutex mutex_;
   std::string asked_ COHORT_GUARDED_BY(mutex_);
   std::thread thread_;
 };

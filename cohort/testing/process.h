@@ -56,13 +56,13 @@ class Process {
 
   /// What it has written so far.
   std::string text() const {
-    const internal::MutexLock lock(mutex_);
+    const internal::base::MutexLock lock(mutex_);
     return text_;
   }
   /// Whether it has written `what`; waits for it until the process's outputs are closed, `limit` at
   /// the most.
   bool wait_for(const std::string& what, std::chrono::milliseconds limit = kLimit) const {
-    const internal::MutexLock lock(mutex_);
+    const internal::base::MutexLock lock(mutex_);
     changed_.wait_for(mutex_, limit, [&]() COHORT_REQUIRES(mutex_) {
       return closed_ || text_.find(what) != std::string::npos;
     });
@@ -74,7 +74,7 @@ class Process {
     if (pid_ <= 0) return code_;
     bool in_time = false;
     {
-      const internal::MutexLock lock(mutex_);
+      const internal::base::MutexLock lock(mutex_);
       in_time = changed_.wait_for(mutex_, limit, [&]() COHORT_REQUIRES(mutex_) { return closed_; });
     }
     if (!in_time) ::kill(-pid_, SIGKILL);
@@ -104,12 +104,12 @@ class Process {
   void read_all(int from) {
     std::array<char, 4096> bytes{};
     for (ssize_t got = 0; (got = ::read(from, bytes.data(), bytes.size())) > 0;) {
-      const internal::MutexLock lock(mutex_);
+      const internal::base::MutexLock lock(mutex_);
       text_.append(bytes.data(), static_cast<std::size_t>(got));
       changed_.notify_all();
     }
     ::close(from);
-    const internal::MutexLock lock(mutex_);
+    const internal::base::MutexLock lock(mutex_);
     closed_ = true;
     changed_.notify_all();
   }
@@ -117,7 +117,7 @@ class Process {
   pid_t pid_ = 0;
   int code_ = -1;
   std::thread reader_;
-  mutable internal::Mutex mutex_;
+  mutable internal::base::Mutex mutex_;
   mutable std::condition_variable_any changed_;
   std::string text_ COHORT_GUARDED_BY(mutex_);
   bool closed_ COHORT_GUARDED_BY(mutex_) = false;

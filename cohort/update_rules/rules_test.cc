@@ -232,12 +232,12 @@ double error_of(const Case& c, std::size_t n, double weight_decay, int64_t steps
 class Rules : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    const auto isa = static_cast<cohort::internal::Isa>(GetParam());
-    if (isa > cohort::internal::best_isa())
+    const auto isa = static_cast<cohort::internal::base::Isa>(GetParam());
+    if (isa > cohort::internal::base::best_isa())
       GTEST_SKIP() << "this processor lacks the instruction set";
-    cohort::internal::use_isa(isa);
+    cohort::internal::base::use_isa(isa);
   }
-  void TearDown() override { cohort::internal::use_isa(cohort::internal::best_isa()); }
+  void TearDown() override { cohort::internal::base::use_isa(cohort::internal::base::best_isa()); }
 };
 
 TEST_P(Rules, FollowKerasInDouble) {

@@ -69,12 +69,12 @@ const std::vector<Rule>& every_rule() {
 class Update : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    const auto isa = static_cast<cohort::internal::Isa>(GetParam());
-    if (isa > cohort::internal::best_isa())
+    const auto isa = static_cast<cohort::internal::base::Isa>(GetParam());
+    if (isa > cohort::internal::base::best_isa())
       GTEST_SKIP() << "this processor lacks the instruction set";
-    cohort::internal::use_isa(isa);
+    cohort::internal::base::use_isa(isa);
   }
-  void TearDown() override { cohort::internal::use_isa(cohort::internal::best_isa()); }
+  void TearDown() override { cohort::internal::base::use_isa(cohort::internal::base::best_isa()); }
 };
 
 template <class T>
@@ -188,10 +188,10 @@ TEST(UpdateIsas, AgreeWithinRounding) {
   const auto g = random_values<float>(5000, 9);
   const float* sources[] = {g.data()};
   for (const Rule& rule : every_rule()) {
-    cohort::internal::use_isa(cohort::internal::Isa::kBase);
+    cohort::internal::base::use_isa(cohort::internal::base::Isa::kBase);
     State<float> base(5000);
     fused_update<float>(rule, base.target(), sources, 0, 5000);
-    cohort::internal::use_isa(cohort::internal::best_isa());
+    cohort::internal::base::use_isa(cohort::internal::base::best_isa());
     State<float> best(5000);
     fused_update<float>(rule, best.target(), sources, 0, 5000);
     for (std::size_t i = 0; i < 5000; ++i) {

@@ -44,7 +44,7 @@ bool Gradient::is_same(const Gradient& other) const {
 std::ostream& operator<<(std::ostream& out, const Gradient& gradient) {
   if (!gradient.has_value()) return out << "None";
   if (gradient.is_sparse()) return out << gradient.slices();
-  internal::print_tensor(out, gradient.dense());
+  internal::runtime::print_tensor(out, gradient.dense());
   return out;
 }
 

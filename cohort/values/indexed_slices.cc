@@ -47,8 +47,8 @@ Tensor IndexedSlices::to_dense() const {
 }
 
 std::ostream& operator<<(std::ostream& out, const IndexedSlices& slices) {
-  out << "IndexedSlices(indices=" << internal::values_text(slices.indices) << ", values=";
-  internal::print_tensor(out, slices.values);
+  out << "IndexedSlices(indices=" << internal::runtime::values_text(slices.indices) << ", values=";
+  internal::runtime::print_tensor(out, slices.values);
   return out << ", dense_shape=" << bracketed(slices.dense_shape) << ")";
 }
 

@@ -27,8 +27,8 @@ namespace cohort {
 /// TF: tf.nest.flatten, without the list.
 template <class T, class F>
 void for_each_leaf(T& nest, F&& f) {
-  using internal::NestKind;
-  constexpr NestKind kind = internal::nest_kind<std::remove_const_t<T>>();
+  using internal::values::NestKind;
+  constexpr NestKind kind = internal::values::nest_kind<std::remove_const_t<T>>();
   static_assert(
       kind != NestKind::kNone,
       "[nest] not a nest: expected a tensor, number, string, IndexedSlices or Gradient, "
@@ -38,13 +38,14 @@ void for_each_leaf(T& nest, F&& f) {
     f(nest);
   } else if constexpr (kind == NestKind::kTied) {
     std::apply([&](auto&... member) { (for_each_leaf(member, f), ...); },
-               internal::members_of(nest));
+               internal::values::members_of(nest));
   } else if constexpr (kind == NestKind::kWalked) {
     NestTraits<std::remove_const_t<T>>::for_each_leaf(nest, f);
   } else if constexpr (kind == NestKind::kRange) {
     for (auto& part : nest) for_each_leaf(part, f);
   } else if constexpr (kind == NestKind::kMap) {
-    internal::for_each_entry(nest, [&](const auto&, auto& part) { for_each_leaf(part, f); });
+    internal::values::for_each_entry(nest,
+                                     [&](const auto&, auto& part) { for_each_leaf(part, f); });
   } else if constexpr (kind == NestKind::kOptional) {
     if (nest) for_each_leaf(*nest, f);
   }
@@ -69,7 +70,7 @@ std::vector<Tensor> flatten(const T& nest) {
   return out;
 }
 
-namespace internal {
+namespace internal::values {
 
 /// One leaf without its static type.
 struct LeafRef {
@@ -183,7 +184,7 @@ struct NestRef {
   template <class T>
   static constexpr Type kType = {
       [](const void* a, const void* b) {
-        return internal::same_structure(*static_cast<const T*>(a), *static_cast<const T*>(b));
+        return values::same_structure(*static_cast<const T*>(a), *static_cast<const T*>(b));
       },
       [](const void* nest) { return structure_text(*static_cast<const T*>(nest)); }};
   template <class T>
@@ -228,5 +229,5 @@ T combine_leaves(std::span<const T> nests, F&& f) {
   return out;
 }
 
-}  // namespace internal
+}  // namespace internal::values
 }  // namespace cohort

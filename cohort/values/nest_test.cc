@@ -108,15 +108,16 @@ Outer make_outer() {
 }
 
 TEST(Nest, CountsMembers) {
-  using internal::member_count;
+  using internal::values::member_count;
   static_assert(member_count<Empty>() == 0);
   static_assert(member_count<Inner>() == 2);
   static_assert(member_count<Outer>() == 6);
   static_assert(member_count<Odd>() == 10);
   static_assert(member_count<Sixteen>() == 16);
-  static_assert(internal::nest_kind<Seventeen>() == internal::NestKind::kNone);
-  static_assert(internal::nest_kind<IndexedSlices>() == internal::NestKind::kLeaf);
-  static_assert(internal::nest_kind<std::vector<bool>>() == internal::NestKind::kNone);
+  static_assert(internal::values::nest_kind<Seventeen>() == internal::values::NestKind::kNone);
+  static_assert(internal::values::nest_kind<IndexedSlices>() == internal::values::NestKind::kLeaf);
+  static_assert(internal::values::nest_kind<std::vector<bool>>() ==
+                internal::values::NestKind::kNone);
 }
 
 TEST(Nest, VisitsLeavesInDeclarationOrder) {
@@ -184,7 +185,7 @@ TEST(Nest, FlattenGivesTensorsInOrder) {
 }
 
 TEST(Nest, SameStructureLooksAtLengthsKeysAndOptionals) {
-  using internal::same_structure;
+  using internal::values::same_structure;
   const Outer a = make_outer();
   Outer b = make_outer();
   b.count = 100;
@@ -221,13 +222,14 @@ TEST(Nest, CombineMakesOneNestOfSeveral) {
       return sum;
     }
   };
-  const Outer out = internal::combine_leaves(std::span<const Outer>(nests), last_or_sum);
+  const Outer out = internal::values::combine_leaves(std::span<const Outer>(nests), last_or_sum);
   EXPECT_EQ(leaves_of(out), "16 t3 second t6 two t9 three 1.5 18 21 24 4.5 1 27 ");
 
   nests[1].extra.reset();
-  EXPECT_THROW(internal::combine_leaves(std::span<const Outer>(nests), last_or_sum),
+  EXPECT_THROW(internal::values::combine_leaves(std::span<const Outer>(nests), last_or_sum),
                InvalidArgument);
-  EXPECT_THROW(internal::combine_leaves(std::span<const Outer>(), last_or_sum), InvalidArgument);
+  EXPECT_THROW(internal::values::combine_leaves(std::span<const Outer>(), last_or_sum),
+               InvalidArgument);
 }
 
 }  // namespace

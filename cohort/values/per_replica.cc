@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::values {
 
 void check_components(const char* operation, std::size_t size, int replicas) {
   COHORT_CHECK_ARG(size == static_cast<std::size_t>(replicas), "[", operation, "] expected ",
@@ -48,4 +48,4 @@ void print_quoted(std::ostream& out, std::string_view text) {
   out << '\'';
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::values

@@ -33,7 +33,7 @@ class PerReplica {
   /// Errors: at use, if the number is not that of the strategy's local replicas.
   explicit PerReplica(std::vector<T> values) : parts_(std::move(values)) {}
   /// Internal: with the devices where they are.
-  static PerReplica placed(std::vector<T> values, internal::DeviceList devices) {
+  static PerReplica placed(std::vector<T> values, internal::values::DeviceList devices) {
     PerReplica out(std::move(values));
     out.devices_ = std::move(devices);
     return out;
@@ -51,17 +51,17 @@ class PerReplica {
   /// Where a component is: CPU:1 for that of replica 1. Errors: Error of kOutOfRange;
   ///         FailedPrecondition unless a strategy made the value, or map() out of such a one.
   Device device(std::size_t local_replica) const {
-    return internal::device_of_component("per_replica", devices_, local_replica, size());
+    return internal::values::device_of_component("per_replica", devices_, local_replica, size());
   }
   /// Internal.
-  const internal::DeviceList& device_list() const { return devices_; }
+  const internal::values::DeviceList& device_list() const { return devices_; }
 
   /// True if all components are one object: the same tensor, equal numbers, strings or other
   /// values with ==, and nests of these leaf by leaf. Two tensors of equal numbers are not one
   /// object; what has no == is uniform only where there is one component.
   bool uniform() const {
     for (std::size_t i = 1; i < size(); ++i) {
-      if (!internal::same_object(begin()[0], begin()[i])) return false;
+      if (!internal::values::same_object(begin()[0], begin()[i])) return false;
     }
     return size() > 0;
   }
@@ -71,10 +71,10 @@ class PerReplica {
   ///         InvalidArgument in a replica if there are not as many components as replicas.
   const T& local() const& {
     if (const int replica = current_replica(); replica >= 0) {
-      internal::check_components("per_replica", size(), current_replica_count());
+      internal::values::check_components("per_replica", size(), current_replica_count());
       return begin()[replica];
     }
-    if (!uniform()) internal::throw_not_one_value(size());
+    if (!uniform()) internal::values::throw_not_one_value(size());
     return begin()[0];
   }
   T local() const&& { return static_cast<const PerReplica&>(*this).local(); }
@@ -103,8 +103,8 @@ class PerReplica {
   }
 
  private:
-  internal::Components<T> parts_;
-  internal::DeviceList devices_;
+  internal::values::Components<T> parts_;
+  internal::values::DeviceList devices_;
 };
 
 /// The same value on every destination, e.g. the result of a reduction: reads anywhere and never
@@ -118,7 +118,7 @@ class Mirrored {
   /// One for each local replica, or one for all of them.
   explicit Mirrored(std::vector<T> copies) : parts_(std::move(copies)) {}
   /// Internal: with the devices where they are.
-  static Mirrored placed(std::vector<T> copies, internal::DeviceList devices) {
+  static Mirrored placed(std::vector<T> copies, internal::values::DeviceList devices) {
     Mirrored out(std::move(copies));
     out.devices_ = std::move(devices);
     return out;
@@ -133,17 +133,17 @@ class Mirrored {
   const T* end() const { return parts_.data() + parts_.size(); }
   /// Where a copy is. Errors: as PerReplica::device.
   Device device(std::size_t i) const {
-    return internal::device_of_component("mirrored", devices_, i, size());
+    return internal::values::device_of_component("mirrored", devices_, i, size());
   }
 
   /// In a replica its copy, or the only one; in cross-replica context the first.
   /// Errors: FailedPrecondition if there is none; InvalidArgument in a replica if there are
   ///         several, but not as many as replicas.
   const T& local() const& {
-    if (size() == 0) internal::throw_not_one_value(0);
+    if (size() == 0) internal::values::throw_not_one_value(0);
     const int replica = current_replica();
     if (replica < 0 || size() == 1) return begin()[0];
-    internal::check_components("mirrored", size(), current_replica_count());
+    internal::values::check_components("mirrored", size(), current_replica_count());
     return begin()[replica];
   }
   T local() const&& { return static_cast<const Mirrored&>(*this).local(); }
@@ -152,18 +152,18 @@ class Mirrored {
   Tensor as_tensor() const requires std::same_as<T, Tensor> { return local(); }
 
  private:
-  internal::Components<T> parts_;
-  internal::DeviceList devices_;
+  internal::values::Components<T> parts_;
+  internal::values::DeviceList devices_;
 };
 
 /// As TensorFlow prints them: "PerReplica:{\n  0: ...,\n  1: ...\n}".
 template <class T>
 std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
-  return internal::print_components(out, "PerReplica", value);
+  return internal::values::print_components(out, "PerReplica", value);
 }
 template <class T>
 std::ostream& operator<<(std::ostream& out, const Mirrored<T>& value) {
-  return internal::print_components(out, "Mirrored", value);
+  return internal::values::print_components(out, "Mirrored", value);
 }
 
 /// Structured bindings: a PerReplica of tuples reads as a tuple of PerReplicas.

@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-using internal::ReplicaScope;
+using internal::runtime::ReplicaScope;
 using testing::error_text;
 
 struct Out {

@@ -6,7 +6,7 @@
 //
 //   template <class T> struct Batch { T x; T y; double weight; };
 //   Batch<PerReplica<Tensor>> all;
-//   Batch<Tensor> mine = internal::unwrap(all, 1);
+//   Batch<Tensor> mine = internal::values::unwrap(all, 1);
 //
 // An aggregate that is no template keeps its PerReplica members, which read as the replica's own
 // value inside a replica anyway.
@@ -23,7 +23,7 @@
 
 #include "cohort/values/per_replica.h"
 
-namespace cohort::internal {
+namespace cohort::internal::values {
 
 template <class T>
 inline constexpr bool is_distributed_v = false;
@@ -182,4 +182,4 @@ decltype(auto) unwrap(const A& arg, int replica, const char* operation = "strate
   return map_distributed(PartOf{operation, replica, current_replica_count()}, arg);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::values

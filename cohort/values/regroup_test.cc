@@ -9,9 +9,9 @@
 namespace cohort {
 namespace {
 
-using internal::holds_distributed;
-using internal::ReplicaScope;
-using internal::unwrap;
+using internal::runtime::ReplicaScope;
+using internal::values::holds_distributed;
+using internal::values::unwrap;
 using testing::error_text;
 
 template <class X, class Y = X>

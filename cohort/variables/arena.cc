@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 // Of one replica: a pass, what others still read of the last one, sums over steps, and one that the
@@ -15,13 +15,13 @@ constexpr std::size_t kMostBuffers = 4;
 std::atomic<uint64_t> g_arenas_made{0};
 
 // Not narrow() of one tensor: all views of one tensor would share its version counter.
-Tensor view(const Device& device, Region& region, const std::shared_ptr<ArenaRange>& range,
+Tensor view(const Device& device, runtime::Region& region, const std::shared_ptr<ArenaRange>& range,
             const Shape& shape) {
   const std::size_t item = range->arena->element_size();
   const std::size_t offset = static_cast<std::size_t>(range->offset) * item;
   region.use(offset, static_cast<std::size_t>(range->numel) * item);
-  return device_backend(device).view(device, region.data() + offset, shape, range->arena->dtype(),
-                                     [range](void*) {});
+  return runtime::device_backend(device).view(device, region.data() + offset, shape,
+                                              range->arena->dtype(), [range](void*) {});
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ void Arena::reserve(std::size_t bytes, bool with_gradients) {
   for (auto& pool : buffers_) pool.clear();
   for (int r = 0; r < (shares_parameters_ ? 1 : replicas()); ++r) {
     const Device& device = parameter_device(r);
-    parameters_.push_back(device_backend(device).reserve(device, bytes));
+    parameters_.push_back(runtime::device_backend(device).reserve(device, bytes));
   }
   for (int r = 0; with_gradients && r < replicas(); ++r) {
     buffers_[static_cast<std::size_t>(r)].push_back(make_buffer(r, bytes));
@@ -65,11 +65,11 @@ void Arena::reserve(std::size_t bytes, bool with_gradients) {
 
 std::unique_ptr<GradientBuffer> Arena::make_buffer(int replica, std::size_t bytes) const {
   return std::make_unique<GradientBuffer>(
-      replica, device_backend(device(replica)).reserve(device(replica), bytes));
+      replica, runtime::device_backend(device(replica)).reserve(device(replica), bytes));
 }
 
 bool Arena::empty() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return end_ == 0;
 }
 
@@ -80,7 +80,7 @@ int64_t Arena::padded(int64_t numel) const {
 
 std::optional<int64_t> Arena::allocate(int64_t numel) {
   const int64_t size = padded(numel);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
     if (hole->second != size) continue;  // exact fit only: a rebuilt model lands where it was
     const int64_t offset = hole->first;
@@ -99,7 +99,7 @@ void Arena::release(int64_t offset, int64_t numel) {
   const int64_t size = padded(numel);
   const std::size_t begin = static_cast<std::size_t>(offset) * element_size_;
   const std::size_t bytes = static_cast<std::size_t>(size) * element_size_;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   // The next owner's padding must be zero, in its gradients as well: norms are taken over it.
   for (auto& region : parameters_) region->clear(begin, bytes);
   for (auto& pool : buffers_) {
@@ -135,7 +135,7 @@ Tensor Arena::gradient_view(GradientBuffer& buffer, const std::shared_ptr<ArenaR
 }
 
 GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   auto& pool = buffers_[static_cast<std::size_t>(replica)];
   for (auto& buffer : pool) {
     if (buffer->readable_until < epoch && buffer->leases.load(std::memory_order_acquire) == 0) {
@@ -154,4 +154,4 @@ GradientBuffer* Arena::acquire_buffer(int replica, uint64_t epoch) {
   return pool.back().get();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -22,7 +22,7 @@
 #include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 class Arena;
 
@@ -41,10 +41,10 @@ struct ArenaDevices {
 /// One replica's gradients, in the layout of its parameters. Threads: bound to its replica; other
 /// replicas read it at merge points.
 struct GradientBuffer {
-  GradientBuffer(int replica_index, std::unique_ptr<Region> memory)
+  GradientBuffer(int replica_index, std::unique_ptr<runtime::Region> memory)
       : replica(replica_index), region(std::move(memory)) {}
   const int replica;
-  const std::unique_ptr<Region> region;
+  const std::unique_ptr<runtime::Region> region;
   std::atomic<int> leases{0};
   /// Others may read until the replica's epoch (ReplicaGroup::epoch) is above this.
   std::atomic<uint64_t> readable_until{0};
@@ -132,14 +132,14 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const DType dtype_;
   const std::size_t element_size_;
   const bool shares_parameters_;
-  std::size_t region_bytes_ = 0;                     // constant after construction
-  std::vector<std::unique_ptr<Region>> parameters_;  // one per copy
+  std::size_t region_bytes_ = 0;                              // constant after construction
+  std::vector<std::unique_ptr<runtime::Region>> parameters_;  // one per copy
 
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   int64_t end_ COHORT_GUARDED_BY(mutex_) = 0;                   // elements in use from the start
   std::map<int64_t, int64_t> holes_ COHORT_GUARDED_BY(mutex_);  // released ranges below end_
   // [replica]
   std::vector<std::vector<std::unique_ptr<GradientBuffer>>> buffers_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

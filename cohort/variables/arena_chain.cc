@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 constexpr std::size_t kFirstRegion = std::size_t{256} << 20;
@@ -34,14 +34,16 @@ ArenaSize ArenaChain::next_size(std::size_t least) const {
   std::size_t so_far = 0;
   for (const auto& arena : arenas_) so_far += arena->region_bytes();
   wanted = std::max(wanted, so_far);
-  const auto place_of = [](const Device& device) { return device_backend(device).place(device); };
+  const auto place_of = [](const Device& device) {
+    return runtime::device_backend(device).place(device);
+  };
   for (const Device& device : devices_.replicas) {
     // A quarter for all who share the place: slots, threads and LibTorch need the rest.
     const auto sharing = std::ranges::count(devices_.replicas, place_of(device), place_of);
     const auto regions = static_cast<std::size_t>(2 * sharing);
-    wanted = std::min(wanted, device_backend(device).reservable(device) / 4 / regions);
+    wanted = std::min(wanted, runtime::device_backend(device).reservable(device) / 4 / regions);
   }
   return {.wanted = std::max(wanted, least), .least = least};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -12,7 +12,7 @@
 
 #include "cohort/variables/arena.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// The arenas of one dtype, as many as its variables need. Threads: one caller at a time.
 class ArenaChain {
@@ -31,4 +31,4 @@ class ArenaChain {
   std::vector<std::shared_ptr<Arena>> arenas_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -10,7 +10,7 @@
 #include "cohort/base/error.h"
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using testing::kCanLimitChildren;
@@ -19,8 +19,9 @@ using testing::status_of_child;
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
 
 ArenaChain chain_of(int replicas) {
-  return {{.replicas = std::vector<Device>(static_cast<std::size_t>(replicas), host_device())},
-          kFloat32};
+  return {
+      {.replicas = std::vector<Device>(static_cast<std::size_t>(replicas), runtime::host_device())},
+      kFloat32};
 }
 
 TEST(ArenaChain, NeighboursTouch) {
@@ -136,4 +137,4 @@ TEST(ArenaChain, SaysWhatItCouldNotReserve) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -12,9 +12,10 @@
 namespace cohort {
 namespace {
 
-using internal::ParameterPlacement;
+using internal::variables::ParameterPlacement;
 
-class Central : public internal::ReplicasTest, public ::testing::WithParamInterface<int> {
+class Central : public internal::variables::ReplicasTest,
+                public ::testing::WithParamInterface<int> {
  protected:
   Central() : ReplicasTest(GetParam(), ParameterPlacement::kCentral) {}
   Variable make(double initial, Aggregation aggregation) {
@@ -98,7 +99,7 @@ TEST_P(Central, OnReadKeepsAComponentPerReplica) {
 
 TEST_P(Central, AFusedUpdateAppliesOnceAndBumpsEveryLeaf) {
   const std::vector<Variable> variables = {make(zeros({37})), make(ones({1000}))};
-  internal::FusedUpdate update(variables, {.slot_initial = {0}});
+  internal::variables::FusedUpdate update(variables, {.slot_initial = {0}});
   const auto version = on(variables[1], GetParam() - 1)._version();
   for (int step = 0; step < 3; ++step) {
     group_.run([&](int r) {

@@ -10,7 +10,7 @@
 namespace cohort {
 namespace {
 
-class CheckCopies : public internal::ReplicasTest {
+class CheckCopies : public internal::variables::ReplicasTest {
  protected:
   CheckCopies() : ReplicasTest(3) {}
 };
@@ -73,7 +73,7 @@ TEST_F(CheckCopies, ForgetsDeadVariables) {
 }
 
 TEST(CheckCopiesOfOne, HasNothingToCompare) {
-  internal::LocalVariables one;
+  internal::variables::LocalVariables one;
   one.check_copies();
 }
 

@@ -4,7 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/variables/internal/gradient_place.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 bool has_only_handles(const Tensor& tensor, uint32_t handles) {
   // Letting go of these makes what others did before they let go visible here: counts are read
@@ -54,4 +54,4 @@ bool is_in_arena(VariableImpl& variable, const Tensor& gradient) {
   return local != nullptr && local->leaf().buffer_of(gradient) != nullptr;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

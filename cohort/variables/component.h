@@ -12,7 +12,7 @@
 #include "cohort/variables/leaf.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// One replica's copy of a variable, or its leaf over the copy that all share. Threads: as Leaf.
 struct Component : Leaf {
@@ -49,4 +49,4 @@ LocalImpl& local_impl(VariableImpl& variable);
 /// read it fastest. False for every variable of another kind.
 bool is_in_arena(VariableImpl& variable, const Tensor& gradient);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -13,7 +13,7 @@
 #include "cohort/variables/internal/test_replicas.h"
 #include "cohort/variables/update_kernels.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 /// The CPU's, for the GPUs of TestBackend.
@@ -45,14 +45,14 @@ class TestKernels final : public UpdateKernels {
   std::atomic<int> norms{0};
 
  private:
-  UpdateKernels& cpu_ = update_kernels(host_device());
+  UpdateKernels& cpu_ = update_kernels(runtime::host_device());
   UpdateKernels* const before_;
 };
 
 /// Two replicas, three steps of Adam; every component afterwards.
 std::vector<std::vector<double>> train(const std::vector<Device>& devices,
                                        LocalVariablesOptions options = {}) {
-  ReplicaGroup group({.replicas = static_cast<int>(devices.size())});
+  runtime::ReplicaGroup group({.replicas = static_cast<int>(devices.size())});
   options.devices = devices;
   options.group = &group;
   const auto creator = std::make_shared<LocalVariables>(options);
@@ -80,7 +80,7 @@ std::vector<std::vector<double>> train(const std::vector<Device>& devices,
 
 TEST(DeviceMemory, ParametersGradientsAndSlotsAreTheReplicasDevices) {
   const auto expected = train({"CPU:0", "CPU:1"}, {.schedule = UpdateSchedule::kPull});
-  TestBackend gpus;
+  runtime::TestBackend gpus;
   const TestKernels kernels;
   EXPECT_EQ(train({"GPU:0", "GPU:1"}, {.schedule = UpdateSchedule::kPull}), expected);
   for (const char* device : {"GPU:0", "GPU:1"}) {
@@ -96,7 +96,7 @@ TEST(DeviceMemory, ParametersGradientsAndSlotsAreTheReplicasDevices) {
 
 TEST(DeviceMemory, SlicesAreCopiedByTheDevices) {
   const auto expected = train({"CPU:0", "CPU:1"}, {.schedule = UpdateSchedule::kSharded});
-  TestBackend gpus;
+  runtime::TestBackend gpus;
   const TestKernels kernels;
   EXPECT_EQ(train({"GPU:0", "GPU:1"}, {.schedule = UpdateSchedule::kSharded}), expected);
   const auto forth = gpus.log().count("copy GPU:0 to GPU:1");
@@ -107,7 +107,7 @@ TEST(DeviceMemory, SlicesAreCopiedByTheDevices) {
 
 TEST(DeviceMemory, EachReplicaHasItsOwnKindOfMemory) {
   const auto expected = train({"CPU:0", "CPU:1"}, {.schedule = UpdateSchedule::kSharded});
-  TestBackend gpus;
+  runtime::TestBackend gpus;
   const TestKernels kernels;
   EXPECT_EQ(train({"CPU:0", "GPU:1"}, {.schedule = UpdateSchedule::kSharded}), expected);
   const auto reserved = gpus.log().count("reserve GPU:1");
@@ -124,7 +124,7 @@ TEST(DeviceMemory, CentralParametersAreWhereTheyAreWanted) {
   const LocalVariablesOptions central{.placement = ParameterPlacement::kCentral,
                                       .parameter_device = "GPU:7"};
   const auto expected = train({"CPU:0", "CPU:1"}, {.placement = ParameterPlacement::kCentral});
-  TestBackend gpus;
+  runtime::TestBackend gpus;
   const TestKernels kernels;
   EXPECT_EQ(train({"CPU:0", "CPU:1"}, central), expected);
   const auto reserved = gpus.log().count("reserve GPU:7");
@@ -133,7 +133,7 @@ TEST(DeviceMemory, CentralParametersAreWhereTheyAreWanted) {
 }
 
 TEST(DeviceMemory, AnOptimizerNeedsKernelsOfTheDevice) {
-  TestBackend gpus;
+  runtime::TestBackend gpus;
   testing::expect_error<Unimplemented>({"[optimizer] expected variables on CPUs, got GPU:0"},
                                        [] { train({"GPU:0"}); });
 }
@@ -146,4 +146,4 @@ TEST(DeviceMemory, VariablesNeedADeviceThatIsSupported) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

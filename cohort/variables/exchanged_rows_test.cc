@@ -13,7 +13,7 @@
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/test_exchange.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using namespace exchange_test;
@@ -52,7 +52,8 @@ IndexedSlices rows_of(int id, int step, int64_t table_rows) {
 /// One process: a table between two dense variables.
 class TableWorker {
  public:
-  TableWorker(int replicas, std::shared_ptr<Communicator> communicator, const TableOptions& options)
+  TableWorker(int replicas, std::shared_ptr<collectives::Communicator> communicator,
+              const TableOptions& options)
       : group({.replicas = replicas}),
         options_(options),
         first_(communicator ? communicator->rank() * replicas : 0) {
@@ -94,7 +95,7 @@ class TableWorker {
     return out;
   }
 
-  ReplicaGroup group;
+  runtime::ReplicaGroup group;
   std::vector<Variable> variables;
   std::unique_ptr<FusedUpdate> update;
 
@@ -107,7 +108,7 @@ class TableWorker {
 class TableJob : public Workers<TableWorker> {
  public:
   TableJob(int workers, int replicas, const TableOptions& options)
-      : Workers(Carrier::kThreads, workers, replicas, options) {}
+      : Workers(collectives::Carrier::kThreads, workers, replicas, options) {}
   void train(int steps) {
     run([&](TableWorker& worker) {
       for (int step = 0; step < steps; ++step) worker.apply(step);
@@ -224,10 +225,11 @@ TEST(ExchangedRows, OnlyTouchedRowsTravel) {
     TableJob job(2, 1, options);
     job.train(2);
     Traffic traffic;
-    job.job.before_each(0, [&](const ExchangeKey&, const CallSignature& call) {
-      traffic.gathered_bytes += call.bytes;
-      ++traffic.messages;
-    });
+    job.job.before_each(
+        0, [&](const collectives::ExchangeKey&, const collectives::CallSignature& call) {
+          traffic.gathered_bytes += call.bytes;
+          ++traffic.messages;
+        });
     EXPECT_TRUE(job.try_step(2));
     job.job.before_each(0, {});
     return traffic;
@@ -253,13 +255,15 @@ TEST(ExchangedRows, AFailureAtAnyOperationWritesNothing) {
     int failures = 0;
     for (bool failed = true; failed; ++failures) {
       std::atomic<int> left{failures};
-      job.job.before_each(1, [&](const ExchangeKey&, const CallSignature&) {
-        if (left-- == 0) throw Unavailable("the network is gone", "worker 0");
-      });
+      job.job.before_each(1,
+                          [&](const collectives::ExchangeKey&, const collectives::CallSignature&) {
+                            if (left-- == 0) throw Unavailable("the network is gone", "worker 0");
+                          });
       failed = !job.try_step(2);
       job.job.before_each(1, {});
       if (!failed) break;
-      run_with_deadline(kLimit, [&] { job.job.run([](Communicator& c) { c.renew(); }); });
+      run_with_deadline(kLimit,
+                        [&] { job.job.run([](collectives::Communicator& c) { c.renew(); }); });
       EXPECT_EQ(job.numbers(), before);
     }
     EXPECT_GT(failures, 4);  // header, bucket, ids, values, rows, commit
@@ -268,4 +272,4 @@ TEST(ExchangedRows, AFailureAtAnyOperationWritesNothing) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

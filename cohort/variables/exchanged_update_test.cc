@@ -10,7 +10,7 @@
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/test_exchange.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using namespace exchange_test;
@@ -18,7 +18,8 @@ using update_rules::SgdStep;
 
 TEST(ExchangedUpdate, WorkersOfOneReplicaHaveTheBitsOfOneProcess) {
   for (const WorldOptions& options : clippings()) {
-    expect_bits_of_one_process(options, options, {Carrier::kThreads, Carrier::kSharedMemory});
+    expect_bits_of_one_process(
+        options, options, {collectives::Carrier::kThreads, collectives::Carrier::kSharedMemory});
   }
 }
 
@@ -27,9 +28,10 @@ TEST(ExchangedUpdate, BytesPerPackCutsWhatTravels) {
   const auto messages = [](std::size_t bytes) {
     World world(2, 1, {.bytes_per_pack = bytes});
     std::atomic<int> count = 0;
-    world.job.before_each(0, [&](const ExchangeKey&, const CallSignature& signature) {
-      if (signature.collective == Collective::kAllToAll) ++count;
-    });
+    world.job.before_each(
+        0, [&](const collectives::ExchangeKey&, const collectives::CallSignature& signature) {
+          if (signature.collective == collectives::Collective::kAllToAll) ++count;
+        });
     world.run([](Worker& w) { w.apply(0); });
     return count.load();
   };
@@ -44,7 +46,7 @@ TEST(ExchangedUpdate, SeveralReplicasEachHaveBitsOfTheirOwn) {
       const Trained got = train(workers, 2, options);
       WorldOptions cut = options;
       cut.update.bytes_per_bucket = 3000;
-      cut.carrier = Carrier::kSharedMemory;
+      cut.carrier = collectives::Carrier::kSharedMemory;
       EXPECT_EQ(got, train(workers, 2, cut)) << "buckets change no bit, and what carries them";
       const Trained one_process = train(1, 2 * workers, options);
       ASSERT_EQ(got.parameters.size(), one_process.parameters.size());
@@ -141,7 +143,7 @@ TEST(ExchangedUpdate, UpdatesBumpTheVersionOfWhatTheyWrite) {
 // Worker 1 fails before its n-th operation, for every n: a step is whole everywhere or was not.
 TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
   for (const WorldOptions& each : {WorldOptions{}, WorldOptions{.update = {.global_clipnorm = 2.0}},
-                                   WorldOptions{.carrier = Carrier::kSharedMemory}}) {
+                                   WorldOptions{.carrier = collectives::Carrier::kSharedMemory}}) {
     WorldOptions options = each;
     options.update.bytes_per_bucket = 32768;
     const Trained undisturbed = train(2, 2, options, 2);
@@ -152,9 +154,10 @@ TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
     int failures = 0;
     for (bool failed = true; failed; ++failures) {
       std::atomic<int> left{failures};
-      world.job.before_each(1, [&](const ExchangeKey&, const CallSignature&) {
-        if (left-- == 0) throw Unavailable("the network is gone", "worker 0");
-      });
+      world.job.before_each(
+          1, [&](const collectives::ExchangeKey&, const collectives::CallSignature&) {
+            if (left-- == 0) throw Unavailable("the network is gone", "worker 0");
+          });
       const auto errors = world.try_run([](Worker& w) { w.apply(1); });
       world.job.before_each(1, {});
       failed = errors[0] != nullptr;
@@ -163,7 +166,8 @@ TEST(ExchangedUpdate, AFailureAtAnyOperationWritesNothing) {
       EXPECT_NE(text_of(errors[0]).find("the network is gone (rank 1 of 2, in "), std::string::npos)
           << text_of(errors[0]);
       EXPECT_EQ(world.parameters(), before);
-      run_with_deadline(kLimit, [&] { world.job.run([](Communicator& c) { c.renew(); }); });
+      run_with_deadline(kLimit,
+                        [&] { world.job.run([](collectives::Communicator& c) { c.renew(); }); });
       EXPECT_EQ(world.slots(), slots_before);
     }
     EXPECT_GT(failures, 5);  // header, buckets, parameters, commit
@@ -301,4 +305,4 @@ TEST(ExchangedUpdate, ReplicasMayPartAndMeetAgain) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

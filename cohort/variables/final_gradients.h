@@ -11,7 +11,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 struct Component;
 
@@ -53,4 +53,4 @@ class [[nodiscard]] PassListener {
 /// that is adopted later. Replicas must be at rest.
 void tell_when_final(Component& component);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -18,7 +18,7 @@
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 using update_rules::Rule;
 
@@ -29,8 +29,8 @@ namespace {
 // since.
 constexpr uint64_t kPostSets = 3;
 
-ReplicaGroup* meeting_group() {
-  ReplicaGroup* group = current_replica_group();
+runtime::ReplicaGroup* meeting_group() {
+  runtime::ReplicaGroup* group = runtime::current_replica_group();
   return group != nullptr && group->size() > 1 ? group : nullptr;
 }
 
@@ -72,13 +72,14 @@ class FusedUpdate::State {
  private:
   using Step = PostWriter::Step;
   /// This replica's post at its place and all replicas' at the meeting.
-  Posts meet(const Gradients& gradients, const Step& step, ReplicaGroup* group, int replica);
+  Posts meet(const Gradients& gradients, const Step& step, runtime::ReplicaGroup* group,
+             int replica);
   static void check_posts(Posts posts, int replica);
   void bump_version(std::size_t variable, int replica);
   void bump_versions(Posts posts, int replica);
   void forget_copies(Posts posts, int replica);
   /// Under the sharded schedule: makes the copies whole. True if nobody reads posts any more.
-  bool finish(Posts posts, int replica, ReplicaGroup* group);
+  bool finish(Posts posts, int replica, runtime::ReplicaGroup* group);
   void push_own_slice(Posts posts, int replica);
   void push(const UpdateRun& run, Range range, int replica);
   void push_rows(Posts posts, const UpdateRun& run, std::size_t variable, Range range, int replica);
@@ -103,7 +104,7 @@ FinalGradients* FusedUpdate::State::expect_gradients() {
   if (!in_place || current_replica() < 0 || current_replica_count() != layout.replicas()) {
     return nullptr;
   }
-  ReplicaGroup* const group = meeting_group();
+  runtime::ReplicaGroup* const group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
   return exchange_->expect(replica, group != nullptr ? group->epoch(replica) : ++expected_);
 }
@@ -122,8 +123,8 @@ void FusedUpdate::State::push(const UpdateRun& run, Range range, int replica) {
   const std::size_t begin = range.begin * run.element_size;
   for (int other = 0; other < layout.replicas(); ++other) {
     if (other == replica) continue;
-    copy_memory(run.device(other), run.parameters(other) + begin, run.device(replica),
-                run.parameters(replica) + begin, range.size() * run.element_size);
+    runtime::copy_memory(run.device(other), run.parameters(other) + begin, run.device(replica),
+                         run.parameters(replica) + begin, range.size() * run.element_size);
   }
 }
 
@@ -161,7 +162,7 @@ void FusedUpdate::State::push_own_slice(Posts posts, int replica) {
   }
 }
 
-bool FusedUpdate::State::finish(Posts posts, int replica, ReplicaGroup* group) {
+bool FusedUpdate::State::finish(Posts posts, int replica, runtime::ReplicaGroup* group) {
   if (group == nullptr) return true;
   const bool sharded = layout.schedule() == UpdateSchedule::kSharded;
   // Between the meetings nobody reads parameters but for its own slice: behind the second one
@@ -195,8 +196,8 @@ void FusedUpdate::State::bump_versions(Posts posts, int replica) {
   }
 }
 
-Posts FusedUpdate::State::meet(const Gradients& gradients, const Step& step, ReplicaGroup* group,
-                               int replica) {
+Posts FusedUpdate::State::meet(const Gradients& gradients, const Step& step,
+                               runtime::ReplicaGroup* group, int replica) {
   const uint64_t stamp = group != nullptr ? group->epoch(replica) + 1 : 1;
   const auto replicas = static_cast<std::size_t>(layout.replicas());
   Post* first = posts_.data() + (stamp % kPostSets) * replicas;
@@ -210,8 +211,8 @@ Posts FusedUpdate::State::meet(const Gradients& gradients, const Step& step, Rep
 }
 
 void FusedUpdate::State::apply(const Gradients& gradients, const Rule& rule, double weight_decay) {
-  const FlushDenormals flush;
-  ReplicaGroup* group = meeting_group();
+  const runtime::FlushDenormals flush;
+  runtime::ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
   const Posts posts = meet(gradients, {rule, weight_decay}, group, replica);
   update_.run(posts, replica, group, rule, weight_decay);
@@ -231,8 +232,8 @@ Gradients FusedUpdate::State::reduced_by(CrossDeviceOps& ops, const Gradients& g
 
 void FusedUpdate::State::apply_exchanged(const Gradients& gradients, const Rule& rule,
                                          double weight_decay) {
-  const FlushDenormals flush;
-  ReplicaGroup* group = meeting_group();
+  const runtime::FlushDenormals flush;
+  runtime::ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
   const Posts posts = meet(gradients, {rule, weight_decay}, group, replica);
   exchange_->run(posts, replica, group, rule, weight_decay);
@@ -244,7 +245,7 @@ void FusedUpdate::State::apply_exchanged(const Gradients& gradients, const Rule&
 
 void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& rule,
                                        double weight_decay, CrossDeviceOps& ops) {
-  const FlushDenormals flush;
+  const runtime::FlushDenormals flush;
   const auto reduced = reduce_gradients(layout, gradients, ops);
   const int replica = std::max(0, current_replica());
   Post post(layout.variables().size());
@@ -267,8 +268,8 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
 
 void FusedUpdate::State::apply_summed(const Gradients& gradients, const Rule& rule,
                                       double weight_decay) {
-  const FlushDenormals flush;
-  ReplicaGroup* group = meeting_group();
+  const runtime::FlushDenormals flush;
+  runtime::ReplicaGroup* group = meeting_group();
   const int replica = group != nullptr ? current_replica() : 0;
   const Posts posts = meet(gradients, {rule, weight_decay}, group, replica);
   if (replica == 0) summed_->exchange(posts, rule, weight_decay);
@@ -314,12 +315,12 @@ void FusedUpdate::State::gather_slots() {
 }
 
 void FusedUpdate::State::split_slots() {
-  ReplicaGroup* group = meeting_group();
+  runtime::ReplicaGroup* group = meeting_group();
   const auto split = [&] { exchange_ != nullptr ? gather_slots() : layout.split_slots(); };
   if (group == nullptr && exchange_ != nullptr) return split();
   const bool is_split = exchange_ == nullptr && layout.schedule() == UpdateSchedule::kPull;
   if (group == nullptr || is_split) return;
-  group->merge("optimizer.split_slots", *this, [&](Brought<State> updates) {
+  group->merge("optimizer.split_slots", *this, [&](runtime::Brought<State> updates) {
     for (const State& other : updates) {
       COHORT_CHECK_STATE(&other == this,
                          "[optimizer.apply_gradients] expected every replica to apply the same "
@@ -331,7 +332,7 @@ void FusedUpdate::State::split_slots() {
 
 void FusedUpdate::State::apply_own(const Gradients& gradients, const Rule& rule,
                                    double weight_decay) {
-  const FlushDenormals flush;
+  const runtime::FlushDenormals flush;
   split_slots();
   const int replica = std::max(0, current_replica());
   Post& post = own_posts_[static_cast<std::size_t>(replica)];
@@ -390,4 +391,4 @@ void FusedUpdate::set_slot(std::size_t variable, int slot, const Tensor& value) 
   state_->layout.write_slot(variable, slot, value);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -21,7 +21,7 @@
 
 #include "cohort/variables/updater.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Threads: as Updater.
 class FusedUpdate final : public Updater {
@@ -59,4 +59,4 @@ class FusedUpdate final : public Updater {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

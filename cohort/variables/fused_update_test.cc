@@ -13,7 +13,7 @@
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using update_rules::adam_step;
@@ -38,7 +38,7 @@ struct Rig {
     }
     return Gradients(std::move(pairs));
   }
-  ReplicaGroup group;
+  runtime::ReplicaGroup group;
   std::shared_ptr<LocalVariables> creator;
   std::vector<Variable> variables;
 };
@@ -321,4 +321,4 @@ TEST(FusedUpdate, AThrowBehindTheUpdateLeavesEqualCopies) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -9,12 +9,12 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/component.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 // Outside a run: above what any update has shown to other replicas.
 uint64_t current_epoch() {
-  const ReplicaGroup* group = current_replica_group();
+  const runtime::ReplicaGroup* group = runtime::current_replica_group();
   return group != nullptr ? group->epoch(std::max(0, current_replica())) : 1;
 }
 
@@ -62,4 +62,4 @@ Tensor GradientLease::place(VariableImpl& variable) {
   return at::empty(like.sizes(), like.options().requires_grad(false));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

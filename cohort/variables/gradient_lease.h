@@ -14,7 +14,7 @@
 #include "cohort/variables/arena.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Threads: bound to its replica's thread.
 class GradientLease {
@@ -40,4 +40,4 @@ class GradientLease {
   std::vector<std::pair<std::shared_ptr<Arena>, GradientBuffer*>> buffers_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -13,7 +13,7 @@
 
 namespace cohort {
 
-namespace internal {
+namespace internal::variables {
 class GradientLease;
 }
 
@@ -28,7 +28,7 @@ class Gradients {
  public:
   Gradients() = default;
   Gradients(std::vector<GradientAndVariable> pairs,  // NOLINT: zip(grads, vars) is written {...}
-            std::shared_ptr<internal::GradientLease> lease = nullptr)
+            std::shared_ptr<internal::variables::GradientLease> lease = nullptr)
       : pairs_(std::move(pairs)), lease_(std::move(lease)) {}
   /// apply_gradients({{g, v}, {h, w}}).
   Gradients(std::initializer_list<GradientAndVariable> pairs) : pairs_(pairs) {}  // NOLINT
@@ -44,11 +44,11 @@ class Gradients {
   auto end() const { return pairs_.end(); }
 
   /// Internal: keeps the buffers that gradients lie in, where optimizers read them fastest.
-  const std::shared_ptr<internal::GradientLease>& lease() const { return lease_; }
+  const std::shared_ptr<internal::variables::GradientLease>& lease() const { return lease_; }
 
  private:
   std::vector<GradientAndVariable> pairs_;
-  std::shared_ptr<internal::GradientLease> lease_;
+  std::shared_ptr<internal::variables::GradientLease> lease_;
 };
 
 }  // namespace cohort

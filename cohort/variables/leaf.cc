@@ -13,7 +13,7 @@
 #include "cohort/variables/component.h"
 #include "cohort/variables/final_gradients.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using torch::autograd::variable_list;
@@ -61,13 +61,13 @@ struct SlotHook final : torch::autograd::FunctionPreHook {
 
 /// Keeps the leaf's node for the variable, and the hook from a variable that is gone.
 struct AdoptedLeaf {
-  AdoptedLeaf(Component* component, GraphNodePtr<torch::autograd::Node> of)
+  AdoptedLeaf(Component* component, runtime::GraphNodePtr<torch::autograd::Node> of)
       : back(std::make_shared<Component*>(component)), node(std::move(of)) {}
   ~AdoptedLeaf() { *back = nullptr; }
   AdoptedLeaf(const AdoptedLeaf&) = delete;
   AdoptedLeaf& operator=(const AdoptedLeaf&) = delete;
   const std::shared_ptr<Component*> back;
-  const GraphNodePtr<torch::autograd::Node> node;
+  const runtime::GraphNodePtr<torch::autograd::Node> node;
 };
 
 // The component's tensor is a leaf that requires gradients.
@@ -121,4 +121,4 @@ void Component::adopt(const Tensor& leaf) {
   add_slot_hook(*this);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -12,7 +12,7 @@
 #include "cohort/runtime/thread_context.h"
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Where one replica's gradient of a variable goes during a backward pass.
 struct GradientSlot {
@@ -31,19 +31,19 @@ bool has_only_handles(const Tensor& tensor, uint32_t handles);
 struct Leaf {
   Tensor tensor;  ///< A leaf of LibTorch's that requires gradients if the variable is trainable.
   GradientSlot slot;
-  const ThreadSlots* slot_thread = nullptr;  ///< Whose pass has opened the slot, or null.
+  const runtime::ThreadSlots* slot_thread = nullptr;  ///< Whose pass has opened the slot, or null.
   std::shared_ptr<void> accumulator;  ///< Keeps the leaf's autograd node alive: one per variable.
 
   /// Opens the slot for a pass of the calling thread. False if another thread's pass has it: this
   /// one then gets its gradients as any LibTorch node gives them.
   bool open_slot() {
-    const ThreadSlots* nobody = nullptr;
+    const runtime::ThreadSlots* nobody = nullptr;
     return std::atomic_ref(slot_thread)
-        .compare_exchange_strong(nobody, &t_slots, std::memory_order_acquire);
+        .compare_exchange_strong(nobody, &runtime::t_slots, std::memory_order_acquire);
   }
   /// True if a pass of this thread asks for the variable: nodes write into `slot.view`.
   bool has_open_slot() {
-    return std::atomic_ref(slot_thread).load(std::memory_order_relaxed) == &t_slots;
+    return std::atomic_ref(slot_thread).load(std::memory_order_relaxed) == &runtime::t_slots;
   }
   void close_slot() {
     slot = {};
@@ -51,4 +51,4 @@ struct Leaf {
   }
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -17,7 +17,7 @@
 #include "cohort/variables/internal/equal_copies.h"
 #include "cohort/variables/internal/local_variable.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 const char* name_of(Synchronization synchronization) {
@@ -97,7 +97,7 @@ ReplicaLayout layout_of(const LocalVariablesOptions& options) {
 LocalVariables::LocalVariables(LocalVariablesOptions options)
     : options_(std::move(options)),
       layout_(layout_of(options_)),
-      saving_group_(saving_group_of(options_.communicator)) {
+      saving_group_(collectives::saving_group_of(options_.communicator)) {
   // One copy is written once: every replica has its slice.
   if (options_.placement == ParameterPlacement::kCentral) {
     options_.schedule = UpdateSchedule::kSharded;
@@ -106,7 +106,7 @@ LocalVariables::LocalVariables(LocalVariablesOptions options)
 
 std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial,
                                                      const VariableOptions& options) {
-  ReplicaGroup* group = current_replica_group();
+  runtime::ReplicaGroup* group = runtime::current_replica_group();
   COHORT_CHECK_STATE(group == nullptr || options_.group == nullptr || group == options_.group,
                      "[variable] expected to create \"", name_of(options),
                      "\" under the strategy whose run this is, got the scope of ", owner(),
@@ -114,7 +114,7 @@ std::shared_ptr<VariableImpl> LocalVariables::create(const InitialValue& initial
   if (group == nullptr || group->size() == 1) return create_now(initial, options);
   // Replica 0 creates for all, so that creation order and initial values agree.
   const Request own{&initial, &options};
-  return *group->merge("variable.create", own, [&](Brought<Request> all) {
+  return *group->merge("variable.create", own, [&](runtime::Brought<Request> all) {
     const std::string expected = own.describe();
     for (std::size_t r = 1; r < all.size(); ++r) {
       const std::string got = all[r].describe();
@@ -170,9 +170,9 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
 // All workers begin with worker 0's.
 Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& options) const {
   if (options_.communicator == nullptr) return made;
-  failpoint("variable.first_value");
-  return broadcast_across(*options_.communicator, "[variable] ",
-                          str_cat("first value of \"", name_of(options), "\","), made);
+  base::failpoint("variable.first_value");
+  return collectives::broadcast_across(*options_.communicator, "[variable] ",
+                                       str_cat("first value of \"", name_of(options), "\","), made);
 }
 
 std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> variables,
@@ -191,7 +191,7 @@ std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> vari
 }
 
 void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (mirrored_.size() >= sweep_at_) {
     std::erase_if(mirrored_, [](const auto& each) { return each.expired(); });
     sweep_at_ = std::max(sweep_at_, 2 * mirrored_.size());
@@ -202,7 +202,7 @@ void LocalVariables::remember(const std::shared_ptr<VariableImpl>& variable) {
 void LocalVariables::check_copies() const {
   std::vector<std::weak_ptr<VariableImpl>> all;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     all = mirrored_;
   }
   for (const auto& each : all) {
@@ -211,7 +211,7 @@ void LocalVariables::check_copies() const {
 }
 
 std::shared_ptr<ArenaRange> LocalVariables::place(DType dtype, int64_t numel) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ArenaDevices devices{.replicas = options_.devices};
   if (options_.placement == ParameterPlacement::kCentral) devices.central = central_device();
   return arenas_.try_emplace(dtype, std::move(devices), dtype).first->second.place(numel);
@@ -224,4 +224,4 @@ const std::shared_ptr<LocalVariables>& LocalVariables::default_instance() {
   return instance;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -18,10 +18,13 @@ namespace cohort {
 class CrossDeviceOps;
 }
 
-namespace cohort::internal {
-
+namespace cohort::internal::collectives {
 class Communicator;
+}  // namespace cohort::internal::collectives
+namespace cohort::internal::runtime {
 class ReplicaGroup;
+}  // namespace cohort::internal::runtime
+namespace cohort::internal::variables {
 
 /// How replicas share the work of an update; both give the same bits.
 enum class UpdateSchedule {
@@ -30,7 +33,7 @@ enum class UpdateSchedule {
 };
 
 struct LocalVariablesOptions {
-  std::vector<Device> devices = {host_device()};  ///< One per replica.
+  std::vector<Device> devices = {runtime::host_device()};  ///< One per replica.
   UpdateSchedule schedule = UpdateSchedule::kSharded;
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};  ///< A user's own: no fused update.
   /// kCentral: kOnWrite variables have one copy and so one of components(), but a leaf and a
@@ -38,7 +41,7 @@ struct LocalVariablesOptions {
   ParameterPlacement placement = ParameterPlacement::kMirrored;
   /// Whose replicas use the variables: using them in another group's is an error. Null: those of
   /// any group of as many replicas. With one replica the variables are plain: all may read them.
-  const ReplicaGroup* group = nullptr;
+  const runtime::ReplicaGroup* group = nullptr;
   /// Which of the workers this process is; each has as many replicas. The communicator's, if there
   /// is one.
   int worker = 0;
@@ -47,7 +50,7 @@ struct LocalVariablesOptions {
   std::optional<Device> parameter_device = {};
   /// Between the workers of the job; says which of them this is. Null: there is one, or they cannot
   /// reach each other, and what they have to do together is Unimplemented.
-  std::shared_ptr<Communicator> communicator = {};
+  std::shared_ptr<collectives::Communicator> communicator = {};
   /// Of gradients that travel at once between workers. 0: as the updater's options say.
   std::size_t bytes_per_bucket = 0;
   /// As UpdaterOptions::bfloat16_gradients, with several workers.
@@ -77,9 +80,9 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   bool reaches_workers() const override {
     return layout_.workers() == 1 || options_.communicator != nullptr;
   }
-  std::shared_ptr<SavingGroup> saving_group() const override { return saving_group_; }
+  std::shared_ptr<checkpoint::SavingGroup> saving_group() const override { return saving_group_; }
   /// Null where there is nobody to talk to.
-  Communicator* others() const {
+  collectives::Communicator* others() const {
     return layout_.workers() > 1 ? options_.communicator.get() : nullptr;
   }
   int replicas() const { return layout_.local(); }
@@ -106,12 +109,12 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
 
   LocalVariablesOptions options_;  // constant after construction
   const ReplicaLayout layout_;
-  const std::shared_ptr<SavingGroup> saving_group_;
-  mutable Mutex mutex_;
+  const std::shared_ptr<checkpoint::SavingGroup> saving_group_;
+  mutable base::Mutex mutex_;
   std::map<DType, ArenaChain> arenas_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<VariableImpl>> mirrored_
       COHORT_GUARDED_BY(mutex_);                         // in order of creation
   std::size_t sweep_at_ COHORT_GUARDED_BY(mutex_) = 64;  // drops dead ones then
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -13,9 +13,11 @@
 
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
-
+namespace cohort::internal::checkpoint {
 class SavingGroup;
+}  // namespace cohort::internal::checkpoint
+namespace cohort::internal::variables {
+
 class Updater;
 struct UpdaterOptions;
 
@@ -34,10 +36,10 @@ class ParameterStore : public VariableCreator {
   /// leaf has what this process has read last.
   virtual bool is_remote() const { return false; }
   /// Who saves and restores its variables together; null: this process alone.
-  virtual std::shared_ptr<SavingGroup> saving_group() const { return nullptr; }
+  virtual std::shared_ptr<checkpoint::SavingGroup> saving_group() const { return nullptr; }
 };
 
 /// The store that made the variable. Errors: InvalidArgument if none did.
 ParameterStore& store_of(const char* operation, const Variable& variable);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -14,7 +14,7 @@
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/test_exchange.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using namespace exchange_test;
@@ -71,7 +71,8 @@ TEST(RoundedGradients, AreThoseThatOneProcessWouldRound) {
     WorldOptions workers = options;
     workers.bfloat16_gradients = true;
     expect_bits_of_one_process(process, workers,
-                               {Carrier::kThreads, Carrier::kTcp, Carrier::kSharedMemory});
+                               {collectives::Carrier::kThreads, collectives::Carrier::kTcp,
+                                collectives::Carrier::kSharedMemory});
   }
 }
 
@@ -79,7 +80,7 @@ TEST(RoundedGradients, OfSeveralReplicasAreRoundedOnce) {
   WorldOptions options{.bfloat16_gradients = true};
   const Trained got = train(2, 2, options);
   options.update.bytes_per_bucket = 3000;
-  options.carrier = Carrier::kSharedMemory;
+  options.carrier = collectives::Carrier::kSharedMemory;
   EXPECT_EQ(got, train(2, 2, options));
   options = {.rounds_gradients = true};
   const Trained all_rounded = train(2, 2, options);  // each replica's, and then their sum is not
@@ -124,4 +125,4 @@ TEST(RoundedGradients, AreOfFloat32) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

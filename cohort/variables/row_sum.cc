@@ -10,7 +10,7 @@
 #include <array>
 #include <cstring>
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 struct NumberedRow {
@@ -169,4 +169,4 @@ RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t las
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -9,7 +9,7 @@
 
 #include "cohort/values/indexed_slices.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Rows of a table, each once, in ascending order, and their values.
 /// Shapes: values [rows.size(), the table's other axes...], contiguous.
@@ -41,4 +41,4 @@ RowSum sum_rows(const IndexedSlices& slices, DType dtype);
 /// part the values are a view.
 RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t last);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

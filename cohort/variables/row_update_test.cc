@@ -21,7 +21,7 @@
 #include "cohort/variables/row_sum.h"
 #include "cohort/variables/update_kernels.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using update_rules::AdagradStep;
@@ -62,7 +62,7 @@ class CountingKernels final : public UpdateKernels {
 
  private:
   const c10::DeviceType type_;
-  UpdateKernels& cpu_ = update_kernels(host_device());
+  UpdateKernels& cpu_ = update_kernels(runtime::host_device());
   UpdateKernels* const before_;
 };
 
@@ -122,7 +122,7 @@ class Trained {
   }
   Updater& updater() { return *updater_; }
   const std::vector<Variable>& variables() const { return variables_; }
-  ReplicaGroup& group() { return group_; }
+  runtime::ReplicaGroup& group() { return group_; }
 
  private:
   static void add(std::vector<float>& out, const Tensor& t) {
@@ -142,7 +142,7 @@ class Trained {
   }
 
   const Setting setting_;
-  ReplicaGroup group_;
+  runtime::ReplicaGroup group_;
   std::shared_ptr<LocalVariables> creator_;
   std::vector<Variable> variables_;
   std::shared_ptr<Updater> updater_;
@@ -416,9 +416,9 @@ TEST(RowUpdate, TouchesNamedRowsOnly) {
 // Two replicas with copies of their own: each row is updated once, and copied once for each replica
 // that named it.
 TEST(RowUpdate, CopiesBetweenReplicasTheNamedRowsOnly) {
-  TestBackend backend;
+  runtime::TestBackend backend;
   const CountingKernels count(c10::kCUDA);
-  ReplicaGroup group({.replicas = 2});
+  runtime::ReplicaGroup group({.replicas = 2});
   const auto creator = std::make_shared<LocalVariables>(
       LocalVariablesOptions{.devices = {Device("GPU:0"), Device("GPU:1")}, .group = &group});
   const VariableCreatorScope scope(creator);
@@ -472,4 +472,4 @@ TEST(RowUpdate, SaysWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

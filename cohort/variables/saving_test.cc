@@ -33,7 +33,7 @@ const std::vector<Saved>& kinds() {
   return all;
 }
 
-struct Replicas : internal::ReplicasTest {
+struct Replicas : internal::variables::ReplicasTest {
   explicit Replicas(int replicas) : ReplicasTest(replicas) {
     for (const Saved& kind : kinds()) variables.push_back(make(kind.initial, kind.options));
   }

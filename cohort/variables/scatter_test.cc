@@ -21,7 +21,7 @@ IndexedSlices slices(std::initializer_list<double> values, std::initializer_list
   return {.values = tensor(values, dtype), .indices = tensor(indices, kInt64)};
 }
 
-class Scatter : public internal::ReplicasTest {
+class Scatter : public internal::variables::ReplicasTest {
  protected:
   Variable table(Aggregation aggregation, DType dtype = kFloat32) {
     return make(zeros({3}, dtype), {.name = "t", .aggregation = aggregation});
@@ -223,11 +223,12 @@ TEST_F(Scatter, ReplicasWriteTheSameVariableInTheSameWay) {
 }
 
 TEST_F(Scatter, CentralStorageIsWrittenOnce) {
-  const auto creator = std::make_shared<internal::LocalVariables>(
-      internal::LocalVariablesOptions{.devices = devices(2),
-                                      .placement = internal::ParameterPlacement::kCentral,
-                                      .group = &group_});
-  const internal::VariableCreatorScope scope(creator);
+  const auto creator = std::make_shared<internal::variables::LocalVariables>(
+      internal::variables::LocalVariablesOptions{
+          .devices = devices(2),
+          .placement = internal::variables::ParameterPlacement::kCentral,
+          .group = &group_});
+  const internal::variables::VariableCreatorScope scope(creator);
   const Variable sum(zeros({3}), {.aggregation = Aggregation::kSum});
   group_.run([&](int r) { sum.scatter_add(slices({r + 1.0}, {1})); });
   sum.scatter_add(slices({1}, {2}));

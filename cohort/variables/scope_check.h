@@ -4,7 +4,7 @@
 // none.
 #pragma once
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 class VariableImpl;
 
@@ -13,4 +13,4 @@ class VariableImpl;
 ///         another strategy; a variable that was made outside of every strategy may be used in all.
 void check_scope_of(const char* operation, const char* what, const VariableImpl& variable);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 namespace {
 // The oldest value is the one to go back to.
@@ -36,4 +36,4 @@ void StepUndo::roll_back() {
   commit();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -14,7 +14,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/runtime/thread_context.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// The old values of one replica. Threads: bound to its thread in a run.
 class StepUndo {
@@ -28,11 +28,11 @@ class StepUndo {
   void roll_back();
 
   /// The calling thread's; nullptr outside of runs.
-  static StepUndo* current() { return t_slots.top->context.undo; }
+  static StepUndo* current() { return runtime::t_slots.top->context.undo; }
 
  private:
   std::vector<std::pair<Tensor, Tensor>> kept_;  // where, and what it held
   c10::SmallVector<std::pair<Tensor, double>, 4> numbers_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -20,7 +20,7 @@
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal::exchange_test {
+namespace cohort::internal::variables::exchange_test {
 
 using testing::run_with_deadline;
 using update_rules::adam_step;
@@ -49,7 +49,7 @@ struct WorldOptions {
   UpdaterOptions update = {};
   ParameterPlacement placement = ParameterPlacement::kMirrored;
   std::shared_ptr<CrossDeviceOps> ops = {};
-  Carrier carrier = Carrier::kThreads;
+  collectives::Carrier carrier = collectives::Carrier::kThreads;
   std::size_t bytes_per_pack = 0;
   bool bfloat16_gradients = false;
   bool rounds_gradients = false;  // before anybody gets them; all variables are of float32
@@ -58,7 +58,8 @@ struct WorldOptions {
 // One process of a job: replicas, their variables and an update.
 class Worker {
  public:
-  Worker(int replicas, std::shared_ptr<Communicator> communicator, const WorldOptions& options)
+  Worker(int replicas, std::shared_ptr<collectives::Communicator> communicator,
+         const WorldOptions& options)
       : group({.replicas = replicas}), first_(communicator ? communicator->rank() * replicas : 0) {
     LocalVariablesOptions local{.devices = {},
                                 .cross_device_ops = options.ops,
@@ -126,7 +127,7 @@ class Worker {
     return out;
   }
 
-  ReplicaGroup group;
+  runtime::ReplicaGroup group;
   std::vector<Variable> variables;
   std::shared_ptr<Updater> update;
 
@@ -141,11 +142,11 @@ template <class W>
 class Workers {
  public:
   template <class Options>
-  Workers(Carrier carrier, int workers, int replicas, const Options& options)
+  Workers(collectives::Carrier carrier, int workers, int replicas, const Options& options)
       : job(carrier, workers), workers_(static_cast<std::size_t>(workers)) {
     // All at once: making variables is something that workers do together.
     run_with_deadline(kLimit, [&] {
-      job.run([&](Communicator& c) {
+      job.run([&](collectives::Communicator& c) {
         const int w = c.rank();
         workers_[static_cast<std::size_t>(w)] =
             std::make_unique<W>(replicas, job.share(w), options);
@@ -153,26 +154,27 @@ class Workers {
     });
   }
   W& operator[](int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
-  W& of(const Communicator& c) { return (*this)[c.rank()]; }
-  void run(FunctionRef<void(W& worker)> body) {
-    run_with_deadline(kLimit, [&] { job.run([&](Communicator& c) { body(of(c)); }); });
+  W& of(const collectives::Communicator& c) { return (*this)[c.rank()]; }
+  void run(base::FunctionRef<void(W& worker)> body) {
+    run_with_deadline(kLimit, [&] { job.run([&](collectives::Communicator& c) { body(of(c)); }); });
   }
-  std::vector<std::exception_ptr> try_run(FunctionRef<void(W& worker)> body) {
-    return run_with_deadline(kLimit,
-                             [&] { return job.try_run([&](Communicator& c) { body(of(c)); }); });
+  std::vector<std::exception_ptr> try_run(base::FunctionRef<void(W& worker)> body) {
+    return run_with_deadline(
+        kLimit, [&] { return job.try_run([&](collectives::Communicator& c) { body(of(c)); }); });
   }
   // What a worker answers, for each of them.
   template <class F>
   auto ask(const F& question) {
     std::vector<std::invoke_result_t<const F&, W&>> answers(workers_.size());
     run_with_deadline(kLimit, [&] {
-      job.run(
-          [&](Communicator& c) { answers[static_cast<std::size_t>(c.rank())] = question(of(c)); });
+      job.run([&](collectives::Communicator& c) {
+        answers[static_cast<std::size_t>(c.rank())] = question(of(c));
+      });
     });
     return answers;
   }
 
-  TestJob job;
+  collectives::TestJob job;
 
  private:
   std::vector<std::unique_ptr<W>> workers_;
@@ -230,11 +232,11 @@ inline Trained train(int workers, int replicas, const WorldOptions& options, int
 // Workers of one replica have what one process with as many replicas has, to the bit, however the
 // gradients are cut and carried.
 inline void expect_bits_of_one_process(const WorldOptions& process, const WorldOptions& workers,
-                                       const std::vector<Carrier>& carriers) {
+                                       const std::vector<collectives::Carrier>& carriers) {
   for (const int count : {2, 3}) {
     const Trained expected = train(1, count, process);
     for (const std::size_t bytes : {std::size_t{2000}, std::size_t{4} << 20}) {
-      for (const Carrier carrier : carriers) {
+      for (const collectives::Carrier carrier : carriers) {
         WorldOptions options = workers;
         options.update.bytes_per_bucket = bytes;
         options.carrier = carrier;
@@ -247,4 +249,4 @@ inline void expect_bits_of_one_process(const WorldOptions& process, const WorldO
   }
 }
 
-}  // namespace cohort::internal::exchange_test
+}  // namespace cohort::internal::variables::exchange_test

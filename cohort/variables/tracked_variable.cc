@@ -5,10 +5,10 @@
 
 namespace cohort {
 
-namespace internal {
+namespace internal::variables {
 namespace {
 
-std::shared_ptr<SavingGroup> group_of(const Variable& variable) {
+std::shared_ptr<checkpoint::SavingGroup> group_of(const Variable& variable) {
   const ParameterStore* const store = variable.impl().store();
   return store == nullptr ? nullptr : store->saving_group();
 }
@@ -27,10 +27,10 @@ TrackedValue tracked_variable(std::string name, const Variable& variable) {
 
 const void* tracked_identity(const Variable& variable) { return variable.impl().identity(); }
 
-}  // namespace internal
+}  // namespace internal::variables
 
 std::shared_ptr<Trackable> Variable::trackable() const {
-  return trackable_value(internal::tracked_variable({}, *this));
+  return trackable_value(internal::variables::tracked_variable({}, *this));
 }
 
 }  // namespace cohort

@@ -8,7 +8,7 @@
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/variables/variable.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Read and set cross-replica. Owns: the value keeps the variable alive.
 TrackedValue tracked_variable(std::string name, const Variable& variable);
@@ -16,4 +16,4 @@ TrackedValue tracked_variable(std::string name, const Variable& variable);
 /// What a TrackedValue says of whose value it is.
 const void* tracked_identity(const Variable& variable);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -8,7 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/intra_op.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 template <class T>
@@ -33,7 +33,8 @@ update_rules::Target<T> target_of(const Update& update) {
 constexpr double kOperationsOfElement = 50;
 
 int threads_for(std::size_t elements) {
-  return threads_worth(kOperationsOfElement * static_cast<double>(elements), intra_op_threads());
+  return runtime::threads_worth(kOperationsOfElement * static_cast<double>(elements),
+                                runtime::intra_op_threads());
 }
 
 template <class T>
@@ -79,7 +80,7 @@ class CpuUpdateKernels final : public UpdateKernels {
     constexpr std::size_t kAlignment = 1024;
     const auto pieces = static_cast<std::size_t>(2 * threads);
     const std::size_t step = (size / pieces / kAlignment + 1) * kAlignment;
-    run_pieces(static_cast<int>(pieces), [&](int piece) {
+    runtime::run_pieces(static_cast<int>(pieces), [&](int piece) {
       const std::size_t begin = range.begin + step * static_cast<std::size_t>(piece);
       if (begin < range.end) part(begin, std::min(begin + step, range.end));
     });
@@ -95,7 +96,7 @@ class CpuUpdateKernels final : public UpdateKernels {
     const int threads = threads_for(count * table.width);
     if (threads == 1) return part(0, count);
     const auto pieces = static_cast<std::size_t>(2 * threads);
-    run_pieces(static_cast<int>(pieces), [&](int piece) {
+    runtime::run_pieces(static_cast<int>(pieces), [&](int piece) {
       const auto p = static_cast<std::size_t>(piece);
       part(count * p / pieces, count * (p + 1) / pieces);
     });
@@ -114,9 +115,9 @@ class CpuUpdateKernels final : public UpdateKernels {
   }
 };
 
-ByDeviceType<UpdateKernels>& table() {
+runtime::ByDeviceType<UpdateKernels>& table() {
   static CpuUpdateKernels for_cpus;
-  static ByDeviceType<UpdateKernels> kernels(&for_cpus);
+  static runtime::ByDeviceType<UpdateKernels> kernels(&for_cpus);
   return kernels;
 }
 
@@ -133,4 +134,4 @@ UpdateKernels* exchange_update_kernels(c10::DeviceType type, UpdateKernels* kern
   return table().exchange(type, kernels);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

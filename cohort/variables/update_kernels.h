@@ -13,7 +13,7 @@
 #include "cohort/runtime/device_backend.h"
 #include "cohort/update_rules/update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Elements [begin, end) of parameters, slots and every replica's gradients; addresses are the
 /// device's, of element 0. The slots that the rule does not use are null.
@@ -59,4 +59,4 @@ UpdateKernels& update_kernels(const Device& device);
 /// Returns the ones before; see exchange_device_backend.
 UpdateKernels* exchange_update_kernels(c10::DeviceType type, UpdateKernels* kernels);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -15,7 +15,7 @@
 #include "cohort/variables/final_gradients.h"
 #include "cohort/variables/gradients_and_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 struct UpdaterOptions {
   std::string name = {};                  ///< The optimizer's: tells its slots from another's.
@@ -76,4 +76,4 @@ class Updater {
   virtual void set_slot(std::size_t variable, int slot, const Tensor& value) = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

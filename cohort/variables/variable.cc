@@ -24,8 +24,8 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
   COHORT_CHECK_ARG(value_.defined(),
                    "[variable] expected an initial value, got an undefined tensor");
   if (weak_dtype_) {
-    return internal::number_of("[variable] ", value_.item<double>(), dtype.value_or(kFloat32),
-                               shape.value_or(Shape{}));
+    return internal::variables::number_of("[variable] ", value_.item<double>(),
+                                          dtype.value_or(kFloat32), shape.value_or(Shape{}));
   }
   COHORT_CHECK_ARG(!dtype || c10::canCast(value_.scalar_type(), *dtype), "[variable] expected an ",
                    "initial value of ", dtype_name(*dtype), ", got ",
@@ -41,7 +41,7 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
 namespace {
 
 // What such a store makes for this process alone (metrics) is on a device of its own.
-bool is_remote(const internal::VariableImpl& variable) {
+bool is_remote(const internal::variables::VariableImpl& variable) {
   if (variable.store() == nullptr || !variable.store()->is_remote()) return false;
   const std::vector<Device>& devices = variable.description().devices;
   return devices.empty() || devices.front().job() != "localhost";
@@ -88,7 +88,7 @@ std::string InitialValue::describe(const std::optional<Shape>& shape,
 }
 
 Variable::Variable(InitialValue initial, VariableOptions options)
-    : impl_(internal::current_variable_creator().create(initial, options)) {}
+    : impl_(internal::variables::current_variable_creator().create(initial, options)) {}
 
 bool Variable::is_same_component(const Variable& other) const {
   return impl_ && other.impl_ && impl_->identity() == other.impl_->identity();
@@ -100,12 +100,12 @@ constinit thread_local DType t_read_as __attribute__((tls_model("initial-exec"))
     DType::Undefined;
 }  // namespace
 
-void internal::read_weights_as(std::optional<DType> dtype) {
+void internal::variables::read_weights_as(std::optional<DType> dtype) {
   t_read_as = dtype.value_or(DType::Undefined);
 }
 
 Tensor Variable::value() const {
-  internal::VariableImpl& variable = use();
+  internal::variables::VariableImpl& variable = use();
   if (t_read_as == DType::Undefined) [[likely]]
     return variable.value();
   const bool cast =
@@ -113,7 +113,7 @@ Tensor Variable::value() const {
   return cast ? variable.value().to(t_read_as) : variable.value();
 }
 
-using internal::Write;
+using internal::variables::Write;
 Tensor Variable::assign(const Tensor& x) const { return use().write(Write::kAssign, x); }
 Tensor Variable::assign_add(const Tensor& x) const { return use().write(Write::kAdd, x); }
 Tensor Variable::assign_sub(const Tensor& x) const { return use().write(Write::kSub, x); }
@@ -124,7 +124,7 @@ void Variable::assign(const PerReplica<Tensor>& x) const { use().write(Write::kA
 void Variable::assign_add(const PerReplica<Tensor>& x) const { use().write(Write::kAdd, x); }
 void Variable::assign_sub(const PerReplica<Tensor>& x) const { use().write(Write::kSub, x); }
 
-using internal::Scatter;
+using internal::variables::Scatter;
 void Variable::scatter_add(const IndexedSlices& x) const { use().scatter(Scatter::kAdd, x); }
 void Variable::scatter_sub(const IndexedSlices& x) const { use().scatter(Scatter::kSub, x); }
 void Variable::scatter_mul(const IndexedSlices& x) const { use().scatter(Scatter::kMul, x); }
@@ -159,7 +159,7 @@ std::vector<Tensor> Variable::read_all() const {
 }
 
 Tensor& Variable::local_tensor() const {
-  const int updated = current_replica() < 0 ? internal::current_update_replica() : -1;
+  const int updated = current_replica() < 0 ? internal::runtime::current_update_replica() : -1;
   if (updated >= 0 && updated < use().leaf_count()) return use().leaf_of(updated).tensor;
   COHORT_CHECK_ARG(!is_remote(use()),
                    "[variable.local_tensor] expected a variable of this process, got \"", name(),
@@ -178,7 +178,8 @@ namespace {
 
 void print_one(std::ostream& out, const Variable& v, const Tensor& value) {
   out << "<Variable '" << v.name() << "' shape=" << bracketed(v.shape())
-      << " dtype=" << dtype_name(v.dtype()) << ", value=" << internal::values_text(value) << ">";
+      << " dtype=" << dtype_name(v.dtype()) << ", value=" << internal::runtime::values_text(value)
+      << ">";
 }
 
 }  // namespace

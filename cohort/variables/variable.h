@@ -45,7 +45,7 @@
 namespace cohort {
 
 class Trackable;
-namespace internal {
+namespace internal::variables {
 class VariableImpl;
 }
 
@@ -70,7 +70,7 @@ class InitialValue {
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType, const PartitionInfo&> InitialValue(
       F fn)
-      : make_(internal::checked_function("[initial_value]", std::move(fn))) {}  // NOLINT
+      : make_(internal::base::checked_function("[initial_value]", std::move(fn))) {}  // NOLINT
 
   /// The tensor for these options. Errors: InvalidArgument if a shape or dtype is missing or
   /// contradicts the value.
@@ -112,7 +112,7 @@ class Variable {
   explicit Variable(InitialValue initial, VariableOptions options = {});
   /// The variable that `impl` implements; for strategies. A template, so that the 0 of Variable(0)
   /// is no null pointer.
-  template <std::derived_from<internal::VariableImpl> Impl>
+  template <std::derived_from<internal::variables::VariableImpl> Impl>
   explicit Variable(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
   explicit operator bool() const { return impl_ != nullptr; }
@@ -185,15 +185,15 @@ class Variable {
   std::shared_ptr<Trackable> trackable() const;
 
   /// Errors: FailedPrecondition for an empty handle.
-  internal::VariableImpl& impl() const { return use(""); }
+  internal::variables::VariableImpl& impl() const { return use(""); }
 
  private:
-  internal::VariableImpl& use(const char* operation = __builtin_FUNCTION()) const {
-    return *internal::held(impl_, "Variable", operation);
+  internal::variables::VariableImpl& use(const char* operation = __builtin_FUNCTION()) const {
+    return *internal::base::held(impl_, "Variable", operation);
   }
   bool is_same_component(const Variable& other) const;
 
-  std::shared_ptr<internal::VariableImpl> impl_;
+  std::shared_ptr<internal::variables::VariableImpl> impl_;
 };
 
 /// "<Variable 'w' shape=[2] dtype=float32, value=[1. 2.]>": every component, but in a replica its

@@ -10,7 +10,7 @@
 #include "cohort/variables/internal/write.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 int64_t next_number() {
@@ -92,13 +92,13 @@ ParameterStore& store_of(const char* operation, const Variable& variable) {
 }
 
 VariableCreator& current_variable_creator() {
-  VariableCreator* const creator = current_context().creator;
+  VariableCreator* const creator = runtime::current_context().creator;
   return creator != nullptr ? *creator : *LocalVariables::default_instance();
 }
 
 VariableCreatorScope::VariableCreatorScope(std::shared_ptr<VariableCreator> creator)
-    : creator_(std::move(creator)), frame_(current_context()) {
+    : creator_(std::move(creator)), frame_(runtime::current_context()) {
   frame_.context().creator = creator_.get();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -14,7 +14,7 @@
 #include "cohort/variables/leaf.h"
 #include "cohort/variables/variable.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 class LocalImpl;
 class ParameterStore;
@@ -121,7 +121,7 @@ class [[nodiscard]] VariableCreatorScope {
 
  private:
   const std::shared_ptr<VariableCreator> creator_;
-  ContextFrame frame_;
+  runtime::ContextFrame frame_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -11,11 +11,11 @@
 namespace cohort {
 namespace {
 
-using internal::VariableCreatorScope;
+using internal::variables::VariableCreatorScope;
 using testing::expect_error;
 
 /// Two replicas on threads, and the creator of their variables.
-class TwoReplicas : public internal::ReplicasTest {
+class TwoReplicas : public internal::variables::ReplicasTest {
  protected:
   std::vector<float> component(const Variable& v, std::size_t i) {
     return to_vector<float>(v.components()[i].value());
@@ -130,11 +130,11 @@ TEST_F(TwoReplicas, NeighboursTouchAndFreedPlacesAreReused) {
   int64_t second = 0;
   {
     const Variable b = make(ones({5}));
-    second = internal::local_impl(b.impl()).leaf_of(0).range->offset;
-    EXPECT_EQ(second, internal::local_impl(a.impl()).leaf_of(0).range->offset + 16);
+    second = internal::variables::local_impl(b.impl()).leaf_of(0).range->offset;
+    EXPECT_EQ(second, internal::variables::local_impl(a.impl()).leaf_of(0).range->offset + 16);
   }
   const Variable c = make(zeros({5}));
-  EXPECT_EQ(internal::local_impl(c.impl()).leaf_of(0).range->offset, second);
+  EXPECT_EQ(internal::variables::local_impl(c.impl()).leaf_of(0).range->offset, second);
   EXPECT_EQ(to_vector<float>(c.value()), std::vector<float>(5, 0));
 }
 

@@ -13,14 +13,14 @@
 #include "cohort/testing/expect_error.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using testing::expect_error;
 
 // One process of a job.
 struct Worker {
-  Worker(int replicas, const std::shared_ptr<Communicator>& communicator)
+  Worker(int replicas, const std::shared_ptr<collectives::Communicator>& communicator)
       : group({.replicas = replicas}), rank(communicator->rank()) {
     LocalVariablesOptions options{.devices = {}, .communicator = communicator};
     for (int r = 0; r < replicas; ++r) options.devices.emplace_back(str_cat("CPU:", r));
@@ -30,7 +30,7 @@ struct Worker {
     const VariableCreatorScope scope(creator);
     return Variable(std::move(initial), std::move(options));
   }
-  ReplicaGroup group;
+  runtime::ReplicaGroup group;
   const int rank;
   std::shared_ptr<LocalVariables> creator;
 };
@@ -38,9 +38,9 @@ struct Worker {
 // Calls body(worker) for each of `workers` at the same time.
 template <class Body>
 void play(int workers, int replicas, const Body& body) {
-  ThreadJob job(workers);
+  collectives::ThreadJob job(workers);
   testing::run_with_deadline(std::chrono::seconds(60), [&] {
-    job.run([&](Communicator& c) {
+    job.run([&](collectives::Communicator& c) {
       Worker worker(replicas, job.share(c.rank()));
       body(worker);
     });
@@ -167,10 +167,10 @@ template <class Write>
 std::vector<Tensor> written_by_late_ones(int replicas, Aggregation aggregation,
                                          const Write& write) {
   std::vector<Tensor> got(2);
-  ThreadJob job(2);
+  collectives::ThreadJob job(2);
   testing::LateRank late(job);
   testing::run_with_deadline(std::chrono::seconds(60), [&] {
-    const auto errors = job.try_run([&](Communicator& c) {
+    const auto errors = job.try_run([&](collectives::Communicator& c) {
       Worker w(replicas, job.share(c.rank()));
       const Variable v = w.make(ones({7}), {.trainable = false, .aggregation = aggregation});
       try {
@@ -268,4 +268,4 @@ TEST(WorkerVariables, WritesOfDifferentVariablesAreAnError) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -9,7 +9,7 @@
 #include "cohort/testing/expect_error.h"
 #include "cohort/variables/internal/test_replicas.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 using testing::expect_error;
@@ -140,7 +140,7 @@ TEST_F(WriteChecks, InitialNumbersAreWhatWasGiven) {
 
 TEST_F(WriteChecks, AnotherStrategysScopeIsRefused) {
   const Variable v = make(ones({2}));
-  ReplicaGroup others({.replicas = 2});
+  runtime::ReplicaGroup others({.replicas = 2});
   const auto other = std::make_shared<LocalVariables>(
       LocalVariablesOptions{.devices = devices(2), .group = &others});
   const Variable plain(1.0);
@@ -161,4 +161,4 @@ TEST_F(WriteChecks, AnotherStrategysScopeIsRefused) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

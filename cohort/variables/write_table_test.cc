@@ -20,7 +20,8 @@ constexpr auto kOnRead = Synchronization::kOnRead;
 constexpr Aggregation kAggregations[] = {Aggregation::kNone, Aggregation::kSum, Aggregation::kMean,
                                          Aggregation::kOnlyFirstReplica};
 
-class WriteTable : public internal::ReplicasTest, public ::testing::WithParamInterface<int> {
+class WriteTable : public internal::variables::ReplicasTest,
+                   public ::testing::WithParamInterface<int> {
  protected:
   WriteTable() : ReplicasTest(GetParam()) {}
   static int replicas() { return GetParam(); }
@@ -204,14 +205,14 @@ TEST_P(WriteTable, NothingIsWrittenOnAnError) {
   for (const auto& component : components(v)) EXPECT_EQ(component, (std::vector<double>{1, 2}));
 }
 
-class Strangers : public internal::ReplicasTest {};
+class Strangers : public internal::variables::ReplicasTest {};
 
 TEST_F(Strangers, ReplicasOfAnotherStrategyNeitherReadNorWrite) {
   const Variable v = make(1.0, {.name = "v", .aggregation = Aggregation::kSum});
   const Variable statistics = make(1.0, {.synchronization = kOnRead});
-  internal::ReplicaGroup others{{.replicas = 2}};
-  internal::ReplicaGroup one{{.replicas = 1}};
-  for (internal::ReplicaGroup* group : {&others, &one}) {
+  internal::runtime::ReplicaGroup others{{.replicas = 2}};
+  internal::runtime::ReplicaGroup one{{.replicas = 1}};
+  for (internal::runtime::ReplicaGroup* group : {&others, &one}) {
     expect_error<FailedPrecondition>({"[variable]", "\"v\"", "the strategy that it was made under",
                                       "another strategy", "pass its value()"},
                                      [&] { group->run([&](int) { v.value(); }); });
@@ -224,13 +225,13 @@ TEST_F(Strangers, ReplicasOfAnotherStrategyNeitherReadNorWrite) {
     }),
                  FailedPrecondition);
   }
-  expect_error<FailedPrecondition>({"[variable]", "\"w\"", "got the scope of", "leave that scope"},
-                                   [&] {
-                                     others.run([&](int) {
-                                       const internal::VariableCreatorScope scope(creator_);
-                                       const Variable w(0.0, {.name = "w"});
-                                     });
-                                   });
+  expect_error<FailedPrecondition>(
+      {"[variable]", "\"w\"", "got the scope of", "leave that scope"}, [&] {
+        others.run([&](int) {
+          const internal::variables::VariableCreatorScope scope(creator_);
+          const Variable w(0.0, {.name = "w"});
+        });
+      });
   EXPECT_EQ(components(v), (Components{{1}, {1}}));
 }
 
@@ -246,7 +247,7 @@ TEST_F(Strangers, PlainVariablesAreReadAnywhereAndWrittenAlone) {
   }),
                FailedPrecondition);
   EXPECT_EQ(plain.value().item<float>(), 2);
-  internal::ReplicaGroup one{{.replicas = 1}};
+  internal::runtime::ReplicaGroup one{{.replicas = 1}};
   one.run([&](int) { plain.assign_add(1.0); });
   EXPECT_EQ(plain.value().item<float>(), 3);
 }

@@ -76,7 +76,7 @@ CONFORMANCE(C09_ArgumentsAreParameters) {
   const auto same = [](int x) { return x; };
   using Same = decltype(same);
   return show(t.strategy.run(same, 3),
-              compiles(cohort::internal::takes_unwrapped_v<Same, std::string>));
+              compiles(cohort::internal::strategy::takes_unwrapped_v<Same, std::string>));
 }
 
 CONFORMANCE(C10_ResultsAreRegroupedByMember) {

@@ -18,7 +18,7 @@
 namespace cohort::conformance {
 namespace {
 
-using internal::TestServers;
+using internal::coordinator::TestServers;
 using testing::CoordinatedStrategy;
 using testing::TestCluster;
 using Parts = std::vector<int64_t>;
@@ -57,7 +57,9 @@ CONFORMANCE(V26_ReadsThatAreKept) {
   return show(first, second, v.value(), nested);
 }
 
-CONFORMANCE(S01_TheFirstPartsHaveOneRowMore) { return show(internal::split_sizes(13, 5)); }
+CONFORMANCE(S01_TheFirstPartsHaveOneRowMore) {
+  return show(internal::coordinator::split_sizes(13, 5));
+}
 
 CONFORMANCE(S02_ShardsTakeServersInTurn) {
   const TestServers servers(2);
@@ -111,7 +113,7 @@ CONFORMANCE(P01_SmallShards) {
 
 CONFORMANCE(P03_ShardsOf256KiB) {
   const Parts parts = min_size_partitioner({.max_shards = 2})({1024, 1024}, kFloat32);
-  return show(parts, internal::split_sizes(1024, parts[0]));
+  return show(parts, internal::coordinator::split_sizes(1024, parts[0]));
 }
 
 CONFORMANCE(P04_NumbersOfNothing) {
@@ -244,7 +246,7 @@ CONFORMANCE(K12_NextAtTheCoordinator) { return show(compiles(HasNext<PerWorkerIt
 
 CONFORMANCE(K13_NoWorkersOrServers) {
   const auto connected = [](const ClusterSpec& spec) {
-    return outcome([&] { internal::ClusterConnection({.spec = spec}); });
+    return outcome([&] { internal::coordinator::ClusterConnection({.spec = spec}); });
   };
   return show(connected(ClusterSpec({{"ps", {"127.0.0.1:1"}}})),
               connected(ClusterSpec({{"worker", {"127.0.0.1:1"}}})));

@@ -12,7 +12,7 @@
 namespace cohort::conformance {
 namespace {
 
-using internal::TaskName;
+using internal::cluster::TaskName;
 using testing::JobVariables;
 using testing::Workers;
 
@@ -29,13 +29,15 @@ CONFORMANCE(M01_TheRolesOfAChiefAndTwoWorkers) {
       "task": {"type": "worker", "index": 1}})"}};
   const ClusterSpec spec = TFConfigClusterResolver().cluster_spec();
   const TaskName worker{"worker", 1};
-  return show(internal::id_in_cluster(spec, {"chief", 0}), internal::id_in_cluster(spec, worker),
-              internal::collective_leader(spec, worker), internal::worker_count(spec, worker));
+  return show(internal::cluster::id_in_cluster(spec, {"chief", 0}),
+              internal::cluster::id_in_cluster(spec, worker),
+              internal::cluster::collective_leader(spec, worker),
+              internal::cluster::worker_count(spec, worker));
 }
 
 CONFORMANCE(M03_WhatIsNoCluster) {
   const auto checked = [](const ClusterSpec& spec, const TaskName& task) {
-    return outcome([&] { internal::check_cluster(spec, task); });
+    return outcome([&] { internal::cluster::check_cluster(spec, task); });
   };
   return show(checked(ClusterSpec({{"chief", {"a:1", "b:1"}}}), {"chief", 0}),
               checked(ClusterSpec({{"foo", {"a:1"}}}), {"worker", 0}),

@@ -25,7 +25,7 @@ constexpr std::size_t kDigits = 8;
 /// A table of contents with a true checksum: random bytes hardly ever have one.
 std::string framed(std::string_view body) {
   std::string text(kHead);
-  text += internal::digits_of(internal::crc32c(body));
+  text += internal::checkpoint::digits_of(internal::base::crc32c(body));
   text += kMiddle;
   text += body;
   return text += kTail;
@@ -34,9 +34,11 @@ std::string framed(std::string_view body) {
 void fuzz_manifest(std::string_view bytes) {
   const std::string text = framed(bytes);
   survives([&] {
-    const internal::Manifest manifest = internal::parse_manifest(text, "cohort.json");
-    const std::string again = internal::manifest_text(manifest);
-    if (internal::manifest_text(internal::parse_manifest(again, "again")) != again) {
+    const internal::checkpoint::Manifest manifest =
+        internal::checkpoint::parse_manifest(text, "cohort.json");
+    const std::string again = internal::checkpoint::manifest_text(manifest);
+    if (internal::checkpoint::manifest_text(internal::checkpoint::parse_manifest(again, "again")) !=
+        again) {
       broken("a table of contents changed when it was written");
     }
   });
@@ -66,13 +68,14 @@ void fuzz_checkpoint(std::string_view bytes) {
   const std::size_t header = std::min<std::size_t>(shard.size(), 64);
   write_file("shard", shard);
   write_file(
-      internal::kManifestName,
+      internal::checkpoint::kManifestName,
       framed("{\"format\": \"cohort.checkpoint\", \"format_version\": 1, \"files\": "
              "[{\"name\": \"shard\", \"bytes\": " +
              std::to_string(shard.size()) + ", \"header_bytes\": " + std::to_string(header) +
-             ", \"header_crc32c\": " + std::to_string(internal::crc32c(shard.substr(0, header))) +
+             ", \"header_crc32c\": " +
+             std::to_string(internal::base::crc32c(shard.substr(0, header))) +
              "}], \"values\": " + std::string(values) + ", \"aliases\": {}, \"unfinished\": []}"));
-  survives([&] { internal::read_checkpoint(work_folder()); });
+  survives([&] { internal::checkpoint::read_checkpoint(work_folder()); });
 }
 
 void fuzz_safetensors(std::string_view bytes) {
@@ -103,11 +106,11 @@ std::vector<std::string> safetensors_seeds() {
 
 std::vector<std::string> manifest_seeds() {
   const std::string folder = work_folder() + "_seed";
-  internal::SavedValues values{.tensors = some_tensors()};
+  internal::checkpoint::SavedValues values{.tensors = some_tensors()};
   values.aliases["again"] = "on";
   values.unfinished.insert("later");
-  internal::write_checkpoint(folder, values);
-  const std::string text = taken(folder + "/" + internal::kManifestName);
+  internal::checkpoint::write_checkpoint(folder, values);
+  const std::string text = taken(folder + "/" + internal::checkpoint::kManifestName);
   fs::remove_all(folder);
   const std::size_t begin = kHead.size() + kDigits + kMiddle.size();
   return {text.substr(begin, text.size() - begin - kTail.size())};
@@ -115,7 +118,8 @@ std::vector<std::string> manifest_seeds() {
 
 std::vector<std::string> checkpoint_seeds() {
   const std::string data(72, '\1');
-  const std::string sum = std::to_string(internal::crc32c(std::string_view(data).substr(64, 4)));
+  const std::string sum =
+      std::to_string(internal::base::crc32c(std::string_view(data).substr(64, 4)));
   const auto piece = [&](const char* offset, const char* start) {
     return std::string(R"({"file":0,"bytes":4,"crc32c":)") + sum + R"(,"offset":)" + offset +
            R"(,"starts":[0,)" + start + R"(],"sizes":[1,1]})";

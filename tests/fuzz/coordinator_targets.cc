@@ -8,7 +8,8 @@
 namespace cohort::fuzz {
 namespace {
 
-using namespace cohort::internal;
+using namespace cohort::internal::coordinator;
+using namespace cohort::internal::rpc;
 
 struct Several {
   Tensor tensor = {};

@@ -37,20 +37,20 @@ void read_all(const Dataset& dataset) {
 
 /// Makes the checksums right, so that what is behind them is reached.
 std::string with_checksums(std::string_view bytes) {
-  using internal::append_little_endian;
-  using internal::masked_crc32c;
+  using internal::base::masked_crc32c;
+  using internal::data::append_little_endian;
   std::string out;
-  while (bytes.size() >= internal::kTfRecordHeader) {
-    const auto length = internal::load_little_endian<uint64_t>(bytes.data());
+  while (bytes.size() >= internal::data::kTfRecordHeader) {
+    const auto length = internal::data::load_little_endian<uint64_t>(bytes.data());
     out += bytes.substr(0, sizeof(uint64_t));
     append_little_endian(out, masked_crc32c(bytes.substr(0, sizeof(uint64_t))));
-    bytes.remove_prefix(internal::kTfRecordHeader);
+    bytes.remove_prefix(internal::data::kTfRecordHeader);
     if (length > bytes.size()) return out.append(bytes);
     const std::string_view data = bytes.substr(0, length);
     out += data;
     append_little_endian(out, masked_crc32c(data));
     bytes.remove_prefix(length);
-    bytes.remove_prefix(std::min<std::size_t>(internal::kTfRecordFooter, bytes.size()));
+    bytes.remove_prefix(std::min<std::size_t>(internal::data::kTfRecordFooter, bytes.size()));
   }
   return out.append(bytes);
 }
@@ -76,8 +76,8 @@ std::string record_file(const char* end, const Strings& records) {
 
 void fuzz_element_file(std::string_view bytes) {
   const std::string& path = memory_file(with_checksums(bytes));
-  survives([&] { internal::read_element_file_header("[fuzz]", path); });
-  read_all(Dataset(internal::make_element_file_node("[fuzz]", path, {})));
+  survives([&] { internal::data::read_element_file_header("[fuzz]", path); });
+  read_all(Dataset(internal::data::make_element_file_node("[fuzz]", path, {})));
 }
 
 Strings tf_record_seeds() {
@@ -91,7 +91,7 @@ Strings element_file_seeds() {
   const std::string path = temporary_file();
   const Element element = Element::named(
       {{"x", arange(3)}, {"s", std::string("text")}, {"n", std::vector<std::string>{"a", ""}}});
-  internal::ElementFileWriter writer(path, {"id", "range.map", element.spec()});
+  internal::data::ElementFileWriter writer(path, {"id", "range.map", element.spec()});
   for (int i = 0; i < 3; ++i) writer.write(element);
   writer.close();
   return {taken(path)};

@@ -9,8 +9,8 @@
 namespace cohort::fuzz {
 namespace {
 
-using internal::StateReader;
-using internal::StateWriter;
+using internal::data::StateReader;
+using internal::data::StateWriter;
 
 void fuzz_state(std::string_view bytes) {
   survives([&] {

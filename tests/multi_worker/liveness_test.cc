@@ -19,8 +19,8 @@
 namespace cohort {
 namespace {
 
-using internal::Secret;
-using internal::StoreServer;
+using internal::cluster::StoreServer;
+using internal::rpc::Secret;
 
 const std::vector<std::string> kProfile = {"COHORT_HEARTBEAT_MS=200", "COHORT_LEASE_MS=2000",
                                            "COHORT_MIN_LOG_LEVEL=1"};
@@ -94,9 +94,10 @@ TEST(WorkerLiveness, A1_AKilledWorkerIsNamed) {
 // The launcher's store: while it lives a job trains to its end, and when it is gone every worker
 // ends by itself.
 TEST(WorkerLiveness, AJobUsesTheStoreThatItsLauncherKeeps) {
-  const internal::RpcSecurity security = {.job = "job 7",
-                                          .token = Secret("a token that nobody can guess")};
-  auto store = std::make_optional<StoreServer>(internal::StoreServerOptions{.security = security});
+  const internal::rpc::RpcSecurity security = {.job = "job 7",
+                                               .token = Secret("a token that nobody can guess")};
+  auto store =
+      std::make_optional<StoreServer>(internal::cluster::StoreServerOptions{.security = security});
   const std::vector<std::string> environment = {"COHORT_STORE=" + store->address(),
                                                 "COHORT_JOB_ID=job 7",
                                                 "COHORT_JOB_TOKEN=a token that nobody can guess"};
@@ -108,7 +109,7 @@ TEST(WorkerLiveness, AJobUsesTheStoreThatItsLauncherKeeps) {
   const auto members = store->store()->members();
   ASSERT_EQ(members.size(), 2U);
   for (const auto& member : members) {
-    EXPECT_EQ(member.state, internal::StoreMember::State::kLeft) << member.task;
+    EXPECT_EQ(member.state, internal::cluster::StoreMember::State::kLeft) << member.task;
   }
   Job orphans(2, {"loop", "stop", "1", "5"}, environment);
   ASSERT_TRUE(orphans[0].wait_for("step 5 "));

@@ -26,7 +26,8 @@
 #include "cohort/reductions/local_reduce.h"
 
 using namespace cohort;
-using namespace cohort::internal;
+using namespace cohort::internal::collectives;
+using namespace cohort::internal::reductions;
 
 namespace {
 

@@ -16,7 +16,7 @@
 namespace {
 
 using cohort::str_cat;
-using cohort::internal::StoreServer;
+using cohort::internal::cluster::StoreServer;
 using cohort::testing::Job;
 using cohort::testing::number_behind;
 using cohort::testing::Process;
@@ -57,7 +57,7 @@ TEST(ReplicatedFit, CountsEachStepOnceOverTlsWhenAServerIsKilled) {
 // Who stood still answers again, believes for a moment that it leads, and is refused.
 TEST(ReplicatedFit, CountsEachStepOnceWhenAServerStandsStill) {
   const Directory directory;
-  const StoreServer store{cohort::internal::StoreServerOptions{}};
+  const StoreServer store{cohort::internal::cluster::StoreServerOptions{}};
   const Job job({FIT_PROGRAM, directory.path, "3000"}, 2,
                 {"COHORT_STORE=" + store.address(), "COHORT_LEASE_MS=1000",
                  "COHORT_COORDINATOR_LEASE=60", "COHORT_MIN_LOG_LEVEL=0"});

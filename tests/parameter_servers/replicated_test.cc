@@ -13,7 +13,7 @@
 
 namespace {
 
-using cohort::internal::StoreServer;
+using cohort::internal::cluster::StoreServer;
 using cohort::testing::Job;
 using cohort::testing::killing;
 using cohort::testing::Process;
@@ -24,7 +24,7 @@ constexpr int kManyUpdates = 4000;
 
 class ReplicatedServers : public ::testing::TestWithParam<const char*> {
  protected:
-  const StoreServer store_{cohort::internal::StoreServerOptions{}};
+  const StoreServer store_{cohort::internal::cluster::StoreServerOptions{}};
   const std::vector<std::string> environment_ = {
       "COHORT_STORE=" + store_.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"};
   const Job job_{{PROGRAM, std::to_string(kUpdates), "2"}, 2, environment_};

@@ -3,11 +3,11 @@
 
 #include "cohort/base/fork_locks.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 namespace {
 
-constinit Mutex g_hdf5;
-[[maybe_unused]] const bool hdf5_kept = keep_free_over_fork(g_hdf5);
+constinit base::Mutex g_hdf5;
+[[maybe_unused]] const bool hdf5_kept = base::keep_free_over_fork(g_hdf5);
 
 // The innermost one, which is visited first.
 herr_t note_reason(unsigned, const H5E_error2_t* error, void* text) {
@@ -31,4 +31,4 @@ std::string hdf5_reason() {
   return reason.empty() ? reason : ": " + reason;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -11,7 +11,7 @@
 
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 /// For its lifetime the library is the caller's: it is not made for several threads at once
 /// everywhere, and prints errors, which programs that use it themselves may want.
@@ -23,7 +23,7 @@ class [[nodiscard]] Hdf5Turn {
   Hdf5Turn& operator=(const Hdf5Turn&) = delete;
 
  private:
-  MutexLock lock_;
+  base::MutexLock lock_;
   H5E_auto2_t print_ = nullptr;
   void* argument_ = nullptr;
 };
@@ -57,4 +57,4 @@ class Hdf5Id {
 /// What the library says of its last error: ", bad heap"; empty: nothing.
 std::string hdf5_reason();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

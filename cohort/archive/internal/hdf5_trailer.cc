@@ -6,7 +6,7 @@
 
 #include "cohort/base/crc32c.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 namespace {
 
 constexpr std::string_view kBegin = "\ncohort.crc32c \n";
@@ -16,7 +16,7 @@ static_assert(kBegin.size() + sizeof(uint32_t) == kTrailerBytes);
 
 void write_trailer(FileBytes& file) {
   const std::size_t content = file.size - kTrailerBytes;
-  const uint32_t sum = crc32c(file.view().substr(0, content));
+  const uint32_t sum = base::crc32c(file.view().substr(0, content));
   char* out = std::copy(kBegin.begin(), kBegin.end(), file.data.get() + content);
   for (int shift = 0; shift < 32; shift += 8) *out++ = static_cast<char>(sum >> shift);
 }
@@ -31,8 +31,8 @@ std::optional<std::string_view> without_trailer(std::string_view file) {
     written = written << 8 |
               static_cast<unsigned char>(trailer[kBegin.size() + static_cast<std::size_t>(i)]);
   }
-  if (written != crc32c(content)) return {};
+  if (written != base::crc32c(content)) return {};
   return content;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

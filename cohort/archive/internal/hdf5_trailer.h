@@ -11,7 +11,7 @@
 
 #include "cohort/archive/file_bytes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 inline constexpr std::size_t kTrailerBytes = 20;
 
@@ -22,4 +22,4 @@ void write_trailer(FileBytes& file);
 /// None: they are not those that the trailer was written for.
 std::optional<std::string_view> without_trailer(std::string_view file);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

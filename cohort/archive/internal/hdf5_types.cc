@@ -7,7 +7,7 @@
 #include "cohort/base/crc32c.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 static_assert(std::endian::native == std::endian::little, "arrays are written as they are");
 
@@ -107,7 +107,7 @@ Hdf5Id memory_type_of(DType dtype, hid_t type) {
 uint32_t array_sum(const std::string& path, DType dtype, const Tensor& values) {
   const std::string what = str_cat(path, " ", dtype_name(dtype), bracketed(values.sizes()));
   const auto* bytes = static_cast<const char*>(values.const_data_ptr());
-  return crc32c({bytes, values.nbytes()}, crc32c(what));
+  return base::crc32c({bytes, values.nbytes()}, base::crc32c(what));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

@@ -10,7 +10,7 @@
 #include "cohort/archive/internal/hdf5_library.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::archive {
 
 /// The type in files; not valid for one that they have not. Within a Hdf5Turn, as all.
 Hdf5Id hdf5_type_of(DType dtype);
@@ -26,4 +26,4 @@ inline constexpr const char* kSumAttribute = "cohort.crc32c";
 /// in its place.
 uint32_t array_sum(const std::string& path, DType dtype, const Tensor& values);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::archive

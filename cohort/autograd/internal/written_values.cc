@@ -13,7 +13,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::autograd {
 namespace {
 
 /// Of "... by an inplace operation: [CPUFloatType [2, 3]] is at version 4; expected ...".
@@ -45,7 +45,7 @@ bool is_like(const Tensor& component, const Written& written) {
   return component._version() == written.version && component.toString() == written.type;
 }
 
-bool may_be(VariableImpl& variable, const Written& written) {
+bool may_be(variables::VariableImpl& variable, const Written& written) {
   if (variable.numel() != written.numel) return false;
   if (current_replica() >= 0) return is_like(variable.leaf().tensor, written);
   for (int r = 0; r < variable.leaf_count(); ++r) {
@@ -57,7 +57,7 @@ bool may_be(VariableImpl& variable, const Written& written) {
 // LibTorch says what the value was like, not whose it was; and a view of a variable, which may have
 // another shape, has its version.
 std::string what_was(const Written& written, std::span<const Variable> sources) {
-  std::vector<const VariableImpl*> found;
+  std::vector<const variables::VariableImpl*> found;
   bool is_sure = !written.was_computed;
   for (const Variable& v : sources) {
     if (!may_be(v.impl(), written)) continue;
@@ -65,12 +65,12 @@ std::string what_was(const Written& written, std::span<const Variable> sources) 
     is_sure = is_sure && bracketed(v.shape()) == written.shape;
   }
   if (found.size() == 1 && is_sure) {
-    return str_cat("variable ", label(*found[0]), " of shape ", written.shape);
+    return str_cat("variable ", variables::label(*found[0]), " of shape ", written.shape);
   }
   std::string out = str_cat("a tensor of shape ", written.shape);
   for (std::size_t i = 0; i < std::min(found.size(), kMostNames); ++i) {
     const char* const first = found.size() == 1 ? ", perhaps of variable " : ", perhaps of one of ";
-    out += str_cat(i == 0 ? first : ", ", label(*found[i]));
+    out += str_cat(i == 0 ? first : ", ", variables::label(*found[i]));
   }
   if (found.size() > kMostNames) out += str_cat(" and ", found.size() - kMostNames, " others");
   return out;
@@ -89,4 +89,4 @@ void throw_if_written(const char* operation, const c10::Error& error,
               "apply_gradients), or compute the target anew behind them"));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::autograd

@@ -10,7 +10,7 @@
 
 #include "cohort/variables/variable.h"
 
-namespace cohort::internal {
+namespace cohort::internal::autograd {
 
 /// Throws FailedPrecondition if `error` says that a value was written; else returns. It names the
 /// variable of `sources` that alone fits what was written, or "perhaps" all that may be what was
@@ -30,4 +30,4 @@ auto naming_what_was_written(const char* operation, std::span<const Variable> so
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::autograd

@@ -13,7 +13,7 @@
 #include "cohort/checkpoint/internal/saved_values.h"
 #include "cohort/checkpoint/internal/temporary.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// A checkpoint that has its name only after publish(). The destructor removes what is left.
 /// Errors of all functions: Error with the system's reason.
@@ -76,4 +76,4 @@ std::optional<CheckpointId> checkpoint_id(const std::string& path);
 /// checkpoint, or stays. Errors: none.
 std::string take_name(const std::string& path);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

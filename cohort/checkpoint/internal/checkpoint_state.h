@@ -13,7 +13,7 @@
 
 #include "cohort/checkpoint/internal/checkpoint_folder.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 inline constexpr const char* kStateName = "checkpoint";
 
@@ -53,4 +53,4 @@ int64_t greatest_number(const std::string& directory, const std::string& name);
 std::map<std::string, CheckpointId> checkpoints_in(const std::string& directory,
                                                    const std::string& name);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

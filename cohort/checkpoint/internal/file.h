@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// Throws Error with the system's reason. `operation`: as texts begin, without brackets.
 [[noreturn]] void throw_system(const char* operation, const std::string& path, int error);
@@ -122,4 +122,4 @@ class InputFile {
   int64_t modified_ = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -11,7 +11,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 struct FormatType {
   std::string_view name;
@@ -59,4 +59,4 @@ uint32_t header_sum(const std::map<std::string, std::string>& metadata,
 /// A checksum as text: eight hexadecimal digits.
 std::string digits_of(uint32_t crc);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

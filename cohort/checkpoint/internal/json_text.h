@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// What is wrong with a text, and where in it. Not an Error: its catcher knows the file.
 struct BadJson {
@@ -21,4 +21,4 @@ struct BadJson {
 /// levels. Cost: linear; the library's own parser with a callback is not. Errors: BadJson.
 nlohmann::json parse_json(std::string_view text, std::size_t deepest);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -13,7 +13,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 inline constexpr const char* kManifestName = "cohort.json";
 inline constexpr uint64_t kLargestManifest = uint64_t{1} << 28;  // some two million values
@@ -58,4 +58,4 @@ std::string manifest_text(const Manifest& manifest);
 ///         Unimplemented for a later version's.
 Manifest parse_manifest(const std::string& text, const std::string& path);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

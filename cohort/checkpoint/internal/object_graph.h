@@ -11,7 +11,7 @@
 
 #include "cohort/checkpoint/trackable.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 using Roots = std::vector<std::pair<std::string, std::shared_ptr<Trackable>>>;
 
@@ -42,4 +42,4 @@ bool is_below(std::string_view path, std::string_view prefix);
 /// Errors: InvalidArgument for a name that is empty or has a '/'.
 void check_part_name(const char* operation, const std::string& name);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

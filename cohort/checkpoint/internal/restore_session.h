@@ -13,7 +13,7 @@
 #include "cohort/checkpoint/internal/object_graph.h"
 #include "cohort/checkpoint/internal/saved_values.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// Objects that may still grow own it (TrackedObject::wait_for) until the last value has come.
 class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
@@ -61,10 +61,10 @@ class RestoreSession : public std::enable_shared_from_this<RestoreSession> {
   const bool allow_partial_;
   const std::set<std::string> unfinished_;
 
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::map<std::string, Tensor> saved_ COHORT_GUARDED_BY(mutex_);  // by every path
   std::vector<std::string> not_saved_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> done_ COHORT_GUARDED_BY(mutex_);  // live paths that have been seen to
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -10,7 +10,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// A value that comes in boxes, which fill it.
 struct SavedPieces {
@@ -31,4 +31,4 @@ struct SavedValues {
   std::set<std::string> unfinished = {};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

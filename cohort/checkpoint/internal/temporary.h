@@ -23,7 +23,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// Whether it is exactly such a name.
 bool is_temporary(std::string_view name);
@@ -92,4 +92,4 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

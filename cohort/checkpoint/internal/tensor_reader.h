@@ -8,11 +8,11 @@
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// A new tensor for bytes of a file, whose size agrees already.
 /// Errors: Error kResourceExhausted that names file and value, if there is no memory.
 Tensor room_for(const char* operation, const InputFile& file, const std::string& name,
                 const Shape& shape, DType dtype);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

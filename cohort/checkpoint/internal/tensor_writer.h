@@ -10,7 +10,7 @@
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 struct WrittenTensor {
   uint64_t offset = 0;  ///< In the file.
@@ -29,4 +29,4 @@ struct WrittenTensors {
 WrittenTensors write_tensors(OutputFile& file, const std::map<std::string, Tensor>& tensors,
                              const std::map<std::string, std::string>& metadata);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

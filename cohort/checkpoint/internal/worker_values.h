@@ -11,7 +11,7 @@
 #include "cohort/checkpoint/internal/saved_values.h"
 #include "cohort/checkpoint/saving_group.h"
 
-namespace cohort::internal {
+namespace cohort::internal::checkpoint {
 
 /// A line for each value: what processes that save together have to agree on.
 std::string lines_of(const ObjectGraph& graph);
@@ -29,4 +29,4 @@ void choose_own(const ObjectGraph& graph, const SavingGroup* group, const std::s
 /// The chief's, everywhere.
 SavedValues from_chief(SavingGroup* group, SavedValues saved);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::checkpoint

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 struct RankPlace {
   int rank = 0;
@@ -23,4 +23,4 @@ struct RankPlace {
 ///         that is neither encrypted nor allowed.
 std::vector<std::string> addresses_of_ranks(const RankPlace& place);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

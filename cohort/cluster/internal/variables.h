@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// Unset and empty are the same.
 std::optional<std::string> job_variable(const char* name);
@@ -15,4 +15,4 @@ std::string needed_variable(const char* name, const char* hint);
 /// A whole number of at least `least`. Errors: InvalidArgument that names `what`.
 int whole_number(const std::string& what, const std::string& text, int least);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -8,7 +8,7 @@
 #include "cohort/cluster/store/group_messages.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 constexpr const char* kGroup = "[replication] ";
@@ -19,13 +19,13 @@ constexpr std::size_t kMostGroups = 1 << 16;
 constexpr double kClockDrift = 0.01;
 
 replication::Time boot_now() {
-  return std::chrono::duration_cast<replication::Time>(BootClock::now().time_since_epoch());
+  return std::chrono::duration_cast<replication::Time>(base::BootClock::now().time_since_epoch());
 }
 
 }  // namespace
 
 std::string encode_group_question(const GroupQuestion& question) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.text(question.group);
   out.signed_number(question.lease.count());
   out.number(question.from);
@@ -34,7 +34,7 @@ std::string encode_group_question(const GroupQuestion& question) {
 }
 
 std::vector<replication::Message> decode_group_answer(const std::string& bytes) {
-  MessageReader in(kGroup, bytes);
+  rpc::MessageReader in(kGroup, bytes);
   std::vector<replication::Message> out;
   for (uint64_t left = in.number_up_to(kMostAnswers); left > 0; --left) {
     out.push_back(decode_group_message(in.text()));
@@ -49,7 +49,7 @@ GroupKeeper::Group::Group(std::chrono::milliseconds of_servers)
 GroupKeeper::GroupKeeper(Now now) : now_(now ? std::move(now) : Now(boot_now)) {}
 
 std::string GroupKeeper::ask(const std::string& question) {
-  MessageReader in(kGroup, question);
+  rpc::MessageReader in(kGroup, question);
   const std::string name = in.text();
   const std::chrono::milliseconds lease(in.number_up_to(kMostLease));
   const replication::NodeId from = in.number();
@@ -57,7 +57,7 @@ std::string GroupKeeper::ask(const std::string& question) {
   in.end();
   std::vector<std::string> answers;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     COHORT_CHECK_STATE(groups_.size() < kMostGroups, kGroup, "expected at most ", kMostGroups,
                        " groups of servers, got one more");
     Group& of_name = groups_.try_emplace(name, lease).first->second;
@@ -72,10 +72,10 @@ std::string GroupKeeper::ask(const std::string& question) {
       if (each.to == from) answers.push_back(encode_group_message(each.message));
     }
   }
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(answers.size());
   for (const std::string& each : answers) out.text(each);
   return out.str();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

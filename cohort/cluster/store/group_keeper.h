@@ -14,7 +14,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/replication/membership.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 inline constexpr const char* kGroupMethod = "store.group";
 /// The membership service, as replicas call it. No server has this number.
@@ -49,8 +49,8 @@ class GroupKeeper {
     replication::Membership membership;
   };
   const Now now_;
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::map<std::string, Group> groups_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -11,7 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/cluster/store/group_messages.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 using namespace replication;  // NOLINT(google-build-using-namespace): its messages, by their names
@@ -107,7 +107,7 @@ TEST(GroupMessages, LargeBytesStayWhereTheyAre) {
   const SnapshotPiece sent{.epoch = 4, .bytes = text};
   const auto arrived = std::make_shared<const std::string>(encode_group_message(sent));
   const auto bytes_of = [&](bool is_owned) {
-    Payload payload;
+    rpc::Payload payload;
     const auto all = std::as_bytes(std::span(*arrived));
     for (std::size_t at = 0; at < all.size(); at += 16'001) {
       payload.append({.bytes = all.subspan(at, std::min<std::size_t>(16'001, all.size() - at)),
@@ -134,4 +134,4 @@ TEST(GroupMessages, LargeBytesStayWhereTheyAre) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

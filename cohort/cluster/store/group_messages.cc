@@ -11,7 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 using namespace replication;  // NOLINT(google-build-using-namespace): its messages, by their names
@@ -48,7 +48,7 @@ class FieldWriter {
     small_.number(all.size());
     for (T& one : all) each(one);
   }
-  Payload take() {
+  rpc::Payload take() {
     flush();
     return std::move(out_);
   }
@@ -59,16 +59,16 @@ class FieldWriter {
     if (!text->empty()) out_.append({.bytes = std::as_bytes(std::span(*text)), .owner = text});
     small_ = {};
   }
-  MessageWriter small_;
-  Payload out_;
+  rpc::MessageWriter small_;
+  rpc::Payload out_;
 };
 class FieldReader {
  public:
-  explicit FieldReader(const Payload& from) : from_(from), left_(from.size()) {}
+  explicit FieldReader(const rpc::Payload& from) : from_(from), left_(from.size()) {}
   void number(uint64_t& x) {
     std::string bytes(sizeof x, '\0');
     read(bytes);
-    x = MessageReader("[replication] ", bytes).number();
+    x = rpc::MessageReader("[replication] ", bytes).number();
   }
   uint64_t number_up_to(uint64_t most) {
     uint64_t out = 0;
@@ -131,7 +131,7 @@ class FieldReader {
   }
   // Where they lie, unless somebody else may take them away.
   Bytes shared(std::size_t size) {
-    auto owner = std::make_shared<Payload>();
+    auto owner = std::make_shared<rpc::Payload>();
     bool is_owned = true;
     for (std::size_t done = 0; done < size;) {
       const std::shared_ptr<const void>& keeper = from_.pieces()[piece_].owner;
@@ -142,10 +142,10 @@ class FieldReader {
     }
     if (!is_owned) return owner->text();
     std::vector<Bytes::Piece> pieces;
-    for (const Payload::Piece& each : owner->pieces()) pieces.push_back(each.bytes);
+    for (const rpc::Payload::Piece& each : owner->pieces()) pieces.push_back(each.bytes);
     return {std::move(pieces), std::move(owner)};
   }
-  const Payload& from_;
+  const rpc::Payload& from_;
   std::size_t left_;
   std::size_t piece_ = 0;
   std::size_t at_ = 0;  // in the piece
@@ -281,7 +281,7 @@ Message message_of_index(uint64_t index, std::index_sequence<I...> /*all*/) {
 
 }  // namespace
 
-Payload encode_group_payload(Message message) {
+rpc::Payload encode_group_payload(Message message) {
   FieldWriter io;
   io.number(message.index());
   std::visit([&](auto& m) { fields(io, m); }, message);
@@ -292,7 +292,7 @@ std::string encode_group_message(Message message) {
   return encode_group_payload(std::move(message)).text();
 }
 
-Message decode_group_payload(const Payload& bytes) {
+Message decode_group_payload(const rpc::Payload& bytes) {
   constexpr std::size_t kKinds = std::variant_size_v<Message>;
   FieldReader io(bytes);
   Message out = message_of_index(io.number_up_to(kKinds - 1), std::make_index_sequence<kKinds>());
@@ -302,9 +302,9 @@ Message decode_group_payload(const Payload& bytes) {
 }
 
 Message decode_group_message(std::string_view bytes) {
-  Payload whole;
+  rpc::Payload whole;
   whole.append({.bytes = std::as_bytes(std::span(bytes)), .owner = {}});
   return decode_group_payload(whole);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

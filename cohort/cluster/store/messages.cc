@@ -3,16 +3,16 @@
 
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 constexpr const char* kStore = "[store] ";
 constexpr uint64_t kMostListed = 100'000;
 
-void write_milliseconds(MessageWriter& out, std::chrono::milliseconds value) {
+void write_milliseconds(rpc::MessageWriter& out, std::chrono::milliseconds value) {
   out.signed_number(value.count());
 }
-std::chrono::milliseconds read_milliseconds(MessageReader& in) {
+std::chrono::milliseconds read_milliseconds(rpc::MessageReader& in) {
   return std::chrono::milliseconds(in.number_up_to(uint64_t{1} << 40));
 }
 
@@ -47,7 +47,7 @@ const char* store_verb_name(StoreVerb verb) {
 }
 
 std::string encode(const StoreRequest& request) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.text(request.key);
   out.text(request.value);
   out.text(request.pace);
@@ -58,7 +58,7 @@ std::string encode(const StoreRequest& request) {
 }
 
 StoreRequest decode_store_request(StoreVerb verb, std::string_view bytes) {
-  MessageReader in(kStore, bytes);
+  rpc::MessageReader in(kStore, bytes);
   StoreRequest request{.verb = verb};
   request.key = in.text();
   request.value = in.text();
@@ -71,7 +71,7 @@ StoreRequest decode_store_request(StoreVerb verb, std::string_view bytes) {
 }
 
 std::string encode(const StoreReply& reply) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(reply.yes ? 1 : 0);
   out.text(reply.value);
   out.signed_number(reply.number);
@@ -94,7 +94,7 @@ std::string encode(const StoreReply& reply) {
 }
 
 StoreReply decode_store_reply(std::string_view bytes) {
-  MessageReader in(kStore, bytes);
+  rpc::MessageReader in(kStore, bytes);
   StoreReply reply;
   reply.yes = in.number_up_to(1) == 1;
   reply.value = in.text();
@@ -118,4 +118,4 @@ StoreReply decode_store_reply(std::string_view bytes) {
   return reply;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -12,7 +12,7 @@
 
 #include "cohort/base/error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 enum class StoreVerb : uint8_t {
   kGet,
@@ -78,4 +78,4 @@ std::string encode(const StoreReply& reply);
 StoreRequest decode_store_request(StoreVerb verb, std::string_view bytes);
 StoreReply decode_store_reply(std::string_view bytes);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -8,7 +8,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/cluster/store/state_text.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 bool is_write(StoreVerb verb) { return verb != StoreVerb::kGet && verb != StoreVerb::kMembers; }
@@ -282,4 +282,4 @@ void StoreState::close(const std::string& why) {
   waiting_bytes_ = 0;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -12,7 +12,7 @@
 
 #include "cohort/cluster/store/messages.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// The most that a store holds, whoever asks.
 struct StoreLimits {
@@ -108,4 +108,4 @@ class StoreState {
   std::vector<Answer> answers_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -7,7 +7,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/cluster/store/state_text.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 using std::chrono::milliseconds;
@@ -239,4 +239,4 @@ StoreState::Time StoreState::next_event() const {
   return next;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -8,7 +8,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 using std::chrono::milliseconds;
@@ -375,4 +375,4 @@ TEST(StoreMessages, GarbageIsDataLoss) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

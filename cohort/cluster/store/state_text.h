@@ -9,7 +9,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/cluster/store/state.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// "2.1 s", in whole milliseconds.
 template <class Rep, class Period>
@@ -34,4 +34,4 @@ inline const char* state_name(StoreMember::State state) {
   return "";
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 std::string Store::get(const std::string& key, std::chrono::milliseconds wait) {
   return ask({.verb = StoreVerb::kGet,
@@ -57,4 +57,4 @@ std::shared_ptr<Store> Store::under(const std::string& prefix,
 
 std::vector<StoreMember> Store::members() { return ask({.verb = StoreVerb::kMembers}).members; }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -21,7 +21,7 @@
 
 #include "cohort/cluster/store/messages.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// What all members throw beside their own: Unavailable and DeadlineExceeded that name the store
 /// where it does not answer; Unauthenticated from a store of another job; FailedPrecondition,
@@ -67,4 +67,4 @@ class Store {
   const Ask ask_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

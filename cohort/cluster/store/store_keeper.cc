@@ -13,7 +13,7 @@
 #include "cohort/cluster/store/state.h"
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 // Without anything to do; a wait has an end.
@@ -52,7 +52,7 @@ struct StoreKeeper::Impl {
   void ask(const StoreRequest& request, Answer answer) {
     Due due;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       const uint64_t ticket = ++tickets;
       asked[ticket] = std::move(answer);
       state.ask(ticket, request, look());
@@ -65,7 +65,7 @@ struct StoreKeeper::Impl {
   void close(const std::string& why) {
     Due due;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       state.close(why);
       due = take_due();
     }
@@ -75,7 +75,7 @@ struct StoreKeeper::Impl {
   // Whoever looks first after a pause, the thread or one who asks, leaves it out of everybody's
   // lease before anybody is judged.
   StoreState::Time look() COHORT_REQUIRES(mutex) {
-    const auto stopped = running.look(BootClock::now());
+    const auto stopped = running.look(base::BootClock::now());
     if (stopped.count() > 0) state.keeper_was_stopped(stopped, running.now());
     return running.now();
   }
@@ -84,7 +84,7 @@ struct StoreKeeper::Impl {
     while (!stop.stop_requested()) {
       Due due;
       {
-        const MutexLock lock(mutex);
+        const base::MutexLock lock(mutex);
         const auto now = look();
         state.advance(now);
         due = take_due();
@@ -102,13 +102,13 @@ struct StoreKeeper::Impl {
     const auto next = state.next_event();
     if (next == StoreState::Time::max() && state.is_idle()) return kIdle;
     return std::clamp<std::chrono::nanoseconds>(next - now, std::chrono::milliseconds(1),
-                                                RunningTime::kLookEvery);
+                                                base::RunningTime::kLookEvery);
   }
 
-  Mutex mutex;
+  base::Mutex mutex;
   std::condition_variable_any changed;
   StoreState state COHORT_GUARDED_BY(mutex);
-  RunningTime running COHORT_GUARDED_BY(mutex){BootClock::now()};
+  base::RunningTime running COHORT_GUARDED_BY(mutex){base::BootClock::now()};
   uint64_t tickets COHORT_GUARDED_BY(mutex) = 0;
   std::map<uint64_t, Answer> asked COHORT_GUARDED_BY(mutex);
   std::jthread thread;
@@ -131,10 +131,10 @@ std::shared_ptr<Store> StoreKeeper::store() const {
     impl->ask(mine, [&answered](const StoreReply& reply) { answered.set_value(reply); });
     StoreReply reply = answered.get_future().get();
     if (reply.code != ErrorCode::kOk) {
-      std::rethrow_exception(error_with(reply.code, reply.text, "the store"));
+      std::rethrow_exception(rpc::error_with(reply.code, reply.text, "the store"));
     }
     return reply;
   });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

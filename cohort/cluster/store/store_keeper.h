@@ -8,7 +8,7 @@
 
 #include "cohort/cluster/store/store.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// Threads: thread-safe.
 class StoreKeeper {
@@ -32,4 +32,4 @@ class StoreKeeper {
   std::shared_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -19,7 +19,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/cluster/store/store_server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 struct StorePipe {
@@ -28,7 +28,7 @@ struct StorePipe {
   StorePipe() {
     std::array<int, 2> ends = {};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw Error(code_of_errno(errno),
+      throw Error(base::code_of_errno(errno),
                   str_cat("[store] expected a pipe, got: ", std::strerror(errno)));
     }
     read = ends[0];
@@ -72,7 +72,7 @@ void close_connections_but(int first, int second) {
 }
 
 // In the child: keeps the store until the launcher ends. "=" and its address, or what went wrong.
-[[noreturn]] void keep_store(const std::string& address, const RpcSecurity& security, int told,
+[[noreturn]] void keep_store(const std::string& address, const rpc::RpcSecurity& security, int told,
                              int life) {
   // Ctrl-C is for the tasks, which end in good order; the store ends after them.
   ::setpgid(0, 0);
@@ -96,7 +96,7 @@ void close_connections_but(int first, int second) {
 
 }  // namespace
 
-StoreProcess::StoreProcess(const std::string& address, const RpcSecurity& security) {
+StoreProcess::StoreProcess(const std::string& address, const rpc::RpcSecurity& security) {
   const StorePipe told;
   const StorePipe life;
   pid_ = ::fork();
@@ -127,4 +127,4 @@ StoreProcess::~StoreProcess() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -11,14 +11,14 @@
 
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// Threads: thread-compatible. Made by a process without threads.
 class StoreProcess {
  public:
   /// Listens at `address` (port 0: one that is free), for callers of this job.
   /// Errors: Unavailable that says what the store said.
-  explicit StoreProcess(const std::string& address, const RpcSecurity& security = {});
+  explicit StoreProcess(const std::string& address, const rpc::RpcSecurity& security = {});
   /// Ends it. So does the end of this process, however it ends.
   ~StoreProcess();
   StoreProcess(const StoreProcess&) = delete;
@@ -34,4 +34,4 @@ class StoreProcess {
   std::string address_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

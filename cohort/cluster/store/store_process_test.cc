@@ -13,7 +13,7 @@
 #include "cohort/cluster/store/store_server.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 // One test: what follows the first client has threads, and forks no more.
@@ -39,7 +39,8 @@ TEST(StoreProcesses, LiveAsLongAsTheLauncher) {
   ::waitpid(launcher, nullptr, 0);
   EXPECT_EQ(::waitpid(orphan, nullptr, 0), orphan) << "the store has ended, too";
 
-  const RpcSecurity security = {.job = "job", .token = Secret("a token that nobody can guess")};
+  const rpc::RpcSecurity security = {.job = "job",
+                                     .token = rpc::Secret("a token that nobody can guess")};
   const StoreProcess first("127.0.0.1:0", security);
   auto second = std::make_unique<StoreProcess>("127.0.0.1:0", security);
   const StoreClient client({.address = first.address(), .security = security, .task = "worker 0"});
@@ -52,4 +53,4 @@ TEST(StoreProcesses, LiveAsLongAsTheLauncher) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -10,7 +10,7 @@
 #include "cohort/rpc/errors.h"
 #include "cohort/rpc/server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 // What an answer may take beyond what the question waits for.
@@ -23,21 +23,22 @@ struct StoreServer::Impl {
       : server({.address = std::move(options.address), .security = std::move(options.security)},
                methods()) {}
 
-  std::map<std::string, RpcHandler> methods() {
-    std::map<std::string, RpcHandler> out;
+  std::map<std::string, rpc::RpcHandler> methods() {
+    std::map<std::string, rpc::RpcHandler> out;
     for (const StoreVerb verb : kStoreVerbs) {
-      out[store_verb_name(verb)] = [this, verb](const RpcRequest& asked, const RpcReply& reply) {
+      out[store_verb_name(verb)] = [this, verb](const rpc::RpcRequest& asked,
+                                                const rpc::RpcReply& reply) {
         StoreRequest request = decode_store_request(verb, asked.payload.text());
         request.task = asked.caller.task;
         request.generation = asked.caller.generation;
         keeper.ask(request, [reply](const StoreReply& answer) {
-          if (answer.code == ErrorCode::kOk) return reply.send(Payload(encode(answer)));
+          if (answer.code == ErrorCode::kOk) return reply.send(rpc::Payload(encode(answer)));
           reply.fail(Error(answer.code, answer.text));
         });
       };
     }
-    out[kGroupMethod] = [this](const RpcRequest& asked, const RpcReply& reply) {
-      reply.send(Payload(groups.ask(asked.payload.text())));
+    out[kGroupMethod] = [this](const rpc::RpcRequest& asked, const rpc::RpcReply& reply) {
+      reply.send(rpc::Payload(groups.ask(asked.payload.text())));
     };
     return out;
   }
@@ -45,7 +46,7 @@ struct StoreServer::Impl {
   StoreKeeper keeper;
   GroupKeeper groups;
   const std::shared_ptr<Store> store = keeper.store();
-  RpcServer server;  // last: it ends first
+  rpc::RpcServer server;  // last: it ends first
 };
 
 StoreServer::StoreServer(StoreServerOptions options)
@@ -64,14 +65,14 @@ struct StoreClient::Impl {
                 .security = options.security,
                 .claims = {.task = options.task}}) {}
 
-  StoreReply ask(const StoreRequest& request, const RpcCallOptions& how) {
-    const Payload answer =
-        client.call(store_verb_name(request.verb), Payload(encode(request)), how);
+  StoreReply ask(const StoreRequest& request, const rpc::RpcCallOptions& how) {
+    const rpc::Payload answer =
+        client.call(store_verb_name(request.verb), rpc::Payload(encode(request)), how);
     return decode_store_reply(answer.text());
   }
 
   const StoreClientOptions options;
-  RpcClient client;
+  rpc::RpcClient client;
   uint64_t generation = 0;
 };
 
@@ -122,4 +123,4 @@ void StoreClient::leave(std::chrono::milliseconds timeout) {
 
 void StoreClient::cancel() { impl_->client.cancel(); }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -13,14 +13,14 @@
 #include "cohort/cluster/store/store.h"
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 
 /// Names the store to the tasks of a job, "host:port": who starts the tasks sets it.
 inline constexpr const char* kStoreVariable = "COHORT_STORE";
 
 struct StoreServerOptions {
   std::string address = "127.0.0.1:0";  ///< Port 0: one that is free.
-  RpcSecurity security = {};
+  rpc::RpcSecurity security = {};
 };
 
 /// Threads: thread-safe. Blocks, at its end: until nobody is answered any more.
@@ -47,7 +47,7 @@ class StoreServer {
 struct StoreClientOptions {
   std::string address = {};
   std::string keeper = "the launcher";  ///< Who keeps the store, for error texts.
-  RpcSecurity security = {};
+  rpc::RpcSecurity security = {};
   std::string task = {};          ///< "worker 1"; empty: one that only looks.
   std::string task_address = {};  ///< Where the task itself is reached.
   std::chrono::milliseconds lease = std::chrono::seconds(10);
@@ -90,4 +90,4 @@ class StoreClient {
   const std::shared_ptr<Store> store_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

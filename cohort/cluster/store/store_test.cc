@@ -14,7 +14,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::cluster {
 namespace {
 
 using std::chrono::milliseconds;
@@ -105,14 +105,15 @@ TEST(Stores, ALeaseThatIsNotRenewedEnds) {
 
 // F3
 TEST(Stores, F3_StrangersGetNothing) {
-  const RpcSecurity ours = {.job = "job", .token = Secret("a token that nobody can guess")};
+  const rpc::RpcSecurity ours = {.job = "job",
+                                 .token = rpc::Secret("a token that nobody can guess")};
   StoreServer server({.security = ours});
-  for (const RpcSecurity& stranger :
-       {RpcSecurity{.job = "job"},
-        RpcSecurity{.job = "job", .token = Secret("some other token ......")}}) {
+  for (const rpc::RpcSecurity& stranger :
+       {rpc::RpcSecurity{.job = "job"},
+        rpc::RpcSecurity{.job = "job", .token = rpc::Secret("some other token ......")}}) {
     StoreClientOptions options = task(server, "worker 0");
     options.security = stranger;
-    EXPECT_THROW(StoreClient{options}, Unauthenticated);
+    EXPECT_THROW(StoreClient{options}, rpc::Unauthenticated);
   }
   EXPECT_TRUE(server.store()->members().empty());
   StoreClientOptions options = task(server, "worker 0");
@@ -123,9 +124,9 @@ TEST(Stores, F3_StrangersGetNothing) {
 
 TEST(Stores, BytesThatAreNoQuestionAreDataLoss) {
   StoreServer server({});
-  RpcClient client({.address = server.address()});
+  rpc::RpcClient client({.address = server.address()});
   for (const StoreVerb verb : kStoreVerbs) {
-    EXPECT_THROW(client.call(store_verb_name(verb), Payload("garbage")), DataLoss);
+    EXPECT_THROW(client.call(store_verb_name(verb), rpc::Payload("garbage")), DataLoss);
   }
 }
 
@@ -154,4 +155,4 @@ TEST(Stores, OneThatIsNotThereIsADeadline) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::cluster

@@ -6,7 +6,7 @@
 #include "cohort/base/check.h"
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr std::size_t kMostInlineBytes = 1024;
@@ -41,12 +41,12 @@ bool is_exclusive(const Tensor& t) { return t.use_count() == 1 && t.storage().us
 
 std::size_t EncodedValues::blob_bytes() const {
   std::size_t bytes = 0;
-  for (const Payload::Piece& blob : blobs) bytes += blob.bytes.size();
+  for (const rpc::Payload::Piece& blob : blobs) bytes += blob.bytes.size();
   return bytes;
 }
 
-BlobCursor::BlobCursor(std::span<const Payload::Piece> pieces) : pieces_(pieces) {
-  for (const Payload::Piece& piece : pieces) left_ += piece.bytes.size();
+BlobCursor::BlobCursor(std::span<const rpc::Payload::Piece> pieces) : pieces_(pieces) {
+  for (const rpc::Payload::Piece& piece : pieces) left_ += piece.bytes.size();
 }
 
 void BlobCursor::read(void* to, std::size_t bytes) {
@@ -250,24 +250,25 @@ void write_error(ValueWriter& out, const std::exception_ptr& error) {
 
 std::exception_ptr read_error(ValueReader& in, const std::string& context) {
   const uint64_t code = in.number();
-  if (code == 0 || code > static_cast<uint64_t>(kUnauthenticatedCode)) in.fail("an error's code");
+  if (code == 0 || code > static_cast<uint64_t>(rpc::kUnauthenticatedCode))
+    in.fail("an error's code");
   const std::string text = in.text();
   const std::string peer = in.text();
-  return error_with(static_cast<ErrorCode>(code), str_cat(text, " (", context, ")"), peer);
+  return rpc::error_with(static_cast<ErrorCode>(code), str_cat(text, " (", context, ")"), peer);
 }
 
-Payload to_payload(EncodedValues values) {
+rpc::Payload to_payload(EncodedValues values) {
   const uint64_t size = values.head.size();
   std::string front(sizeof size, '\0');
   std::memcpy(front.data(), &size, sizeof size);
   auto head = std::make_shared<const std::string>(front + values.head);
-  Payload out;
+  rpc::Payload out;
   out.append({.bytes = std::as_bytes(std::span(*head)), .owner = head});
-  for (Payload::Piece& blob : values.blobs) out.append(std::move(blob));
+  for (rpc::Payload::Piece& blob : values.blobs) out.append(std::move(blob));
   return out;
 }
 
-MessageParts::MessageParts(const Payload& payload) : blobs_(payload.pieces()) {
+MessageParts::MessageParts(const rpc::Payload& payload) : blobs_(payload.pieces()) {
   uint64_t size = 0;
   blobs_.read(&size, sizeof size);
   head_ = blobs_.text(size);
@@ -276,7 +277,7 @@ MessageParts::MessageParts(const Payload& payload) : blobs_(payload.pieces()) {
 void write_nested(ValueWriter& out, const EncodedValues& values) {
   out.text(values.head);
   out.number(values.blob_bytes());
-  for (const Payload::Piece& blob : values.blobs) out.blob(blob);
+  for (const rpc::Payload::Piece& blob : values.blobs) out.blob(blob);
 }
 
 EncodedValues read_nested(ValueReader& head, BlobCursor& blobs) {
@@ -290,4 +291,4 @@ EncodedValues read_nested(ValueReader& head, BlobCursor& blobs) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

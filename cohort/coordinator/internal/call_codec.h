@@ -27,12 +27,12 @@
 #include "cohort/rpc/payload.h"
 #include "cohort/values/nest.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Small parts in one text, the bytes of large tensors beside it, in their order.
 struct EncodedValues {
   std::string head = {};
-  std::vector<Payload::Piece> blobs = {};
+  std::vector<rpc::Payload::Piece> blobs = {};
   std::size_t blob_bytes() const;
   std::size_t size() const { return head.size() + blob_bytes(); }
 };
@@ -42,13 +42,13 @@ struct EncodedValues {
 class BlobCursor {
  public:
   /// `pieces` stay there.
-  explicit BlobCursor(std::span<const Payload::Piece> pieces);
+  explicit BlobCursor(std::span<const rpc::Payload::Piece> pieces);
   void read(void* to, std::size_t bytes);
   std::string text(std::size_t bytes);
   std::size_t left() const { return left_; }
 
  private:
-  std::span<const Payload::Piece> pieces_;
+  std::span<const rpc::Payload::Piece> pieces_;
   std::size_t at_ = 0;  // in the first of them
   std::size_t left_ = 0;
 };
@@ -83,7 +83,7 @@ class ValueWriter {
   /// As it is now.
   /// Errors: InvalidArgument for what is not dense, or of a dtype that does not travel.
   void tensor(const Tensor& t);
-  void blob(Payload::Piece piece) { values_.blobs.push_back(std::move(piece)); }
+  void blob(rpc::Payload::Piece piece) { values_.blobs.push_back(std::move(piece)); }
   /// Keeps something there as long as the values.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
@@ -100,7 +100,7 @@ class ValueWriter {
 class ValueReader {
  public:
   /// Both stay there.
-  ValueReader(std::string_view head, std::span<const Payload::Piece> blobs)
+  ValueReader(std::string_view head, std::span<const rpc::Payload::Piece> blobs)
       : head_(head), blobs_(blobs) {}
   explicit ValueReader(const EncodedValues& values) : ValueReader(values.head, values.blobs) {}
 
@@ -156,15 +156,15 @@ inline constexpr bool members_travel_v<std::tuple<M...>> = (travels<std::remove_
 /// their leaves knows.
 template <class T>
 constexpr bool travels() {
-  constexpr NestKind kind = nest_kind<T>();
-  if constexpr (kind == NestKind::kLeaf) {
+  constexpr values::NestKind kind = values::nest_kind<T>();
+  if constexpr (kind == values::NestKind::kLeaf) {
     return true;
-  } else if constexpr (kind == NestKind::kTied) {
+  } else if constexpr (kind == values::NestKind::kTied) {
     return std::is_default_constructible_v<T> &&
-           members_travel_v<decltype(members_of(std::declval<T&>()))>;
-  } else if constexpr (kind == NestKind::kRange || kind == NestKind::kOptional) {
+           members_travel_v<decltype(values::members_of(std::declval<T&>()))>;
+  } else if constexpr (kind == values::NestKind::kRange || kind == values::NestKind::kOptional) {
     return travels<typename T::value_type>();
-  } else if constexpr (kind == NestKind::kMap) {
+  } else if constexpr (kind == values::NestKind::kMap) {
     return travels<typename T::mapped_type>();
   } else {
     return false;
@@ -204,20 +204,21 @@ void write_leaf(ValueWriter& out, const T& leaf) {
 template <class T>
 void write_value(ValueWriter& out, const T& value) {
   static_assert(travels<T>(), "[schedule] values of this type do not travel");
-  constexpr NestKind kind = nest_kind<T>();
-  if constexpr (kind == NestKind::kLeaf) {
+  constexpr values::NestKind kind = values::nest_kind<T>();
+  if constexpr (kind == values::NestKind::kLeaf) {
     write_leaf(out, value);
-  } else if constexpr (kind == NestKind::kTied) {
+  } else if constexpr (kind == values::NestKind::kTied) {
     out.kind(ValueKind::kMembers);
-    std::apply([&](const auto&... member) { (write_value(out, member), ...); }, members_of(value));
-  } else if constexpr (kind == NestKind::kRange) {
+    std::apply([&](const auto&... member) { (write_value(out, member), ...); },
+               values::members_of(value));
+  } else if constexpr (kind == values::NestKind::kRange) {
     out.kind(ValueKind::kRange);
     out.number(value.size());
     for (const auto& part : value) write_value(out, part);
-  } else if constexpr (kind == NestKind::kMap) {
+  } else if constexpr (kind == values::NestKind::kMap) {
     out.kind(ValueKind::kMap);
     out.number(value.size());
-    for_each_entry(value, [&](const std::string& key, const auto& part) {
+    values::for_each_entry(value, [&](const std::string& key, const auto& part) {
       out.text(key);
       write_value(out, part);
     });
@@ -296,20 +297,20 @@ T read_map(ValueReader& in) {
 template <class T>
 T read_value(ValueReader& in) {
   static_assert(travels<T>(), "[schedule] values of this type do not travel");
-  constexpr NestKind kind = nest_kind<T>();
+  constexpr values::NestKind kind = values::nest_kind<T>();
   const ValueReader::Level level(in);
-  if constexpr (kind == NestKind::kLeaf) {
+  if constexpr (kind == values::NestKind::kLeaf) {
     return read_leaf<T>(in);
-  } else if constexpr (kind == NestKind::kTied) {
+  } else if constexpr (kind == values::NestKind::kTied) {
     in.kind(ValueKind::kMembers);
     T out{};
     std::apply(
         [&]<class... M>(M&... member) { ((member = read_value<std::remove_cvref_t<M>>(in)), ...); },
-        members_of(out));
+        values::members_of(out));
     return out;
-  } else if constexpr (kind == NestKind::kRange) {
+  } else if constexpr (kind == values::NestKind::kRange) {
     return read_range<T>(in);
-  } else if constexpr (kind == NestKind::kMap) {
+  } else if constexpr (kind == values::NestKind::kMap) {
     return read_map<T>(in);
   } else {
     in.kind(ValueKind::kOptional);
@@ -326,12 +327,12 @@ void write_error(ValueWriter& out, const std::exception_ptr& error);
 std::exception_ptr read_error(ValueReader& in, const std::string& context);
 
 /// A message: the size of the head, the head, all blobs.
-Payload to_payload(EncodedValues values);
+rpc::Payload to_payload(EncodedValues values);
 /// A message's head, copied; what follows are its blobs.
 /// Errors: DataLoss for bytes that are none.
 class MessageParts {
  public:
-  explicit MessageParts(const Payload& payload);
+  explicit MessageParts(const rpc::Payload& payload);
   const std::string& head() const { return head_; }
   BlobCursor& blobs() { return blobs_; }
 
@@ -344,4 +345,4 @@ class MessageParts {
 void write_nested(ValueWriter& out, const EncodedValues& values);
 EncodedValues read_nested(ValueReader& head, BlobCursor& blobs);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

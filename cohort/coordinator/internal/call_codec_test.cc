@@ -12,7 +12,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using cohort::testing::expect_error;
@@ -187,4 +187,4 @@ TEST(CallCodec, ErrorsKeepTheirClass) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

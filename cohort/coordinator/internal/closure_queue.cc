@@ -5,7 +5,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 void ClosureQueue::put(ClosurePtr closure) {
   COHORT_CHECK(!is_full() && !has_error(), "a function was scheduled where it could not be");
@@ -105,4 +105,4 @@ std::vector<CancelledClosure> ClosureQueue::take_cancelled() {
   return std::exchange(cancelled_, {});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -23,7 +23,7 @@
 
 #include "cohort/coordinator/internal/call_codec.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class RemoteResult;
 
@@ -100,4 +100,4 @@ class ClosureQueue {
   bool is_over_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

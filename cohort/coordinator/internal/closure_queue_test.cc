@@ -14,7 +14,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 ClosurePtr closure_of(uint64_t id) {
@@ -279,4 +279,4 @@ TEST(ClosureQueueSimulation, FindsBugs) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

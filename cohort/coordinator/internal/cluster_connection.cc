@@ -19,7 +19,7 @@
 #include "cohort/rpc/wire.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -31,14 +31,14 @@ constexpr milliseconds kOneTry{1000};
 constexpr int kMostFailures = 3;
 
 std::string number_text(uint64_t number) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(number);
   return out.str();
 }
 
-uint64_t number_of(const Payload& payload) {
+uint64_t number_of(const rpc::Payload& payload) {
   const std::string text = payload.text();
-  MessageReader in("[coordinator] ", text);
+  rpc::MessageReader in("[coordinator] ", text);
   const uint64_t out = in.number();
   in.end();
   return out;
@@ -54,15 +54,15 @@ bool is_absence(ErrorCode code) {
 struct ClusterConnection::Impl {
   // The answer to a ping, on its way from a thread of gRPC's.
   struct Ping {
-    Mutex mutex;
+    base::Mutex mutex;
     bool is_asked COHORT_GUARDED_BY(mutex) = false;
     bool is_answered COHORT_GUARDED_BY(mutex) = false;
-    RpcResult result COHORT_GUARDED_BY(mutex);
+    rpc::RpcResult result COHORT_GUARDED_BY(mutex);
   };
   struct Task {
     std::string name = {};
     std::string address = {};
-    std::shared_ptr<RpcClient> client = {};
+    std::shared_ptr<rpc::RpcClient> client = {};
     uint64_t incarnation = 0;
     int failures = 0;      // in a row, of a parameter server
     bool is_lost = false;  // and has not come back
@@ -71,7 +71,7 @@ struct ClusterConnection::Impl {
 
   explicit Impl(ClusterConnectionOptions given)
       : options(std::move(given)), greeting{.program = program_identity()} {
-    const Secret random = Secret::random();
+    const rpc::Secret random = rpc::Secret::random();
     std::memcpy(&greeting.session, random.bytes().data(), sizeof greeting.session);
     add_tasks("ps", servers);
     add_tasks("worker", workers);
@@ -91,30 +91,31 @@ struct ClusterConnection::Impl {
     }
   }
 
-  std::shared_ptr<RpcClient> client_of(const Task& task) const {
-    return std::make_shared<RpcClient>(RpcClientOptions{.address = task.address,
-                                                        .server_name = task.name,
-                                                        .security = options.security,
-                                                        .claims = {.task = "coordinator"}});
+  std::shared_ptr<rpc::RpcClient> client_of(const Task& task) const {
+    return std::make_shared<rpc::RpcClient>(
+        rpc::RpcClientOptions{.address = task.address,
+                              .server_name = task.name,
+                              .security = options.security,
+                              .claims = {.task = "coordinator"}});
   }
 
-  std::shared_ptr<RpcClient> client(const Task& task) {
-    const MutexLock lock(mutex);
+  std::shared_ptr<rpc::RpcClient> client(const Task& task) {
+    const base::MutexLock lock(mutex);
     return task.client;
   }
 
   void greet(Task& task, milliseconds timeout) {
-    const Payload answer = client(task)->call("task.hello", to_payload(greeting),
-                                              {.timeout = timeout, .wait_for_server = true});
+    const rpc::Payload answer = client(task)->call("task.hello", to_payload(greeting),
+                                                   {.timeout = timeout, .wait_for_server = true});
     const uint64_t incarnation = number_of(answer);
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       task.incarnation = incarnation;
     }
     const bool is_ps = &task >= servers.data() && &task < servers.data() + servers.size();
     GroupFacts known;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       known = groups;
     }
     if (is_ps && known.replicas > 0) tell_group_facts(*client(task), known, timeout);
@@ -136,22 +137,22 @@ struct ClusterConnection::Impl {
   // Servers of an earlier coordinator know which groups they are; who has come anew is told.
   void form_groups(Clock::time_point limit) {
     if (!has_store()) return;
-    const Secret random = Secret::random();
+    const rpc::Secret random = rpc::Secret::random();
     GroupFacts facts = known_groups();
     if (facts.replicas == 0) std::memcpy(&facts.job, random.bytes().data(), sizeof facts.job);
     facts.replicas = options.replicas;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       groups = facts;
     }
     for (Task& task : servers) wait_for(task, limit);
     facts.lease = known_groups().lease;
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     groups = facts;
   }
   // Workers that have one ask how many copies there are.
   static bool has_store() {
-    const char* const store = std::getenv(kStoreVariable);
+    const char* const store = std::getenv(cluster::kStoreVariable);
     return store != nullptr && *store != '\0';
   }
 
@@ -186,22 +187,22 @@ struct ClusterConnection::Impl {
 
   void ask(Task& task) {
     {
-      const MutexLock lock(task.ping->mutex);
+      const base::MutexLock lock(task.ping->mutex);
       if (task.ping->is_asked) return;
       task.ping->is_asked = true;
       task.ping->is_answered = false;
     }
-    client(task)->start("task.ping", Payload(number_text(greeting.session)),
-                        {.timeout = options.lease}, [ping = task.ping](RpcResult result) {
-                          const MutexLock lock(ping->mutex);
+    client(task)->start("task.ping", rpc::Payload(number_text(greeting.session)),
+                        {.timeout = options.lease}, [ping = task.ping](rpc::RpcResult result) {
+                          const base::MutexLock lock(ping->mutex);
                           ping->result = std::move(result);
                           ping->is_answered = true;
                         });
   }
 
   // Nothing: there is none yet.
-  static std::optional<RpcResult> answer_of(Task& task) {
-    const MutexLock lock(task.ping->mutex);
+  static std::optional<rpc::RpcResult> answer_of(Task& task) {
+    const base::MutexLock lock(task.ping->mutex);
     if (!task.ping->is_answered) return std::nullopt;
     task.ping->is_asked = false;
     task.ping->is_answered = false;
@@ -213,7 +214,7 @@ struct ClusterConnection::Impl {
     if (!answer) return;
     try {
       if (answer->error) std::rethrow_exception(answer->error);
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       task.failures = 0;
       task.is_lost = false;
     } catch (const Error& e) {
@@ -226,7 +227,7 @@ struct ClusterConnection::Impl {
 
   void count_failure(Task& task, const std::string& what) {
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       if (++task.failures < kMostFailures) return;
     }
     lose_server(task, what);
@@ -236,7 +237,7 @@ struct ClusterConnection::Impl {
   void miss_server(Task& task, const std::string& what) {
     try {
       greet(task, kOneTry);
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       task.failures = 0;
       task.is_lost = false;
       return;
@@ -244,7 +245,7 @@ struct ClusterConnection::Impl {
     }
     std::string names;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       task.failures = 0;
       if (!std::exchange(task.is_lost, true)) {
         COHORT_LOG(kWarning, task.name, " (", task.address, ") is lost: ", what,
@@ -274,7 +275,7 @@ struct ClusterConnection::Impl {
   }
   void fail_with(const std::string& text, const std::string& peer) {
     const auto error = std::make_exception_ptr(Unavailable("[coordinator] " + text, peer));
-    const MutexLock lock(watch_mutex);
+    const base::MutexLock lock(watch_mutex);
     if (on_failure) on_failure(error);
   }
 
@@ -302,16 +303,16 @@ struct ClusterConnection::Impl {
 
   void drop_calls(int index) {
     Task& task = workers[static_cast<std::size_t>(index)];
-    std::shared_ptr<RpcClient> old = client_of(task);
+    std::shared_ptr<rpc::RpcClient> old = client_of(task);
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       task.client.swap(old);
     }
     old->cancel();
   }
 
   void monitor() {
-    set_thread_name("cohort-cluster");
+    runtime::set_thread_name("cohort-cluster");
     while (true) {
       for (Task& task : servers) {
         look_at_server(task);
@@ -321,7 +322,7 @@ struct ClusterConnection::Impl {
         look_at_worker(static_cast<int>(w));
         ask(workers[w]);
       }
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       changed.wait_for(mutex, options.heartbeat, [this]() COHORT_REQUIRES(mutex) { return ends; });
       if (ends) return;
     }
@@ -329,7 +330,7 @@ struct ClusterConnection::Impl {
 
   void end_all() {
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       ends = true;
       changed.notify_all();
     }
@@ -340,7 +341,8 @@ struct ClusterConnection::Impl {
   }
   void say_end(Task& task) {
     try {
-      client(task)->call("task.end", Payload(number_text(greeting.session)), {.timeout = kOneTry});
+      client(task)->call("task.end", rpc::Payload(number_text(greeting.session)),
+                         {.timeout = kOneTry});
     } catch (const std::exception&) {  // it has ended, or does not listen: nothing to be done
     }
   }
@@ -349,12 +351,12 @@ struct ClusterConnection::Impl {
   Greeting greeting;
   std::vector<Task> servers;
   std::vector<Task> workers;
-  Mutex mutex;  // of clients, incarnations and failures
+  base::Mutex mutex;  // of clients, incarnations and failures
   std::condition_variable_any changed;
   bool ends COHORT_GUARDED_BY(mutex) = false;
   GroupFacts groups COHORT_GUARDED_BY(mutex);
   std::map<int, std::set<uint64_t>> left COHORT_GUARDED_BY(mutex);  // by worker
-  Mutex watch_mutex;
+  base::Mutex watch_mutex;
   std::function<void(std::exception_ptr)> on_failure COHORT_GUARDED_BY(watch_mutex);
   std::thread thread;
 };
@@ -372,30 +374,30 @@ int ClusterConnection::num_ps() const { return static_cast<int>(impl_->servers.s
 const ClusterSpec& ClusterConnection::spec() const { return impl_->options.spec; }
 uint64_t ClusterConnection::session() const { return impl_->greeting.session; }
 milliseconds ClusterConnection::group_lease() const {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->groups.lease;
 }
 
-std::shared_ptr<RpcClient> ClusterConnection::ps(int index) const {
+std::shared_ptr<rpc::RpcClient> ClusterConnection::ps(int index) const {
   return impl_->client(impl_->servers.at(static_cast<std::size_t>(index)));
 }
 
-std::shared_ptr<RpcClient> ClusterConnection::worker(int index) const {
+std::shared_ptr<rpc::RpcClient> ClusterConnection::worker(int index) const {
   return impl_->client(impl_->workers.at(static_cast<std::size_t>(index)));
 }
 
 void ClusterConnection::leave_resources(int worker, const std::set<uint64_t>& ids) {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->left[worker].insert(ids.begin(), ids.end());
 }
 
 std::set<uint64_t> ClusterConnection::take_left_resources(int worker) {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return std::exchange(impl_->left[worker], {});
 }
 
 uint64_t ClusterConnection::worker_incarnation(int index) const {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return impl_->workers.at(static_cast<std::size_t>(index)).incarnation;
 }
 
@@ -406,7 +408,7 @@ void ClusterConnection::greet_worker(int worker, milliseconds timeout) {
 }
 
 void ClusterConnection::watch_servers(std::function<void(std::exception_ptr)> on_failure) {
-  const MutexLock lock(impl_->watch_mutex);
+  const base::MutexLock lock(impl_->watch_mutex);
   impl_->on_failure = std::move(on_failure);
 }
 
@@ -421,4 +423,4 @@ void ClusterConnection::report_ps(int ps, const std::string& what) {
   impl_->count_failure(impl_->servers.at(static_cast<std::size_t>(ps)), what);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -18,11 +18,11 @@
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 struct ClusterConnectionOptions {
   ClusterSpec spec = {};
-  RpcSecurity security = security_from_environment();
+  rpc::RpcSecurity security = rpc::security_from_environment();
   /// Until all tasks are there.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(5);
   /// How often each task is asked whether it lives, and how long it may take to say so.
@@ -52,9 +52,9 @@ class ClusterConnection {
   uint64_t session() const;
   /// Of the servers' groups; 0 where each parameter is on one server.
   std::chrono::milliseconds group_lease() const;
-  std::shared_ptr<RpcClient> ps(int index) const;
+  std::shared_ptr<rpc::RpcClient> ps(int index) const;
   /// Another one after drop_calls().
-  std::shared_ptr<RpcClient> worker(int index) const;
+  std::shared_ptr<rpc::RpcClient> worker(int index) const;
   /// Which start of the worker's process has answered last.
   uint64_t worker_incarnation(int index) const;
 
@@ -85,4 +85,4 @@ class ClusterConnection {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

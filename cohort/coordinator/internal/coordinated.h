@@ -7,7 +7,7 @@
 
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class ClusterConnection;
 class CoordinatorCore;
@@ -25,8 +25,8 @@ class Coordinated {
   std::shared_ptr<CoordinatorCore> coordinator();
 
  private:
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::weak_ptr<CoordinatorCore> coordinator_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -9,13 +9,13 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 struct CoordinatorAccess {
   /// A dataset of each worker that fn, registered, makes of a context and the arguments that
   /// `write` writes. nullopt: the worker's own context.
   static PerWorkerDataset make_dataset(ClusterCoordinator& coordinator, AnyFunction fn,
-                                       const std::optional<data::InputContext>& context,
+                                       const std::optional<cohort::data::InputContext>& context,
                                        const std::function<void(ValueWriter&)>& write) {
     ValueWriter out;
     write_context(out, context);
@@ -25,4 +25,4 @@ struct CoordinatorAccess {
   }
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -22,7 +22,7 @@
 #include "cohort/rpc/server.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds kStopAgain{20};
 constexpr std::size_t kMostOfOneMessage = 256;
 constexpr double kMessageNanoseconds = 1e6;
 constexpr std::size_t kMostMessageArguments = 8 << 20;
-constexpr std::size_t kMostArguments = kMostMessageBytes - (1 << 20);
+constexpr std::size_t kMostArguments = rpc::kMostMessageBytes - (1 << 20);
 
 // Of all coordinators: two of one session, one after the other, have other resources.
 std::atomic<uint64_t> g_last_resource{0};
@@ -98,7 +98,7 @@ struct CoordinatorCore::Impl {
 
   void start() {
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       serving = static_cast<int>(workers.size());
     }
     connection->watch_servers([this](const std::exception_ptr& error) { fail_for_good(error); });
@@ -108,9 +108,9 @@ struct CoordinatorCore::Impl {
       worker.name = str_cat("on worker ", i);
       worker.incarnation = connection->worker_incarnation(worker.index);
       worker.thread = std::thread([this, &worker] {
-        set_thread_name(str_cat("cohort-to-w", worker.index));
+        runtime::set_thread_name(str_cat("cohort-to-w", worker.index));
         serve(worker);
-        const MutexLock lock(mutex);
+        const base::MutexLock lock(mutex);
         --serving;
         changed.notify_all();
       });
@@ -120,7 +120,7 @@ struct CoordinatorCore::Impl {
   void stop() {
     connection->watch_servers({});
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       ends = true;
       work.notify_all();
       changed.notify_all();
@@ -132,14 +132,14 @@ struct CoordinatorCore::Impl {
       if (worker.thread.joinable()) worker.thread.join();
       connection->leave_resources(worker.index, worker.made);
     }
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     queue.fail_for_good(cancelled_error());
     tell_cancelled();
   }
 
   // Waits a moment for the workers' threads to end.
   bool is_serving() {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     changed.wait_for(mutex, kStopAgain, [this]() COHORT_REQUIRES(mutex) { return serving == 0; });
     return serving > 0;
   }
@@ -165,7 +165,7 @@ struct CoordinatorCore::Impl {
   }
 
   void fail_for_good(const std::exception_ptr& error) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     queue.fail_for_good(error);
     tell_cancelled();
   }
@@ -173,7 +173,7 @@ struct CoordinatorCore::Impl {
   // The thread of one worker.
   void serve(Worker& worker) {
     if (const auto delay = start_delay(worker.index); delay.count() > 0) {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       changed.wait_for(mutex, delay, [this]() COHORT_REQUIRES(mutex) { return ends; });
     }
     while (true) {
@@ -184,7 +184,7 @@ struct CoordinatorCore::Impl {
   }
 
   std::vector<ClosurePtr> wait_for_work(const Worker& worker) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     work.wait(mutex, [this]() COHORT_REQUIRES(mutex) {
       return ends || (queue.waiting() > 0 && !queue.has_error());
     });
@@ -207,10 +207,11 @@ struct CoordinatorCore::Impl {
     std::vector<uint64_t> sent;
     RunAnswer answer;
     try {
-      failpoint("coordinator.before_send");
+      base::failpoint("coordinator.before_send");
       const RunRequest request = request_for(worker, closures, sent);
-      const Payload payload = connection->worker(worker.index)
-                                  ->call(kRunMethod, to_payload(request), {.timeout = kRunTimeout});
+      const rpc::Payload payload =
+          connection->worker(worker.index)
+              ->call(kRunMethod, to_payload(request), {.timeout = kRunTimeout});
       answer = run_answer_of(payload, worker.name);
     } catch (const Error& e) {
       return handle_failure(worker, closures, e);
@@ -224,7 +225,7 @@ struct CoordinatorCore::Impl {
                          std::vector<uint64_t>& sent) {
     RunRequest out{.session = connection->session()};
     worker.made.merge(connection->take_left_resources(worker.index));
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     for (auto ids = dropped->take(); !ids.empty(); ids = dropped->take()) {
       for (const uint64_t id : ids) resources.erase(id);  // which may let go of others
     }
@@ -251,7 +252,7 @@ struct CoordinatorCore::Impl {
   void take_answers(Worker& worker, RunAnswer& answer) {
     std::vector<std::pair<int, std::string>> lost_servers;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       std::size_t ran = 0;
       // Backwards, so that those that were not run are the next ones, in their order.
       for (auto it = answer.calls.rbegin(); it != answer.calls.rend(); ++it) {
@@ -302,7 +303,7 @@ struct CoordinatorCore::Impl {
   }
 
   bool handle_failure(Worker& worker, const std::vector<ClosurePtr>& closures, const Error& error) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (!is_workers_absence(error.code())) {
       // The message itself is not to be sent: nobody else could.
       for (const ClosurePtr& each : closures) {
@@ -327,7 +328,7 @@ struct CoordinatorCore::Impl {
     const auto limit = Clock::now() + kMostAbsence;
     while (Clock::now() < limit) {
       {
-        const MutexLock lock(mutex);
+        const base::MutexLock lock(mutex);
         if (ends) return false;
       }
       try {
@@ -345,7 +346,7 @@ struct CoordinatorCore::Impl {
   }
 
   bool give_up(const Worker& worker, const std::string& why) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     COHORT_LOG(kError, "worker ", worker.index, " takes no more part: ", why);
     if (++gone == static_cast<int>(workers.size())) {
       queue.fail_for_good(std::make_exception_ptr(
@@ -359,7 +360,7 @@ struct CoordinatorCore::Impl {
 
   const std::shared_ptr<ClusterConnection> connection;
   std::vector<Worker> workers;
-  Mutex mutex;
+  base::Mutex mutex;
   std::condition_variable_any changed;  // for who schedules and joins
   std::condition_variable_any work;     // for the workers' threads
   ClosureQueue queue COHORT_GUARDED_BY(mutex);
@@ -374,12 +375,12 @@ struct CoordinatorCore::Impl {
 };
 
 void DroppedResources::add(uint64_t id) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ids_.push_back(id);
 }
 
 std::vector<uint64_t> DroppedResources::take() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return std::exchange(ids_, {});
 }
 
@@ -395,7 +396,7 @@ void CoordinatorCore::put(ClosurePtr closure) {
                    "[schedule] expected arguments of at most ", kMostArguments, " bytes, got ",
                    closure->arguments.size(), "; workers read what is larger themselves");
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   i.throw_ripe_error();
   while (i.queue.is_full()) {
     i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
@@ -410,7 +411,7 @@ void CoordinatorCore::put(ClosurePtr closure) {
 
 void CoordinatorCore::join() {
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
     return i.queue.is_idle() || i.queue.has_error();
   });
@@ -419,7 +420,7 @@ void CoordinatorCore::join() {
 
 bool CoordinatorCore::done() {
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   i.throw_ripe_error();
   return i.queue.is_idle();
 }
@@ -431,7 +432,7 @@ std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
                    " bytes, got ", recipe.arguments.size(),
                    "; workers read what is larger themselves");
   Impl& i = *impl_;
-  const MutexLock lock(i.mutex);
+  const base::MutexLock lock(i.mutex);
   const uint64_t id = ++g_last_resource;
   recipe.id = id;
   auto handle = std::make_shared<ResourceHandle>(i.dropped, id);
@@ -439,4 +440,4 @@ std::shared_ptr<ResourceHandle> CoordinatorCore::add_resource(
   return handle;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

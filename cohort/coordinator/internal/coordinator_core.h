@@ -12,7 +12,7 @@
 #include "cohort/coordinator/internal/closure_queue.h"
 #include "cohort/coordinator/internal/run_messages.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class ClusterConnection;
 
@@ -24,7 +24,7 @@ class DroppedResources {
   std::vector<uint64_t> take();
 
  private:
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::vector<uint64_t> ids_ COHORT_GUARDED_BY(mutex_);
 };
 
@@ -69,4 +69,4 @@ class CoordinatorCore {
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -3,10 +3,10 @@
 
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 void RemoteResult::set(EncodedValues value) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (status_ != RemoteStatus::kNotReady) return;
   value_ = std::move(value);
   status_ = RemoteStatus::kReady;
@@ -14,7 +14,7 @@ void RemoteResult::set(EncodedValues value) {
 }
 
 void RemoteResult::fail(std::exception_ptr error) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (status_ != RemoteStatus::kNotReady) return;
   error_ = std::move(error);
   status_ = RemoteStatus::kAborted;
@@ -22,16 +22,16 @@ void RemoteResult::fail(std::exception_ptr error) {
 }
 
 RemoteStatus RemoteResult::status() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return status_;
 }
 
 const EncodedValues& RemoteResult::wait() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   changed_.wait(mutex_,
                 [this]() COHORT_REQUIRES(mutex_) { return status_ != RemoteStatus::kNotReady; });
   if (error_) std::rethrow_exception(error_);
   return value_;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

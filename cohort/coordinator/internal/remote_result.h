@@ -14,7 +14,7 @@ namespace cohort {
 /// Of a RemoteValue. TF: RemoteValueStatus.
 enum class RemoteStatus { kNotReady, kReady, kAborted };
 
-namespace internal {
+namespace internal::coordinator {
 
 /// Threads: thread-safe.
 class RemoteResult {
@@ -28,12 +28,12 @@ class RemoteResult {
   const EncodedValues& wait() const;
 
  private:
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   mutable std::condition_variable_any changed_;
   RemoteStatus status_ COHORT_GUARDED_BY(mutex_) = RemoteStatus::kNotReady;
   EncodedValues value_;  // written once, before it is ready
   std::exception_ptr error_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace internal
+}  // namespace internal::coordinator
 }  // namespace cohort

@@ -3,7 +3,7 @@
 
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 void write_recipe(ValueWriter& out, const ResourceRecipe& recipe) {
@@ -44,7 +44,7 @@ void check_no_blobs_left(ValueReader& in, const BlobCursor& blobs) {
 
 }  // namespace
 
-Payload to_payload(const RunRequest& request) {
+rpc::Payload to_payload(const RunRequest& request) {
   ValueWriter out;
   out.number(request.session);
   out.number(request.dropped.size());
@@ -60,7 +60,7 @@ Payload to_payload(const RunRequest& request) {
   return to_payload(std::move(out).finish());
 }
 
-RunRequest run_request_of(const Payload& payload) {
+RunRequest run_request_of(const rpc::Payload& payload) {
   MessageParts parts(payload);
   ValueReader in(parts.head(), {});
   RunRequest out;
@@ -80,7 +80,7 @@ RunRequest run_request_of(const Payload& payload) {
   return out;
 }
 
-Payload to_payload(RunAnswer answer) {
+rpc::Payload to_payload(RunAnswer answer) {
   ValueWriter out;
   out.number(answer.nanoseconds);
   out.number(answer.calls.size());
@@ -93,7 +93,7 @@ Payload to_payload(RunAnswer answer) {
   return to_payload(std::move(out).finish());
 }
 
-RunAnswer run_answer_of(const Payload& payload, const std::string& worker) {
+RunAnswer run_answer_of(const rpc::Payload& payload, const std::string& worker) {
   MessageParts parts(payload);
   ValueReader in(parts.head(), {});
   RunAnswer out;
@@ -105,4 +105,4 @@ RunAnswer run_answer_of(const Payload& payload, const std::string& worker) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -11,7 +11,7 @@
 
 #include "cohort/coordinator/internal/call_codec.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 inline constexpr const char* kRunMethod = "worker.run";
 
@@ -52,11 +52,11 @@ struct RunAnswer {
   std::vector<CallAnswer> calls = {};
 };
 
-Payload to_payload(const RunRequest& request);
-Payload to_payload(RunAnswer answer);
+rpc::Payload to_payload(const RunRequest& request);
+rpc::Payload to_payload(RunAnswer answer);
 // Errors, of both: DataLoss.
-RunRequest run_request_of(const Payload& payload);
+RunRequest run_request_of(const rpc::Payload& payload);
 /// `worker`: stands behind the texts of errors.
-RunAnswer run_answer_of(const Payload& payload, const std::string& worker);
+RunAnswer run_answer_of(const rpc::Payload& payload, const std::string& worker);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

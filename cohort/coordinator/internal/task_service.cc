@@ -14,7 +14,7 @@
 #include "cohort/coordinator/function.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr uint64_t kMostFunctions = 1 << 20;
@@ -104,8 +104,8 @@ std::string first_difference(const ProgramIdentity& ours, const ProgramIdentity&
   return str_cat("the coordinator's has build id ", theirs.build, ", this one ", ours.build);
 }
 
-Payload to_payload(const Greeting& greeting) {
-  MessageWriter out;
+rpc::Payload to_payload(const Greeting& greeting) {
+  rpc::MessageWriter out;
   out.number(greeting.session);
   out.text(greeting.program.build);
   out.number(greeting.program.functions.size());
@@ -113,12 +113,12 @@ Payload to_payload(const Greeting& greeting) {
     out.text(name);
     out.text(signature);
   }
-  return Payload(out.str());
+  return rpc::Payload(out.str());
 }
 
-Greeting greeting_of(const Payload& payload) {
+Greeting greeting_of(const rpc::Payload& payload) {
   const std::string text = payload.text();
-  MessageReader in("[coordinator] ", text);
+  rpc::MessageReader in("[coordinator] ", text);
   Greeting out;
   out.session = in.number();
   out.program.build = in.text();
@@ -135,14 +135,14 @@ TaskService::TaskService(Options options)
       incarnation_(random_number()),
       heard_(std::chrono::steady_clock::now()) {}
 
-Payload TaskService::hello(const Greeting& greeting) {
+rpc::Payload TaskService::hello(const Greeting& greeting) {
   const std::string difference = first_difference(program_identity(), greeting.program);
   COHORT_CHECK_STATE(difference.empty(), options_.name,
                      " runs another program than the coordinator: ", difference,
                      ". Start all tasks from the same build");
   bool is_new = false;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (former_sessions_.count(greeting.session) > 0) {
       throw Error(ErrorCode::kAborted,
                   str_cat("another coordinator has taken over ", options_.name, "; end this one"));
@@ -153,13 +153,13 @@ Payload TaskService::hello(const Greeting& greeting) {
     heard_ = std::chrono::steady_clock::now();
   }
   if (is_new && options_.on_session) options_.on_session(greeting.session);
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(incarnation_);
-  return Payload(out.str());
+  return rpc::Payload(out.str());
 }
 
 void TaskService::check_session(uint64_t session) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (session == session_ && session != 0) {
     heard_ = std::chrono::steady_clock::now();
     return;
@@ -171,39 +171,40 @@ void TaskService::check_session(uint64_t session) {
 }
 
 void TaskService::end() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   is_over_ = true;
   changed_.notify_all();
 }
 
-std::map<std::string, RpcHandler> TaskService::methods() {
-  const auto session_of = [](const Payload& payload) {
+std::map<std::string, rpc::RpcHandler> TaskService::methods() {
+  const auto session_of = [](const rpc::Payload& payload) {
     const std::string text = payload.text();
-    MessageReader in("[coordinator] ", text);
+    rpc::MessageReader in("[coordinator] ", text);
     const uint64_t session = in.number();
     in.end();
     return session;
   };
-  return {{"task.hello",
-           [this](const RpcRequest& request, const RpcReply& reply) {
-             reply.send(hello(greeting_of(request.payload)));
-           }},
-          {"task.ping",
-           [this, session_of](const RpcRequest& request, const RpcReply& reply) {
-             check_session(session_of(request.payload));
-             MessageWriter out;
-             out.number(incarnation_);
-             reply.send(Payload(out.str()));
-           }},
-          {"task.end", [this, session_of](const RpcRequest& request, const RpcReply& reply) {
-             check_session(session_of(request.payload));
-             reply.send(Payload());
-             end();
-           }}};
+  return {
+      {"task.hello",
+       [this](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
+         reply.send(hello(greeting_of(request.payload)));
+       }},
+      {"task.ping",
+       [this, session_of](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
+         check_session(session_of(request.payload));
+         rpc::MessageWriter out;
+         out.number(incarnation_);
+         reply.send(rpc::Payload(out.str()));
+       }},
+      {"task.end", [this, session_of](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
+         check_session(session_of(request.payload));
+         reply.send(rpc::Payload());
+         end();
+       }}};
 }
 
 void TaskService::wait_for_end() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   while (!is_over_) {
     const auto limit = heard_ + options_.coordinator_lease;
     if (session_ == 0 && !options_.ends_alone) {
@@ -218,4 +219,4 @@ void TaskService::wait_for_end() {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

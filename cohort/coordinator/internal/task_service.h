@@ -20,7 +20,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/rpc/server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// What a program is: its build, and the functions that it has registered.
 struct ProgramIdentity {
@@ -37,9 +37,9 @@ struct Greeting {
   uint64_t session = 0;
   ProgramIdentity program = {};
 };
-Payload to_payload(const Greeting& greeting);
+rpc::Payload to_payload(const Greeting& greeting);
 /// Errors: DataLoss.
-Greeting greeting_of(const Payload& payload);
+Greeting greeting_of(const rpc::Payload& payload);
 
 /// Threads: thread-safe.
 class TaskService {
@@ -56,7 +56,7 @@ class TaskService {
   explicit TaskService(Options options);
 
   /// task.hello, task.ping and task.end.
-  std::map<std::string, RpcHandler> methods();
+  std::map<std::string, rpc::RpcHandler> methods();
   /// Errors: Error kAborted for a session that has not greeted this process, or that another one
   ///         has followed.
   void check_session(uint64_t session);
@@ -66,11 +66,11 @@ class TaskService {
   void end();
 
  private:
-  Payload hello(const Greeting& greeting);
+  rpc::Payload hello(const Greeting& greeting);
 
   const Options options_;
   const uint64_t incarnation_;
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any changed_;
   uint64_t session_ COHORT_GUARDED_BY(mutex_) = 0;
   std::set<uint64_t> former_sessions_ COHORT_GUARDED_BY(mutex_);
@@ -78,4 +78,4 @@ class TaskService {
   bool is_over_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

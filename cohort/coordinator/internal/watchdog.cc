@@ -19,7 +19,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 // A real-time signal that no library is known to take.
@@ -57,8 +57,8 @@ void wait_a_second() {
 }  // namespace
 
 void dump_all_stacks() {
-  static Mutex mutex;
-  const MutexLock lock(mutex);
+  static base::Mutex mutex;
+  const base::MutexLock lock(mutex);
   std::array<void*, 1> warm{};
   ::backtrace(warm.data(), 1);  // loads what it needs here, not in a handler
   ::sem_init(&g_written, 0, 0);
@@ -81,7 +81,7 @@ Watchdog::Watchdog(double seconds) : seconds_(seconds) {
 
 Watchdog::~Watchdog() {
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ends_ = true;
     changed_.notify_all();
   }
@@ -90,16 +90,16 @@ Watchdog::~Watchdog() {
 
 void Watchdog::reset() {
   if (seconds_ <= 0) return;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   happened_ = true;
 }
 
 void Watchdog::watch() {
-  set_thread_name("cohort-watchdog");
+  runtime::set_thread_name("cohort-watchdog");
   const auto limit = std::chrono::duration<double>(seconds_);
   while (true) {
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       changed_.wait_for(mutex_, limit, [this]() COHORT_REQUIRES(mutex_) { return ends_; });
       if (ends_) return;
       if (std::exchange(happened_, false)) continue;
@@ -110,4 +110,4 @@ void Watchdog::watch() {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

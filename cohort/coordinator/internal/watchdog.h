@@ -11,7 +11,7 @@
 
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Writes the stacks of all threads to standard error. Blocks: until they are written; a thread
 /// that does not answer within a second is left out.
@@ -31,11 +31,11 @@ class Watchdog {
   void watch();
 
   const double seconds_;
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any changed_;
   bool ends_ COHORT_GUARDED_BY(mutex_) = false;
   bool happened_ COHORT_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

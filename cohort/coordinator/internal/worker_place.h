@@ -6,12 +6,12 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 struct WorkerPlace {
   ClusterSpec spec = {};
   int worker = 0;
-  RpcSecurity security = {};
+  rpc::RpcSecurity security = {};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

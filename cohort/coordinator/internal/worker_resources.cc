@@ -7,7 +7,7 @@
 #include "cohort/base/failpoint.h"
 #include "cohort/strategy/distributed_dataset.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 std::shared_ptr<void> WorkerResources::resource(uint64_t id, const std::type_info& type) {
   const auto found = made_.find(id);
@@ -34,7 +34,7 @@ void WorkerResources::make(const ResourceRecipe& recipe) {
   if (made_.count(recipe.id) > 0) return;
   Made made;
   try {
-    failpoint("worker.make_resource");
+    base::failpoint("worker.make_resource");
     made.resource = resource_of(recipe);
     COHORT_CHECK_ARG(made.resource.value != nullptr, "[create_per_worker_resource] expected \"",
                      recipe.function, "\" to return an object, got null");
@@ -60,4 +60,4 @@ MadeResource WorkerResources::resource_of(const ResourceRecipe& recipe) {
   return entry.make(entry.function, in, *this);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

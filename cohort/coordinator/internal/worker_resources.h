@@ -17,7 +17,7 @@
 #include "cohort/coordinator/internal/run_messages.h"
 #include "cohort/strategy/strategy.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-compatible.
 class WorkerResources final : public CallSite {
@@ -34,7 +34,7 @@ class WorkerResources final : public CallSite {
   std::shared_ptr<void> resource(uint64_t id, const std::type_info& type) override;
   /// Errors: Unimplemented where the strategy has none that workers reach.
   Variable variable(const std::string& name) override;
-  data::InputContext input_context() override {
+  cohort::data::InputContext input_context() override {
     return {.num_input_pipelines = options_.workers, .input_pipeline_id = options_.worker};
   }
 
@@ -53,4 +53,4 @@ class WorkerResources final : public CallSite {
   std::map<uint64_t, Made> made_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

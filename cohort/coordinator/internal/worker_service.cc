@@ -15,7 +15,7 @@
 #include "cohort/coordinator/internal/worker_resources.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -26,14 +26,14 @@ constexpr std::size_t kMostMessages = 16;
 constexpr std::chrono::milliseconds kMostTime{3};
 constexpr std::size_t kMostAnswerBytes = 8 << 20;
 // With room for what stands around it.
-constexpr std::size_t kMostResultBytes = kMostMessageBytes - (1 << 20);
+constexpr std::size_t kMostResultBytes = rpc::kMostMessageBytes - (1 << 20);
 
 }  // namespace
 
 struct WorkerService::Impl {
   struct Waiting {
-    RpcRequest request;
-    RpcReply reply;
+    rpc::RpcRequest request;
+    rpc::RpcReply reply;
   };
   /// What one coordinator has here.
   struct Session {
@@ -50,8 +50,8 @@ struct WorkerService::Impl {
 
   explicit Impl(Options given) : options(std::move(given)) {}
 
-  void accept(RpcRequest request, const RpcReply& reply) {
-    const MutexLock lock(mutex);
+  void accept(rpc::RpcRequest request, const rpc::RpcReply& reply) {
+    const base::MutexLock lock(mutex);
     if (waiting.size() >= kMostMessages) {
       throw Error(ErrorCode::kResourceExhausted,
                   str_cat("worker ", options.place.worker, " has ", waiting.size(),
@@ -62,7 +62,7 @@ struct WorkerService::Impl {
   }
 
   void work() {
-    set_thread_name("cohort-worker");
+    runtime::set_thread_name("cohort-worker");
     while (auto next = wait_for_next()) {
       try {
         answer(next->request.payload, next->reply);
@@ -74,7 +74,7 @@ struct WorkerService::Impl {
   }
 
   std::optional<Waiting> wait_for_next() {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     changed.wait(mutex, [this]() COHORT_REQUIRES(mutex) { return ends || !waiting.empty(); });
     if (ends) return std::nullopt;
     Waiting out = std::move(waiting.front());
@@ -82,7 +82,7 @@ struct WorkerService::Impl {
     return out;
   }
 
-  void answer(const Payload& payload, const RpcReply& reply) {
+  void answer(const rpc::Payload& payload, const rpc::RpcReply& reply) {
     const RunRequest request = run_request_of(payload);
     options.check_session(request.session);
     if (!session || session_number != request.session) {
@@ -90,15 +90,15 @@ struct WorkerService::Impl {
       session.emplace(options);
       session_number = request.session;
     }
-    failpoint("worker.received");
+    base::failpoint("worker.received");
     std::optional<Scope> scope;
     if (session->strategy) scope.emplace(session->strategy->scope());
     for (const uint64_t id : request.dropped) session->resources.drop(id);
     for (const ResourceRecipe& recipe : request.made) session->resources.make(recipe);
-    Payload out = to_payload(run_calls(request.calls));
-    failpoint("worker.before_answer");
+    rpc::Payload out = to_payload(run_calls(request.calls));
+    base::failpoint("worker.before_answer");
     reply.send(std::move(out));
-    failpoint("worker.answered");
+    base::failpoint("worker.answered");
   }
 
   RunAnswer run_calls(const std::vector<CallRequest>& calls) {
@@ -130,9 +130,9 @@ struct WorkerService::Impl {
       if (options.begin_function && session->strategy) options.begin_function(*session->strategy);
       ValueReader in(call.arguments);
       ValueWriter result(ValueWriter::Use::kLast);
-      failpoint("worker.before_function");
+      base::failpoint("worker.before_function");
       entry.call(entry.function, in, session->resources, result);
-      failpoint("worker.after_function");
+      base::failpoint("worker.after_function");
       out.value = std::move(result).finish();
       COHORT_CHECK_ARG(out.value.size() <= kMostResultBytes, "[schedule] expected a result of \"",
                        call.function, "\" of at most ", kMostResultBytes, " bytes, got ",
@@ -145,7 +145,7 @@ struct WorkerService::Impl {
   }
 
   const Options options;
-  Mutex mutex;
+  base::Mutex mutex;
   std::condition_variable_any changed;
   std::deque<Waiting> waiting COHORT_GUARDED_BY(mutex);
   bool ends COHORT_GUARDED_BY(mutex) = false;
@@ -161,17 +161,17 @@ WorkerService::WorkerService(Options options) : impl_(std::make_unique<Impl>(std
 
 WorkerService::~WorkerService() {
   {
-    const MutexLock lock(impl_->mutex);
+    const base::MutexLock lock(impl_->mutex);
     impl_->ends = true;
     impl_->changed.notify_all();
   }
   impl_->thread.join();
 }
 
-std::map<std::string, RpcHandler> WorkerService::methods() {
-  return {{kRunMethod, [this](RpcRequest request, const RpcReply& reply) {
+std::map<std::string, rpc::RpcHandler> WorkerService::methods() {
+  return {{kRunMethod, [this](rpc::RpcRequest request, const rpc::RpcReply& reply) {
              impl_->accept(std::move(request), reply);
            }}};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -16,7 +16,7 @@
 #include "cohort/rpc/server.h"
 #include "cohort/strategy/strategy.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-safe.
 class WorkerService {
@@ -39,11 +39,11 @@ class WorkerService {
   WorkerService(const WorkerService&) = delete;
   WorkerService& operator=(const WorkerService&) = delete;
 
-  std::map<std::string, RpcHandler> methods();
+  std::map<std::string, rpc::RpcHandler> methods();
 
  private:
   struct Impl;
   const std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

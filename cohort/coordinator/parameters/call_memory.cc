@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 // Who has calls that run is heard of again, for their answers.
 void CallMemory::make_room() {
@@ -24,26 +24,26 @@ void CallMemory::make_room() {
 }
 
 uint64_t CallMemory::open() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (clients_.size() >= most_clients_) make_room();
   clients_[++next_client_].heard = ++heard_;
   return next_client_;
 }
 
 void CallMemory::close(uint64_t client) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   clients_.erase(client);
 }
 
 std::size_t CallMemory::clients() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return clients_.size();
 }
 
 bool CallMemory::begin(const CallNumber& call, Answer answer) {
-  RpcResult result;
+  rpc::RpcResult result;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto found = clients_.find(call.client);
     COHORT_CHECK_STATE(found != clients_.end(),
                        "[ps] expected a client that this parameter server knows, got one of before "
@@ -68,10 +68,10 @@ bool CallMemory::begin(const CallNumber& call, Answer answer) {
   return false;
 }
 
-void CallMemory::end(const CallNumber& call, const RpcResult& result) {
+void CallMemory::end(const CallNumber& call, const rpc::RpcResult& result) {
   std::vector<Answer> waiting;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const auto client = clients_.find(call.client);
     if (client == clients_.end()) return;
     const auto found = client->second.calls.find(call.sequence);
@@ -83,4 +83,4 @@ void CallMemory::end(const CallNumber& call, const RpcResult& result) {
   for (const Answer& each : waiting) each(result);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

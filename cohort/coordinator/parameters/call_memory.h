@@ -18,7 +18,7 @@
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/rpc/client.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// The most of one client's calls that a server remembers, the oldest unanswered one and all behind
 /// it. Clients begin no call beyond them.
@@ -27,7 +27,7 @@ inline constexpr uint64_t kCallWindow = 4096;
 /// Threads: thread-safe.
 class CallMemory {
  public:
-  using Answer = std::function<void(const RpcResult&)>;
+  using Answer = std::function<void(const rpc::RpcResult&)>;
 
   /// `first`: number of the first client; a server that has started anew begins with another one.
   explicit CallMemory(uint64_t first, std::size_t most_clients = 4096)
@@ -44,12 +44,12 @@ class CallMemory {
   /// Errors: FailedPrecondition for a client that this server does not know (any more), for a call
   ///         that its client has given up, and for one beyond the window; it is not done then.
   bool begin(const CallNumber& call, Answer answer);
-  void end(const CallNumber& call, const RpcResult& result);
+  void end(const CallNumber& call, const rpc::RpcResult& result);
 
  private:
   struct Call {
     bool is_over = false;
-    RpcResult result = {};
+    rpc::RpcResult result = {};
     std::vector<Answer> waiting = {};
   };
   struct Client {
@@ -60,10 +60,10 @@ class CallMemory {
   void make_room() COHORT_REQUIRES(mutex_);
 
   const std::size_t most_clients_;
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   uint64_t next_client_ COHORT_GUARDED_BY(mutex_);
   uint64_t heard_ COHORT_GUARDED_BY(mutex_) = 0;  // how many messages
   std::map<uint64_t, Client> clients_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -15,14 +15,14 @@
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/rpc/client.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-safe.
 class CallNumbers {
  public:
-  explicit CallNumbers(std::shared_ptr<RpcClient> server) : server_(std::move(server)) {}
+  explicit CallNumbers(std::shared_ptr<rpc::RpcClient> server) : server_(std::move(server)) {}
 
-  RpcClient& server() { return *server_; }
+  rpc::RpcClient& server() { return *server_; }
   /// Asks the server who this client is, unless it has. Errors: as RpcClient.
   void open(std::chrono::milliseconds timeout, bool wait_for_server);
   /// Behind open(). Nothing: too many calls have no answer yet.
@@ -40,13 +40,13 @@ class CallNumbers {
   }
   bool has_room() const COHORT_REQUIRES(mutex_);
 
-  const std::shared_ptr<RpcClient> server_;
-  Mutex opening_;  // held while the server is asked
-  mutable Mutex mutex_;
+  const std::shared_ptr<rpc::RpcClient> server_;
+  base::Mutex opening_;  // held while the server is asked
+  mutable base::Mutex mutex_;
   std::condition_variable_any changed_;
   uint64_t client_ COHORT_GUARDED_BY(mutex_) = 0;
   uint64_t last_ COHORT_GUARDED_BY(mutex_) = 0;
   std::set<uint64_t> open_ COHORT_GUARDED_BY(mutex_);  // sequences without an answer
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -9,7 +9,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/mutex.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using std::chrono::milliseconds;
@@ -35,15 +35,15 @@ bool is_unavailable(const std::exception_ptr& error) {
 struct Calls::Shared {
   struct Over {
     std::size_t call;
-    RpcResult result;
+    rpc::RpcResult result;
   };
-  Mutex mutex;
+  base::Mutex mutex;
   std::condition_variable_any changed;
   std::vector<Over> over COHORT_GUARDED_BY(mutex);
 
   // Those that are over; none: `until` has come.
   std::vector<Over> next(Clock::time_point until) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     const auto any = [this]() COHORT_REQUIRES(mutex) { return !over.empty(); };
     if (until == Clock::time_point::max()) {
       changed.wait(mutex, any);  // gRPC ends every call at its deadline
@@ -60,7 +60,7 @@ Calls::~Calls() {
   while (over_ < calls_.size()) move_on();
 }
 
-void Calls::start(RpcClient& server, const char* method, Payload request, Take take,
+void Calls::start(rpc::RpcClient& server, const char* method, rpc::Payload request, Take take,
                   bool wait_for_server) {
   add({.server = &server,
        .method = method,
@@ -69,8 +69,8 @@ void Calls::start(RpcClient& server, const char* method, Payload request, Take t
        .wait_for_server = wait_for_server});
 }
 
-void Calls::start_once(CallNumbers& server, const char* method, const Payload& request, Take take,
-                       bool wait_for_server) {
+void Calls::start_once(CallNumbers& server, const char* method, const rpc::Payload& request,
+                       Take take, bool wait_for_server) {
   server.open(timeout_, wait_for_server);
   std::optional<CallNumber> number = server.take();
   // It may be this object's own calls that fill the window, and need this thread to be sent again.
@@ -96,8 +96,8 @@ void Calls::send(std::size_t index) {
   call.server->start(call.method, call.request,
                      {.timeout = std::max(timeout_ - gone, milliseconds(1)),
                       .wait_for_server = call.wait_for_server},
-                     [shared = shared_, index](RpcResult result) {
-                       const MutexLock lock(shared->mutex);
+                     [shared = shared_, index](rpc::RpcResult result) {
+                       const base::MutexLock lock(shared->mutex);
                        shared->over.push_back({index, std::move(result)});
                        shared->changed.notify_one();
                      });
@@ -121,7 +121,7 @@ bool Calls::again_later(std::size_t index, const std::exception_ptr& error) {
   return true;
 }
 
-void Calls::finish(std::size_t index, const RpcResult& result) {
+void Calls::finish(std::size_t index, const rpc::RpcResult& result) {
   if (result.error && again_later(index, result.error)) return;
   Call& call = calls_[index];
   ++over_;
@@ -149,4 +149,4 @@ void Calls::wait() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

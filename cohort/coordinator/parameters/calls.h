@@ -15,12 +15,12 @@
 #include "cohort/coordinator/parameters/call_numbers.h"
 #include "cohort/rpc/client.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: one uses it.
 class Calls {
  public:
-  using Take = std::function<void(const Payload&)>;
+  using Take = std::function<void(const rpc::Payload&)>;
 
   explicit Calls(std::chrono::milliseconds timeout);
   /// Blocks: until all calls are over, which what they send and bring must outlive.
@@ -30,13 +30,13 @@ class Calls {
 
   /// A call that may be done twice. `take` gets the answer, on the thread that starts or waits,
   /// while other calls go on.
-  void start(RpcClient& server, const char* method, Payload request, Take take = {},
+  void start(rpc::RpcClient& server, const char* method, rpc::Payload request, Take take = {},
              bool wait_for_server = false);
   /// A call that is done once, for servers that know it as such.
   /// Blocks: for the first one of a server, and while 4,096 have no answer.
   /// Errors: as RpcClient, if the server does not tell who this client is.
-  void start_once(CallNumbers& server, const char* method, const Payload& request, Take take = {},
-                  bool wait_for_server = false);
+  void start_once(CallNumbers& server, const char* method, const rpc::Payload& request,
+                  Take take = {}, bool wait_for_server = false);
   /// For all. Errors: the one of the call that was started first; the others have ended, too.
   void wait();
 
@@ -44,9 +44,9 @@ class Calls {
   using Clock = std::chrono::steady_clock;
   struct Shared;
   struct Call {
-    RpcClient* server = nullptr;
+    rpc::RpcClient* server = nullptr;
     const char* method = nullptr;
-    Payload request = {};
+    rpc::Payload request = {};
     Take take = {};
     bool wait_for_server = false;
     CallNumbers* numbers = nullptr;  // of one that is done once
@@ -57,7 +57,7 @@ class Calls {
   void add(Call call);
   void send(std::size_t index);
   void move_on();
-  void finish(std::size_t index, const RpcResult& result);
+  void finish(std::size_t index, const rpc::RpcResult& result);
   bool again_later(std::size_t index, const std::exception_ptr& error);
   void fail(std::size_t index, std::exception_ptr error);
 
@@ -70,4 +70,4 @@ class Calls {
   std::exception_ptr error_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

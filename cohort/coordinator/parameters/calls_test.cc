@@ -13,17 +13,17 @@
 #include "cohort/coordinator/parameters/test_servers.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 // Puts the text of what it is given, or "error", at the end of a list.
 CallMemory::Answer to(std::vector<std::string>& answers) {
-  return [&answers](const RpcResult& result) {
+  return [&answers](const rpc::RpcResult& result) {
     answers.push_back(result.error ? "error" : result.payload.text());
   };
 }
 
-RpcResult result_of(const char* text) { return {.error = {}, .payload = Payload(text)}; }
+rpc::RpcResult result_of(const char* text) { return {.error = {}, .payload = rpc::Payload(text)}; }
 
 TEST(CallMemory, ACallIsDoneOnceHoweverOftenItComes) {
   CallMemory memory(100);
@@ -108,14 +108,14 @@ TEST(Calls, LostAnswersChangeNoNumber) {
       const ParameterHandle scattered = make("scattered", 2);
       const IndexedSlices slices{
           .values = ones({2, 4}), .indices = tensor({1, 7}, kInt64), .dense_shape = {8, 4}};
-      const RowSum rows{{1, 7}, full({2, 4}, -1)};
+      const variables::RowSum rows{{1, 7}, full({2, 4}, -1)};
       for (int s = 0; s < kSteps; ++s) {
         ParameterServers::Push push(*servers);
         push.dense(pushed, sgd, full({8, 4}, -1));
         push.rows(pushed, sgd, rows, /*others_too=*/false);
         push.wait();
-        servers->write(written, {}, Write::kAdd, ones({8, 4}));
-        servers->scatter(scattered, Scatter::kAdd, slices);
+        servers->write(written, {}, variables::Write::kAdd, ones({8, 4}));
+        servers->scatter(scattered, variables::Scatter::kAdd, slices);
       }
       lost += first.lost() + second.lost();
     });
@@ -135,11 +135,11 @@ TEST(Calls, LostAnswersChangeNoNumber) {
 
 TEST(Calls, AServerThatWasStartedAnewKnowsNobodyOfBefore) {
   const TestServers test(1);
-  RpcClient client(test.address(0));
+  rpc::RpcClient client(test.address(0));
   testing::expect_error<FailedPrecondition>({"started anew", "checkpoint"}, [&] {
     client.call("ps.push", numbered({.client = 1, .sequence = 1, .oldest = 1}, message({})));
   });
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

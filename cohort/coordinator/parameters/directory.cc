@@ -7,7 +7,7 @@
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/partitioners.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 Directory::Found Directory::find_or_place(const Declaration& asked) {
   const int64_t rows = asked.shape.empty() ? 1 : asked.shape[0];
@@ -16,7 +16,7 @@ Directory::Found Directory::find_or_place(const Declaration& asked) {
           (asked.parts == 1 || asked.parts <= rows) && asked.server.value_or(0) < asked.servers,
       "[variable] expected a name, and parts of at least one row each, for \"", asked.name,
       "\", got ", asked.parts, " parts of ", rows, " rows on ", asked.servers, " servers");
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   auto found = entries_.find(asked.name);
   if (found != entries_.end() && found->second.generation <= asked.ended) {
     entries_.erase(found);
@@ -44,7 +44,7 @@ Directory::Found Directory::find_or_place(const Declaration& asked) {
 }
 
 Declaration Directory::find(const std::string& name, Found* out) const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = entries_.find(name);
   COHORT_CHECK_ARG(found != entries_.end(), "[variable] expected a variable of the parameter ",
                    "servers, got \"", name, "\", which nobody has made");
@@ -53,19 +53,19 @@ Declaration Directory::find(const std::string& name, Found* out) const {
 }
 
 void Directory::forget(const std::string& name, uint64_t generation) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = entries_.find(name);
   if (found != entries_.end() && found->second.generation == generation) entries_.erase(found);
 }
 
 void Directory::clear() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   entries_.clear();
   placed_ = 0;
 }
 
-void Directory::save(MessageWriter& out) const {
-  const MutexLock lock(mutex_);
+void Directory::save(rpc::MessageWriter& out) const {
+  const base::MutexLock lock(mutex_);
   out.number(placed_);
   out.number(generations_);
   out.number(entries_.size());
@@ -83,8 +83,8 @@ void Directory::save(MessageWriter& out) const {
   }
 }
 
-void Directory::load(MessageReader& in) {
-  const MutexLock lock(mutex_);
+void Directory::load(rpc::MessageReader& in) {
+  const base::MutexLock lock(mutex_);
   entries_.clear();
   placed_ = in.number();
   generations_ = in.number();
@@ -105,4 +105,4 @@ void Directory::load(MessageReader& in) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

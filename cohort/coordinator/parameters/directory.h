@@ -13,7 +13,7 @@
 #include "cohort/rpc/wire.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Rows of a variable on one server. A number alone is one row.
 struct Shard {
@@ -55,9 +55,9 @@ class Directory {
   void forget(const std::string& name, uint64_t generation);
   void clear();
 
-  void save(MessageWriter& out) const;
+  void save(rpc::MessageWriter& out) const;
   /// What save() has written, instead of what there is. Errors: DataLoss.
-  void load(MessageReader& in);
+  void load(rpc::MessageReader& in);
 
  private:
   struct Entry {
@@ -65,10 +65,10 @@ class Directory {
     uint64_t generation = 0;
     std::vector<Shard> shards;
   };
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::map<std::string, Entry> entries_ COHORT_GUARDED_BY(mutex_);
   uint64_t placed_ COHORT_GUARDED_BY(mutex_) = 0;
   uint64_t generations_ COHORT_GUARDED_BY(mutex_) = 0;  // never less, also behind clear()
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -9,7 +9,7 @@
 #include "cohort/coordinator/parameters/calls.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr std::chrono::milliseconds kDropPause{100};
@@ -22,7 +22,7 @@ Drops::Drops(const std::vector<std::unique_ptr<CallNumbers>>& servers, Options o
 Drops::~Drops() {
   std::thread thread;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ends_ = true;
     changed_.notify_all();
     thread.swap(thread_);
@@ -31,20 +31,20 @@ Drops::~Drops() {
 }
 
 void Drops::add(One one) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   added_.push_back(std::move(one));
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 
 void Drops::wait() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   changed_.wait(mutex_, [this]() COHORT_REQUIRES(mutex_) { return added_.empty() && !is_busy_; });
 }
 
 void Drops::wait_to_end() {
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ends_ = true;
     changed_.notify_all();
   }
@@ -52,23 +52,23 @@ void Drops::wait_to_end() {
 }
 
 uint64_t Drops::given_up(const std::string& key) const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto found = given_up_.find(key);
   return found == given_up_.end() ? 0 : found->second;
 }
 
 void Drops::forget(const std::string& key) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   given_up_.erase(key);
 }
 
 // What has been added is told, also when this object ends.
 void Drops::run() {
-  set_thread_name("cohort-drops");
+  runtime::set_thread_name("cohort-drops");
   while (true) {
     std::vector<One> all;
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       changed_.wait(mutex_, [this]() COHORT_REQUIRES(mutex_) { return ends_ || !added_.empty(); });
       if (added_.empty()) return;
       all.swap(added_);
@@ -78,7 +78,7 @@ void Drops::run() {
     do {
       all = tell(all);
     } while (!all.empty() && retries(until));
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (const One& each : all) {
       if (!each.key.empty()) {
         given_up_[each.key] = std::max(given_up_[each.key], each.generation);
@@ -113,10 +113,10 @@ std::vector<Drops::One> Drops::tell(const std::vector<One>& all) {
 }
 
 bool Drops::retries(Clock::time_point until) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (ends_ || Clock::now() >= until) return false;
   changed_.wait_for(mutex_, kDropPause, [this]() COHORT_REQUIRES(mutex_) { return ends_; });
   return !ends_;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -17,7 +17,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/call_numbers.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// What is told may be told twice. Threads: thread-safe.
 class Drops {
@@ -29,7 +29,7 @@ class Drops {
   struct One {
     std::size_t server = 0;
     const char* method = nullptr;
-    Payload request = {};
+    rpc::Payload request = {};
     std::string key = {};     ///< Of what it is to be remembered by, should it be given up.
     uint64_t generation = 1;  ///< Which of this key.
   };
@@ -58,7 +58,7 @@ class Drops {
 
   const std::vector<std::unique_ptr<CallNumbers>>& servers_;
   const Options options_;
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable_any changed_;
   bool ends_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_busy_ COHORT_GUARDED_BY(mutex_) = false;
@@ -67,4 +67,4 @@ class Drops {
   std::thread thread_ COHORT_GUARDED_BY(mutex_);  // from the first one on
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

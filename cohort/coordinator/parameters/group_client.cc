@@ -16,7 +16,7 @@
 #include "cohort/rpc/security.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using GroupClock = std::chrono::steady_clock;
@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kGroupPause{20};
 constexpr int kMostAgains = 25;
 
 uint64_t random_client() {
-  const Secret random = Secret::random();
+  const rpc::Secret random = rpc::Secret::random();
   uint64_t out = 0;
   std::memcpy(&out, random.bytes().data(), sizeof out);
   return out | 1;
@@ -37,9 +37,9 @@ uint64_t random_client() {
 struct GroupClient::Impl {
   struct Call {
     std::string method;
-    Payload request;
+    rpc::Payload request;
     GroupClock::time_point until;
-    std::function<void(RpcResult)> done;
+    std::function<void(rpc::RpcResult)> done;
     std::string last = "no server has answered";
     int agains = 0;
   };
@@ -48,11 +48,11 @@ struct GroupClient::Impl {
   explicit Impl(GroupClientOptions given) : options(std::move(given)) {}
 
   void run() {
-    set_thread_name("cohort-group");
+    runtime::set_thread_name("cohort-group");
     while (true) {
       std::vector<Shared> due;
       {
-        const MutexLock lock(mutex);
+        const base::MutexLock lock(mutex);
         if (ends) break;
         if (again.empty()) {
           changed.wait(mutex);
@@ -68,7 +68,7 @@ struct GroupClient::Impl {
     }
     std::multimap<GroupClock::time_point, Shared> left;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       left.swap(again);
     }
     for (const auto& [time, call] : left) cancel(*call);
@@ -84,31 +84,31 @@ struct GroupClient::Impl {
     if (left <= milliseconds(0)) return give_up(*call);
     std::size_t member = 0;
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       member = leader;
       ++in_flight;
     }
-    MessageWriter header;
+    rpc::MessageWriter header;
     header.number(static_cast<uint64_t>(options.group));
     header.text(call->method);
-    Payload request = message(header);
-    for (const Payload::Piece& piece : call->request.pieces()) request.append(piece);
+    rpc::Payload request = message(header);
+    for (const rpc::Payload::Piece& piece : call->request.pieces()) request.append(piece);
     options.members[member]->start("ps.group", std::move(request),
                                    {.timeout = std::min(left, options.one_try)},
-                                   [this, call, member](const RpcResult& result) {
+                                   [this, call, member](const rpc::RpcResult& result) {
                                      take(call, member, result);
-                                     const MutexLock lock(mutex);
+                                     const base::MutexLock lock(mutex);
                                      if (--in_flight == 0) changed.notify_all();
                                    });
   }
 
   // On a thread of gRPC's.
-  void take(const Shared& call, std::size_t member, const RpcResult& result) {
+  void take(const Shared& call, std::size_t member, const rpc::RpcResult& result) {
     try {
       if (result.error) std::rethrow_exception(result.error);
       GroupStatus status{};
       uint64_t hint = 0;
-      RpcResult answer = read_group_answer(result.payload, status, hint);
+      rpc::RpcResult answer = read_group_answer(result.payload, status, hint);
       if (status == GroupStatus::kDone || status == GroupStatus::kError) {
         return call->done(std::move(answer));
       }
@@ -131,7 +131,7 @@ struct GroupClient::Impl {
 
   void again_later(const Shared& call) {
     {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       if (!ends) {
         again.emplace(GroupClock::now() + kGroupPause, call);
         changed.notify_one();
@@ -147,7 +147,7 @@ struct GroupClient::Impl {
 
   // `hint`: the leader's task and 1.
   void look_elsewhere(std::size_t member, uint64_t hint) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (leader != member) return;  // somebody has
     std::size_t next = (member + 1) % options.members.size();
     for (std::size_t i = 0; hint > 0 && i < options.members.size(); ++i) {
@@ -173,7 +173,7 @@ struct GroupClient::Impl {
 
   const GroupClientOptions options;
   const uint64_t client = random_client();
-  Mutex mutex;
+  base::Mutex mutex;
   std::condition_variable_any changed;
   bool ends COHORT_GUARDED_BY(mutex) = false;
   int in_flight COHORT_GUARDED_BY(mutex) = 0;
@@ -183,28 +183,28 @@ struct GroupClient::Impl {
 };
 
 GroupClient::GroupClient(GroupClientOptions options)
-    : RpcClient(options.first), group_(std::make_shared<Impl>(std::move(options))) {
+    : rpc::RpcClient(options.first), group_(std::make_shared<Impl>(std::move(options))) {
   group_->thread = std::thread([impl = group_.get()] { impl->run(); });
 }
 
 GroupClient::~GroupClient() {
   {
-    const MutexLock lock(group_->mutex);
+    const base::MutexLock lock(group_->mutex);
     group_->ends = true;
     group_->changed.notify_all();
   }
   group_->thread.join();
   // A client must not end inside of what it calls, so it does not end with the last of these.
-  const MutexLock lock(group_->mutex);
+  const base::MutexLock lock(group_->mutex);
   group_->changed.wait(group_->mutex,
                        [this]() COHORT_REQUIRES(group_->mutex) { return group_->in_flight == 0; });
 }
 
-void GroupClient::start(const std::string& method, Payload request, RpcCallOptions options,
-                        std::function<void(RpcResult)> done) {
+void GroupClient::start(const std::string& method, rpc::Payload request,
+                        rpc::RpcCallOptions options, std::function<void(rpc::RpcResult)> done) {
   // Who it is it knows: no server that gives numbers outlives all others.
   if (method == "ps.open" || method == "ps.close") {
-    MessageWriter number;
+    rpc::MessageWriter number;
     number.number(group_->client);
     return done({.error = {}, .payload = method == "ps.open" ? message(number) : message({})});
   }
@@ -214,11 +214,11 @@ void GroupClient::start(const std::string& method, Payload request, RpcCallOptio
                                                        .done = std::move(done)}));
 }
 
-std::vector<std::shared_ptr<RpcClient>> group_clients(
-    const std::vector<std::shared_ptr<RpcClient>>& servers,
-    const std::vector<RpcClientOptions>& options, int replicas) {
+std::vector<std::shared_ptr<rpc::RpcClient>> group_clients(
+    const std::vector<std::shared_ptr<rpc::RpcClient>>& servers,
+    const std::vector<rpc::RpcClientOptions>& options, int replicas) {
   if (replicas <= 1) return servers;
-  std::vector<std::shared_ptr<RpcClient>> out;
+  std::vector<std::shared_ptr<rpc::RpcClient>> out;
   for (std::size_t g = 0; g < servers.size(); ++g) {
     GroupClientOptions group{.group = static_cast<int>(g), .members = {}, .first = options[g]};
     for (std::size_t i = 0; i < static_cast<std::size_t>(replicas); ++i) {
@@ -230,4 +230,4 @@ std::vector<std::shared_ptr<RpcClient>> group_clients(
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

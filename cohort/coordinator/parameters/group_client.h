@@ -10,25 +10,25 @@
 
 #include "cohort/rpc/client.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 struct GroupClientOptions {
   int group = 0;
-  std::size_t tasks = 1;                                 ///< Parameter servers of the job.
-  std::vector<std::shared_ptr<RpcClient>> members = {};  ///< The first one leads at first.
-  RpcClientOptions first = {};                           ///< How the first one is reached.
+  std::size_t tasks = 1;                                      ///< Parameter servers of the job.
+  std::vector<std::shared_ptr<rpc::RpcClient>> members = {};  ///< The first one leads at first.
+  rpc::RpcClientOptions first = {};                           ///< How the first one is reached.
   /// What one server may take for an answer, before another one is asked.
   std::chrono::milliseconds one_try = std::chrono::seconds(2);
 };
 
 /// Threads: thread-safe. Errors: Unavailable that names the servers where none has led them until
 /// the deadline.
-class GroupClient final : public RpcClient {
+class GroupClient final : public rpc::RpcClient {
  public:
   explicit GroupClient(GroupClientOptions options);
   ~GroupClient() override;
-  void start(const std::string& method, Payload request, RpcCallOptions options,
-             std::function<void(RpcResult)> done) override;
+  void start(const std::string& method, rpc::Payload request, rpc::RpcCallOptions options,
+             std::function<void(rpc::RpcResult)> done) override;
 
  private:
   struct Impl;
@@ -36,8 +36,8 @@ class GroupClient final : public RpcClient {
 };
 
 /// The groups of all servers, by their indices: group g has the members g, g + 1, ...
-std::vector<std::shared_ptr<RpcClient>> group_clients(
-    const std::vector<std::shared_ptr<RpcClient>>& servers,
-    const std::vector<RpcClientOptions>& options, int replicas);
+std::vector<std::shared_ptr<rpc::RpcClient>> group_clients(
+    const std::vector<std::shared_ptr<rpc::RpcClient>>& servers,
+    const std::vector<rpc::RpcClientOptions>& options, int replicas);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -17,7 +17,7 @@
 #include "cohort/rpc/security.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using replication::Message;
@@ -44,10 +44,12 @@ constexpr int kGracesOfLease = 2;
 constexpr std::chrono::milliseconds kHold{1000};
 
 // A lease ends while the machine is suspended, too.
-Time group_now() { return std::chrono::duration_cast<Time>(BootClock::now().time_since_epoch()); }
+Time group_now() {
+  return std::chrono::duration_cast<Time>(base::BootClock::now().time_since_epoch());
+}
 
 NodeId new_node(int task) {
-  const Secret random = Secret::random();
+  const rpc::Secret random = rpc::Secret::random();
   NodeId out = 0;
   std::memcpy(&out, random.bytes().data(), sizeof out);
   return (out & ~kTaskMask) | static_cast<NodeId>(task);
@@ -56,7 +58,7 @@ NodeId new_node(int task) {
 replication::ReplicaOptions machine_options(const GroupReplicaOptions& options, NodeId id) {
   const Time lease = options.lease;
   return {.id = id,
-          .membership = kGroupKeeper,
+          .membership = cluster::kGroupKeeper,
           .backups = static_cast<std::size_t>(options.copies - 1),
           .lease = lease,
           .heartbeat = lease / kBeatsOfLease,
@@ -81,7 +83,7 @@ GroupReplica::~GroupReplica() { end(); }
 
 void GroupReplica::end() {
   {
-    const MutexLock lock(inbox_->mutex);
+    const base::MutexLock lock(inbox_->mutex);
     inbox_->ends = true;
     inbox_->changed.notify_all();
   }
@@ -89,19 +91,19 @@ void GroupReplica::end() {
 }
 
 void GroupReplica::ask(Question question) {
-  const MutexLock lock(inbox_->mutex);
+  const base::MutexLock lock(inbox_->mutex);
   inbox_->questions.push_back(std::move(question));
   inbox_->changed.notify_one();
 }
 
 // What is sent anew while the first one is on its way does not end that: either may be whole first.
-void GroupReplica::hear(NodeId from, const Place& place, Payload piece) {
+void GroupReplica::hear(NodeId from, const Place& place, rpc::Payload piece) {
   if (place.count > 1) {
-    const MutexLock lock(inbox_->mutex);
+    const base::MutexLock lock(inbox_->mutex);
     Pieces& pieces = inbox_->pieces[from];
     if (place.message <= pieces.done) return;
     auto& messages = pieces.messages;
-    std::map<uint64_t, Payload>& parts = messages[place.message];
+    std::map<uint64_t, rpc::Payload>& parts = messages[place.message];
     parts[place.index] = std::move(piece);
     if (parts.size() < place.count) {
       if (messages.size() > 2) {
@@ -111,22 +113,22 @@ void GroupReplica::hear(NodeId from, const Place& place, Payload piece) {
     }
     piece = {};
     for (const auto& [index, part] : parts) {
-      for (const Payload::Piece& each : part.pieces()) piece.append(each);
+      for (const rpc::Payload::Piece& each : part.pieces()) piece.append(each);
     }
     messages.erase(messages.begin(), messages.upper_bound(place.message));
     pieces.done = place.message;
   }
-  inbox_->add({.from = from, .message = decode_group_payload(piece)});
+  inbox_->add({.from = from, .message = cluster::decode_group_payload(piece)});
 }
 
 void GroupReplica::work() {
-  set_thread_name("cohort-replica");
+  runtime::set_thread_name("cohort-replica");
   while (true) {
     std::deque<Heard> heard;
     std::deque<Question> questions;
     {
       Inbox& in = *inbox_;
-      const MutexLock lock(in.mutex);
+      const base::MutexLock lock(in.mutex);
       in.changed.wait_for(in.mutex, options_.lease / (4 * kBeatsOfLease),
                           [&in]() COHORT_REQUIRES(in.mutex) {
                             return in.ends || !in.heard.empty() || !in.questions.empty();
@@ -236,7 +238,7 @@ void GroupReplica::update(const Question& question, Time now) {
   if (is_once) {
     PayloadReader data("[ps] ", question.payload);
     const CallNumber number = read_number(data);
-    const Payload call = rest_of(question.payload, data.left());
+    const rpc::Payload call = rest_of(question.payload, data.left());
     if (replica_.is_primary()) parameters_->check_room(question.method, call);
     command = {.client = number.client, .sequence = number.sequence, .oldest = number.oldest};
     command.bytes = group_call(question.method, call);
@@ -260,9 +262,9 @@ void GroupReplica::look_at_held(Time now) {
   }
 }
 
-Payload GroupReplica::not_primary() const {
+rpc::Payload GroupReplica::not_primary() const {
   const NodeId primary = replica_.configuration().primary;
-  MessageWriter hint;
+  rpc::MessageWriter hint;
   hint.number(primary == 0 || primary == id_ ? 0 : (primary & kTaskMask) + 1);
   return group_answer(GroupStatus::kNotPrimary, hint.str());
 }
@@ -270,7 +272,7 @@ Payload GroupReplica::not_primary() const {
 void GroupReplica::send_all(Time /*now*/) {
   if (replica_.is_primary() && !was_primary_) {
     was_primary_ = true;
-    failpoint(replica_.epoch() > 1 ? "ps.promoted" : "ps.first_primary");
+    base::failpoint(replica_.epoch() > 1 ? "ps.promoted" : "ps.first_primary");
     COHORT_LOG(kInfo, "ps ", options_.task, " is the primary of shards ", options_.group,
                " in epoch ", replica_.epoch());
   } else if (was_primary_ && !replica_.is_primary()) {
@@ -279,44 +281,45 @@ void GroupReplica::send_all(Time /*now*/) {
   }
   const bool is_whole = replica_.is_primary() && replica_.configuration().backups.size() + 1 >=
                                                      static_cast<std::size_t>(options_.copies);
-  if (is_whole && !was_whole_) failpoint("ps.whole");
+  if (is_whole && !was_whole_) base::failpoint("ps.whole");
   was_whole_ = is_whole;
   for (replication::Outgoing& each : replica_.take_messages()) send(std::move(each));
 }
 
 void GroupReplica::send(replication::Outgoing one) {
-  if (one.to == kGroupKeeper) return send_to_store(one.message);
+  if (one.to == cluster::kGroupKeeper) return send_to_store(one.message);
   if ((one.to & kTaskMask) == kClientTask) return tell(one.to, one.message);
   const auto peer = options_.peers.find(static_cast<int>(one.to & kTaskMask));
   if (peer == options_.peers.end()) return;
-  if (std::holds_alternative<replication::Appended>(one.message)) failpoint("ps.acknowledges");
-  const Payload whole = encode_group_payload(std::move(one.message));
+  if (std::holds_alternative<replication::Appended>(one.message))
+    base::failpoint("ps.acknowledges");
+  const rpc::Payload whole = cluster::encode_group_payload(std::move(one.message));
   const std::size_t count =
       std::max<std::size_t>(1, (whole.size() + kPieceBytes - 1) / kPieceBytes);
   ++messages_;
   for (std::size_t i = 0; i < count; ++i) {
-    MessageWriter out;
+    rpc::MessageWriter out;
     out.number(static_cast<uint64_t>(options_.group));
     out.number(id_);
     out.number(messages_);
     out.number(count);
     out.number(i);
-    Payload payload(out.str());
-    const Payload part = part_of(whole, i * kPieceBytes, kPieceBytes);
-    for (const Payload::Piece& piece : part.pieces()) payload.append(piece);
+    rpc::Payload payload(out.str());
+    const rpc::Payload part = part_of(whole, i * kPieceBytes, kPieceBytes);
+    for (const rpc::Payload::Piece& piece : part.pieces()) payload.append(piece);
     peer->second->start("ps.member", std::move(payload), {.timeout = kMemberTimeout},
-                        [](const RpcResult&) {});  // what has no answer is sent again
+                        [](const rpc::RpcResult&) {});  // what has no answer is sent again
   }
 }
 
 void GroupReplica::send_to_store(const Message& message) {
   const std::string question =
-      encode_group_question({.group = str_cat("ps/", options_.job, "/", options_.group),
-                             .lease = options_.lease,
-                             .from = id_,
-                             .message = message});
-  options_.store->start(kGroupMethod, Payload(question), {.timeout = options_.lease},
-                        [inbox = inbox_](const RpcResult& result) {
+      cluster::encode_group_question({.group = str_cat("ps/", options_.job, "/", options_.group),
+                                      .lease = options_.lease,
+                                      .from = id_,
+                                      .message = message});
+  options_.store->start(cluster::kGroupMethod, rpc::Payload(question), {.timeout = options_.lease},
+                        [inbox = inbox_](const rpc::RpcResult& result) {
                           if (result.error) return hear_refusal(*inbox, result.error);
                           hear_store(*inbox, result.payload);
                         });
@@ -327,7 +330,7 @@ void GroupReplica::hear_refusal(Inbox& inbox, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const FailedPrecondition& e) {
-    const MutexLock lock(inbox.mutex);
+    const base::MutexLock lock(inbox.mutex);
     if (!std::exchange(inbox.is_refused, true)) {
       COHORT_LOG(kError, "the job's store refuses this server: ", e.what());
     }
@@ -336,10 +339,10 @@ void GroupReplica::hear_refusal(Inbox& inbox, const std::exception_ptr& error) {
 }
 
 // On a thread of gRPC's.
-void GroupReplica::hear_store(Inbox& inbox, const Payload& answer) {
+void GroupReplica::hear_store(Inbox& inbox, const rpc::Payload& answer) {
   try {
-    for (Message& each : decode_group_answer(answer.text())) {
-      inbox.add({kGroupKeeper, std::move(each)});
+    for (Message& each : cluster::decode_group_answer(answer.text())) {
+      inbox.add({cluster::kGroupKeeper, std::move(each)});
     }
   } catch (const DataLoss& e) {
     COHORT_LOG(kWarning, "the job's store: ", e.what());
@@ -350,13 +353,13 @@ void GroupReplica::hear_store(Inbox& inbox, const Payload& answer) {
 void GroupReplica::tell(NodeId ticket, const Message& message) {
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;
-  const RpcReply reply = found->second.reply;
+  const rpc::RpcReply reply = found->second.reply;
   tickets_.erase(found);
   if (const auto* const updated = std::get_if<replication::Updated>(&message)) {
-    failpoint("ps.before_answer");
-    reply.send(Payload(updated->result));
+    base::failpoint("ps.before_answer");
+    reply.send(rpc::Payload(updated->result));
   } else if (const auto* const read = std::get_if<replication::ReadAnswer>(&message)) {
-    reply.send(Payload(read->value));
+    reply.send(rpc::Payload(read->value));
   } else {
     reply.send(not_primary());
   }
@@ -373,4 +376,4 @@ void GroupReplica::look_at_tickets(Time now) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

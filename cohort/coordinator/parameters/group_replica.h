@@ -21,7 +21,7 @@
 #include "cohort/rpc/server.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 struct GroupReplicaOptions {
   int group = 0;
@@ -30,8 +30,8 @@ struct GroupReplicaOptions {
   bool is_first = false;  ///< Begins the group; the others wait until it has.
   int copies = 2;
   std::chrono::milliseconds lease = {};
-  std::shared_ptr<RpcClient> store = {};
-  std::map<int, std::shared_ptr<RpcClient>> peers = {};  ///< By task.
+  std::shared_ptr<rpc::RpcClient> store = {};
+  std::map<int, std::shared_ptr<rpc::RpcClient>> peers = {};  ///< By task.
 };
 
 /// Threads: thread-safe.
@@ -40,8 +40,8 @@ class GroupReplica {
   /// What a client asks.
   struct Question {
     std::string method = {};
-    Payload payload = {};
-    RpcReply reply;
+    rpc::Payload payload = {};
+    rpc::RpcReply reply;
   };
   explicit GroupReplica(GroupReplicaOptions options);
   ~GroupReplica();
@@ -57,7 +57,7 @@ class GroupReplica {
     uint64_t index = 0;
   };
   /// Errors: DataLoss.
-  void hear(replication::NodeId from, const Place& place, Payload piece);
+  void hear(replication::NodeId from, const Place& place, rpc::Payload piece);
   /// Blocks: until its thread has ended.
   void end();
 
@@ -68,13 +68,13 @@ class GroupReplica {
     replication::Message message = {};
   };
   struct Ticket {
-    RpcReply reply;
+    rpc::RpcReply reply;
     Time until = {};
   };
   // A sender's large messages that are not whole yet: the first and the last of them.
   struct Pieces {
     uint64_t done = 0;  // and all before it
-    std::map<uint64_t, std::map<uint64_t, Payload>> messages = {};
+    std::map<uint64_t, std::map<uint64_t, rpc::Payload>> messages = {};
   };
   struct Held {
     Question question;
@@ -82,7 +82,7 @@ class GroupReplica {
   };
   // What others bring, who may outlive the replica.
   struct Inbox {
-    Mutex mutex;
+    base::Mutex mutex;
     std::condition_variable_any changed;
     bool ends COHORT_GUARDED_BY(mutex) = false;
     std::deque<Heard> heard COHORT_GUARDED_BY(mutex);
@@ -90,12 +90,12 @@ class GroupReplica {
     std::map<replication::NodeId, Pieces> pieces COHORT_GUARDED_BY(mutex);
     bool is_refused COHORT_GUARDED_BY(mutex) = false;  // by the store, which has been logged
     void add(Heard one) {
-      const MutexLock lock(mutex);
+      const base::MutexLock lock(mutex);
       heard.push_back(std::move(one));
       changed.notify_one();
     }
   };
-  static void hear_store(Inbox& inbox, const Payload& answer);
+  static void hear_store(Inbox& inbox, const rpc::Payload& answer);
   static void hear_refusal(Inbox& inbox, const std::exception_ptr& error);
   void work();
   void beat(Time now);
@@ -113,7 +113,7 @@ class GroupReplica {
   void send_to_store(const replication::Message& message);
   void tell(replication::NodeId ticket, const replication::Message& message);
   void look_at_tickets(Time now);
-  Payload not_primary() const;
+  rpc::Payload not_primary() const;
 
   const GroupReplicaOptions options_;
   const replication::NodeId id_;
@@ -133,4 +133,4 @@ class GroupReplica {
   std::thread thread_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-safe.
 class LossyLink {
@@ -149,4 +149,4 @@ class LossyLink {
   std::thread thread_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -12,7 +12,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using namespace update_rules;  // NOLINT(google-build-using-namespace): the rules, by their names
@@ -46,17 +46,17 @@ auto fields(FtrlStep& s) {
 auto fields(LionStep& s) { return std::tie(s.learning_rate, s.beta_1, s.beta_2); }
 auto fields(UpdateOptions& o) { return std::tie(o.gradient_scale, o.clip_value, o.weight_decay); }
 
-void put(MessageWriter& out, double x) { out.number(std::bit_cast<uint64_t>(x)); }
-void put(MessageWriter& out, bool x) { out.number(x ? 1 : 0); }
-void get(MessageReader& in, double& x) { x = std::bit_cast<double>(in.number()); }
-void get(MessageReader& in, bool& x) { x = in.number_up_to(1) == 1; }
+void put(rpc::MessageWriter& out, double x) { out.number(std::bit_cast<uint64_t>(x)); }
+void put(rpc::MessageWriter& out, bool x) { out.number(x ? 1 : 0); }
+void get(rpc::MessageReader& in, double& x) { x = std::bit_cast<double>(in.number()); }
+void get(rpc::MessageReader& in, bool& x) { x = in.number_up_to(1) == 1; }
 
 template <class S>
-void put_fields(MessageWriter& out, S step) {
+void put_fields(rpc::MessageWriter& out, S step) {
   std::apply([&](const auto&... each) { (put(out, each), ...); }, fields(step));
 }
 template <class S>
-void get_fields(MessageReader& in, S& step) {
+void get_fields(rpc::MessageReader& in, S& step) {
   std::apply([&](auto&... each) { (get(in, each), ...); }, fields(step));
 }
 
@@ -69,29 +69,29 @@ Rule rule_of_index(uint64_t index, std::index_sequence<I...>) {
 
 }  // namespace
 
-Payload message(const MessageWriter& header) {
+rpc::Payload message(const rpc::MessageWriter& header) {
   const std::string& text = header.str();
   std::string bytes(2 * sizeof(uint64_t) + text.size(), '\0');
   const uint64_t size = text.size();
   std::memcpy(bytes.data(), &kMark, sizeof(kMark));
   std::memcpy(bytes.data() + sizeof(kMark), &size, sizeof(size));
   std::copy(text.begin(), text.end(), bytes.begin() + 2 * sizeof(uint64_t));
-  return Payload(bytes);
+  return rpc::Payload(bytes);
 }
 
-Payload numbered(const CallNumber& number, const Payload& of) {
-  MessageWriter header;
+rpc::Payload numbered(const CallNumber& number, const rpc::Payload& of) {
+  rpc::MessageWriter header;
   header.number(number.client);
   header.number(number.sequence);
   header.number(number.oldest);
-  Payload out = message(header);
-  for (const Payload::Piece& piece : of.pieces()) out.append(piece);
+  rpc::Payload out = message(header);
+  for (const rpc::Payload::Piece& piece : of.pieces()) out.append(piece);
   return out;
 }
 
 CallNumber read_number(PayloadReader& in) {
   const std::string header = in.header();
-  MessageReader numbers("[ps] ", header);
+  rpc::MessageReader numbers("[ps] ", header);
   CallNumber out;
   out.client = numbers.number();
   out.sequence = numbers.number();
@@ -100,12 +100,12 @@ CallNumber read_number(PayloadReader& in) {
   return out;
 }
 
-void append_bytes(Payload& to, const Tensor& contiguous) {
+void append_bytes(rpc::Payload& to, const Tensor& contiguous) {
   const auto* data = static_cast<const std::byte*>(contiguous.const_data_ptr());
   to.append({.bytes = {data, contiguous.nbytes()}, .owner = std::make_shared<Tensor>(contiguous)});
 }
 
-void append_rows(Payload& to, std::vector<int64_t> rows) {
+void append_rows(rpc::Payload& to, std::vector<int64_t> rows) {
   auto owner = std::make_shared<const std::vector<int64_t>>(std::move(rows));
   to.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
 }
@@ -182,14 +182,14 @@ uint64_t wire_dtype(DType dtype) {
   return static_cast<uint64_t>(found - kDTypes.begin());
 }
 
-DType read_dtype(MessageReader& in) { return kDTypes[in.number_up_to(kDTypes.size() - 1)]; }
+DType read_dtype(rpc::MessageReader& in) { return kDTypes[in.number_up_to(kDTypes.size() - 1)]; }
 
-void write_shape(MessageWriter& out, const Shape& shape) {
+void write_shape(rpc::MessageWriter& out, const Shape& shape) {
   out.number(shape.size());
   for (const int64_t axis : shape) out.signed_number(axis);
 }
 
-Shape read_shape(MessageReader& in) {
+Shape read_shape(rpc::MessageReader& in) {
   constexpr uint64_t kMostElements = uint64_t{1} << 48;
   Shape out(in.number_up_to(kMostAxes));
   uint64_t elements = 1;
@@ -201,14 +201,14 @@ Shape read_shape(MessageReader& in) {
   return out;
 }
 
-void write_step(MessageWriter& out, const UpdateStep& step) {
+void write_step(rpc::MessageWriter& out, const UpdateStep& step) {
   out.number(step.rule.index());
   std::visit([&](const auto& rule) { put_fields(out, rule); }, step.rule);
   put_fields(out, step.how);
   out.text(step.slots);
 }
 
-UpdateStep read_step(MessageReader& in) {
+UpdateStep read_step(rpc::MessageReader& in) {
   constexpr std::size_t kRules = std::variant_size_v<Rule>;
   UpdateStep out;
   out.rule = rule_of_index(in.number_up_to(kRules - 1), std::make_index_sequence<kRules>());
@@ -218,4 +218,4 @@ UpdateStep read_step(MessageReader& in) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

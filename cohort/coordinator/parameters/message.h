@@ -25,10 +25,10 @@
 #include "cohort/update_rules/rules.h"
 #include "cohort/update_rules/update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Begins with a mark of Cohort's, the version and the byte order.
-Payload message(const MessageWriter& header);
+rpc::Payload message(const rpc::MessageWriter& header);
 
 /// Which call it is, and whose: the same when it is sent again.
 struct CallNumber {
@@ -38,21 +38,21 @@ struct CallNumber {
 };
 class PayloadReader;
 /// The message behind its number. Owns: a share of what `of` owns.
-Payload numbered(const CallNumber& number, const Payload& of);
+rpc::Payload numbered(const CallNumber& number, const rpc::Payload& of);
 /// Errors: DataLoss.
 CallNumber read_number(PayloadReader& in);
 
 /// The bytes of a contiguous tensor. Owns: a handle of it. It must stay as it is until the message
 /// has been sent.
-void append_bytes(Payload& to, const Tensor& contiguous);
-void append_rows(Payload& to, std::vector<int64_t> rows);
+void append_bytes(rpc::Payload& to, const Tensor& contiguous);
+void append_rows(rpc::Payload& to, std::vector<int64_t> rows);
 
 /// Reads what a stranger may have sent, however it is cut. Errors, of all: DataLoss.
 /// Threads: thread-compatible.
 class PayloadReader {
  public:
   /// `payload` stays there. `operation`: for error texts.
-  PayloadReader(const char* operation, const Payload& payload)
+  PayloadReader(const char* operation, const rpc::Payload& payload)
       : operation_(operation), payload_(payload), left_(payload.size()) {}
 
   /// What message() was given.
@@ -68,7 +68,7 @@ class PayloadReader {
 
  private:
   const char* const operation_;
-  const Payload& payload_;
+  const rpc::Payload& payload_;
   std::size_t left_;
   std::size_t piece_ = 0;
   std::size_t at_ = 0;  // in the piece
@@ -77,11 +77,11 @@ class PayloadReader {
 /// Of a variable's numbers. Errors: InvalidArgument for a dtype that does not travel.
 uint64_t wire_dtype(DType dtype);
 /// Errors: DataLoss.
-DType read_dtype(MessageReader& in);
+DType read_dtype(rpc::MessageReader& in);
 
-void write_shape(MessageWriter& out, const Shape& shape);
+void write_shape(rpc::MessageWriter& out, const Shape& shape);
 /// Errors: DataLoss for what is no shape, or has more elements than memory has addresses.
-Shape read_shape(MessageReader& in);
+Shape read_shape(rpc::MessageReader& in);
 
 /// A rule with its numbers, and what happens around it.
 struct UpdateStep {
@@ -89,8 +89,8 @@ struct UpdateStep {
   update_rules::UpdateOptions how = {};
   std::string slots = {};  ///< Whose: the name of the optimizer's set.
 };
-void write_step(MessageWriter& out, const UpdateStep& step);
+void write_step(rpc::MessageWriter& out, const UpdateStep& step);
 /// Errors: DataLoss for a rule that there is not.
-UpdateStep read_step(MessageReader& in);
+UpdateStep read_step(rpc::MessageReader& in);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -16,7 +16,7 @@
 #include "cohort/coordinator/partitioners.h"
 #include "cohort/runtime/memory.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kOperation = "[parameter_servers] ";
@@ -26,13 +26,13 @@ constexpr std::size_t kMostFirstBytes = std::size_t{32} << 20;
 // Of a call that only frees memory: nobody stands still for it.
 constexpr std::chrono::milliseconds kDropTimeout = std::chrono::seconds(3);
 
-void write_place(MessageWriter& out, const StoredPlace& place) {
+void write_place(rpc::MessageWriter& out, const StoredPlace& place) {
   out.text(place.slots);
   out.number(place.slot);
 }
 
 std::vector<std::unique_ptr<CallNumbers>> numbers_of(
-    const std::vector<std::shared_ptr<RpcClient>>& servers) {
+    const std::vector<std::shared_ptr<rpc::RpcClient>>& servers) {
   std::vector<std::unique_ptr<CallNumbers>> out;
   for (const auto& each : servers) out.push_back(std::make_unique<CallNumbers>(each));
   return out;
@@ -41,8 +41,8 @@ std::vector<std::unique_ptr<CallNumbers>> numbers_of(
 void skip_header(PayloadReader& in) { in.header(); }
 
 /// Reads the rows of an answer to where they belong.
-std::function<void(const Payload&)> taker(std::byte* to, std::size_t bytes) {
-  return [to, bytes](const Payload& payload) {
+std::function<void(const rpc::Payload&)> taker(std::byte* to, std::size_t bytes) {
+  return [to, bytes](const rpc::Payload& payload) {
     PayloadReader in(kOperation, payload);
     skip_header(in);
     in.expect(bytes);
@@ -64,20 +64,20 @@ Tensor spread(const ParameterHandle& variable, const Tensor& rows,
   return out;
 }
 
-Payload id_message(uint64_t id) {
-  MessageWriter out;
+rpc::Payload id_message(uint64_t id) {
+  rpc::MessageWriter out;
   out.number(id);
   return message(out);
 }
 
-Payload name_message(const std::string& name) {
-  MessageWriter out;
+rpc::Payload name_message(const std::string& name) {
+  rpc::MessageWriter out;
   out.text(name);
   return message(out);
 }
 
-Payload name_message(const std::string& name, uint64_t generation) {
-  MessageWriter out;
+rpc::Payload name_message(const std::string& name, uint64_t generation) {
+  rpc::MessageWriter out;
   out.text(name);
   out.number(generation);
   return message(out);
@@ -105,7 +105,7 @@ std::string ParameterHandle::shard_name(std::size_t shard) const {
   return shards.size() == 1 ? name : str_cat(name, "/part_", shard);
 }
 
-ParameterServers::ParameterServers(std::vector<std::shared_ptr<RpcClient>> servers,
+ParameterServers::ParameterServers(std::vector<std::shared_ptr<rpc::RpcClient>> servers,
                                    ParameterServersOptions options)
     : servers_(std::move(servers)),
       numbers_(numbers_of(servers_)),
@@ -115,7 +115,7 @@ ParameterServers::ParameterServers(std::vector<std::shared_ptr<RpcClient>> serve
           Drops::Options{.one_try = std::min(options.timeout, kDropTimeout),
                          .all_tries = options.are_groups ? options.timeout : kDropTimeout * 0})) {
   COHORT_CHECK_ARG(!servers_.empty(), kOperation, "expected at least 1 parameter server, got none");
-  install_caching_allocator();
+  runtime::install_caching_allocator();
 }
 
 ParameterServers::~ParameterServers() {
@@ -133,29 +133,30 @@ ParameterServers::~ParameterServers() {
 
 void ParameterServers::wait_for_drops() { drops_->wait(); }
 
-Payload ParameterServers::call(int server, const char* method, const Payload& request) {
-  Payload answer;
+rpc::Payload ParameterServers::call(int server, const char* method, const rpc::Payload& request) {
+  rpc::Payload answer;
   Calls calls(options_.timeout);
   calls.start(
       *servers_[static_cast<std::size_t>(server)], method, request,
-      [&](const Payload& payload) { answer = payload; }, /*wait_for_server=*/true);
+      [&](const rpc::Payload& payload) { answer = payload; }, /*wait_for_server=*/true);
   calls.wait();
   return answer;
 }
 
-Payload ParameterServers::call_once(int server, const char* method, const Payload& request) {
-  Payload answer;
+rpc::Payload ParameterServers::call_once(int server, const char* method,
+                                         const rpc::Payload& request) {
+  rpc::Payload answer;
   Calls calls(options_.timeout);
   calls.start_once(
       *numbers_[static_cast<std::size_t>(server)], method, request,
-      [&](const Payload& payload) { answer = payload; }, /*wait_for_server=*/true);
+      [&](const rpc::Payload& payload) { answer = payload; }, /*wait_for_server=*/true);
   calls.wait();
   return answer;
 }
 
 namespace {
 
-std::vector<BoundShard> read_shards(MessageReader& in, int servers) {
+std::vector<BoundShard> read_shards(rpc::MessageReader& in, int servers) {
   std::vector<BoundShard> out(in.number_up_to(uint64_t{1} << 20));
   for (BoundShard& each : out) {
     each.place.server = static_cast<int>(in.number_up_to(static_cast<uint64_t>(servers) - 1));
@@ -173,10 +174,10 @@ void ParameterServers::bind_shards(ParameterHandle& variable) {
   for (std::size_t i = 0; i < variable.shards.size(); ++i) {
     BoundShard& shard = variable.shards[i];
     calls.start(at(shard), "ps.bind", name_message(variable.shard_name(i), variable.generation),
-                [&shard, &variable](const Payload& payload) {
+                [&shard, &variable](const rpc::Payload& payload) {
                   PayloadReader data(kOperation, payload);
                   const std::string header = data.header();
-                  MessageReader in(kOperation, header);
+                  rpc::MessageReader in(kOperation, header);
                   shard.id = in.number();
                   const DType dtype = read_dtype(in);
                   const Shape shape = read_shape(in);
@@ -193,24 +194,24 @@ void ParameterServers::make_shard(const ParameterHandle& variable, std::size_t i
                                   BoundShard& shard) {
   const Tensor value = make_part(shard.place.rows, shard.place.first).detach().contiguous();
   const bool is_whole = value.nbytes() <= kMostFirstBytes;
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.text(variable.shard_name(index));
   out.number(variable.generation);
   out.number(wire_dtype(variable.dtype));
   write_shape(out, variable.shape_of_rows(shard.place.rows));
   out.number(is_whole ? 1 : 0);
-  Payload request = message(out);
+  rpc::Payload request = message(out);
   if (is_whole) append_bytes(request, value);
-  const Payload answer = call_once(shard.place.server, "ps.create", request);
+  const rpc::Payload answer = call_once(shard.place.server, "ps.create", request);
   PayloadReader data(kOperation, answer);
   const std::string header = data.header();
-  shard.id = MessageReader(kOperation, header).number();
+  shard.id = rpc::MessageReader(kOperation, header).number();
   if (is_whole) return;
   ParameterHandle alone = variable;
   alone.shape = variable.shape_of_rows(shard.place.rows);
   alone.shards = {shard};
   alone.shards[0].place.first = 0;
-  write(alone, {}, Write::kAssign, value);
+  write(alone, {}, variables::Write::kAssign, value);
   call(shard.place.server, "ps.ready", id_message(shard.id));
 }
 
@@ -219,7 +220,7 @@ ParameterHandle ParameterServers::make_or_bind(
     bool* made) {
   drops_->wait();  // else a variable that has just ended might be found under its name
   what.servers = count();
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.text(what.name);
   out.number(wire_dtype(what.dtype));
   write_shape(out, what.shape);
@@ -227,10 +228,10 @@ ParameterHandle ParameterServers::make_or_bind(
   out.signed_number(what.server ? *what.server + 1 : 0);
   out.signed_number(what.servers);
   out.number(std::max(what.ended, drops_->given_up(what.name)));
-  const Payload answer = call_once(0, "ps.declare", message(out));
+  const rpc::Payload answer = call_once(0, "ps.declare", message(out));
   PayloadReader data(kOperation, answer);
   const std::string header = data.header();
-  MessageReader in(kOperation, header);
+  rpc::MessageReader in(kOperation, header);
   const bool is_new = in.number_up_to(1) == 1;
   if (made != nullptr) *made = is_new;
   const uint64_t generation = in.number();
@@ -251,10 +252,10 @@ ParameterHandle ParameterServers::make_or_bind(
 }
 
 ParameterHandle ParameterServers::bind(const std::string& name) {
-  const Payload answer = call(0, "ps.find", name_message(name));
+  const rpc::Payload answer = call(0, "ps.find", name_message(name));
   PayloadReader data(kOperation, answer);
   const std::string header = data.header();
-  MessageReader in(kOperation, header);
+  rpc::MessageReader in(kOperation, header);
   ParameterHandle out;
   out.name = name;
   out.dtype = read_dtype(in);
@@ -266,11 +267,11 @@ ParameterHandle ParameterServers::bind(const std::string& name) {
 }
 
 void ParameterServers::begin(uint64_t session) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(session);
   for (int server = 0; server < count(); ++server) {
     call(server, "ps.formed", message({}));
-    call_once(server, "ps.begin", Payload(out.str()));
+    call_once(server, "ps.begin", rpc::Payload(out.str()));
   }
 }
 
@@ -299,7 +300,7 @@ Tensor ParameterServers::start_pull(Calls& calls, const ParameterHandle& variabl
     const int64_t end = std::min(range.first + range.count, shard.place.first + shard.place.rows);
     if (begin >= end) continue;
     in_messages(variable, end - begin, [&](int64_t first, int64_t rows) {
-      MessageWriter header;
+      rpc::MessageWriter header;
       header.number(shard.id);
       write_place(header, place);
       write_range(header, {begin - shard.place.first + first, rows});
@@ -335,7 +336,7 @@ Tensor ParameterServers::pull(const ParameterHandle& variable, const StoredPlace
 }
 
 Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor& rows) {
-  const UniqueRows unique = unique_rows(rows);
+  const variables::UniqueRows unique = variables::unique_rows(rows);
   const auto count = static_cast<int64_t>(unique.rows.size());
   Tensor out = empty(variable.shape_of_rows(count), variable.dtype);
   auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
@@ -345,10 +346,10 @@ Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor
     const RowPart part = part_of(unique.rows, shard.place);
     for (std::size_t at_row = part.first; at_row < part.last;) {
       const std::size_t end = std::min(part.last, at_row + rows_of_message(variable));
-      MessageWriter header;
+      rpc::MessageWriter header;
       header.number(shard.id);
       header.number(end - at_row);
-      Payload request = message(header);
+      rpc::Payload request = message(header);
       append_rows(request, local_rows(unique.rows, {at_row, end}, shard.place));
       calls.start(at(shard), "ps.pull_rows", std::move(request),
                   taker(to + at_row * row_bytes, (end - at_row) * row_bytes));
@@ -363,35 +364,36 @@ Tensor ParameterServers::pull_rows(const ParameterHandle& variable, const Tensor
 }
 
 Tensor ParameterServers::write(const ParameterHandle& variable, const StoredPlace& place,
-                               Write kind, const Tensor& x) {
+                               variables::Write kind, const Tensor& x) {
   const Tensor rows = by_rows(variable, x.contiguous());
   Tensor out;
   Calls calls(options_.timeout);
   for (const BoundShard& shard : variable.shards) {
     in_messages(variable, shard.place.rows, [&](int64_t first, int64_t count) {
-      MessageWriter header;
+      rpc::MessageWriter header;
       header.number(shard.id);
       write_place(header, place);
       header.number(static_cast<uint64_t>(kind));
       write_range(header, {first, count});
-      Payload request = message(header);
+      rpc::Payload request = message(header);
       append_bytes(request, rows.narrow(0, shard.place.first + first, count));
       const bool is_all = variable.shards.size() == 1 && count == variable.rows();
-      calls.start_once(numbers_at(shard), "ps.write", request, [&, is_all](const Payload& payload) {
-        PayloadReader in(kOperation, payload);
-        skip_header(in);
-        if (!is_all || in.left() == 0) return;
-        in.expect(x.nbytes());
-        out = empty(variable.shape, variable.dtype);
-        in.read(out.mutable_data_ptr(), out.nbytes());
-      });
+      calls.start_once(numbers_at(shard), "ps.write", request,
+                       [&, is_all](const rpc::Payload& payload) {
+                         PayloadReader in(kOperation, payload);
+                         skip_header(in);
+                         if (!is_all || in.left() == 0) return;
+                         in.expect(x.nbytes());
+                         out = empty(variable.shape, variable.dtype);
+                         in.read(out.mutable_data_ptr(), out.nbytes());
+                       });
     });
   }
   calls.wait();
   return out;
 }
 
-void ParameterServers::scatter(const ParameterHandle& variable, Scatter kind,
+void ParameterServers::scatter(const ParameterHandle& variable, variables::Scatter kind,
                                const IndexedSlices& slices) {
   const Tensor index = slices.indices.to(kInt64).contiguous();
   const std::span rows(index.const_data_ptr<int64_t>(), static_cast<std::size_t>(index.numel()));
@@ -402,11 +404,11 @@ void ParameterServers::scatter(const ParameterHandle& variable, Scatter kind,
     std::vector<int64_t> which;  // of the slices
     const auto send = [&] {
       if (mine.empty()) return;
-      MessageWriter header;
+      rpc::MessageWriter header;
       header.number(shard.id);
       header.number(static_cast<uint64_t>(kind));
       header.number(mine.size());
-      Payload request = message(header);
+      rpc::Payload request = message(header);
       append_rows(request, std::exchange(mine, {}));
       const auto count = static_cast<int64_t>(which.size());
       append_bytes(request, values.index_select(0, from_vector(which, {count})));
@@ -431,12 +433,12 @@ void ParameterServers::make_slots(const ParameterHandle& variable, const std::st
   drops_->wait();
   Calls calls(options_.timeout);
   for (const BoundShard& shard : variable.shards) {
-    MessageWriter header;
+    rpc::MessageWriter header;
     header.number(shard.id);
     header.text(set);
     header.number(initial.size());
     header.number(drops_->given_up(slots_key(shard.id, set)) > 0 ? 1 : 0);
-    Payload request = message(header);
+    rpc::Payload request = message(header);
     const auto owner = std::make_shared<const std::vector<double>>(initial);
     request.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
     calls.start_once(numbers_at(shard), "ps.make_slots", request);
@@ -447,7 +449,7 @@ void ParameterServers::make_slots(const ParameterHandle& variable, const std::st
 
 void ParameterServers::drop_slots(const ParameterHandle& variable, const std::string& set) {
   for (const BoundShard& shard : variable.shards) {
-    MessageWriter header;
+    rpc::MessageWriter header;
     header.number(shard.id);
     header.text(set);
     drops_->add({.server = static_cast<std::size_t>(shard.place.server),
@@ -457,4 +459,4 @@ void ParameterServers::drop_slots(const ParameterHandle& variable, const std::st
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

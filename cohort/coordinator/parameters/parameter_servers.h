@@ -24,7 +24,7 @@
 #include "cohort/values/indexed_slices.h"
 #include "cohort/variables/row_sum.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class CallNumbers;
 class Calls;
@@ -66,7 +66,7 @@ struct ParameterServersOptions {
 class ParameterServers {
  public:
   /// All of the job's, by their indices.
-  explicit ParameterServers(std::vector<std::shared_ptr<RpcClient>> servers,
+  explicit ParameterServers(std::vector<std::shared_ptr<rpc::RpcClient>> servers,
                             ParameterServersOptions options = {});
   /// Blocks: until servers have heard what has been dropped, a few seconds at the most.
   ~ParameterServers();
@@ -101,10 +101,11 @@ class ParameterServers {
   /// rest...].
   Tensor pull_rows(const ParameterHandle& variable, const Tensor& rows);
   /// `x` has the variable's shape and dtype. Returns the new value, if it is small; else nothing.
-  Tensor write(const ParameterHandle& variable, const StoredPlace& place, Write kind,
+  Tensor write(const ParameterHandle& variable, const StoredPlace& place, variables::Write kind,
                const Tensor& x);
   /// Checked slices of the variable's dtype.
-  void scatter(const ParameterHandle& variable, Scatter kind, const IndexedSlices& slices);
+  void scatter(const ParameterHandle& variable, variables::Scatter kind,
+               const IndexedSlices& slices);
 
   void make_slots(const ParameterHandle& variable, const std::string& set,
                   const std::vector<double>& initial);
@@ -123,8 +124,8 @@ class ParameterServers {
     /// Has the variable's shape and dtype, is contiguous, and stays as it is until wait().
     void dense(const ParameterHandle& variable, const UpdateStep& step, const Tensor& gradient);
     /// Only these rows. others_too: what a gradient of zero does happens to the others.
-    void rows(const ParameterHandle& variable, const UpdateStep& step, const RowSum& gradient,
-              bool others_too);
+    void rows(const ParameterHandle& variable, const UpdateStep& step,
+              const variables::RowSum& gradient, bool others_too);
     /// Until all servers have applied them. Errors: the first server's.
     void wait();
 
@@ -134,7 +135,7 @@ class ParameterServers {
   };
 
  private:
-  RpcClient& at(const BoundShard& shard) {
+  rpc::RpcClient& at(const BoundShard& shard) {
     return *servers_[static_cast<std::size_t>(shard.place.server)];
   }
   CallNumbers& numbers_at(const BoundShard& shard) {
@@ -143,16 +144,16 @@ class ParameterServers {
   Tensor start_pull(Calls& calls, const ParameterHandle& variable, const StoredPlace& place,
                     RowRange range);
   /// Waits for a server that does not answer.
-  Payload call(int server, const char* method, const Payload& request);
-  Payload call_once(int server, const char* method, const Payload& request);
+  rpc::Payload call(int server, const char* method, const rpc::Payload& request);
+  rpc::Payload call_once(int server, const char* method, const rpc::Payload& request);
   void bind_shards(ParameterHandle& variable);
   void make_shard(const ParameterHandle& variable, std::size_t index,
                   const std::function<Tensor(int64_t, int64_t)>& make_part, BoundShard& shard);
 
-  const std::vector<std::shared_ptr<RpcClient>> servers_;
+  const std::vector<std::shared_ptr<rpc::RpcClient>> servers_;
   const std::vector<std::unique_ptr<CallNumbers>> numbers_;  // by server
   const ParameterServersOptions options_;
   const std::unique_ptr<Drops> drops_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

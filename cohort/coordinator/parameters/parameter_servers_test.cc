@@ -11,7 +11,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using Numbers = std::vector<float>;
@@ -41,10 +41,10 @@ TEST(ParameterServers, KeepWhatIsWritten) {
   const auto servers = test.connect();
   const ParameterHandle w = make(*servers, "w", {3, 2});
   EXPECT_EQ(numbers(servers->pull(w)), (Numbers{0, 1, 2, 3, 4, 5}));
-  servers->write(w, {}, Write::kAdd, ones({3, 2}));
+  servers->write(w, {}, variables::Write::kAdd, ones({3, 2}));
   EXPECT_EQ(numbers(servers->pull(w)), (Numbers{1, 2, 3, 4, 5, 6}));
   const ParameterHandle n = make(*servers, "n", {});
-  EXPECT_EQ(numbers(servers->write(n, {}, Write::kSub, scalar(2))), (Numbers{-2}));
+  EXPECT_EQ(numbers(servers->write(n, {}, variables::Write::kSub, scalar(2))), (Numbers{-2}));
   EXPECT_EQ(test.services[0]->bytes() + test.services[1]->bytes(), 7 * sizeof(float));
 }
 
@@ -58,7 +58,7 @@ TEST(ParameterServers, ShardsActAsOne) {
   EXPECT_EQ(numbers(servers->pull_range(t, {}, {1, 3})), (Numbers{2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(numbers(servers->pull_rows(t, tensor({4, 0, 4, 2}, kInt64))),
             (Numbers{8, 9, 0, 1, 8, 9, 4, 5}));
-  servers->scatter(t, Scatter::kUpdate,
+  servers->scatter(t, variables::Scatter::kUpdate,
                    {.values = tensor({1, 1, 2, 2, 3, 3}).reshape({3, 2}),
                     .indices = tensor({4, 1, 4}, kInt64),
                     .dense_shape = {5, 2}});
@@ -84,7 +84,7 @@ TEST(ParameterServers, EachRowTravelsOnce) {
   const auto servers = test.connect();
   const ParameterHandle t = make(*servers, "t", {4, 1});
   const Tensor ids = tensor({3, 3, 3, 1}, kInt64);
-  EXPECT_EQ(unique_rows(ids).rows, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(variables::unique_rows(ids).rows, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(numbers(servers->pull_rows(t, ids)), (Numbers{3, 3, 3, 1}));
   EXPECT_EQ(numbers(servers->pull_rows(t, zeros({0}, kInt64))), Numbers{});
 }
@@ -127,7 +127,7 @@ TEST(ParameterServers, NoUpdateIsLost) {
   for (int w = 0; w < kWorkers; ++w) {
     workers.emplace_back([&] {
       const auto servers = test.connect();
-      const RowSum rows{{0, 33, 34, 99}, full({4, 8}, -1)};
+      const variables::RowSum rows{{0, 33, 34, 99}, full({4, 8}, -1)};
       for (int s = 0; s < kSteps; ++s) {
         ParameterServers::Push push(*servers);
         push.dense(dense, sgd(1), full({64, 33}, -1));
@@ -190,20 +190,20 @@ TEST(ParameterServers, AVariableThatWasNotMadeIsMadeByTheNext) {
 // Calls that change something, as a process sends them.
 class RawClient {
  public:
-  explicit RawClient(RpcClientOptions options) : client_(std::move(options)) {
-    const Payload answer = client_.call("ps.open", message({}));
+  explicit RawClient(rpc::RpcClientOptions options) : client_(std::move(options)) {
+    const rpc::Payload answer = client_.call("ps.open", message({}));
     PayloadReader data("[test] ", answer);
     const std::string header = data.header();
-    number_.client = MessageReader("[test] ", header).number();
+    number_.client = rpc::MessageReader("[test] ", header).number();
   }
-  Payload next(const Payload& message) {
+  rpc::Payload next(const rpc::Payload& message) {
     number_.oldest = ++number_.sequence;
     return numbered(number_, message);
   }
-  void call(const char* method, const Payload& message) { client_.call(method, message); }
+  void call(const char* method, const rpc::Payload& message) { client_.call(method, message); }
 
  private:
-  RpcClient client_;
+  rpc::RpcClient client_;
   CallNumber number_;
 };
 
@@ -213,14 +213,14 @@ TEST(ParameterServers, BadMessagesAreErrors) {
   const auto servers = test.connect();
   const ParameterHandle t = make(*servers, "t", {4, 2}, 1);
   RawClient client(test.address(0));
-  MessageWriter header;
+  rpc::MessageWriter header;
   header.number(t.shards[0].id);
   write_step(header, sgd(1));
   header.signed_number(0);
   header.signed_number(4);
   header.number(2);
   header.number(1);
-  Payload good = message(header);
+  rpc::Payload good = message(header);
   append_rows(good, {1, 3});
   append_bytes(good, ones({2, 2}));
   client.call("ps.push_rows", client.next(good));
@@ -228,7 +228,7 @@ TEST(ParameterServers, BadMessagesAreErrors) {
   for (const char* method : {"ps.push_rows", "ps.push", "ps.pull", "ps.pull_rows", "ps.write",
                              "ps.scatter", "ps.create", "ps.declare", "ps.make_slots", "ps.find"}) {
     for (std::size_t size = 0; size < text.size(); size += 7) {
-      EXPECT_THROW(client.call(method, Payload(text.substr(0, size))), Error) << method;
+      EXPECT_THROW(client.call(method, rpc::Payload(text.substr(0, size))), Error) << method;
     }
   }
   // Bytes that are wrong one by one: nearly all are noticed, none ends the server.
@@ -237,13 +237,13 @@ TEST(ParameterServers, BadMessagesAreErrors) {
     std::string damaged = client.next(good).text();
     damaged[random() % (damaged.size() - 16)] = static_cast<char>(random());
     try {
-      client.call("ps.push_rows", Payload(damaged));
+      client.call("ps.push_rows", rpc::Payload(damaged));
     } catch (const Error&) {
     }
   }
   RawClient other(test.address(0));
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{1, 1}, {3, 1}, {1, 4}, {-1, 2}}) {
-    Payload wrong = message(header);
+    rpc::Payload wrong = message(header);
     append_rows(wrong, rows);
     append_bytes(wrong, ones({2, 2}));
     EXPECT_THROW(other.call("ps.push_rows", other.next(wrong)), InvalidArgument);
@@ -252,4 +252,4 @@ TEST(ParameterServers, BadMessagesAreErrors) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -11,7 +11,7 @@
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
 #include "cohort/runtime/memory.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kPs = "[ps] ";
@@ -20,20 +20,20 @@ constexpr uint64_t kMostServers = 1 << 16;
 // Values that come back with a write, such as a count.
 constexpr std::size_t kAnsweredBytes = 64;
 
-Payload answer_with(const Tensor& numbers) {
-  Payload out = message({});
+rpc::Payload answer_with(const Tensor& numbers) {
+  rpc::Payload out = message({});
   append_bytes(out, numbers);
   return out;
 }
 
-StoredPlace read_place(MessageReader& in) {
+StoredPlace read_place(rpc::MessageReader& in) {
   StoredPlace out;
   out.slots = in.text();
   out.slot = in.number_up_to(update_rules::kMaxSlots);
   return out;
 }
 
-void write_found(MessageWriter& out, const Directory::Found& found) {
+void write_found(rpc::MessageWriter& out, const Directory::Found& found) {
   out.number(found.generation);
   out.number(found.shards.size());
   for (const Shard& shard : found.shards) {
@@ -43,7 +43,7 @@ void write_found(MessageWriter& out, const Directory::Found& found) {
   }
 }
 
-RowRange read_range(MessageReader& in) {
+RowRange read_range(rpc::MessageReader& in) {
   RowRange out;
   out.first = in.signed_number();
   out.count = in.signed_number();
@@ -58,7 +58,7 @@ uint64_t random_parameter_id() {
 }
 
 ParameterService::Impl::Stored ParameterService::Impl::at(uint64_t id) {
-  const MutexLock lock(mutex);
+  const base::MutexLock lock(mutex);
   const auto found = entries.find(id);
   COHORT_CHECK_STATE(
       found != entries.end(),
@@ -68,16 +68,17 @@ ParameterService::Impl::Stored ParameterService::Impl::at(uint64_t id) {
   return found->second.parameter;
 }
 
-Payload ParameterService::Impl::do_it(Method method, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::do_it(Method method, PayloadReader& data) {
   const std::string header = data.header();
-  MessageReader in(kPs, header);
+  rpc::MessageReader in(kPs, header);
   return (this->*method)(in, data);
 }
 
-void ParameterService::Impl::do_once(Method method, const Payload& payload, const RpcReply& reply) {
+void ParameterService::Impl::do_once(Method method, const rpc::Payload& payload,
+                                     const rpc::RpcReply& reply) {
   PayloadReader data(kPs, payload);
   const CallNumber number = read_number(data);
-  const auto answer = [reply](const RpcResult& result) {
+  const auto answer = [reply](const rpc::RpcResult& result) {
     if (!result.error) return reply.send(result.payload);
     try {
       std::rethrow_exception(result.error);
@@ -86,7 +87,7 @@ void ParameterService::Impl::do_once(Method method, const Payload& payload, cons
     }
   };
   if (!done.begin(number, answer)) return;
-  RpcResult result;
+  rpc::RpcResult result;
   try {
     result.payload = do_it(method, data);
   } catch (const c10::Error& e) {
@@ -97,15 +98,15 @@ void ParameterService::Impl::do_once(Method method, const Payload& payload, cons
   done.end(number, result);
 }
 
-Payload ParameterService::Impl::open(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::open(rpc::MessageReader& in, PayloadReader& data) {
   in.end();
   data.expect(0);
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(done.open());
   return message(out);
 }
 
-Payload ParameterService::Impl::close(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::close(rpc::MessageReader& in, PayloadReader& data) {
   const uint64_t client = in.number();
   in.end();
   data.expect(0);
@@ -113,7 +114,7 @@ Payload ParameterService::Impl::close(MessageReader& in, PayloadReader& data) {
   return message({});
 }
 
-Payload ParameterService::Impl::declare(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::declare(rpc::MessageReader& in, PayloadReader& data) {
   Declaration asked;
   asked.name = in.text();
   asked.dtype = read_dtype(in);
@@ -126,26 +127,26 @@ Payload ParameterService::Impl::declare(MessageReader& in, PayloadReader& data) 
   in.end();
   data.expect(0);
   const Directory::Found found = directory.find_or_place(asked);
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(found.is_new ? 1 : 0);
   write_found(out, found);
   return message(out);
 }
 
-Payload ParameterService::Impl::find(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::find(rpc::MessageReader& in, PayloadReader& data) {
   const std::string name = in.text();
   in.end();
   data.expect(0);
   Directory::Found found;
   const Declaration what = directory.find(name, &found);
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(wire_dtype(what.dtype));
   write_shape(out, what.shape);
   write_found(out, found);
   return message(out);
 }
 
-Payload ParameterService::Impl::forget(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::forget(rpc::MessageReader& in, PayloadReader& data) {
   const std::string name = in.text();
   const uint64_t generation = in.number();
   in.end();
@@ -154,7 +155,7 @@ Payload ParameterService::Impl::forget(MessageReader& in, PayloadReader& data) {
   return message({});
 }
 
-Payload ParameterService::Impl::create(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::create(rpc::MessageReader& in, PayloadReader& data) {
   std::string name = in.text();
   const uint64_t generation = in.number();
   const DType dtype = read_dtype(in);
@@ -163,13 +164,13 @@ Payload ParameterService::Impl::create(MessageReader& in, PayloadReader& data) {
   in.end();
   const auto made = std::make_shared<StoredParameter>(name, dtype, shape);
   if (is_whole) {
-    made->write({}, Write::kAssign, {0, made->rows()}, data);
+    made->write({}, variables::Write::kAssign, {0, made->rows()}, data);
   } else {
     data.expect(0);
   }
   uint64_t id = 0;
   {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (const auto before = ids.find(name); before != ids.end()) {
       COHORT_CHECK_STATE(entries.at(before->second).generation < generation,
                          "[variable] expected a new variable, got \"", name,
@@ -184,8 +185,8 @@ Payload ParameterService::Impl::create(MessageReader& in, PayloadReader& data) {
   return answer_binding(id, *made);
 }
 
-Payload ParameterService::Impl::answer_binding(uint64_t id, const StoredParameter& parameter) {
-  MessageWriter out;
+rpc::Payload ParameterService::Impl::answer_binding(uint64_t id, const StoredParameter& parameter) {
+  rpc::MessageWriter out;
   out.number(id);
   out.number(wire_dtype(parameter.dtype()));
   write_shape(out, parameter.shape());
@@ -194,9 +195,9 @@ Payload ParameterService::Impl::answer_binding(uint64_t id, const StoredParamete
 
 void ParameterService::Impl::set_ready(uint64_t id) {
   Stored parameter;
-  std::vector<RpcReply> answered;
+  std::vector<rpc::RpcReply> answered;
   {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     const auto found = entries.find(id);
     if (found == entries.end()) return;
     found->second.is_ready = true;
@@ -207,7 +208,7 @@ void ParameterService::Impl::set_ready(uint64_t id) {
       waiting.erase(them);
     }
   }
-  for (const RpcReply& each : answered) each.send(answer_binding(id, *parameter));
+  for (const rpc::RpcReply& each : answered) each.send(answer_binding(id, *parameter));
 }
 
 uint64_t ParameterService::Impl::ready_id(const Name& name) const {
@@ -217,7 +218,7 @@ uint64_t ParameterService::Impl::ready_id(const Name& name) const {
   return entry.is_ready && entry.generation == name.second ? found->second : 0;
 }
 
-Payload ParameterService::Impl::ready(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::ready(rpc::MessageReader& in, PayloadReader& data) {
   const uint64_t id = in.number();
   in.end();
   data.expect(0);
@@ -226,17 +227,17 @@ Payload ParameterService::Impl::ready(MessageReader& in, PayloadReader& data) {
   return message({});
 }
 
-void ParameterService::Impl::bind(const Payload& payload, const RpcReply& reply) {
+void ParameterService::Impl::bind(const rpc::Payload& payload, const rpc::RpcReply& reply) {
   PayloadReader data(kPs, payload);
   const std::string header = data.header();
-  MessageReader in(kPs, header);
+  rpc::MessageReader in(kPs, header);
   Name name{in.text(), 0};
   name.second = in.number();
   in.end();
   uint64_t id = 0;
   Stored parameter;
   {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     id = ready_id(name);
     if (id != 0) {
       parameter = entries.at(id).parameter;
@@ -247,11 +248,11 @@ void ParameterService::Impl::bind(const Payload& payload, const RpcReply& reply)
   if (parameter != nullptr) reply.send(answer_binding(id, *parameter));
 }
 
-Payload ParameterService::Impl::drop(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::drop(rpc::MessageReader& in, PayloadReader& data) {
   const uint64_t id = in.number();
   in.end();
   data.expect(0);
-  const MutexLock lock(mutex);
+  const base::MutexLock lock(mutex);
   if (const auto found = entries.find(id); found != entries.end()) {
     const auto name = ids.find(found->second.parameter->name());
     if (name != ids.end() && name->second == id) ids.erase(name);
@@ -260,7 +261,7 @@ Payload ParameterService::Impl::drop(MessageReader& in, PayloadReader& data) {
   return message({});
 }
 
-Payload ParameterService::Impl::pull(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::pull(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const StoredPlace place = read_place(in);
   const RowRange range = read_range(in);
@@ -269,7 +270,7 @@ Payload ParameterService::Impl::pull(MessageReader& in, PayloadReader& data) {
   return answer_with(parameter->read(place, range));
 }
 
-Payload ParameterService::Impl::pull_rows(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::pull_rows(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const std::size_t count = in.number();
   in.end();
@@ -278,10 +279,11 @@ Payload ParameterService::Impl::pull_rows(MessageReader& in, PayloadReader& data
   return answer_with(parameter->read_rows(rows));
 }
 
-Payload ParameterService::Impl::write(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::write(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const StoredPlace place = read_place(in);
-  const auto kind = static_cast<Write>(in.number_up_to(static_cast<uint64_t>(Write::kSub)));
+  const auto kind =
+      static_cast<variables::Write>(in.number_up_to(static_cast<uint64_t>(variables::Write::kSub)));
   const RowRange range = read_range(in);
   in.end();
   parameter->write(place, kind, range, data);
@@ -290,9 +292,10 @@ Payload ParameterService::Impl::write(MessageReader& in, PayloadReader& data) {
   return is_small ? answer_with(parameter->read(place, range)) : message({});
 }
 
-Payload ParameterService::Impl::scatter(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::scatter(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
-  const auto kind = static_cast<Scatter>(in.number_up_to(static_cast<uint64_t>(Scatter::kUpdate)));
+  const auto kind = static_cast<variables::Scatter>(
+      in.number_up_to(static_cast<uint64_t>(variables::Scatter::kUpdate)));
   const std::size_t count = in.number();
   in.end();
   const std::vector<int64_t> rows = data.rows(count, parameter->rows());
@@ -300,7 +303,7 @@ Payload ParameterService::Impl::scatter(MessageReader& in, PayloadReader& data) 
   return message({});
 }
 
-Payload ParameterService::Impl::make_slots(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::make_slots(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const std::string set = in.text();
   const uint64_t count = in.number_up_to(update_rules::kMaxSlots);
@@ -313,7 +316,7 @@ Payload ParameterService::Impl::make_slots(MessageReader& in, PayloadReader& dat
   return message({});
 }
 
-Payload ParameterService::Impl::drop_slots(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::drop_slots(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const std::string set = in.text();
   in.end();
@@ -322,7 +325,7 @@ Payload ParameterService::Impl::drop_slots(MessageReader& in, PayloadReader& dat
   return message({});
 }
 
-Payload ParameterService::Impl::push(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::push(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const UpdateStep step = read_step(in);
   const RowRange range = read_range(in);
@@ -331,7 +334,7 @@ Payload ParameterService::Impl::push(MessageReader& in, PayloadReader& data) {
   return message({});
 }
 
-Payload ParameterService::Impl::push_rows(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::push_rows(rpc::MessageReader& in, PayloadReader& data) {
   const Stored parameter = read_id(in);
   const UpdateStep step = read_step(in);
   const RowRange range = read_range(in);
@@ -345,19 +348,19 @@ Payload ParameterService::Impl::push_rows(MessageReader& in, PayloadReader& data
 
 // What is sent is as large each time, and pages that are fresh cost more than what they carry.
 ParameterService::ParameterService() : impl_(std::make_unique<Impl>()) {
-  install_caching_allocator();
+  runtime::install_caching_allocator();
 }
 ParameterService::~ParameterService() = default;
 
 void ParameterService::reset() {
-  std::vector<RpcReply> waiting;
+  std::vector<rpc::RpcReply> waiting;
   impl_->directory.clear();
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->entries.clear();
   impl_->ids.clear();
   impl_->next_id = random_parameter_id();
   for (auto& [name, replies] : impl_->waiting) {
-    for (const RpcReply& each : replies) {
+    for (const rpc::RpcReply& each : replies) {
       each.fail(
           Cancelled("[variable] another coordinator has begun, whose variables are other ones; end "
                     "this one"));
@@ -369,7 +372,7 @@ void ParameterService::reset() {
 std::size_t ParameterService::bytes() const {
   std::vector<Impl::Stored> all;
   {
-    const MutexLock lock(impl_->mutex);
+    const base::MutexLock lock(impl_->mutex);
     for (const auto& [id, entry] : impl_->entries) all.push_back(entry.parameter);
   }
   std::size_t sum = 0;
@@ -404,13 +407,14 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
   return kOnce;
 }
 
-std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service) {
+std::map<std::string, rpc::RpcHandler> parameter_methods(
+    std::shared_ptr<ParameterService> service) {
   using Impl = ParameterService::Impl;
-  std::map<std::string, RpcHandler> out;
+  std::map<std::string, rpc::RpcHandler> out;
   // A handler must not block: gRPC's threads only bring the message.
   const auto later = [&](const std::string& name,
-                         std::function<void(const Payload&, RpcReply)> work) {
-    out[name] = [service, work = std::move(work)](RpcRequest request, RpcReply reply) {
+                         std::function<void(const rpc::Payload&, rpc::RpcReply)> work) {
+    out[name] = [service, work = std::move(work)](rpc::RpcRequest request, rpc::RpcReply reply) {
       service->impl_->threads.add([work, payload = std::move(request.payload), reply] {
         try {
           work(payload, reply);
@@ -424,13 +428,13 @@ std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterSer
   };
   Impl* const impl = service->impl_.get();
   const auto add = [&](const std::string& name, Impl::Method method) {
-    later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
+    later(name, [impl, method](const rpc::Payload& payload, const rpc::RpcReply& reply) {
       PayloadReader data(kPs, payload);
       reply.send(impl->do_it(method, data));
     });
   };
   const auto add_once = [&](const std::string& name, Impl::Method method) {
-    later(name, [impl, method](const Payload& payload, const RpcReply& reply) {
+    later(name, [impl, method](const rpc::Payload& payload, const rpc::RpcReply& reply) {
       impl->do_once(method, payload, reply);
     });
   };
@@ -441,9 +445,10 @@ std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterSer
   for (const auto& [name, method] : Impl::changes_once()) add_once(name, method);
   add("ps.open", &Impl::open);
   add("ps.close", &Impl::close);
-  later("ps.bind",
-        [impl](const Payload& payload, const RpcReply& reply) { impl->bind(payload, reply); });
+  later("ps.bind", [impl](const rpc::Payload& payload, const rpc::RpcReply& reply) {
+    impl->bind(payload, reply);
+  });
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

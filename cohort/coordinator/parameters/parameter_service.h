@@ -17,7 +17,7 @@
 
 #include "cohort/rpc/server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-safe. What is asked of it is done by threads of its own, several at once; an
 /// update of one variable, as far as one message brings it, is one step to all who read it.
@@ -39,23 +39,24 @@ class ParameterService {
   static Kind kind_of(const std::string& method);
   /// Without a number, done by the caller's thread. Errors: as the call's; Unavailable for
   /// "ps.bind" of a variable that is not ready.
-  Payload ask(const std::string& method, const Payload& payload);
+  rpc::Payload ask(const std::string& method, const rpc::Payload& payload);
   /// Forgets all, and counts ids from here.
   void begin(uint64_t first_id);
   /// Owns: a share of all tensors, which are copied before they are changed while it is there.
-  Payload snapshot() const;
+  rpc::Payload snapshot() const;
   /// Errors: DataLoss.
-  void restore(const Payload& snapshot);
+  void restore(const rpc::Payload& snapshot);
   /// Errors: std::bad_alloc where the call would not get its memory now.
-  void check_room(const std::string& method, const Payload& payload) const;
+  void check_room(const std::string& method, const rpc::Payload& payload) const;
 
  private:
   struct Impl;
-  friend std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService>);
+  friend std::map<std::string, rpc::RpcHandler> parameter_methods(
+      std::shared_ptr<ParameterService>);
   const std::unique_ptr<Impl> impl_;
 };
 
 /// "ps.pull" and the others, for an RpcServer.
-std::map<std::string, RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service);
+std::map<std::string, rpc::RpcHandler> parameter_methods(std::shared_ptr<ParameterService> service);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -19,7 +19,7 @@
 #include "cohort/coordinator/parameters/task_threads.h"
 #include "cohort/runtime/topology.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 // More threads wait for the same memory.
 inline constexpr int kMostServiceThreads = 8;
@@ -37,30 +37,30 @@ struct ParameterService::Impl {
   using Name = std::pair<std::string, uint64_t>;  // and its generation
 
   // A message is read, in the order in which it stands, by one of these.
-  Payload open(MessageReader& in, PayloadReader& data);
-  Payload close(MessageReader& in, PayloadReader& data);
-  Payload declare(MessageReader& in, PayloadReader& data);
-  Payload find(MessageReader& in, PayloadReader& data);
-  Payload forget(MessageReader& in, PayloadReader& data);
-  Payload create(MessageReader& in, PayloadReader& data);
-  Payload ready(MessageReader& in, PayloadReader& data);
-  Payload drop(MessageReader& in, PayloadReader& data);
-  Payload pull(MessageReader& in, PayloadReader& data);
-  Payload pull_rows(MessageReader& in, PayloadReader& data);
-  Payload write(MessageReader& in, PayloadReader& data);
-  Payload scatter(MessageReader& in, PayloadReader& data);
-  Payload make_slots(MessageReader& in, PayloadReader& data);
-  Payload drop_slots(MessageReader& in, PayloadReader& data);
-  Payload push(MessageReader& in, PayloadReader& data);
-  Payload push_rows(MessageReader& in, PayloadReader& data);
-  using Method = Payload (Impl::*)(MessageReader&, PayloadReader&);
-  Payload do_it(Method method, PayloadReader& data);
+  rpc::Payload open(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload close(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload declare(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload find(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload forget(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload create(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload ready(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload drop(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload pull(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload pull_rows(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload write(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload scatter(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload make_slots(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload drop_slots(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload push(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload push_rows(rpc::MessageReader& in, PayloadReader& data);
+  using Method = rpc::Payload (Impl::*)(rpc::MessageReader&, PayloadReader&);
+  rpc::Payload do_it(Method method, PayloadReader& data);
   /// What has been done before gets the answer that it had.
-  void do_once(Method method, const Payload& payload, const RpcReply& reply);
+  void do_once(Method method, const rpc::Payload& payload, const rpc::RpcReply& reply);
   /// Answers when the variable is ready.
-  void bind(const Payload& payload, const RpcReply& reply);
+  void bind(const rpc::Payload& payload, const rpc::RpcReply& reply);
   /// Errors: Unavailable until it is.
-  Payload bind_now(MessageReader& in, PayloadReader& data);
+  rpc::Payload bind_now(rpc::MessageReader& in, PayloadReader& data);
 
   using Methods = std::map<std::string, Method>;
   /// What changes nothing; what does, and may be done twice; what is done once.
@@ -69,21 +69,22 @@ struct ParameterService::Impl {
   static const Methods& changes_once();
 
   Stored at(uint64_t id);
-  Stored read_id(MessageReader& in) { return at(in.number()); }
-  static Payload answer_binding(uint64_t id, const StoredParameter& parameter);
+  Stored read_id(rpc::MessageReader& in) { return at(in.number()); }
+  static rpc::Payload answer_binding(uint64_t id, const StoredParameter& parameter);
   void set_ready(uint64_t id);
   /// 0: it is not there, or not ready.
   uint64_t ready_id(const Name& name) const COHORT_REQUIRES(mutex);
 
   Directory directory;
   CallMemory done{random_parameter_id()};  // it outlives a reset: what was done stays done
-  mutable Mutex mutex;
+  mutable base::Mutex mutex;
   // Of this server since it has begun, or was reset: what it had before is not mistaken for it.
   uint64_t next_id COHORT_GUARDED_BY(mutex) = random_parameter_id();
   std::map<uint64_t, Entry> entries COHORT_GUARDED_BY(mutex);
   std::map<std::string, uint64_t> ids COHORT_GUARDED_BY(mutex);
-  std::map<Name, std::vector<RpcReply>> waiting COHORT_GUARDED_BY(mutex);
-  TaskThreads threads{std::clamp(usable_cores(), 2, kMostServiceThreads)};  // last: it ends first
+  std::map<Name, std::vector<rpc::RpcReply>> waiting COHORT_GUARDED_BY(mutex);
+  TaskThreads threads{
+      std::clamp(runtime::usable_cores(), 2, kMostServiceThreads)};  // last: it ends first
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -10,7 +10,7 @@
 #include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kSnapshot = "[ps] ";
@@ -23,12 +23,12 @@ ParameterService::Kind ParameterService::kind_of(const std::string& method) {
   return Impl::changes_once().count(method) > 0 ? Kind::kChangeOnce : Kind::kNone;
 }
 
-Payload ParameterService::Impl::bind_now(MessageReader& in, PayloadReader& data) {
+rpc::Payload ParameterService::Impl::bind_now(rpc::MessageReader& in, PayloadReader& data) {
   Name name{in.text(), 0};
   name.second = in.number();
   in.end();
   data.expect(0);
-  const MutexLock lock(mutex);
+  const base::MutexLock lock(mutex);
   const uint64_t id = ready_id(name);
   if (id == 0) {
     throw Unavailable(
@@ -39,7 +39,7 @@ Payload ParameterService::Impl::bind_now(MessageReader& in, PayloadReader& data)
   return answer_binding(id, *entries.at(id).parameter);
 }
 
-Payload ParameterService::ask(const std::string& method, const Payload& payload) {
+rpc::Payload ParameterService::ask(const std::string& method, const rpc::Payload& payload) {
   for (const Impl::Methods* all : {&Impl::reads(), &Impl::changes(), &Impl::changes_once()}) {
     const auto found = all->find(method);
     if (found == all->end()) continue;
@@ -51,16 +51,16 @@ Payload ParameterService::ask(const std::string& method, const Payload& payload)
 
 void ParameterService::begin(uint64_t first_id) {
   reset();
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->next_id = first_id;
 }
 
-Payload ParameterService::snapshot() const {
-  MessageWriter head;
-  Payload numbers;
+rpc::Payload ParameterService::snapshot() const {
+  rpc::MessageWriter head;
+  rpc::Payload numbers;
   impl_->directory.save(head);
   {
-    const MutexLock lock(impl_->mutex);
+    const base::MutexLock lock(impl_->mutex);
     head.number(impl_->next_id);
     head.number(impl_->entries.size());
     for (const auto& [id, entry] : impl_->entries) {
@@ -70,25 +70,25 @@ Payload ParameterService::snapshot() const {
       entry.parameter->save(head, numbers);
     }
   }
-  MessageWriter size;
+  rpc::MessageWriter size;
   size.number(head.str().size());
-  Payload out(size.str());
+  rpc::Payload out(size.str());
   const auto owner = std::make_shared<const std::string>(head.str());
   out.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
-  for (const Payload::Piece& piece : numbers.pieces()) out.append(piece);
+  for (const rpc::Payload::Piece& piece : numbers.pieces()) out.append(piece);
   return out;
 }
 
-void ParameterService::restore(const Payload& snapshot) {
+void ParameterService::restore(const rpc::Payload& snapshot) {
   reset();
   PayloadReader numbers(kSnapshot, snapshot);
   std::string size(sizeof(uint64_t), '\0');
   numbers.read(size.data(), size.size());
-  std::string head(MessageReader(kSnapshot, size).number_up_to(numbers.left()), '\0');
+  std::string head(rpc::MessageReader(kSnapshot, size).number_up_to(numbers.left()), '\0');
   numbers.read(head.data(), head.size());
-  MessageReader in(kSnapshot, head);
+  rpc::MessageReader in(kSnapshot, head);
   impl_->directory.load(in);
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   impl_->next_id = in.number();
   for (uint64_t left = in.number(); left > 0; --left) {
     const uint64_t id = in.number();
@@ -103,11 +103,11 @@ void ParameterService::restore(const Payload& snapshot) {
 }
 
 // What asks for memory, a lot of it at once, is tried before anybody is promised that it is done.
-void ParameterService::check_room(const std::string& method, const Payload& payload) const {
+void ParameterService::check_room(const std::string& method, const rpc::Payload& payload) const {
   if (method != "ps.create" && method != "ps.make_slots") return;
   PayloadReader data(kSnapshot, payload);
   const std::string header = data.header();
-  MessageReader in(kSnapshot, header);
+  rpc::MessageReader in(kSnapshot, header);
   if (method == "ps.create") {
     in.text();
     in.number();
@@ -121,4 +121,4 @@ void ParameterService::check_room(const std::string& method, const Payload& payl
   for (Tensor& slot : slots) slot = empty(parameter->shape(), parameter->dtype());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

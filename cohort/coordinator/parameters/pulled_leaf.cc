@@ -8,10 +8,10 @@
 
 #include "cohort/runtime/libtorch.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
-using Accumulator = GraphNodePtr<torch::autograd::Node>;
+using Accumulator = runtime::GraphNodePtr<torch::autograd::Node>;
 
 }  // namespace
 
@@ -40,4 +40,4 @@ bool PulledLeaf::is_recorded() const {
   return static_cast<const Accumulator*>(leaf_.accumulator.get())->use_count() > 1;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

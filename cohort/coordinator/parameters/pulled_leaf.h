@@ -6,7 +6,7 @@
 
 #include "cohort/variables/leaf.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-compatible.
 class PulledLeaf {
@@ -14,7 +14,7 @@ class PulledLeaf {
   /// Has no memory yet: of a table that is only looked up in, none is needed.
   PulledLeaf(const Shape& shape, DType dtype, bool trainable);
 
-  Leaf& leaf() { return leaf_; }
+  variables::Leaf& leaf() { return leaf_; }
   const Tensor& tensor() const { return leaf_.tensor; }
   bool has_value() const { return has_value_; }
   /// Replaces the numbers by those of `value`, which nobody else may have. A pass that was recorded
@@ -24,8 +24,8 @@ class PulledLeaf {
   bool is_recorded() const;
 
  private:
-  Leaf leaf_;
+  variables::Leaf leaf_;
   bool has_value_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

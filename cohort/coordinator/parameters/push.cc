@@ -5,7 +5,7 @@
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/shard_rows.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 struct ParameterServers::Push::Impl {
   explicit Impl(ParameterServers& all) : servers(all), calls(all.options_.timeout) {}
@@ -22,11 +22,11 @@ void ParameterServers::Push::dense(const ParameterHandle& variable, const Update
   const Tensor rows = by_rows(variable, gradient);
   for (const BoundShard& shard : variable.shards) {
     in_messages(variable, shard.place.rows, [&](int64_t first, int64_t count) {
-      MessageWriter header;
+      rpc::MessageWriter header;
       header.number(shard.id);
       write_step(header, step);
       write_range(header, {first, count});
-      Payload request = message(header);
+      rpc::Payload request = message(header);
       append_bytes(request, rows.narrow(0, shard.place.first + first, count));
       impl_->calls.start_once(impl_->servers.numbers_at(shard), "ps.push", request);
     });
@@ -35,7 +35,7 @@ void ParameterServers::Push::dense(const ParameterHandle& variable, const Update
 
 // Messages share out the rows of the shard, named or not: each of them has a gradient once.
 void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateStep& step,
-                                  const RowSum& gradient, bool others_too) {
+                                  const variables::RowSum& gradient, bool others_too) {
   const std::size_t most = rows_of_message(variable);
   for (const BoundShard& shard : variable.shards) {
     const RowPart part = part_of(gradient.rows, shard.place);
@@ -46,13 +46,13 @@ void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateS
       const std::size_t last = std::min(part.last, first + most);
       const bool is_last = last == part.last;
       const int64_t end = is_last ? shard.place.rows : gradient.rows[last] - shard.place.first;
-      MessageWriter header;
+      rpc::MessageWriter header;
       header.number(shard.id);
       write_step(header, step);
       write_range(header, {begin, end - begin});
       header.number(last - first);
       header.number(others_too ? 1 : 0);
-      Payload request = message(header);
+      rpc::Payload request = message(header);
       append_rows(request, local_rows(gradient.rows, {first, last}, shard.place));
       append_bytes(request, gradient.values.narrow(0, static_cast<int64_t>(first),
                                                    static_cast<int64_t>(last - first)));
@@ -63,4 +63,4 @@ void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateS
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -11,7 +11,7 @@
 #include "cohort/coordinator/parameters/remote_variable.h"
 #include "cohort/update_rules/update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kApply = "[optimizer.apply_gradients] ";
@@ -29,24 +29,25 @@ double squares_of(const Tensor& contiguous) {
 }  // namespace
 
 RemoteUpdater::RemoteUpdater(std::shared_ptr<RemoteVariables> store,
-                             std::vector<Variable> variables, UpdaterOptions options)
+                             std::vector<Variable> variables, variables::UpdaterOptions options)
     : store_(std::move(store)),
       variables_(std::move(variables)),
       options_(std::move(options)),
       slots_(store_->take_slots_name(options_.name)) {
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const VariableImpl& v = variables_[i].impl();
+    const variables::VariableImpl& v = variables_[i].impl();
     COHORT_CHECK_ARG(
         dynamic_cast<const RemoteVariable*>(&v) != nullptr && v.store() == store_.get(),
-        "[optimizer] expected variables of ", store_->owner(), ", got ", label(v), " of ",
-        owner_of(v));
-    const VariableImpl::Description& d = v.description();
-    COHORT_CHECK_ARG(d.trainable, "[optimizer] expected trainable variables, got ", label(v));
+        "[optimizer] expected variables of ", store_->owner(), ", got ", variables::label(v),
+        " of ", variables::owner_of(v));
+    const variables::VariableImpl::Description& d = v.description();
+    COHORT_CHECK_ARG(d.trainable, "[optimizer] expected trainable variables, got ",
+                     variables::label(v));
     COHORT_CHECK_ARG(d.dtype == kFloat32 || d.dtype == kFloat64,
-                     "[optimizer] expected variables of float32 or float64, got ", label(v), " of ",
-                     dtype_name(d.dtype));
+                     "[optimizer] expected variables of float32 or float64, got ",
+                     variables::label(v), " of ", dtype_name(d.dtype));
     COHORT_CHECK_ARG(index_.emplace(&v, i).second, "[optimizer] expected each variable once, got ",
-                     label(v), " twice");
+                     variables::label(v), " twice");
   }
   if (options_.slot_initial.empty()) return;
   for (std::size_t i = 0; i < variables_.size(); ++i) {
@@ -68,16 +69,16 @@ RemoteVariable& RemoteUpdater::remote(std::size_t variable) const {
 }
 
 RemoteUpdater::Part RemoteUpdater::part_of(const GradientAndVariable& pair) const {
-  const VariableImpl& v = pair.variable.impl();
+  const variables::VariableImpl& v = pair.variable.impl();
   const auto found = index_.find(&v);
   COHORT_CHECK_ARG(found != index_.end(), kApply, "expected one of the ", variables_.size(),
-                   " variables that the optimizer was built with, got ", label(v));
+                   " variables that the optimizer was built with, got ", variables::label(v));
   Part part{.variable = found->second};
-  const VariableImpl::Description& d = v.description();
+  const variables::VariableImpl::Description& d = v.description();
   const bool has_rows = !d.shape.empty() && v.numel() > 0;
   if (pair.gradient.is_sparse() && has_rows) {
     v.check_slices(kApply, pair.gradient.slices());
-    part.rows = sum_rows(pair.gradient.slices(), d.dtype);
+    part.rows = variables::sum_rows(pair.gradient.slices(), d.dtype);
     if (clips_norms()) part.squares = squares_of(part.rows.values);
     return part;
   }
@@ -149,11 +150,11 @@ Tensor RemoteUpdater::slot(std::size_t variable, int slot) const {
 }
 
 void RemoteUpdater::set_slot(std::size_t variable, int slot, const Tensor& value) {
-  const VariableImpl::Description& d = variables_[variable].impl().description();
+  const variables::VariableImpl::Description& d = variables_[variable].impl().description();
   variables_[variable].impl().check_value("[optimizer.set_slot] ", value);
-  store_->servers().write(remote(variable).handle(),
-                          {.slots = slots_, .slot = static_cast<uint64_t>(slot)}, Write::kAssign,
-                          value.detach().to(d.dtype).expand(d.shape).contiguous());
+  store_->servers().write(
+      remote(variable).handle(), {.slots = slots_, .slot = static_cast<uint64_t>(slot)},
+      variables::Write::kAssign, value.detach().to(d.dtype).expand(d.shape).contiguous());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -12,19 +12,19 @@
 #include "cohort/coordinator/parameters/remote_variables.h"
 #include "cohort/variables/updater.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class RemoteVariable;
 
 /// As Updater, but for what follows from there being many who update: each one's gradients are
 /// applied when they arrive, and a step that fails on one server may have been made on others.
 /// Norms to clip by are of this process's gradients, which are all of the step.
-class RemoteUpdater final : public Updater {
+class RemoteUpdater final : public variables::Updater {
  public:
   /// Errors: as RemoteVariables::make_updater; FailedPrecondition for slots of this optimizer that
   ///         another process has made in another way.
   RemoteUpdater(std::shared_ptr<RemoteVariables> store, std::vector<Variable> variables,
-                UpdaterOptions options);
+                variables::UpdaterOptions options);
   ~RemoteUpdater() override;
 
   void apply(const Gradients& gradients, const update_rules::Rule& rule,
@@ -45,7 +45,7 @@ class RemoteUpdater final : public Updater {
   struct Part {
     std::size_t variable;
     Tensor dense = {};
-    RowSum rows = {};
+    variables::RowSum rows = {};
     double squares = 0;
     bool is_dense() const { return dense.defined(); }
   };
@@ -58,9 +58,9 @@ class RemoteUpdater final : public Updater {
 
   const std::shared_ptr<RemoteVariables> store_;
   const std::vector<Variable> variables_;
-  const UpdaterOptions options_;
+  const variables::UpdaterOptions options_;
   const std::string slots_;
-  std::unordered_map<const VariableImpl*, std::size_t> index_;
+  std::unordered_map<const variables::VariableImpl*, std::size_t> index_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -9,10 +9,10 @@
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 RemoteVariable::RemoteVariable(Description description, ParameterHandle handle, Owner owner)
-    : VariableImpl(std::move(description)),
+    : variables::VariableImpl(std::move(description)),
       handle_(std::move(handle)),
       owner_(std::move(owner)),
       leaf_(description_.shape, description_.dtype, description_.trainable) {
@@ -44,12 +44,12 @@ Tensor RemoteVariable::read(bool in_cache) const {
 }
 
 void RemoteVariable::begin_prefetch() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   is_changed_ = false;  // what is written from here on is not in what comes
 }
 
 void RemoteVariable::prefetched(const Tensor& value, uint64_t pass) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   prefetched_ = value;
   prefetched_in_ = pass;
 }
@@ -57,7 +57,7 @@ void RemoteVariable::prefetched(const Tensor& value, uint64_t pass) {
 Tensor RemoteVariable::value() const {
   const bool in_cache = owner_.store->is_cached(*this, /*remember=*/true);
   if (owner_.whole == nullptr) owner_.store->note_read(*this);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return read(in_cache);
 }
 
@@ -67,28 +67,28 @@ Tensor RemoteVariable::gather_rows(const Tensor& rows) const {
 
 void RemoteVariable::note_change() {
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_changed_ = true;
   }
   if (owner_.whole != nullptr) owner_.whole->note_change();
 }
 
-Tensor RemoteVariable::write(Write kind, const Tensor& x) {
-  check_value(operation_name(kind), x);
+Tensor RemoteVariable::write(variables::Write kind, const Tensor& x) {
+  check_value(variables::operation_name(kind), x);
   const Tensor numbers = x.detach().to(description_.dtype).expand(description_.shape).contiguous();
   const Tensor now = owner_.store->servers().write(handle_, {}, kind, numbers);
   note_change();
   const bool in_cache = owner_.store->is_cached(*this, /*remember=*/false);
   if (!now.defined() || in_cache) return value();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   leaf_.fill(now);
   read_in_ = owner_.store->pass();
   is_changed_ = false;
   return leaf_.tensor();
 }
 
-void RemoteVariable::scatter(Scatter kind, const IndexedSlices& slices) {
-  check_scattered(operation_name(kind), *this, slices);
+void RemoteVariable::scatter(variables::Scatter kind, const IndexedSlices& slices) {
+  variables::check_scattered(variables::operation_name(kind), *this, slices);
   owner_.store->servers().scatter(handle_, kind, slices);
   note_change();
 }
@@ -130,7 +130,7 @@ const void* RemoteVariable::identity() const {
 PerWorkerVariable::PerWorkerVariable(Description description,
                                      std::vector<std::shared_ptr<RemoteVariable>> copies,
                                      const std::shared_ptr<RemoteVariables>& store)
-    : VariableImpl(std::move(description)),
+    : variables::VariableImpl(std::move(description)),
       copies_(std::move(copies)),
       worker_(store->options().worker) {
   store_ = store.get();
@@ -149,4 +149,4 @@ std::vector<Variable> PerWorkerVariable::components() {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

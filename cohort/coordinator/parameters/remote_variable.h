@@ -12,13 +12,13 @@
 #include "cohort/coordinator/parameters/pulled_leaf.h"
 #include "cohort/coordinator/parameters/remote_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// A read asks the servers: it gives what is there now, of this process's writes all. While a
 /// recorded pass is under way the variable reads as that pass has read it, so that a gradient
 /// belongs to one value. Lookups bring the rows that they name, never the table.
 /// Threads: thread-safe; but passes that are recorded by several threads at once share the leaf.
-class RemoteVariable final : public VariableImpl {
+class RemoteVariable final : public variables::VariableImpl {
  public:
   struct Owner {
     std::shared_ptr<RemoteVariables> store;
@@ -31,14 +31,14 @@ class RemoteVariable final : public VariableImpl {
 
   Tensor value() const override;
   Tensor gather_rows(const Tensor& rows) const override;
-  using VariableImpl::write;
-  Tensor write(Write kind, const Tensor& x) override;
-  void scatter(Scatter kind, const IndexedSlices& slices) override;
+  using variables::VariableImpl::write;
+  Tensor write(variables::Write kind, const Tensor& x) override;
+  void scatter(variables::Scatter kind, const IndexedSlices& slices) override;
   /// The shards, "name/part_i"; of one piece itself.
   std::vector<Variable> components() override;
   Variable container() override;
   const void* identity() const override;
-  Leaf& leaf() override { return leaf_.leaf(); }
+  variables::Leaf& leaf() override { return leaf_.leaf(); }
 
   const ParameterHandle& handle() const { return handle_; }
   /// Somebody of this process has changed what the servers have.
@@ -53,7 +53,7 @@ class RemoteVariable final : public VariableImpl {
 
   const ParameterHandle handle_;
   const Owner owner_;
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   mutable PulledLeaf leaf_;                                       // what replicas compute with
   mutable uint64_t read_in_ COHORT_GUARDED_BY(mutex_) = 0;        // pass
   mutable Tensor prefetched_ COHORT_GUARDED_BY(mutex_);           // undefined: nothing
@@ -62,20 +62,22 @@ class RemoteVariable final : public VariableImpl {
 };
 
 /// A copy for each worker.
-class PerWorkerVariable final : public VariableImpl {
+class PerWorkerVariable final : public variables::VariableImpl {
  public:
   PerWorkerVariable(Description description, std::vector<std::shared_ptr<RemoteVariable>> copies,
                     const std::shared_ptr<RemoteVariables>& store);
 
   Tensor value() const override { return own("read").value(); }
   Tensor gather_rows(const Tensor& rows) const override { return own("read").gather_rows(rows); }
-  using VariableImpl::write;
-  Tensor write(Write kind, const Tensor& x) override { return own("write").write(kind, x); }
-  void scatter(Scatter kind, const IndexedSlices& slices) override {
+  using variables::VariableImpl::write;
+  Tensor write(variables::Write kind, const Tensor& x) override {
+    return own("write").write(kind, x);
+  }
+  void scatter(variables::Scatter kind, const IndexedSlices& slices) override {
     own("write").scatter(kind, slices);
   }
   std::vector<Variable> components() override;
-  Leaf& leaf() override { return own("use").leaf(); }
+  variables::Leaf& leaf() override { return own("use").leaf(); }
 
  private:
   /// Errors: FailedPrecondition in the coordinator.
@@ -86,25 +88,27 @@ class PerWorkerVariable final : public VariableImpl {
 };
 
 /// One that this process alone has and uses, made in the scope of a strategy of servers.
-class OwnVariable final : public VariableImpl {
+class OwnVariable final : public variables::VariableImpl {
  public:
-  OwnVariable(std::shared_ptr<VariableImpl> variable, RemoteVariables& store)
-      : VariableImpl(variable->description()), variable_(std::move(variable)) {
+  OwnVariable(std::shared_ptr<variables::VariableImpl> variable, RemoteVariables& store)
+      : variables::VariableImpl(variable->description()), variable_(std::move(variable)) {
     store_ = &store;
   }
 
   Tensor value() const override { return variable_->value(); }
   Tensor gather_rows(const Tensor& rows) const override { return variable_->gather_rows(rows); }
-  using VariableImpl::write;
-  Tensor write(Write kind, const Tensor& x) override { return variable_->write(kind, x); }
-  void scatter(Scatter kind, const IndexedSlices& slices) override {
+  using variables::VariableImpl::write;
+  Tensor write(variables::Write kind, const Tensor& x) override {
+    return variable_->write(kind, x);
+  }
+  void scatter(variables::Scatter kind, const IndexedSlices& slices) override {
     variable_->scatter(kind, slices);
   }
-  Leaf& leaf() override { return variable_->leaf(); }
-  LocalImpl* local() override { return variable_->local(); }
+  variables::Leaf& leaf() override { return variable_->leaf(); }
+  variables::LocalImpl* local() override { return variable_->local(); }
 
  private:
-  const std::shared_ptr<VariableImpl> variable_;
+  const std::shared_ptr<variables::VariableImpl> variable_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

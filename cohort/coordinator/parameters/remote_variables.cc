@@ -10,13 +10,13 @@
 #include "cohort/coordinator/parameters/remote_updater.h"
 #include "cohort/coordinator/parameters/remote_variable.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 /// What a thread has read since its cache began.
 struct ReadCacheState {
   const RemoteVariables* store = nullptr;
-  std::unordered_set<const VariableImpl*> read = {};
+  std::unordered_set<const variables::VariableImpl*> read = {};
 };
 thread_local ReadCacheState* t_cache = nullptr;
 
@@ -34,12 +34,12 @@ void check_options(const VariableOptions& options, DType dtype, const std::strin
 }
 
 /// Makes what is asked for on one server.
-class BesideCreator final : public VariableCreator {
+class BesideCreator final : public variables::VariableCreator {
  public:
   BesideCreator(std::shared_ptr<RemoteVariables> store, int server)
       : store_(std::move(store)), server_(server) {}
-  std::shared_ptr<VariableImpl> create(const InitialValue& initial,
-                                       const VariableOptions& options) override {
+  std::shared_ptr<variables::VariableImpl> create(const InitialValue& initial,
+                                                  const VariableOptions& options) override {
     return store_->create_beside(server_, initial, options);
   }
   std::string owner() const override { return store_->owner(); }
@@ -53,23 +53,23 @@ class BesideCreator final : public VariableCreator {
 
 RemoteVariables::RemoteVariables(RemoteVariablesOptions options)
     : options_(std::move(options)),
-      local_(std::make_shared<LocalVariables>(LocalVariablesOptions{.owner = options_.owner})) {}
+      local_(std::make_shared<variables::LocalVariables>(
+          variables::LocalVariablesOptions{.owner = options_.owner})) {}
 
-std::shared_ptr<VariableImpl> RemoteVariables::create(const InitialValue& initial,
-                                                      const VariableOptions& options) {
+std::shared_ptr<variables::VariableImpl> RemoteVariables::create(const InitialValue& initial,
+                                                                 const VariableOptions& options) {
   return create_at(std::nullopt, initial, options);
 }
 
-std::shared_ptr<VariableImpl> RemoteVariables::create_beside(int server,
-                                                             const InitialValue& initial,
-                                                             const VariableOptions& options) {
+std::shared_ptr<variables::VariableImpl> RemoteVariables::create_beside(
+    int server, const InitialValue& initial, const VariableOptions& options) {
   return create_at(server, initial, options);
 }
 
-std::shared_ptr<VariableCreator> RemoteVariables::beside(const Variable& variable) {
+std::shared_ptr<variables::VariableCreator> RemoteVariables::beside(const Variable& variable) {
   const auto* remote = dynamic_cast<const RemoteVariable*>(&variable.impl());
   COHORT_CHECK_ARG(remote != nullptr, "[strategy.colocate_vars_with] expected a variable that the ",
-                   "parameter servers keep, got ", label(variable.impl()));
+                   "parameter servers keep, got ", variables::label(variable.impl()));
   return std::make_shared<BesideCreator>(shared_from_this(),
                                          remote->handle().shards.front().place.server);
 }
@@ -89,30 +89,29 @@ std::string RemoteVariables::name_of(const VariableOptions& options) {
                      "it all workers find the same one");
     return name;
   }
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return take_name(names_, name);
 }
 
 void RemoteVariables::free_name(const std::string& name) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   names_.erase(name);
 }
 
 std::string RemoteVariables::take_slots_name(const std::string& optimizer) {
   const std::string name = optimizer.empty() ? "optimizer" : optimizer;
   if (!is_coordinator()) return name;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return take_name(slot_names_, name);
 }
 
 void RemoteVariables::free_slots_name(const std::string& name) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   slot_names_.erase(name);
 }
 
-std::shared_ptr<VariableImpl> RemoteVariables::create_at(std::optional<int> server,
-                                                         const InitialValue& initial,
-                                                         const VariableOptions& options) {
+std::shared_ptr<variables::VariableImpl> RemoteVariables::create_at(
+    std::optional<int> server, const InitialValue& initial, const VariableOptions& options) {
   const at::NoGradGuard no_grad;
   const bool is_own = options.synchronization == Synchronization::kOnRead &&
                       options.aggregation == Aggregation::kSum && !options.per_worker;
@@ -128,7 +127,7 @@ std::shared_ptr<VariableImpl> RemoteVariables::create_at(std::optional<int> serv
     copies.push_back(make(server, str_cat(name, "/worker_", w), initial, own));
   }
   free_name(name);
-  VariableImpl::Description d = copies.front()->description();
+  variables::VariableImpl::Description d = copies.front()->description();
   d.name = name;
   return std::make_shared<PerWorkerVariable>(std::move(d), std::move(copies), shared_from_this());
 }
@@ -166,7 +165,7 @@ std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
     free_name(name);
     throw;
   }
-  VariableImpl::Description d;
+  variables::VariableImpl::Description d;
   d.name = name;
   d.shape = what.shape;
   d.dtype = what.dtype;
@@ -183,7 +182,7 @@ std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
 
 Variable RemoteVariables::bind(const std::string& name, bool trainable) {
   ParameterHandle handle = servers().bind(name);
-  VariableImpl::Description d;
+  variables::VariableImpl::Description d;
   d.name = name;
   d.shape = handle.shape;
   d.dtype = handle.dtype;
@@ -193,24 +192,25 @@ Variable RemoteVariables::bind(const std::string& name, bool trainable) {
       std::move(d), std::move(handle), RemoteVariable::Owner{.store = shared_from_this()}));
 }
 
-std::shared_ptr<Updater> RemoteVariables::make_updater(std::vector<Variable> variables,
-                                                       UpdaterOptions options) {
+std::shared_ptr<variables::Updater> RemoteVariables::make_updater(
+    std::vector<Variable> variables, variables::UpdaterOptions options) {
   return std::make_shared<RemoteUpdater>(shared_from_this(), std::move(variables),
                                          std::move(options));
 }
 
 void RemoteVariables::note_read(const RemoteVariable& variable) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!is_read_.insert(&variable).second) return;
   // Their holder is const where it is read.
-  read_.push_back(std::const_pointer_cast<VariableImpl>(variable.weak_from_this().lock()));
+  read_.push_back(
+      std::const_pointer_cast<variables::VariableImpl>(variable.weak_from_this().lock()));
 }
 
 void RemoteVariables::begin_pass() {
   const uint64_t pass = pass_.fetch_add(1, std::memory_order_relaxed) + 1;
-  std::vector<std::shared_ptr<VariableImpl>> alive;
+  std::vector<std::shared_ptr<variables::VariableImpl>> alive;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (const auto& each : read_) {
       if (auto variable = each.lock()) alive.push_back(std::move(variable));
     }
@@ -242,9 +242,9 @@ std::shared_ptr<void> RemoteVariables::cache_reads() {
           }};
 }
 
-bool RemoteVariables::is_cached(const VariableImpl& variable, bool remember) const {
+bool RemoteVariables::is_cached(const variables::VariableImpl& variable, bool remember) const {
   if (t_cache == nullptr || t_cache->store != this) return false;
   return remember ? !t_cache->read.insert(&variable).second : t_cache->read.count(&variable) > 0;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -16,7 +16,7 @@
 #include "cohort/variables/local_variables.h"
 #include "cohort/variables/parameter_store.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class RemoteVariable;
 
@@ -31,7 +31,7 @@ struct RemoteVariablesOptions {
 };
 
 /// Threads: thread-safe.
-class RemoteVariables final : public ParameterStore,
+class RemoteVariables final : public variables::ParameterStore,
                               public std::enable_shared_from_this<RemoteVariables> {
  public:
   explicit RemoteVariables(RemoteVariablesOptions options);
@@ -40,17 +40,17 @@ class RemoteVariables final : public ParameterStore,
   /// made. What is summed on read (metrics) is this process's own.
   /// Errors: as ParameterServers::make_or_bind; InvalidArgument for options that make no sense, and
   ///         in a worker for a variable without a name.
-  std::shared_ptr<VariableImpl> create(const InitialValue& initial,
-                                       const VariableOptions& options) override;
+  std::shared_ptr<variables::VariableImpl> create(const InitialValue& initial,
+                                                  const VariableOptions& options) override;
   /// The same in one piece on that server.
-  std::shared_ptr<VariableImpl> create_beside(int server, const InitialValue& initial,
-                                              const VariableOptions& options);
+  std::shared_ptr<variables::VariableImpl> create_beside(int server, const InitialValue& initial,
+                                                         const VariableOptions& options);
   /// One that somebody has made. Errors: InvalidArgument if nobody has.
   Variable bind(const std::string& name, bool trainable = true);
   /// Errors: InvalidArgument for variables of others, frozen ones, one listed twice, and a dtype
   ///         other than float32 and float64; Unimplemented as the text says.
-  std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
-                                        UpdaterOptions options) override;
+  std::shared_ptr<variables::Updater> make_updater(std::vector<Variable> variables,
+                                                   variables::UpdaterOptions options) override;
   std::string owner() const override { return options_.owner; }
   bool is_remote() const override { return true; }
 
@@ -69,10 +69,10 @@ class RemoteVariables final : public ParameterStore,
   /// Errors: InvalidArgument inside another one.
   std::shared_ptr<void> cache_reads();
   /// Whether this thread has read the variable since its cache began; remembers that it has.
-  bool is_cached(const VariableImpl& variable, bool remember) const;
+  bool is_cached(const variables::VariableImpl& variable, bool remember) const;
 
   /// What makes variables on the server of this one, in one piece.
-  std::shared_ptr<VariableCreator> beside(const Variable& variable);
+  std::shared_ptr<variables::VariableCreator> beside(const Variable& variable);
 
   /// Under which an optimizer's slots are kept: in the coordinator one that no living one has.
   std::string take_slots_name(const std::string& optimizer);
@@ -83,19 +83,21 @@ class RemoteVariables final : public ParameterStore,
   /// Under which a variable is made: in the coordinator one that no living one has.
   std::string name_of(const VariableOptions& options);
   static std::string take_name(std::set<std::string>& taken, const std::string& name);
-  std::shared_ptr<VariableImpl> create_at(std::optional<int> server, const InitialValue& initial,
-                                          const VariableOptions& options);
+  std::shared_ptr<variables::VariableImpl> create_at(std::optional<int> server,
+                                                     const InitialValue& initial,
+                                                     const VariableOptions& options);
   std::shared_ptr<RemoteVariable> make(std::optional<int> server, const std::string& name,
                                        const InitialValue& initial, const VariableOptions& options);
 
   const RemoteVariablesOptions options_;
-  const std::shared_ptr<LocalVariables> local_;
+  const std::shared_ptr<variables::LocalVariables> local_;
   std::atomic<uint64_t> pass_ = 1;
-  Mutex mutex_;
-  std::vector<std::weak_ptr<VariableImpl>> read_ COHORT_GUARDED_BY(mutex_);  // in this pass
-  std::set<const VariableImpl*> is_read_ COHORT_GUARDED_BY(mutex_);          // the same
+  base::Mutex mutex_;
+  std::vector<std::weak_ptr<variables::VariableImpl>> read_
+      COHORT_GUARDED_BY(mutex_);                                                // in this pass
+  std::set<const variables::VariableImpl*> is_read_ COHORT_GUARDED_BY(mutex_);  // the same
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> slot_names_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -15,7 +15,7 @@
 #include "cohort/testing/expect_error.h"
 #include "cohort/variables/updater.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using Numbers = std::vector<float>;
@@ -215,7 +215,7 @@ std::vector<Step> all_steps() {
 struct Trained {
   std::vector<Numbers> values, slots;
 };
-Trained train(const Strategy& strategy, const Step& step, UpdaterOptions options) {
+Trained train(const Strategy& strategy, const Step& step, variables::UpdaterOptions options) {
   const auto scope = strategy.scope();
   const Tensor numbers_of = (arange(50).to(kFloat32) * 0.37).sin();
   const Variable dense(numbers_of.reshape({25, 2}), {.name = "dense"});
@@ -241,13 +241,13 @@ Trained train(const Strategy& strategy, const Step& step, UpdaterOptions options
 
 TEST(RemoteVariables, UpdateAsVariablesOfOneProcess) {
   const TestServers test(2);
-  const std::vector<UpdaterOptions> ways = {{},
-                                            {.lazy_rows = true},
-                                            {.decays = {true, false}},
-                                            {.clipvalue = 0.3},
-                                            {.clipnorm = 0.7, .lazy_rows = true}};
+  const std::vector<variables::UpdaterOptions> ways = {{},
+                                                       {.lazy_rows = true},
+                                                       {.decays = {true, false}},
+                                                       {.clipvalue = 0.3},
+                                                       {.clipnorm = 0.7, .lazy_rows = true}};
   for (const Step& step : all_steps()) {
-    for (const UpdaterOptions& options : ways) {
+    for (const variables::UpdaterOptions& options : ways) {
       const Trained here = train(OneDeviceStrategy("CPU:0"), step, options);
       for (const int shards : {1, 3}) {
         const Strategy strategy = test.coordinator(fixed_shards_partitioner(shards));
@@ -344,4 +344,4 @@ TEST(ParameterServerStrategy, K13_RefusesClustersWithoutWorkersOrServers) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

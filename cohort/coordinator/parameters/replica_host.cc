@@ -17,7 +17,7 @@
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kHost = "[ps] ";
@@ -50,17 +50,17 @@ std::chrono::milliseconds group_lease_from_environment() {
 
 namespace {
 
-Payload facts_payload(const GroupFacts& facts) {
-  MessageWriter out;
+rpc::Payload facts_payload(const GroupFacts& facts) {
+  rpc::MessageWriter out;
   out.number(static_cast<uint64_t>(facts.replicas));
   out.number(facts.job);
   out.signed_number(facts.lease.count());
-  return Payload(out.str());
+  return rpc::Payload(out.str());
 }
 
-GroupFacts read_facts(const Payload& payload) {
+GroupFacts read_facts(const rpc::Payload& payload) {
   const std::string text = payload.text();
-  MessageReader in(kHost, text);
+  rpc::MessageReader in(kHost, text);
   GroupFacts out;
   out.replicas = static_cast<int>(in.number_up_to(kMostGroups));
   out.job = in.number();
@@ -71,11 +71,11 @@ GroupFacts read_facts(const Payload& payload) {
 
 }  // namespace
 
-GroupFacts group_facts_of(RpcClient& server, std::chrono::milliseconds timeout) {
-  return read_facts(server.call("ps.replicas", Payload(), {.timeout = timeout}));
+GroupFacts group_facts_of(rpc::RpcClient& server, std::chrono::milliseconds timeout) {
+  return read_facts(server.call("ps.replicas", rpc::Payload(), {.timeout = timeout}));
 }
 
-void tell_group_facts(RpcClient& server, const GroupFacts& facts,
+void tell_group_facts(rpc::RpcClient& server, const GroupFacts& facts,
                       std::chrono::milliseconds timeout) {
   server.call("ps.replicas", facts_payload(facts), {.timeout = timeout});
 }
@@ -90,20 +90,21 @@ std::chrono::milliseconds group_timeout(std::chrono::milliseconds lease) {
 struct ReplicaHosts::Impl {
   explicit Impl(Options given) : options(std::move(given)) {}
 
-  std::shared_ptr<RpcClient> client(const std::string& address, const std::string& name) const {
-    return std::make_shared<RpcClient>(
-        RpcClientOptions{.address = address,
-                         .server_name = name,
-                         .security = options.security,
-                         .claims = {.task = str_cat("ps ", options.task)}});
+  std::shared_ptr<rpc::RpcClient> client(const std::string& address,
+                                         const std::string& name) const {
+    return std::make_shared<rpc::RpcClient>(
+        rpc::RpcClientOptions{.address = address,
+                              .server_name = name,
+                              .security = options.security,
+                              .claims = {.task = str_cat("ps ", options.task)}});
   }
 
   void make_groups(int count, uint64_t job) COHORT_REQUIRES(mutex) {
     keep_freed_pages();
     lease = options.lease.count() > 0 ? options.lease : group_lease_from_environment();
     const int tasks = options.spec.num_tasks("ps");
-    const std::shared_ptr<RpcClient> store = client(options.store, "the job's store");
-    std::map<int, std::shared_ptr<RpcClient>> peers;
+    const std::shared_ptr<rpc::RpcClient> store = client(options.store, "the job's store");
+    std::map<int, std::shared_ptr<rpc::RpcClient>> peers;
     for (int i = 0; i < tasks; ++i) {
       peers[i] = client(options.spec.task_address("ps", i), str_cat("ps ", i));
     }
@@ -122,13 +123,13 @@ struct ReplicaHosts::Impl {
 
   /// Null: it has not been said that there are groups.
   std::shared_ptr<GroupReplica> group(uint64_t index) {
-    const MutexLock lock(mutex);
+    const base::MutexLock lock(mutex);
     const auto found = groups.find(static_cast<int>(index));
     return found == groups.end() ? nullptr : found->second;
   }
 
   const Options options;
-  mutable Mutex mutex;
+  mutable base::Mutex mutex;
   int copies COHORT_GUARDED_BY(mutex) = 0;
   uint64_t of_job COHORT_GUARDED_BY(mutex) = 0;
   std::chrono::milliseconds lease COHORT_GUARDED_BY(mutex) = {};
@@ -140,19 +141,19 @@ ReplicaHosts::ReplicaHosts(Options options) : impl_(std::make_shared<Impl>(std::
 ReplicaHosts::~ReplicaHosts() {
   std::map<int, std::shared_ptr<GroupReplica>> groups;
   {
-    const MutexLock lock(impl_->mutex);
+    const base::MutexLock lock(impl_->mutex);
     groups.swap(impl_->groups);
   }
   for (const auto& [index, group] : groups) group->end();
 }
 
 GroupFacts ReplicaHosts::facts() const {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   return {.replicas = impl_->copies, .job = impl_->of_job, .lease = impl_->lease};
 }
 
 void ReplicaHosts::begin(int replicas, uint64_t job) {
-  const MutexLock lock(impl_->mutex);
+  const base::MutexLock lock(impl_->mutex);
   if (impl_->copies == replicas && impl_->of_job == job) return;
   COHORT_CHECK_STATE(impl_->copies == 0, kHost, "expected ", impl_->copies,
                      " copies of each shard, of the same job, as the coordinator before had, got ",
@@ -168,20 +169,20 @@ void ReplicaHosts::begin(int replicas, uint64_t job) {
   impl_->of_job = job;
 }
 
-std::map<std::string, RpcHandler> ReplicaHosts::methods() {
-  std::map<std::string, RpcHandler> out;
+std::map<std::string, rpc::RpcHandler> ReplicaHosts::methods() {
+  std::map<std::string, rpc::RpcHandler> out;
   // Facts are told; without them the answer tells.
-  out["ps.replicas"] = [this](const RpcRequest& request, const RpcReply& reply) {
+  out["ps.replicas"] = [this](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
     if (request.payload.size() > 0) {
       const GroupFacts told = read_facts(request.payload);
       begin(told.replicas, told.job);
     }
     reply.send(facts_payload(facts()));
   };
-  out["ps.group"] = [impl = impl_](RpcRequest request, const RpcReply& reply) {
+  out["ps.group"] = [impl = impl_](rpc::RpcRequest request, const rpc::RpcReply& reply) {
     PayloadReader data(kHost, request.payload);
     const std::string header = data.header();
-    MessageReader in(kHost, header);
+    rpc::MessageReader in(kHost, header);
     const auto group = impl->group(in.number());
     if (group == nullptr) return reply.send(group_answer(GroupStatus::kAgain));
     GroupReplica::Question question{.method = in.text(), .payload = {}, .reply = reply};
@@ -189,12 +190,12 @@ std::map<std::string, RpcHandler> ReplicaHosts::methods() {
     question.payload = rest_of(request.payload, data.left());
     group->ask(std::move(question));
   };
-  out["ps.member"] = [impl = impl_](const RpcRequest& request, const RpcReply& reply) {
+  out["ps.member"] = [impl = impl_](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
     constexpr std::size_t kHeadBytes = 5 * sizeof(uint64_t);
-    reply.send(Payload());
+    reply.send(rpc::Payload());
     const std::size_t size = request.payload.size();
     const std::string head = part_of(request.payload, 0, kHeadBytes).text();
-    MessageReader in(kHost, head);
+    rpc::MessageReader in(kHost, head);
     const auto group = impl->group(in.number());
     const replication::NodeId from = in.number();
     GroupReplica::Place place{.message = in.number()};
@@ -206,4 +207,4 @@ std::map<std::string, RpcHandler> ReplicaHosts::methods() {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

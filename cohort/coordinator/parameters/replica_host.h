@@ -21,7 +21,7 @@
 #include "cohort/rpc/security.h"
 #include "cohort/rpc/server.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// The lease of a group's primary: COHORT_LEASE_MS, else ten seconds.
 /// Errors: InvalidArgument for another text than a number of 100 or more.
@@ -34,9 +34,9 @@ struct GroupFacts {
   std::chrono::milliseconds lease = {};
 };
 /// Asks a server. Errors: as RpcClient.
-GroupFacts group_facts_of(RpcClient& server, std::chrono::milliseconds timeout);
+GroupFacts group_facts_of(rpc::RpcClient& server, std::chrono::milliseconds timeout);
 /// Tells it. Errors: as RpcClient, and as ReplicaHosts::begin().
-void tell_group_facts(RpcClient& server, const GroupFacts& facts,
+void tell_group_facts(rpc::RpcClient& server, const GroupFacts& facts,
                       std::chrono::milliseconds timeout);
 /// What calls to groups may take: a minute, or what two failovers, one behind the other, do.
 std::chrono::milliseconds group_timeout(std::chrono::milliseconds lease);
@@ -47,7 +47,7 @@ class ReplicaHosts {
   struct Options {
     ClusterSpec spec = {};
     int task = 0;
-    RpcSecurity security = {};
+    rpc::RpcSecurity security = {};
     std::string store = {};                ///< Address of the job's; empty: none.
     std::chrono::milliseconds lease = {};  ///< 0: the environment's, where there are copies.
   };
@@ -63,11 +63,11 @@ class ReplicaHosts {
   void begin(int replicas, uint64_t job);
   GroupFacts facts() const;
   /// "ps.replicas", "ps.group" and "ps.member".
-  std::map<std::string, RpcHandler> methods();
+  std::map<std::string, rpc::RpcHandler> methods();
 
  private:
   struct Impl;
   const std::shared_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

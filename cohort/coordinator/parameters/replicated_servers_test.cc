@@ -19,7 +19,7 @@
 #include "cohort/coordinator/parameters/test_groups.h"
 #include "cohort/coordinator/parameters/test_servers.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 using std::chrono::milliseconds;
@@ -79,7 +79,7 @@ struct Pusher {
 TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
   constexpr int64_t kRows = COHORT_UNDER_SANITIZER != 0 ? 1 << 13 : 1 << 19;
   constexpr int64_t kWidth = 128;
-  const StoreServer store{StoreServerOptions{}};
+  const cluster::StoreServer store{cluster::StoreServerOptions{}};
   TestGroups groups(store.address(), 1, milliseconds(1000));
   const auto servers = groups.connect();
   servers->begin(1);
@@ -110,7 +110,7 @@ TEST(ReplicatedParameterServers, TakeBackALargeStateWhileUpdatesGoOn) {
 
 // Its servers begin in a store that has the groups of a job before it.
 TEST(ReplicatedParameterServers, OfTwoJobsDoNotMeetInOneStore) {
-  const StoreServer store{StoreServerOptions{}};
+  const cluster::StoreServer store{cluster::StoreServerOptions{}};
   for (const uint64_t job : {1, 2}) {
     TestGroups groups(store.address(), job, milliseconds(500));
     EXPECT_TRUE(comes_true([&] { return groups.is_whole(0) && groups.is_whole(1); })) << job;
@@ -126,22 +126,23 @@ TEST(ReplicatedParameterServers, MayTakeSeveralLeasesForACall) {
 // A group's member that answers as it is told.
 struct FakeMember {
   explicit FakeMember(GroupStatus status)
-      : server({}, {{"ps.group", [status, this](const RpcRequest&, const RpcReply& reply) {
-                       ++asked;
-                       reply.send(group_answer(status));
-                     }}}) {}
+      : server({},
+               {{"ps.group", [status, this](const rpc::RpcRequest&, const rpc::RpcReply& reply) {
+                   ++asked;
+                   reply.send(group_answer(status));
+                 }}}) {}
   std::atomic<int> asked = 0;
-  RpcServer server;
+  rpc::RpcServer server;
 };
 
 // A primary that is cut off from the others does not know that it has been replaced.
 TEST(ReplicatedParameterServers, AreAskedElsewhereWhenOneNeverAnswers) {
   FakeMember cut_off(GroupStatus::kAgain);
   FakeMember leads(GroupStatus::kDone);
-  std::vector<std::shared_ptr<RpcClient>> members;
+  std::vector<std::shared_ptr<rpc::RpcClient>> members;
   for (const FakeMember* each : {&cut_off, &leads}) {
     members.push_back(
-        std::make_shared<RpcClient>(RpcClientOptions{.address = each->server.address()}));
+        std::make_shared<rpc::RpcClient>(rpc::RpcClientOptions{.address = each->server.address()}));
   }
   GroupClient client(
       {.tasks = 2, .members = members, .first = {.address = cut_off.server.address()}});
@@ -159,18 +160,18 @@ void have_no_memory(const char* place) {
 // What another copy has done is not to become an error on this one.
 TEST(ReplicatedParameterServers, DoNotMakeAResultOfTheirOwnLackOfMemory) {
   ReplicatedParameters state;
-  MessageWriter name;
+  rpc::MessageWriter name;
   name.text("none");
   name.number(1);
   const replication::Bytes call = group_call("ps.forget", message(name));
   EXPECT_NO_THROW(state.apply(call));
-  g_failpoint_hook = &have_no_memory;
+  base::g_failpoint_hook = &have_no_memory;
   EXPECT_THROW(state.apply(call), std::bad_alloc);
-  g_failpoint_hook = nullptr;
+  base::g_failpoint_hook = nullptr;
 #if COHORT_ADDRESS_SANITIZER
   GTEST_SKIP() << "AddressSanitizer ends the process where the system refuses memory";
 #endif
-  MessageWriter create;
+  rpc::MessageWriter create;
   create.text("huge");
   create.number(1);
   create.number(wire_dtype(kFloat32));
@@ -184,13 +185,13 @@ TEST(ReplicatedParameterServers, DoNotMakeAResultOfTheirOwnLackOfMemory) {
 TEST(ReplicatedParameterServers, ApplyALargeCallFromWhereItLies) {
   const Tensor numbers = arange(30'000).to(kFloat32).sqrt().contiguous();
   const auto create_of = [&](const Tensor& value) {
-    MessageWriter create;
+    rpc::MessageWriter create;
     create.text("w");
     create.number(1);
     create.number(wire_dtype(kFloat32));
     write_shape(create, {value.numel()});
     create.number(1);
-    Payload out = message(create);
+    rpc::Payload out = message(create);
     append_bytes(out, value);
     return out;
   };
@@ -223,13 +224,13 @@ TEST(ReplicatedParameterServers, ApplyALargeCallFromWhereItLies) {
 
 TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {
   ReplicatedParameters state;
-  MessageWriter create;
+  rpc::MessageWriter create;
   create.text("w");
   create.number(1);
   create.number(wire_dtype(kFloat32));
   write_shape(create, {1000, 3});
   create.number(1);
-  Payload made = message(create);
+  rpc::Payload made = message(create);
   append_bytes(made, arange(3000).to(kFloat32).sqrt().contiguous());
   state.apply(group_call("ps.create", made));
   const auto before = state.snapshot();
@@ -245,14 +246,14 @@ TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {
   other.restore(pieces);
   EXPECT_EQ(all(*other.snapshot()), bytes);
   // A change goes by what the snapshot has.
-  MessageWriter write;
+  rpc::MessageWriter write;
   write.number(1);
   write.text("");
   write.number(0);
-  write.number(static_cast<uint64_t>(Write::kAssign));
+  write.number(static_cast<uint64_t>(variables::Write::kAssign));
   write.signed_number(0);
   write.signed_number(1);
-  Payload one = message(write);
+  rpc::Payload one = message(write);
   append_bytes(one, ones({1, 3}));
   state.apply(group_call("ps.write", one));
   EXPECT_NE(all(*state.snapshot()), bytes);
@@ -260,13 +261,13 @@ TEST(ReplicatedParameterServers, AreRestoredToTheBitFromPieces) {
 }
 
 // Of these calls nothing arrives.
-class Losing final : public RpcClient {
+class Losing final : public rpc::RpcClient {
  public:
-  Losing(RpcClientOptions options, std::string lost)
-      : RpcClient(std::move(options)), lost_(std::move(lost)) {}
-  void start(const std::string& method, Payload request, RpcCallOptions options,
-             std::function<void(RpcResult)> done) override {
-    if (method != lost_) return RpcClient::start(method, std::move(request), options, done);
+  Losing(rpc::RpcClientOptions options, std::string lost)
+      : rpc::RpcClient(std::move(options)), lost_(std::move(lost)) {}
+  void start(const std::string& method, rpc::Payload request, rpc::RpcCallOptions options,
+             std::function<void(rpc::RpcResult)> done) override {
+    if (method != lost_) return rpc::RpcClient::start(method, std::move(request), options, done);
     done({.error = std::make_exception_ptr(DeadlineExceeded("[ps] lost"))});
   }
 
@@ -279,12 +280,13 @@ class EndedNames : public ::testing::TestWithParam<const char*> {};
 // As when the group's primary dies with the message.
 TEST_P(EndedNames, DoNotMeetOldValues) {
   const TestServers test(1);
-  const auto losing = std::make_shared<ParameterServers>(std::vector<std::shared_ptr<RpcClient>>{
-      std::make_shared<Losing>(test.address(0), GetParam())});
+  const auto losing =
+      std::make_shared<ParameterServers>(std::vector<std::shared_ptr<rpc::RpcClient>>{
+          std::make_shared<Losing>(test.address(0), GetParam())});
   const auto other = test.connect();
   const ParameterHandle before = make_of(*losing, "v", {2}, 1);
   losing->make_slots(before, "adam", {0});
-  losing->write(before, {.slots = "adam", .slot = 0}, Write::kAssign, full({2}, 7.0));
+  losing->write(before, {.slots = "adam", .slot = 0}, variables::Write::kAssign, full({2}, 7.0));
   losing->drop_slots(before, "adam");
   losing->make_slots(before, "adam", {0});
   EXPECT_EQ(losing->pull(before, {.slots = "adam", .slot = 0}).max().item<double>(), 0);
@@ -301,4 +303,4 @@ INSTANTIATE_TEST_SUITE_P(Lost, EndedNames,
                          ::testing::Values("ps.forget", "ps.drop", "ps.drop_slots"));
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

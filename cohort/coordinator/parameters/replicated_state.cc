@@ -12,7 +12,7 @@
 #include "cohort/rpc/errors.h"
 #include "cohort/rpc/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 constexpr const char* kState = "[ps] ";
@@ -23,13 +23,13 @@ constexpr std::size_t kStatusBytes = sizeof(uint64_t);
 constexpr std::size_t kCopiedCall = std::size_t{64} << 10;
 
 std::string status_text(GroupStatus status) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(static_cast<uint64_t>(status));
   return out.str();
 }
 
 std::string error_text(ErrorCode code, const std::string& text) {
-  MessageWriter out;
+  rpc::MessageWriter out;
   out.number(static_cast<uint64_t>(GroupStatus::kError));
   out.number(static_cast<uint64_t>(code));
   out.text(text);
@@ -37,10 +37,10 @@ std::string error_text(ErrorCode code, const std::string& text) {
 }
 
 /// The name, and the message without a copy: `call` stays there.
-std::pair<std::string, Payload> parts_of(replication::Bytes&& call) = delete;
-std::pair<std::string, Payload> parts_of(const replication::Bytes& call) {
+std::pair<std::string, rpc::Payload> parts_of(replication::Bytes&& call) = delete;
+std::pair<std::string, rpc::Payload> parts_of(const replication::Bytes& call) {
   std::string name;
-  Payload message;
+  rpc::Payload message;
   bool is_named = false;
   for (replication::Bytes::Piece piece : call.pieces()) {
     if (!is_named) {
@@ -84,9 +84,9 @@ std::string answered(const Work& work) {
 
 }  // namespace
 
-Payload part_of(const Payload& payload, std::size_t first, std::size_t count) {
-  Payload out;
-  for (Payload::Piece piece : payload.pieces()) {
+rpc::Payload part_of(const rpc::Payload& payload, std::size_t first, std::size_t count) {
+  rpc::Payload out;
+  for (rpc::Payload::Piece piece : payload.pieces()) {
     const std::size_t skip = std::min(first, piece.bytes.size());
     first -= skip;
     piece.bytes = piece.bytes.subspan(skip, std::min(piece.bytes.size() - skip, count));
@@ -96,16 +96,16 @@ Payload part_of(const Payload& payload, std::size_t first, std::size_t count) {
   return out;
 }
 
-Payload rest_of(const Payload& payload, std::size_t bytes) {
+rpc::Payload rest_of(const rpc::Payload& payload, std::size_t bytes) {
   return part_of(payload, payload.size() - bytes, bytes);
 }
 
-replication::Bytes group_call(const std::string& method, const Payload& message) {
+replication::Bytes group_call(const std::string& method, const rpc::Payload& message) {
   const std::string name = method + '\0';
-  const auto whole = std::make_shared<Payload>(name);
+  const auto whole = std::make_shared<rpc::Payload>(name);
   bool is_owned = message.size() > kCopiedCall;
   std::vector<replication::Bytes::Piece> pieces = {whole->pieces()[0].bytes};
-  for (const Payload::Piece& piece : message.pieces()) {
+  for (const rpc::Payload::Piece& piece : message.pieces()) {
     is_owned = is_owned && piece.owner != nullptr;
     whole->append(piece);
     pieces.push_back(piece.bytes);
@@ -114,20 +114,20 @@ replication::Bytes group_call(const std::string& method, const Payload& message)
   return {std::move(pieces), whole};
 }
 
-Payload group_answer(GroupStatus status, std::string_view bytes) {
-  return Payload(status_text(status).append(bytes));
+rpc::Payload group_answer(GroupStatus status, std::string_view bytes) {
+  return rpc::Payload(status_text(status).append(bytes));
 }
 
-RpcResult read_group_answer(const Payload& answer, GroupStatus& status, uint64_t& hint) {
+rpc::RpcResult read_group_answer(const rpc::Payload& answer, GroupStatus& status, uint64_t& hint) {
   PayloadReader in(kState, answer);
   std::string head(kStatusBytes, '\0');
   in.read(head.data(), head.size());
   status = static_cast<GroupStatus>(
-      MessageReader(kState, head).number_up_to(static_cast<uint64_t>(GroupStatus::kError)));
-  RpcResult out;
+      rpc::MessageReader(kState, head).number_up_to(static_cast<uint64_t>(GroupStatus::kError)));
+  rpc::RpcResult out;
   if (status == GroupStatus::kDone) {
     std::size_t skipped = 0;
-    for (Payload::Piece piece : answer.pieces()) {
+    for (rpc::Payload::Piece piece : answer.pieces()) {
       const std::size_t skip = std::min(kStatusBytes - skipped, piece.bytes.size());
       skipped += skip;
       piece.bytes = piece.bytes.subspan(skip);
@@ -137,12 +137,12 @@ RpcResult read_group_answer(const Payload& answer, GroupStatus& status, uint64_t
   }
   std::string rest(in.left(), '\0');
   in.read(rest.data(), rest.size());
-  MessageReader text(kState, rest);
+  rpc::MessageReader text(kState, rest);
   if (status == GroupStatus::kNotPrimary) hint = text.number();
   if (status == GroupStatus::kError) {
     const auto code =
-        static_cast<ErrorCode>(text.number_up_to(static_cast<uint64_t>(kUnauthenticatedCode)));
-    out.error = error_with(code, text.text(), "");
+        static_cast<ErrorCode>(text.number_up_to(static_cast<uint64_t>(rpc::kUnauthenticatedCode)));
+    out.error = rpc::error_with(code, text.text(), "");
   }
   return out;
 }
@@ -158,12 +158,12 @@ void ReplicatedParameters::begin(uint64_t session) {
 std::string ReplicatedParameters::apply(const replication::Bytes& update) {
   const auto [method, message] = parts_of(update);
   const std::string& name = method;
-  const Payload& payload = message;
+  const rpc::Payload& payload = message;
   return answered([&] {
-    failpoint("ps.apply");
+    base::failpoint("ps.apply");
     if (name != "ps.begin") return service_.ask(name, payload).text();
     const std::string text = payload.text();
-    MessageReader in(kState, text);
+    rpc::MessageReader in(kState, text);
     begin(in.number());
     in.end();
     return std::string();
@@ -180,9 +180,10 @@ namespace {
 
 class PayloadSnapshot final : public replication::StateSnapshot {
  public:
-  explicit PayloadSnapshot(Payload all) : all_(std::move(all)) {
+  explicit PayloadSnapshot(rpc::Payload all) : all_(std::move(all)) {
     uint64_t end = 0;
-    for (const Payload::Piece& piece : all_.pieces()) ends_.push_back(end += piece.bytes.size());
+    for (const rpc::Payload::Piece& piece : all_.pieces())
+      ends_.push_back(end += piece.bytes.size());
   }
   uint64_t size() const override { return all_.size(); }
   std::string bytes(uint64_t first, uint64_t count) const override {
@@ -199,24 +200,24 @@ class PayloadSnapshot final : public replication::StateSnapshot {
   }
 
  private:
-  const Payload all_;
+  const rpc::Payload all_;
   std::vector<uint64_t> ends_;  // of the pieces, as places in the whole
 };
 
 }  // namespace
 
 std::shared_ptr<const replication::StateSnapshot> ReplicatedParameters::snapshot() {
-  MessageWriter sessions;
+  rpc::MessageWriter sessions;
   sessions.number(session_);
   sessions.number(sessions_);
-  Payload out(sessions.str());
-  const Payload parameters = service_.snapshot();
-  for (const Payload::Piece& piece : parameters.pieces()) out.append(piece);
+  rpc::Payload out(sessions.str());
+  const rpc::Payload parameters = service_.snapshot();
+  for (const rpc::Payload::Piece& piece : parameters.pieces()) out.append(piece);
   return std::make_shared<PayloadSnapshot>(std::move(out));
 }
 
 void ReplicatedParameters::restore(std::vector<replication::Bytes> pieces) {
-  Payload all;
+  rpc::Payload all;
   for (const replication::Bytes& each : pieces) {
     for (const replication::Bytes::Piece piece : each.pieces()) {
       all.append({.bytes = piece, .owner = each.owner()});
@@ -225,10 +226,10 @@ void ReplicatedParameters::restore(std::vector<replication::Bytes> pieces) {
   constexpr std::size_t kSessions = 2 * sizeof(uint64_t);
   std::string sessions(kSessions, '\0');
   PayloadReader(kState, all).read(sessions.data(), sessions.size());
-  MessageReader in(kState, sessions);
+  rpc::MessageReader in(kState, sessions);
   session_ = in.number();
   sessions_ = in.number();
   service_.restore(rest_of(all, all.size() - kSessions));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -15,18 +15,18 @@
 #include "cohort/replication/replica.h"
 #include "cohort/rpc/client.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// What stands ahead of an answer of a group's server: kDone, or one of the others.
 enum class GroupStatus : uint64_t { kDone = 0, kNotPrimary = 1, kAgain = 2, kError = 3 };
 
 /// Some bytes of a payload, where they lie.
-Payload part_of(const Payload& payload, std::size_t first, std::size_t count);
+rpc::Payload part_of(const rpc::Payload& payload, std::size_t first, std::size_t count);
 /// The last ones.
-Payload rest_of(const Payload& payload, std::size_t bytes);
+rpc::Payload rest_of(const rpc::Payload& payload, std::size_t bytes);
 
 /// A call, with its message behind its name. Owns: a share of a large message.
-replication::Bytes group_call(const std::string& method, const Payload& message);
+replication::Bytes group_call(const std::string& method, const rpc::Payload& message);
 
 /// Threads: thread-compatible.
 class ReplicatedParameters final : public replication::ReplicatedState {
@@ -40,7 +40,7 @@ class ReplicatedParameters final : public replication::ReplicatedState {
   std::shared_ptr<const replication::StateSnapshot> snapshot() override;
   void restore(std::vector<replication::Bytes> pieces) override;
   /// Before the call is an update. Errors: std::bad_alloc where it would not get its memory now.
-  void check_room(const std::string& method, const Payload& payload) const {
+  void check_room(const std::string& method, const rpc::Payload& payload) const {
     service_.check_room(method, payload);
   }
 
@@ -53,8 +53,8 @@ class ReplicatedParameters final : public replication::ReplicatedState {
 };
 
 /// In what a member of a group answers: the status's number.
-Payload group_answer(GroupStatus status, std::string_view bytes = {});
+rpc::Payload group_answer(GroupStatus status, std::string_view bytes = {});
 /// The payload or the error; `status` says which. Cost: no copy.
-RpcResult read_group_answer(const Payload& answer, GroupStatus& status, uint64_t& hint);
+rpc::RpcResult read_group_answer(const rpc::Payload& answer, GroupStatus& status, uint64_t& hint);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -10,7 +10,7 @@
 
 #include "cohort/coordinator/parameters/parameter_servers.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 // Of one message: large enough to be worth one, small enough that a server reads one while the next
 // one is on its way.
@@ -60,9 +60,9 @@ inline Tensor by_rows(const ParameterHandle& variable, const Tensor& contiguous)
   return contiguous.view({rows, rows == 0 ? 0 : contiguous.numel() / rows});
 }
 
-inline void write_range(MessageWriter& out, RowRange range) {
+inline void write_range(rpc::MessageWriter& out, RowRange range) {
   out.signed_number(range.first);
   out.signed_number(range.count);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -13,7 +13,7 @@
 #include "cohort/runtime/float_mode.h"
 #include "cohort/variables/internal/scatter.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 namespace {
 
 // Of a gradient at a time: it stays in the core's cache between its arrival and its use.
@@ -45,7 +45,7 @@ void StoredParameter::check_range(RowRange range) const {
 }
 
 std::size_t StoredParameter::bytes() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::size_t sum = value_.nbytes();
   for (const auto& [name, set] : slots_) {
     for (const Tensor& slot : set.values) sum += slot.nbytes();
@@ -89,7 +89,7 @@ Tensor StoredParameter::received(int64_t rows, PayloadReader& numbers) const {
 Tensor StoredParameter::read(const StoredPlace& place, RowRange range) {
   check_range(range);
   Tensor out = empty({range.count, width_}, dtype_);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto* from = static_cast<const std::byte*>(tensor_at(place).const_data_ptr());
   if (out.nbytes() > 0) {
     std::memcpy(out.mutable_data_ptr(), from + static_cast<std::size_t>(range.first) * row_bytes_,
@@ -101,7 +101,7 @@ Tensor StoredParameter::read(const StoredPlace& place, RowRange range) {
 Tensor StoredParameter::read_rows(const std::vector<int64_t>& rows) {
   Tensor out = empty({static_cast<int64_t>(rows.size()), width_}, dtype_);
   auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto* from = static_cast<const std::byte*>(value_.const_data_ptr());
   for (const int64_t row : rows) {
     std::memcpy(to, from + static_cast<std::size_t>(row) * row_bytes_, row_bytes_);
@@ -110,37 +110,38 @@ Tensor StoredParameter::read_rows(const std::vector<int64_t>& rows) {
   return out;
 }
 
-void StoredParameter::write(const StoredPlace& place, Write kind, RowRange range,
+void StoredParameter::write(const StoredPlace& place, variables::Write kind, RowRange range,
                             PayloadReader& numbers) {
   check_range(range);
   const Tensor x = received(range.count, numbers);
   const at::NoGradGuard no_grad;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   own(tensor_at(place));
   Tensor to = rows_of(place, range);
   switch (kind) {
-    case Write::kAssign:
+    case variables::Write::kAssign:
       to.copy_(x);
       return;
-    case Write::kAdd:
-      in_plain_words("[ps] ", [&] { to.add_(x); });
+    case variables::Write::kAdd:
+      runtime::in_plain_words("[ps] ", [&] { to.add_(x); });
       return;
-    case Write::kSub:
-      in_plain_words("[ps] ", [&] { to.sub_(x); });
+    case variables::Write::kSub:
+      runtime::in_plain_words("[ps] ", [&] { to.sub_(x); });
       return;
   }
 }
 
-void StoredParameter::scatter(Scatter kind, const std::vector<int64_t>& rows,
+void StoredParameter::scatter(variables::Scatter kind, const std::vector<int64_t>& rows,
                               PayloadReader& values) {
   const auto count = static_cast<int64_t>(rows.size());
   const Tensor x = received(count, values);
   const Tensor indices = from_vector(rows, {count});
   const at::NoGradGuard no_grad;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   own(value_);
   Tensor to = value_.view({rows_, width_});
-  scatter_rows(to, kind, {.values = x, .indices = indices, .dense_shape = {rows_, width_}});
+  variables::scatter_rows(to, kind,
+                          {.values = x, .indices = indices, .dense_shape = {rows_, width_}});
 }
 
 void StoredParameter::make_slots(const std::string& set, const std::vector<double>& initial,
@@ -148,7 +149,7 @@ void StoredParameter::make_slots(const std::string& set, const std::vector<doubl
   COHORT_CHECK_ARG(!set.empty(), "[ps] expected a name for the slots of \"", name_, "\", got none");
   COHORT_CHECK_ARG(initial.size() <= update_rules::kMaxSlots, "[ps] expected at most ",
                    update_rules::kMaxSlots, " slots of \"", name_, "\", got ", initial.size());
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (anew) slots_.erase(set);
   if (const auto found = slots_.find(set); found != slots_.end()) {
     COHORT_CHECK_STATE(found->second.initial == initial,
@@ -166,15 +167,15 @@ void StoredParameter::make_slots(const std::string& set, const std::vector<doubl
 }
 
 void StoredParameter::drop_slots(const std::string& set) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   slots_.erase(set);
 }
 
-void StoredParameter::save(MessageWriter& out, Payload& numbers) {
+void StoredParameter::save(rpc::MessageWriter& out, rpc::Payload& numbers) {
   out.text(name_);
   out.number(wire_dtype(dtype_));
   write_shape(out, shape_);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   append_bytes(numbers, value_);
   out.number(slots_.size());
   for (const auto& [name, set] : slots_) {
@@ -185,12 +186,13 @@ void StoredParameter::save(MessageWriter& out, Payload& numbers) {
   }
 }
 
-std::shared_ptr<StoredParameter> StoredParameter::load(MessageReader& in, PayloadReader& numbers) {
+std::shared_ptr<StoredParameter> StoredParameter::load(rpc::MessageReader& in,
+                                                       PayloadReader& numbers) {
   std::string name = in.text();
   const DType dtype = read_dtype(in);
   const Shape shape = read_shape(in);
   const auto out = std::make_shared<StoredParameter>(std::move(name), dtype, shape);
-  const MutexLock lock(out->mutex_);
+  const base::MutexLock lock(out->mutex_);
   out->value_ = loaded(shape, dtype, numbers);
   for (uint64_t left = in.number_up_to(kMostSlotSets); left > 0; --left) {
     SlotSet& set = out->slots_[in.text()];
@@ -276,8 +278,8 @@ void StoredParameter::update_named_rows(const UpdateStep& step, const std::vecto
 void StoredParameter::update(const UpdateStep& step, RowRange range, PayloadReader& gradient) {
   check_range(range);
   gradient.expect(static_cast<std::size_t>(range.count) * row_bytes_);
-  const FlushDenormals flush;
-  const MutexLock lock(mutex_);
+  const runtime::FlushDenormals flush;
+  const base::MutexLock lock(mutex_);
   check_updated(step);
   own_updated(step);
   if (dtype_ == kFloat32) {
@@ -297,8 +299,8 @@ void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
       "), got rows outside");
   gradient.expect(rows.size() * row_bytes_);
   if (width_ == 0) return;
-  const FlushDenormals flush;
-  const MutexLock lock(mutex_);
+  const runtime::FlushDenormals flush;
+  const base::MutexLock lock(mutex_);
   check_updated(step);
   own_updated(step);
   const bool is_float = dtype_ == kFloat32;
@@ -311,4 +313,4 @@ void StoredParameter::update_rows(const UpdateStep& step, RowRange range,
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

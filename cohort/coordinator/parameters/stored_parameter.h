@@ -16,7 +16,7 @@
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Rows [first, first + count) of the first axis; a single number is one row.
 struct RowRange {
@@ -50,9 +50,10 @@ class StoredParameter {
   Tensor read(const StoredPlace& place, RowRange range);
   Tensor read_rows(const std::vector<int64_t>& rows);
   /// `numbers` holds the rows of the range.
-  void write(const StoredPlace& place, Write kind, RowRange range, PayloadReader& numbers);
+  void write(const StoredPlace& place, variables::Write kind, RowRange range,
+             PayloadReader& numbers);
   /// In the order of `rows`, which may repeat.
-  void scatter(Scatter kind, const std::vector<int64_t>& rows, PayloadReader& values);
+  void scatter(variables::Scatter kind, const std::vector<int64_t>& rows, PayloadReader& values);
 
   /// Makes a set of slots, unless it is there. anew: one that is there is another one, which has
   /// ended. Errors: FailedPrecondition if there is another one of this name.
@@ -61,9 +62,9 @@ class StoredParameter {
 
   /// Value and slots, to the bit: what they are into `out`, and their numbers behind those in
   /// `numbers`. Cost: no copy, until it is changed: each tensor is copied then, once.
-  void save(MessageWriter& out, Payload& numbers);
+  void save(rpc::MessageWriter& out, rpc::Payload& numbers);
   /// Errors: DataLoss.
-  static std::shared_ptr<StoredParameter> load(MessageReader& in, PayloadReader& numbers);
+  static std::shared_ptr<StoredParameter> load(rpc::MessageReader& in, PayloadReader& numbers);
 
   /// Applies the rule to the rows of the range, with their gradient.
   void update(const UpdateStep& step, RowRange range, PayloadReader& gradient);
@@ -101,9 +102,9 @@ class StoredParameter {
   const int64_t rows_;
   const int64_t width_;  // elements of a row
   const std::size_t row_bytes_;
-  Mutex mutex_;
+  base::Mutex mutex_;
   Tensor value_ COHORT_GUARDED_BY(mutex_);
   std::map<std::string, SlotSet> slots_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

@@ -13,7 +13,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/runtime/thread_name.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Threads: thread-safe. An exception that leaves a task ends the process.
 class TaskThreads {
@@ -24,7 +24,7 @@ class TaskThreads {
   /// Does what is left.
   ~TaskThreads() {
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       ends_ = true;
     }
     changed_.notify_all();
@@ -35,7 +35,7 @@ class TaskThreads {
 
   void add(std::function<void()> task) {
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       tasks_.push_back(std::move(task));
     }
     changed_.notify_one();
@@ -43,11 +43,11 @@ class TaskThreads {
 
  private:
   void work() {
-    set_thread_name("cohort-ps");
+    runtime::set_thread_name("cohort-ps");
     for (;;) {
       std::function<void()> task;
       {
-        const MutexLock lock(mutex_);
+        const base::MutexLock lock(mutex_);
         changed_.wait(mutex_,
                       [this]() COHORT_REQUIRES(mutex_) { return ends_ || !tasks_.empty(); });
         if (tasks_.empty()) return;
@@ -58,11 +58,11 @@ class TaskThreads {
     }
   }
 
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any changed_;
   bool ends_ COHORT_GUARDED_BY(mutex_) = false;
   std::deque<std::function<void()>> tasks_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

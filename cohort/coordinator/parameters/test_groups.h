@@ -18,7 +18,7 @@
 #include "cohort/coordinator/parameters/replicated_state.h"
 #include "cohort/testing/ports.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 /// Two servers, each the first primary of one group and a backup of the other.
 class TestGroups {
@@ -37,8 +37,8 @@ class TestGroups {
     Task& made = tasks_[task];
     made.hosts = std::make_unique<ReplicaHosts>(
         ReplicaHosts::Options{.spec = spec_, .task = task, .store = store_, .lease = lease_});
-    made.server = std::make_unique<RpcServer>(
-        RpcServerOptions{.address = spec_.task_address("ps", task)}, made.hosts->methods());
+    made.server = std::make_unique<rpc::RpcServer>(
+        rpc::RpcServerOptions{.address = spec_.task_address("ps", task)}, made.hosts->methods());
     made.hosts->begin(kServers, job_);
   }
   void stop(int task) {
@@ -46,11 +46,11 @@ class TestGroups {
     tasks_[task].hosts.reset();
   }
   std::shared_ptr<ParameterServers> connect() const {
-    std::vector<std::shared_ptr<RpcClient>> clients;
-    std::vector<RpcClientOptions> options;
+    std::vector<std::shared_ptr<rpc::RpcClient>> clients;
+    std::vector<rpc::RpcClientOptions> options;
     for (int task = 0; task < kServers; ++task) {
       options.push_back({.address = spec_.task_address("ps", task)});
-      clients.push_back(std::make_shared<RpcClient>(options.back()));
+      clients.push_back(std::make_shared<rpc::RpcClient>(options.back()));
     }
     return std::make_shared<ParameterServers>(
         group_clients(clients, options, kServers),
@@ -58,12 +58,12 @@ class TestGroups {
   }
   /// Whether a server says that it leads the group, and all copies are there.
   bool is_whole(int group) const {
-    MessageWriter header;
+    rpc::MessageWriter header;
     header.number(static_cast<uint64_t>(group));
     header.text("ps.formed");
     for (int task = 0; task < kServers; ++task) {
       try {
-        RpcClient client({.address = spec_.task_address("ps", task)});
+        rpc::RpcClient client({.address = spec_.task_address("ps", task)});
         GroupStatus status{};
         uint64_t hint = 0;
         read_group_answer(client.call("ps.group", message(header)), status, hint);
@@ -78,7 +78,7 @@ class TestGroups {
   static constexpr int kServers = 2;
   struct Task {
     std::unique_ptr<ReplicaHosts> hosts;
-    std::unique_ptr<RpcServer> server;  // its calls end first
+    std::unique_ptr<rpc::RpcServer> server;  // its calls end first
   };
   const std::string store_;
   const uint64_t job_;
@@ -87,4 +87,4 @@ class TestGroups {
   std::map<int, Task> tasks_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

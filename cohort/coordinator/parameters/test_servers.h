@@ -12,19 +12,19 @@
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
 
-namespace cohort::internal {
+namespace cohort::internal::coordinator {
 
 class TestServers {
  public:
   explicit TestServers(int count) {
     for (int s = 0; s < count; ++s) {
       services.push_back(std::make_shared<ParameterService>());
-      servers_.push_back(
-          std::make_unique<RpcServer>(RpcServerOptions{}, parameter_methods(services.back())));
+      servers_.push_back(std::make_unique<rpc::RpcServer>(rpc::RpcServerOptions{},
+                                                          parameter_methods(services.back())));
     }
   }
 
-  RpcClientOptions address(int server) const {
+  rpc::RpcClientOptions address(int server) const {
     return {.address = servers_[static_cast<std::size_t>(server)]->address(),
             .server_name = "parameter server " + std::to_string(server)};
   }
@@ -36,11 +36,11 @@ class TestServers {
   }
   /// Of one that reaches them there.
   std::shared_ptr<ParameterServers> connect(const std::vector<std::string>& addresses) const {
-    std::vector<std::shared_ptr<RpcClient>> clients;
+    std::vector<std::shared_ptr<rpc::RpcClient>> clients;
     for (std::size_t s = 0; s < servers_.size(); ++s) {
-      RpcClientOptions options = address(static_cast<int>(s));
+      rpc::RpcClientOptions options = address(static_cast<int>(s));
       options.address = addresses[s];
-      clients.push_back(std::make_shared<RpcClient>(std::move(options)));
+      clients.push_back(std::make_shared<rpc::RpcClient>(std::move(options)));
     }
     return std::make_shared<ParameterServers>(std::move(clients));
   }
@@ -59,7 +59,7 @@ class TestServers {
   std::vector<std::shared_ptr<ParameterService>> services;
 
  private:
-  std::vector<std::unique_ptr<RpcServer>> servers_;
+  std::vector<std::unique_ptr<rpc::RpcServer>> servers_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::coordinator

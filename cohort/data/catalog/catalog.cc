@@ -83,8 +83,8 @@ Dataset load(const Source& source, const fs::path& directory, const std::string&
                            part, " image, got ", labels.size(0), " for ", images.size(0)));
   }
   if (flatten) images = images.view({images.size(0), images.size(1) * images.size(2)});
-  auto rows = internal::make_tensor_rows({images, labels.to(kInt64)}, {kLargestByte});
-  return Dataset(internal::make_rows_node(source.folder, std::move(rows)));
+  auto rows = internal::data::make_tensor_rows({images, labels.to(kInt64)}, {kLargestByte});
+  return Dataset(internal::data::make_rows_node(source.folder, std::move(rows)));
 }
 
 /// Both parts at once: unpacking takes most of the time.
@@ -92,7 +92,7 @@ TrainTest load_both(const Source& source, const CatalogOptions& options) {
   const fs::path directory = find_directory(source, options);
   std::optional<Dataset> test;
   std::exception_ptr error;
-  internal::TaskThread reader("load-test", [&](const std::stop_token&) {
+  internal::runtime::TaskThread reader("load-test", [&](const std::stop_token&) {
     try {
       test = load(source, directory, "t10k", options.flatten);
     } catch (...) {

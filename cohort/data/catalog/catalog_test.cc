@@ -159,14 +159,14 @@ TEST(ConvertRows, DividesToTheSameBitsAsADivisionByEverySetOfInstructions) {
                            divisor);
       }
     }
-    const internal::Isa before = internal::current_isa();
-    for (int isa = 0; isa <= static_cast<int>(internal::best_isa()); ++isa) {
-      internal::use_isa(static_cast<internal::Isa>(isa));
+    const internal::base::Isa before = internal::base::current_isa();
+    for (int isa = 0; isa <= static_cast<int>(internal::base::best_isa()); ++isa) {
+      internal::base::use_isa(static_cast<internal::base::Isa>(isa));
       std::vector<float> out(rows.size() * kRow);
-      internal::gather_rows_divided(data.data(), kRow, divisor, rows, out.data());
+      internal::data::gather_rows_divided(data.data(), kRow, divisor, rows, out.data());
       EXPECT_EQ(out, expected) << divisor << " by set " << isa;
     }
-    internal::use_isa(before);
+    internal::base::use_isa(before);
   }
 }
 
@@ -176,7 +176,7 @@ TEST(ConvertRows, GathersRowsOfAnyWidth) {
   const std::vector<int64_t> rows = {9, 0, 3, 3, 5, 1, 8};
   for (int64_t width : {1, 2, 3, 4, 8, 24}) {
     std::vector<uint8_t> out(rows.size() * static_cast<std::size_t>(width));
-    internal::gather_rows(data.data(), width, rows, out.data());
+    internal::data::gather_rows(data.data(), width, rows, out.data());
     for (std::size_t i = 0; i < out.size(); ++i) {
       const auto w = static_cast<std::size_t>(width);
       EXPECT_EQ(out[i], data[static_cast<std::size_t>(rows[i / w]) * w + i % w]);

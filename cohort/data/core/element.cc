@@ -10,11 +10,11 @@
 #include "cohort/data/core/internal/rows/packed_strings.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 const Element& DeferredElement::value() const {
   if (is_computed()) return constant_value();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!ready_.load(std::memory_order_relaxed)) {
     value_ = compute();
     ready_.store(true, std::memory_order_release);
@@ -46,7 +46,7 @@ ElementSpec batched_spec(const ElementSpec& row, int64_t rows) {
                              : ElementSpec::named(std::move(named));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 namespace {
@@ -62,7 +62,7 @@ class Element::Strings {
   explicit Strings(std::string one) { values_.push_back(std::move(one)); }
   Strings(std::vector<std::string> values, Shape shape)
       : shape_(std::move(shape)), values_(std::move(values)) {}
-  Strings(internal::PackedStrings values, Shape shape)
+  Strings(internal::data::PackedStrings values, Shape shape)
       : shape_(std::move(shape)), packed_(std::move(values)) {}
 
   const Shape& shape() const { return shape_; }
@@ -81,7 +81,7 @@ class Element::Strings {
 
  private:
   Shape shape_;
-  internal::PackedStrings packed_;
+  internal::data::PackedStrings packed_;
   mutable std::once_flag unpacked_;
   mutable std::vector<std::string> values_;  ///< With packed ones: guarded by unpacked_.
 };
@@ -104,7 +104,7 @@ Element::Element(std::vector<std::string> values, Shape shape) {
   check_count(shape, values.size());
   value_ = std::make_shared<const Strings>(std::move(values), std::move(shape));
 }
-Element Element::packed(internal::PackedStrings values, Shape shape) {
+Element Element::packed(internal::data::PackedStrings values, Shape shape) {
   check_count(shape, values.size());
   Element out;
   out.value_ = std::make_shared<const Strings>(std::move(values), std::move(shape));
@@ -132,26 +132,26 @@ Element Element::named(std::vector<std::pair<std::string, Element>> parts) {
 
 Element Element::ragged(Element values, Tensor row_splits) {
   const Element splits(std::move(row_splits));
-  internal::check_ragged_parts(values, splits);
+  internal::data::check_ragged_parts(values, splits);
   return ragged_parts(std::move(values), splits);
 }
 
 Element Element::ragged_parts(Element values, Element row_splits) {
-  static const std::vector<std::string> kNames(internal::kRaggedNames.begin(),
-                                               internal::kRaggedNames.end());
+  static const std::vector<std::string> kNames(internal::data::kRaggedNames.begin(),
+                                               internal::data::kRaggedNames.end());
   Element out;
   out.value_ = std::make_shared<const Tuple>(
       Tuple{{std::move(values), std::move(row_splits)}, kNames, /*is_ragged=*/true});
   return out;
 }
 
-Element Element::deferred(std::shared_ptr<const internal::DeferredElement> source) {
+Element Element::deferred(std::shared_ptr<const internal::data::DeferredElement> source) {
   Element out;
   out.value_ = std::move(source);
   return out;
 }
 
-std::shared_ptr<const internal::DeferredElement> Element::uncomputed() const {
+std::shared_ptr<const internal::data::DeferredElement> Element::uncomputed() const {
   const auto* deferred = std::get_if<kDeferred>(&value_);
   return deferred == nullptr || (*deferred)->is_computed() ? nullptr : *deferred;
 }
@@ -290,7 +290,7 @@ std::vector<std::string_view> Element::string_views() const {
 
 ElementSpec Element::spec() const {
   if (const auto* deferred = std::get_if<kDeferred>(&value_)) {
-    return internal::batched_spec((*deferred)->row_spec(), (*deferred)->rows());
+    return internal::data::batched_spec((*deferred)->row_spec(), (*deferred)->rows());
   }
   if (const auto* t = std::get_if<kTensor>(&value_)) {
     return TensorSpec{shape_of(*t), t->scalar_type()};
@@ -332,12 +332,12 @@ Element Element::slice(int64_t begin, int64_t count) const {
   }
   const Element& self = resolved();
   if (const auto* t = std::get_if<kTensor>(&self.value_)) return t->narrow(0, begin, count);
-  if (self.is_ragged()) return internal::ragged_slice(self, begin, count);
+  if (self.is_ragged()) return internal::data::ragged_slice(self, begin, count);
   if (const Strings* s = string_part()) {
     Shape shape = s->shape();
     shape.front() = count;
     const int64_t row = c10::multiply_integers(shape.begin() + 1, shape.end());
-    internal::PackedStrings part;
+    internal::data::PackedStrings part;
     for (int64_t i = begin * row; i < (begin + count) * row; ++i) {
       part.add(s->view(static_cast<std::size_t>(i)));
     }

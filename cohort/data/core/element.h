@@ -21,13 +21,13 @@
 #include "cohort/data/core/element_spec.h"
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 class DatasetNode;
 class DeferredElement;
 class PackedStrings;
 template <class... T>
 struct AsResult;
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -71,11 +71,11 @@ class Element {
   /// Internal: as ragged, of parts that are known to fit.
   static Element ragged_parts(Element values, Element row_splits);
   /// Internal: strings that lie in one block. Errors: as above.
-  static Element packed(internal::PackedStrings values, Shape shape);
+  static Element packed(internal::data::PackedStrings values, Shape shape);
   /// Internal: an element that is computed when it is first read.
-  static Element deferred(std::shared_ptr<const internal::DeferredElement> source);
+  static Element deferred(std::shared_ptr<const internal::data::DeferredElement> source);
   /// Internal: null, unless this is an element that is still to be computed.
-  std::shared_ptr<const internal::DeferredElement> uncomputed() const;
+  std::shared_ptr<const internal::data::DeferredElement> uncomputed() const;
 
   bool has_value() const { return value_.index() != 0; }
   bool is_tuple() const;
@@ -120,13 +120,13 @@ class Element {
   /// Errors: InvalidArgument unless the element is a dataset or such a tuple.
   Dataset dataset() const;
   /// Internal: the description of that dataset.
-  std::shared_ptr<const internal::DatasetNode> dataset_node() const;
+  std::shared_ptr<const internal::data::DatasetNode> dataset_node() const;
 
   /// One type: the whole element as a tensor, number, string, tuple or aggregate; several types: a
   /// std::tuple of the components. `#include "cohort/data/dataset.h"` defines it.
   /// Errors: InvalidArgument on another structure, with both sides.
   template <class... T>
-  typename internal::AsResult<T...>::type as() const;
+  typename internal::data::AsResult<T...>::type as() const;
 
   ElementSpec spec() const;
   /// Errors: InvalidArgument unless this is a tuple of two components.
@@ -145,7 +145,7 @@ class Element {
     std::vector<std::string> names;
     bool is_ragged = false;
   };
-  using DeferredPtr = std::shared_ptr<const internal::DeferredElement>;
+  using DeferredPtr = std::shared_ptr<const internal::data::DeferredElement>;
 
   /// This element, or what the deferred one computed.
   const Element& resolved() const;
@@ -154,7 +154,7 @@ class Element {
   [[noreturn]] void refuse(const char* expected) const;
 
   std::variant<std::monostate, Tensor, std::shared_ptr<const Strings>, std::shared_ptr<const Tuple>,
-               DeferredPtr, std::shared_ptr<const internal::DatasetNode>>
+               DeferredPtr, std::shared_ptr<const internal::data::DatasetNode>>
       value_;
 };
 

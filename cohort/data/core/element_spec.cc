@@ -101,8 +101,8 @@ ElementSpec ElementSpec::ragged(ElementSpec values, int64_t rows) {
 }
 
 ElementSpec ElementSpec::ragged_parts(ElementSpec values, TensorSpec row_splits) {
-  ElementSpec out = named(
-      {{internal::kRaggedNames[0], std::move(values)}, {internal::kRaggedNames[1], row_splits}});
+  ElementSpec out = named({{internal::data::kRaggedNames[0], std::move(values)},
+                           {internal::data::kRaggedNames[1], row_splits}});
   out.is_ragged_ = true;
   return out;
 }
@@ -150,7 +150,7 @@ std::string ElementSpec::to_string() const {
   if (is_unknown()) return "?";
   if (is_leaf()) return leaf_.to_string();
   if (is_dataset()) return "dataset(" + parts_.front().to_string() + ")";
-  std::string out = internal::has_ragged_names(names_) && !is_ragged_ ? "plain (" : "(";
+  std::string out = internal::data::has_ragged_names(names_) && !is_ragged_ ? "plain (" : "(";
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (i > 0) out += ", ";
     if (!names_.empty()) out += names_[i] + " ";

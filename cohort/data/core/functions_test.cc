@@ -49,10 +49,10 @@ TEST(Map, TakesComponentsStructsTuplesAndElements) {
 TEST(Map, GenericLambdasAreRefusedWhenCompiling) {
   auto generic = [](const auto& x) { return x; };
   auto typed = [](const Tensor& x) { return x; };
-  static_assert(!internal::HasSignature<decltype(generic)>);
-  static_assert(internal::HasSignature<decltype(typed)>);
-  static_assert(internal::HasSignature<decltype(label_of)>);
-  static_assert(internal::HasSignature<std::function<Tensor(Tensor)>>);
+  static_assert(!internal::data::HasSignature<decltype(generic)>);
+  static_assert(internal::data::HasSignature<decltype(typed)>);
+  static_assert(internal::data::HasSignature<decltype(label_of)>);
+  static_assert(internal::data::HasSignature<std::function<Tensor(Tensor)>>);
 }
 
 TEST(Map, ReturnsAnyNest) {

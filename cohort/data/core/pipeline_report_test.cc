@@ -147,7 +147,7 @@ TEST(PipelineReport, TimeOfGatheringRowsIsTheBatchsOwn) {
 /// Counters by hand: no clock decides.
 class Blame : public ::testing::Test {
  protected:
-  internal::Stage& stage(const Dataset& dataset, internal::Stage* reader) {
+  internal::data::Stage& stage(const Dataset& dataset, internal::data::Stage* reader) {
     return book_.stage_of(*dataset.node(), reader);
   }
   std::string blamed(int64_t elapsed_ms, int64_t waited_ms) {
@@ -156,28 +156,28 @@ class Blame : public ::testing::Test {
     book_.note_next(start + milliseconds(elapsed_ms), start + milliseconds(elapsed_ms));
     return bottleneck(book_.report());
   }
-  static void set(internal::Stage& stage, int64_t own_ms, int64_t waited_ms, int threads) {
+  static void set(internal::data::Stage& stage, int64_t own_ms, int64_t waited_ms, int threads) {
     stage.own_ns = nanoseconds(milliseconds(own_ms)).count();
     stage.waited_ns = nanoseconds(milliseconds(waited_ms)).count();
     stage.threads = threads;
   }
 
-  internal::StageBook book_;
+  internal::data::StageBook book_;
   const Dataset range_ = Dataset::range(4);
   const Dataset map_ = range_.map(same);
   const Dataset prefetch_ = map_.prefetch(1);
 };
 
 TEST_F(Blame, NobodyWhenTheReaderHardlyWaits) {
-  internal::Stage& map = stage(map_, nullptr);
+  internal::data::Stage& map = stage(map_, nullptr);
   set(map, 1, 1, 0);
   EXPECT_EQ(blamed(100, 4), "none");
 }
 
 TEST_F(Blame, DividesTheWorkOfAStepByItsThreads) {
-  internal::Stage& prefetch = stage(prefetch_, nullptr);
-  internal::Stage& map = stage(map_, &prefetch);
-  internal::Stage& range = stage(range_, &map);
+  internal::data::Stage& prefetch = stage(prefetch_, nullptr);
+  internal::data::Stage& map = stage(map_, &prefetch);
+  internal::data::Stage& range = stage(range_, &map);
   set(prefetch, 0, 90, 1);
   set(map, 120, 80, 4);
   set(range, 50, 50, 0);

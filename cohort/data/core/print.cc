@@ -18,13 +18,13 @@ void print_strings(std::ostream& out, const Element& element) {
   const Shape shape = element.spec().leaf().shape;
   out << "Tensor(";
   if (shape.empty()) {
-    internal::print_quoted(out, element.string());
+    internal::values::print_quoted(out, element.string());
   } else {
     const std::vector<std::string_view> all = element.string_views();
     out << '[';
     for (std::size_t i = 0; i < std::min(all.size(), kShownStrings); ++i) {
       if (i > 0) out << ' ';
-      internal::print_quoted(out, all[i]);
+      internal::values::print_quoted(out, all[i]);
     }
     out << (all.size() > kShownStrings ? " ...]" : "]");
   }
@@ -37,7 +37,7 @@ void print_tuple(std::ostream& out, const Element& element) {
   for (std::size_t i = 0; i < element.size(); ++i) {
     if (i > 0) out << ", ";
     if (!names.empty()) {
-      internal::print_quoted(out, names[i]);
+      internal::values::print_quoted(out, names[i]);
       out << ": ";
     }
     out << element[i];
@@ -58,7 +58,7 @@ std::ostream& operator<<(std::ostream& out, const Element& element) {
   } else if (element.is_dataset()) {
     out << element.dataset_node()->to_string();
   } else {
-    internal::print_tensor(out, element.tensor());
+    internal::runtime::print_tensor(out, element.tensor());
   }
   return out;
 }

@@ -14,8 +14,8 @@
 namespace cohort {
 namespace {
 
-using internal::SplitPlan;
-using internal::SplitRule;
+using internal::data::SplitPlan;
+using internal::data::SplitRule;
 using testing::error_text;
 using testing::expect_resumes;
 using testing::text_of;
@@ -42,7 +42,7 @@ Element five_rows() { return ragged({{0}, {1, 2}, {}, {3, 4, 5}, {6}}); }
 Dataset sentences() { return Dataset::from_tensors({five_rows(), arange(5)}).unbatch(); }
 
 Dataset split(const Dataset& dataset, const SplitPlan& plan) {
-  return Dataset(internal::make_split_node(dataset.node(), plan, "[split]"));
+  return Dataset(internal::data::make_split_node(dataset.node(), plan, "[split]"));
 }
 
 /// Elements of shape [a, b], with so much known of them.
@@ -161,7 +161,7 @@ TEST_F(RaggedFiles, RowsStayRagged) {
 }
 
 TEST(Ragged, BytesFromBeforeTheyHadAMarkAreRead) {
-  internal::StateWriter out;
+  internal::data::StateWriter out;
   const auto put_pair = [&](const auto& put_values, const auto& put_splits) {
     out.put_int(5);
     out.put_int(2);
@@ -180,11 +180,11 @@ TEST(Ragged, BytesFromBeforeTheyHadAMarkAreRead) {
         out.put_spec(TensorSpec{{kUnknownDim}, kInt64});
       });
   const std::string bytes = std::move(out).take();
-  internal::StateReader in(bytes);
+  internal::data::StateReader in(bytes);
   EXPECT_TRUE(in.get_element().is_ragged());
   EXPECT_FALSE(in.get_element().is_ragged());
   EXPECT_EQ(in.get_spec(), ElementSpec::ragged(TensorSpec{{kUnknownDim}, kFloat32}));
-  internal::StateWriter again;
+  internal::data::StateWriter again;
   again.put_element(Element::ragged(arange(3), numbers({0, 1, 3})));
   EXPECT_TRUE(bytes.starts_with(std::move(again).take()));
 }
@@ -291,9 +291,10 @@ TEST(Ragged, PiecesForReplicas) {
                    "((([6],[0, 1],),[4],),(([],[0],),[],),(([],[0],),[],),)"}));
   EXPECT_EQ(texts_of(split(batches, {.replicas = 4})).back(),
             "((([6],[0, 1],),[4],),(([],[0],),[],),(([],[0],),[],),(([],[0],),[],),)");
-  const Dataset shared = split(
-      batches,
-      {.replicas = 1, .pipelines = 2, .index = 1, .choice = internal::PieceChoice::kEveryNth});
+  const Dataset shared = split(batches, {.replicas = 1,
+                                         .pipelines = 2,
+                                         .index = 1,
+                                         .choice = internal::data::PieceChoice::kEveryNth});
   EXPECT_EQ(texts_of(shared), (Texts{"((([3, 4, 5],[0, 0, 3],),[2, 3],),)", "((([],[0],),[],),)"}));
   EXPECT_EQ(texts_of(split(batches, {.replicas = 2, .weights = {3, 1}})).front(),
             "((([0, 1, 2],[0, 1, 3, 3],),[0, 1, 2],),(([3, 4, 5],[0, 3],),[3],),)");
@@ -304,14 +305,14 @@ TEST(Ragged, PiecesForReplicas) {
 
 TEST(Ragged, ReplicasWithoutAnythingGetNoRows) {
   const Dataset ds = sentences().ragged_batch(2);
-  const Dataset rounds(internal::make_round_node({ds.node()}, ds.element_spec(), 2, true));
+  const Dataset rounds(internal::data::make_round_node({ds.node()}, ds.element_spec(), 2, true));
   EXPECT_EQ(texts_of(rounds).back(), "((([6],[0, 1],),[4],),(([],[0],),[],),)");
-  const Element none = internal::without_rows(ds.element_spec(), "[here]");
+  const Element none = internal::data::without_rows(ds.element_spec(), "[here]");
   EXPECT_EQ(text_of(none), "(([],[0],),[],)");
   EXPECT_EQ(none.rows(), 0);
   const ElementSpec nested =
       ElementSpec::ragged(ElementSpec::ragged(TensorSpec{{kUnknownDim, 3}, kFloat32}));
-  EXPECT_EQ(internal::without_rows(nested, "[here]").spec().to_string(),
+  EXPECT_EQ(internal::data::without_rows(nested, "[here]").spec().to_string(),
             "(values (values float32[0,3], row_splits int64[1]), row_splits int64[1])");
 }
 

@@ -186,9 +186,9 @@ TEST(IteratorState, PassesOverOneShuffleThatAreOpenAtOnce) {
 }
 
 TEST(IteratorState, StepsOfReplicas) {
-  using internal::SplitPlan;
+  using internal::data::SplitPlan;
   const auto split = [](const Dataset& ds, const SplitPlan& plan) {
-    return Dataset(internal::make_split_node(ds.node(), plan, "[split]"));
+    return Dataset(internal::data::make_split_node(ds.node(), plan, "[split]"));
   };
   for (const Make& source :
        {Make([] { return Dataset::range(11); }), Make([] { return plain(11); })}) {
@@ -199,9 +199,9 @@ TEST(IteratorState, StepsOfReplicas) {
         [&] { return split(source().batch(7), {.replicas = 2, .pipelines = 3, .index = 1}); });
   }
   const auto rounds = [](const std::vector<Dataset>& inputs, bool fill) {
-    std::vector<internal::NodePtr> nodes;
+    std::vector<internal::data::NodePtr> nodes;
     for (const Dataset& ds : inputs) nodes.push_back(ds.node());
-    return Dataset(internal::make_round_node(nodes, inputs[0].element_spec(), 2, fill));
+    return Dataset(internal::data::make_round_node(nodes, inputs[0].element_spec(), 2, fill));
   };
   expect_resumes([&] { return rounds({plain(9).batch(2).prefetch(2)}, true); });
   expect_resumes([&] { return rounds({plain(3).batch(2), plain(8).batch(2)}, true); });
@@ -215,7 +215,8 @@ TEST(IteratorState, StepsOfReplicas) {
 TEST(IteratorState, AnotherNumberOfReplicasGoesOnAtTheSameBatch) {
   const auto split = [](int replicas) {
     const auto batches = Dataset::range(12).shuffle(12, {.seed = 1}).batch(4);
-    return Dataset(internal::make_split_node(batches.node(), {.replicas = replicas}, "[split]"));
+    return Dataset(
+        internal::data::make_split_node(batches.node(), {.replicas = replicas}, "[split]"));
   };
   auto two = split(2).make_iterator();
   two.next();
@@ -265,7 +266,7 @@ TEST(IteratorState, ForgedPositionsHarmNobody) {
     for (std::size_t i = 0; i < state.size() - 4; ++i) {
       for (const char* bytes : {"", "\x01", "\x7f", "\xff\xff\xff\x0f", "\x82\x80\x80\x80\x10"}) {
         std::string forged = state.substr(0, state.size() - 4).replace(i, 1, bytes);
-        const uint32_t crc = internal::masked_crc32c(forged);
+        const uint32_t crc = internal::base::masked_crc32c(forged);
         for (int shift = 0; shift < 32; shift += 8) forged += static_cast<char>(crc >> shift);
         try {
           auto other = ds.make_iterator(forged);
@@ -282,34 +283,34 @@ TEST(IteratorState, ForgedPositionsHarmNobody) {
 }
 
 TEST(IteratorState, ElementsWithoutEndAreRefused) {
-  internal::StateWriter one;
+  internal::data::StateWriter one;
   one.put_element(Element({Element()}));
   std::string level = std::move(one).take();
   level.pop_back();  // A tuple of one part, which is still to come.
   std::string bytes;
   for (int i = 0; i < 1'000'000; ++i) bytes += level;
-  EXPECT_THROW(internal::StateReader(bytes).get_element(), InvalidArgument);
-  EXPECT_THROW(internal::StateReader(bytes).get_spec(), InvalidArgument);
+  EXPECT_THROW(internal::data::StateReader(bytes).get_element(), InvalidArgument);
+  EXPECT_THROW(internal::data::StateReader(bytes).get_spec(), InvalidArgument);
   Element deep = scalar(1);
   for (int i = 0; i < 100; ++i) deep = Element({deep});
-  internal::StateWriter out;
+  internal::data::StateWriter out;
   out.put_element(deep);
   const std::string saved = std::move(out).take();
-  EXPECT_EQ(internal::StateReader(saved).get_element().spec(), deep.spec());
+  EXPECT_EQ(internal::data::StateReader(saved).get_element().spec(), deep.spec());
 }
 
 TEST(IteratorState, TensorsThatCannotBeAreRefused) {
   const auto refuses = [](int64_t dtype, const Shape& shape) {
-    internal::StateWriter out;
+    internal::data::StateWriter out;
     out.put_element(scalar(1));
     std::string bytes = std::move(out).take().substr(0, 1);  // The kind of element.
-    internal::StateWriter rest;
+    internal::data::StateWriter rest;
     rest.put_int(dtype);
     rest.put_int(static_cast<int64_t>(shape.size()));
     for (int64_t d : shape) rest.put_int(d);
     rest.put_text("");
     bytes += std::move(rest).take();
-    EXPECT_THROW(internal::StateReader(bytes).get_element(), InvalidArgument);
+    EXPECT_THROW(internal::data::StateReader(bytes).get_element(), InvalidArgument);
   };
   refuses(static_cast<int64_t>(kFloat32), {int64_t{1} << 62, 4, 0});
   refuses(static_cast<int64_t>(kFloat32), {int64_t{1} << 62, 4});

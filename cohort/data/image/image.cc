@@ -13,20 +13,21 @@
 namespace cohort::data {
 namespace {
 
-using internal::PixelSink;
-using internal::PixelView;
+using internal::data::PixelSink;
+using internal::data::PixelView;
 
 template <class Decode>
 Tensor as_tensor(const Decode& decode) {
   Tensor out;
-  decode([&out](const internal::ImageSize& size) {
+  decode([&out](const internal::data::ImageSize& size) {
     out = empty({size.height, size.width, size.channels}, kUint8);
     return static_cast<uint8_t*>(out.data_ptr());
   });
   return out;
 }
 
-internal::DecodeRequest request_of(std::string_view where, const DecodeImageOptions& options) {
+internal::data::DecodeRequest request_of(std::string_view where,
+                                         const DecodeImageOptions& options) {
   return {.where = where,
           .channels = options.channels,
           .max_pixels = options.max_pixels,
@@ -36,43 +37,43 @@ internal::DecodeRequest request_of(std::string_view where, const DecodeImageOpti
 }  // namespace
 
 Tensor decode_png(std::string_view bytes, const DecodeImageOptions& options) {
-  internal::check_channels("[decode_png]", options.channels, false);
+  internal::data::check_channels("[decode_png]", options.channels, false);
   const auto request = request_of("[decode_png]", options);
-  return as_tensor([&](PixelSink sink) { internal::decode_png(bytes, request, sink); });
+  return as_tensor([&](PixelSink sink) { internal::data::decode_png(bytes, request, sink); });
 }
 
 Tensor decode_jpeg(std::string_view bytes, const DecodeJpegOptions& options) {
-  internal::check_channels("[decode_jpeg]", options.channels, true);
+  internal::data::check_channels("[decode_jpeg]", options.channels, true);
   const int ratio = options.ratio;
   COHORT_CHECK_ARG(ratio == 1 || ratio == 2 || ratio == 4 || ratio == 8,
                    "[decode_jpeg] expected a ratio of 1, 2, 4 or 8, got ", ratio);
-  const internal::DecodeRequest request{.where = "[decode_jpeg]",
-                                        .channels = options.channels,
-                                        .max_pixels = options.max_pixels,
-                                        .accept_damaged = options.accept_damaged,
-                                        .ratio = ratio,
-                                        .fancy_upscaling = options.fancy_upscaling,
-                                        .fast_dct = options.fast_dct};
-  return as_tensor([&](PixelSink sink) { internal::decode_jpeg(bytes, request, sink); });
+  const internal::data::DecodeRequest request{.where = "[decode_jpeg]",
+                                              .channels = options.channels,
+                                              .max_pixels = options.max_pixels,
+                                              .accept_damaged = options.accept_damaged,
+                                              .ratio = ratio,
+                                              .fancy_upscaling = options.fancy_upscaling,
+                                              .fast_dct = options.fast_dct};
+  return as_tensor([&](PixelSink sink) { internal::data::decode_jpeg(bytes, request, sink); });
 }
 
 Tensor decode_image(std::string_view bytes, const DecodeImageOptions& options) {
   const auto request = request_of("[decode_image]", options);
-  return as_tensor([&](PixelSink sink) { internal::decode_any(bytes, request, sink); });
+  return as_tensor([&](PixelSink sink) { internal::data::decode_any(bytes, request, sink); });
 }
 
 std::string read_file(const std::string& path) {
   std::string bytes;
-  internal::read_whole_file("[read_file]", path, bytes);
+  internal::data::read_whole_file("[read_file]", path, bytes);
   return bytes;
 }
 
 Tensor read_image(const std::string& path, const DecodeImageOptions& options) {
   std::string bytes;
-  internal::read_whole_file("[read_image]", path, bytes);
+  internal::data::read_whole_file("[read_image]", path, bytes);
   const std::string where = str_cat("[read_image] ", path, ":");
   const auto request = request_of(where, options);
-  return as_tensor([&](PixelSink sink) { internal::decode_any(bytes, request, sink); });
+  return as_tensor([&](PixelSink sink) { internal::data::decode_any(bytes, request, sink); });
 }
 
 namespace {
@@ -95,9 +96,9 @@ void resize_each(const Tensor& from, const Tensor& out, const ImageBatch& batch,
   for (int64_t i = 0; i < batch.images; ++i) {
     const PixelView<From> view{source, batch.height, batch.width, values, batch.width * values};
     if constexpr (kCopies) {
-      internal::resize_nearest(view, height, width, target);
+      internal::data::resize_nearest(view, height, width, target);
     } else {
-      internal::resize_mixed(view, height, width, options.method, options.antialias, target);
+      internal::data::resize_mixed(view, height, width, options.method, options.antialias, target);
     }
     source += batch.height * batch.width * values;
     target += height * width * values;
@@ -127,7 +128,7 @@ Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
   COHORT_CHECK_ARG(image.defined() && (image.dim() == 3 || image.dim() == 4),
                    "[resize_image] expected an image [h, w, c] or images [n, h, w, c], got ",
                    image.defined() ? bracketed(shape_of(image)) : "no tensor");
-  internal::check_result_size("[resize_image]", height, width, int64_t{1} << 40);
+  internal::data::check_result_size("[resize_image]", height, width, int64_t{1} << 40);
   const auto at = static_cast<std::size_t>(image.dim() - 3);
   Shape shape = shape_of(image);
   const int64_t h = shape[at], w = shape[at + 1], c = shape[at + 2];
@@ -155,7 +156,7 @@ Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
 
 Tensor decode_and_resize(std::string_view bytes, int64_t height, int64_t width,
                          const DecodeAndResizeOptions& options) {
-  return internal::load_image("[decode_and_resize]", bytes, height, width, options);
+  return internal::data::load_image("[decode_and_resize]", bytes, height, width, options);
 }
 
 namespace {
@@ -172,7 +173,7 @@ Tensor pixels_of(const char* where, const Tensor& image, int64_t most_channels) 
   return image.detach().cpu().contiguous();
 }
 
-internal::ImageSize size_of(const Tensor& pixels) {
+internal::data::ImageSize size_of(const Tensor& pixels) {
   return {pixels.size(0), pixels.size(1), pixels.size(2)};
 }
 
@@ -182,8 +183,8 @@ std::string encode_png(const Tensor& image, int level) {
   const Tensor pixels = pixels_of("[encode_png]", image, 4);
   COHORT_CHECK_ARG(level >= 0 && level <= 9, "[encode_png] expected a level of 0 to 9, got ",
                    level);
-  return internal::encode_png(static_cast<const uint8_t*>(pixels.const_data_ptr()), size_of(pixels),
-                              level);
+  return internal::data::encode_png(static_cast<const uint8_t*>(pixels.const_data_ptr()),
+                                    size_of(pixels), level);
 }
 
 std::string encode_jpeg(const Tensor& image, const EncodeJpegOptions& options) {
@@ -194,8 +195,8 @@ std::string encode_jpeg(const Tensor& image, const EncodeJpegOptions& options) {
   COHORT_CHECK_ARG(pixels.size(0) <= kMost && pixels.size(1) <= kMost,
                    "[encode_jpeg] expected at most ", kMost, " x ", kMost, " pixels, got ",
                    pixels.size(0), " x ", pixels.size(1));
-  return internal::encode_jpeg(static_cast<const uint8_t*>(pixels.const_data_ptr()),
-                               size_of(pixels), options);
+  return internal::data::encode_jpeg(static_cast<const uint8_t*>(pixels.const_data_ptr()),
+                                     size_of(pixels), options);
 }
 
 }  // namespace cohort::data

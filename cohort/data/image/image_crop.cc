@@ -106,8 +106,8 @@ Tensor resize_with_pad(const Tensor& image, int64_t height, int64_t width,
   check_target(kTag, height, width);
   COHORT_CHECK_ARG(shape.height > 0 && shape.width > 0, kTag,
                    " expected an image with pixels, got ", bracketed(shape_of(image)));
-  const internal::FittedSize fitted =
-      internal::fit_within(shape.height, shape.width, height, width);
+  const internal::data::FittedSize fitted =
+      internal::data::fit_within(shape.height, shape.width, height, width);
   return pad_to_bounding_box(resize_image(image, fitted.height, fitted.width, options),
                              fitted.place);
 }

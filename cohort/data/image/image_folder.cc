@@ -94,7 +94,7 @@ Files split(Files files, const ImageFolderOptions& options) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), 0);
   if (options.shuffle) {
-    internal::ShuffleRandom random(*options.seed, 0);
+    internal::data::ShuffleRandom random(*options.seed, 0);
     for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
   }
   const auto validation =
@@ -127,8 +127,8 @@ void check_options(const ImageFolderOptions& options) {
                    "validation images would overlap");
   COHORT_CHECK_ARG(!options.crop_to_aspect_ratio || !options.pad_to_aspect_ratio, kTag,
                    " expected one of crop_to_aspect_ratio and pad_to_aspect_ratio, got both");
-  internal::check_result_size(kTag, options.image_size[0], options.image_size[1],
-                              options.max_pixels);
+  internal::data::check_result_size(kTag, options.image_size[0], options.image_size[1],
+                                    options.max_pixels);
 }
 
 /// What an image and its number become.
@@ -148,7 +148,7 @@ class Loader {
                .pad_to_aspect_ratio = options.pad_to_aspect_ratio} {}
 
   Element operator()(const Element& file) const {
-    Tensor image = internal::load_image_file(file[0].string(), size_[0], size_[1], image_);
+    Tensor image = internal::data::load_image_file(file[0].string(), size_[0], size_[1], image_);
     if (mode_ == LabelMode::kNone) return image;
     return {std::move(image), label(file[1].tensor())};
   }
@@ -187,8 +187,9 @@ class Loader {
 Dataset pipeline(const Files& files, const ImageFolderOptions& options, int64_t classes) {
   const Element rows = {files.paths,
                         from_vector(files.labels, {static_cast<int64_t>(files.labels.size())})};
-  Dataset names(internal::make_rows_node("image_files", internal::make_tensor_rows(rows), {},
-                                         internal::ElementKind::kFiles));
+  Dataset names(internal::data::make_rows_node("image_files",
+                                               internal::data::make_tensor_rows(rows), {},
+                                               internal::data::ElementKind::kFiles));
   if (options.shuffle) {
     names = names.shuffle(names.cardinality(), {.seed = options.seed});
   }

@@ -17,7 +17,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/dataset.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 using ElementGenerator = std::function<std::optional<Element>()>;
 
@@ -72,7 +72,7 @@ ElementGenerator range_generator(std::shared_ptr<R> range) {
   };
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -80,29 +80,30 @@ template <class... T>
 auto Dataset::as() const {
   static_assert(sizeof...(T) > 0,
                 "[dataset.as] say what an element has: dataset.as<Tensor, Tensor>()");
-  return internal::ConvertedRange([node = node("as")] { return Dataset(node).make_iterator(); },
-                                  [](const Element& element) { return element.as<T...>(); });
+  return internal::data::ConvertedRange(
+      [node = node("as")] { return Dataset(node).make_iterator(); },
+      [](const Element& element) { return element.as<T...>(); });
 }
 
 template <class F>
 Dataset Dataset::map(F fn, MapOptions options) const {
-  static_assert(internal::HasSignature<F>,
+  static_assert(internal::data::HasSignature<F>,
                 "[dataset.map] a generic lambda does not say what it takes: write "
                 "(const Tensor& x, const Tensor& y), one parameter per component, or "
                 "(const Element& e)");
-  if constexpr (internal::HasSignature<F>) {
-    using Result = typename internal::Signature<std::decay_t<F>>::Result;
+  if constexpr (internal::data::HasSignature<F>) {
+    using Result = typename internal::data::Signature<std::decay_t<F>>::Result;
     static_assert(!std::is_void_v<Result>,
                   "[dataset.map] expected a function that returns the "
                   "new element, got one that returns void");
     if constexpr (!std::is_void_v<Result>) {
-      internal::check_function<F>("[dataset.map]", spec_for("[dataset.map]"));
-      internal::checked_function("[dataset.map]", fn);
+      internal::data::check_function<F>("[dataset.map]", spec_for("[dataset.map]"));
+      internal::base::checked_function("[dataset.map]", fn);
       auto adapted = [fn = std::move(fn)](const Element& element) mutable {
-        return internal::to_element<Result>(
-            internal::call_with_element("[dataset.map]", fn, element));
+        return internal::data::to_element<Result>(
+            internal::data::call_with_element("[dataset.map]", fn, element));
       };
-      return do_map(std::move(adapted), internal::spec_of_type<Result>(), options);
+      return do_map(std::move(adapted), internal::data::spec_of_type<Result>(), options);
     }
   }
 }
@@ -110,23 +111,23 @@ Dataset Dataset::map(F fn, MapOptions options) const {
 template <class F>
 std::function<bool(const Element&)> Dataset::adapted_predicate(const char* operation,
                                                                F predicate) const {
-  static_assert(internal::HasSignature<F>,
+  static_assert(internal::data::HasSignature<F>,
                 "[dataset] a generic lambda does not say what it takes: write (const Tensor& x, "
                 "const Tensor& y), one parameter per component, or (const Element& e)");
-  if constexpr (internal::HasSignature<F>) {
-    using Result = typename internal::Signature<std::decay_t<F>>::Result;
+  if constexpr (internal::data::HasSignature<F>) {
+    using Result = typename internal::data::Signature<std::decay_t<F>>::Result;
     constexpr bool kDecides = std::is_same_v<Result, bool> || std::is_same_v<Result, Tensor>;
     static_assert(kDecides, "[dataset] expected a predicate that returns bool or a 0-D tensor");
-    internal::check_function<F>(operation, spec_for(operation));
-    internal::checked_function(operation, predicate);
+    internal::data::check_function<F>(operation, spec_for(operation));
+    internal::base::checked_function(operation, predicate);
     return [operation, predicate = std::move(predicate)](const Element& element) mutable -> bool {
       if constexpr (std::is_same_v<Result, Tensor>) {
-        return internal::integer_of(operation,
-                                    internal::call_with_element(operation, predicate, element));
+        return internal::data::integer_of(
+            operation, internal::data::call_with_element(operation, predicate, element));
       } else if constexpr (!kDecides) {
         return false;
       } else {
-        return internal::call_with_element(operation, predicate, element);
+        return internal::data::call_with_element(operation, predicate, element);
       }
     };
   }
@@ -144,18 +145,18 @@ Dataset Dataset::take_while(F predicate) const {
 
 template <class Result, class F>
 std::function<Result(const Element&)> Dataset::adapted(const char* operation, F fn) const {
-  static_assert(internal::HasSignature<F>,
+  static_assert(internal::data::HasSignature<F>,
                 "a generic lambda does not say what it takes: write (const Tensor& x, const "
                 "Tensor& y), one parameter per component, or (const Element& e)");
-  if constexpr (internal::HasSignature<F>) {
-    using Returned = typename internal::Signature<std::decay_t<F>>::Result;
+  if constexpr (internal::data::HasSignature<F>) {
+    using Returned = typename internal::data::Signature<std::decay_t<F>>::Result;
     static_assert(std::is_convertible_v<Returned, Result>,
                   "expected a function that returns a Dataset (flat_map, interleave) or an integer "
                   "(bucket_by_sequence_length, group_by_window, rejection_resample)");
-    internal::check_function<F>(operation, spec_for(operation));
-    internal::checked_function(operation, fn);
+    internal::data::check_function<F>(operation, spec_for(operation));
+    internal::base::checked_function(operation, fn);
     return [operation, fn = std::move(fn)](const Element& element) mutable -> Result {
-      return internal::call_with_element(operation, fn, element);
+      return internal::data::call_with_element(operation, fn, element);
     };
   }
 }
@@ -191,7 +192,7 @@ template <class K>
 Dataset Dataset::group_by_window(K key, std::function<Dataset(int64_t, const Dataset&)> reduce,
                                  std::function<int64_t(int64_t)> window_size) const {
   static constexpr const char* kOperation = "[dataset.group_by_window]";
-  internal::checked_function(kOperation, window_size, "a function of the window's size");
+  internal::base::checked_function(kOperation, window_size, "a function of the window's size");
   return do_group(adapted<int64_t>(kOperation, std::move(key)), std::move(reduce), 1,
                   std::move(window_size));
 }
@@ -205,24 +206,24 @@ Dataset Dataset::rejection_resample(F class_function, std::vector<double> target
 
 template <class State, class F>
 State Dataset::reduce(State initial, F fn) const {
-  static_assert(internal::HasSignature<F>,
+  static_assert(internal::data::HasSignature<F>,
                 "[dataset.reduce] a generic lambda does not say what it takes: write (State s, "
                 "const Tensor& x, ...) or (State s, const Element& e)");
-  using Parameters = typename internal::Signature<std::decay_t<F>>::Parameters;
+  using Parameters = typename internal::data::Signature<std::decay_t<F>>::Parameters;
   constexpr const char* kWhere = "[dataset.reduce]";
   constexpr std::size_t kComponents = std::tuple_size_v<Parameters> - 1;
-  internal::checked_function(kWhere, fn);
+  internal::base::checked_function(kWhere, fn);
   State state = std::move(initial);
   for (const Element& element : *this) {
     if constexpr (kComponents == 1) {
       using P = std::tuple_element_t<1, Parameters>;
-      state = fn(std::move(state), internal::from_element<P>(kWhere, element));
+      state = fn(std::move(state), internal::data::from_element<P>(kWhere, element));
     } else {
-      internal::check_components(kWhere, kComponents, kComponents, element.spec());
+      internal::data::check_components(kWhere, kComponents, kComponents, element.spec());
       [&]<std::size_t... I>(std::index_sequence<I...>) {
-        state = fn(
-            std::move(state),
-            internal::from_element<std::tuple_element_t<I + 1, Parameters>>(kWhere, element[I])...);
+        state = fn(std::move(state),
+                   internal::data::from_element<std::tuple_element_t<I + 1, Parameters>>(
+                       kWhere, element[I])...);
       }
       (std::make_index_sequence<kComponents>());
     }
@@ -233,19 +234,19 @@ State Dataset::reduce(State initial, F fn) const {
 template <class F>
 Dataset Dataset::from_generator(F fn, std::optional<ElementSpec> spec) {
   using Made = std::invoke_result_t<F&>;
-  using Value = internal::GeneratedValue<Made>;
-  internal::checked_function("[dataset.from_generator]", fn);
+  using Value = internal::data::GeneratedValue<Made>;
+  internal::base::checked_function("[dataset.from_generator]", fn);
   auto make = [fn = std::move(fn)]() mutable {
-    if constexpr (internal::is_optional_v<Made>) {
-      return internal::as_generator<Value>(fn);
+    if constexpr (internal::values::is_optional_v<Made>) {
+      return internal::data::as_generator<Value>(fn);
     } else if constexpr (std::ranges::input_range<Made>) {
-      return internal::range_generator(std::make_shared<std::decay_t<Made>>(fn()));
+      return internal::data::range_generator(std::make_shared<std::decay_t<Made>>(fn()));
     } else {
-      return internal::as_generator<Value>(internal::checked_function(
+      return internal::data::as_generator<Value>(internal::base::checked_function(
           "[dataset.from_generator]", fn(), "what the function returns"));
     }
   };
-  return do_generate(std::move(make), spec ? *spec : internal::spec_of_type<Value>(),
+  return do_generate(std::move(make), spec ? *spec : internal::data::spec_of_type<Value>(),
                      kUnknownCardinality);
 }
 
@@ -261,16 +262,16 @@ Dataset Dataset::from_range(R range, std::optional<ElementSpec> spec) {
       COHORT_CHECK_STATE(!used->exchange(true),
                          "[dataset.from_range] expected one pass over a range that can be read "
                          "once, got another one");
-      return internal::range_generator(shared);
+      return internal::data::range_generator(shared);
     } else if constexpr (std::ranges::view<R>) {
       // Views may keep where they begin: every pass has a view of its own.
-      return internal::range_generator(std::make_shared<R>(*shared));
+      return internal::data::range_generator(std::make_shared<R>(*shared));
     } else {
-      return internal::range_generator(std::shared_ptr<const R>(shared));
+      return internal::data::range_generator(std::shared_ptr<const R>(shared));
     }
   };
   return do_generate(std::move(make),
-                     spec ? *spec : internal::spec_of_type<std::ranges::range_value_t<R>>(),
+                     spec ? *spec : internal::data::spec_of_type<std::ranges::range_value_t<R>>(),
                      cardinality);
 }
 

@@ -5,7 +5,7 @@
 #include "cohort/data/pipeline/internal/counted_stream.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Counts the elements so far.
@@ -47,7 +47,7 @@ class CardinalityNode final : public StepNode<CardinalityNode, int64_t, KeepingN
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -55,7 +55,7 @@ Dataset Dataset::assert_cardinality(int64_t cardinality) const {
   COHORT_CHECK_ARG(cardinality >= 0 || cardinality == kInfiniteCardinality,
                    "[dataset.assert_cardinality] expected at least 0 or kInfiniteCardinality, got ",
                    cardinality);
-  return internal::with_step<internal::CardinalityNode>(node(), cardinality);
+  return internal::data::with_step<internal::data::CardinalityNode>(node(), cardinality);
 }
 
 }  // namespace cohort::data

@@ -7,7 +7,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 struct Worker {
@@ -150,7 +150,7 @@ Sharded shard(const NodePtr& node, Worker worker, AutoShardPolicy policy) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -159,7 +159,8 @@ AutoShardResult auto_shard_dataset(const Dataset& dataset, int num_workers, int 
   COHORT_CHECK_ARG(num_workers >= 1 && index >= 0 && index < num_workers,
                    "[dataset.auto_shard] expected an index in [0, workers), got ", index, " of ",
                    num_workers);
-  internal::Sharded sharded = internal::shard(dataset.node(), {num_workers, index}, policy);
+  internal::data::Sharded sharded =
+      internal::data::shard(dataset.node(), {num_workers, index}, policy);
   return {Dataset(std::move(sharded.node)), sharded.applied};
 }
 

@@ -16,10 +16,10 @@
 namespace cohort {
 namespace {
 
-using internal::BufferTuner;
-using internal::CoreBudget;
-using internal::ParallelismTuner;
-using internal::TuneWindow;
+using internal::data::BufferTuner;
+using internal::data::CoreBudget;
+using internal::data::ParallelismTuner;
+using internal::data::TuneWindow;
 
 constexpr double kMicro = 1e-6;
 constexpr double kMilli = 1e-3;

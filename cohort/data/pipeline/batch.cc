@@ -12,7 +12,7 @@
 #include "cohort/data/pipeline/internal/combine_node.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class RowBatchStream final : public ElementStream {
@@ -131,22 +131,22 @@ Dataset with_combined_batches(const NodePtr& input, CombineParams params) {
   return with_step<CombineNode>(input, std::move(params));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::batch(int64_t size, BatchOptions options) const {
   COHORT_CHECK_ARG(size >= 1, "[dataset.batch] expected a size of at least 1, got ", size);
-  const internal::NodePtr& input = node();
+  const internal::data::NodePtr& input = node();
   const int64_t rows = options.drop_remainder ? size : kUnknownDim;
-  return internal::with_combined_batches(
+  return internal::data::with_combined_batches(
       input, {.operation = "batch",
-              .spec = internal::batched_spec(input->spec(), rows),
+              .spec = internal::data::batched_spec(input->spec(), rows),
               .size = size,
               .drop_remainder = options.drop_remainder,
               .combine =
                   [](std::span<const Element> parts) {
-                    return internal::stack_elements(parts, "[dataset.batch]");
+                    return internal::data::stack_elements(parts, "[dataset.batch]");
                   },
               .only_stacks = true});
 }

@@ -225,7 +225,7 @@ TEST(StringBatches, RowsOfAnyRank) {
 TEST(StringBatches, PiecesForReplicas) {
   const Dataset ds =
       Dataset::from_tensor_slices({Strings{"a", "b", "c", "d", "e"}, arange(5)}).batch(4);
-  const Dataset steps(internal::make_split_node(ds.node(), {.replicas = 2}, "[split]"));
+  const Dataset steps(internal::data::make_split_node(ds.node(), {.replicas = 2}, "[split]"));
   EXPECT_EQ(texts_of(steps), (Texts{"(([a, b],[0, 1],),([c, d],[2, 3],),)",  //
                                     "(([e],[4],),([],[],),)"}));
 }

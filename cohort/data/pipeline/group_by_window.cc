@@ -9,7 +9,7 @@
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 using WindowFunction = std::function<Dataset(int64_t, const Dataset&)>;
@@ -160,7 +160,7 @@ std::unique_ptr<ElementStream> GroupNode::make_stream() const {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -172,8 +172,8 @@ Dataset Dataset::do_group(std::function<int64_t(const Element&)> key,
   COHORT_CHECK_ARG(reduce != nullptr, kOperation, " expected a function, got an empty one");
   COHORT_CHECK_ARG(window_size >= 1, kOperation, " expected windows of at least 1 element, got ",
                    window_size);
-  return internal::with_step<internal::GroupNode>(
-      node(), internal::GroupParams{
+  return internal::data::with_step<internal::data::GroupNode>(
+      node(), internal::data::GroupParams{
                   std::move(key), std::move(reduce), {window_size, std::move(window_size_of_key)}});
 }
 

@@ -5,7 +5,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class IgnoreErrorsStream final : public ElementStream {
@@ -80,12 +80,12 @@ class IgnoreErrorsNode final : public StepNode<IgnoreErrorsNode, IgnoreErrorsOpt
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::ignore_errors(IgnoreErrorsOptions options) const {
-  return internal::with_step<internal::IgnoreErrorsNode>(node(), std::move(options));
+  return internal::data::with_step<internal::data::IgnoreErrorsNode>(node(), std::move(options));
 }
 
 }  // namespace cohort::data

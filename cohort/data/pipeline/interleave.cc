@@ -9,7 +9,7 @@
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/interleave_stream.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 struct InterleaveParams {
@@ -72,15 +72,15 @@ class InterleaveNode final : public StepNode<InterleaveNode, InterleaveParams> {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::do_interleave(
     std::string operation,
-    std::function<std::shared_ptr<const internal::DatasetNode>(const Element&)> fn,
+    std::function<std::shared_ptr<const internal::data::DatasetNode>(const Element&)> fn,
     InterleaveOptions options) const {
-  const internal::NodePtr& input = node();
+  const internal::data::NodePtr& input = node();
   COHORT_CHECK_ARG(options.cycle_length >= 1, "[dataset.", operation,
                    "] expected a cycle of at least 1 dataset, got ", options.cycle_length);
   COHORT_CHECK_ARG(options.block_length >= 1, "[dataset.", operation,
@@ -88,8 +88,9 @@ Dataset Dataset::do_interleave(
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune, "[dataset.",
                    operation, "] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  return internal::with_step<internal::InterleaveNode>(
-      input, internal::InterleaveParams{std::move(operation), std::move(fn), std::move(options)});
+  return internal::data::with_step<internal::data::InterleaveNode>(
+      input,
+      internal::data::InterleaveParams{std::move(operation), std::move(fn), std::move(options)});
 }
 
 }  // namespace cohort::data

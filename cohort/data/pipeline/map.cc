@@ -10,7 +10,7 @@
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/map_stream.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 struct MapParams {
@@ -80,21 +80,22 @@ class FilterNode final : public StepNode<FilterNode, ElementPredicate, KeepingNo
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::do_map(std::function<Element(const Element&)> fn, ElementSpec result,
                         const MapOptions& options) const {
-  const internal::NodePtr& input = node();
+  const internal::data::NodePtr& input = node();
   COHORT_CHECK_ARG(options.parallel_calls >= 1 || options.parallel_calls == kAutotune,
                    "[dataset.map] expected at least 1 parallel call or kAutotune, got ",
                    options.parallel_calls);
-  return internal::with_step<internal::MapNode>(
-      input, internal::MapParams{std::move(fn), options.spec.value_or(std::move(result)), options});
+  return internal::data::with_step<internal::data::MapNode>(
+      input,
+      internal::data::MapParams{std::move(fn), options.spec.value_or(std::move(result)), options});
 }
 Dataset Dataset::do_filter(std::function<bool(const Element&)> predicate) const {
-  return internal::with_step<internal::FilterNode>(node(), std::move(predicate));
+  return internal::data::with_step<internal::data::FilterNode>(node(), std::move(predicate));
 }
 
 }  // namespace cohort::data

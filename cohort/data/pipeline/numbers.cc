@@ -7,7 +7,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 Element number(int64_t value) { return from_vector<int64_t>({value}, Shape{}); }
@@ -81,15 +81,15 @@ class RandomNode final : public WithIterationSeeds<DatasetNode> {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::counter(int64_t start, int64_t step) {
-  return Dataset(std::make_shared<internal::CounterNode>(start, step));
+  return Dataset(std::make_shared<internal::data::CounterNode>(start, step));
 }
 Dataset Dataset::random(RandomOptions options) {
-  return Dataset(std::make_shared<internal::RandomNode>(options));
+  return Dataset(std::make_shared<internal::data::RandomNode>(options));
 }
 
 }  // namespace cohort::data

@@ -7,7 +7,7 @@
 #include "cohort/data/pipeline/internal/order_node.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Counts what is left; below 0: all.
@@ -207,25 +207,27 @@ class ShardHintNode final : public StepNode<ShardHintNode, NoParams, KeepingNode
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::take(int64_t count) const {
-  return internal::with_step<internal::TakeNode>(node(), count);
+  return internal::data::with_step<internal::data::TakeNode>(node(), count);
 }
 Dataset Dataset::skip(int64_t count) const {
-  return internal::with_step<internal::SkipNode>(node(), count);
+  return internal::data::with_step<internal::data::SkipNode>(node(), count);
 }
 Dataset Dataset::repeat(int64_t count) const {
-  return internal::with_step<internal::RepeatNode>(node(), count);
+  return internal::data::with_step<internal::data::RepeatNode>(node(), count);
 }
 Dataset Dataset::shard(int64_t num_shards, int64_t index) const {
-  if (num_shards == kShardHint) return internal::with_step<internal::ShardHintNode>(node());
+  if (num_shards == kShardHint)
+    return internal::data::with_step<internal::data::ShardHintNode>(node());
   COHORT_CHECK_ARG(num_shards >= 1, "[dataset.shard] expected at least 1 shard, got ", num_shards);
   COHORT_CHECK_ARG(index >= 0 && index < num_shards, "[dataset.shard] expected an index in [0, ",
                    num_shards, "), got ", index);
-  return internal::with_step<internal::ShardNode>(node(), internal::ShardParams{num_shards, index});
+  return internal::data::with_step<internal::data::ShardNode>(
+      node(), internal::data::ShardParams{num_shards, index});
 }
 
 }  // namespace cohort::data

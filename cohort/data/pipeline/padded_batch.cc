@@ -11,7 +11,7 @@
 #include "cohort/data/pipeline/internal/combine_node.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr const char* kBucket = "[dataset.bucket_by_sequence_length]";
@@ -139,58 +139,60 @@ void check_buckets(const BucketOptions& options) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::padded_batch(int64_t size, std::vector<Shape> shapes,
                               PaddedBatchOptions options) const {
-  const internal::NodePtr& input = node();
+  const internal::data::NodePtr& input = node();
   COHORT_CHECK_ARG(size >= 1, "[dataset.padded_batch] expected a size of at least 1, got ", size);
   const std::string where = "[dataset.padded_batch]";
-  ElementSpec spec = internal::padded_spec(where, input->spec(), shapes, options.padding_values,
-                                           options.drop_remainder ? size : kUnknownDim);
+  ElementSpec spec =
+      internal::data::padded_spec(where, input->spec(), shapes, options.padding_values,
+                                  options.drop_remainder ? size : kUnknownDim);
   std::string more;
   for (const Shape& shape : shapes) more += " " + bracketed(shape);
   more += " " + bracketed(options.padding_values);
-  internal::Padding padding{where, std::move(shapes), options.padding_values};
-  return internal::with_combined_batches(input, {.operation = "padded_batch",
-                                                 .spec = std::move(spec),
-                                                 .size = size,
-                                                 .drop_remainder = options.drop_remainder,
-                                                 .combine =
-                                                     [padding](std::span<const Element> parts) {
-                                                       return internal::pad_elements(parts,
-                                                                                     padding);
-                                                     },
-                                                 .more_arguments = std::move(more)});
+  internal::data::Padding padding{where, std::move(shapes), options.padding_values};
+  return internal::data::with_combined_batches(
+      input, {.operation = "padded_batch",
+              .spec = std::move(spec),
+              .size = size,
+              .drop_remainder = options.drop_remainder,
+              .combine =
+                  [padding](std::span<const Element> parts) {
+                    return internal::data::pad_elements(parts, padding);
+                  },
+              .more_arguments = std::move(more)});
 }
 
 Dataset Dataset::ragged_batch(int64_t size, BatchOptions options) const {
-  const internal::NodePtr& input = node();
+  const internal::data::NodePtr& input = node();
   COHORT_CHECK_ARG(size >= 1, "[dataset.ragged_batch] expected a size of at least 1, got ", size);
   const ElementSpec row = input->spec();
-  return internal::with_combined_batches(
-      input, {.operation = "ragged_batch",
-              .spec = internal::ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim),
-              .size = size,
-              .drop_remainder = options.drop_remainder,
-              .combine = [row](std::span<const Element> parts) {
-                return internal::ragged_elements(parts, row, "[dataset.ragged_batch]");
-              }});
+  return internal::data::with_combined_batches(
+      input,
+      {.operation = "ragged_batch",
+       .spec = internal::data::ragged_batch_spec(row, options.drop_remainder ? size : kUnknownDim),
+       .size = size,
+       .drop_remainder = options.drop_remainder,
+       .combine = [row](std::span<const Element> parts) {
+         return internal::data::ragged_elements(parts, row, "[dataset.ragged_batch]");
+       }});
 }
 
 Dataset Dataset::do_bucket(std::function<int64_t(const Element&)> length,
                            const BucketOptions& options) const {
-  const internal::NodePtr& input = node();
-  internal::check_buckets(options);
-  const std::string where = internal::kBucket;
+  const internal::data::NodePtr& input = node();
+  internal::data::check_buckets(options);
+  const std::string where = internal::data::kBucket;
   const auto& boundaries = options.bucket_boundaries;
-  internal::BucketParams plan{
+  internal::data::BucketParams plan{
       .spec = options.no_padding
-                  ? internal::batched_spec(input->spec(), kUnknownDim)
-                  : internal::padded_spec(where, input->spec(), options.padded_shapes,
-                                          options.padding_values, kUnknownDim),
+                  ? internal::data::batched_spec(input->spec(), kUnknownDim)
+                  : internal::data::padded_spec(where, input->spec(), options.padded_shapes,
+                                                options.padding_values, kUnknownDim),
       .length = std::move(length),
       .boundaries = boundaries,
       .batch_sizes = options.bucket_batch_sizes,
@@ -199,17 +201,17 @@ Dataset Dataset::do_bucket(std::function<int64_t(const Element&)> length,
       .bounded = options.pad_to_bucket_boundary,
       .padding_values = options.padding_values};
   for (std::size_t b = 0; b <= boundaries.size(); ++b) {
-    internal::Padding padding{where, options.padded_shapes, options.padding_values};
+    internal::data::Padding padding{where, options.padded_shapes, options.padding_values};
     if (options.pad_to_bucket_boundary) {
       padding.unknown_to = b < boundaries.size() ? boundaries[b] - 1 : kUnknownDim;
     }
     plan.combine.emplace_back(
         [padding, pads = !options.no_padding](std::span<const Element> parts) {
-          return pads ? internal::pad_elements(parts, padding)
-                      : internal::stack_elements(parts, padding.where);
+          return pads ? internal::data::pad_elements(parts, padding)
+                      : internal::data::stack_elements(parts, padding.where);
         });
   }
-  return internal::with_step<internal::BucketNode>(input, std::move(plan));
+  return internal::data::with_step<internal::data::BucketNode>(input, std::move(plan));
 }
 
 }  // namespace cohort::data

@@ -6,7 +6,7 @@
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/pipeline/internal/threads/prefetch_stream.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// `buffer_size` or kAutotune.
@@ -46,7 +46,7 @@ class OptionsNode final : public StepNode<OptionsNode, DataOptions, KeepingNode>
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -55,7 +55,7 @@ Dataset Dataset::prefetch(int64_t buffer_size) const {
                    "[dataset.prefetch] expected a size of at least 0 or kAutotune, got ",
                    buffer_size);
   if (buffer_size == 0) return Dataset(node());
-  return internal::with_step<internal::PrefetchNode>(node(), buffer_size);
+  return internal::data::with_step<internal::data::PrefetchNode>(node(), buffer_size);
 }
 Dataset Dataset::with_options(DataOptions options) const {
   COHORT_CHECK_ARG(options.threads >= 1 || options.threads == kAutotune,
@@ -64,7 +64,7 @@ Dataset Dataset::with_options(DataOptions options) const {
   COHORT_CHECK_ARG(options.autotune_memory_bytes >= 0,
                    "[dataset.with_options] expected at least 0 bytes for kAutotune, got ",
                    options.autotune_memory_bytes);
-  return internal::with_step<internal::OptionsNode>(node(), options);
+  return internal::data::with_step<internal::data::OptionsNode>(node(), options);
 }
 
 }  // namespace cohort::data

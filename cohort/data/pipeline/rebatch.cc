@@ -11,7 +11,7 @@
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// The spec of one row. Errors: InvalidArgument if a leaf has no first dimension.
@@ -219,11 +219,13 @@ class RebatchNode final : public StepNode<RebatchNode, RebatchParams> {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
-Dataset Dataset::unbatch() const { return internal::with_step<internal::UnbatchNode>(node()); }
+Dataset Dataset::unbatch() const {
+  return internal::data::with_step<internal::data::UnbatchNode>(node());
+}
 
 Dataset Dataset::rebatch(std::vector<int64_t> sizes, BatchOptions options) const {
   const bool valid = std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; }) &&
@@ -231,8 +233,8 @@ Dataset Dataset::rebatch(std::vector<int64_t> sizes, BatchOptions options) const
   COHORT_CHECK_ARG(valid,
                    "[dataset.rebatch] expected sizes of at least 0, one of them above 0, got ",
                    bracketed(sizes));
-  return internal::with_step<internal::RebatchNode>(
-      node(), internal::RebatchParams{std::move(sizes), options.drop_remainder});
+  return internal::data::with_step<internal::data::RebatchNode>(
+      node(), internal::data::RebatchParams{std::move(sizes), options.drop_remainder});
 }
 Dataset Dataset::rebatch(int64_t size, BatchOptions options) const {
   return rebatch(std::vector<int64_t>{size}, options);

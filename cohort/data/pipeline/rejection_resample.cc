@@ -10,7 +10,7 @@
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr const char* kTag = "[dataset.rejection_resample]";
@@ -142,18 +142,18 @@ void check_distributions(const std::vector<double>& target, const std::vector<do
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::do_resample(std::function<int64_t(const Element&)> class_of,
                              std::vector<double> target_dist,
                              const ResampleOptions& options) const {
-  const internal::NodePtr& input = node();
-  internal::check_distributions(target_dist, options.initial_dist);
-  return internal::with_step<internal::ResampleNode>(
-      input, internal::ResampleParams{std::move(class_of), std::move(target_dist), options,
-                                      internal::seed_or_default(options.seed)});
+  const internal::data::NodePtr& input = node();
+  internal::data::check_distributions(target_dist, options.initial_dist);
+  return internal::data::with_step<internal::data::ResampleNode>(
+      input, internal::data::ResampleParams{std::move(class_of), std::move(target_dist), options,
+                                            internal::data::seed_or_default(options.seed)});
 }
 
 }  // namespace cohort::data

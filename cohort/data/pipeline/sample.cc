@@ -9,7 +9,7 @@
 #include "cohort/data/pipeline/internal/iteration_seeds.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr std::size_t kEnd = static_cast<std::size_t>(-1);
@@ -252,15 +252,15 @@ class ChooseNode final : public StepNode<ChooseNode, ChooseOptions> {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 namespace {
 
-std::vector<internal::NodePtr> nodes_of(const std::vector<Dataset>& datasets,
-                                        const char* operation = __builtin_FUNCTION()) {
-  std::vector<internal::NodePtr> nodes;
+std::vector<internal::data::NodePtr> nodes_of(const std::vector<Dataset>& datasets,
+                                              const char* operation = __builtin_FUNCTION()) {
+  std::vector<internal::data::NodePtr> nodes;
   for (const Dataset& dataset : datasets) nodes.push_back(dataset.node(operation));
   return nodes;
 }
@@ -269,35 +269,37 @@ std::vector<internal::NodePtr> nodes_of(const std::vector<Dataset>& datasets,
 
 Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, std::vector<double> weights,
                                       SampleOptions options) {
-  std::vector<internal::NodePtr> inputs = nodes_of(datasets);
-  COHORT_CHECK_ARG(!inputs.empty(), internal::kSample, " expected at least 1 dataset, got none");
+  std::vector<internal::data::NodePtr> inputs = nodes_of(datasets);
+  COHORT_CHECK_ARG(!inputs.empty(), internal::data::kSample,
+                   " expected at least 1 dataset, got none");
   if (weights.empty()) weights.assign(inputs.size(), 1);
-  internal::check_weights(weights, inputs.size());
-  COHORT_CHECK_ARG(std::accumulate(weights.begin(), weights.end(), 0.0) > 0, internal::kSample,
-                   " expected a weight above 0, got ", bracketed(weights));
-  return Dataset(std::make_shared<internal::SampleNode>(
-      std::move(inputs), internal::SampleParams{std::move(weights), options,
-                                                internal::seed_or_default(options.seed)}));
+  internal::data::check_weights(weights, inputs.size());
+  COHORT_CHECK_ARG(std::accumulate(weights.begin(), weights.end(), 0.0) > 0,
+                   internal::data::kSample, " expected a weight above 0, got ", bracketed(weights));
+  return Dataset(std::make_shared<internal::data::SampleNode>(
+      std::move(inputs),
+      internal::data::SampleParams{std::move(weights), options,
+                                   internal::data::seed_or_default(options.seed)}));
 }
 
 Dataset Dataset::sample_from_datasets(std::vector<Dataset> datasets, const Dataset& weights,
                                       SampleOptions options) {
-  std::vector<internal::NodePtr> inputs = nodes_of(datasets);
+  std::vector<internal::data::NodePtr> inputs = nodes_of(datasets);
   const ElementSpec row = TensorSpec{{static_cast<int64_t>(inputs.size())}, DType::Undefined};
-  COHORT_CHECK_ARG(row.compatible_with(weights.node()->spec()), internal::kSample,
+  COHORT_CHECK_ARG(row.compatible_with(weights.node()->spec()), internal::data::kSample,
                    " expected weights [", inputs.size(), "], one for each dataset, got elements ",
                    weights.node()->spec().to_string());
   inputs.push_back(weights.node());
-  return Dataset(std::make_shared<internal::SampleNode>(
+  return Dataset(std::make_shared<internal::data::SampleNode>(
       std::move(inputs),
-      internal::SampleParams{{}, options, internal::seed_or_default(options.seed)}));
+      internal::data::SampleParams{{}, options, internal::data::seed_or_default(options.seed)}));
 }
 
 Dataset Dataset::choose_from_datasets(std::vector<Dataset> datasets, const Dataset& choices,
                                       ChooseOptions options) {
-  std::vector<internal::NodePtr> inputs = nodes_of(datasets);
+  std::vector<internal::data::NodePtr> inputs = nodes_of(datasets);
   inputs.push_back(choices.node());
-  return Dataset(std::make_shared<internal::ChooseNode>(std::move(inputs), options));
+  return Dataset(std::make_shared<internal::data::ChooseNode>(std::move(inputs), options));
 }
 
 }  // namespace cohort::data

@@ -6,7 +6,7 @@
 #include "cohort/data/core/internal/fingerprint.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 using ScanFunction = std::function<std::pair<Element, Element>(const Element&, const Element&)>;
@@ -71,7 +71,7 @@ std::unique_ptr<ElementStream> ScanNode::make_stream() const {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -80,8 +80,8 @@ Dataset Dataset::scan(
     std::function<std::pair<Element, Element>(const Element&, const Element&)> fn) const {
   COHORT_CHECK_ARG(fn != nullptr, "[dataset.scan] expected a function, got an empty one");
   COHORT_CHECK_ARG(initial_state.has_value(), "[dataset.scan] expected a first state, got none");
-  return internal::with_step<internal::ScanNode>(
-      node(), internal::ScanParams{std::move(initial_state), std::move(fn)});
+  return internal::data::with_step<internal::data::ScanNode>(
+      node(), internal::data::ScanParams{std::move(initial_state), std::move(fn)});
 }
 
 }  // namespace cohort::data

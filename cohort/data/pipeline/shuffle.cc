@@ -6,7 +6,7 @@
 #include "cohort/data/pipeline/internal/order_node.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// A buffer from which a random element leaves and the next one of the input takes its place.
@@ -87,16 +87,16 @@ class ShuffleNode final
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::shuffle(int64_t buffer_size, ShuffleOptions options) const {
   COHORT_CHECK_ARG(buffer_size >= 1,
                    "[dataset.shuffle] expected a buffer of at least 1 element, got ", buffer_size);
-  return internal::with_step<internal::ShuffleNode>(
-      node(),
-      internal::ShuffleParams{buffer_size, options, internal::seed_or_default(options.seed)});
+  return internal::data::with_step<internal::data::ShuffleNode>(
+      node(), internal::data::ShuffleParams{buffer_size, options,
+                                            internal::data::seed_or_default(options.seed)});
 }
 
 }  // namespace cohort::data

@@ -8,7 +8,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class OneElementStream final : public ElementStream {
@@ -173,7 +173,7 @@ NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> s
                                     kind);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -181,7 +181,7 @@ namespace {
 
 void check_tensors(const char* operation, const Element& element) {
   if (element.uncomputed() != nullptr) return;
-  if (element.is_tensor()) internal::check_defined(operation, element.tensor());
+  if (element.is_tensor()) internal::runtime::check_defined(operation, element.tensor());
   if (!element.is_tuple()) return;
   for (std::size_t i = 0; i < element.size(); ++i) check_tensors(operation, element[i]);
 }
@@ -191,27 +191,28 @@ void check_tensors(const char* operation, const Element& element) {
 Dataset Dataset::from_tensors(Element element) {
   check_tensors("[dataset.from_tensors] ", element);
   COHORT_CHECK_ARG(element.has_value(), "[dataset.from_tensors] expected an element, got none");
-  return Dataset(std::make_shared<internal::TensorsNode>(std::move(element)));
+  return Dataset(std::make_shared<internal::data::TensorsNode>(std::move(element)));
 }
 
 Dataset Dataset::from_tensor_slices(Element element) {
   check_tensors("[dataset.from_tensor_slices] ", element);
-  return Dataset(
-      internal::make_rows_node("from_tensor_slices", internal::make_tensor_rows(element)));
+  return Dataset(internal::data::make_rows_node("from_tensor_slices",
+                                                internal::data::make_tensor_rows(element)));
 }
 
 Dataset Dataset::range(int64_t end) { return range(0, end); }
 
 Dataset Dataset::range(int64_t begin, int64_t end, int64_t step) {
-  return Dataset(internal::make_rows_node("range", internal::make_range_rows(begin, end, step),
-                                          str_cat(begin, " to ", end, " by ", step)));
+  return Dataset(internal::data::make_rows_node("range",
+                                                internal::data::make_range_rows(begin, end, step),
+                                                str_cat(begin, " to ", end, " by ", step)));
 }
 
 Dataset Dataset::do_generate(std::function<std::function<std::optional<Element>()>()> make,
                              ElementSpec spec, int64_t cardinality) {
   COHORT_CHECK_ARG(make != nullptr, "[dataset.from_generator] expected a function, got none");
-  return Dataset(
-      std::make_shared<internal::GeneratorNode>(std::move(make), std::move(spec), cardinality));
+  return Dataset(std::make_shared<internal::data::GeneratorNode>(std::move(make), std::move(spec),
+                                                                 cardinality));
 }
 
 }  // namespace cohort::data

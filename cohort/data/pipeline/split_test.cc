@@ -11,15 +11,15 @@
 namespace cohort {
 namespace {
 
-using internal::Piece;
-using internal::PieceChoice;
-using internal::SplitPlan;
-using internal::SplitRule;
+using internal::data::Piece;
+using internal::data::PieceChoice;
+using internal::data::SplitPlan;
+using internal::data::SplitRule;
 using Numbers = std::vector<int64_t>;
 using Step = std::vector<Numbers>;
 
 Dataset split(const Dataset& dataset, const SplitPlan& plan) {
-  return Dataset(internal::make_split_node(dataset.node(), plan, "[split]"));
+  return Dataset(internal::data::make_split_node(dataset.node(), plan, "[split]"));
 }
 
 Dataset split(const Dataset& dataset, int replicas, SplitRule rule = SplitRule::kEven) {
@@ -86,7 +86,7 @@ TEST(Split, FewerRowsThanReplicas) {
 }
 
 TEST(Split, Weights) {
-  using internal::weighted_sizes;
+  using internal::data::weighted_sizes;
   EXPECT_EQ(weighted_sizes(8, std::vector<double>({3, 1})), (Numbers{6, 2}));
   EXPECT_EQ(weighted_sizes(10, std::vector<double>({1, 1, 1})), (Numbers{4, 3, 3}));
   EXPECT_EQ(weighted_sizes(1, std::vector<double>({1, 3})), (Numbers{0, 1}));
@@ -109,7 +109,8 @@ TEST(Split, Weights) {
 TEST(Split, D01_SizesOfWorkersWithBatchesOfTheirOwn) {
   const auto sizes = [](int64_t rows, int64_t full, const SplitPlan& plan) {
     Numbers out;
-    for (const Piece& piece : internal::pieces_of(rows, full, plan)) out.push_back(piece.rows);
+    for (const Piece& piece : internal::data::pieces_of(rows, full, plan))
+      out.push_back(piece.rows);
     return out;
   };
   const auto worker = [](int replicas, int pipelines, int index) {
@@ -231,9 +232,10 @@ TEST(Split, ComponentsOfUnlikeRowsAreRefused) {
 }
 
 std::vector<Numbers> rounds(const std::vector<Dataset>& inputs, int replicas, bool fill) {
-  std::vector<internal::NodePtr> nodes;
+  std::vector<internal::data::NodePtr> nodes;
   for (const Dataset& input : inputs) nodes.push_back(input.node());
-  const Dataset ds(internal::make_round_node(nodes, inputs[0].element_spec(), replicas, fill));
+  const Dataset ds(
+      internal::data::make_round_node(nodes, inputs[0].element_spec(), replicas, fill));
   std::vector<Numbers> out;
   for (const Element& parts : ds) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -266,7 +268,8 @@ TEST(Rounds, WhatHasNoRowsIsNotFilledUp) {
       rounds({Dataset::range(3).map([](const Tensor& x) { return x.reshape({1}); })}, 2, true),
       (std::vector<Numbers>{{0}, {1}, {2}, {}}));
   const Dataset scalars = Dataset::range(3);
-  const Dataset ds(internal::make_round_node({scalars.node()}, scalars.element_spec(), 2, true));
+  const Dataset ds(
+      internal::data::make_round_node({scalars.node()}, scalars.element_spec(), 2, true));
   auto it = ds.make_iterator();
   EXPECT_TRUE(it.next());
   EXPECT_FALSE(it.next());
@@ -278,7 +281,8 @@ TEST(Rounds, AnErrorTakesOneReplicasTurnOnly) {
     return x;
   };
   const auto batches = Dataset::range(4).map(bad).batch(1);
-  const Dataset ds(internal::make_round_node({batches.node()}, batches.element_spec(), 2, true));
+  const Dataset ds(
+      internal::data::make_round_node({batches.node()}, batches.element_spec(), 2, true));
   auto it = ds.make_iterator();
   EXPECT_THROW(it.next(), DataLoss);
   const Element step = it.next().value_or(Element());
@@ -290,13 +294,13 @@ TEST(Rounds, AnErrorTakesOneReplicasTurnOnly) {
 TEST(WithoutRows, KeepsWhatElseIsKnown) {
   const auto spec = ElementSpec::named({{"x", TensorSpec{{kUnknownDim, 3, kUnknownDim}, kFloat64}},
                                         {"text", TensorSpec::strings({kUnknownDim})}});
-  const Element empty = internal::without_rows(spec, "[here]");
+  const Element empty = internal::data::without_rows(spec, "[here]");
   EXPECT_EQ(empty.spec().to_string(), "(x float64[0,3,0], text string[0])");
-  EXPECT_THROW(internal::without_rows(ElementSpec(TensorSpec::unknown()), "[here]"),
+  EXPECT_THROW(internal::data::without_rows(ElementSpec(TensorSpec::unknown()), "[here]"),
                FailedPrecondition);
-  EXPECT_THROW(internal::without_rows(ElementSpec(), "[here]"), FailedPrecondition);
+  EXPECT_THROW(internal::data::without_rows(ElementSpec(), "[here]"), FailedPrecondition);
   const Element ragged = Element::ragged(arange(5), from_vector<int64_t>({0, 2, 5}, {3}));
-  const Element none = internal::without_rows(ragged);
+  const Element none = internal::data::without_rows(ragged);
   EXPECT_EQ(none["values"].rows(), 0);
   EXPECT_EQ(to_vector<int64_t>(none["row_splits"].tensor()), Numbers{0});
 }

@@ -7,7 +7,7 @@
 #include "cohort/data/pipeline/internal/predicate_stream.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Counts the elements so far; below 0: the end.
@@ -78,13 +78,15 @@ class UniqueNode final : public StepNode<UniqueNode, NoParams, KeepingNode> {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::do_take_while(std::function<bool(const Element&)> predicate) const {
-  return internal::with_step<internal::TakeWhileNode>(node(), std::move(predicate));
+  return internal::data::with_step<internal::data::TakeWhileNode>(node(), std::move(predicate));
 }
-Dataset Dataset::unique() const { return internal::with_step<internal::UniqueNode>(node()); }
+Dataset Dataset::unique() const {
+  return internal::data::with_step<internal::data::UniqueNode>(node());
+}
 
 }  // namespace cohort::data

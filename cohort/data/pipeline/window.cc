@@ -13,7 +13,7 @@
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Elements in memory that do not all look alike.
@@ -209,7 +209,7 @@ NodePtr make_elements_node(std::vector<Element> elements) {
   return make_window_rows(make_element_rows(std::move(elements), spec));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -220,25 +220,25 @@ Dataset Dataset::window(int64_t size, WindowOptions options) const {
   COHORT_CHECK_ARG(options.stride >= 1, "[dataset.window] expected a stride of at least 1, got ",
                    options.stride);
   COHORT_CHECK_ARG(
-      internal::saturated_product(size, options.stride) < std::numeric_limits<int64_t>::max(),
+      internal::data::saturated_product(size, options.stride) < std::numeric_limits<int64_t>::max(),
       "[dataset.window] expected a size times a stride below 2^63 - 1, got ", size, " times ",
       options.stride);
-  return internal::with_step<internal::WindowNode>(
+  return internal::data::with_step<internal::data::WindowNode>(
       node(),
-      internal::WindowPlan{static_cast<std::size_t>(size), static_cast<std::size_t>(shift),
-                           static_cast<std::size_t>(options.stride), options.drop_remainder});
+      internal::data::WindowPlan{static_cast<std::size_t>(size), static_cast<std::size_t>(shift),
+                                 static_cast<std::size_t>(options.stride), options.drop_remainder});
 }
 
 Element::Element(const Dataset& dataset) : value_(dataset.node()) {}
 
-std::shared_ptr<const internal::DatasetNode> Element::dataset_node() const {
+std::shared_ptr<const internal::data::DatasetNode> Element::dataset_node() const {
   const Element& self = resolved();
-  if (const auto* node = std::get_if<internal::NodePtr>(&self.value_)) return *node;
+  if (const auto* node = std::get_if<internal::data::NodePtr>(&self.value_)) return *node;
   const Tuple* tuple = tuple_part();
   if (tuple == nullptr || tuple->parts.empty()) refuse("a dataset");
-  std::vector<internal::NodePtr> parts;
+  std::vector<internal::data::NodePtr> parts;
   for (const Element& part : tuple->parts) parts.push_back(part.dataset_node());
-  return internal::make_tuple_node(std::move(parts), tuple->names);
+  return internal::data::make_tuple_node(std::move(parts), tuple->names);
 }
 
 Dataset Element::dataset() const { return Dataset(dataset_node()); }

@@ -7,7 +7,7 @@
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 template <class T>
@@ -186,30 +186,30 @@ NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> name
   return std::make_shared<ZipNode>(std::move(inputs), std::move(names));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::zip(std::vector<Dataset> parts) {
-  std::vector<internal::NodePtr> nodes;
+  std::vector<internal::data::NodePtr> nodes;
   for (const Dataset& part : parts) nodes.push_back(part.node());
-  return Dataset(internal::make_zip_node(std::move(nodes)));
+  return Dataset(internal::data::make_zip_node(std::move(nodes)));
 }
 Dataset Dataset::zip(std::vector<std::pair<std::string, Dataset>> parts) {
-  std::vector<internal::NodePtr> nodes;
+  std::vector<internal::data::NodePtr> nodes;
   std::vector<std::string> names;
   for (auto& [name, part] : parts) {
     nodes.push_back(part.node());
     names.push_back(std::move(name));
   }
-  return Dataset(internal::make_zip_node(std::move(nodes), std::move(names)));
+  return Dataset(internal::data::make_zip_node(std::move(nodes), std::move(names)));
 }
 Dataset Dataset::concatenate(const Dataset& other) const {
-  return Dataset(std::make_shared<internal::ConcatenateNode>(std::vector{node(), other.node()},
-                                                             internal::NoParams()));
+  return Dataset(std::make_shared<internal::data::ConcatenateNode>(
+      std::vector{node(), other.node()}, internal::data::NoParams()));
 }
 Dataset Dataset::enumerate(int64_t start) const {
-  return internal::with_step<internal::EnumerateNode>(node(), start);
+  return internal::data::with_step<internal::data::EnumerateNode>(node(), start);
 }
 
 }  // namespace cohort::data

@@ -10,7 +10,7 @@
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/store/internal/element_store.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Elements of one complete pass, kept for all later ones. Threads: thread-safe.
@@ -21,18 +21,18 @@ class CacheMemory {
   /// Errors: FailedPrecondition in a child of its process, where nobody may ever unlock it.
   Elements get() const {
     process_.check("dataset.cache", "a cache in memory");
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return elements_;
   }
   /// The first complete pass wins.
   void publish(std::vector<Element> elements) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!elements_) elements_ = std::make_shared<const std::vector<Element>>(std::move(elements));
   }
 
  private:
-  const ProcessMark process_;
-  mutable Mutex mutex_;
+  const base::ProcessMark process_;
+  mutable base::Mutex mutex_;
   Elements elements_ COHORT_GUARDED_BY(mutex_);
 };
 
@@ -129,19 +129,19 @@ class CacheNode final : public StepNode<CacheNode, NoParams, KeepingNode> {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::cache(const std::string& file) const {
-  if (file.empty()) return internal::with_step<internal::CacheNode>(node());
-  return internal::with_store(node(), {.operation = "cache",
-                                       .make_store =
-                                           [file](internal::NodePtr elements) {
-                                             return internal::make_file_store(file,
-                                                                              std::move(elements));
-                                           },
-                                       .share_of = internal::ShareOf::kInputAnyOrder});
+  if (file.empty()) return internal::data::with_step<internal::data::CacheNode>(node());
+  return internal::data::with_store(node(), {.operation = "cache",
+                                             .make_store =
+                                                 [file](internal::data::NodePtr elements) {
+                                                   return internal::data::make_file_store(
+                                                       file, std::move(elements));
+                                                 },
+                                             .share_of = internal::data::ShareOf::kInputAnyOrder});
 }
 
 }  // namespace cohort::data

@@ -8,7 +8,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/store/internal/element_folder.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 void check_folder(const ElementFolder& folder) {
@@ -37,48 +37,48 @@ class SnapshotStore final : public ElementStore {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::snapshot(const std::string& path, SnapshotOptions options) const {
-  const internal::ElementFolder any{
+  const internal::data::ElementFolder any{
       "[dataset.snapshot]",   path, {}, {}, options.compression, options.shards,
       options.shard_function, true};
-  internal::check_folder(any);
+  internal::data::check_folder(any);
   std::string how = str_cat(" version ", options.version, ", ", options.shards, " shards",
                             options.shard_function ? " by a function" : " in turns",
                             options.compression == Compression::kGzip ? ", gzip" : "");
-  const auto make_store = [any, how,
-                           reader = std::move(options.reader)](const internal::NodePtr& elements) {
-    internal::ElementFolder folder = any;
-    folder.pipeline = internal::pipeline_text(*elements) + how;
-    folder.spec = elements->spec();
-    folder.path += "/" + internal::short_hash(folder.pipeline);
-    return std::make_unique<internal::SnapshotStore>(std::move(folder), reader);
-  };
-  return internal::with_store(node(), {.operation = "snapshot", .make_store = make_store});
+  const auto make_store =
+      [any, how, reader = std::move(options.reader)](const internal::data::NodePtr& elements) {
+        internal::data::ElementFolder folder = any;
+        folder.pipeline = internal::data::pipeline_text(*elements) + how;
+        folder.spec = elements->spec();
+        folder.path += "/" + internal::data::short_hash(folder.pipeline);
+        return std::make_unique<internal::data::SnapshotStore>(std::move(folder), reader);
+      };
+  return internal::data::with_store(node(), {.operation = "snapshot", .make_store = make_store});
 }
 
 void Dataset::save(const std::string& path, SaveOptions options) const {
-  const internal::ElementFolder folder{
+  const internal::data::ElementFolder folder{
       "[dataset.save]",    path,           node()->signature(),   element_spec(),
       options.compression, options.shards, options.shard_function};
-  internal::check_folder(folder);
+  internal::data::check_folder(folder);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
     throw Error(ErrorCode::kAlreadyExists,
                 str_cat("[dataset.save] expected a path that does not exist yet, got ", path,
                         "; remove it or name another"));
   }
-  const auto sink = internal::begin_element_folder(folder);
+  const auto sink = internal::data::begin_element_folder(folder);
   for (const Element& element : *this) sink->write(element.materialize());
   sink->commit();
 }
 
 Dataset Dataset::load(const std::string& path, std::function<Dataset(const Dataset&)> reader) {
-  internal::StoredElements stored =
-      internal::open_element_folder("[dataset.load]", path, "", reader);
+  internal::data::StoredElements stored =
+      internal::data::open_element_folder("[dataset.load]", path, "", reader);
   if (stored.dataset == nullptr) {
     throw Error(ErrorCode::kNotFound,
                 str_cat("[dataset.load] expected a folder that save wrote, got ", path));

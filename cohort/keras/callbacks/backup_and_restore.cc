@@ -21,22 +21,23 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::FitMoment;
-using cohort::internal::FitPosition;
+using internal::FitMoment;
+using internal::FitPosition;
 
 // Of this process, by folder.
-constinit cohort::internal::Mutex g_fits_mutex;
-[[maybe_unused]] const bool fits_kept_free = cohort::internal::keep_free_over_fork(g_fits_mutex);
+constinit cohort::internal::base::Mutex g_fits_mutex;
+[[maybe_unused]] const bool fits_kept_free =
+    cohort::internal::base::keep_free_over_fork(g_fits_mutex);
 std::map<std::string, int64_t>& fits_ended() COHORT_REQUIRES(g_fits_mutex) {
   static auto& all = *new std::map<std::string, int64_t>;
   return all;
 }
 int64_t fits_ended_in(const std::string& folder) {
-  const cohort::internal::MutexLock lock(g_fits_mutex);
+  const cohort::internal::base::MutexLock lock(g_fits_mutex);
   return fits_ended()[folder];
 }
 void count_fit_ended_in(const std::string& folder) {
-  const cohort::internal::MutexLock lock(g_fits_mutex);
+  const cohort::internal::base::MutexLock lock(g_fits_mutex);
   ++fits_ended()[folder];
 }
 
@@ -120,10 +121,11 @@ class BackupAndRestoreBase : public CallbackBase {
     if (!is_saved_) save();
     COHORT_LOG(kWarning, "[backup_and_restore] SIGTERM: saved to ", folder_, " at epoch ",
                position.epoch + 1, ", step ", position.step, "; ending");
-    cohort::internal::leave_together(position.group().get());
+    cohort::internal::checkpoint::leave_together(position.group().get());
     position.answer_termination();
-    options_.exit_fn ? options_.exit_fn()
-                     : cohort::internal::exit_now(cohort::internal::kTerminatedExitCode);
+    options_.exit_fn
+        ? options_.exit_fn()
+        : cohort::internal::base::exit_now(cohort::internal::base::kTerminatedExitCode);
     position.watch_termination();  // fit goes on, and the next SIGTERM is another one
   }
 
@@ -132,13 +134,13 @@ class BackupAndRestoreBase : public CallbackBase {
     count_fit_ended_in(folder_);
     if (!options_.delete_checkpoint) return;
     const auto group = position.group();
-    cohort::internal::together(group.get(), "backup_and_restore", [&] {
-      cohort::internal::on_chief(group.get(), [&] { remove_backup(); });
+    cohort::internal::checkpoint::together(group.get(), "backup_and_restore", [&] {
+      cohort::internal::checkpoint::on_chief(group.get(), [&] { remove_backup(); });
     });
   }
 
   void remove_backup() const {
-    cohort::internal::check_may_write();
+    cohort::internal::base::check_may_write();
     // A name of its own first: who is killed meanwhile leaves no half of a backup.
     const std::string ended = folder_ + ".ended";
     std::error_code error;

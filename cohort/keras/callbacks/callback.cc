@@ -6,7 +6,7 @@
 
 #include "cohort/base/logging.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 CallbackList::CallbackList(const std::vector<keras::Callback>& callbacks, keras::Model& model) {
   for (const keras::Callback& callback : callbacks) add(callback, model);
@@ -35,4 +35,4 @@ bool CallbackList::may_print_in_batches() const {
   });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -27,10 +27,10 @@
 #include "cohort/base/handle.h"
 #include "cohort/keras/callbacks/logs.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 class FitPosition;
 enum class FitMoment;
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal
 
 namespace cohort::keras {
 
@@ -77,7 +77,7 @@ class CallbackBase {
   /// TF: the opposite of Callback._implements_train_batch_hooks, or _supports_tf_logs.
   virtual bool works_without_batches() const { return !has_batch_hooks_; }
   /// Internal: where fit is; see fit_position.h.
-  virtual void on_fit_position(cohort::internal::FitPosition&, cohort::internal::FitMoment) {}
+  virtual void on_fit_position(internal::FitPosition&, internal::FitMoment) {}
 
   /// Internal: whose training this watches, wherever that model moves.
   void set_model(Model* model);
@@ -124,7 +124,7 @@ class Callback {
   }
 
   /// Errors: FailedPrecondition for an empty handle.
-  CallbackBase& base() const { return *cohort::internal::held(callback_, "Callback", ""); }
+  CallbackBase& base() const { return *cohort::internal::base::held(callback_, "Callback", ""); }
 
  protected:
   Callback() = default;
@@ -133,7 +133,7 @@ class Callback {
 
 }  // namespace cohort::keras
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Several callbacks as one: every hook of each, in order.
 class CallbackList {
@@ -171,4 +171,4 @@ class [[nodiscard]] FailureWatch {
   const int before_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -354,7 +354,7 @@ TEST(FitDeathTest, ASecondCtrlCActsAsIfFitWereNotThere) {
 }
 
 TEST(FormatPath, IsPythons) {
-  using cohort::internal::format_path;
+  using internal::format_path;
   const Logs logs = {{"loss", scalar(0.00123, kFloat64)}, {"acc", scalar(0.5)}};
   EXPECT_EQ(format_path("e{epoch}b{batch:04d}", 3, 21, logs), "e3b0021");
   EXPECT_EQ(format_path("{loss:.2e} {acc:8.3f} {acc} {epoch:.1f}", 3, 0, logs),
@@ -386,7 +386,7 @@ TEST_F(Callbacks, AutomaticModeAsksTheMetric) {
                               metric("own", Direction::kUp), metric("acc_of_mine", {})},
                   .weighted_metrics = {SparseCategoricalAccuracy("heavy")}});
   const auto grows = [&](const std::string& name) {
-    cohort::internal::Monitor monitor("test", name, "auto");
+    internal::Monitor monitor("test", name, "auto");
     monitor.begin(model_);
     return monitor.improves(1, 0);
   };

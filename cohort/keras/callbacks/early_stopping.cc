@@ -65,7 +65,7 @@ class EarlyStoppingBase : public CallbackBase {
   }
 
   std::string save_state() override {
-    cohort::internal::StateWriter out;
+    cohort::internal::data::StateWriter out;
     out.put_int(wait_);
     out.put_int(std::bit_cast<int64_t>(best_));
     out.put_int(best_epoch_.value_or(-1));
@@ -75,7 +75,7 @@ class EarlyStoppingBase : public CallbackBase {
     return std::move(out).take();
   }
   void restore_state(std::string_view state) override {
-    cohort::internal::StateReader in(state);
+    cohort::internal::data::StateReader in(state);
     const auto epoch_of = [](int64_t n) {
       return n < 0 ? std::nullopt : std::optional(static_cast<int>(n));
     };
@@ -92,7 +92,7 @@ class EarlyStoppingBase : public CallbackBase {
   std::optional<int> best_epoch() const { return best_epoch_; }
 
  private:
-  static void print(const std::string& text) { cohort::internal::print_out(text); }
+  static void print(const std::string& text) { internal::print_out(text); }
 
   void remember(int epoch) {
     best_epoch_ = epoch;
@@ -100,7 +100,7 @@ class EarlyStoppingBase : public CallbackBase {
   }
 
   const EarlyStoppingOptions options_;
-  cohort::internal::Monitor monitor_;
+  internal::Monitor monitor_;
   int wait_ = 0;
   double best_ = 0;
   std::vector<Tensor> best_weights_;

@@ -22,9 +22,9 @@ class LearningRateSchedulerBase final : public CallbackBase {
     const double rate = schedule_(epoch, optimizer.learning_rate());
     optimizer.set_learning_rate(rate);
     if (verbose_ == 0 || !model().strategy().extended().should_save_summary()) return;
-    cohort::internal::print_out(str_cat("\nEpoch ", epoch + 1,
-                                        ": LearningRateScheduler setting learning rate to ",
-                                        optimizer.learning_rate(), ".\n"));
+    internal::print_out(str_cat("\nEpoch ", epoch + 1,
+                                ": LearningRateScheduler setting learning rate to ",
+                                optimizer.learning_rate(), ".\n"));
   }
   void on_epoch_end(int /*epoch*/, Logs& logs) override {
     logs.set("learning_rate", model().optimizer().learning_rate());

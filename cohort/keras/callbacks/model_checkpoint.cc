@@ -17,7 +17,7 @@
 #include "cohort/keras/model_file.h"
 #include "cohort/keras/progress_bar.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 namespace {
 
@@ -98,7 +98,7 @@ std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal
 
 namespace cohort::keras {
 
@@ -122,9 +122,8 @@ class ModelCheckpointBase : public CallbackBase {
         options_(std::move(options)),
         monitor_("model_checkpoint", options_.monitor, options_.mode),
         best_(options_.initial_value_threshold) {
-    whole_ = cohort::internal::model_file_of("model_checkpoint", filepath_) ==
-             cohort::internal::ModelFile::kKeras;
-    cohort::internal::check_braces(filepath_);
+    whole_ = internal::model_file_of("model_checkpoint", filepath_) == internal::ModelFile::kKeras;
+    internal::check_braces(filepath_);
     COHORT_CHECK_ARG(options_.save_every_batches >= 0,
                      "[model_checkpoint] expected save_every_batches >= 0, got ",
                      options_.save_every_batches);
@@ -161,14 +160,14 @@ class ModelCheckpointBase : public CallbackBase {
   }
 
   std::string save_state() override {
-    cohort::internal::StateWriter out;
+    cohort::internal::data::StateWriter out;
     out.put_int(std::bit_cast<int64_t>(best_.value_or(monitor_.worst())));
     out.put_int(batches_);
     out.put_int(saved_at_);
     return std::move(out).take();
   }
   void restore_state(std::string_view state) override {
-    cohort::internal::StateReader in(state);
+    cohort::internal::data::StateReader in(state);
     best_ = std::bit_cast<double>(in.get_int());
     batches_ = in.get_int();
     saved_at_ = in.get_int();
@@ -179,7 +178,7 @@ class ModelCheckpointBase : public CallbackBase {
   void consider(int64_t batch, const Logs& logs) {
     std::string why;
     if (options_.save_best_only && !is_best(logs, why)) return;
-    const std::string path = cohort::internal::format_path(filepath_, epoch_ + 1, batch, logs);
+    const std::string path = internal::format_path(filepath_, epoch_ + 1, batch, logs);
     say(str_cat(why, "saving model to ", path));
     if (writes()) make_folder_of(path);
     whole_ ? model().save(path) : model().save_weights(path);
@@ -203,13 +202,13 @@ class ModelCheckpointBase : public CallbackBase {
 
   void say(const std::string& what) const {
     if (options_.verbose == 0 || !writes()) return;
-    cohort::internal::print_out(str_cat("\nEpoch ", epoch_ + 1, ": ", what, "\n"));
+    internal::print_out(str_cat("\nEpoch ", epoch_ + 1, ": ", what, "\n"));
   }
 
   const std::string filepath_;
   const ModelCheckpointOptions options_;
   bool whole_ = false;  // not the weights alone
-  cohort::internal::Monitor monitor_;
+  internal::Monitor monitor_;
   std::optional<double> best_;
   int epoch_ = 0;
   int64_t step_ = -1;     // the last one of this epoch

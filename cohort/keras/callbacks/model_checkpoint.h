@@ -43,7 +43,7 @@ class ModelCheckpoint : public Callback {
 
 }  // namespace cohort::keras
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Errors: InvalidArgument for braces that do not match.
 void check_braces(const std::string& pattern);
@@ -52,4 +52,4 @@ void check_braces(const std::string& pattern);
 std::string format_path(const std::string& pattern, int64_t epoch, int64_t batch,
                         const keras::Logs& logs);
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -8,7 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/logging.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 Monitor::Monitor(const char* callback, std::string name, const std::string& mode, double min_delta)
     : callback_(callback),
@@ -54,4 +54,4 @@ double Monitor::worst() const {
   return more_is_better_ ? -kInfinity : kInfinity;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

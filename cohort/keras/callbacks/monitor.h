@@ -9,7 +9,7 @@
 #include "cohort/keras/callbacks/logs.h"
 #include "cohort/keras/model.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// One value of the logs, and whether less or more of it is better.
 class Monitor {
@@ -40,4 +40,4 @@ class Monitor {
   bool warned_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

@@ -36,7 +36,7 @@ class PlotBase final : public CallbackBase {
   }
 
   std::string save_state() override {
-    cohort::internal::StateWriter out;
+    cohort::internal::data::StateWriter out;
     const auto count = static_cast<int64_t>(history_.epoch.size());
     out.put_int(count);
     for (const int epoch : history_.epoch) out.put_int(epoch);
@@ -49,7 +49,7 @@ class PlotBase final : public CallbackBase {
   }
 
   void restore_state(std::string_view state) override {
-    cohort::internal::StateReader in(state);
+    cohort::internal::data::StateReader in(state);
     History history;
     const int64_t count = in.get_count(in.bytes_left());
     for (int64_t i = 0; i < count; ++i) history.epoch.push_back(static_cast<int>(in.get_int()));
@@ -58,7 +58,7 @@ class PlotBase final : public CallbackBase {
       const std::string name(in.get_text());
       std::vector<double> values = to_vector<double>(in.get_element().tensor());
       if (values.size() != history.epoch.size()) {
-        cohort::internal::StateReader::fail();
+        cohort::internal::data::StateReader::fail();
       }
       history.history.insert_or_assign(name, std::move(values));
     }

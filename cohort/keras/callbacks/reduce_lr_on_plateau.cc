@@ -51,14 +51,14 @@ class ReduceLROnPlateauBase final : public CallbackBase {
   }
 
   std::string save_state() override {
-    cohort::internal::StateWriter out;
+    cohort::internal::data::StateWriter out;
     out.put_int(std::bit_cast<int64_t>(best_));
     out.put_int(wait_);
     out.put_int(cooling_);
     return std::move(out).take();
   }
   void restore_state(std::string_view state) override {
-    cohort::internal::StateReader in(state);
+    cohort::internal::data::StateReader in(state);
     best_ = std::bit_cast<double>(in.get_int());
     wait_ = static_cast<int>(in.get_int());
     cooling_ = static_cast<int>(in.get_int());
@@ -74,13 +74,13 @@ class ReduceLROnPlateauBase final : public CallbackBase {
     cooling_ = options_.cooldown;
     wait_ = 0;
     if (options_.verbose == 0 || !model().strategy().extended().should_save_summary()) return;
-    cohort::internal::print_out(str_cat("\nEpoch ", epoch + 1,
-                                        ": ReduceLROnPlateau reducing learning rate to ",
-                                        optimizer.learning_rate(), ".\n"));
+    internal::print_out(str_cat("\nEpoch ", epoch + 1,
+                                ": ReduceLROnPlateau reducing learning rate to ",
+                                optimizer.learning_rate(), ".\n"));
   }
 
   const ReduceLROnPlateauOptions options_;
-  cohort::internal::Monitor monitor_;
+  internal::Monitor monitor_;
   double best_ = 0;
   int wait_ = 0;
   int cooling_ = 0;  // epochs left that are not counted

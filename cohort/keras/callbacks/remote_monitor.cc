@@ -33,7 +33,7 @@ class RemoteMonitorBase final : public CallbackBase {
   void on_epoch_end(int epoch, Logs& logs) override {
     if (!model().strategy().extended().should_save_summary()) return;
     try {
-      cohort::internal::http(request(json(epoch, logs)));
+      cohort::internal::cluster::http(request(json(epoch, logs)));
     } catch (const Error& error) {
       if (!std::exchange(warned_, true)) {
         COHORT_LOG(kWarning, "[remote_monitor] epoch ", epoch, " was not received: ", error.what());
@@ -42,8 +42,8 @@ class RemoteMonitorBase final : public CallbackBase {
   }
 
  private:
-  cohort::internal::HttpRequest request(const std::string& message) const {
-    cohort::internal::HttpRequest request{
+  cohort::internal::cluster::HttpRequest request(const std::string& message) const {
+    cohort::internal::cluster::HttpRequest request{
         .url = options_.root + options_.path, .post = true, .timeout = options_.timeout};
     for (const auto& [name, value] : options_.headers) {
       request.headers.push_back(str_cat(name, ": ", value));
@@ -52,8 +52,8 @@ class RemoteMonitorBase final : public CallbackBase {
       request.headers.emplace_back("Content-Type: application/json");
       request.body = message;
     } else {
-      request.body = str_cat(cohort::internal::url_escaped(options_.field), "=",
-                             cohort::internal::url_escaped(message));
+      request.body = str_cat(cohort::internal::cluster::url_escaped(options_.field), "=",
+                             cohort::internal::cluster::url_escaped(message));
     }
     return request;
   }

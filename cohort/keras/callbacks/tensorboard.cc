@@ -116,12 +116,12 @@ class TensorBoardBase final : public CallbackBase {
   }
 
   std::string save_state() override {
-    cohort::internal::StateWriter out;
+    cohort::internal::data::StateWriter out;
     out.put_int(steps_);
     return std::move(out).take();
   }
   void restore_state(std::string_view state) override {
-    cohort::internal::StateReader in(state);
+    cohort::internal::data::StateReader in(state);
     steps_ = in.get_int();
     in.expect_end();
   }

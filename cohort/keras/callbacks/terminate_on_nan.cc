@@ -21,7 +21,7 @@ class Impl final : public CallbackBase {
     if (std::isfinite(loss)) return;
     COHORT_CHECK_STATE(!options_.raise_error, "[terminate_on_nan] expected a finite loss, got ",
                        loss, " after batch ", step);
-    cohort::internal::print_out(str_cat("Batch ", step, ": Invalid loss, terminating training\n"));
+    internal::print_out(str_cat("Batch ", step, ": Invalid loss, terminating training\n"));
     model().stop_training();
   }
 

@@ -16,7 +16,7 @@ const Element& features_of(const Element& batch) {
 
 void AdaptingLayer::adapt(const Element& data, const AdaptOptions& options) {
   check_not_moved("adapt");
-  COHORT_CHECK_STATE(cohort::internal::current_replica_group() == nullptr,
+  COHORT_CHECK_STATE(cohort::internal::runtime::current_replica_group() == nullptr,
                      "[adapt] expected a call outside of Strategy::run, got one of \"", name(),
                      "\" in a replica");
   COHORT_CHECK_ARG(data.has_value(), "[adapt] expected a dataset, a tensor or strings for \"",

@@ -19,10 +19,10 @@ namespace cohort::keras {
 
 namespace {
 
-using cohort::internal::BelowAutograd;
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::BelowAutograd;
+using cohort::internal::autograd::LayerNode;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 using internal::Convolution;
 using internal::kernel_view;
 using internal::kernels;
@@ -92,7 +92,7 @@ class ConvolutionNode final : public LayerNode {
   variable_list differentiable_backward(variable_list&& gradients) override;
 
  private:
-  Tensor saved_output() { return y_.unpack(cohort::internal::owner_of<Node>(this)); }
+  Tensor saved_output() { return y_.unpack(cohort::internal::runtime::owner_of<Node>(this)); }
   void own_backward(const Tensor& g, const Tensor& y, const Tensor& x, const Tensor& kernel,
                     variable_list& out);
 
@@ -176,9 +176,9 @@ Tensor node_forward(const Convolution& c, const Tensor& input, const Variable& k
   const bool is_series = input.dim() == 3;
   const Tensor x = is_series ? input.unsqueeze(1) : input;
   Tensor y = forward(c, x, lifted(kernel.value()), bias ? bias.value() : Tensor());
-  if (cohort::internal::needs_node({&x}, {&kernel, &bias})) {
-    auto node = cohort::internal::make_node<ConvolutionNode>(c, x, kernel, bias);
-    cohort::internal::attach(y, node);
+  if (cohort::internal::autograd::needs_node({&x}, {&kernel, &bias})) {
+    auto node = cohort::internal::runtime::make_node<ConvolutionNode>(c, x, kernel, bias);
+    cohort::internal::autograd::attach(y, node);
     node->save_output(y);
   }
   return is_series ? y.squeeze(1) : y;

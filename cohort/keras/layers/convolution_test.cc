@@ -78,7 +78,7 @@ TEST(Conv2D, LeavesSeveralThreadsToLibTorch) {
   const Tensor x = ones({2, 5, 5, 16});
   const Tensor kernel = ones({3, 3, 16, 16});
   for (const int threads : {1, 2}) {
-    const cohort::internal::IntraOpThreads intra_op(threads);
+    const cohort::internal::runtime::IntraOpThreads intra_op(threads);
     EXPECT_EQ(internal::has_own_convolution(x, kernel, 1), threads == 1);
   }
 }

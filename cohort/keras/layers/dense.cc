@@ -13,10 +13,10 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::BelowAutograd;
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::BelowAutograd;
+using cohort::internal::autograd::LayerNode;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 using internal::kernels;
 
 bool has_kernels(const Tensor& x) { return x.scalar_type() == kFloat32 && x.device().is_cpu(); }
@@ -62,7 +62,7 @@ class DenseNode final : public LayerNode {
   variable_list differentiable_backward(variable_list&& gradients) override;
 
  private:
-  Tensor saved_output() { return y_.unpack(cohort::internal::owner_of<Node>(this)); }
+  Tensor saved_output() { return y_.unpack(cohort::internal::runtime::owner_of<Node>(this)); }
   Tensor masked(Tensor gradient, Tensor& bias_gradient);
   void sum_rows(const Tensor& g, Tensor& out, bool accumulate);
 
@@ -84,7 +84,7 @@ void DenseNode::sum_rows(const Tensor& g, Tensor& out, bool accumulate) {
 
 // The gradient before the activation, as a contiguous matrix, and the bias's in the same pass.
 Tensor DenseNode::masked(Tensor gradient, Tensor& bias_gradient) {
-  const bool mine = cohort::internal::owns(gradient);
+  const bool mine = cohort::internal::autograd::owns(gradient);
   const bool wants_bias = has_bias_ && wants_weight(1);
   Tensor g = rows_of(gradient.contiguous(), gradient.size(-1));
   if (!relu_) {
@@ -182,9 +182,9 @@ Tensor DenseLayer::call(const Tensor& input, const CallArgs&) {
   const ActivationFunction& activation = config().activation;
   const bool relu = activation.is_relu();
   Tensor y = dense_forward(x, kernel_.value(), bias_ ? bias_.value() : Tensor(), relu);
-  if (cohort::internal::needs_node({&x}, {&kernel_, &bias_})) {
-    auto node = cohort::internal::make_node<DenseNode>(x, kernel_, bias_, relu);
-    cohort::internal::attach(y, node);
+  if (cohort::internal::autograd::needs_node({&x}, {&kernel_, &bias_})) {
+    auto node = cohort::internal::runtime::make_node<DenseNode>(x, kernel_, bias_, relu);
+    cohort::internal::autograd::attach(y, node);
     node->save_output(y);
   }
   return relu ? y : activation(y);

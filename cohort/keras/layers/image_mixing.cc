@@ -21,7 +21,7 @@ namespace {
 // Numbers of one stream, one after the other.
 class Sequence {
  public:
-  explicit Sequence(const cohort::internal::RandomStream& stream) : stream_(stream) {}
+  explicit Sequence(const cohort::internal::runtime::RandomStream& stream) : stream_(stream) {}
   /// In (0, 1).
   double uniform() { return (static_cast<double>(stream_.word(next_++)) + 0.5) / 4294967296.0; }
   double normal() {
@@ -40,7 +40,7 @@ class Sequence {
   }
 
  private:
-  const cohort::internal::RandomStream stream_;
+  const cohort::internal::runtime::RandomStream stream_;
   uint64_t next_ = 0;
 };
 
@@ -142,7 +142,8 @@ Element MixingLayer::call_nest(const Element& inputs, const CallArgs& args) {
 ElementSpec MixingLayer::compute_output_spec(const ElementSpec& inputs) const { return inputs; }
 
 Tensor MixingLayer::drawn_order(int64_t count) const {
-  return from_vector<int64_t>(cohort::internal::random_permutation(draws().next(), count), {count});
+  return from_vector<int64_t>(cohort::internal::runtime::random_permutation(draws().next(), count),
+                              {count});
 }
 
 Tensor MixingLayer::drawn_beta(double alpha, int64_t count) const {
@@ -211,7 +212,7 @@ Tensor RandAugmentLayer::transform(const Tensor& images) {
   Tensor x = images;
   for (int64_t i = 0; i < config().num_ops; ++i) {
     const uint64_t which =
-        cohort::internal::uniform_below(stream, static_cast<uint64_t>(i), layers.size());
+        cohort::internal::runtime::uniform_below(stream, static_cast<uint64_t>(i), layers.size());
     x = layers[which](x, {.training = true});
   }
   return x;

@@ -14,10 +14,10 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::BelowAutograd;
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::BelowAutograd;
+using cohort::internal::autograd::LayerNode;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 
 // [..., c] seen as one channels-last image with a row for each element: LibTorch's fast layout.
 Tensor as_image(const Tensor& x) {
@@ -197,9 +197,10 @@ Tensor BatchNormalizationLayer::train(const Tensor& x) {
         forward.mean,
         forward.inverse_deviation.to(kFloat64).pow(-2).sub(config().epsilon).clamp_min(0));
   }
-  if (cohort::internal::needs_node({&x}, {&gamma_, &beta_})) {
-    cohort::internal::attach(forward.y, cohort::internal::make_node<BatchNormalizationNode>(
-                                            x, gamma_, beta_, forward, config().epsilon));
+  if (cohort::internal::autograd::needs_node({&x}, {&gamma_, &beta_})) {
+    cohort::internal::autograd::attach(forward.y,
+                                       cohort::internal::runtime::make_node<BatchNormalizationNode>(
+                                           x, gamma_, beta_, forward, config().epsilon));
   }
   return as_called(*this, forward.y);
 }
@@ -263,7 +264,7 @@ void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& va
   const BelowAutograd below;
   const double rest = 1 - config().momentum;
   // The forward pass is only half a step: if the other half fails, this was for nothing.
-  if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) {
+  if (auto* undo = cohort::internal::variables::StepUndo::current(); undo != nullptr) {
     undo->keep(moving_mean_.value());
     undo->keep(moving_variance_.value());
   }
@@ -276,7 +277,7 @@ Tensor BatchNormalizationLayer::infer(const Tensor& x) const {
   Tensor scale = (moving_variance_.value() + config().epsilon).rsqrt();
   if (gamma_) scale = scale * gamma_.value();
   if (internal::has_own_normalization(x) &&
-      !cohort::internal::needs_node({&x}, {&gamma_, &beta_})) {
+      !cohort::internal::autograd::needs_node({&x}, {&gamma_, &beta_})) {
     const Tensor shift =
         (beta_ ? beta_.value() : zeros({channels_})) - moving_mean_.value() * scale;
     return internal::scaled_rows(x, scale, shift, internal::RectifiedCall::of(*this));

@@ -26,10 +26,10 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::BelowAutograd;
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::BelowAutograd;
+using cohort::internal::autograd::LayerNode;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 using internal::kernels;
 using internal::to_channels_first;
 using internal::to_channels_last;
@@ -191,9 +191,9 @@ Tensor MaxPoolingLayer<N>::pool(const Tensor& x) const {
     }
   }
   Pooled out = max_pool(window, x);
-  if (cohort::internal::needs_node({&x}, {})) {
-    cohort::internal::attach(
-        out.y, cohort::internal::make_node<MaxPoolNode>(window, x, std::move(out.place)));
+  if (cohort::internal::autograd::needs_node({&x}, {})) {
+    cohort::internal::autograd::attach(
+        out.y, cohort::internal::runtime::make_node<MaxPoolNode>(window, x, std::move(out.place)));
   }
   return out.y;
 }

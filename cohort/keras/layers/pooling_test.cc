@@ -51,7 +51,7 @@ TEST(MaxPooling2D, GradientsMatchWithSamePadding) {
 // Own kernels on one thread, LibTorch's on several.
 TEST(MaxPooling2D, GivesTheGradientOfEqualMaximaToTheFirst) {
   for (const int threads : {1, 2}) {
-    const cohort::internal::IntraOpThreads intra_op(threads);
+    const cohort::internal::runtime::IntraOpThreads intra_op(threads);
     MaxPooling2D layer;
     Tensor x = ones({1, 2, 2, 1});
     GradientTape tape;
@@ -66,7 +66,7 @@ TEST(MaxPooling2D, KeepsNan) {
   Tensor x = ones({1, 2, 2, 16});
   x.view({-1})[20].fill_(std::numeric_limits<double>::quiet_NaN());
   for (const int threads : {1, 2}) {
-    const cohort::internal::IntraOpThreads intra_op(threads);
+    const cohort::internal::runtime::IntraOpThreads intra_op(threads);
     const std::vector<float> y = to_vector<float>(layer(x));
     for (std::size_t c = 0; c < 16; ++c) EXPECT_EQ(std::isnan(y[c]), c == 4) << c;
   }

@@ -55,7 +55,7 @@ void RecurrentBase::reset_state() const {
 // The forward pass is only half a step: if the other half fails, this was for nothing.
 void RecurrentBase::keep_states(const std::vector<Tensor>& states) const {
   for (std::size_t i = 0; i < states.size(); ++i) {
-    if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) {
+    if (auto* undo = cohort::internal::variables::StepUndo::current(); undo != nullptr) {
       undo->keep(states_[i].value());
     }
     states_[i].assign(states[i].detach());
@@ -71,7 +71,8 @@ std::vector<Tensor> RecurrentBase::first_states(const Element& inputs, const Ele
   }
   if (states.empty() && modes_.stateful) {
     if (states_.empty()) {
-      cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
+      cohort::internal::runtime::ReplicaGroup* group =
+          cohort::internal::runtime::current_replica_group();
       const auto make = [&] {
         if (!states_.empty()) return;
         make_states(shapes);
@@ -81,7 +82,7 @@ std::vector<Tensor> RecurrentBase::first_states(const Element& inputs, const Ele
         make();
       } else {
         group->merge("rnn.make_states", *this,
-                     [&](cohort::internal::Brought<RecurrentBase>) { make(); });
+                     [&](cohort::internal::runtime::Brought<RecurrentBase>) { make(); });
       }
     }
     // What they hold now: the layer writes them before the backward pass.

@@ -142,10 +142,10 @@ Tensor RandomCropLayer::transform(const Tensor& images) {
   const int64_t height = config().height, width = config().width;
   const int64_t h = images.size(1), w = images.size(2);
   if (h > height && w > width) {
-    const cohort::internal::RandomStream stream = draws().next();
+    const cohort::internal::runtime::RandomStream stream = draws().next();
     const auto place = [&](uint64_t index, int64_t room) {
       return static_cast<int64_t>(
-          cohort::internal::uniform_below(stream, index, static_cast<uint64_t>(room + 1)));
+          cohort::internal::runtime::uniform_below(stream, index, static_cast<uint64_t>(room + 1)));
     };
     return cut(images, place(0, h - height), place(1, w - width), {height, width});
   }

@@ -59,7 +59,7 @@ std::vector<Variable> SpectralNormalizationLayer::stored_weights() const {
 }
 
 void SpectralNormalizationLayer::normalize() {
-  const cohort::internal::BelowAutograd below;
+  const cohort::internal::autograd::BelowAutograd below;
   const internal::ComputeType as_kept(std::nullopt);  // under mixed policies, too
   const Tensor kernel = kernel_.value();
   if (kernel.eq(0).all().item<bool>()) return;
@@ -70,7 +70,7 @@ void SpectralNormalizationLayer::normalize() {
     u = of_length_one(v.mm(rows));
   }
   const Tensor sigma = v.mm(rows).mm(u.t());
-  if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) {
+  if (auto* undo = cohort::internal::variables::StepUndo::current(); undo != nullptr) {
     undo->keep(kernel);
     undo->keep(vector_u_.value());
   }

@@ -19,9 +19,9 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::LayerNode;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 using internal::CrossEntropyRows;
 
 enum class EntropyKind { kSparse, kCategorical, kBinary };
@@ -193,11 +193,11 @@ double run_kernel(const EntropyConfig& config, const CrossEntropyRows& rows) {
 }
 
 Tensor fused(const Inputs& in, std::shared_ptr<const LossBase> owner) {
-  const bool recorded = cohort::internal::needs_node({&in.scores}, {});
+  const bool recorded = cohort::internal::autograd::needs_node({&in.scores}, {});
   Tensor out;
   Tensor gradient;
   {
-    const cohort::internal::BelowAutograd below;
+    const cohort::internal::autograd::BelowAutograd below;
     const Tensor& scores = in.scores;
     gradient = at::empty(scores.sizes(), scores.options());
     const auto outer = scores.sizes().slice(0, static_cast<std::size_t>(scores.dim() - 1));
@@ -218,8 +218,8 @@ Tensor fused(const Inputs& in, std::shared_ptr<const LossBase> owner) {
     if (!in.per_row) *out.mutable_data_ptr<float>() = static_cast<float>(sum);
   }
   if (recorded) {
-    auto node =
-        cohort::internal::make_node<CrossEntropyNode>(in, std::move(owner), std::move(gradient));
+    auto node = cohort::internal::runtime::make_node<CrossEntropyNode>(in, std::move(owner),
+                                                                       std::move(gradient));
     node->add_input(in.scores);
     attach(out, std::move(node));
   }

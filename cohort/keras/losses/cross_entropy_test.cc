@@ -307,7 +307,7 @@ TEST(CrossEntropy, ChangedScoresAreLibTorchsErrorOnlyWhereTheyMatter) {
 }
 
 TEST(CrossEntropy, ExponentialIsAccurateByEverySetOfInstructions) {
-  using namespace cohort::internal;
+  using namespace cohort::internal::base;
   std::vector<float> x;
   for (float v = 0; v > -87.3F; v -= 0.0031F) x.push_back(v);
   const Isa before = current_isa();
@@ -330,7 +330,7 @@ TEST(CrossEntropy, ExponentialIsAccurateByEverySetOfInstructions) {
 }
 
 TEST(CrossEntropy, MeansAreRefusedInACustomLoopOverReplicas) {
-  cohort::internal::ReplicaGroup group({.replicas = 2});
+  cohort::internal::runtime::ReplicaGroup group({.replicas = 2});
   const Tensor y = tensor({0, 1}, kInt64);
   const auto call = [&](Reduction reduction) {
     group.run([&](int) {

@@ -92,14 +92,14 @@ std::shared_ptr<LossBase> Loss::from_function(Function per_example, Reduction re
   return std::make_shared<FunctionLoss>(std::move(per_example), reduction);
 }
 
-LossBase& Loss::base() const { return *cohort::internal::held(loss_, "Loss", ""); }
+LossBase& Loss::base() const { return *cohort::internal::base::held(loss_, "Loss", ""); }
 
 Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred,
                         const Tensor& sample_weight) const {
   LossBase& loss = base();
-  cohort::internal::check_defined("[loss] ", y_true);
-  cohort::internal::check_defined("[loss] ", y_pred);
-  const int replicas = cohort::internal::current_layout().total();
+  cohort::internal::runtime::check_defined("[loss] ", y_true);
+  cohort::internal::runtime::check_defined("[loss] ", y_pred);
+  const int replicas = cohort::internal::runtime::current_layout().total();
   COHORT_CHECK_ARG(replicas == 1 || !is_mean(loss.reduction()), "[", loss.name(),
                    "] expected reduction kNone or kSum in a custom loop over ", replicas,
                    " replicas, got a mean, which would be the local batch's: reduce with kNone or "

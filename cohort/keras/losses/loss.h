@@ -114,8 +114,9 @@ class Loss {
   requires(!std::derived_from<F, Loss> &&
            std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&>)
       Loss(F per_example, Reduction reduction = Reduction::kSumOverBatchSize)  // NOLINT
-      : loss_(from_function(cohort::internal::checked_function("[loss]", std::move(per_example)),
-                            reduction)) {}
+      : loss_(from_function(
+            cohort::internal::base::checked_function("[loss]", std::move(per_example)),
+            reduction)) {}
 
   explicit operator bool() const { return loss_ != nullptr; }
 

@@ -328,8 +328,8 @@ void internal::add_function_metrics(ClassTable& table) {
 MeanMetricWrapper::MeanMetricWrapper(std::function<Tensor(const Tensor&, const Tensor&)> function,
                                      std::string name, Direction direction)
     : Metric(internal::function_metric(
-          cohort::internal::checked_function("[metric]", std::move(function)), std::move(name),
-          direction)) {}
+          cohort::internal::base::checked_function("[metric]", std::move(function)),
+          std::move(name), direction)) {}
 RootMeanSquaredError::RootMeanSquaredError(std::string name)
     : Metric(std::make_shared<RootMeanSquaredErrorMetric>(PlainOptions{std::move(name)})) {}
 LogCoshError::LogCoshError(std::string name)

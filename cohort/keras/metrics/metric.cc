@@ -82,12 +82,13 @@ void MetricBase::ensure_built(const Shape& y_true, const Shape& y_pred) {
     build(y_true, y_pred);
     waits_.store(false, std::memory_order_release);
   };
-  cohort::internal::ReplicaGroup* group = cohort::internal::current_replica_group();
+  cohort::internal::runtime::ReplicaGroup* group =
+      cohort::internal::runtime::current_replica_group();
   if (group == nullptr) {
-    const cohort::internal::MutexLock lock(build_mutex_);
+    const cohort::internal::base::MutexLock lock(build_mutex_);
     return build_now();
   }
-  group->merge("metric.build", *this, [&](cohort::internal::Brought<MetricBase> all) {
+  group->merge("metric.build", *this, [&](cohort::internal::runtime::Brought<MetricBase> all) {
     for (const MetricBase& other : all) {
       COHORT_CHECK_STATE(&other == this,
                          "[metric.update_state] expected every replica to update the same metric "
@@ -99,7 +100,8 @@ void MetricBase::ensure_built(const Shape& y_true, const Shape& y_pred) {
 }
 
 MetricBase& Metric::base() const {
-  if (metric_ == nullptr && deferred_.empty()) cohort::internal::refuse_empty_handle("Metric", "");
+  if (metric_ == nullptr && deferred_.empty())
+    cohort::internal::base::refuse_empty_handle("Metric", "");
   COHORT_CHECK_STATE(metric_ != nullptr, "[metric] expected a metric, got the ",
                      function_ == nullptr ? "name" : "function", " \"", deferred_,
                      "\", which compile() makes a metric of; outside a model write e.g. "
@@ -118,7 +120,7 @@ void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
   static constexpr const char* kOperation = "[metric.update_state] ";
   MetricBase& metric = writable();
   // A program's own metric may do without predictions.
-  cohort::internal::check_defined(kOperation, metric.takes_values() ? y_pred : y_true);
+  cohort::internal::runtime::check_defined(kOperation, metric.takes_values() ? y_pred : y_true);
   const at::NoGradGuard no_grad;
   if (metric.waits_for_shapes()) {
     metric.ensure_built(y_true.defined() ? shape_of(y_true) : Shape{}, shape_of(y_pred));
@@ -145,11 +147,11 @@ Tensor Metric::result() const {
 }
 
 std::shared_ptr<Trackable> Metric::trackable() const {
-  cohort::internal::UniqueNames names;
+  cohort::internal::checkpoint::UniqueNames names;
   std::vector<TrackedValue> values;
   for (const Variable& v : base().variables()) {
     const std::string name = names.add(v.name().substr(v.name().rfind('/') + 1));
-    values.push_back(cohort::internal::tracked_variable(name, v));
+    values.push_back(cohort::internal::variables::tracked_variable(name, v));
   }
   return trackable_values(std::move(values));
 }

@@ -117,7 +117,8 @@ class MetricBase : public Serializable {
   std::string name_;
   std::vector<Variable> variables_;
   std::atomic<bool> waits_{false};
-  cohort::internal::Mutex build_mutex_;  // one build at a time, of those who are in no replica
+  cohort::internal::base::Mutex
+      build_mutex_;  // one build at a time, of those who are in no replica
 };
 
 /// A metric with options, on a base that has its state: C has the fields of the class, and `name`
@@ -150,7 +151,7 @@ class Metric {
   Metric(const std::string& name);  // NOLINT
   template <std::derived_from<MetricBase> M>
   Metric(std::shared_ptr<M> metric)  // NOLINT
-      : metric_(cohort::internal::held(std::move(metric), "MetricBase", "[metric]")) {}
+      : metric_(cohort::internal::base::held(std::move(metric), "MetricBase", "[metric]")) {}
   /// The mean of a value per example, under a name; see also MeanMetricWrapper. TF: Keras takes
   /// functions in compile(), and calls the metric by the function's name.
   template <class F>
@@ -158,7 +159,7 @@ class Metric {
            std::is_invocable_r_v<Tensor, F, const Tensor&, const Tensor&>)
       Metric(F function, std::string name = "function")  // NOLINT
       : deferred_(std::move(name)),
-        function_(cohort::internal::checked_function("[metric]", std::move(function))) {}
+        function_(cohort::internal::base::checked_function("[metric]", std::move(function))) {}
 
   /// Adds a batch; an empty one changes nothing.
   /// In a replica: to its own state, no communication.

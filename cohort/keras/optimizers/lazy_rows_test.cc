@@ -14,10 +14,10 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::LocalVariables;
-using cohort::internal::LocalVariablesOptions;
-using cohort::internal::ReplicaGroup;
-using cohort::internal::VariableCreatorScope;
+using cohort::internal::runtime::ReplicaGroup;
+using cohort::internal::variables::LocalVariables;
+using cohort::internal::variables::LocalVariablesOptions;
+using cohort::internal::variables::VariableCreatorScope;
 
 /// A table of six rows on replicas.
 struct Table {

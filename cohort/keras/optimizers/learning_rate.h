@@ -44,7 +44,7 @@ class LearningRate {
   requires(!std::is_arithmetic_v<F> && std::is_invocable_r_v<double, F, int64_t>)
       LearningRate(F schedule)  // NOLINT
       : schedule_(of_function(
-            cohort::internal::checked_function("[learning_rate]", std::move(schedule)))) {}
+            cohort::internal::base::checked_function("[learning_rate]", std::move(schedule)))) {}
   // Copied where it is moved: what was moved from must not read as a rate of 0.
   LearningRate(const LearningRate&) = default;
   LearningRate& operator=(const LearningRate&) = default;

@@ -149,7 +149,7 @@ class LossScaling final : public OptimizerBase {
 
  protected:
   void on_build(std::span<const Variable> variables) override {
-    auto& store = cohort::internal::store_of("[optimizer.build] ", variables.front());
+    auto& store = cohort::internal::variables::store_of("[optimizer.build] ", variables.front());
     if (store.is_remote()) {
       throw Unimplemented(
           str_cat("[", name(), "] expected variables that all replicas update together, got \"",
@@ -172,15 +172,17 @@ class LossScaling final : public OptimizerBase {
     TrackedParts parts{.growing = !built()};
     parts.children.emplace_back("inner_optimizer", inner_.trackable());
     if (!built()) return parts;
-    parts.values.push_back(cohort::internal::tracked_variable("step_counter", step_counter_));
-    parts.values.push_back(cohort::internal::tracked_variable("dynamic_scale", dynamic_scale_));
+    parts.values.push_back(
+        cohort::internal::variables::tracked_variable("step_counter", step_counter_));
+    parts.values.push_back(
+        cohort::internal::variables::tracked_variable("dynamic_scale", dynamic_scale_));
     return parts;
   }
 
  private:
   // Each replica has its own, which all change alike, also where they share the weights.
   Variable own_copies(const Variable& like, const char* what, double initial, DType dtype) const {
-    auto& store = cohort::internal::store_of("[optimizer.build] ", like);
+    auto& store = cohort::internal::variables::store_of("[optimizer.build] ", like);
     VariableOptions options{.name = str_cat(name(), "/", what),
                             .trainable = false,
                             .aggregation = Aggregation::kOnlyFirstReplica};
@@ -212,7 +214,7 @@ class LossScaling final : public OptimizerBase {
       }
       const Tensor values = pair.gradient.dense();
       // Elsewhere two variables may have one tensor as their gradient.
-      if (in_place && cohort::internal::is_in_arena(pair.variable.impl(), values)) {
+      if (in_place && cohort::internal::variables::is_in_arena(pair.variable.impl(), values)) {
         values.div_(by);
       } else {
         pair.gradient = values / by;
@@ -225,7 +227,8 @@ class LossScaling final : public OptimizerBase {
     const at::NoGradGuard no_grad;
     if (!on_all_replicas(all_finite(gradients))) {
       // Skipped by all: what the forward pass moved stays, as in Keras.
-      if (auto* undo = cohort::internal::StepUndo::current(); undo != nullptr) undo->commit();
+      if (auto* undo = cohort::internal::variables::StepUndo::current(); undo != nullptr)
+        undo->commit();
       scale() *= 0.5F;
       counter() = 0;
       return;

@@ -7,8 +7,8 @@
 
 namespace cohort::keras {
 
-using cohort::internal::FinalGradients;
-using cohort::internal::PassListener;
+using cohort::internal::variables::FinalGradients;
+using cohort::internal::variables::PassListener;
 
 void OptimizerBase::minimize(const Tensor& loss, std::span<const Variable> variables,
                              GradientTape& tape) {

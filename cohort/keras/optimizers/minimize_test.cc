@@ -24,14 +24,14 @@
 namespace cohort::keras {
 namespace {
 
-using cohort::internal::CallSignature;
-using cohort::internal::Carrier;
-using cohort::internal::Collective;
-using cohort::internal::Communicator;
-using cohort::internal::ExchangeKey;
-using cohort::internal::LocalStrategy;
-using cohort::internal::LocalStrategyOptions;
-using cohort::internal::TestJob;
+using cohort::internal::collectives::CallSignature;
+using cohort::internal::collectives::Carrier;
+using cohort::internal::collectives::Collective;
+using cohort::internal::collectives::Communicator;
+using cohort::internal::collectives::ExchangeKey;
+using cohort::internal::collectives::TestJob;
+using cohort::internal::strategy::LocalStrategy;
+using cohort::internal::strategy::LocalStrategyOptions;
 using cohort::testing::run_with_deadline;
 using Numbers = std::vector<double>;
 
@@ -358,16 +358,14 @@ TEST(MinimizeInFit, BucketsOfFitLeaveWhileThePassGoesOn) {
   EXPECT_GE(left_in_pass, 2) << "the last layer's, and what was left of the step before";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Minimize,
-                         ::testing::Values(Layout{2, 1, Carrier::kThreads},
-                                           Layout{3, 1, Carrier::kTcp},
-                                           Layout{2, 2, Carrier::kThreads},
-                                           Layout{2, 2, Carrier::kSharedMemory}),
-                         [](const auto& test) {
-                           return std::to_string(test.param.workers) + "x" +
-                                  std::to_string(test.param.local) + "of" +
-                                  cohort::internal::carrier_name({test.param.carrier, 0});
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Minimize,
+    ::testing::Values(Layout{2, 1, Carrier::kThreads}, Layout{3, 1, Carrier::kTcp},
+                      Layout{2, 2, Carrier::kThreads}, Layout{2, 2, Carrier::kSharedMemory}),
+    [](const auto& test) {
+      return std::to_string(test.param.workers) + "x" + std::to_string(test.param.local) + "of" +
+             cohort::internal::collectives::carrier_name({test.param.carrier, 0});
+    });
 
 }  // namespace
 }  // namespace cohort::keras

@@ -21,16 +21,17 @@
 
 namespace cohort::keras {
 
-using cohort::internal::Brought;
-using cohort::internal::ReplicaGroup;
-using cohort::internal::VariableImpl;
+using cohort::internal::runtime::Brought;
+using cohort::internal::runtime::ReplicaGroup;
+using cohort::internal::variables::VariableImpl;
 
 namespace {
 
 // In the strategy that `like` belongs to, whatever scope the caller is in.
 Variable make_beside(const Variable& like, const InitialValue& initial,
                      const VariableOptions& options) {
-  return Variable(cohort::internal::store_of("[optimizer.build] ", like).create(initial, options));
+  return Variable(
+      cohort::internal::variables::store_of("[optimizer.build] ", like).create(initial, options));
 }
 
 // A rate below 0 climbs the loss.
@@ -47,21 +48,23 @@ constexpr const char* kBuild = "[optimizer.build] ";
 void check_together(std::span<const Variable> variables) {
   const VariableImpl& first = variables.front().impl();
   for (const Variable& v : variables) {
-    cohort::internal::check_scope_of(kBuild, "an optimizer of", v.impl());
-    COHORT_CHECK_ARG(
-        v.impl().store() == first.store(), kBuild, "expected variables of one strategy, got ",
-        cohort::internal::label(first), " of ", cohort::internal::owner_of(first), " and ",
-        cohort::internal::label(v.impl()), " of ", cohort::internal::owner_of(v.impl()));
+    cohort::internal::variables::check_scope_of(kBuild, "an optimizer of", v.impl());
+    COHORT_CHECK_ARG(v.impl().store() == first.store(), kBuild,
+                     "expected variables of one strategy, got ",
+                     cohort::internal::variables::label(first), " of ",
+                     cohort::internal::variables::owner_of(first), " and ",
+                     cohort::internal::variables::label(v.impl()), " of ",
+                     cohort::internal::variables::owner_of(v.impl()));
   }
 }
 
 // Their gradients have to be summed, too.
 void check_workers(const Variable& variable) {
-  const cohort::internal::ParameterStore* store = variable.impl().store();
+  const cohort::internal::variables::ParameterStore* store = variable.impl().store();
   if (store == nullptr) return;
   const ReplicaLayout layout = store->layout();
   if (layout.workers() == 1) return;
-  if (!store->reaches_workers()) cohort::internal::check_one_worker(kApply, layout);
+  if (!store->reaches_workers()) cohort::internal::runtime::check_one_worker(kApply, layout);
   COHORT_CHECK_STATE(current_replica() >= 0, kApply,
                      "expected to be inside strategy.run, got cross-replica context of a strategy "
                      "with ",
@@ -132,7 +135,7 @@ void OptimizerBase::build(std::span<const Variable> variables) {
   index_.clear();
   components_.clear();
   constrained_.clear();
-  const auto& store = cohort::internal::store_of("[optimizer.build] ", trained_.front());
+  const auto& store = cohort::internal::variables::store_of("[optimizer.build] ", trained_.front());
   is_remote_ = store.is_remote();
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     index_[&trained_[i].impl()] = i;
@@ -179,7 +182,7 @@ void OptimizerBase::make_kept() {
   model_has_averages_ = false;
   kept_.clear();
   if (options_.gradient_accumulation_steps > 1) {
-    accumulator_ = std::make_shared<cohort::internal::GradientAccumulator>(trained_, replicas_);
+    accumulator_ = std::make_shared<internal::GradientAccumulator>(trained_, replicas_);
   }
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const Variable& v = trained_[i];
@@ -202,7 +205,7 @@ void OptimizerBase::ensure_built(const Gradients& gradients) {
   if (built()) return;
   std::vector<Variable> variables;
   for (const GradientAndVariable& pair : gradients) variables.push_back(pair.variable);
-  ReplicaGroup* group = cohort::internal::current_replica_group();
+  ReplicaGroup* group = cohort::internal::runtime::current_replica_group();
   if (group == nullptr || group->size() == 1) return build(variables);
   group->merge("optimizer.build", *this, [&](Brought<OptimizerBase> optimizers) {
     for (const OptimizerBase& other : optimizers) {
@@ -277,7 +280,8 @@ class OptimizerBase::Step final : public OptimizerStep {
 };
 
 bool OptimizerBase::make_step(const Gradients& gradients, const ApplyOptions& options) {
-  const cohort::internal::ThreadContext& here = cohort::internal::current_context();
+  const cohort::internal::runtime::ThreadContext& here =
+      cohort::internal::runtime::current_context();
   const bool strategy_says = here.strategy != nullptr && here.replica >= 0;
   if (options.skip_gradients_aggregation || !strategy_says) {
     apply(gradients, options);
@@ -321,7 +325,7 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   } else {
     due = constrained_;  // another replica's gradients are not known; copies have to stay equal
   }
-  if (auto* undo = cohort::internal::StepUndo::current(); updates && undo != nullptr) {
+  if (auto* undo = cohort::internal::variables::StepUndo::current(); updates && undo != nullptr) {
     undo->commit();  // all replicas have come this far, and the weights are written
   }
   // Equal on all replicas, each counts its own copy: no merge point. Ahead of what may throw on one
@@ -373,7 +377,7 @@ std::size_t OptimizerBase::index_of(const Variable& variable) const {
   const auto found = index_.find(&variable.impl());
   COHORT_CHECK_ARG(found != index_.end(), "[optimizer] expected one of the ", trained_.size(),
                    " variables that \"", name_, "\" was built with, got ",
-                   cohort::internal::label(variable.impl()));
+                   cohort::internal::variables::label(variable.impl()));
   return found->second;
 }
 
@@ -392,7 +396,7 @@ Variable OptimizerBase::add_slot(const Variable& like, const std::string& name, 
 }
 
 OptimizerBase& Optimizer::base() const {
-  return *cohort::internal::held(optimizer_, "Optimizer", "");
+  return *cohort::internal::base::held(optimizer_, "Optimizer", "");
 }
 
 }  // namespace cohort::keras

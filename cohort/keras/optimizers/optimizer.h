@@ -32,10 +32,12 @@ class GradientTape;
 class Trackable;
 class TrackedObject;
 struct TrackedParts;
-namespace internal {
+namespace internal::variables {
 class FinalGradients;
+}  // namespace internal::variables
+namespace keras::internal {
 class GradientAccumulator;
-}  // namespace internal
+}  // namespace keras::internal
 }  // namespace cohort
 
 namespace cohort::keras {
@@ -148,7 +150,7 @@ class OptimizerBase : public Serializable {
   std::vector<Variable> slots_named(const std::vector<std::string>& names) const;
   /// Who wants to be told of gradients that apply() will be given as a backward pass leaves them;
   /// null: nobody. See Updater::expect_gradients().
-  virtual cohort::internal::FinalGradients* expect_gradients() { return nullptr; }
+  virtual cohort::internal::variables::FinalGradients* expect_gradients() { return nullptr; }
 
   /// Which of build()'s variables this is, or is a component of. For slots.
   /// Errors: InvalidArgument for another variable.
@@ -182,7 +184,7 @@ class OptimizerBase : public Serializable {
   /// Errors: Unimplemented where replicas have no copies of their own.
   void check_own_copies(const Gradients& gradients) const;
   void apply_to_shared(const std::vector<Tensor>& sums);
-  std::vector<Tensor> sum_over_replicas(cohort::internal::Brought<Gradients> all) const;
+  std::vector<Tensor> sum_over_replicas(cohort::internal::runtime::Brought<Gradients> all) const;
   void average(int64_t updates_before);
   /// Of the variables with constraints, in their order, ahead of a step.
   struct Touched {
@@ -214,7 +216,7 @@ class OptimizerBase : public Serializable {
   bool is_remote_ = false;          // other processes keep the variables, and count with us
   Variable calls_;
   Variable iterations_;  // calls_, unless several calls are one update or it is not built
-  std::shared_ptr<cohort::internal::GradientAccumulator> accumulator_;
+  std::shared_ptr<internal::GradientAccumulator> accumulator_;
   std::vector<Variable> averages_;
   bool model_has_averages_ = false;  // and averages_ the weights
   std::vector<SlotVariable> kept_;   // averages and sums, as Keras lists them
@@ -224,7 +226,7 @@ class OptimizerBase : public Serializable {
   std::vector<std::size_t> constrained_;
   const std::shared_ptr<TrackedObject> tracked_;
   const std::shared_ptr<CountBeforeBuild> count_;
-  std::unordered_map<const cohort::internal::VariableImpl*, std::size_t> index_;
+  std::unordered_map<const cohort::internal::variables::VariableImpl*, std::size_t> index_;
 };
 
 namespace internal {

@@ -13,8 +13,8 @@
 
 namespace cohort::keras {
 
-using cohort::internal::Brought;
-using cohort::internal::ReplicaGroup;
+using cohort::internal::runtime::Brought;
+using cohort::internal::runtime::ReplicaGroup;
 
 namespace {
 
@@ -34,8 +34,8 @@ std::vector<std::size_t> union_of(Brought<std::vector<std::size_t>> lists) {
 template <class Work>
 void OptimizerBase::on_own_copies(const Work& work) {
   if (!shares_parameters_) return work(own_replica());
-  cohort::internal::current_replica_group()->merge("optimizer.on_own_copies", *this,
-                                                   [&](Brought<OptimizerBase>) { work(0); });
+  cohort::internal::runtime::current_replica_group()->merge(
+      "optimizer.on_own_copies", *this, [&](Brought<OptimizerBase>) { work(0); });
 }
 
 void OptimizerBase::average(int64_t updates_before) {
@@ -104,7 +104,7 @@ void OptimizerBase::constrain(std::vector<std::size_t> due, bool together, bool 
       variable.impl().check_value("[optimizer.apply_gradients] ", values.back());
     }
   };
-  auto* const undo = cohort::internal::StepUndo::current();
+  auto* const undo = cohort::internal::variables::StepUndo::current();
   const auto write = [&](int replica) {
     for (std::size_t c = 0; c < due.size(); ++c) {
       const Variable& variable = components_[due[c]][static_cast<std::size_t>(replica)];
@@ -112,12 +112,12 @@ void OptimizerBase::constrain(std::vector<std::size_t> due, bool together, bool 
       variable.assign(values[c]);
     }
   };
-  cohort::internal::Communicator* const workers =
-      together ? cohort::internal::other_workers("[optimizer.apply_gradients] ") : nullptr;
+  cohort::internal::collectives::Communicator* const workers =
+      together ? cohort::internal::runtime::other_workers("[optimizer.apply_gradients] ") : nullptr;
   const auto agree = [&] {
     if (workers != nullptr) workers->commit();
   };
-  ReplicaGroup* const group = cohort::internal::current_replica_group();
+  ReplicaGroup* const group = cohort::internal::runtime::current_replica_group();
   if (shares_parameters_) {
     group->merge("optimizer.constrain", due, [&](Brought<std::vector<std::size_t>> all) {
       due = union_of(all);

@@ -17,8 +17,8 @@
 
 namespace cohort::keras {
 
-using cohort::internal::Brought;
-using cohort::internal::ReplicaGroup;
+using cohort::internal::runtime::Brought;
+using cohort::internal::runtime::ReplicaGroup;
 
 namespace {
 
@@ -29,7 +29,7 @@ std::span<std::byte> bytes_of_tensor(const Tensor& t) {
 }
 
 // What some workers have a sum of, and others nothing: the sum of those that have one.
-Tensor sum_of_some(cohort::internal::Communicator& workers, const Tensor& mine,
+Tensor sum_of_some(cohort::internal::collectives::Communicator& workers, const Tensor& mine,
                    const Variable& variable, std::span<const std::byte> has) {
   std::vector<Tensor> all;
   std::vector<std::span<std::byte>> pieces;
@@ -43,20 +43,21 @@ Tensor sum_of_some(cohort::internal::Communicator& workers, const Tensor& mine,
   for (std::size_t w = 0; w < all.size(); ++w) {
     if (has[w] != std::byte{0}) present.push_back(all[w]);
   }
-  return cohort::internal::reduce_in_order(ReduceOp::kSum, present);
+  return cohort::internal::reductions::reduce_in_order(ReduceOp::kSum, present);
 }
 
 // The local replicas' sums of each variable, none where there is no gradient, become those of all
 // workers, in their order.
-void sum_over_workers(cohort::internal::Communicator& workers,
+void sum_over_workers(cohort::internal::collectives::Communicator& workers,
                       const std::vector<Variable>& variables, std::vector<Tensor>& sums) {
   std::vector<std::byte> here;
   for (Tensor& sum : sums) {
     here.push_back(std::byte{sum.defined()});
-    if (sum.defined()) sum = cohort::internal::in_a_row(sum);
+    if (sum.defined()) sum = cohort::internal::reductions::in_a_row(sum);
   }
-  const std::vector<std::byte> all = cohort::internal::gather_bytes(workers, kApplyRule, here);
-  std::vector<cohort::internal::Communicator::Pending> pending;
+  const std::vector<std::byte> all =
+      cohort::internal::collectives::gather_bytes(workers, kApplyRule, here);
+  std::vector<cohort::internal::collectives::Communicator::Pending> pending;
   for (std::size_t v = 0; v < sums.size(); ++v) {
     std::vector<std::byte> has;
     for (std::size_t at = v; at < all.size(); at += sums.size()) has.push_back(all[at]);
@@ -92,8 +93,9 @@ std::vector<Tensor> OptimizerBase::sum_over_replicas(Brought<Gradients> all) con
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].empty()) continue;
     // Not a view of a gradient buffer: its replica may be at the next step already.
-    sums[i] = parts[i].size() == 1 ? parts[i][0].clone()
-                                   : cohort::internal::reduce_in_order(ReduceOp::kSum, parts[i]);
+    sums[i] = parts[i].size() == 1
+                  ? parts[i][0].clone()
+                  : cohort::internal::reductions::reduce_in_order(ReduceOp::kSum, parts[i]);
   }
   return sums;
 }
@@ -110,7 +112,7 @@ void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
 void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
   const int replica = std::max(0, current_replica());
   const auto whole_or_not = [this](int copy, const auto& write) {
-    cohort::internal::StepUndo before;
+    cohort::internal::variables::StepUndo before;
     if (!is_remote_) {  // servers have written by then
       for (const Variable& v : trained_) before.keep(v.impl().leaf_of(copy).tensor);
       for (const SlotVariable& slot : slot_variables()) {
@@ -127,7 +129,8 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
   const auto update_own = [&](std::size_t i, const Gradient& g) {
     if (g.has_value()) update(components_[i][static_cast<std::size_t>(replica)], copy_of(g));
   };
-  cohort::internal::Communicator* const workers = cohort::internal::other_workers(kApplyRule);
+  cohort::internal::collectives::Communicator* const workers =
+      cohort::internal::runtime::other_workers(kApplyRule);
   if ((replicas_ == 1 && workers == nullptr) || options.skip_gradients_aggregation) {
     std::vector<Tensor> all(trained_.size());
     for (const GradientAndVariable& pair : gradients) {
@@ -143,7 +146,7 @@ void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& option
   const auto agree = [&] {
     if (workers != nullptr) workers->commit();  // behind it no other worker fails
   };
-  ReplicaGroup& group = *cohort::internal::current_replica_group();
+  ReplicaGroup& group = *cohort::internal::runtime::current_replica_group();
   const auto sums = group.merge("optimizer.sum_gradients", gradients, [&](Brought<Gradients> all) {
     std::vector<Tensor> own = sum_over_replicas(all);
     if (workers != nullptr) sum_over_workers(*workers, trained_, own);

@@ -11,7 +11,7 @@
 
 namespace cohort::keras {
 
-using cohort::internal::tracked_variable;
+using cohort::internal::variables::tracked_variable;
 
 // Each process would overwrite what the others keep.
 void OptimizerBase::check_remote() const {
@@ -42,7 +42,7 @@ TrackedParts OptimizerBase::tracked_parts() const {
   for (const std::vector<SlotVariable>& list : {kept_, slot_variables()}) {
     for (const SlotVariable& slot : list) {
       TrackedValue value = tracked_variable(slot.name, slot.variable);
-      value.owner = cohort::internal::tracked_identity(trained_[slot.owner]);
+      value.owner = cohort::internal::variables::tracked_identity(trained_[slot.owner]);
       parts.values.push_back(std::move(value));
     }
   }

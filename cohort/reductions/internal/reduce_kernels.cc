@@ -3,14 +3,15 @@
 
 #include "cohort/base/cpu.h"
 
-namespace cohort::internal {
+namespace cohort::internal::reductions {
 
 const ReduceKernels& reduce_kernels() {
 #if defined(COHORT_KERNELS_X86)
-  return of_current_isa(base::kReduceKernels, avx2::kReduceKernels, avx512::kReduceKernels);
+  return internal::base::of_current_isa(base::kReduceKernels, avx2::kReduceKernels,
+                                        avx512::kReduceKernels);
 #else
   return base::kReduceKernels;
 #endif
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::reductions

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace cohort::internal {
+namespace cohort::internal::reductions {
 
 /// out[i] = (sources[0][i] + sources[1][i] + ...) / divisor for [begin, end) of every output, in
 /// this order. An output may be a source.
@@ -41,4 +41,4 @@ extern const ReduceKernels kReduceKernels;
 /// Those of current_isa().
 const ReduceKernels& reduce_kernels();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::reductions

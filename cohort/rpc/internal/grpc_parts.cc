@@ -8,7 +8,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 namespace {
 
 // Smaller pieces are cheaper copied than counted.
@@ -77,4 +77,4 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const RpcSecurity&
                                .pem_cert_chain = pem(security.certificate)});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

@@ -14,7 +14,7 @@
 #include "cohort/rpc/payload.h"
 #include "cohort/rpc/security.h"
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 /// The header of a call's claims.
 inline constexpr const char* kClaimsHeader = "cohort-claims-bin";
@@ -31,4 +31,4 @@ grpc::Status status_of(const std::exception& error);
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const RpcSecurity& security);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const RpcSecurity& security);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

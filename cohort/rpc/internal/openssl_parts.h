@@ -10,7 +10,7 @@
 
 #include <memory>
 
-namespace cohort::internal {
+namespace cohort::internal::rpc {
 
 template <auto kFree>
 struct OpenSslFree {
@@ -31,4 +31,4 @@ struct TlsLink {
   int error = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::rpc

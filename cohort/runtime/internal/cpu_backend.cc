@@ -27,7 +27,7 @@
 #define COHORT_UNPOISON(data, bytes) static_cast<void>(0)
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -157,4 +157,4 @@ DeviceBackend& cpu_backend() {
   return instance;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 namespace {
 
 // The number at an address of this process, by a way that asks the system whether there is any.
@@ -46,4 +46,4 @@ void remove_dead_openmp_registration() {
   if (!lives) ::shm_unlink(name);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

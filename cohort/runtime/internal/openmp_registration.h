@@ -6,10 +6,10 @@
 // sandboxes), that is an abort.
 #pragma once
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// Removes an entry of this process's id that does not stand for a runtime in this process. Before
 /// the runtime's first use. Cost: a system call where there is none.
 void remove_dead_openmp_registration();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <thread>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 class OwnerGate {
  public:
@@ -56,4 +56,4 @@ class OwnerGate {
   std::atomic<bool> shut_{false};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

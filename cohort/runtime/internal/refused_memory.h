@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <new>
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// As every std::bad_alloc, and says what to do. Made without taking memory.
 class RefusedMemory final : public std::bad_alloc {
@@ -26,4 +26,4 @@ class RefusedMemory final : public std::bad_alloc {
   std::array<char, 256> text_{};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

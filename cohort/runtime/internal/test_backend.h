@@ -15,29 +15,29 @@
 #include "cohort/base/strings.h"
 #include "cohort/runtime/device_backend.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 /// What happened, in order: "reserve GPU:0", "use GPU:0", "copy GPU:0 to GPU:1"...
 class BackendLog {
  public:
   void add(std::string text) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     lines_.push_back(std::move(text));
   }
   /// How many lines begin with `text`.
   int count(const std::string& text) const {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     int found = 0;
     for (const std::string& line : lines_) found += line.starts_with(text) ? 1 : 0;
     return found;
   }
   std::vector<std::string> take() {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return std::exchange(lines_, {});
   }
 
  private:
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::vector<std::string> lines_ COHORT_GUARDED_BY(mutex_);
 };
 
@@ -108,4 +108,4 @@ class TestBackend final : public DeviceBackend {
   DeviceBackend* const before_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

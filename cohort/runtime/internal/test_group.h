@@ -15,7 +15,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
 
-namespace cohort::internal {
+namespace cohort::internal::runtime {
 
 using std::chrono::seconds;
 using testing::run_with_deadline;
@@ -26,12 +26,13 @@ struct Failure : std::runtime_error {
   int replica;
 };
 
-inline void run(ReplicaGroup& group, FunctionRef<void(int)> body) {
+inline void run(ReplicaGroup& group, base::FunctionRef<void(int)> body) {
   run_with_deadline(seconds(60), [&] { group.run(body); });
 }
 
 /// The code of the cohort::Error that run() throws; nullopt if it throws none.
-inline std::optional<ErrorCode> code_of_run(ReplicaGroup& group, FunctionRef<void(int)> body) {
+inline std::optional<ErrorCode> code_of_run(ReplicaGroup& group,
+                                            base::FunctionRef<void(int)> body) {
   try {
     run(group, body);
   } catch (const Error& e) {
@@ -64,4 +65,4 @@ inline int merged_sum(ReplicaGroup& group, int mine) {
   return *group.merge("sum", mine, sum);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::runtime

@@ -14,15 +14,15 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/values/regroup.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 template <class Fn, class... A>
 inline constexpr bool takes_unwrapped_v =
-    std::is_invocable_v<const Fn&, decltype(unwrap(std::declval<const A&>(), 0))...>;
+    std::is_invocable_v<const Fn&, decltype(values::unwrap(std::declval<const A&>(), 0))...>;
 
 /// What an argument becomes in a replica.
 template <class A>
-using ArrivedPart = std::remove_cvref_t<decltype(unwrap(std::declval<const A&>(), 0))>;
+using ArrivedPart = std::remove_cvref_t<decltype(values::unwrap(std::declval<const A&>(), 0))>;
 
 /// One argument whose parts go to several parameters: a tuple or a dataset element.
 template <class Fn, class... A>
@@ -30,9 +30,9 @@ inline constexpr bool takes_spread_v = false;
 template <class Fn, class A>
 inline constexpr bool takes_spread_v<Fn, A> = [] {
   using Part = ArrivedPart<A>;
-  if constexpr (std::is_same_v<Part, data::Element>) {
-    return HasSignature<Fn>;
-  } else if constexpr (is_tuple_v<Part>) {
+  if constexpr (std::is_same_v<Part, cohort::data::Element>) {
+    return data::HasSignature<Fn>;
+  } else if constexpr (values::is_tuple_v<Part>) {
     return []<std::size_t... I>(std::index_sequence<I...>) {
       return std::is_invocable_v<const Fn&, const std::tuple_element_t<I, Part>&...>;
     }
@@ -50,8 +50,9 @@ inline constexpr bool takes_run_arguments_v =
 /// The number of a function's parameters; -1 of one with templates, which does not say.
 template <class Fn>
 constexpr int parameter_count() {
-  if constexpr (HasSignature<Fn>) {
-    return static_cast<int>(std::tuple_size_v<typename Signature<std::decay_t<Fn>>::Parameters>);
+  if constexpr (data::HasSignature<Fn>) {
+    return static_cast<int>(
+        std::tuple_size_v<typename data::Signature<std::decay_t<Fn>>::Parameters>);
   } else {
     return -1;
   }
@@ -60,7 +61,7 @@ constexpr int parameter_count() {
 template <class... A>
 inline constexpr bool is_one_element_v = false;
 template <class A>
-inline constexpr bool is_one_element_v<A> = std::is_same_v<ArrivedPart<A>, data::Element>;
+inline constexpr bool is_one_element_v<A> = std::is_same_v<ArrivedPart<A>, cohort::data::Element>;
 
 /// A compiler's message that says in words why run cannot call the function.
 template <class Fn, class... A>
@@ -88,13 +89,13 @@ template <class Fn, class... A>
 requires(takes_run_arguments_v<Fn, A...>) decltype(auto)
     call_in_replica(const Fn& fn, int replica, const A&... args) {
   if constexpr (takes_unwrapped_v<Fn, A...>) {
-    return fn(unwrap(args, replica)...);
+    return fn(values::unwrap(args, replica)...);
   } else if constexpr (std::is_invocable_v<const Fn&, const A&...>) {
     return fn(args...);
   } else if constexpr (is_one_element_v<A...>) {
-    return call_with_element("[strategy.run]", fn, unwrap(args..., replica));
+    return data::call_with_element("[strategy.run]", fn, values::unwrap(args..., replica));
   } else {
-    return std::apply(fn, unwrap(args..., replica));
+    return std::apply(fn, values::unwrap(args..., replica));
   }
 }
 
@@ -114,4 +115,4 @@ struct RunResultOf<void> {
 template <class Fn, class... A>
 using RunResult = typename RunResultOf<CallResult<Fn, A...>>::type;
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

@@ -18,17 +18,18 @@ namespace cohort {
 class StrategyExtended;
 }
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 /// Reduces all leaves at one merge point, differentiable for tensors; through the CrossDeviceOps
 /// that the user gave the strategy, if he gave some. Errors: as all_reduce_leaves.
 void all_reduce_together(StrategyExtended& strategy, ReduceOp op,
-                         std::span<const CollectiveLeaf> leaves,
-                         const CommunicationOptions& options, const CollectiveOrigin& origin = {});
+                         std::span<const collectives::CollectiveLeaf> leaves,
+                         const CommunicationOptions& options,
+                         const collectives::CollectiveOrigin& origin = {});
 /// Joins all leaves at one merge point, differentiable. Errors: as all_gather_leaves.
 void all_gather_together(StrategyExtended& strategy, int64_t axis,
-                         std::span<const CollectiveLeaf> leaves,
-                         const CollectiveOrigin& origin = {});
+                         std::span<const collectives::CollectiveLeaf> leaves,
+                         const collectives::CollectiveOrigin& origin = {});
 
 /// "int64" or "double": the same on every machine, whatever C++ calls it there.
 template <class N>
@@ -51,7 +52,7 @@ class LeafPairs {
   /// `out`: a copy of `in`. Errors: InvalidArgument for text.
   template <class T>
   LeafPairs(const T& in, T& out) {
-    const std::vector<LeafRef> sources = leaf_refs(in);
+    const std::vector<values::LeafRef> sources = values::leaf_refs(in);
     leaves_.reserve(sources.size());
     std::size_t next = 0;
     for_each_leaf(out, [&]<class Leaf>(Leaf& leaf) {
@@ -61,7 +62,7 @@ class LeafPairs {
   LeafPairs(const LeafPairs&) = delete;
   LeafPairs& operator=(const LeafPairs&) = delete;
 
-  std::span<const CollectiveLeaf> leaves() const { return leaves_; }
+  std::span<const collectives::CollectiveLeaf> leaves() const { return leaves_; }
   /// Puts results where they cannot be assigned to directly. Once, at the end.
   void finish() {
     for (GradientResult& result : gradients_) {
@@ -70,7 +71,7 @@ class LeafPairs {
   }
 
  private:
-  using Kind = CollectiveLeaf::Kind;
+  using Kind = collectives::CollectiveLeaf::Kind;
   struct GradientResult {
     Gradient* out;
     bool is_sparse;
@@ -78,20 +79,20 @@ class LeafPairs {
     IndexedSlices slices = {};
   };
 
-  CollectiveLeaf pair(const Tensor& in, Tensor& out) {
+  collectives::CollectiveLeaf pair(const Tensor& in, Tensor& out) {
     return {.kind = Kind::kTensor, .in = &in, .out = &out};
   }
-  CollectiveLeaf pair(const IndexedSlices& in, IndexedSlices& out) {
+  collectives::CollectiveLeaf pair(const IndexedSlices& in, IndexedSlices& out) {
     return {.kind = Kind::kSlices, .in = &in, .out = &out};
   }
-  CollectiveLeaf pair(const Gradient& in, Gradient& out) {
+  collectives::CollectiveLeaf pair(const Gradient& in, Gradient& out) {
     if (!in.has_value()) return {};
     gradients_.push_back({.out = &out, .is_sparse = in.is_sparse()});
     GradientResult& result = gradients_.back();
     return in.is_sparse() ? pair(in.slices(), result.slices) : pair(in.dense(), result.dense);
   }
   template <class N>
-  requires(std::is_arithmetic_v<N>) CollectiveLeaf pair(const N& in, N& out) {
+  requires(std::is_arithmetic_v<N>) collectives::CollectiveLeaf pair(const N& in, N& out) {
     return {.kind = Kind::kNumber,
             .in = &in,
             .out = &out,
@@ -104,14 +105,14 @@ class LeafPairs {
             .bytes = sizeof(N),
             .type = number_type<N>()};
   }
-  CollectiveLeaf pair(const std::string&, std::string&) {
+  collectives::CollectiveLeaf pair(const std::string&, std::string&) {
     throw InvalidArgument(
         "[replica_context] expected tensors, indexed slices, gradients or numbers in a collective, "
         "got text");
   }
 
-  std::vector<CollectiveLeaf> leaves_;
+  std::vector<collectives::CollectiveLeaf> leaves_;
   std::deque<GradientResult> gradients_;  // they stay where they are
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

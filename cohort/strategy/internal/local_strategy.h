@@ -15,7 +15,7 @@
 #include "cohort/variables/local_variables.h"
 #include "cohort/variables/step_undo.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 struct LocalStrategyOptions {
   const char* name = "";
@@ -35,7 +35,7 @@ struct LocalStrategyOptions {
   /// Of the workers those that have the same cores as this one, and share them out. At least 1.
   int workers_here = 1;
   /// Reaches the other workers. Null: what needs them is refused.
-  std::shared_ptr<Communicator> communicator = {};
+  std::shared_ptr<collectives::Communicator> communicator = {};
   /// CommunicationOptions::bytes_per_pack.
   int64_t bytes_per_pack = 0;
   bool bfloat16_gradients = false;  ///< CommunicationOptions::bfloat16_gradients.
@@ -59,33 +59,35 @@ class LocalStrategy : public StrategyExtended {
   std::vector<Device> do_devices() const override { return options_.devices; }
   std::vector<Device> do_parameter_devices() const override;
   bool do_is_default() const override { return options_.is_default; }
-  void do_run(FunctionRef<void(int)> body) override;
+  void do_run(base::FunctionRef<void(int)> body) override;
   CrossDeviceOps& do_cross_device_ops() override { return *ops_; }
   CrossDeviceOps* do_custom_cross_device_ops() override { return options_.cross_device_ops.get(); }
-  const std::shared_ptr<ParameterStore>& do_parameter_store() override { return variables_; }
+  const std::shared_ptr<variables::ParameterStore>& do_parameter_store() override {
+    return variables_;
+  }
   bool do_any_worker(bool here) override { return do_sum_of_workers(here ? 1 : 0) > 0; }
   int64_t do_sum_of_workers(int64_t here) override;
-  Communicator* do_others() override { return others_; }
+  collectives::Communicator* do_others() override { return others_; }
   std::shared_ptr<ClusterResolver> do_cluster_resolver() const override {
     return options_.cluster_resolver;
   }
-  RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
+  runtime::RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
 
  private:
-  void run_here(FunctionRef<void(int)> body);
-  void run_with_others(FunctionRef<void(int)> body);
+  void run_here(base::FunctionRef<void(int)> body);
+  void run_with_others(base::FunctionRef<void(int)> body);
 
   const LocalStrategyOptions options_;
   const ReplicaLayout layout_;
-  Communicator* const others_;  // null: one worker, or nothing reaches the others
-  uint64_t generation_ = 0;     // of the last run; guarded by the communicator's turn
+  collectives::Communicator* const others_;  // null: one worker, or nothing reaches the others
+  uint64_t generation_ = 0;                  // of the last run; guarded by the communicator's turn
   // Where there are several workers: none may shift what another draws in the same process.
-  std::optional<RandomSeeds> seeds_;
-  ReplicaGroup group_;
-  std::vector<StepUndo> undo_;  // of each replica, where there are several
+  std::optional<runtime::RandomSeeds> seeds_;
+  runtime::ReplicaGroup group_;
+  std::vector<variables::StepUndo> undo_;  // of each replica, where there are several
   std::shared_ptr<CrossDeviceOps> ops_;
-  std::shared_ptr<ParameterStore> variables_;
-  std::shared_ptr<LocalVariables> watched_;  // the same, where runs check the copies
+  std::shared_ptr<variables::ParameterStore> variables_;
+  std::shared_ptr<variables::LocalVariables> watched_;  // the same, where runs check the copies
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

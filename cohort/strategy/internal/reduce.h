@@ -28,7 +28,7 @@ namespace data {
 class Element;
 }
 
-namespace internal {
+namespace internal::strategy {
 
 /// FailedPrecondition in replica context of a real strategy.
 void check_cross_replica(const char* operation);
@@ -45,16 +45,16 @@ Tensor reduce_same(const char* operation, ReduceOp op, const Tensor& value, int 
 
 /// What reductions and joins go through.
 struct Reach {
-  CrossDeviceOps* ops = nullptr;   ///< A user's own; null: in place.
-  Communicator* others = nullptr;  ///< The other workers; null: there are none.
+  CrossDeviceOps* ops = nullptr;                ///< A user's own; null: in place.
+  collectives::Communicator* others = nullptr;  ///< The other workers; null: there are none.
 };
 
 /// fn(), as a turn of the communicator where there are other workers.
 template <class Fn>
-auto together(Communicator* others, const char* operation, const Fn& fn) {
+auto together(collectives::Communicator* others, const char* operation, const Fn& fn) {
   if (others == nullptr) return fn();
   std::optional<decltype(fn())> out;
-  take_turn(*others, operation, [&] { out.emplace(fn()); });
+  collectives::take_turn(*others, operation, [&] { out.emplace(fn()); });
   return std::move(*out);
 }
 
@@ -63,8 +63,9 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Reach& reach = {});
 /// The numbers of all workers' replicas, each of `size` bytes. `kind`: what they are.
 /// Errors: FailedPrecondition for numbers of another kind or size, or for another reduction.
-std::vector<std::byte> gather_numbers(Communicator& others, std::span<const std::byte> here,
-                                      std::size_t size, const char* kind, ReduceOp op);
+std::vector<std::byte> gather_numbers(collectives::Communicator& others,
+                                      std::span<const std::byte> here, std::size_t size,
+                                      const char* kind, ReduceOp op);
 /// Errors: FailedPrecondition that names both structures if another worker's is not `text`.
 void check_same_structure(const char* operation, const Reach& reach, const std::string& text);
 [[noreturn]] void throw_not_reducible(ReduceOp op, bool is_bool);
@@ -130,52 +131,55 @@ std::vector<Leaf> values_of(std::span<const Leaf* const> parts) {
 }
 
 /// Leaf by leaf over elements of one structure. Errors: InvalidArgument for strings.
-data::Element reduce_elements(ReduceOp op, std::span<const data::Element> elements,
-                              const Axes& axes, const Reach& reach);
+cohort::data::Element reduce_elements(ReduceOp op, std::span<const cohort::data::Element> elements,
+                                      const Axes& axes, const Reach& reach);
 /// Strings and rows of unlike lengths are joined along axis 0 only. Errors: Unimplemented.
-data::Element gather_elements(std::span<const data::Element> elements, int64_t axis,
-                              const Reach& reach);
+cohort::data::Element gather_elements(std::span<const cohort::data::Element> elements, int64_t axis,
+                                      const Reach& reach);
 
 template <class T>
 T reduce_nest(ReduceOp op, const PerReplica<T>& value, const Axes& axes, const Reach& reach = {}) {
   const std::span<const T> components(value.begin(), value.size());
-  if constexpr (std::is_same_v<T, data::Element>) {
+  if constexpr (std::is_same_v<T, cohort::data::Element>) {
     return reduce_elements(op, components, axes, reach);
   } else {
-    check_same_structure("[strategy.reduce] ", reach, structure_text(components.front()));
-    return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
-      if constexpr (std::is_same_v<Leaf, Tensor>) {
-        return reduce_tensors(op, values_of(parts), axes, reach);
-      } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-        return reduce_slices(op, values_of(parts), reach);
-      } else if constexpr (std::is_arithmetic_v<Leaf>) {
-        return reduce_numbers_of_all<Leaf>(op, parts, reach);
-      } else {
-        throw InvalidArgument(
-            "[strategy.reduce] expected tensors, indexed slices or numbers, got text or gradients");
-      }
-    });
+    check_same_structure("[strategy.reduce] ", reach, values::structure_text(components.front()));
+    return values::combine_leaves(components,
+                                  [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
+                                    if constexpr (std::is_same_v<Leaf, Tensor>) {
+                                      return reduce_tensors(op, values_of(parts), axes, reach);
+                                    } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
+                                      return reduce_slices(op, values_of(parts), reach);
+                                    } else if constexpr (std::is_arithmetic_v<Leaf>) {
+                                      return reduce_numbers_of_all<Leaf>(op, parts, reach);
+                                    } else {
+                                      throw InvalidArgument(
+                                          "[strategy.reduce] expected tensors, indexed slices or "
+                                          "numbers, got text or gradients");
+                                    }
+                                  });
   }
 }
 
 template <class T>
 T gather_nest(const PerReplica<T>& value, int64_t axis, const Reach& reach = {}) {
   const std::span<const T> components(value.begin(), value.size());
-  if constexpr (std::is_same_v<T, data::Element>) {
+  if constexpr (std::is_same_v<T, cohort::data::Element>) {
     return gather_elements(components, axis, reach);
   } else {
-    check_same_structure("[strategy.gather] ", reach, structure_text(components.front()));
-    return combine_leaves(components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
-      if constexpr (std::is_same_v<Leaf, Tensor>) {
-        return gather_tensors(values_of(parts), axis, reach);
-      } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
-        throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
-      } else {
-        throw InvalidArgument(
-            "[strategy.gather] expected tensors with an axis to join, got a number "
-            "or text");
-      }
-    });
+    check_same_structure("[strategy.gather] ", reach, values::structure_text(components.front()));
+    return values::combine_leaves(
+        components, [&]<class Leaf>(std::span<const Leaf* const> parts) -> Leaf {
+          if constexpr (std::is_same_v<Leaf, Tensor>) {
+            return gather_tensors(values_of(parts), axis, reach);
+          } else if constexpr (std::is_same_v<Leaf, IndexedSlices>) {
+            throw Unimplemented("[strategy.gather] expected dense tensors, got indexed slices");
+          } else {
+            throw InvalidArgument(
+                "[strategy.gather] expected tensors with an axis to join, got a number "
+                "or text");
+          }
+        });
   }
 }
 
@@ -201,7 +205,7 @@ T reduce_same_nest(ReduceOp op, const T& nest, const Axes& axes, int replicas) {
 template <class T>
 T reduce_worker_nest(ReduceOp op, const T& nest, const Axes& axes, const Reach& reach) {
   static constexpr const char* kOperation = "[strategy.reduce] ";
-  check_same_structure(kOperation, reach, structure_text(nest));
+  check_same_structure(kOperation, reach, values::structure_text(nest));
   return map_leaves(nest, [&]<class Leaf>(const Leaf& leaf) -> Leaf {
     if constexpr (std::is_same_v<Leaf, Tensor>) {
       return reduce_tensors(op, {leaf}, axes, reach);
@@ -217,5 +221,5 @@ T reduce_worker_nest(ReduceOp op, const T& nest, const Axes& axes, const Reach& 
   });
 }
 
-}  // namespace internal
+}  // namespace internal::strategy
 }  // namespace cohort

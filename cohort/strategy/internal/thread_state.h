@@ -9,7 +9,7 @@
 #include <array>
 #include <optional>
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 /// The part of it that nearly every program is content with: cheap to take, compare and set.
 class PlainThreadState {
@@ -51,4 +51,4 @@ class [[nodiscard]] AdoptedThreadState {
   std::optional<at::ThreadLocalStateGuard> guard_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

@@ -15,11 +15,11 @@
 #include "cohort/values/regroup.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::strategy {
 
 /// What one component gets of an argument.
 template <class A>
-using PartType = Mapped<PartOf, A>;
+using PartType = values::Mapped<values::PartOf, A>;
 
 template <class First, class Fn, class... A>
 struct UpdateReturnOf {
@@ -57,13 +57,13 @@ class UpdateArguments {
   /// f(const PerReplica<A>&...) with the arguments of all replicas.
   /// Errors: FailedPrecondition if the replicas update different variables.
   template <class F>
-  static auto regroup(Brought<UpdateArguments> all, const F& f) {
+  static auto regroup(runtime::Brought<UpdateArguments> all, const F& f) {
     for (std::size_t i = 1; i < all.size(); ++i) {
       COHORT_CHECK_STATE(all[i].variable_ == all[0].variable_,
                          "[strategy.update] expected every replica to update the same variable, "
                          "got ",
-                         label(all[0].variable_.impl()), " on replica 0 and ",
-                         label(all[i].variable_.impl()), " on replica ", i);
+                         variables::label(all[0].variable_.impl()), " on replica 0 and ",
+                         variables::label(all[i].variable_.impl()), " on replica ", i);
     }
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       [[maybe_unused]] const auto values =
@@ -82,4 +82,4 @@ class UpdateArguments {
   const std::tuple<A...> values_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::strategy

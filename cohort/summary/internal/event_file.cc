@@ -13,7 +13,7 @@
 #include "cohort/base/check.h"
 #include "cohort/summary/internal/messages.h"
 
-namespace cohort::internal {
+namespace cohort::internal::summary {
 
 namespace {
 
@@ -50,14 +50,14 @@ EventFile::EventFile(std::string folder, std::chrono::milliseconds flush_every)
 }
 
 void EventFile::write(const std::string& event) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   COHORT_CHECK_STATE(!closed_, "[summary_writer] expected a writer that is open, got that of ",
                      folder_, " after close()");
   const auto now = std::chrono::steady_clock::now();
   if (!file_) {
     const std::filesystem::path path = std::filesystem::path(folder_) / event_file_name();
-    file_.emplace(path.string(),
-                  data::TfRecordWriterOptions{.compression = data::Compression::kNone});
+    file_.emplace(path.string(), cohort::data::TfRecordWriterOptions{
+                                     .compression = cohort::data::Compression::kNone});
     file_->write(version_event(wall_time()));
     flushed_ = now;
   }
@@ -68,16 +68,16 @@ void EventFile::write(const std::string& event) {
 }
 
 void EventFile::flush() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (file_) file_->flush();
   flushed_ = std::chrono::steady_clock::now();
 }
 
 void EventFile::close() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   closed_ = true;
   if (file_) file_->close();
   file_.reset();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::summary

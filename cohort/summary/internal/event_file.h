@@ -10,7 +10,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/data/formats/tf_record/tf_record.h"
 
-namespace cohort::internal {
+namespace cohort::internal::summary {
 
 /// Seconds since 1970.
 double wall_time();
@@ -33,10 +33,10 @@ class EventFile {
   const std::string folder_;
   const std::chrono::milliseconds flush_every_;
 
-  Mutex mutex_;
-  std::optional<data::TfRecordWriter> file_ COHORT_GUARDED_BY(mutex_);
+  base::Mutex mutex_;
+  std::optional<cohort::data::TfRecordWriter> file_ COHORT_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point flushed_ COHORT_GUARDED_BY(mutex_);
   bool closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::summary

@@ -9,7 +9,7 @@
 
 #include "cohort/data/formats/internal/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::summary {
 
 namespace {
 
@@ -19,17 +19,17 @@ enum DataType : uint8_t { kFloatType = 1, kDoubleType = 2, kStringType = 7 };
 class Message {
  public:
   Message& number(uint32_t field, uint64_t value) {
-    tag(field, WireType::kVarint);
-    append_varint(bytes_, value);
+    tag(field, data::WireType::kVarint);
+    data::append_varint(bytes_, value);
     return *this;
   }
   Message& real(uint32_t field, double value) {
-    tag(field, WireType::kFixed64);
+    tag(field, data::WireType::kFixed64);
     append_fixed(std::bit_cast<uint64_t>(value), 8);
     return *this;
   }
   Message& bytes(uint32_t field, std::string_view value) {
-    append_bytes_field(bytes_, field, value);
+    data::append_bytes_field(bytes_, field, value);
     return *this;
   }
   /// Without a tag: an element of a packed field.
@@ -39,8 +39,8 @@ class Message {
   std::string take() { return std::move(bytes_); }
 
  private:
-  void tag(uint32_t field, WireType type) {
-    append_varint(bytes_, (uint64_t{field} << 3) | static_cast<uint64_t>(type));
+  void tag(uint32_t field, data::WireType type) {
+    data::append_varint(bytes_, (uint64_t{field} << 3) | static_cast<uint64_t>(type));
   }
   std::string bytes_;
 };
@@ -152,4 +152,4 @@ std::string session_start(const std::vector<std::pair<std::string, HParam>>& val
   return Message().bytes(3, start.take()).take();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::summary

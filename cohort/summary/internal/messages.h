@@ -13,7 +13,7 @@
 
 #include "cohort/summary/summary_writer.h"
 
-namespace cohort::internal {
+namespace cohort::internal::summary {
 
 /// Which of TensorBoard's plugins shows a value, and what it is told.
 struct SummaryPlugin {
@@ -37,4 +37,4 @@ std::string session_start(const std::vector<std::pair<std::string, HParam>>& val
                           double wall_time);
 std::string no_floats_tensor();
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::summary

@@ -73,7 +73,7 @@ namespace avx512 {
 extern const Kernels kKernels;
 }
 
-/// Those of cohort::internal::current_isa().
+/// Those of cohort::internal::base::current_isa().
 const Kernels& kernels();
 
 }  // namespace cohort::update_rules::internal

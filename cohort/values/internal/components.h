@@ -14,7 +14,7 @@
 #include "cohort/runtime/device.h"
 #include "cohort/values/nest.h"
 
-namespace cohort::internal {
+namespace cohort::internal::values {
 
 /// Errors: InvalidArgument "[operation] expected `replicas` values, got `size`".
 void check_components(const char* operation, std::size_t size, int replicas);
@@ -119,4 +119,4 @@ bool same_object(const T& a, const T& b) {
   return zip_leaves(a, b, same);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::values

@@ -28,7 +28,7 @@ namespace cohort {
 template <class T>
 struct NestTraits {};
 
-namespace internal {
+namespace internal::values {
 
 /// Converts to any member, so that the number of a struct's members can be counted.
 struct AnyMember {
@@ -190,5 +190,5 @@ auto members_of(T& nest) {
   }
 }
 
-}  // namespace internal
+}  // namespace internal::values
 }  // namespace cohort

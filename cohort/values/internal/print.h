@@ -10,7 +10,7 @@
 
 #include "cohort/values/internal/nest_parts.h"
 
-namespace cohort::internal {
+namespace cohort::internal::values {
 
 void print_text(std::ostream& out, std::string_view text);
 /// 'text', with a backslash before quotes.
@@ -48,7 +48,7 @@ void print_value(std::ostream& out, const T& value) {
   } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
     print_quoted(out, value);
   } else if constexpr (std::is_same_v<T, Tensor>) {
-    print_tensor(out, value);
+    runtime::print_tensor(out, value);
   } else if constexpr (is_tuple_v<T> || (kind == NestKind::kTied && !Streamable<T>)) {
     print_text(out, "(");
     Separated parts(out);
@@ -95,4 +95,4 @@ std::ostream& print_components(std::ostream& out, std::string_view name, const C
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::values

@@ -8,7 +8,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/update_rules/update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 using update_rules::square_sum_blocks;
 
@@ -99,7 +99,7 @@ double ClippedUpdate::squares_of_variables(Posts posts, int replica) const {
   return squares;
 }
 
-double ClippedUpdate::shared_squares(Posts posts, int replica, ReplicaGroup& group) {
+double ClippedUpdate::shared_squares(Posts posts, int replica, runtime::ReplicaGroup& group) {
   const auto r = static_cast<std::size_t>(replica);
   const std::size_t all = block_squares_.size();
   const Range share{all * r / posts.size(), all * (r + 1) / posts.size()};
@@ -125,7 +125,8 @@ double ClippedUpdate::shared_squares(Posts posts, int replica, ReplicaGroup& gro
   return squares;
 }
 
-double ClippedUpdate::global_scale(Posts posts, bool full, int replica, ReplicaGroup* group) {
+double ClippedUpdate::global_scale(Posts posts, bool full, int replica,
+                                   runtime::ReplicaGroup* group) {
   if (!options_.global_clipnorm) return 1;
   double squares = 0;
   if (!full) {
@@ -138,7 +139,7 @@ double ClippedUpdate::global_scale(Posts posts, bool full, int replica, ReplicaG
   return update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
 }
 
-void ClippedUpdate::run(Posts posts, int replica, ReplicaGroup* group,
+void ClippedUpdate::run(Posts posts, int replica, runtime::ReplicaGroup* group,
                         const update_rules::Rule& rule, double weight_decay) {
   const bool full =
       std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.full; });
@@ -169,4 +170,4 @@ void ClippedUpdate::update_variable(Posts posts, const UpdateRun& run, std::size
   run.update(rule, sources(posts, variable, made), replica, mine, begin, how);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -12,9 +12,10 @@
 #include "cohort/variables/internal/post.h"
 #include "cohort/variables/internal/update_layout.h"
 
-namespace cohort::internal {
-
+namespace cohort::internal::runtime {
 class ReplicaGroup;
+}  // namespace cohort::internal::runtime
+namespace cohort::internal::variables {
 
 /// What clipvalue and weight decay make of a run; scales by norms come on top.
 update_rules::UpdateOptions update_options(const UpdaterOptions& options, const UpdateRun& run,
@@ -32,7 +33,7 @@ class ClippedUpdate {
 
   /// Updates the replica's slice of every run with the sum of the posts, in their order. `group`:
   /// all its replicas run this with the same posts; nullptr: this one alone.
-  void run(Posts posts, int replica, ReplicaGroup* group, const update_rules::Rule& rule,
+  void run(Posts posts, int replica, runtime::ReplicaGroup* group, const update_rules::Rule& rule,
            double weight_decay);
 
  private:
@@ -49,10 +50,10 @@ class ClippedUpdate {
   double norm_scale(Posts posts, const UpdateRun& run, std::size_t variable, int replica) const;
   double squares_of(Posts posts, const UpdateRun& run, std::size_t variable, int replica) const;
   /// global_clipnorm, as a factor.
-  double global_scale(Posts posts, bool full, int replica, ReplicaGroup* group);
+  double global_scale(Posts posts, bool full, int replica, runtime::ReplicaGroup* group);
   double squares_of_runs(Posts posts, int replica) const;
   double squares_of_variables(Posts posts, int replica) const;
-  double shared_squares(Posts posts, int replica, ReplicaGroup& group);
+  double shared_squares(Posts posts, int replica, runtime::ReplicaGroup& group);
 
   const UpdateLayout& layout_;
   const UpdaterOptions options_;
@@ -60,4 +61,4 @@ class ClippedUpdate {
   std::vector<double> block_squares_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -7,7 +7,7 @@
 #include "cohort/variables/internal/scatter.h"
 #include "cohort/variables/internal/write.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 ComponentVariable::ComponentVariable(Description description, std::shared_ptr<LocalImpl> whole,
                                      int replica)
@@ -31,4 +31,4 @@ void ComponentVariable::scatter(Scatter kind, const IndexedSlices& slices) {
   scatter_rows(own().tensor, kind, slices);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

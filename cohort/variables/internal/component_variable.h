@@ -8,7 +8,7 @@
 
 #include "cohort/variables/component.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Reads and writes nothing but its own component, in whatever context.
 class ComponentVariable final : public LocalImpl {
@@ -33,4 +33,4 @@ class ComponentVariable final : public LocalImpl {
   const int replica_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

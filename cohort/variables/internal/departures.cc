@@ -5,7 +5,7 @@
 
 #include "cohort/variables/component.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 Departures::Departures(const UpdateLayout& layout, const WorkerShares& shares,
                        const std::vector<bool>& by_rows)
@@ -26,7 +26,7 @@ Departures::Departures(const UpdateLayout& layout, const WorkerShares& shares,
 }
 
 void Departures::expect(int replica, uint64_t stamp) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto r = static_cast<std::size_t>(replica);
   std::fill(posts_[r].gradients.begin(), posts_[r].gradients.end(), nullptr);
   stamps_[r] = stamp;
@@ -51,7 +51,7 @@ void Departures::announce(int replica, const Component& leaf, const Tensor& grad
   const auto found = variables_.find(&leaf);
   if (found == variables_.end()) return;
   const std::size_t v = found->second;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const std::byte*& place = posts_[static_cast<std::size_t>(replica)].gradients[v];
   const bool is_new = place == nullptr;
   place = static_cast<const std::byte*>(gradient.const_data_ptr());
@@ -59,7 +59,7 @@ void Departures::announce(int replica, const Component& leaf, const Tensor& grad
 }
 
 std::optional<std::size_t> Departures::begin_turn() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const bool is_free = is_expected_ && !is_busy_;
   if (!is_free || left_ == regions_ || missing_[left_] > 0) return std::nullopt;
   is_busy_ = true;
@@ -67,25 +67,25 @@ std::optional<std::size_t> Departures::begin_turn() {
 }
 
 bool Departures::begin_moving() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!is_expected_ || is_busy_ || left_ == 0) return false;
   return is_busy_ = true;
 }
 
 void Departures::end_turn(bool left) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   is_busy_ = false;
   if (left) ++left_;
 }
 
 std::optional<std::size_t> Departures::left() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return is_expected_ ? std::optional(left_) : std::nullopt;
 }
 
 void Departures::end() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   is_expected_ = false;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

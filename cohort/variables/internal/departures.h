@@ -15,7 +15,7 @@
 #include "cohort/variables/internal/post.h"
 #include "cohort/variables/internal/slice_image.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Turn t is that of the t-th region from the end. Threads: thread-safe, for all replicas.
 class Departures {
@@ -55,7 +55,7 @@ class Departures {
   std::vector<std::size_t> turns_of_;  // [variable]
   std::unordered_map<const Component*, std::size_t> variables_;
 
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::vector<Post> posts_;                                     // [replica]; each writes its own
   std::vector<uint64_t> stamps_ COHORT_GUARDED_BY(mutex_);      // [replica]
   std::vector<std::size_t> missing_ COHORT_GUARDED_BY(mutex_);  // [turn]: gradients
@@ -64,4 +64,4 @@ class Departures {
   std::size_t left_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -8,7 +8,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 // With as many digits as tell two neighbours apart.
@@ -59,4 +59,4 @@ void check_equal_copies(VariableImpl& variable) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -5,10 +5,10 @@
 
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Compares a kOnWrite variable's copies bit by bit; others always pass.
 /// Errors: FailedPrecondition with the first difference.
 void check_equal_copies(VariableImpl& variable);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

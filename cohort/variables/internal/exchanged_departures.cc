@@ -9,7 +9,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/internal/exchanged_update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 FinalGradients* ExchangedUpdate::expect(int replica, uint64_t stamp) {
   if (replica == 0) before_pass_ = {communicator_->generation(), communicator_->operations()};
@@ -24,7 +24,7 @@ void ExchangedUpdate::on_final(Component& leaf, const Tensor& gradient) {
   leave_in_turn();
   if (!departures_.begin_moving()) return;
   {
-    const ScopeExit ended([&] { departures_.end_turn(false); });
+    const base::ScopeExit ended([&] { departures_.end_turn(false); });
     communicator_->go_on();
   }
   leave_in_turn();  // what others have announced meanwhile
@@ -33,14 +33,14 @@ void ExchangedUpdate::on_final(Component& leaf, const Tensor& gradient) {
 void ExchangedUpdate::leave_in_turn() {
   while (const auto turn = departures_.begin_turn()) {
     bool left = false;
-    const ScopeExit ended([&] { departures_.end_turn(left); });
+    const base::ScopeExit ended([&] { departures_.end_turn(left); });
     leave(*turn);
     left = true;
   }
 }
 
 void ExchangedUpdate::leave(std::size_t turn) {
-  const FlushDenormals flush;
+  const runtime::FlushDenormals flush;
   const Posts posts = departures_.posts();
   if (turn == 0) left_.clear();  // of a step that has failed
   for (std::size_t b = first_buckets_[turn]; b < first_buckets_[turn + 1]; ++b) {
@@ -49,7 +49,7 @@ void ExchangedUpdate::leave(std::size_t turn) {
       const bool is_in_place = static_cast<int>(w) == worker_ && posts.size() == 1 && !rounded_;
       if (!is_in_place) pack_for(w, posts, bucket_of(sent_buckets_[w], b));
     }
-    failpoint("update.before_bucket");
+    base::failpoint("update.before_bucket");
     left_.push_back(send(b));
   }
 }
@@ -60,7 +60,7 @@ void ExchangedUpdate::on_failure(const std::exception_ptr& error) noexcept {
   if (!has_left) return;
   try {
     std::rethrow_exception(error);
-  } catch (const PeerFailed&) {
+  } catch (const runtime::PeerFailed&) {
     // The replica that has failed says so.
   } catch (...) {
     communicator_->abort(error, kApplyGradients);
@@ -101,4 +101,4 @@ void ExchangedUpdate::conclude_departures() {
   departures_.end();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -6,7 +6,7 @@
 
 #include "cohort/variables/internal/exchanged_update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 // The sums that one process would make: of runs where all gradients are at their places.
 NormBlocks* ExchangedUpdate::norm_blocks() {
@@ -40,10 +40,10 @@ void ExchangedUpdate::share_norms(const Step& step) {
   square_own_blocks(step, blocks);
   step.meet();
   if (step.leads()) {
-    std::vector<Bytes> pieces;
+    std::vector<collectives::Bytes> pieces;
     for (int w = 0; w < workers_; ++w) {
       const Range theirs = blocks.blocks_of(w);
-      pieces.push_back(bytes_of(blocks.squares)
+      pieces.push_back(collectives::bytes_of(blocks.squares)
                            .subspan(theirs.begin * sizeof(double), theirs.size() * sizeof(double)));
     }
     communicator_->all_gather(pieces);
@@ -70,4 +70,4 @@ void ExchangedUpdate::set_scales() {
   scale_ = update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 Shape shape_of_rows(const Variable& variable, std::size_t count) {
@@ -78,16 +78,16 @@ void ExchangedRows::exchange(Posts posts, const WorkerAgreement& agreement,
 }
 
 void ExchangedRows::exchange_ids(const WorkerAgreement& agreement) {
-  std::vector<Communicator::Pending> pending;
+  std::vector<collectives::Communicator::Pending> pending;
   for (auto& [variable, table] : tables_) {
     const int64_t all = layout_.variables()[variable].shape()[0];
     table.ids.resize(static_cast<std::size_t>(communicator_.size()));
-    std::vector<Bytes> pieces;
+    std::vector<collectives::Bytes> pieces;
     for (int w = 0; w < communicator_.size(); ++w) {
       auto& ids = table.ids[static_cast<std::size_t>(w)];
       ids.resize(static_cast<std::size_t>(agreement.rows(w, variable, all)));
       if (w == communicator_.rank() && own_.contains(variable)) ids = own_.at(variable).rows;
-      pieces.push_back(bytes_of(ids));
+      pieces.push_back(collectives::bytes_of(ids));
     }
     pending.push_back(communicator_.start_all_gather(pieces, {.tag = variable}));
   }
@@ -119,13 +119,13 @@ ExchangedRows::RowRange ExchangedRows::needed_by(std::size_t variable, int worke
 
 void ExchangedRows::exchange_values(const WorkerAgreement& agreement) {
   std::map<std::size_t, std::vector<RowSum>> parts;  // [worker]
-  std::vector<Communicator::Pending> pending;
+  std::vector<collectives::Communicator::Pending> pending;
   for (auto& [variable, table] : tables_) {
     const Variable& v = layout_.variables()[variable];
     const std::size_t row_bytes = layout_.row_width(variable) * c10::elementSize(v.dtype());
     const RowRange mine = needed_by(variable, communicator_.rank());
-    std::vector<ConstBytes> to;
-    std::vector<Bytes> from;
+    std::vector<collectives::ConstBytes> to;
+    std::vector<collectives::Bytes> from;
     for (int w = 0; w < communicator_.size(); ++w) {
       const auto& ids = table.ids[static_cast<std::size_t>(w)];
       const Range rows = positions(ids, mine.first, mine.last);
@@ -172,8 +172,9 @@ std::size_t ExchangedRows::place_among(const std::vector<int64_t>& rows, std::si
   return found != rows.end() && *found == row ? before + element % width : before;
 }
 
-void ExchangedRows::for_each_row(const Table& table, std::size_t variable, Range elements,
-                                 FunctionRef<void(Range elements, std::size_t place)> visit) const {
+void ExchangedRows::for_each_row(
+    const Table& table, std::size_t variable, Range elements,
+    base::FunctionRef<void(Range elements, std::size_t place)> visit) const {
   const std::size_t width = layout_.row_width(variable);
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::size_t begin = static_cast<std::size_t>(table.rows[i]) * width;
@@ -183,8 +184,9 @@ void ExchangedRows::for_each_row(const Table& table, std::size_t variable, Range
 }
 
 void ExchangedRows::update(const update_rules::Rule& rule, const UpdaterOptions& options,
-                           double weight_decay, FunctionRef<double(std::size_t variable)> scale,
-                           int live_set, SlotPlace slot) {
+                           double weight_decay,
+                           base::FunctionRef<double(std::size_t variable)> scale, int live_set,
+                           SlotPlace slot) {
   for (auto& [key, value] : tables_) {
     const std::size_t variable = key;
     Table& table = value;  // clang 14 captures no bindings
@@ -204,8 +206,8 @@ void ExchangedRows::update(const update_rules::Rule& rule, const UpdaterOptions&
     if (count == 0) continue;
     for_each_row(table, variable, mine, [&](Range part, std::size_t place) {
       const std::size_t element = begin + part.begin;
-      copy_memory(host_device(), data_of(table.fresh) + place * bytes, run.device(0),
-                  run.parameters(0) + element * bytes, part.size() * bytes);
+      runtime::copy_memory(runtime::host_device(), data_of(table.fresh) + place * bytes,
+                           run.device(0), run.parameters(0) + element * bytes, part.size() * bytes);
       for (int s = 0; s < layout_.slot_count(); ++s) {
         std::memcpy(data_of(table.slots[static_cast<std::size_t>(s)]) + (place - first) * bytes,
                     slot(s, live_set, run_index, element), part.size() * bytes);
@@ -221,15 +223,15 @@ void ExchangedRows::update(const update_rules::Rule& rule, const UpdaterOptions&
                      .begin = 0,
                      .end = static_cast<std::size_t>(count)};
     for (std::size_t s = 0; s < table.slots.size(); ++s) call.slots[s] = data_of(table.slots[s]);
-    update_kernels(host_device()).update(call, rule, how);
+    update_kernels(runtime::host_device()).update(call, rule, how);
   }
 }
 
 void ExchangedRows::gather() {
-  std::vector<Communicator::Pending> pending;
+  std::vector<collectives::Communicator::Pending> pending;
   for (auto& [variable, table] : tables_) {
     const std::size_t bytes = layout_.run_of(variable).element_size;
-    std::vector<Bytes> pieces;
+    std::vector<collectives::Bytes> pieces;
     for (int w = 0; w < communicator_.size(); ++w) {
       const Range theirs = slice_of(variable, w);
       const std::size_t first = place_among(table.rows, variable, theirs.begin);
@@ -249,8 +251,9 @@ void ExchangedRows::adopt(int replica) const {
     const std::byte* const fresh = static_cast<const std::byte*>(table.fresh.const_data_ptr());
     const auto numel = static_cast<std::size_t>(layout_.variables()[variable].impl().numel());
     for_each_row(table, variable, {0, numel}, [&](Range part, std::size_t place) {
-      copy_memory(run.device(replica), run.parameters(replica) + (begin + part.begin) * bytes,
-                  host_device(), fresh + place * bytes, part.size() * bytes);
+      runtime::copy_memory(run.device(replica),
+                           run.parameters(replica) + (begin + part.begin) * bytes,
+                           runtime::host_device(), fresh + place * bytes, part.size() * bytes);
     });
   }
 }
@@ -276,4 +279,4 @@ void ExchangedRows::adopt_slots(SlotPlace slot) const {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -21,18 +21,18 @@
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/internal/worker_agreement.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Threads: replica 0 calls; behind a meeting all replicas call takes() and adopt().
 class ExchangedRows {
  public:
   /// Where a slot of an element of the own slice stands; `set`: which of the two sets.
   using SlotPlace =
-      FunctionRef<std::byte*(int slot, int set, std::size_t run, std::size_t element)>;
+      base::FunctionRef<std::byte*(int slot, int set, std::size_t run, std::size_t element)>;
 
   /// `everywhere`: all workers need all values, for norms, and not those of their slices alone.
-  ExchangedRows(const UpdateLayout& layout, const WorkerShares& shares, Communicator& communicator,
-                bool everywhere)
+  ExchangedRows(const UpdateLayout& layout, const WorkerShares& shares,
+                collectives::Communicator& communicator, bool everywhere)
       : layout_(layout), shares_(shares), communicator_(communicator), everywhere_(everywhere) {}
 
   /// This worker's rows: of every variable of which a replica has brought some.
@@ -53,7 +53,7 @@ class ExchangedRows {
   double squares_of(std::size_t variable) const;
   /// The rule on copies of the own slice's rows, and of their slots.
   void update(const update_rules::Rule& rule, const UpdaterOptions& options, double weight_decay,
-              FunctionRef<double(std::size_t variable)> scale, int live_set, SlotPlace slot);
+              base::FunctionRef<double(std::size_t variable)> scale, int live_set, SlotPlace slot);
   /// Order: operations of the communicator.
   void gather();
   /// The new rows become a replica's own. Nothing here can fail.
@@ -86,14 +86,14 @@ class ExchangedRows {
   void exchange_values(const WorkerAgreement& agreement);
   /// Calls visit(elements of the table, place among `rows`) for each row's part of a range.
   void for_each_row(const Table& table, std::size_t variable, Range elements,
-                    FunctionRef<void(Range elements, std::size_t place)> visit) const;
+                    base::FunctionRef<void(Range elements, std::size_t place)> visit) const;
 
   const UpdateLayout& layout_;
   const WorkerShares& shares_;
-  Communicator& communicator_;
+  collectives::Communicator& communicator_;
   const bool everywhere_;
   std::map<std::size_t, RowSum> own_;    // [variable]
   std::map<std::size_t, Table> tables_;  // [variable]
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

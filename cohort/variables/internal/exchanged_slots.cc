@@ -5,7 +5,7 @@
 
 #include "cohort/variables/internal/exchanged_update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 Tensor ExchangedUpdate::read_slot(std::size_t variable, int slot) {
   const std::size_t run = layout_.run_index_of(variable);
@@ -15,7 +15,7 @@ Tensor ExchangedUpdate::read_slot(std::size_t variable, int slot) {
   Tensor out = zeros(v.shape(), v.dtype());
   const Range all{begin, begin + static_cast<std::size_t>(out.numel())};
   auto* const data = static_cast<std::byte*>(out.mutable_data_ptr());
-  std::vector<Bytes> pieces;
+  std::vector<collectives::Bytes> pieces;
   for (int w = 0; w < workers_; ++w) {
     const SliceImage& image = kept_[static_cast<std::size_t>(w)];
     const SlicePiece* piece = image.piece_of(shares_.region_of(variable), run);
@@ -54,4 +54,4 @@ void ExchangedUpdate::write_slot(std::size_t variable, int slot, const Tensor& v
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -13,7 +13,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/update_rules/update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 using update_rules::Rule;
 
@@ -43,7 +43,7 @@ void ExchangedUpdate::Step::meet() const {
 }
 
 ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOptions& options,
-                                 std::shared_ptr<Communicator> communicator)
+                                 std::shared_ptr<collectives::Communicator> communicator)
     : layout_(layout),
       options_(options),
       communicator_(std::move(communicator)),
@@ -100,10 +100,10 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
   }
 }
 
-void guard_update(Communicator& communicator, FunctionRef<void()> body) {
+void guard_update(collectives::Communicator& communicator, base::FunctionRef<void()> body) {
   try {
     body();
-  } catch (const PeerFailed&) {
+  } catch (const runtime::PeerFailed&) {
     throw;
   } catch (...) {
     communicator.abort(std::current_exception(), kApplyGradients);
@@ -112,14 +112,14 @@ void guard_update(Communicator& communicator, FunctionRef<void()> body) {
   }
 }
 
-void ExchangedUpdate::run(Posts posts, int replica, ReplicaGroup* group, const Rule& rule,
+void ExchangedUpdate::run(Posts posts, int replica, runtime::ReplicaGroup* group, const Rule& rule,
                           double weight_decay) {
   const Step step{posts, replica, group, rule, weight_decay, departures_.left()};
   Flight flight;
   try {
     exchange_gradients(step, flight);
     update_slices(step, flight);
-  } catch (const PeerFailed&) {
+  } catch (const runtime::PeerFailed&) {
     throw;
   } catch (...) {
     // Before the flight is dropped, which would be the others' reason.
@@ -144,7 +144,7 @@ void ExchangedUpdate::exchange_gradients(const Step& step, Flight& flight) {
     pack(step, b);
     step.meet();
     if (!step.leads()) continue;
-    failpoint("update.before_bucket");
+    base::failpoint("update.before_bucket");
     flight.gradients.push_back(send(b));
   }
   if (!step.leads()) return;
@@ -165,7 +165,7 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   for (std::size_t b = 0; b < buckets(); ++b) {
     if (step.leads() && !norms) receive(flight, b);
     step.meet();
-    failpoint("update.before_rule");
+    base::failpoint("update.before_rule");
     update(step, b);
     step.meet();
     if (step.leads()) flight.parameters.push_back(gather(b));
@@ -173,9 +173,9 @@ void ExchangedUpdate::update_slices(const Step& step, Flight& flight) {
   if (!step.leads()) return;
   if (!rows_.empty()) update_rows(step);
   find_parameters(flight);
-  failpoint("update.before_commit");
+  base::failpoint("update.before_commit");
   communicator_->commit();
-  failpoint("update.after_commit");
+  base::failpoint("update.after_commit");
   live_ = 1 - live_;
   conclude_departures();
 }
@@ -262,12 +262,12 @@ void ExchangedUpdate::sum(Posts posts, const UpdateRun& run, Range elements, std
       std::memcpy(to, from[0], part.size() * width);
     } else {
       void* const outs[] = {to};
-      reduce_range({.op = ReduceOp::kSum,
-                    .dtype = run.arena->dtype(),
-                    .sources = {from.data(), from.size()},
-                    .outs = outs,
-                    .begin = 0,
-                    .end = static_cast<int64_t>(part.size())});
+      reductions::reduce_range({.op = ReduceOp::kSum,
+                                .dtype = run.arena->dtype(),
+                                .sources = {from.data(), from.size()},
+                                .outs = outs,
+                                .begin = 0,
+                                .end = static_cast<int64_t>(part.size())});
     }
   };
   if (std::all_of(posts.begin(), posts.end(), [](const Post& p) { return p.full; })) {
@@ -285,7 +285,7 @@ bool ExchangedUpdate::has_own_in_place(const Step& step) const {
   return step.posts.size() == 1 && step.posts[0].full && !rounded_;
 }
 
-std::span<ConstBytes> ExchangedUpdate::seen(Seen& all, std::size_t bucket) const {
+std::span<collectives::ConstBytes> ExchangedUpdate::seen(Seen& all, std::size_t bucket) const {
   return std::span(all).subspan(bucket * sent_.size(), sent_.size());
 }
 
@@ -293,7 +293,7 @@ void ExchangedUpdate::receive(Flight& flight, std::size_t bucket) {
   flight.gradients[bucket].wait();
   const std::size_t begin =
       bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket).begin;
-  const std::span<const ConstBytes> at = seen(gradients_seen_, bucket);
+  const std::span<const collectives::ConstBytes> at = seen(gradients_seen_, bucket);
   for (std::size_t w = 0; w < at.size(); ++w) {
     if (at[w].empty()) continue;
     // All buckets of a worker are in one place: its memory, or this worker's.
@@ -305,9 +305,9 @@ void ExchangedUpdate::receive(Flight& flight, std::size_t bucket) {
   }
 }
 
-Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
-  std::vector<ConstBytes> to;
-  std::vector<Bytes> from;
+collectives::Communicator::Pending ExchangedUpdate::send(std::size_t bucket) {
+  std::vector<collectives::ConstBytes> to;
+  std::vector<collectives::Bytes> from;
   const Range mine = bucket_of(sent_buckets_[static_cast<std::size_t>(worker_)], bucket);
   for (std::size_t w = 0; w < sent_.size(); ++w) {
     const Range theirs = bucket_of(sent_buckets_[w], bucket);
@@ -376,8 +376,9 @@ void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
 void ExchangedUpdate::copy_beside(const Step& step, std::size_t r, Range elements, std::size_t at) {
   const UpdateRun& run = layout_.runs()[r];
   const std::size_t width = run.element_size;
-  copy_memory(host_device(), fresh(worker_) + at, run.device(step.replica),
-              run.parameters(step.replica) + elements.begin * width, elements.size() * width);
+  runtime::copy_memory(runtime::host_device(), fresh(worker_) + at, run.device(step.replica),
+                       run.parameters(step.replica) + elements.begin * width,
+                       elements.size() * width);
   for (int s = 0; s < layout_.slot_count(); ++s) {
     std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
   }
@@ -412,11 +413,11 @@ void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range element
   for (int s = 0; s < layout_.slot_count(); ++s) {
     call.slots[static_cast<std::size_t>(s)] = slot_data(s, 1 - live_) + at;
   }
-  update_kernels(host_device()).update(call, step.rule, how);
+  update_kernels(runtime::host_device()).update(call, step.rule, how);
 }
 
-Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
-  std::vector<Bytes> from;
+collectives::Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
+  std::vector<collectives::Bytes> from;
   for (int w = 0; w < workers_; ++w) {
     const Range bytes = bucket_of(kept_buckets_[static_cast<std::size_t>(w)], bucket);
     from.emplace_back(fresh(w) + bytes.begin, bytes.size());
@@ -428,7 +429,7 @@ Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {
 void ExchangedUpdate::find_parameters(Flight& flight) {
   for (std::size_t b = 0; b < flight.parameters.size(); ++b) {
     flight.parameters[b].wait();
-    const std::span<const ConstBytes> at = seen(parameters_seen_, b);
+    const std::span<const collectives::ConstBytes> at = seen(parameters_seen_, b);
     for (std::size_t w = 0; w < at.size(); ++w) {
       if (!at[w].empty()) fresh_at_[w] = at[w].data() - bucket_of(kept_buckets_[w], b).begin;
     }
@@ -448,10 +449,11 @@ void ExchangedUpdate::adopt(const Step& step) {
         [&](std::size_t r, Range elements, std::size_t at) {
           const UpdateRun& run = layout_.runs()[r];
           const auto copy = [&](Range part) {
-            copy_memory(run.device(step.replica),
-                        run.parameters(step.replica) + part.begin * run.element_size, host_device(),
-                        from + at + (part.begin - elements.begin) * run.element_size,
-                        part.size() * run.element_size);
+            runtime::copy_memory(run.device(step.replica),
+                                 run.parameters(step.replica) + part.begin * run.element_size,
+                                 runtime::host_device(),
+                                 from + at + (part.begin - elements.begin) * run.element_size,
+                                 part.size() * run.element_size);
           };
           if (all) return copy(elements);
           for (const std::size_t v : run.members) {
@@ -471,4 +473,4 @@ void ExchangedUpdate::adopt(const Step& step) {
   if (shared) step.meet();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -37,11 +37,11 @@
 #include "cohort/variables/internal/slice_image.h"
 #include "cohort/variables/internal/worker_agreement.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Calls body, which is an update: what it throws on one worker all workers throw, with where it
 /// came from. What only follows another local replica's failure is thrown as it is.
-void guard_update(Communicator& communicator, FunctionRef<void()> body);
+void guard_update(collectives::Communicator& communicator, base::FunctionRef<void()> body);
 
 constexpr const char* kApplyGradients = "optimizer.apply_gradients";
 
@@ -49,7 +49,7 @@ constexpr const char* kApplyGradients = "optimizer.apply_gradients";
 class ExchangedUpdate final : public FinalGradients {
  public:
   ExchangedUpdate(const UpdateLayout& layout, const UpdaterOptions& options,
-                  std::shared_ptr<Communicator> communicator);
+                  std::shared_ptr<collectives::Communicator> communicator);
 
   /// As Updater::expect_gradients(). `stamp`: tells passes apart, the same on all replicas.
   FinalGradients* expect(int replica, uint64_t stamp);
@@ -58,7 +58,7 @@ class ExchangedUpdate final : public FinalGradients {
 
   /// Order: an operation of the communicator; replica 0 calls it.
   /// Errors: whatever fails on any worker, on all workers alike, with nothing written.
-  void run(Posts posts, int replica, ReplicaGroup* group, const update_rules::Rule& rule,
+  void run(Posts posts, int replica, runtime::ReplicaGroup* group, const update_rules::Rule& rule,
            double weight_decay);
   /// Whether the last run() changed a variable: some worker had a gradient of it.
   bool has_changed(std::size_t variable) const { return agreement_.is_present(variable); }
@@ -70,12 +70,12 @@ class ExchangedUpdate final : public FinalGradients {
 
  private:
   using Memory = std::shared_ptr<std::byte>;
-  using Seen = std::vector<ConstBytes>;  // [bucket][worker]
+  using Seen = std::vector<collectives::ConstBytes>;  // [bucket][worker]
   using Sources = UpdateRun::Sources;
   struct Step {
     Posts posts;
     int replica;
-    ReplicaGroup* group;
+    runtime::ReplicaGroup* group;
     const update_rules::Rule& rule;
     double weight_decay;
     std::optional<std::size_t> turns_left;  // during the pass; unset: it was not expected
@@ -88,9 +88,9 @@ class ExchangedUpdate final : public FinalGradients {
   };
   // What replica 0 has under way.
   struct Flight {
-    Communicator::Pending agreement = {};
-    std::vector<Communicator::Pending> gradients = {};   // [bucket]
-    std::vector<Communicator::Pending> parameters = {};  // [bucket]
+    collectives::Communicator::Pending agreement = {};
+    std::vector<collectives::Communicator::Pending> gradients = {};   // [bucket]
+    std::vector<collectives::Communicator::Pending> parameters = {};  // [bucket]
   };
 
   void exchange_gradients(const Step& step, Flight& flight);
@@ -103,9 +103,9 @@ class ExchangedUpdate final : public FinalGradients {
   void pack_for(std::size_t worker, Posts posts, Range bytes);
   void sum(Posts posts, const UpdateRun& run, Range elements, std::byte* out) const;
   bool has_own_in_place(const Step& step) const;
-  Communicator::Pending send(std::size_t bucket);
+  collectives::Communicator::Pending send(std::size_t bucket);
   void receive(Flight& flight, std::size_t bucket);
-  std::span<ConstBytes> seen(Seen& all, std::size_t bucket) const;
+  std::span<collectives::ConstBytes> seen(Seen& all, std::size_t bucket) const;
   /// Every worker has every gradient at its place: whole runs are updated at once.
   bool is_full() const { return agreement_.full() && rows_.empty(); }
   NormBlocks* norm_blocks();
@@ -120,7 +120,7 @@ class ExchangedUpdate final : public FinalGradients {
   void copy_beside(const Step& step, std::size_t run, Range elements, std::size_t at);
   Sources sources(const Step& step, std::size_t run, std::size_t element,
                   const std::size_t* variable) const;
-  Communicator::Pending gather(std::size_t bucket);
+  collectives::Communicator::Pending gather(std::size_t bucket);
   void find_parameters(Flight& flight);
   void adopt(const Step& step);
 
@@ -136,7 +136,7 @@ class ExchangedUpdate final : public FinalGradients {
 
   const UpdateLayout& layout_;
   const UpdaterOptions options_;
-  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<collectives::Communicator> communicator_;
   const int worker_;
   const int workers_;
   const std::size_t bucket_bytes_;  // to or from one worker
@@ -167,8 +167,8 @@ class ExchangedUpdate final : public FinalGradients {
   ExchangedRows rows_;
   std::vector<bool> by_rows_;  // [variable]: not in the buckets; the same on every worker
   Departures departures_;
-  std::vector<Communicator::Pending> left_;  // by whose turn it is; then replica 0's
-  bool may_leave_ = false;                   // by replica 0, between meetings; as the rest:
+  std::vector<collectives::Communicator::Pending> left_;  // by whose turn it is; then replica 0's
+  bool may_leave_ = false;  // by replica 0, between meetings; as the rest:
   std::optional<OperationCount> before_pass_ = {};
   uint64_t operations_at_run_ = 0;
   std::size_t buckets_left_ = 0;
@@ -178,4 +178,4 @@ class ExchangedUpdate final : public FinalGradients {
   std::vector<double> scales_;  // [variable]: clipnorm
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -7,7 +7,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Whether a view still has the memory, shape and order that it was made with: whoever held it may
 /// have changed them in place (resize_, t_, set_, requires_grad_).
@@ -16,4 +16,4 @@ inline bool is_as_made(const Tensor& view, const Tensor& like, const std::byte* 
          !view.requires_grad();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -20,7 +20,7 @@
 #include "cohort/variables/internal/write.h"
 #include "cohort/variables/scope_check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 bool in_replica() { return current_replica() >= 0; }
@@ -66,18 +66,18 @@ void LocalVariable::make_component(int replica, const Tensor& initial) {
   } else {
     const auto& devices = description_.devices;
     const auto own = std::min(static_cast<std::size_t>(replica), devices.size() - 1);
-    c.tensor = is_written ? leaf_of(0).tensor : copy_on(devices[own], initial);
+    c.tensor = is_written ? leaf_of(0).tensor : runtime::copy_on(devices[own], initial);
   }
   if (!description_.trainable) return;
   c.tensor.set_requires_grad(true);
-  c.accumulator = std::make_shared<GraphNodePtr<torch::autograd::Node>>(
+  c.accumulator = std::make_shared<runtime::GraphNodePtr<torch::autograd::Node>>(
       torch::autograd::impl::grad_accumulator(c.tensor));
 }
 
 int LocalVariable::local_index() const {
   const int replica = current_replica();
   if (replica < 0 || is_plain_) return 0;
-  if (current_replica_group() != group_) check_replica("[variable] ");
+  if (runtime::current_replica_group() != group_) check_replica("[variable] ");
   return replica;
 }
 
@@ -168,7 +168,7 @@ std::vector<Variable> LocalVariable::components() {
   return out;
 }
 
-void LocalVariable::write_copies(FunctionRef<void(Tensor& to, int replica)> write) {
+void LocalVariable::write_copies(base::FunctionRef<void(Tensor& to, int replica)> write) {
   write(leaf_of(0).tensor, 0);
   for (int r = 1; r < leaf_count(); ++r) {
     Tensor& to = leaf_of(r).tensor;
@@ -214,18 +214,19 @@ Tensor LocalVariable::write_everywhere(Write kind, const Tensor& value_or_view) 
   return is_known ? leaf_of(0).tensor : value();
 }
 
-Tensor LocalVariable::reduced_value(FunctionRef<Tensor(const Tensor& component)> part) const {
+Tensor LocalVariable::reduced_value(base::FunctionRef<Tensor(const Tensor& component)> part) const {
   COHORT_CHECK_ARG(description_.aggregation != Aggregation::kNone,
                    "[variable.value] expected an aggregation to read variable ", label(*this),
                    " (synchronized on read) cross-replica, got none; make it with .aggregation = "
                    "kSum, kMean or kOnlyFirstReplica, or read its components()");
-  Communicator* others = strategy_->others();
-  if (others == nullptr) check_one_worker("[variable.value] ", strategy_->layout());
+  collectives::Communicator* others = strategy_->others();
+  if (others == nullptr) runtime::check_one_worker("[variable.value] ", strategy_->layout());
   const at::NoGradGuard no_grad;
   if (description_.aggregation == Aggregation::kOnlyFirstReplica) {
     const Tensor first = part(components_[0].tensor);
-    return others != nullptr ? broadcast_across(*others, "[variable.value] ", text(), first)
-                             : first;
+    return others != nullptr
+               ? collectives::broadcast_across(*others, "[variable.value] ", text(), first)
+               : first;
   }
   std::vector<Tensor> values;
   for (const Component& c : components_) values.push_back(part(c.tensor));
@@ -234,9 +235,9 @@ Tensor LocalVariable::reduced_value(FunctionRef<Tensor(const Tensor& component)>
 
 // Of all replicas of all workers.
 Tensor LocalVariable::reduced(const char* operation, std::span<const Tensor> values) const {
-  Communicator* others = strategy_->others();
-  if (others == nullptr) return reduce_in_order(reduce_op(), values);
-  return reduce_across(*others, operation, reduce_op(), values, text());
+  collectives::Communicator* others = strategy_->others();
+  if (others == nullptr) return reductions::reduce_in_order(reduce_op(), values);
+  return collectives::reduce_across(*others, operation, reduce_op(), values, text());
 }
 
 // What workers have to agree on.
@@ -270,9 +271,9 @@ Tensor LocalVariable::write_merged(Write kind, const Tensor& x, bool is_literal)
   return value();
 }
 
-void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contributions)> body) {
-  if (strategy_->others() == nullptr) check_one_worker(own.operation, strategy_->layout());
-  current_replica_group()->merge("variable.write", own, [&](Contributions all) {
+void LocalVariable::merge(const Contribution& own, base::FunctionRef<void(Contributions)> body) {
+  if (strategy_->others() == nullptr) runtime::check_one_worker(own.operation, strategy_->layout());
+  runtime::current_replica_group()->merge("variable.write", own, [&](Contributions all) {
     const at::NoGradGuard no_grad;
     for (std::size_t r = 0; r < all.size(); ++r) {
       COHORT_CHECK_STATE(all[r].variable == this && all[r].operation == own.operation,
@@ -285,8 +286,8 @@ void LocalVariable::merge(const Contribution& own, FunctionRef<void(Contribution
 }
 
 // Behind it no worker can fail before it has written: all write, or none.
-void LocalVariable::agree(const Contribution& first, FunctionRef<void()> exchange) const {
-  Communicator* const others = strategy_->others();
+void LocalVariable::agree(const Contribution& first, base::FunctionRef<void()> exchange) const {
+  collectives::Communicator* const others = strategy_->others();
   if (others == nullptr) return exchange();
   others->take_turn(first.operation, [&] {
     exchange();
@@ -321,14 +322,15 @@ bool LocalVariable::is_one_value(Contributions all) const {
 
 Tensor LocalVariable::aggregated(Contributions all, bool same) const {
   const Contribution& first = all[0];
-  Communicator* others = strategy_->others();
+  collectives::Communicator* others = strategy_->others();
   const bool only_first = description_.aggregation == Aggregation::kOnlyFirstReplica;
   if (others == nullptr && (same || only_first)) return apart(first.value->detach());
   const auto shaped = [&](const Contribution& one) {
     const Tensor x = one.value->detach().to(description_.dtype);
     return x.dim() == 0 ? x.expand(description_.shape) : x;
   };
-  if (only_first) return broadcast_across(*others, first.operation, text(), shaped(first));
+  if (only_first)
+    return collectives::broadcast_across(*others, first.operation, text(), shaped(first));
   // One of each replica, even where they are the same: on another worker they may differ.
   std::vector<Tensor> values;
   for (const Contribution& one : all) values.push_back(shaped(one));
@@ -381,7 +383,7 @@ bool LocalVariable::are_same_rows(Contributions all) const {
 
 IndexedSlices LocalVariable::joined(Contributions all, bool same) const {
   const IndexedSlices& first = *all[0].slices;
-  Communicator* others = strategy_->others();
+  collectives::Communicator* others = strategy_->others();
   const bool only_first = description_.aggregation == Aggregation::kOnlyFirstReplica;
   if (others == nullptr && (same || only_first)) return apart(first);
   std::vector<Tensor> values;
@@ -401,11 +403,11 @@ IndexedSlices LocalVariable::joined(Contributions all, bool same) const {
 }
 
 // The rows of all workers in their order, or those of the first one.
-IndexedSlices LocalVariable::joined_across(Communicator& others, const char* operation,
+IndexedSlices LocalVariable::joined_across(collectives::Communicator& others, const char* operation,
                                            const IndexedSlices& rows, bool only_first) const {
   std::vector<int64_t> sizes;
-  Tensor values = gather_across(others, operation, rows.values, 0, &sizes, text());
-  Tensor indices = gather_across(others, operation, rows.indices, 0);
+  Tensor values = collectives::gather_across(others, operation, rows.values, 0, &sizes, text());
+  Tensor indices = collectives::gather_across(others, operation, rows.indices, 0);
   if (only_first) {
     values = values.narrow(0, 0, sizes[0]);
     indices = indices.narrow(0, 0, sizes[0]);
@@ -413,4 +415,4 @@ IndexedSlices LocalVariable::joined_across(Communicator& others, const char* ope
   return {values, indices, rows.dense_shape};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

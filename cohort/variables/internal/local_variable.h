@@ -15,7 +15,7 @@
 #include "cohort/variables/component.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// The table of variable.h, for replicas that share this process.
 class LocalVariable final : public LocalImpl {
@@ -48,7 +48,7 @@ class LocalVariable final : public LocalImpl {
     bool is_literal = false;  ///< `value` was given as a number.
     const IndexedSlices* slices = nullptr;
   };
-  using Contributions = Brought<Contribution>;
+  using Contributions = runtime::Brought<Contribution>;
 
   int local_index() const;
   void check_replica(const char* operation) const;
@@ -63,19 +63,19 @@ class LocalVariable final : public LocalImpl {
   bool is_one_object(Contributions all, bool is_same) const;
   Tensor reduced(const char* operation, std::span<const Tensor> values) const;
   /// Calls write(tensor, replica) once per copy.
-  void write_copies(FunctionRef<void(Tensor& to, int replica)> write);
+  void write_copies(base::FunctionRef<void(Tensor& to, int replica)> write);
   Tensor apart(const Tensor& x) const;
   IndexedSlices apart(const IndexedSlices& slices) const;
   Tensor write_everywhere(Write kind, const Tensor& x);
   /// True where value() is the one component that this thread may read.
   bool reads_component() const;
   /// What `part` takes of each component, of all replicas together.
-  Tensor reduced_value(FunctionRef<Tensor(const Tensor& component)> part) const;
+  Tensor reduced_value(base::FunctionRef<Tensor(const Tensor& component)> part) const;
 
   /// A merge point; `body` runs once, with every replica's contribution.
-  void merge(const Contribution& own, FunctionRef<void(Contributions)> body);
+  void merge(const Contribution& own, base::FunctionRef<void(Contributions)> body);
   /// `exchange` finds out, with all workers, what a merge writes.
-  void agree(const Contribution& first, FunctionRef<void()> exchange) const;
+  void agree(const Contribution& first, base::FunctionRef<void()> exchange) const;
   Tensor write_merged(Write kind, const Tensor& x, bool is_literal);
   /// Whether the replicas brought one number, tensor or list of rows. Errors: InvalidArgument if
   /// that would have to be summed.
@@ -83,15 +83,16 @@ class LocalVariable final : public LocalImpl {
   bool are_same_rows(Contributions all) const;
   Tensor aggregated(Contributions all, bool same) const;
   IndexedSlices joined(Contributions all, bool same) const;
-  IndexedSlices joined_across(Communicator& others, const char* operation,
+  IndexedSlices joined_across(collectives::Communicator& others, const char* operation,
                               const IndexedSlices& rows, bool only_first) const;
   void check_summable(const Contribution& first, bool is_same, const char* what) const;
 
   const std::shared_ptr<LocalVariables> strategy_;
-  const ReplicaGroup* const group_;  // whose replicas own the components; null: any of that size
+  const runtime::ReplicaGroup* const
+      group_;  // whose replicas own the components; null: any of that size
   bool shares_memory_ = false;
   const bool is_plain_;  // made outside of every strategy: readable in the replicas of all
   std::vector<Component> components_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -8,7 +8,7 @@
 #include "cohort/variables/component.h"
 #include "cohort/variables/internal/gradient_place.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 // By more than `handles`, or by a view of it.
@@ -32,12 +32,12 @@ Tensor sum_of(const UpdateLayout& layout, Posts posts, std::size_t variable) {
   }
   Tensor out = empty(v.shape(), v.dtype());
   void* const outs[] = {out.mutable_data_ptr()};
-  reduce_range({.op = ReduceOp::kSum,
-                .dtype = v.dtype(),
-                .sources = sources,
-                .outs = outs,
-                .begin = 0,
-                .end = out.numel()});
+  reductions::reduce_range({.op = ReduceOp::kSum,
+                            .dtype = v.dtype(),
+                            .sources = sources,
+                            .outs = outs,
+                            .begin = 0,
+                            .end = out.numel()});
   return out;
 }
 
@@ -135,4 +135,4 @@ void PostWriter::fill(Post& post, const Gradients& gradients, const Step& step, 
   post.full = found == layout_.variables().size() && post.rows.empty() && fills_runs(post);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

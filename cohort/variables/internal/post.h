@@ -15,7 +15,7 @@
 #include "cohort/variables/internal/update_layout.h"
 #include "cohort/variables/row_sum.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// What a replica shows to the others at the merge point; a line of its own.
 struct alignas(64) Post {
@@ -88,4 +88,4 @@ class PostWriter {
   const bool clips_norms_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

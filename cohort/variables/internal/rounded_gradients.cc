@@ -3,7 +3,7 @@
 
 #include <bit>
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 constexpr std::size_t half_of(std::size_t bytes) {
@@ -28,7 +28,7 @@ void widen_bfloat16(std::span<const uint16_t> in, std::span<float> out) {
   }
 }
 
-RoundedGradients::RoundedGradients(Communicator& communicator,
+RoundedGradients::RoundedGradients(collectives::Communicator& communicator,
                                    const std::vector<SliceImage>& sent) {
   std::size_t to_all = 0;
   for (const SliceImage& image : sent) to_all += half_of(image.bytes());
@@ -44,15 +44,15 @@ RoundedGradients::RoundedGradients(Communicator& communicator,
 }
 
 void RoundedGradients::round(int worker, const std::byte* image, Range bytes) {
-  const Bytes out = place(to_, worker, bytes);
+  const collectives::Bytes out = place(to_, worker, bytes);
   round_to_bfloat16({reinterpret_cast<const float*>(image + bytes.begin), bytes.size() / 4},
                     {reinterpret_cast<uint16_t*>(out.data()), out.size() / 2});
 }
 
-void RoundedGradients::widen(ConstBytes rounded, std::byte* out) {
+void RoundedGradients::widen(collectives::ConstBytes rounded, std::byte* out) {
   const std::size_t count = rounded.size() / 2;
   widen_bfloat16({reinterpret_cast<const uint16_t*>(rounded.data()), count},
                  {reinterpret_cast<float*>(out), count});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

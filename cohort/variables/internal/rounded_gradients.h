@@ -13,7 +13,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/variables/internal/slice_image.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// To nearest, ties to even; what is beyond bfloat16's largest number becomes infinite, and a NaN
 /// stays one. `out` is as long.
@@ -26,18 +26,18 @@ void widen_bfloat16(std::span<const uint16_t> in, std::span<float> out);
 class RoundedGradients {
  public:
   /// `sent`: what this worker sends each; its own is what each sends it.
-  RoundedGradients(Communicator& communicator, const std::vector<SliceImage>& sent);
+  RoundedGradients(collectives::Communicator& communicator, const std::vector<SliceImage>& sent);
 
   /// `image`: of worker `worker`, from which the range is rounded.
   void round(int worker, const std::byte* image, Range bytes);
-  ConstBytes to(int worker, Range bytes) const { return place(to_, worker, bytes); }
+  collectives::ConstBytes to(int worker, Range bytes) const { return place(to_, worker, bytes); }
   /// Where a worker's are received.
-  Bytes from(int worker, Range bytes) const { return place(from_, worker, bytes); }
+  collectives::Bytes from(int worker, Range bytes) const { return place(from_, worker, bytes); }
   /// What has come, as float32, to an image's range.
-  static void widen(ConstBytes rounded, std::byte* out);
+  static void widen(collectives::ConstBytes rounded, std::byte* out);
 
  private:
-  static Bytes place(const std::vector<std::byte*>& images, int worker, Range bytes) {
+  static collectives::Bytes place(const std::vector<std::byte*>& images, int worker, Range bytes) {
     return {images[static_cast<std::size_t>(worker)] + bytes.begin / 2, bytes.size() / 2};
   }
 
@@ -47,4 +47,4 @@ class RoundedGradients {
   std::vector<std::byte*> from_;  // [worker]
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

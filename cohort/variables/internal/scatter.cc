@@ -9,7 +9,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 // Integers truncate. The lowest number over -1 does not fit: it wraps, where the processor would
@@ -131,4 +131,4 @@ void scatter_rows(Tensor& to, Scatter kind, const IndexedSlices& slices) {
   to.unsafeGetTensorImpl()->bump_version();  // written below autograd's eyes
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -8,7 +8,7 @@
 #include "cohort/values/indexed_slices.h"
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// "[variable.scatter_add] ", for error texts.
 const char* operation_name(Scatter kind);
@@ -23,4 +23,4 @@ void check_scattered(const char* operation, const VariableImpl& variable,
 /// that repeated indices accumulate and of several updates the last one stays.
 void scatter_rows(Tensor& to, Scatter kind, const IndexedSlices& slices);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -5,7 +5,7 @@
 
 #include "cohort/update_rules/update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 // From the end on, where gradients are known first: what is left over travels last.
 WorkerShares::WorkerShares(const UpdateLayout& layout, int workers, std::size_t bytes)
@@ -67,7 +67,7 @@ const SlicePiece& SliceImage::piece_at(std::size_t run, std::size_t element) con
 }
 
 std::vector<Range> SliceImage::cut(std::size_t region, std::size_t bucket,
-                                   FunctionRef<bool(std::size_t variable)> travels) const {
+                                   base::FunctionRef<bool(std::size_t variable)> travels) const {
   std::vector<Range> out;
   Range open;  // also over what pads it between two pieces
   const auto close = [&] {
@@ -95,7 +95,8 @@ std::vector<Range> SliceImage::cut(std::size_t region, std::size_t bucket,
 }
 
 void SliceImage::for_each(
-    Range bytes, FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const {
+    Range bytes,
+    base::FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const {
   const auto ends_before = [&](const SlicePiece& piece, std::size_t byte) {
     return piece.at + piece.range.size() * layout_->runs()[piece.run].element_size <= byte;
   };
@@ -163,4 +164,4 @@ double NormBlocks::sum_of(const Segment& segment) const {
   return sum;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

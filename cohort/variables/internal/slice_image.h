@@ -14,7 +14,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/variables/internal/update_layout.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Who updates what. Variables that are neighbours in the arena are a region, and every worker has
 /// a share of each: so a region's gradients can travel before another's are known.
@@ -64,10 +64,11 @@ class SliceImage {
   }
   /// The bytes of a region's variables that travel, in parts of at most `bucket` bytes.
   std::vector<Range> cut(std::size_t region, std::size_t bucket,
-                         FunctionRef<bool(std::size_t variable)> travels) const;
+                         base::FunctionRef<bool(std::size_t variable)> travels) const;
   /// Calls visit(run, elements, at) for all that lies in a range of bytes on borders.
-  void for_each(Range bytes,
-                FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const;
+  void for_each(
+      Range bytes,
+      base::FunctionRef<void(std::size_t run, Range elements, std::size_t at)> visit) const;
 
  private:
   const SlicePiece& piece_at(std::size_t run, std::size_t element) const;
@@ -116,4 +117,4 @@ class NormBlocks {
   std::vector<std::size_t> borders_;  // [worker]: its first block; then the end
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

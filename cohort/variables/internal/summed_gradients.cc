@@ -5,9 +5,10 @@
 
 #include "cohort/base/failpoint.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
-SummedGradients::SummedGradients(const UpdateLayout& layout, Communicator& communicator)
+SummedGradients::SummedGradients(const UpdateLayout& layout,
+                                 collectives::Communicator& communicator)
     : layout_(layout),
       communicator_(communicator),
       agreement_(layout, communicator.rank(), communicator.size()),
@@ -23,7 +24,7 @@ void SummedGradients::exchange(Posts posts, const update_rules::Rule& rule, doub
   agreement_.conclude();
   rows_.exchange(posts, agreement_, std::vector<bool>(dense_.size(), false));
   post_ = Post(dense_.size());
-  std::vector<Communicator::Pending> pending;
+  std::vector<collectives::Communicator::Pending> pending;
   for (std::size_t v = 0; v < dense_.size(); ++v) {
     if (!agreement_.is_present(v)) continue;
     if (rows_.takes(v)) {
@@ -40,9 +41,9 @@ void SummedGradients::exchange(Posts posts, const update_rules::Rule& rule, doub
   }
   for (auto& one : pending) one.wait();
   // What replicas do with the sums cannot fail any more: all workers make the step, or none.
-  failpoint("update.before_commit");
+  base::failpoint("update.before_commit");
   communicator_.commit();
-  failpoint("update.after_commit");
+  base::failpoint("update.after_commit");
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -11,12 +11,12 @@
 #include "cohort/variables/internal/post.h"
 #include "cohort/variables/internal/worker_agreement.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Threads: replica 0 calls exchange(); behind a meeting all replicas call post().
 class SummedGradients {
  public:
-  SummedGradients(const UpdateLayout& layout, Communicator& communicator);
+  SummedGradients(const UpdateLayout& layout, collectives::Communicator& communicator);
 
   /// Order: operations of the communicator. Errors: as WorkerAgreement::conclude().
   void exchange(Posts posts, const update_rules::Rule& rule, double weight_decay);
@@ -24,7 +24,7 @@ class SummedGradients {
 
  private:
   const UpdateLayout& layout_;
-  Communicator& communicator_;
+  collectives::Communicator& communicator_;
   WorkerAgreement agreement_;
   const WorkerShares shares_;
   ExchangedRows rows_;
@@ -32,4 +32,4 @@ class SummedGradients {
   Post post_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

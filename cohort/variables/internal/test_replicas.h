@@ -13,7 +13,7 @@
 #include "cohort/runtime/replica_group.h"
 #include "cohort/variables/local_variables.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// A group of replicas and the creator of their variables, without a strategy on top.
 class ReplicasTest : public ::testing::Test {
@@ -40,8 +40,8 @@ class ReplicasTest : public ::testing::Test {
     return out;
   }
 
-  ReplicaGroup group_;
+  runtime::ReplicaGroup group_;
   const std::shared_ptr<LocalVariables> creator_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -11,7 +11,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/component.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 namespace {
 
 // Shares of a run end on cache lines, which two replicas then never write both.
@@ -85,8 +85,9 @@ void UpdateRun::block_square_sums(const Sources& sources, int replica, std::size
       .block_square_sums(arena->dtype(), {sources.data(), sources.size()}, size, first, out);
 }
 
-std::unique_ptr<Region> UpdateRun::make_slot(int replica) const {
-  auto made = device_backend(device(replica)).reserve(device(replica), size * element_size);
+std::unique_ptr<runtime::Region> UpdateRun::make_slot(int replica) const {
+  auto made =
+      runtime::device_backend(device(replica)).reserve(device(replica), size * element_size);
   made->use(0, size * element_size);
   return made;
 }
@@ -94,8 +95,8 @@ std::unique_ptr<Region> UpdateRun::make_slot(int replica) const {
 Tensor UpdateRun::slot_view(std::size_t copy, std::size_t slot, std::size_t begin,
                             const Shape& shape) const {
   const Device& where = device(static_cast<int>(copy));
-  return device_backend(where).view(where, slots[copy][slot]->data() + begin * element_size, shape,
-                                    arena->dtype(), [](void*) {});
+  return runtime::device_backend(where).view(
+      where, slots[copy][slot]->data() + begin * element_size, shape, arena->dtype(), [](void*) {});
 }
 
 UpdateLayout::UpdateLayout(std::vector<Variable> variables, const UpdaterOptions& options)
@@ -220,8 +221,8 @@ void UpdateLayout::split_slots() {
       auto& copy = run.slots.emplace_back();
       for (const auto& slot : run.slots.front()) {
         copy.push_back(run.make_slot(replica));
-        copy_memory(run.device(replica), copy.back()->data(), run.device(0), slot->data(),
-                    run.size * run.element_size);
+        runtime::copy_memory(run.device(replica), copy.back()->data(), run.device(0), slot->data(),
+                             run.size * run.element_size);
       }
     }
   }
@@ -309,7 +310,7 @@ Gradient no_rows(const Variable& variable) {
 
 Gradient dense_zeros(const Variable& variable) { return zeros(variable.shape(), variable.dtype()); }
 
-ReducedGradients batch_reduce(const UpdateLayout& layout, Brought<Gradients> all,
+ReducedGradients batch_reduce(const UpdateLayout& layout, runtime::Brought<Gradients> all,
                               CrossDeviceOps& ops) {
   const std::size_t count = layout.variables().size();
   std::vector<std::vector<Gradient>> values(count);
@@ -349,12 +350,15 @@ ReducedGradients batch_reduce(const UpdateLayout& layout, Brought<Gradients> all
 std::shared_ptr<const ReducedGradients> reduce_gradients(const UpdateLayout& layout,
                                                          const Gradients& gradients,
                                                          CrossDeviceOps& ops) {
-  const auto reduce = [&](Brought<Gradients> all) { return batch_reduce(layout, all, ops); };
-  if (ReplicaGroup* group = current_replica_group()) {
+  const auto reduce = [&](runtime::Brought<Gradients> all) {
+    return batch_reduce(layout, all, ops);
+  };
+  if (runtime::ReplicaGroup* group = runtime::current_replica_group()) {
     return group->merge("optimizer.reduce_gradients", gradients, reduce);
   }
   const void* const own = &gradients;
-  return std::make_shared<const ReducedGradients>(reduce(Brought<Gradients>(std::span(&own, 1))));
+  return std::make_shared<const ReducedGradients>(
+      reduce(runtime::Brought<Gradients>(std::span(&own, 1))));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

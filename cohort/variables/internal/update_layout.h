@@ -21,7 +21,7 @@
 #include "cohort/variables/row_sum.h"
 #include "cohort/variables/update_kernels.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Elements [begin, end) of a run.
 struct Range {
@@ -46,7 +46,7 @@ struct UpdateRun {
   std::vector<std::size_t> members;  ///< Indices of the variables, in the arena's order.
   std::size_t start = 0;             ///< Elements of all runs before this one.
   bool decays = true;
-  std::vector<std::vector<std::unique_ptr<Region>>> slots;  ///< [copy][slot]
+  std::vector<std::vector<std::unique_ptr<runtime::Region>>> slots;  ///< [copy][slot]
 
   std::byte* parameters(int replica) const { return arena->parameter_data(replica, offset); }
   /// Of a replica's parameters, and of its slots where it has its own.
@@ -64,7 +64,7 @@ struct UpdateRun {
   void block_square_sums(const Sources& sources, int replica, std::size_t first,
                          std::span<double> out) const;
   /// Memory for one slot of all members, all zero.
-  std::unique_ptr<Region> make_slot(int replica) const;
+  std::unique_ptr<runtime::Region> make_slot(int replica) const;
   /// Of a slot's elements from `begin` on.
   Tensor slot_view(std::size_t copy, std::size_t slot, std::size_t begin, const Shape& shape) const;
 };
@@ -91,7 +91,7 @@ class UpdateLayout {
   }
   /// Of the workers; null: this process is the only one. Slots are not the layout's then, but the
   /// exchange's.
-  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+  const std::shared_ptr<collectives::Communicator>& communicator() const { return communicator_; }
   int slot_count() const { return slot_count_; }
 
   /// Index of a variable; `hint` is looked at first.
@@ -140,7 +140,7 @@ class UpdateLayout {
 
   std::vector<Variable> variables_;
   const LocalVariables* strategy_ = nullptr;
-  std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<collectives::Communicator> communicator_;
   UpdateSchedule schedule_ = UpdateSchedule::kPull;
   int slot_count_ = 0;
   std::vector<UpdateRun> runs_;
@@ -156,4 +156,4 @@ std::shared_ptr<const ReducedGradients> reduce_gradients(const UpdateLayout& lay
                                                          const Gradients& gradients,
                                                          CrossDeviceOps& ops);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 using update_rules::Rule;
 
@@ -63,17 +63,19 @@ void WorkerAgreement::write(Posts posts, const std::map<std::size_t, int64_t>& r
   std::memcpy(to, &mine, sizeof mine);
   for (std::size_t v = 0; v < present_.size(); ++v) {
     const auto by_rows = rows.find(v);
-    const int64_t count = by_rows != rows.end()              ? by_rows->second
-                          : internal::has_gradient(posts, v) ? kDense
-                                                             : kNothing;
+    const int64_t count = by_rows != rows.end()               ? by_rows->second
+                          : variables::has_gradient(posts, v) ? kDense
+                                                              : kNothing;
     std::memcpy(to + sizeof mine + v * sizeof count, &count, sizeof count);
   }
 }
 
-Communicator::Pending WorkerAgreement::exchange(Communicator& communicator) {
-  std::vector<Bytes> rows;
+collectives::Communicator::Pending WorkerAgreement::exchange(
+    collectives::Communicator& communicator) {
+  std::vector<collectives::Bytes> rows;
   for (int w = 0; w < workers_; ++w) {
-    rows.push_back(Bytes(rows_).subspan(row_bytes_ * static_cast<std::size_t>(w), row_bytes_));
+    rows.push_back(
+        collectives::Bytes(rows_).subspan(row_bytes_ * static_cast<std::size_t>(w), row_bytes_));
   }
   return communicator.start_all_gather(rows);
 }
@@ -118,4 +120,4 @@ void WorkerAgreement::conclude() {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -14,7 +14,7 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/variables/internal/clipped_update.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// Threads: written by one, read by all behind a meeting.
 class WorkerAgreement {
@@ -25,7 +25,7 @@ class WorkerAgreement {
   /// that some replica has rows of, how many there are on all local ones.
   void write(Posts posts, const std::map<std::size_t, int64_t>& rows,
              const update_rules::Rule& rule, double weight_decay);
-  Communicator::Pending exchange(Communicator& communicator);
+  collectives::Communicator::Pending exchange(collectives::Communicator& communicator);
   /// When all have arrived. Errors: FailedPrecondition that names a worker with other variables,
   ///         another rule, learning rate or weight decay.
   void conclude();
@@ -82,4 +82,4 @@ class WorkerAgreement {
   std::vector<uint8_t> present_;  // [variable]
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

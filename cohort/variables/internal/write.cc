@@ -14,7 +14,7 @@
 #include "cohort/base/check.h"
 #include "cohort/reductions/local_reduce.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 const char* operation_name(Write kind) {
   switch (kind) {
@@ -166,7 +166,7 @@ std::vector<Tensor> shares_of(const Tensor& whole, int count) {
   const Tensor share = whole / count;
   std::vector<Tensor> out(static_cast<std::size_t>(count), share);
   if (at::isComplexType(whole.scalar_type())) return out;
-  const Tensor is_exact = reduce_in_order(ReduceOp::kSum, out).eq(whole);
+  const Tensor is_exact = reductions::reduce_in_order(ReduceOp::kSum, out).eq(whole);
   // A share cut to the whole's last digit: sums and differences of such are exact.
   Tensor cut = (share + whole) - whole;
   cut = at::where(at::isfinite(cut), cut, share);
@@ -175,4 +175,4 @@ std::vector<Tensor> shares_of(const Tensor& whole, int count) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -7,7 +7,7 @@
 
 #include "cohort/variables/variable_impl.h"
 
-namespace cohort::internal {
+namespace cohort::internal::variables {
 
 /// "[variable.assign_add] ", for error texts.
 const char* operation_name(Write kind);
@@ -23,4 +23,4 @@ Tensor number_of(const char* operation, double number, DType dtype, const Shape&
 /// remainder.
 std::vector<Tensor> shares_of(const Tensor& whole, int count);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::variables

@@ -21,7 +21,7 @@
 #include <string>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{256} << 10;
@@ -264,11 +264,11 @@ std::unique_ptr<StreamCarrier> MpiLanes::lane_to(int peer) {
                                    impl_->ranks[static_cast<std::size_t>(peer)]);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives
 
 #else
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 struct MpiLanes::Impl {};
 
@@ -287,6 +287,6 @@ void MpiLanes::set_incomplete(bool /*is_incomplete*/) noexcept {}
 bool MpiLanes::are_ready() { return false; }
 std::unique_ptr<StreamCarrier> MpiLanes::lane_to(int /*peer*/) { return nullptr; }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "cohort/collectives/transports/mpi/stream_carrier.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Whether this build of Cohort has MPI.
 bool has_mpi();
@@ -51,4 +51,4 @@ class MpiLanes {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

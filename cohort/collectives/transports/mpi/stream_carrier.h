@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Bytes between this rank and another one, in both directions, in their order. Blocks: never.
 /// Threads: thread-compatible; those of a job one at a time.
@@ -27,4 +27,4 @@ class StreamCarrier {
   virtual std::size_t read(std::span<std::byte> bytes) = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 struct alignas(64) BoardHead {
   std::array<std::atomic<uint64_t>, SharedBoard::kLanes> finished;  // stamps; only ever higher
@@ -180,4 +180,4 @@ bool SharedBoard::has_committed(uint64_t sequence) const {
   return head(0).committed.load(std::memory_order_acquire) >= stamp_of(sequence);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

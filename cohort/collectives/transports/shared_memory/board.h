@@ -19,7 +19,7 @@
 #include "cohort/collectives/transports/shared_memory/heap.h"
 #include "cohort/collectives/transports/shared_memory/ring.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 struct BoardHead;
 struct BoardPost;
@@ -103,4 +103,4 @@ class SharedBoard {
   std::array<Lane, kLanes> lanes_ = {};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

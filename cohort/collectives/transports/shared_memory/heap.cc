@@ -8,13 +8,13 @@
 #include "cohort/base/mutex.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 // Lives as long as the heap or anything of it.
 struct SharedHeap::State {
   explicit State(SegmentTable* of) : table(of), used(SegmentTable::kMost, nullptr) {}
 
-  Mutex mutex;
+  base::Mutex mutex;
   SegmentTable* table COHORT_GUARDED_BY(mutex);                     // null: the heap is gone
   std::vector<const SharedSegment*> used COHORT_GUARDED_BY(mutex);  // [entry]
 };
@@ -22,13 +22,13 @@ struct SharedHeap::State {
 SharedHeap::SharedHeap(SegmentTable* table) : state_(std::make_shared<State>(table)) {}
 
 SharedHeap::~SharedHeap() {
-  const MutexLock lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   state_->table = nullptr;
 }
 
 std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
   if (bytes < kLeastBytes) return nullptr;
-  const MutexLock lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   std::size_t entry = 0;
   while (entry < SegmentTable::kMost && state_->used[entry] != nullptr) ++entry;
   if (entry == SegmentTable::kMost || state_->table == nullptr) return nullptr;
@@ -38,7 +38,7 @@ std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
   std::byte* const data = segment->data();
   return {data, [state = state_, entry, owned = segment.release()](std::byte*) {
             const std::unique_ptr<SharedSegment> last(owned);
-            const MutexLock freed(state->mutex);
+            const base::MutexLock freed(state->mutex);
             state->used[entry] = nullptr;
             // So that others see that there is nothing to be read here any more.
             if (state->table != nullptr) state->table->entries[entry].token = {};
@@ -46,7 +46,7 @@ std::shared_ptr<std::byte> SharedHeap::allocate(std::size_t bytes) {
 }
 
 std::optional<HeapPlace> SharedHeap::find(std::span<const std::byte> bytes) const {
-  const MutexLock lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   for (std::size_t entry = 0; entry < state_->used.size(); ++entry) {
     const SharedSegment* const segment = state_->used[entry];
     if (segment == nullptr || bytes.data() < segment->data()) continue;
@@ -85,4 +85,4 @@ std::span<const std::byte> PeerHeap::read(HeapPlace place, std::size_t bytes) {
   return {segment.data() + place.at, bytes};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

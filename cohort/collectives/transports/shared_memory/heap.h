@@ -15,7 +15,7 @@
 
 #include "cohort/collectives/transports/shared_memory/segment.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Which segments a rank has. Lies in shared memory, written by that rank alone; an entry that a
 /// peer was sent the number of stays as it is until the peer has come to a later exchange.
@@ -66,4 +66,4 @@ class PeerHeap {
   std::map<int32_t, std::pair<std::array<uint64_t, 2>, SharedSegment>> open_;  // by token
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

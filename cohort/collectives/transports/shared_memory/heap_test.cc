@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 constexpr std::size_t kBytes = std::size_t{1} << 20;
@@ -46,4 +46,4 @@ TEST(SharedHeap, WhatItsOwnerHasFreedIsNotKeptByReaders) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -14,7 +14,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/collectives/transports/shared_memory/board.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 constexpr std::size_t kRings = 64;  // where they begin, behind the bell
@@ -109,4 +109,4 @@ RingPair SharedInbox::rings_of(int peer, SleepsAt sleeps) {
   return {RingWriter(ring_of(theirs, rank_), bell), RingReader(ring_of(own_, peer), bell)};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

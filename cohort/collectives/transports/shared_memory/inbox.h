@@ -13,7 +13,7 @@
 #include "cohort/collectives/transports/shared_memory/ring.h"
 #include "cohort/collectives/transports/shared_memory/segment.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Both directions between this rank and a peer. Threads: thread-compatible.
 struct RingPair {
@@ -69,4 +69,4 @@ class SharedInbox {
   std::vector<SharedSegment> theirs_;  // [rank]; of this one: empty
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

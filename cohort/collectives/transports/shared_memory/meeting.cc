@@ -8,7 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using Piece = SharedBoard::Piece;
@@ -250,4 +250,4 @@ void SharedMeeting::begin_generation(uint64_t generation) {
   for (auto& waiting : waiting_) waiting.clear();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

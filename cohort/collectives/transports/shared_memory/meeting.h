@@ -14,7 +14,7 @@
 #include "cohort/collectives/transports/shared_memory/heap.h"
 #include "cohort/collectives/transports/shared_memory/inbox.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Threads: thread-compatible, but for allocate() from any.
 class SharedMeeting {
@@ -98,4 +98,4 @@ class SharedMeeting {
   std::array<std::deque<Waiting>, SharedBoard::kLanes> waiting_;  // for slots
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -12,7 +12,7 @@
 #include "cohort/base/scope_exit.h"
 #include "cohort/runtime/relax.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // Between processes: without FUTEX_PRIVATE_FLAG.
@@ -93,13 +93,13 @@ bool SharedBell::begin_sleep_for(const Sleep& sleep) {
   return (missing_.load(std::memory_order_seq_cst) & kAnything) != 0;
 }
 
-void SharedBell::wait(uint32_t seen, SpinBudget& budget,
-                      std::chrono::steady_clock::time_point deadline, FunctionRef<bool()> is_over,
-                      const Sleep& sleep) {
+void SharedBell::wait(uint32_t seen, runtime::SpinBudget& budget,
+                      std::chrono::steady_clock::time_point deadline,
+                      base::FunctionRef<bool()> is_over, const Sleep& sleep) {
   const int spins = budget.next();
   for (int i = 0; i < spins; ++i) {
     if (is_over() || rings() != seen) return budget.met(i);
-    relax();
+    runtime::relax();
   }
   const auto left = deadline - std::chrono::steady_clock::now();
   if (rings() != seen || left <= left.zero()) return;
@@ -107,7 +107,7 @@ void SharedBell::wait(uint32_t seen, SpinBudget& budget,
   const timespec wait{.tv_sec = seconds.count(),
                       .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
   const bool is_missing = begin_sleep_for(sleep);
-  const ScopeExit awake([&] {
+  const base::ScopeExit awake([&] {
     missing_.fetch_and(~kAnything, std::memory_order_seq_cst);
     end_sleep();
   });
@@ -115,8 +115,9 @@ void SharedBell::wait(uint32_t seen, SpinBudget& budget,
   budget.parked();
 }
 
-void SharedBell::wait(uint32_t seen, SpinBudget& budget,
-                      std::chrono::steady_clock::time_point deadline, FunctionRef<bool()> is_over) {
+void SharedBell::wait(uint32_t seen, runtime::SpinBudget& budget,
+                      std::chrono::steady_clock::time_point deadline,
+                      base::FunctionRef<bool()> is_over) {
   wait(seen, budget, deadline, is_over, {});
 }
 
@@ -158,4 +159,4 @@ std::size_t RingReader::read(std::span<std::byte> bytes) {
   return now;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

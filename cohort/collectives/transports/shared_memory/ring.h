@@ -13,7 +13,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/runtime/wait_word.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// What a process waits at for whatever its peers do. Lies in shared memory; zeros are its
 /// beginning. Threads: thread-safe, across processes.
@@ -44,15 +44,16 @@ class SharedBell {
   struct Sleep {
     std::optional<Event> event = {};
     std::span<const int> ranks = {};
-    FunctionRef<bool(int rank)> has_come = kNobody;
+    base::FunctionRef<bool(int rank)> has_come = kNobody;
   };
   /// Returns when it has rung since rings() was `seen`, `is_over`, or at the deadline; one at a
   /// time. With an event it may return only when all of its ranks have come.
-  void wait(uint32_t seen, SpinBudget& budget, std::chrono::steady_clock::time_point deadline,
-            FunctionRef<bool()> is_over, const Sleep& sleep);
+  void wait(uint32_t seen, runtime::SpinBudget& budget,
+            std::chrono::steady_clock::time_point deadline, base::FunctionRef<bool()> is_over,
+            const Sleep& sleep);
   void wait(
-      uint32_t seen, SpinBudget& budget, std::chrono::steady_clock::time_point deadline,
-      FunctionRef<bool()> is_over = [] { return false; });
+      uint32_t seen, runtime::SpinBudget& budget, std::chrono::steady_clock::time_point deadline,
+      base::FunctionRef<bool()> is_over = [] { return false; });
 
  private:
   bool begin_sleep_for(const Sleep& sleep);
@@ -111,4 +112,4 @@ class RingReader {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using Kind = SharedBell::Event::Kind;
@@ -22,7 +22,7 @@ std::chrono::steady_clock::time_point far_away() {
 // What peers do while a rank sleeps is done here where it looks once more, on its own thread.
 TEST(SharedBell, OnlyTheLastOneThatIsMissingRings) {
   const auto bell = std::make_unique<SharedBell>();
-  SpinBudget none(0);
+  runtime::SpinBudget none(0);
   const uint32_t seen = bell->rings();
   int looks = 0;
   const auto peers_come = [&] {
@@ -49,7 +49,7 @@ TEST(SharedBell, OnlyTheLastOneThatIsMissingRings) {
 
 TEST(SharedBell, WhoHasComeBeforeTheSleepIsNotWaitedFor) {
   const auto bell = std::make_unique<SharedBell>();
-  SpinBudget none(0);
+  runtime::SpinBudget none(0);
   const uint32_t seen = bell->rings();
   int asked = 0;
   // Rank 1 comes between the two looks: before it could see that it is missing.
@@ -71,7 +71,7 @@ TEST(SharedBell, WhoHasComeBeforeTheSleepIsNotWaitedFor) {
 
 TEST(SharedBell, ASleepForAnythingEndsByAnything) {
   const auto bell = std::make_unique<SharedBell>();
-  SpinBudget none(0);
+  runtime::SpinBudget none(0);
   const uint32_t seen = bell->rings();
   const auto anybody = [&] {
     bell->arrive({Kind::kFinish, 1}, 40);
@@ -103,7 +103,7 @@ TEST(SharedBell, NoRingIsLost) {
     Side& mine = (*sides)[static_cast<std::size_t>(rank)];
     Side& theirs = (*sides)[static_cast<std::size_t>(1 - rank)];
     const std::array<int, 1> other = {1 - rank};
-    SpinBudget none(0);
+    runtime::SpinBudget none(0);
     for (uint64_t round = 1; round <= kRounds; ++round) {
       mine.posted.store(round, std::memory_order_release);
       theirs.bell.arrive({Kind::kPost, round}, rank);
@@ -125,4 +125,4 @@ TEST(SharedBell, NoRingIsLost) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -16,7 +16,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 std::string error_of(const char* call) {
@@ -117,4 +117,4 @@ SharedSegment::~SharedSegment() {
   if (offer_.descriptor >= 0) ::close(offer_.descriptor);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

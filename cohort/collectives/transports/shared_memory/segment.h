@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// How another process of this machine finds a segment; plain data, sent as it is.
 struct SegmentOffer {
@@ -58,4 +58,4 @@ class SharedSegment {
   SegmentOffer offer_ = {};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -14,7 +14,7 @@
 #include "cohort/base/error.h"
 #include "cohort/testing/child.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // A system that has no page left, as strict overcommit or a limit of shared memory make it: nothing
@@ -46,4 +46,4 @@ TEST(SharedSegments, PagesThatTheSystemHasNotGotAreAnError) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

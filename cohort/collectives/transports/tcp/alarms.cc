@@ -13,7 +13,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // How long a rank that decides may take to answer before the next one is asked. It answers at once
@@ -48,7 +48,7 @@ TcpAlarms::TcpAlarms(int rank, std::vector<Line> lines)
 
 TcpAlarms::~TcpAlarms() {
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (std::size_t peer = 0; peer < lines_.size(); ++peer) {
       tell(peer, {.kind = AlarmHeader::Kind::kGoodbye, .generation = generation_}, {});
     }
@@ -59,17 +59,17 @@ TcpAlarms::~TcpAlarms() {
 }
 
 void TcpAlarms::also_ring(std::function<void()> bell) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   other_bell_ = std::move(bell);
 }
 
 bool TcpAlarms::is_away(int peer) const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return standings_[at(peer)].is_away();
 }
 
 bool TcpAlarms::is_lost(int peer) const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return standings_[at(peer)].lost;
 }
 
@@ -77,7 +77,7 @@ bool TcpAlarms::misses_ranks() const {
   const auto misses = [](const Failure& failure) {
     return failure.code == ErrorCode::kUnavailable || failure.code == ErrorCode::kDeadlineExceeded;
   };
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (verdict_ ? misses(verdict_->failure) : proposed_ && misses(*proposed_)) return true;
   return std::any_of(standings_.begin(), standings_.end(),
                      [](const Standing& peer) { return peer.gone || peer.suspect; });
@@ -159,12 +159,12 @@ void TcpAlarms::decide(const Failure& failure) {
 }
 
 void TcpAlarms::propose(const Failure& failure) noexcept {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   propose_locked(failure);
 }
 
 void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Standing& lost = standings_[at(peer)];
   if (lost.is_away()) return;
   lost.gone = true;
@@ -180,7 +180,7 @@ void TcpAlarms::propose_gone(int peer, const std::string& why) noexcept {
 }
 
 void TcpAlarms::lose(std::span<const int> peers, const Failure& failure) noexcept {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   bool lost_first = false;
   for (const int each : peers) {
     Standing& peer = standings_[at(each)];
@@ -203,7 +203,7 @@ void TcpAlarms::check() {
 }
 
 Verdict TcpAlarms::verdict() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   int asked = -1;
   auto give_up = std::chrono::steady_clock::now();
   while (!verdict_) {
@@ -226,7 +226,7 @@ Verdict TcpAlarms::verdict() {
 }
 
 void TcpAlarms::begin_generation(uint64_t generation) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   generation_ = generation;
   committed_ = 0;
   proposed_.reset();
@@ -246,12 +246,12 @@ void TcpAlarms::silence_bell() {
 
 void TcpAlarms::begin_commit() {
   check();
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   in_commit_ = true;
 }
 
 void TcpAlarms::end_commit(uint64_t committed) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   in_commit_ = false;
   committed_ = std::max(committed_, committed);
   // It was not asked, so that it may let pass yet what has failed here: never again with it.
@@ -264,19 +264,19 @@ void TcpAlarms::end_commit(uint64_t committed) {
 }
 
 bool TcpAlarms::decide_commit(uint64_t sequence) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (proposed_ || verdict_) return false;
   committed_ = sequence + 1;
   return true;
 }
 
 bool TcpAlarms::first_is_gone() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return standings_[0].gone;
 }
 
 uint64_t TcpAlarms::settle(uint64_t committed) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   committed_ = std::max(committed_, committed);
   tell_settled();
   const auto all_have = [&]() COHORT_REQUIRES(mutex_) {
@@ -315,7 +315,7 @@ void TcpAlarms::hear_verdict(uint64_t generation, const Verdict& verdict) {
 }
 
 void TcpAlarms::hear(int from, const AlarmHeader& header, const std::string& text) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Standing& peer = standings_[at(from)];
   const Failure failure{
       .code = static_cast<ErrorCode>(header.code), .text = text, .rank = header.rank};
@@ -350,7 +350,7 @@ void TcpAlarms::read_line(int from) {
 }
 
 bool TcpAlarms::listens_to(int from) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return listens(at(from));
 }
 
@@ -381,7 +381,7 @@ void TcpAlarms::watch(const std::stop_token& stop) {
     polled.assign(1, {.fd = stop_bell_.fd(), .events = POLLIN, .revents = 0});
     ranks.assign(1, rank_);
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       for (std::size_t r = 0; r < lines_.size(); ++r) {
         if (!listens(r)) continue;
         polled.push_back({.fd = lines_[r].socket.fd(), .events = POLLIN, .revents = 0});
@@ -395,4 +395,4 @@ void TcpAlarms::watch(const std::stop_token& stop) {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -25,7 +25,7 @@
 #include "cohort/collectives/transports/tcp/wire.h"
 #include "cohort/runtime/task_thread.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// A generation's end: the failure that counts, and how many commits had passed.
 struct Verdict {
@@ -132,7 +132,7 @@ class TcpAlarms {
   std::vector<Line> lines_;
   std::vector<std::vector<std::byte>> read_;  // of each line, the watching thread's
 
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Standing> standings_ COHORT_GUARDED_BY(mutex_);
   uint64_t generation_ COHORT_GUARDED_BY(mutex_) = 0;
@@ -147,7 +147,7 @@ class TcpAlarms {
   // Of generations that others have begun already.
   std::map<uint64_t, Verdict> later_ COHORT_GUARDED_BY(mutex_);
 
-  std::optional<TaskThread> thread_;  // last: it uses all the rest
+  std::optional<runtime::TaskThread> thread_;  // last: it uses all the rest
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

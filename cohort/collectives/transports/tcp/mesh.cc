@@ -16,7 +16,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // What each side says first.
@@ -215,7 +215,7 @@ std::string Mesh::host_of(int rank) const {
 // False: what answers there is not believed, or does not believe this rank.
 bool Mesh::prove(Socket& socket, int peer, std::string* why) {
   if (!options_.tls) return true;
-  socket.secure(options_.tls, TlsSide::kClient, host_of(peer));
+  socket.secure(options_.tls, rpc::TlsSide::kClient, host_of(peer));
   if (shake_hands(socket, deadline_, why)) return true;
   distrust(str_cat(name_of(peer), " is not proved to belong to this job"), *why);
   return false;
@@ -263,13 +263,13 @@ void Mesh::call(int peer, Hello::Purpose purpose) {
 // Of what this rank has called itself: a stranger that calls ends nobody's job.
 void Mesh::check_refusal(int peer, const std::string& why, Deadline& patience) const {
   const auto now = std::chrono::steady_clock::now();
-  if (!why.starts_with(TlsSession::kRefused)) {
+  if (!why.starts_with(rpc::TlsSession::kRefused)) {
     patience = Deadline::max();  // nobody is there, or somebody who goes away
     return;
   }
   patience = std::min<Deadline>(patience, now + kRefusedFor);
   if (now < patience) return;
-  throw Unauthenticated(
+  throw rpc::Unauthenticated(
       str_cat("[cluster] expected ", name_of(peer),
               " and this rank to prove to each other that they belong to one job, got ", why,
               ". Have all workers certificates of one authority, each for its own host "
@@ -279,7 +279,7 @@ void Mesh::check_refusal(int peer, const std::string& why, Deadline& patience) c
 // The answer goes out before anything is compared: both sides shall see both.
 void Mesh::welcome(Stranger& stranger, const Hello& theirs, const std::string& text) {
   std::string why;
-  const TlsSession* const tls = stranger.socket.tls();
+  const rpc::TlsSession* const tls = stranger.socket.tls();
   if (tls != nullptr && theirs.rank < size() && !tls->is_peer_for(host_of(theirs.rank))) {
     return distrust(str_cat("a caller says that it is ", name_of(theirs.rank)),
                     "its certificate is for another host");
@@ -329,7 +329,7 @@ void Mesh::answer_callers() {
     std::erase_if(strangers, [&](Stranger& each) { return answer(each); });
     Socket next = accept_from(listener_);
     if (next && strangers.size() < kMostStrangers) {
-      if (options_.tls) next.secure(options_.tls, TlsSide::kServer);
+      if (options_.tls) next.secure(options_.tls, rpc::TlsSide::kServer);
       strangers.push_back(
           {.socket = std::move(next), .until = std::chrono::steady_clock::now() + kHelloWithin});
     }
@@ -341,7 +341,7 @@ std::vector<MeshLink> Mesh::meet() {
     call(peer, Hello::Purpose::kStream);
     call(peer, Hello::Purpose::kLine);
   }
-  failpoint("cluster.meet");
+  base::failpoint("cluster.meet");
   answer_callers();
   return std::move(links_);
 }
@@ -353,4 +353,4 @@ std::vector<MeshLink> meet_over_tcp(MeshOptions options) {
   return Mesh(std::move(options)).meet();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

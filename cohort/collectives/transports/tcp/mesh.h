@@ -9,7 +9,7 @@
 
 #include "cohort/collectives/transports/tcp/socket.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 struct MeshOptions {
   int rank = 0;
@@ -18,7 +18,7 @@ struct MeshOptions {
   std::string agreement = {};
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Encrypts all that travels between ranks, and lets in only who is proved to belong to the job.
-  TlsContext tls = {};
+  rpc::TlsContext tls = {};
   /// Addresses beyond loopback are refused without it or TLS: whoever reaches them could take part,
   /// and read all that travels.
   bool allow_insecure = false;
@@ -45,4 +45,4 @@ struct MeshLink {
 ///         come, and why not.
 std::vector<MeshLink> meet_over_tcp(MeshOptions options);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

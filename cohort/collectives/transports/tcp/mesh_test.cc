@@ -19,7 +19,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using testing::expect_error;
@@ -103,7 +103,8 @@ TEST(Mesh, AddressesBeyondLoopbackNeedTheirOption) {
 }
 
 /// Two ranks that do not come together, each within its deadline; what the caller says is wrong.
-void expect_no_meeting(const TlsContext& first, const TlsContext& second, testing::Words words) {
+void expect_no_meeting(const rpc::TlsContext& first, const rpc::TlsContext& second,
+                       testing::Words words) {
   const auto errors = errors_of_meeting(2, [&](int rank, MeshOptions& options) {
     options.tls = rank == 0 ? first : second;
     options.timeout = std::chrono::milliseconds(300);
@@ -118,18 +119,19 @@ void expect_no_meeting(const TlsContext& first, const TlsContext& second, testin
 
 // The caller is told long before the deadline, whoever of the two does not believe the other.
 TEST(Mesh, A8_AWrongCertificateIsNamed) {
-  const JobAuthority authority("test");
-  const TlsContext right = tls_for(authority, "127.0.0.1");
-  const TlsContext stranger = tls_for(JobAuthority("theirs"), "127.0.0.1");
-  const TlsContext elsewhere = tls_for(authority, "127.0.0.2");
-  const std::pair<TlsContext, TlsContext> cases[] = {
+  const rpc::JobAuthority authority("test");
+  const rpc::TlsContext right = tls_for(authority, "127.0.0.1");
+  const rpc::TlsContext stranger = tls_for(rpc::JobAuthority("theirs"), "127.0.0.1");
+  const rpc::TlsContext elsewhere = tls_for(authority, "127.0.0.2");
+  const std::pair<rpc::TlsContext, rpc::TlsContext> cases[] = {
       {right, stranger}, {stranger, right}, {elsewhere, right}};
   for (const auto& each : cases) {
     run_with_deadline(kMeetsWithin, [&] {
       std::string addresses[2];
       Socket listeners[2] = {listen_on_free_port(&addresses[0]),
                              listen_on_free_port(&addresses[1])};
-      const auto meet = [&](int rank, const TlsContext& tls, std::chrono::milliseconds timeout) {
+      const auto meet = [&](int rank, const rpc::TlsContext& tls,
+                            std::chrono::milliseconds timeout) {
         MeshOptions options = meeting_of(rank, {addresses[0], addresses[1]},
                                          std::move(listeners[static_cast<std::size_t>(rank)]));
         options.tls = tls;
@@ -140,7 +142,7 @@ TEST(Mesh, A8_AWrongCertificateIsNamed) {
         expect_error<DeadlineExceeded>({"rank 1 (127.0.0.1:"},
                                        [&] { meet(0, each.first, std::chrono::seconds(5)); });
       });
-      expect_error<Unauthenticated>(
+      expect_error<rpc::Unauthenticated>(
           {"rank 0 (127.0.0.1:", "belong to one job", "TLS: ", "COHORT_TLS_AUTHORITY"},
           [&] { meet(1, each.second, std::chrono::minutes(5)); });
     });
@@ -148,7 +150,7 @@ TEST(Mesh, A8_AWrongCertificateIsNamed) {
 }
 
 TEST(Mesh, F2_WorkersOfAnotherAuthorityDoNotMeet) {
-  const TlsContext theirs = tls_for(JobAuthority("theirs"), "127.0.0.1");
+  const rpc::TlsContext theirs = tls_for(rpc::JobAuthority("theirs"), "127.0.0.1");
   expect_no_meeting(tls_of(Carrier::kTls), theirs,
                     {"rank 0 (127.0.0.1:", "TLS: certificate verify failed"});
 }
@@ -160,9 +162,9 @@ TEST(Mesh, F2_AWorkerWithoutTlsDoesNotMeetOneWithIt) {
 
 // One host of the job cannot be another one.
 TEST(Mesh, F2_ACertificateOfAnotherHostIsNoRanksHere) {
-  const JobAuthority authority("test");
-  const TlsContext here = tls_for(authority, "127.0.0.1");
-  const TlsContext elsewhere = tls_for(authority, "127.0.0.2");
+  const rpc::JobAuthority authority("test");
+  const rpc::TlsContext here = tls_for(authority, "127.0.0.1");
+  const rpc::TlsContext elsewhere = tls_for(authority, "127.0.0.2");
   expect_no_meeting(here, elsewhere, {"rank 0 (127.0.0.1:"});
   expect_no_meeting(elsewhere, here, {"rank 0 (127.0.0.1:", "IP address mismatch"});
 }
@@ -243,4 +245,4 @@ TEST(Mesh, StrangersAreIgnored) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

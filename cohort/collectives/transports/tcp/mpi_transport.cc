@@ -11,7 +11,7 @@
 #include "cohort/base/check.h"
 #include "cohort/collectives/transports/tcp/transport_parts.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // Waiting for MPI is looking, and nothing of it wakes who sleeps: first a rank gives its core to
@@ -92,4 +92,4 @@ void TcpTransport::empty_lanes() noexcept {
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

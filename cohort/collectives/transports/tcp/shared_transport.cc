@@ -13,7 +13,7 @@
 #include "cohort/collectives/transports/tcp/transport_parts.h"
 #include "cohort/runtime/relax.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // Whether the bytes of a part could come as a message; then they are expected in good time.
@@ -37,7 +37,7 @@ bool have_own_cores(std::span<const cpu_set_t> cores) {
 
 bool TcpTransport::sleep_at_bell(Deadline deadline, const Wait& wait) {
   SharedBell& bell = inbox_->bell();
-  SpinBudget none(0);
+  runtime::SpinBudget none(0);
   // A slot for what has to wait for one comes without a message.
   const auto is_over = [&] {
     shared_->go_on();
@@ -64,12 +64,12 @@ void TcpTransport::start_meeting(const Exchange& exchange) {
 }
 
 // Looks until it is over; most of the time the others are nearly there. False: it takes long.
-bool TcpTransport::look_for(FunctionRef<bool()> is_over) {
+bool TcpTransport::look_for(base::FunctionRef<bool()> is_over) {
   if (is_over()) return true;
   const SharedBell& bell = inbox_->bell();
   const int spins = looks_->next();
   for (int i = 0; i < spins; ++i) {
-    relax();
+    runtime::relax();
     if (is_over()) {
       looks_->met(i);
       return true;
@@ -104,7 +104,7 @@ void TcpTransport::meet(const Exchange& exchange, Deadline deadline) {
 
 // What comes as messages, and what `wants` says of the rest, to from_peer.
 void TcpTransport::move(const Exchange& exchange, Deadline deadline,
-                        FunctionRef<bool(const ExchangePart&)> wants) {
+                        base::FunctionRef<bool(const ExchangePart&)> wants) {
   Exchange messages{.key = exchange.key, .signature = exchange.signature};
   bool any = false;
   for (const ExchangePart& part : exchange.parts) {
@@ -253,8 +253,8 @@ void TcpTransport::share_memory(const std::string& machine, Deadline deadline) {
   inbox_ = std::move(inbox);
   alarms_->also_ring([bell = &inbox_->bell()] { bell->ring(); });
   if (!one_machine) return;
-  if (own_cores) looks_.emplace(most_spins(1));
+  if (own_cores) looks_.emplace(runtime::most_spins(1));
   shared_ = std::make_unique<SharedMeeting>(*inbox_, rank_, size());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

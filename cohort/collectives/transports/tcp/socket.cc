@@ -20,7 +20,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/fork_descriptors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -101,13 +101,13 @@ Socket try_connect(const addrinfo& to, Deadline deadline, std::string* why) {
 }  // namespace
 
 void Socket::keep_from_children() {
-  close_in_children(fd_);
+  base::close_in_children(fd_);
   is_kept_from_children_ = true;
 }
 
 void Socket::close() {
   tls_.reset();
-  const bool is_open = !is_kept_from_children_ || close_no_more_in_children(fd_);
+  const bool is_open = !is_kept_from_children_ || base::close_no_more_in_children(fd_);
   if (fd_ >= 0 && is_open) ::close(fd_);
   is_kept_from_children_ = false;
   fd_ = -1;
@@ -142,11 +142,11 @@ ssize_t Socket::receive(std::byte* to, std::size_t bytes, std::string* why) cons
 
 bool shake_hands(const Socket& socket, Deadline deadline, std::string* why) {
   for (;;) {
-    const TlsSession::Handshake now = socket.tls()->shake_hands(why);
-    if (now == TlsSession::Handshake::kDone) return true;
-    if (now == TlsSession::Handshake::kFailed) return false;
+    const rpc::TlsSession::Handshake now = socket.tls()->shake_hands(why);
+    if (now == rpc::TlsSession::Handshake::kDone) return true;
+    if (now == rpc::TlsSession::Handshake::kFailed) return false;
     *why = "no answer";
-    const bool to_write = now == TlsSession::Handshake::kWantsToWrite;
+    const bool to_write = now == rpc::TlsSession::Handshake::kWantsToWrite;
     if (!wait_for_fd(socket.fd(), to_write, deadline)) return false;
   }
 }
@@ -273,4 +273,4 @@ Socket connect_to(const std::string& address, Deadline deadline, std::string* wh
   return {};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

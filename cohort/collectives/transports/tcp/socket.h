@@ -15,7 +15,7 @@
 #include "cohort/collectives/transport.h"
 #include "cohort/rpc/tls.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Owns a file descriptor of a socket that does not block. Threads: thread-compatible; send() and
 /// receive() may be called by two threads.
@@ -43,10 +43,10 @@ class Socket {
   void keep_from_children();
 
   /// From here on all that it carries is encrypted, and both sides are proved. As TlsSession.
-  void secure(const TlsContext& context, TlsSide side, const std::string& host = {}) {
-    tls_ = std::make_unique<TlsSession>(context, side, fd_, host);
+  void secure(const rpc::TlsContext& context, rpc::TlsSide side, const std::string& host = {}) {
+    tls_ = std::make_unique<rpc::TlsSession>(context, side, fd_, host);
   }
-  TlsSession* tls() const { return tls_.get(); }  ///< Null: nothing is encrypted.
+  rpc::TlsSession* tls() const { return tls_.get(); }  ///< Null: nothing is encrypted.
 
   /// Sends what can be sent now, and returns how many bytes that was; -1 and `why` if none can be
   /// any more. What is left of a message is sent next. Blocks: never.
@@ -59,7 +59,7 @@ class Socket {
  private:
   int fd_ = -1;
   bool is_kept_from_children_ = false;
-  std::unique_ptr<TlsSession> tls_;
+  std::unique_ptr<rpc::TlsSession> tls_;
 };
 
 struct HostPort {
@@ -93,4 +93,4 @@ int milliseconds_until(Deadline deadline);
 /// "Connection refused".
 std::string error_text(int error);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

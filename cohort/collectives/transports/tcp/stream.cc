@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // How long a carrier may take for what its sender has left.
@@ -286,4 +286,4 @@ void TcpStream::say_goodbye() {
   ::shutdown(socket_.fd(), SHUT_WR);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

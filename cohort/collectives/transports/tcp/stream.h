@@ -24,7 +24,7 @@
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/collectives/transports/tcp/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Threads: thread-compatible.
 class TcpStream {
@@ -143,4 +143,4 @@ class TcpStream {
   Incoming* current_ = nullptr;  // null: nobody wants it
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

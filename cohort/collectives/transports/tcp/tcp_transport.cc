@@ -10,7 +10,7 @@
 #include "cohort/base/running_time.h"
 #include "cohort/collectives/transports/tcp/transport_parts.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 // How long what a rank that is gone has sent before is waited for.
@@ -30,7 +30,7 @@ std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
 
 TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
     : rank_(rank),
-      looks_(most_spins(static_cast<int>(links.size()))),
+      looks_(runtime::most_spins(static_cast<int>(links.size()))),
       alarms_(std::make_unique<TcpAlarms>(rank, lines_of(links))) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     if (static_cast<int>(r) != rank) others_.push_back(static_cast<int>(r));
@@ -42,7 +42,7 @@ TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
 }
 
 TcpTransport::~TcpTransport() {
-  failpoint("communicator.close");
+  base::failpoint("communicator.close");
   await_copies();
   for (const auto& each : streams_) {
     if (!each) continue;
@@ -141,7 +141,7 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
     return std::all_of(wait.peers.begin(), wait.peers.end(),
                        [&](int peer) { return wait.is_here(stream(peer)); });
   };
-  RunningTime running(BootClock::now());
+  base::RunningTime running(base::BootClock::now());
   naps_ = 0;
   for (bool in_time = true;;) {
     move_messages();
@@ -149,10 +149,10 @@ void TcpTransport::wait_for(const Wait& wait, Deadline deadline) {
     if (all_here()) return;
     check_ended(wait);
     if (!in_time) break;
-    const Deadline look = std::chrono::steady_clock::now() + RunningTime::kLookEvery;
+    const Deadline look = std::chrono::steady_clock::now() + base::RunningTime::kLookEvery;
     const bool woke = sleep_until(std::min(deadline, look), wait);
     // Nobody is late for what this process, perhaps with the whole job, was stopped.
-    deadline += running.look(BootClock::now());
+    deadline += running.look(base::BootClock::now());
     in_time = woke || std::chrono::steady_clock::now() < deadline;
   }
   if (lanes_) lanes_->set_incomplete(true);  // also at renew(), which proposes nothing
@@ -240,7 +240,7 @@ void TcpTransport::commit_as_first(const ExchangeKey& key, const CallSignature& 
   const Exchange arrival = arrivals(key, signature);
   start(arrival);
   finish(arrival, deadline);
-  failpoint("commit.decide");
+  base::failpoint("commit.decide");
   if (!alarms_->decide_commit(key.sequence)) alarms_->check();
   if (shared_) return shared_->commit(key.sequence);
   ExchangeKey answer = key;
@@ -332,4 +332,4 @@ std::unique_ptr<Transport> connect_over_tcp(MeshOptions options) {
   return transport;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

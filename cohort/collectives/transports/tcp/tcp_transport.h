@@ -20,9 +20,9 @@
 #include "cohort/collectives/transport.h"
 #include "cohort/collectives/transports/tcp/mesh.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Blocks: until all ranks have come. Errors: as meet_over_tcp().
 std::unique_ptr<Transport> connect_over_tcp(MeshOptions options);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -27,7 +27,7 @@
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 namespace {
 
 using testing::expect_error;
@@ -96,7 +96,7 @@ using Addresses = std::vector<std::string>;
 class RanksAsProcesses : public ::testing::TestWithParam<Carrier> {
  protected:
   static std::vector<int> play_on_processes(int size, const Body& body) {
-    return internal::play_on_processes(GetParam(), size, body);
+    return internal::collectives::play_on_processes(GetParam(), size, body);
   }
   void SetUp() override {
     if (!testing::kCanLimitChildren) GTEST_SKIP() << "no threads after a fork here";
@@ -205,7 +205,7 @@ TEST_P(RanksAsProcesses, WhoIsOverruledInACommitIsLost) {
     std::array<pid_t, 1> first = {getpid()};
     c.broadcast(bytes_of(first), 0);
     if (c.rank() == 0) {
-      g_failpoint_hook = [](const char* place) {
+      base::g_failpoint_hook = [](const char* place) {
         if (std::string_view(place) == "commit.decide") kill(getpid(), SIGSTOP);
       };
     }
@@ -224,7 +224,7 @@ TEST_P(RanksAsProcesses, WhoIsOverruledInACommitIsLost) {
         c.commit();
       } catch (const DataLoss&) {  // of which these have heard in time, or not
       }
-      g_failpoint_hook = nullptr;
+      base::g_failpoint_hook = nullptr;
     }
     EXPECT_THROW(
         {
@@ -293,4 +293,4 @@ TEST(SharedSegment, IsRefusedWhereSomethingElseIsInItsPlace) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -22,7 +22,7 @@
 #include "cohort/collectives/transports/tcp/mesh.h"
 #include "cohort/collectives/transports/tcp/stream.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// Threads: as Transport.
 class TcpTransport final : public Transport {
@@ -71,12 +71,12 @@ class TcpTransport final : public Transport {
   };
   struct Wait {
     std::span<const int> peers;
-    FunctionRef<bool(const TcpStream&)> is_here;
+    base::FunctionRef<bool(const TcpStream&)> is_here;
     const CallSignature* signature = nullptr;  // of what is waited for,
     const char* what = "";                     // or its name
     bool heeds_failures = true;
     /// What shared memory shows by itself, without a message; it was looked for in vain already.
-    FunctionRef<bool()> is_over = kNever;
+    base::FunctionRef<bool()> is_over = kNever;
     std::optional<Shown> shown = {};  ///< What of them it is.
     bool has_looked = false;
     std::string text() const { return signature != nullptr ? signature_text(*signature) : what; }
@@ -97,12 +97,12 @@ class TcpTransport final : public Transport {
   bool sleep_at_bell(Deadline deadline, const Wait& wait);
   bool nap(Deadline deadline);
   bool meets(const Exchange& exchange) const { return shared_ && shared_->takes(exchange); }
-  bool look_for(FunctionRef<bool()> is_over);
+  bool look_for(base::FunctionRef<bool()> is_over);
   void wait_by_looking(Wait wait, Deadline deadline);
   void meet(const Exchange& exchange, Deadline deadline);
   void start_meeting(const Exchange& exchange);
   void move(const Exchange& exchange, Deadline deadline,
-            FunctionRef<bool(const ExchangePart&)> wants);
+            base::FunctionRef<bool(const ExchangePart&)> wants);
   void finish_meeting(const Exchange& exchange, Deadline deadline);
   void finish_streams(const Exchange& exchange, Deadline deadline);
   template <class T>
@@ -124,7 +124,7 @@ class TcpTransport final : public Transport {
   std::unique_ptr<SharedInbox> inbox_;
   std::unique_ptr<SharedMeeting> shared_;
   uint32_t rings_ = 0;  // of the inbox's bell, before the last look
-  std::optional<SpinBudget> looks_;
+  std::optional<runtime::SpinBudget> looks_;
   std::unique_ptr<MpiLanes> lanes_;    // null: no MPI
   unsigned naps_ = 0;                  // of the wait that goes on, since bytes have moved
   std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
@@ -149,4 +149,4 @@ std::vector<T> TcpTransport::told_by_all(uint64_t question, const T& mine, Deadl
   return answers;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -11,7 +11,7 @@
 #include "cohort/collectives/transport.h"
 #include "cohort/rpc/errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 /// A message of a stream.
 struct FrameHeader {
@@ -91,9 +91,9 @@ struct AlarmHeader {
 
   bool is_sane() const {
     return magic == kMagic && kind <= Kind::kGoodbye && text_bytes <= kLongestText &&
-           code <= static_cast<uint8_t>(kUnauthenticatedCode);
+           code <= static_cast<uint8_t>(rpc::kUnauthenticatedCode);
   }
 };
 static_assert(sizeof(AlarmHeader) == 32 && std::is_trivially_copyable_v<AlarmHeader>);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -15,7 +15,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/runtime/intra_op.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 // Where the ranks' messages meet: one lock, and one bell for everything.
 class ThreadMeeting {
@@ -83,7 +83,7 @@ class ThreadMeeting {
 
   const int size_;
   std::vector<int> all_;  // constant after construction
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Rank> ranks_ COHORT_GUARDED_BY(mutex_);
   std::vector<Box> boxes_ COHORT_GUARDED_BY(mutex_);  // [from * size + to]
@@ -95,7 +95,7 @@ class ThreadMeeting {
 void ThreadMeeting::call_hook(int rank, const ExchangeKey& key, const CallSignature& signature) {
   ThreadJob::Hook hook;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     hook = of(rank).hook;
   }
   if (hook) hook(key, signature);
@@ -107,7 +107,7 @@ void ThreadMeeting::check_failure() const {
 
 void ThreadMeeting::start(int rank, const Exchange& exchange) {
   call_hook(rank, exchange.key, exchange.signature);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   check_failure();
   if (of(rank).silent) return;
   for (const ExchangePart& part : exchange.parts) {
@@ -177,7 +177,7 @@ void ThreadMeeting::take(int rank, const Exchange& exchange, const ExchangePart&
                     message.bytes.size());
   message.state = Message::State::kCopying;
   if (!message.bytes.empty()) {
-    const MutexUnlock unlocked(mutex_);
+    const base::MutexUnlock unlocked(mutex_);
     std::memcpy(part.from_peer.data(), message.bytes.data(), message.bytes.size());
   }
   from.erase(exchange.key);
@@ -188,11 +188,11 @@ void ThreadMeeting::take(int rank, const Exchange& exchange, const ExchangePart&
 void ThreadMeeting::finish(int rank, const Exchange& exchange, Deadline deadline) {
   ThreadJob::Hook hook;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     hook = of(rank).wait_hook;
   }
   if (hook) hook(exchange.key, exchange.signature);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   try {
     std::vector<int> senders;
     for (const ExchangePart& part : exchange.parts) {
@@ -235,7 +235,7 @@ void ThreadMeeting::let_go(int rank, const Exchange& exchange, bool keep) {
 }
 
 void ThreadMeeting::withdraw(int rank, const Exchange& exchange) noexcept {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   let_go(rank, exchange, /*keep=*/false);
 }
 
@@ -244,7 +244,7 @@ void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& sig
                            Deadline deadline) {
   const ExchangeKey key{.sequence = sequence};
   call_hook(rank, key, signature);
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   check_failure();
   const uint64_t round = commits_;
   if (!of(rank).silent) {
@@ -272,23 +272,23 @@ void ThreadMeeting::commit(int rank, uint64_t sequence, const CallSignature& sig
 }
 
 void ThreadMeeting::abort(const Failure& failure) noexcept {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!failure_) failure_ = failure;
   changed_.notify_all();
 }
 
 bool ThreadMeeting::failed() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return failure_.has_value();
 }
 
 void ThreadMeeting::check() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   check_failure();
 }
 
 void ThreadMeeting::renew(int rank, Deadline deadline) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const uint64_t before = generation_;
   of(rank).renews = true;
   const auto has_come = [&](int peer) COHORT_REQUIRES(mutex_) {
@@ -314,28 +314,28 @@ void ThreadMeeting::renew(int rank, Deadline deadline) {
 }
 
 void ThreadMeeting::leave(int rank) noexcept {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   of(rank).left = true;
   changed_.notify_all();
 }
 
 int ThreadMeeting::failed_rank() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return failure_ ? failure_->rank : -1;
 }
 
 void ThreadMeeting::silence(int rank) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   of(rank).silent = true;
 }
 
 void ThreadMeeting::set_hook(int rank, ThreadJob::Hook hook) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   of(rank).hook = std::move(hook);
 }
 
 void ThreadMeeting::set_wait_hook(int rank, ThreadJob::Hook hook) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   of(rank).wait_hook = std::move(hook);
 }
 
@@ -379,14 +379,15 @@ ThreadJob::ThreadJob(int size, CommunicatorOptions options)
 
 ThreadJob::~ThreadJob() = default;
 
-std::vector<std::exception_ptr> try_on_ranks(std::span<const std::shared_ptr<Communicator>> ranks,
-                                             FunctionRef<void(Communicator& communicator)> body) {
+std::vector<std::exception_ptr> try_on_ranks(
+    std::span<const std::shared_ptr<Communicator>> ranks,
+    base::FunctionRef<void(Communicator& communicator)> body) {
   std::vector<std::exception_ptr> errors(ranks.size());
   std::vector<std::jthread> threads;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     threads.emplace_back([&, rank, communicator = ranks[rank]] {
       if (!communicator) return;
-      const IntraOpThreads threads_inside(1);
+      const runtime::IntraOpThreads threads_inside(1);
       try {
         body(*communicator);
       } catch (...) {
@@ -399,7 +400,7 @@ std::vector<std::exception_ptr> try_on_ranks(std::span<const std::shared_ptr<Com
   return errors;
 }
 
-void ThreadJob::run(FunctionRef<void(Communicator& communicator)> body) {
+void ThreadJob::run(base::FunctionRef<void(Communicator& communicator)> body) {
   const std::vector<std::exception_ptr> errors = try_run(body);
   const int first = meeting_->failed_rank();
   if (first >= 0 && errors[static_cast<std::size_t>(first)]) {
@@ -415,4 +416,4 @@ void ThreadJob::before_wait(int rank, Hook hook) { meeting_->set_wait_hook(rank,
 void ThreadJob::silence(int rank) { meeting_->silence(rank); }
 void ThreadJob::leave(int rank) { ranks_[static_cast<std::size_t>(rank)].reset(); }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

@@ -15,14 +15,15 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/collectives/communicator.h"
 
-namespace cohort::internal {
+namespace cohort::internal::collectives {
 
 class ThreadMeeting;
 
 /// Calls body(communicator) on a thread for each rank and waits for all; null: a rank that has
 /// left. Returns the error of each rank, if any, which has ended the generation on all.
-std::vector<std::exception_ptr> try_on_ranks(std::span<const std::shared_ptr<Communicator>> ranks,
-                                             FunctionRef<void(Communicator& communicator)> body);
+std::vector<std::exception_ptr> try_on_ranks(
+    std::span<const std::shared_ptr<Communicator>> ranks,
+    base::FunctionRef<void(Communicator& communicator)> body);
 
 /// Threads: thread-safe, but for each rank's communicator.
 class ThreadJob {
@@ -40,9 +41,10 @@ class ThreadJob {
   /// Calls body(communicator) on a thread for each rank and waits for all. What it throws on one
   /// rank ends the generation on all, as where processes agree on a failure.
   /// Errors: of the rank that failed first, as it was thrown there.
-  void run(FunctionRef<void(Communicator& communicator)> body);
+  void run(base::FunctionRef<void(Communicator& communicator)> body);
   /// The error of each rank, if any.
-  std::vector<std::exception_ptr> try_run(FunctionRef<void(Communicator& communicator)> body) {
+  std::vector<std::exception_ptr> try_run(
+      base::FunctionRef<void(Communicator& communicator)> body) {
     return try_on_ranks(ranks_, body);
   }
 
@@ -64,4 +66,4 @@ class ThreadJob {
   std::vector<std::shared_ptr<Communicator>> ranks_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::collectives

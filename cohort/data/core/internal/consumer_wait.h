@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// How much of its time the reader of a step waits for it; what steps below go by.
 /// Threads: thread-safe.
@@ -61,4 +61,4 @@ class ConsumerWaitMeter {
   int since_look_ = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -8,7 +8,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/data/core/options.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Cores and threads. Threads: thread-safe.
 class CoreBudget {
@@ -22,19 +22,19 @@ class CoreBudget {
   };
   /// Cores that others leave to a step that uses `own`.
   double cores_for(const Use& own) const {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return cores_ - (used_.cores - own.cores);
   }
   /// Calls at once for a step that uses `own`, at most `most`.
   int calls_for(const Use& own, int most) const {
-    const MutexLock lock(mutex_);
-    if (threads_ == data::kAutotune) return most;
+    const base::MutexLock lock(mutex_);
+    if (threads_ == cohort::data::kAutotune) return most;
     // One thread that hands elements over is worse than none.
     const int left = threads_ - (used_.threads - own.threads);
     return left < 2 ? 1 : std::min(most, left);
   }
   void change(Use& own, const Use& now) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     used_.cores += now.cores - own.cores;
     used_.threads += now.threads - own.threads;
     own = now;
@@ -43,8 +43,8 @@ class CoreBudget {
  private:
   const int cores_;
   const int threads_;
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   Use used_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

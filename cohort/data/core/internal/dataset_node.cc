@@ -4,7 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/pass.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class RowElementStream final : public ElementStream {
@@ -100,4 +100,4 @@ std::unique_ptr<ElementStream> stream_rows(std::shared_ptr<const RowSource> sour
   return std::make_unique<RowElementStream>(std::move(source), std::move(order));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -17,7 +17,7 @@
 #include "cohort/data/core/internal/state.h"
 #include "cohort/data/core/options.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 struct Stage;
 
@@ -172,4 +172,4 @@ std::unique_ptr<Stream<T>> open_stream(const DatasetNode& node) {
 std::unique_ptr<ElementStream> stream_rows(std::shared_ptr<const RowSource> source,
                                            std::unique_ptr<RowStream> order);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

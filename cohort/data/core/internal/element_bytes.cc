@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/core/internal/element_bytes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 int64_t element_bytes(const Element& element) {
   if (!element.has_value()) return 0;
@@ -19,4 +19,4 @@ int64_t element_bytes(const Element& element) {
   return bytes;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -7,9 +7,9 @@
 
 #include "cohort/data/core/element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Bytes of its tensors and strings; datasets count nothing. Cost: computes what is deferred.
 int64_t element_bytes(const Element& element);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

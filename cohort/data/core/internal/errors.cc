@@ -7,7 +7,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Calls `use` with an error of the class that stands for `code`.
@@ -66,4 +66,4 @@ void rethrow_with_context(const std::string& where) {
   // Anything else is not ours to name, and goes on as it is.
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

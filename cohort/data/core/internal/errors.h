@@ -8,7 +8,7 @@
 
 #include "cohort/base/error.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Throws the current exception again with `where` before its text, as the same class of Error
 /// (any other exception as Error kUnknown), the original nested in it.
@@ -17,4 +17,4 @@ namespace cohort::internal {
 /// An error of the class that stands for the code.
 std::exception_ptr make_error(ErrorCode code, const std::string& text);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -8,7 +8,7 @@
 #include "cohort/base/crc32c.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 std::string pipeline_text(const DatasetNode& node) {
   std::string out = str_cat(node.operation(), "[", node.arguments(), "] ", node.spec().to_string());
@@ -44,9 +44,9 @@ std::string rows_text(const RowSource& rows) {
     std::iota(numbers.begin(), numbers.end(), begin);
     StateWriter bytes;
     bytes.put_element(rows.gather(numbers));
-    crc = crc32c(std::move(bytes).take(), crc);
+    crc = base::crc32c(std::move(bytes).take(), crc);
   }
   return str_cat(rows.size(), " rows ", crc);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,7 +9,7 @@
 
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Every node with its arguments and its elements' spec. Not in it: what functions compute and how
 /// files are parsed.
@@ -24,4 +24,4 @@ std::string element_text(const Element& element);
 /// A checksum of all rows. Cost: reads them.
 std::string rows_text(const RowSource& rows);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

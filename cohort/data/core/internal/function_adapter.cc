@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 std::string counted(std::size_t n) {
@@ -62,4 +62,4 @@ int64_t integer_of(const std::string& operation, const Element& element) {
   return number.toLong();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -21,7 +21,7 @@
 #include "cohort/data/core/element.h"
 #include "cohort/values/nest.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 // --- Signatures ----------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ constexpr bool takes_whole_element() {
   if constexpr (std::is_same_v<T, Element> || std::is_same_v<T, Dataset>) {
     return true;
   } else {
-    return nest_kind<T>() == NestKind::kTied && !std::is_same_v<T, Tensor>;
+    return values::nest_kind<T>() == values::NestKind::kTied && !std::is_same_v<T, Tensor>;
   }
 }
 
@@ -105,7 +105,7 @@ T from_element(const std::string& operation, const Element& element);
 template <class T, std::size_t... I>
 void fill_members(const std::string& operation, const Element& element, T& out,
                   std::index_sequence<I...>) {
-  auto members = members_of(out);
+  auto members = values::members_of(out);
   ((std::get<I>(members) =
         from_element<std::remove_cvref_t<std::tuple_element_t<I, decltype(members)>>>(operation,
                                                                                       element[I])),
@@ -133,17 +133,17 @@ T from_element(const std::string& operation, const Element& element) {
   } else if constexpr (is_string_batch_v<T>) {
     if (!element.is_string()) refuse_component(operation, "strings", element);
     return element.strings();
-  } else if constexpr (is_optional_v<T>) {
+  } else if constexpr (values::is_optional_v<T>) {
     return T(from_element<typename T::value_type>(operation, element));
-  } else if constexpr (nest_kind<T>() == NestKind::kTied) {
+  } else if constexpr (values::nest_kind<T>() == values::NestKind::kTied) {
     T out{};
-    constexpr std::size_t kCount = std::tuple_size_v<decltype(members_of(out))>;
+    constexpr std::size_t kCount = std::tuple_size_v<decltype(values::members_of(out))>;
     if (!element.is_tuple() || element.size() != kCount) {
       refuse_component(operation, std::to_string(kCount) + " components", element);
     }
     fill_members(operation, element, out, std::make_index_sequence<kCount>());
     return out;
-  } else if constexpr (is_range_v<T>) {
+  } else if constexpr (values::is_range_v<T>) {
     static_assert(!is_number_vector_v<T>, "[dataset] take a Tensor instead of a vector of numbers");
     T out;
     for (std::size_t i = 0; i < element.size(); ++i) {
@@ -169,19 +169,19 @@ Element to_element(const T& value) {
     return Element(from_vector<T>({value}, Shape{}));
   } else if constexpr (is_number_vector_v<T>) {
     return Element(from_vector(value, {static_cast<int64_t>(value.size())}));
-  } else if constexpr (is_map_v<T>) {
+  } else if constexpr (values::is_map_v<T>) {
     std::vector<std::pair<std::string, Element>> parts;
-    for_each_entry(value, [&](const std::string& name, const auto& part) {
+    values::for_each_entry(value, [&](const std::string& name, const auto& part) {
       parts.emplace_back(name, to_element(part));
     });
     return Element::named(std::move(parts));
-  } else if constexpr (is_range_v<T>) {
+  } else if constexpr (values::is_range_v<T>) {
     std::vector<Element> parts;
     for (const auto& part : value) parts.push_back(to_element(part));
     return Element::tuple(std::move(parts));
-  } else if constexpr (nest_kind<T>() == NestKind::kTied) {
+  } else if constexpr (values::nest_kind<T>() == values::NestKind::kTied) {
     return std::apply([](const auto&... part) { return Element::tuple({to_element(part)...}); },
-                      members_of(value));
+                      values::members_of(value));
   } else {
     static_assert(sizeof(T) == 0,
                   "[dataset.map] expected a function that returns a Tensor, number, "
@@ -199,15 +199,15 @@ ElementSpec spec_of_type() {
   } else if constexpr (std::is_same_v<T, bool>) {
     return TensorSpec{{}, kBool};
   } else if constexpr (std::is_arithmetic_v<T>) {
-    return TensorSpec{{}, dtype_of<T>};
+    return TensorSpec{{}, runtime::dtype_of<T>};
   } else if constexpr (std::is_same_v<T, std::string>) {
     return TensorSpec::strings();
   } else if constexpr (is_string_batch_v<T>) {
     return TensorSpec::strings({kUnknownDim});
-  } else if constexpr (std::is_same_v<T, Element> || is_map_v<T> || is_range_v<T>) {
+  } else if constexpr (std::is_same_v<T, Element> || values::is_map_v<T> || values::is_range_v<T>) {
     return {};
-  } else if constexpr (nest_kind<T>() == NestKind::kTied) {
-    using Members = decltype(members_of(std::declval<T&>()));
+  } else if constexpr (values::nest_kind<T>() == values::NestKind::kTied) {
+    using Members = decltype(values::members_of(std::declval<T&>()));
     return []<std::size_t... I>(std::index_sequence<I...>) {
       return ElementSpec::tuple(
           {spec_of_type<std::remove_cvref_t<std::tuple_element_t<I, Members>>>()...});
@@ -230,7 +230,7 @@ template <class... P>
 constexpr std::size_t required_parameters(std::tuple<P...>*) {
   std::size_t required = 0;
   std::size_t i = 0;
-  ((++i, required = is_optional_v<P> ? required : i), ...);
+  ((++i, required = values::is_optional_v<P> ? required : i), ...);
   return required;
 }
 
@@ -244,7 +244,7 @@ void check_function(const std::string& operation, const ElementSpec& spec) {
     if constexpr (std::is_same_v<P, Dataset>) {
       check_datasets(operation, spec);
     } else if constexpr (!std::is_same_v<P, Element>) {
-      using Members = decltype(members_of(std::declval<P&>()));
+      using Members = decltype(values::members_of(std::declval<P&>()));
       check_components(operation, std::tuple_size_v<Members>, std::tuple_size_v<Members>, spec);
     }
   } else {
@@ -255,7 +255,7 @@ void check_function(const std::string& operation, const ElementSpec& spec) {
 
 template <class P>
 P parameter(const std::string& operation, const Element& element, std::size_t i) {
-  if constexpr (is_optional_v<P>) {
+  if constexpr (values::is_optional_v<P>) {
     if (i >= element.size()) return std::nullopt;
   }
   return from_element<P>(operation, element[i]);
@@ -290,13 +290,14 @@ struct AsResult<T> {
   using type = T;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 template <class... T>
-typename internal::AsResult<T...>::type Element::as() const {
-  return internal::from_element<typename internal::AsResult<T...>::type>("[element.as]", *this);
+typename internal::data::AsResult<T...>::type Element::as() const {
+  return internal::data::from_element<typename internal::data::AsResult<T...>::type>("[element.as]",
+                                                                                     *this);
 }
 
 }  // namespace cohort::data

@@ -7,7 +7,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/runtime/topology.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 Pass*& pass_of_thread() {
@@ -49,7 +49,7 @@ class ObservedStream final : public ElementStream {
 Pass::Pass(const DataOptions& options)
     : options_(options),
       stages_(options.report ? std::make_unique<StageBook>() : nullptr),
-      cores_(usable_cores(), options.threads) {}
+      cores_(runtime::usable_cores(), options.threads) {}
 
 std::shared_ptr<Pass> Pass::current() {
   Pass* const pass = pass_of_thread();
@@ -109,4 +109,4 @@ std::unique_ptr<ElementStream> open_element_stream(const DatasetNode& node) {
   return stream;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -15,7 +15,7 @@
 #include "cohort/data/core/internal/stage.h"
 #include "cohort/data/core/options.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// One pass over a pipeline. Threads: thread-safe.
 class Pass : public std::enable_shared_from_this<Pass> {
@@ -85,4 +85,4 @@ class [[nodiscard]] PassScope {
   const c10::AutoGradMode no_gradients_{false};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// An input iterator that owns its source; the end is std::default_sentinel.
 template <class T, class Source>
@@ -65,4 +65,4 @@ class ConvertedRange {
   Convert convert_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -6,7 +6,7 @@
 
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -106,7 +106,7 @@ void Stage::note_buffer(std::size_t ready, std::size_t capacity) {
 void Stage::note_threads(std::size_t count) { raise(threads, static_cast<int64_t>(count)); }
 
 Stage& StageBook::stage_of(const DatasetNode& node, Stage* parent) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Stage& reader = parent != nullptr ? *parent : root_;
   // Nodes that a function made, or a file, go with what reads them: nobody looks at them later.
   const bool opened = reader.of_opened || (reader.node != nullptr && !is_input(*reader.node, node));
@@ -130,14 +130,14 @@ Stage& StageBook::stage_of(const DatasetNode& node, Stage* parent) {
 }
 
 void StageBook::note_next(Clock::time_point begin, Clock::time_point end) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (first_ == Clock::time_point{}) first_ = begin;
   last_ = end;
   waited_ += end - begin;
 }
 
 PipelineReport StageBook::report() const {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   PipelineReport out{.elapsed = last_ - first_, .waited = waited_};
   add_stages(root_, 0, out.nodes);
   constexpr int kEnough = 20;
@@ -185,4 +185,4 @@ NextTimer::~NextTimer() {
 Stage* current_stage() { return state().stage; }
 Stage* exchange_stage(Stage* stage) { return std::exchange(state().stage, stage); }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

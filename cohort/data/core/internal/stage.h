@@ -16,10 +16,10 @@
 #include "cohort/base/mutex.h"
 #include "cohort/data/core/pipeline_report.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
-using data::NodeReport;
-using data::PipelineReport;
+using cohort::data::NodeReport;
+using cohort::data::PipelineReport;
 class DatasetNode;
 
 /// Counters of one node in one pass. Threads: thread-safe.
@@ -56,7 +56,7 @@ class StageBook {
   PipelineReport report() const;
 
  private:
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   Stage root_ COHORT_GUARDED_BY(mutex_);  ///< The iterator.
   std::chrono::steady_clock::time_point first_ COHORT_GUARDED_BY(mutex_){};
   std::chrono::steady_clock::time_point last_ COHORT_GUARDED_BY(mutex_){};
@@ -113,4 +113,4 @@ Stage* current_stage();
 /// Makes it this one; returns the one before.
 Stage* exchange_stage(Stage* stage);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -12,7 +12,7 @@
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Ragged rows are kNamed, as they were before they had a mark: what was saved then can be read. A
@@ -309,4 +309,4 @@ void StateReader::expect_end() const {
   if (!bytes_.empty()) fail();
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -11,7 +11,7 @@
 
 #include "cohort/data/core/element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Appends values; small numbers take one byte.
 class StateWriter {
@@ -82,4 +82,4 @@ class StateReader {
   std::string_view bytes_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,7 +9,7 @@
 #include "cohort/data/formats/csv/internal/csv_columns.h"
 #include "cohort/data/formats/internal/file_nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class CsvReader final : public RecordReader {
@@ -285,21 +285,21 @@ void check_options(const CsvOptions& options) {
 }
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::csv(std::vector<std::string> files, CsvOptions options) {
-  internal::check_options(options);
+  internal::data::check_options(options);
   auto shared = std::make_shared<const CsvOptions>(options);
-  internal::OpenRecords open = [shared](const std::string& path) {
-    return std::make_unique<internal::CsvReader>(
-        internal::FileReader("[dataset.csv]", path, shared->file), shared);
+  internal::data::OpenRecords open = [shared](const std::string& path) {
+    return std::make_unique<internal::data::CsvReader>(
+        internal::data::FileReader("[dataset.csv]", path, shared->file), shared);
   };
-  return internal::read_in_parallel(
-      std::make_shared<internal::FilesNode>(
-          "csv", internal::csv_spec(options), std::move(files), std::move(open),
-          [shared] { return std::make_unique<internal::CsvBatch>(shared); }),
+  return internal::data::read_in_parallel(
+      std::make_shared<internal::data::FilesNode>(
+          "csv", internal::data::csv_spec(options), std::move(files), std::move(open),
+          [shared] { return std::make_unique<internal::data::CsvBatch>(shared); }),
       options.file);
 }
 

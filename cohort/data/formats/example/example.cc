@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-using internal::append_bytes_field;
+using internal::data::append_bytes_field;
 
 std::string list_bytes(const std::vector<std::string>& values) {
   std::string out;
@@ -20,14 +20,14 @@ std::string list_bytes(const std::vector<std::string>& values) {
 }
 std::string list_bytes(const std::vector<float>& values) {
   std::string packed;
-  for (float v : values) internal::append_little_endian(packed, std::bit_cast<uint32_t>(v));
+  for (float v : values) internal::data::append_little_endian(packed, std::bit_cast<uint32_t>(v));
   std::string out;
   if (!values.empty()) append_bytes_field(out, 1, packed);
   return out;
 }
 std::string list_bytes(const std::vector<int64_t>& values) {
   std::string packed;
-  for (int64_t v : values) internal::append_varint(packed, static_cast<uint64_t>(v));
+  for (int64_t v : values) internal::data::append_varint(packed, static_cast<uint64_t>(v));
   std::string out;
   if (!values.empty()) append_bytes_field(out, 1, packed);
   return out;
@@ -63,19 +63,19 @@ std::string features_bytes(const Features& features) {
 template <class T>
 Feature decoded(std::string_view list) {
   std::vector<T> values;
-  internal::VectorSink<T> sink{values};
-  internal::decode_list<T>(list, sink);
+  internal::data::VectorSink<T> sink{values};
+  internal::data::decode_list<T>(list, sink);
   return values;
 }
 
 Feature parse_feature(std::string_view bytes) {
   std::string_view list;
-  switch (internal::feature_list(bytes, list)) {
-    case internal::FeatureKind::kBytes:
+  switch (internal::data::feature_list(bytes, list)) {
+    case internal::data::FeatureKind::kBytes:
       return decoded<std::string>(list);
-    case internal::FeatureKind::kFloat:
+    case internal::data::FeatureKind::kFloat:
       return decoded<float>(list);
-    case internal::FeatureKind::kInt64:
+    case internal::data::FeatureKind::kInt64:
       return decoded<int64_t>(list);
     default:
       return {};
@@ -83,7 +83,7 @@ Feature parse_feature(std::string_view bytes) {
 }
 
 void parse_features(std::string_view bytes, Features& out) {
-  internal::for_each_entry(bytes, 1, [&](std::string_view name, std::string_view value) {
+  internal::data::for_each_entry(bytes, 1, [&](std::string_view name, std::string_view value) {
     out[std::string(name)] = parse_feature(value);
   });
 }
@@ -109,8 +109,8 @@ std::string Example::serialize() const {
 Example Example::parse(std::string_view bytes) {
   Example out;
   parsing("example.parse", [&] {
-    internal::for_each_message(bytes, 1,
-                               [&](std::string_view f) { parse_features(f, out.features); });
+    internal::data::for_each_message(bytes, 1,
+                                     [&](std::string_view f) { parse_features(f, out.features); });
   });
   return out;
 }
@@ -132,14 +132,15 @@ SequenceExample SequenceExample::parse(std::string_view bytes) {
   const auto parse_list = [&](std::string_view name, std::string_view value) {
     std::vector<Feature>& list = out.feature_lists[std::string(name)];
     list.clear();
-    internal::for_each_message(value, 1,
-                               [&](std::string_view f) { list.push_back(parse_feature(f)); });
+    internal::data::for_each_message(value, 1,
+                                     [&](std::string_view f) { list.push_back(parse_feature(f)); });
   };
   parsing("sequence_example.parse", [&] {
-    internal::for_each_message(bytes, 1,
-                               [&](std::string_view f) { parse_features(f, out.context); });
-    internal::for_each_message(
-        bytes, 2, [&](std::string_view lists) { internal::for_each_entry(lists, 1, parse_list); });
+    internal::data::for_each_message(bytes, 1,
+                                     [&](std::string_view f) { parse_features(f, out.context); });
+    internal::data::for_each_message(bytes, 2, [&](std::string_view lists) {
+      internal::data::for_each_entry(lists, 1, parse_list);
+    });
   });
   return out;
 }

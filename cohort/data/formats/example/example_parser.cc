@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-using internal::ExampleColumn;
+using internal::data::ExampleColumn;
 
 ElementSpec named_specs(const std::vector<std::unique_ptr<ExampleColumn>>& columns, bool batch) {
   std::vector<std::pair<std::string, ElementSpec>> parts;
@@ -26,7 +26,7 @@ class ExampleParser::Plan {
   explicit Plan(const FeatureSpecs& features) {
     COHORT_CHECK_ARG(!features.empty(), "[parse_example] expected at least 1 feature, got none");
     for (const auto& [name, spec] : features) {
-      columns_.push_back(internal::make_example_column(name, spec));
+      columns_.push_back(internal::data::make_example_column(name, spec));
     }
   }
 
@@ -34,7 +34,7 @@ class ExampleParser::Plan {
 
   Element parse(std::span<const std::string_view> serialized, bool batch) const {
     const auto count = static_cast<int64_t>(serialized.size());
-    std::vector<std::unique_ptr<internal::ColumnBuilder>> builders;
+    std::vector<std::unique_ptr<internal::data::ColumnBuilder>> builders;
     for (const auto& column : columns_) builders.push_back(column->builder(count, batch));
     std::vector<std::string_view> found(columns_.size());
     std::vector<std::size_t> order;
@@ -63,13 +63,14 @@ class ExampleParser::Plan {
             std::vector<std::string_view>& found) const {
     std::fill(found.begin(), found.end(), std::string_view());
     std::size_t entry = 0;
-    internal::for_each_message(serialized, 1, [&](std::string_view features) {
-      internal::for_each_entry(features, 1, [&](std::string_view name, std::string_view value) {
-        if (entry == order.size()) order.push_back(0);
-        std::size_t& column = order[entry++];
-        if (column == columns_.size() || columns_[column]->name() != name) column = place(name);
-        if (column < columns_.size()) found[column] = value;
-      });
+    internal::data::for_each_message(serialized, 1, [&](std::string_view features) {
+      internal::data::for_each_entry(
+          features, 1, [&](std::string_view name, std::string_view value) {
+            if (entry == order.size()) order.push_back(0);
+            std::size_t& column = order[entry++];
+            if (column == columns_.size() || columns_[column]->name() != name) column = place(name);
+            if (column < columns_.size()) found[column] = value;
+          });
     });
   }
 
@@ -89,20 +90,20 @@ ExampleParser::ExampleParser(FeatureSpecs features)
     : plan_(std::make_shared<const Plan>(features)) {}
 
 Element ExampleParser::parse_single(std::string_view serialized) const {
-  return internal::held(plan_, "ExampleParser")->parse({&serialized, 1}, false);
+  return internal::base::held(plan_, "ExampleParser")->parse({&serialized, 1}, false);
 }
 Element ExampleParser::parse(const std::vector<std::string>& serialized) const {
-  return internal::held(plan_, "ExampleParser")
+  return internal::base::held(plan_, "ExampleParser")
       ->parse(std::vector<std::string_view>(serialized.begin(), serialized.end()), true);
 }
 Element ExampleParser::parse_batch(const Element& serialized) const {
-  return internal::held(plan_, "ExampleParser")->parse(serialized.string_views(), true);
+  return internal::base::held(plan_, "ExampleParser")->parse(serialized.string_views(), true);
 }
 ElementSpec ExampleParser::single_spec() const {
-  return internal::held(plan_, "ExampleParser")->spec(false);
+  return internal::base::held(plan_, "ExampleParser")->spec(false);
 }
 ElementSpec ExampleParser::batch_spec() const {
-  return internal::held(plan_, "ExampleParser")->spec(true);
+  return internal::base::held(plan_, "ExampleParser")->spec(true);
 }
 
 Element parse_example(const std::vector<std::string>& serialized, const FeatureSpecs& features) {
@@ -124,7 +125,7 @@ Element parse_steps(const std::string& name, const SequenceFeatureSpec& spec,
   const FeatureSpec of_step = fixed != nullptr
                                   ? FeatureSpec(FixedLenFeature{fixed->type, fixed->shape})
                                   : FeatureSpec(std::get<RaggedFeature>(spec));
-  const auto column = internal::make_example_column(name, of_step);
+  const auto column = internal::data::make_example_column(name, of_step);
   const std::size_t count = steps == nullptr ? 0 : steps->size();
   const auto builder = column->builder(static_cast<int64_t>(count), true);
   for (std::size_t i = 0; i < count; ++i) {
@@ -139,11 +140,11 @@ Element parse_steps(const std::string& name, const SequenceFeatureSpec& spec,
 
 std::map<std::string, std::vector<std::string_view>> find_lists(std::string_view serialized) {
   std::map<std::string, std::vector<std::string_view>> out;
-  internal::for_each_message(serialized, 2, [&](std::string_view lists) {
-    internal::for_each_entry(lists, 1, [&](std::string_view name, std::string_view list) {
+  internal::data::for_each_message(serialized, 2, [&](std::string_view lists) {
+    internal::data::for_each_entry(lists, 1, [&](std::string_view name, std::string_view list) {
       auto& steps = out[std::string(name)];
       steps.clear();
-      internal::for_each_message(list, 1, [&](std::string_view f) { steps.push_back(f); });
+      internal::data::for_each_message(list, 1, [&](std::string_view f) { steps.push_back(f); });
     });
   });
   return out;

@@ -5,7 +5,7 @@
 
 #include "cohort/data/formats/internal/string_records.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class FixedLengthReader final : public StringReader {
@@ -61,7 +61,7 @@ class FixedLengthReader final : public StringReader {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -74,7 +74,7 @@ Dataset Dataset::fixed_length_records(std::vector<std::string> files, int64_t re
                    "[dataset.fixed_length_records] expected a header and a footer of at least 0 "
                    "bytes, got ",
                    options.header_bytes, " and ", options.footer_bytes);
-  return internal::read_strings<internal::FixedLengthReader>(
+  return internal::data::read_strings<internal::data::FixedLengthReader>(
       "fixed_length_records", std::move(files), options.file, record_bytes, options);
 }
 

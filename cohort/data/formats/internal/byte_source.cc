@@ -12,7 +12,7 @@
 #include "cohort/base/errno_code.h"
 #include "cohort/data/formats/internal/file_reader.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class PlainSource final : public ByteSource {
@@ -42,7 +42,7 @@ class PlainSource final : public ByteSource {
  private:
   [[noreturn]] void fail(const char* verb) const {
     const int error = errno;
-    throw Error(code_of_errno(error),
+    throw Error(base::code_of_errno(error),
                 str_cat(operation_, " cannot ", verb, " ", path_, ": ", std::strerror(error)));
   }
 
@@ -140,4 +140,4 @@ std::unique_ptr<ByteSource> open_byte_source(const std::string& operation, const
   return std::make_unique<InflateSource>(operation, path, format == Compression::kGzip);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -13,7 +13,7 @@
 #include "cohort/data/core/internal/rows/padding.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// The records of files that are read one after the other.
@@ -168,7 +168,7 @@ Dataset read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOption
                          .spec = node->spec()});
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
@@ -181,8 +181,8 @@ Dataset Dataset::list_files(const std::string& pattern, ListFilesOptions options
   COHORT_CHECK_ARG(code == 0 && !files.empty(), "[dataset.list_files] expected files that match ",
                    pattern, ", got none");
   const auto count = static_cast<int64_t>(files.size());
-  const Dataset names(
-      internal::make_rows_node("list_files", internal::make_tensor_rows(std::move(files))));
+  const Dataset names(internal::data::make_rows_node(
+      "list_files", internal::data::make_tensor_rows(std::move(files))));
   if (!options.shuffle) return names;
   return names.shuffle(
       count, {.seed = options.seed, .reshuffle_each_iteration = options.reshuffle_each_iteration});

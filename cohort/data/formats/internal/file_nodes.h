@@ -12,7 +12,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/formats/internal/file_reader.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Records of files as rows of a batch, without an element for each.
 class RecordBatch {
@@ -75,4 +75,4 @@ class FilesNode final : public DatasetNode {
 /// Errors: InvalidArgument for options that cannot be.
 Dataset read_in_parallel(std::shared_ptr<const FilesNode> node, const FileOptions& options);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -6,7 +6,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr int64_t kLeastBuffer = 64;
@@ -75,4 +75,4 @@ void FileReader::fail(int64_t offset, const std::string& text) const {
   throw DataLoss(str_cat(operation_, " ", path_, " at byte ", offset, ": ", text));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -11,7 +11,7 @@
 #include "cohort/base/error.h"
 #include "cohort/data/core/options.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Where the bytes of a file come from, in pieces. Errors: DataLoss for damaged compressed data.
 class ByteSource {
@@ -70,4 +70,4 @@ class FileReader {
   int64_t end_offset_ = 0;  ///< Of end_ in the data.
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 template <class T>
 T load_little_endian(const char* bytes) {
@@ -23,4 +23,4 @@ void append_little_endian(std::string& out, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(value >> (8 * i));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

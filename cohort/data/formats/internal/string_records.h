@@ -12,7 +12,7 @@
 #include "cohort/data/core/internal/rows/packed_strings.h"
 #include "cohort/data/formats/internal/file_nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 class StringBatch final : public RecordBatch {
  public:
@@ -71,4 +71,4 @@ Dataset read_strings(const std::string& operation, std::vector<std::string> file
       options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -4,7 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/formats/internal/little_endian.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 void WireReader::refuse(uint64_t bytes) const {
   throw DataLoss(str_cat("expected a message with ", bytes, " more bytes, got ", bytes_.size()));
@@ -52,4 +52,4 @@ void append_bytes_field(std::string& out, uint32_t number, std::string_view byte
   out += bytes;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
@@ -69,4 +69,4 @@ inline bool WireReader::next(WireField& out) {
 void append_varint(std::string& out, uint64_t value);
 void append_bytes_field(std::string& out, uint32_t number, std::string_view bytes);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

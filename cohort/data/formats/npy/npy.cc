@@ -216,7 +216,7 @@ Tensor parse_npy(std::string_view bytes, const std::string& where) {
 }
 
 std::string read_file(const std::string& operation, const std::string& path) {
-  internal::FileReader file(operation, path, {.compression = Compression::kNone});
+  internal::data::FileReader file(operation, path, {.compression = Compression::kNone});
   std::string bytes;
   file.append(bytes, UINT64_MAX);
   return bytes;
@@ -258,7 +258,7 @@ void write_npy(const std::string& path, const Tensor& values) {
             static_cast<std::streamsize>(data.nbytes()));
   out.close();
   if (const int error = errno; !out) {
-    throw Error(cohort::internal::code_of_errno(error),
+    throw Error(cohort::internal::base::code_of_errno(error),
                 str_cat("[write_npy] cannot write ", path, ": ", std::strerror(error)));
   }
 }
@@ -273,7 +273,7 @@ std::map<std::string, Tensor> read_npz(const std::string& path, const NpzOptions
     const bool is_new = out.emplace(std::move(name), parse_npy(member, of_member)).second;
     if (!is_new) throw DataLoss(of_member + ": expected each name once, got it twice");
   };
-  internal::for_each_zip_member(bytes, where, options.max_bytes, use);
+  internal::data::for_each_zip_member(bytes, where, options.max_bytes, use);
   return out;
 }
 

@@ -3,7 +3,7 @@
 // text_lines.
 #include "cohort/data/formats/internal/string_records.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class LineReader final : public StringReader {
@@ -29,12 +29,13 @@ class LineReader final : public StringReader {
 };
 
 }  // namespace
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::text_lines(std::vector<std::string> files, FileOptions options) {
-  return internal::read_strings<internal::LineReader>("text_lines", std::move(files), options);
+  return internal::data::read_strings<internal::data::LineReader>("text_lines", std::move(files),
+                                                                  options);
 }
 
 }  // namespace cohort::data

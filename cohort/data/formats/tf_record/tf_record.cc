@@ -31,7 +31,7 @@ class TfRecordWriter::File {
       : path_(std::move(path)),
         file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
     if (file_ < 0) fail("create");
-    const Compression format = internal::compression_of(path_, options.compression);
+    const Compression format = internal::data::compression_of(path_, options.compression);
     compressed_ = format != Compression::kNone;
     constexpr int kWindowBits = 15;
     constexpr int kGzipFormat = 16;
@@ -54,11 +54,11 @@ class TfRecordWriter::File {
   void write(std::string_view record) {
     std::string& out = pending_;
     const std::size_t start = out.size();
-    internal::append_little_endian<uint64_t>(out, record.size());
-    internal::append_little_endian(out,
-                                   internal::masked_crc32c(std::string_view(out).substr(start)));
+    internal::data::append_little_endian<uint64_t>(out, record.size());
+    internal::data::append_little_endian(
+        out, internal::base::masked_crc32c(std::string_view(out).substr(start)));
     out += record;
-    internal::append_little_endian(out, internal::masked_crc32c(record));
+    internal::data::append_little_endian(out, internal::base::masked_crc32c(record));
     if (out.size() >= kBufferBytes) write_pending(Z_NO_FLUSH);
   }
   void flush() { write_pending(Z_SYNC_FLUSH); }
@@ -111,8 +111,9 @@ class TfRecordWriter::File {
 
   [[noreturn]] void fail(const char* verb) const {
     const int error = errno;
-    throw Error(internal::code_of_errno(error), str_cat("[tf_record_writer] cannot ", verb, " ",
-                                                        path_, ": ", std::strerror(error)));
+    throw Error(
+        internal::base::code_of_errno(error),
+        str_cat("[tf_record_writer] cannot ", verb, " ", path_, ": ", std::strerror(error)));
   }
 
   const std::string path_;

@@ -10,7 +10,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/data/image/image.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 struct ImageSize {
   int64_t height = 0;
@@ -20,7 +20,7 @@ struct ImageSize {
 };
 
 /// Gives the memory for size.bytes() pixels, row after row, once the size is known.
-using PixelSink = FunctionRef<uint8_t*(const ImageSize& size)>;
+using PixelSink = base::FunctionRef<uint8_t*(const ImageSize& size)>;
 
 struct DecodeRequest {
   std::string_view where;  ///< Begins the texts of errors: "[read_image] cat.jpg:".
@@ -45,6 +45,6 @@ void check_pixels(const DecodeRequest& request, int64_t height, int64_t width);
 
 std::string encode_png(const uint8_t* pixels, const ImageSize& size, int level);
 std::string encode_jpeg(const uint8_t* pixels, const ImageSize& size,
-                        const data::EncodeJpegOptions& options);
+                        const cohort::data::EncodeJpegOptions& options);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

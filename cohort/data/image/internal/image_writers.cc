@@ -16,7 +16,7 @@
 #include "cohort/data/image/internal/image_codec.h"
 #include "cohort/data/image/internal/png_errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class PngWriter {
@@ -89,7 +89,7 @@ class JpegWriter {
   JpegWriter& operator=(const JpegWriter&) = delete;
 
   std::string encode(const uint8_t* pixels, const ImageSize& size,
-                     const data::EncodeJpegOptions& options) {
+                     const cohort::data::EncodeJpegOptions& options) {
     if (!write(pixels, size, options)) {
       throw Internal(str_cat("[encode_jpeg] libjpeg failed: ", messages_.text.data()));
     }
@@ -109,7 +109,8 @@ class JpegWriter {
     std::longjmp(messages.jump, 1);  // NOLINT(cert-err52-cpp): through C.
   }
 
-  bool write(const uint8_t* pixels, const ImageSize& size, const data::EncodeJpegOptions& options) {
+  bool write(const uint8_t* pixels, const ImageSize& size,
+             const cohort::data::EncodeJpegOptions& options) {
     if (setjmp(messages_.jump) != 0) return false;  // NOLINT(cert-err52-cpp): libjpeg's way.
     jpeg_create_compress(&info_);
     jpeg_mem_dest(&info_, &bytes_, &count_);
@@ -147,8 +148,8 @@ std::string encode_png(const uint8_t* pixels, const ImageSize& size, int level) 
 }
 
 std::string encode_jpeg(const uint8_t* pixels, const ImageSize& size,
-                        const data::EncodeJpegOptions& options) {
+                        const cohort::data::EncodeJpegOptions& options) {
   return JpegWriter().encode(pixels, size, options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -20,7 +20,7 @@
 #error "libjpeg-turbo is needed (Debian: libjpeg-dev)"
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Of a progressive image: each costs a pass over all of it, and a file can ask for many.
@@ -230,4 +230,4 @@ void decode_jpeg(std::string_view bytes, const DecodeRequest& request, PixelSink
   reader.decode(bytes, request, sink);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

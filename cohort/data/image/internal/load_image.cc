@@ -16,7 +16,7 @@
 #include "cohort/data/formats/internal/file_reader.h"
 #include "cohort/data/image/internal/resample.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 void check_pixels(const DecodeRequest& request, int64_t height, int64_t width) {
   COHORT_CHECK_ARG(height <= request.max_pixels / std::max<int64_t>(width, 1), request.where,
@@ -24,8 +24,8 @@ void check_pixels(const DecodeRequest& request, int64_t height, int64_t width) {
                    " x ", width);
 }
 
-using data::DecodeAndResizeOptions;
-using data::ResizeMethod;
+using cohort::data::DecodeAndResizeOptions;
+using cohort::data::ResizeMethod;
 
 void check_channels(std::string_view where, int channels, bool jpeg) {
   COHORT_CHECK_ARG(channels >= 0 && channels <= 4 && !(jpeg && channels == 2), where,
@@ -158,8 +158,8 @@ Tensor load_image(std::string_view where, std::string_view bytes, int64_t height
   Tensor out;
   if (options.pad_to_aspect_ratio) {
     const FittedSize fitted = fit_within(image.height, image.width, height, width);
-    out = data::pad_to_bounding_box(resized(image, fitted.height, fitted.width, options),
-                                    fitted.place);
+    out = cohort::data::pad_to_bounding_box(resized(image, fitted.height, fitted.width, options),
+                                            fitted.place);
   } else {
     out = resized(image, height, width, options);
   }
@@ -176,7 +176,7 @@ void read_whole_file(std::string_view where, const std::string& path, std::strin
   };
   const auto fail = [&](const char* verb) {
     const int error = errno;
-    throw Error(code_of_errno(error),
+    throw Error(base::code_of_errno(error),
                 str_cat(where, " cannot ", verb, " ", path, ": ", std::strerror(error)));
   };
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
@@ -205,4 +205,4 @@ Tensor load_image_file(const std::string& path, int64_t height, int64_t width,
   return load_image(str_cat("[read_image] ", path, ":"), bytes, height, width, options);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

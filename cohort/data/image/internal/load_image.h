@@ -9,7 +9,7 @@
 #include "cohort/data/image/image.h"
 #include "cohort/data/image/internal/image_codec.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Errors: InvalidArgument; JPEG has no gray with alpha.
 void check_channels(std::string_view where, int channels, bool jpeg);
@@ -22,19 +22,19 @@ void decode_any(std::string_view bytes, const DecodeRequest& request, PixelSink 
 struct FittedSize {
   int64_t height = 0;
   int64_t width = 0;
-  data::BoundingBox place = {};
+  cohort::data::BoundingBox place = {};
 };
 FittedSize fit_within(int64_t image_height, int64_t image_width, int64_t height, int64_t width);
 
 /// `where` begins the texts of errors.
 Tensor load_image(std::string_view where, std::string_view bytes, int64_t height, int64_t width,
-                  const data::DecodeAndResizeOptions& options);
+                  const cohort::data::DecodeAndResizeOptions& options);
 
 /// Errors name the file.
 Tensor load_image_file(const std::string& path, int64_t height, int64_t width,
-                       const data::DecodeAndResizeOptions& options);
+                       const cohort::data::DecodeAndResizeOptions& options);
 
 /// Replaces `bytes`, whose memory is used again.
 void read_whole_file(std::string_view where, const std::string& path, std::string& bytes);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,7 +10,7 @@
 #include <csetjmp>
 #include <cstring>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// What png_create_read_struct and png_create_write_struct take: the address of one, give_up and
 /// ignore.
@@ -26,4 +26,4 @@ struct PngErrors {
   static void ignore(png_structp, png_const_charp) {}
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -12,7 +12,7 @@
 #include "cohort/data/image/internal/image_codec.h"
 #include "cohort/data/image/internal/png_errors.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// A byte of deflate cannot stand for more bytes than this.
@@ -152,4 +152,4 @@ void decode_png(std::string_view bytes, const DecodeRequest& request, PixelSink 
   PngReader(bytes, request).decode(sink);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,10 +10,10 @@
 #include <numbers>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
-using data::ResizeMethod;
+using cohort::data::ResizeMethod;
 
 /// The pixels of the image that one of the result is the sum of.
 struct Span {
@@ -241,4 +241,4 @@ void resize_mixed(const PixelView<T>& image, int64_t height, int64_t width, Resi
 template void resize_mixed(const PixelView<uint8_t>&, int64_t, int64_t, ResizeMethod, bool, float*);
 template void resize_mixed(const PixelView<float>&, int64_t, int64_t, ResizeMethod, bool, float*);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,12 +9,12 @@
 #include "cohort/data/image/image.h"
 #include "cohort/data/image/internal/resize_pixels.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Writes [height, width, channels] of floats. T: uint8_t or float. `method` is not kNearest.
 /// Threads: thread-safe.
 template <class T>
 void resize_mixed(const PixelView<T>& image, int64_t height, int64_t width,
-                  data::ResizeMethod method, bool antialias, float* out);
+                  cohort::data::ResizeMethod method, bool antialias, float* out);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -15,7 +15,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// The two pixels that one of the result lies between.
@@ -177,4 +177,4 @@ void resize_nearest(const PixelView<uint8_t>& image, int64_t height, int64_t wid
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

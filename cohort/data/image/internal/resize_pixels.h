@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// A window of an image in memory.
 template <class T>
@@ -24,4 +24,4 @@ void resize_bilinear(const PixelView<T>& image, int64_t height, int64_t width, f
 /// Copies whole pixels: `channels` and the stride count bytes.
 void resize_nearest(const PixelView<uint8_t>& image, int64_t height, int64_t width, uint8_t* out);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

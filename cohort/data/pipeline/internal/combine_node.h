@@ -9,7 +9,7 @@
 
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 using CombineFunction = std::function<Element(std::span<const Element>)>;
 
@@ -26,4 +26,4 @@ struct CombineParams {
 
 Dataset with_combined_batches(const NodePtr& input, CombineParams params);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -8,7 +8,7 @@
 
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 template <class T>
 class CountedStream : public Stream<T> {
@@ -34,4 +34,4 @@ class CountedStream : public Stream<T> {
   const std::unique_ptr<Stream<T>> input_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

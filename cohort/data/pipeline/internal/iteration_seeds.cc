@@ -3,10 +3,11 @@
 
 #include "cohort/runtime/random.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 uint64_t seed_or_default(std::optional<uint64_t> given) {
-  return given ? *given : mix_bits(mix_bits(current_seed()) + next_operation_number());
+  return given ? *given
+               : mix_bits(mix_bits(runtime::current_seed()) + runtime::next_operation_number());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -11,7 +11,7 @@
 #include "cohort/data/core/internal/state.h"
 #include "cohort/data/pipeline/internal/shuffle_random.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Without one that is given: one that follows from set_seed and the number of seeds drawn since,
 /// if set_seed was called, and else another one every time.
@@ -40,23 +40,23 @@ class IterationSeeds {
   IterationSeeds(uint64_t seed, bool each_its_own) : each_its_own_(each_its_own), next_{seed, 0} {}
 
   IterationSeed take() {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const IterationSeed seed = next_;
     if (each_its_own_) ++next_.pass;
     return seed;
   }
   IterationSeed next() const {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return next_;
   }
   void set_next(const IterationSeed& seed) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     next_ = seed;
   }
 
  private:
   const bool each_its_own_;
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   IterationSeed next_ COHORT_GUARDED_BY(mutex_);
 };
 
@@ -117,4 +117,4 @@ class IterationRandom {
   ShuffleRandom numbers_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

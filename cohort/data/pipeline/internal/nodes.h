@@ -9,7 +9,7 @@
 
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// `arguments`, as DatasetNode's; without: a checksum of the rows.
 NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> source,
@@ -18,4 +18,4 @@ NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> s
 NodePtr make_elements_node(std::vector<Element> elements);
 NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names = {});
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -8,7 +8,7 @@
 
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// A node whose stream `Derived::make<T>()` makes for T = Element and T = int64_t.
 template <class Derived>
@@ -30,4 +30,4 @@ class OrderNode : public KeepingNode {
   const Derived& derived() const { return static_cast<const Derived&>(*this); }
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -11,7 +11,7 @@
 #include "cohort/data/core/internal/errors.h"
 #include "cohort/data/pipeline/internal/counted_stream.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 using ElementPredicate = std::function<bool(const Element&)>;
 
@@ -37,4 +37,4 @@ class PredicateStream : public CountedStream<Element> {
   const ElementPredicate& predicate_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -8,7 +8,7 @@
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/pipeline/internal/step_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 // Whether components are known to have unlike numbers of rows. `rows`: of those before.
@@ -302,4 +302,4 @@ Element without_rows(const ElementSpec& spec, const std::string& where) {
   return zeros(shape, spec.leaf().dtype);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

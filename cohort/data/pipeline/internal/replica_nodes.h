@@ -9,7 +9,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/pipeline/internal/split_plan.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Batches cut into pieces. Pieces of a batch over rows in memory are deferred: each is gathered by
 /// the thread that reads it first.
@@ -33,4 +33,4 @@ Element without_rows(const Element& element);
 /// Errors: FailedPrecondition that begins with `where` if a dtype or rank is not known.
 Element without_rows(const ElementSpec& spec, const std::string& where);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

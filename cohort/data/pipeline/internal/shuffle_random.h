@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// A bijection of 64 bits in which every input bit moves half of the output bits.
 inline uint64_t mix_bits(uint64_t x) {
@@ -43,4 +43,4 @@ class ShuffleRandom {
   uint64_t counter_ = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

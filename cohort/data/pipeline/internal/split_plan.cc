@@ -7,7 +7,7 @@
 
 #include "cohort/runtime/tensor.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 std::vector<int64_t> sizes_of(int64_t rows, std::size_t parts, std::span<const double> weights) {
@@ -103,4 +103,4 @@ std::vector<Piece> pieces_of(int64_t rows, int64_t full_rows, const SplitPlan& p
                                           : shared_pieces(rows, plan);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// What becomes of a batch with fewer rows than the others.
 enum class SplitRule {
@@ -60,4 +60,4 @@ struct Piece {
 /// full batch, or kUnknownDim.
 std::vector<Piece> pieces_of(int64_t rows, int64_t full_rows, const SplitPlan& plan);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

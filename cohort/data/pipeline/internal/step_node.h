@@ -11,7 +11,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/dataset.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The base of nodes that hand on elements of their one input, if not all of them or in that order.
 class KeepingNode : public DatasetNode {
@@ -53,4 +53,4 @@ Dataset with_step(const NodePtr& input, Params params = {}) {
   return Dataset(std::make_shared<Node>(std::vector{input}, std::move(params)));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -18,7 +18,7 @@
 #include "cohort/data/formats/tf_record/internal/tf_record_reader.h"
 #include "cohort/data/pipeline/internal/nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr std::string_view kMagic = "cohort.elements.1";
@@ -223,7 +223,7 @@ Element StateReader::get_dataset() {
 void create_new_folder(const std::string& where, const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0) return;
   const int error = errno;
-  throw Error(code_of_errno(error),
+  throw Error(base::code_of_errno(error),
               str_cat(where, " cannot create ", path, ": ", std::strerror(error)));
 }
 
@@ -232,7 +232,7 @@ void create_folders(const std::string& where, const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error) return;
-  throw Error(code_of_errno(error.value()),
+  throw Error(base::code_of_errno(error.value()),
               str_cat(where, " cannot create ", path, ": ", error.message()));
 }
 
@@ -243,14 +243,14 @@ void create_file(const std::string& where, const std::string& path) {
     return;
   }
   const int error = errno;
-  throw Error(code_of_errno(error),
+  throw Error(base::code_of_errno(error),
               str_cat(where, " cannot create ", path, ": ", std::strerror(error)));
 }
 
 void rename_path(const std::string& where, const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) == 0) return;
   const int error = errno;
-  throw Error(code_of_errno(error),
+  throw Error(base::code_of_errno(error),
               str_cat(where, " cannot name ", from, " ", to, ": ", std::strerror(error)));
 }
 
@@ -260,8 +260,8 @@ void sync_file(const std::string& where, const std::string& path) {
   const int error = errno;
   if (file >= 0) ::close(file);
   if (synced) return;
-  throw Error(code_of_errno(error),
+  throw Error(base::code_of_errno(error),
               str_cat(where, " cannot sync ", path, ": ", std::strerror(error)));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -15,7 +15,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/formats/tf_record/tf_record.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 struct ElementFileHeader {
   std::string id;        ///< Of this writing; no other has it.
@@ -64,4 +64,4 @@ void create_file(const std::string& where, const std::string& path);
 /// To the disk, whatever wrote it. Errors: Error with the system's text.
 void sync_file(const std::string& where, const std::string& path);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,7 +10,7 @@
 #include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/store/internal/element_file.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 std::string shard_path(const std::string& folder, int64_t shard, int64_t shards) {
@@ -129,4 +129,4 @@ StoredElements open_element_folder(const std::string& where, const std::string& 
   return {elements.assert_cardinality(counts.at(1)).node(), header.id};
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

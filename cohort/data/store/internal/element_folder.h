@@ -13,7 +13,7 @@
 #include "cohort/data/core/options.h"
 #include "cohort/data/store/internal/element_store.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 struct ElementFolder {
   std::string where;  ///< Begins the texts of errors.
@@ -37,4 +37,4 @@ using ShardsReader = std::function<Dataset(const Dataset& shards)>;
 StoredElements open_element_folder(const std::string& where, const std::string& path,
                                    const std::string& pipeline, const ShardsReader& reader);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

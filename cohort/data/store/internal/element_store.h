@@ -9,7 +9,7 @@
 
 #include "cohort/data/core/internal/dataset_node.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The elements of one pass on their way to a store; the destructor leaves nothing of them.
 class ElementSink {
@@ -50,4 +50,4 @@ struct StoredParams {
 /// A pass that was restored in the middle stores nothing.
 Dataset with_store(const NodePtr& input, StoredParams params);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -13,7 +13,7 @@
 #include "cohort/base/errno_code.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 std::string who_we_are() {
@@ -50,7 +50,7 @@ FileLock::FileLock(const std::string& where, std::string path) : path_(std::move
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (file_ < 0) {
       const int error = errno;
-      throw Error(code_of_errno(error),
+      throw Error(base::code_of_errno(error),
                   str_cat(where, " cannot create ", path_, ": ", std::strerror(error)));
     }
     if (!is_lock_file(file_)) {
@@ -64,7 +64,7 @@ FileLock::FileLock(const std::string& where, std::string path) : path_(std::move
       const std::string holder = text_in(file_);
       ::close(file_);
       if (error != EWOULDBLOCK) {
-        throw Error(code_of_errno(error),
+        throw Error(base::code_of_errno(error),
                     str_cat(where, " cannot lock ", path_, ": ", std::strerror(error)));
       }
       throw Error(ErrorCode::kAlreadyExists,
@@ -84,4 +84,4 @@ FileLock::~FileLock() {
   ::close(file_);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

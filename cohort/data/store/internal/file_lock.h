@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Held until the destructor, which removes the file. The system lets go of the lock of a process
 /// that is gone, so that nothing it left behind keeps others away.
@@ -22,4 +22,4 @@ class FileLock {
   int file_ = -1;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,7 +10,7 @@
 #include "cohort/data/store/internal/element_store.h"
 #include "cohort/data/store/internal/file_lock.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr const char* kWhere = "[dataset.cache]";
@@ -88,4 +88,4 @@ std::unique_ptr<const ElementStore> make_file_store(std::string path, NodePtr in
   return std::make_unique<const FileStore>(std::move(path), std::move(input));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -3,7 +3,7 @@
 #include "cohort/data/pipeline/internal/step_node.h"
 #include "cohort/data/store/internal/element_store.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class StoredStream final : public ElementStream {
@@ -108,4 +108,4 @@ Dataset with_store(const NodePtr& input, StoredParams params) {
   return with_step<StoredNode>(input, std::move(params));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -29,35 +29,36 @@ Tensor filled(const Shape& shape, const Tensor& like, F fill) {
 // What later layers draw depends on whether this one took a number, so each class keeps to its way.
 Draws::Draws(std::optional<uint64_t> seed, Number number) : seed_(seed), operation_(1) {
   if (seed && number == Number::kOfTheUnseeded) return;
-  const uint64_t next = cohort::internal::next_operation_number();
+  const uint64_t next = cohort::internal::runtime::next_operation_number();
   if (!seed) operation_ = next;
 }
 
-cohort::internal::RandomStream Draws::next() {
+cohort::internal::runtime::RandomStream Draws::next() {
   const uint64_t step = next_step(current_replica());
-  return {seed_.value_or(cohort::internal::current_seed()), operation_, step,
-          cohort::internal::current_global_replica()};
+  return {seed_.value_or(cohort::internal::runtime::current_seed()), operation_, step,
+          cohort::internal::runtime::current_global_replica()};
 }
 
 Tensor Draws::keep_mask(const Shape& shape, double rate, const Tensor& like) {
-  const cohort::internal::RandomStream stream = next();
+  const cohort::internal::runtime::RandomStream stream = next();
   return filled(shape, like,
-                [&](auto out) { cohort::internal::fill_keep_mask(stream, rate, out); });
+                [&](auto out) { cohort::internal::runtime::fill_keep_mask(stream, rate, out); });
 }
 
 Tensor Draws::normal(double mean, double stddev, const Tensor& like) {
-  const cohort::internal::RandomStream stream = next();
+  const cohort::internal::runtime::RandomStream stream = next();
   return filled(shape_of(like), like, [&]<class T>(std::span<T> out) {
-    cohort::internal::fill_normal(stream, static_cast<T>(mean), static_cast<T>(stddev), out);
+    cohort::internal::runtime::fill_normal(stream, static_cast<T>(mean), static_cast<T>(stddev),
+                                           out);
   });
 }
 
 Tensor Draws::uniform(double low, double high, const Shape& shape) {
-  const cohort::internal::RandomStream stream = next();
+  const cohort::internal::runtime::RandomStream stream = next();
   Tensor out = empty(shape, kFloat32);
   const std::span numbers(out.data_ptr<float>(), static_cast<std::size_t>(out.numel()));
-  cohort::internal::fill_uniform(stream, static_cast<float>(low), static_cast<float>(high),
-                                 numbers);
+  cohort::internal::runtime::fill_uniform(stream, static_cast<float>(low), static_cast<float>(high),
+                                          numbers);
   return out;
 }
 
@@ -71,10 +72,10 @@ void Draws::add_to(TrackedParts& parts) {
 }
 
 Tensor Draws::position() const {
-  const cohort::internal::MutexLock lock(steps_mutex_);
+  const cohort::internal::base::MutexLock lock(steps_mutex_);
   uint64_t calls = first_step_;
   for (const uint64_t step : steps_) calls = std::max(calls, step);
-  const uint64_t seed = seed_.value_or(cohort::internal::current_seed());
+  const uint64_t seed = seed_.value_or(cohort::internal::runtime::current_seed());
   return from_vector<int64_t>(
       {static_cast<int64_t>(seed), static_cast<int64_t>(operation_), static_cast<int64_t>(calls)},
       {3});
@@ -82,7 +83,7 @@ Tensor Draws::position() const {
 
 void Draws::set_position(const Tensor& position) {
   const std::vector<int64_t> numbers = to_vector<int64_t>(position);
-  const cohort::internal::MutexLock lock(steps_mutex_);
+  const cohort::internal::base::MutexLock lock(steps_mutex_);
   seed_ = static_cast<uint64_t>(numbers[0]);
   operation_ = static_cast<uint64_t>(numbers[1]);
   first_step_ = static_cast<uint64_t>(numbers[2]);
@@ -90,7 +91,7 @@ void Draws::set_position(const Tensor& position) {
 }
 
 uint64_t Draws::next_step(int replica) {
-  const cohort::internal::MutexLock lock(steps_mutex_);
+  const cohort::internal::base::MutexLock lock(steps_mutex_);
   const std::size_t i = static_cast<std::size_t>(replica + 1);
   if (i >= steps_.size()) steps_.resize(i + 1, first_step_);
   return steps_[i]++;

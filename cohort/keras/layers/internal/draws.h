@@ -26,7 +26,7 @@ class Draws {
   explicit Draws(std::optional<uint64_t> seed, Number number = Number::kAlways);
 
   /// Of this replica, the next.
-  cohort::internal::RandomStream next();
+  cohort::internal::runtime::RandomStream next();
   /// 0 with probability `rate`, else 1 / (1 - rate), of this shape and the options of `like`.
   Tensor keep_mask(const Shape& shape, double rate, const Tensor& like);
   /// Normal numbers of the shape and the options of `like`.
@@ -44,7 +44,7 @@ class Draws {
 
   std::optional<uint64_t> seed_;
   uint64_t operation_;
-  mutable cohort::internal::Mutex steps_mutex_;
+  mutable cohort::internal::base::Mutex steps_mutex_;
   // Of replicas that have not called yet.
   uint64_t first_step_ COHORT_GUARDED_BY(steps_mutex_) = 0;
   // Calls so far, [replica + 1].

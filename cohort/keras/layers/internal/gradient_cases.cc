@@ -281,7 +281,7 @@ void check_gradients(const GradientCase& c) {
   for (const auto& [dtype, threads] : {Mode{kFloat64, 0}, Mode{kFloat32, 1}, Mode{kFloat32, 2}}) {
     SCOPED_TRACE(c.name + " in " + dtype_name(dtype));
     const Floatx scope(dtype);
-    const cohort::internal::IntraOpThreads intra_op(threads);
+    const cohort::internal::runtime::IntraOpThreads intra_op(threads);
     const Setup s(c, dtype);
     check_outputs(s);
     check_once_and_shared(s);

@@ -106,7 +106,7 @@ class GRUNode final : public RecurrentNode {
 Tensor gru(SequenceRun& run, const RecurrentWeights& weights) {
   RecurrentTrace trace;
   {
-    const cohort::internal::BelowAutograd below;
+    const cohort::internal::autograd::BelowAutograd below;
     const Tensor kernel = weights.recurrent_kernel.value();
     const Tensor bias = weights.bias ? weights.bias.value() : Tensor();
     const Tensor gates =

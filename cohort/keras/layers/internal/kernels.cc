@@ -8,7 +8,7 @@ namespace {
 
 const Kernels& choose() {
 #if defined(COHORT_KERNELS_X86)
-  return cohort::internal::of_current_isa(base::kKernels, avx2::kKernels, avx512::kKernels);
+  return cohort::internal::base::of_current_isa(base::kKernels, avx2::kKernels, avx512::kKernels);
 #else
   return base::kKernels;
 #endif

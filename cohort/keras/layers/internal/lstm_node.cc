@@ -79,12 +79,12 @@ void over_batch(const LSTMSequence& s, const F& rows) {
   const int64_t units = (s.rows + kUnit - 1) / kUnit;
   const double operations =
       8.0 * static_cast<double>(s.steps * s.rows) * static_cast<double>(s.units * s.units);
-  const int threads =
-      cohort::internal::threads_worth(operations, cohort::internal::intra_op_threads());
+  const int threads = cohort::internal::runtime::threads_worth(
+      operations, cohort::internal::runtime::intra_op_threads());
   const int64_t parts = std::min<int64_t>(threads, units);
   const auto border = [&](int64_t i) { return std::min(s.rows, units * i / parts * kUnit); };
-  cohort::internal::run_pieces(static_cast<int>(parts),
-                               [&](int i) { rows(border(i), border(i + 1)); });
+  cohort::internal::runtime::run_pieces(static_cast<int>(parts),
+                                        [&](int i) { rows(border(i), border(i + 1)); });
 }
 
 void run_own_steps(RecurrentTrace& trace, const Tensor& recurrent_kernel, const SequenceRun& run) {
@@ -203,7 +203,7 @@ class LSTMNode final : public RecurrentNode {
 Tensor lstm(SequenceRun& run, const RecurrentWeights& weights) {
   RecurrentTrace trace;
   {
-    const cohort::internal::BelowAutograd below;
+    const cohort::internal::autograd::BelowAutograd below;
     const Tensor recurrent_kernel = weights.recurrent_kernel.value();
     const Tensor gates = input_gates(run.steps, weights.kernel.value(),
                                      weights.bias ? weights.bias.value() : Tensor(), trace);

@@ -138,7 +138,7 @@ TEST(OwnNormalization, IsTheSameBitsWithAnyNumberOfThreads) {
   const Tensor x = random_normal({90000, 40});
   for (const bool rectified : {false, true}) {
     const auto with = [&](int threads) {
-      const cohort::internal::IntraOpThreads intra_op(threads);
+      const cohort::internal::runtime::IntraOpThreads intra_op(threads);
       return pass(x, gamma, beta, rectified);
     };
     const Passed one = with(1);

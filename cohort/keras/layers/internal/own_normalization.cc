@@ -14,10 +14,10 @@
 namespace cohort::keras::internal {
 namespace {
 
-using cohort::internal::BelowAutograd;
-using cohort::internal::LayerNode;
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::BelowAutograd;
+using cohort::internal::autograd::LayerNode;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 
 // [rows, columns], cut into chunks that a first-level cache holds.
 class Chunks {
@@ -37,9 +37,10 @@ class Chunks {
   void each(const F& chunk) const {
     constexpr double kOperations = 8;  // about what reading and writing a number costs
     const double all = kOperations * static_cast<double>(rows) * static_cast<double>(columns);
-    const int threads = cohort::internal::threads_worth(all, cohort::internal::intra_op_threads());
+    const int threads = cohort::internal::runtime::threads_worth(
+        all, cohort::internal::runtime::intra_op_threads());
     const int64_t parts = std::min<int64_t>(threads, count_);
-    cohort::internal::run_pieces(static_cast<int>(parts), [&](int part) {
+    cohort::internal::runtime::run_pieces(static_cast<int>(parts), [&](int part) {
       for (int64_t i = count_ * part / parts; i < count_ * (part + 1) / parts; ++i) chunk(i);
     });
   }
@@ -224,7 +225,7 @@ variable_list OwnNormalizationNode::backward(variable_list&& gradients) {
   if (!gradients[0].defined()) return out;
   const Tensor x = x_.unpack().contiguous();
   if (has_gamma_) gamma_.unpack();  // throws if it has changed, for the scales came of it
-  const bool mine = cohort::internal::owns(gradients[0]);
+  const bool mine = cohort::internal::autograd::owns(gradients[0]);
   const Tensor g = gradients[0].contiguous();
   const Chunks c(x);
   const ColumnMoments sums = gradient_sums(c, x, g, scales_, rectified_);
@@ -269,9 +270,10 @@ OwnNormalized own_normalization(const Tensor& x, const Variable& gamma, const Va
     out.mean = scales.mean;
     out.variance = from_vector(scales.variance, {c.columns});
   }
-  if (cohort::internal::needs_node({&x}, {&gamma, &beta})) {
-    cohort::internal::attach(out.y, cohort::internal::make_node<OwnNormalizationNode>(
-                                        x, gamma, beta, std::move(scales), epsilon, rectified));
+  if (cohort::internal::autograd::needs_node({&x}, {&gamma, &beta})) {
+    cohort::internal::autograd::attach(out.y,
+                                       cohort::internal::runtime::make_node<OwnNormalizationNode>(
+                                           x, gamma, beta, std::move(scales), epsilon, rectified));
   }
   return out;
 }

@@ -12,10 +12,10 @@
 
 namespace cohort::keras::internal {
 
-using cohort::internal::intra_op_threads;
-using cohort::internal::ProductThreads;
-using cohort::internal::run_pieces;
-using cohort::internal::threads_worth;
+using cohort::internal::runtime::intra_op_threads;
+using cohort::internal::runtime::ProductThreads;
+using cohort::internal::runtime::run_pieces;
+using cohort::internal::runtime::threads_worth;
 
 namespace {
 

@@ -20,7 +20,7 @@
 namespace cohort::keras::internal {
 namespace {
 
-using cohort::internal::IntraOpThreads;
+using cohort::internal::runtime::IntraOpThreads;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 

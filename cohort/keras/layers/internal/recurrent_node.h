@@ -13,8 +13,8 @@
 
 namespace cohort::keras::internal {
 
-using cohort::internal::SavedVariable;
-using cohort::internal::variable_list;
+using cohort::internal::autograd::SavedVariable;
+using cohort::internal::autograd::variable_list;
 
 /// What the forward pass of a node has computed, [t, b, ...]; states are [t + 1, b, units].
 struct RecurrentTrace {
@@ -57,7 +57,7 @@ class StepGradients {
   std::vector<Tensor> states_, aside_;
 };
 
-class RecurrentNode : public cohort::internal::LayerNode {
+class RecurrentNode : public cohort::internal::autograd::LayerNode {
  public:
   RecurrentNode(const SequenceRun& run, const RecurrentWeights& weights, RecurrentTrace trace);
   void release_variables() override;
@@ -100,7 +100,7 @@ Tensor finish(SequenceRun& run, const RecurrentWeights& weights, RecurrentTrace 
   Tensor output;
   std::vector<Tensor> states;
   {
-    const cohort::internal::BelowAutograd below;
+    const cohort::internal::autograd::BelowAutograd below;
     const Tensor all =
         trace.outputs.defined() ? trace.outputs : trace.states[0].narrow(0, 1, run.steps.size(0));
     // Copies: what a program does to its outputs must not reach what the backward pass reads.
@@ -110,15 +110,15 @@ Tensor finish(SequenceRun& run, const RecurrentWeights& weights, RecurrentTrace 
       states.push_back(state[state.size(0) - 1].clone());
     }
   }
-  bool wanted = cohort::internal::needs_node(
+  bool wanted = cohort::internal::autograd::needs_node(
       {&run.steps}, {&weights.kernel, &weights.recurrent_kernel, &weights.bias});
   for (const Tensor& state : run.states) {
-    wanted = wanted || cohort::internal::needs_node({&state}, {});
+    wanted = wanted || cohort::internal::autograd::needs_node({&state}, {});
   }
   if (wanted) {
-    auto node = cohort::internal::make_node<Node>(run, weights, std::move(trace));
-    cohort::internal::attach(output, node);
-    for (Tensor& state : states) cohort::internal::attach(state, node);
+    auto node = cohort::internal::runtime::make_node<Node>(run, weights, std::move(trace));
+    cohort::internal::autograd::attach(output, node);
+    for (Tensor& state : states) cohort::internal::autograd::attach(state, node);
   }
   run.states = std::move(states);
   return run.return_sequences ? output.transpose(0, 1) : output;

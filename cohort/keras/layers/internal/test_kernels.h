@@ -20,8 +20,8 @@ struct KernelsOfIsa {
 inline std::vector<KernelsOfIsa> all_kernels() {
   std::vector<KernelsOfIsa> out = {{"base", &base::kKernels}};
 #if defined(__x86_64__)
-  using cohort::internal::best_isa;
-  using cohort::internal::Isa;
+  using cohort::internal::base::best_isa;
+  using cohort::internal::base::Isa;
   if (best_isa() >= Isa::kAvx2) out.push_back({"avx2", &avx2::kKernels});
   if (best_isa() >= Isa::kAvx512) out.push_back({"avx512", &avx512::kKernels});
 #endif

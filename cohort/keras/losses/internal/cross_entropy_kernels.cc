@@ -132,7 +132,8 @@ double softmax_block(const CrossEntropyRows& in, int64_t first, int64_t last,
 
 void exp_of_negatives(float* values, int64_t n) {
 #if defined(__x86_64__)
-  if (cohort::internal::current_isa() >= cohort::internal::Isa::kAvx2) return exp_avx2(values, n);
+  if (cohort::internal::base::current_isa() >= cohort::internal::base::Isa::kAvx2)
+    return exp_avx2(values, n);
 #endif
   exp_all(values, n);
 }

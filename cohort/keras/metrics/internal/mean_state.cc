@@ -47,9 +47,9 @@ void add_to(const Variable& variable, double x) {
 }
 
 double read_sum(const Variable& variable) {
-  cohort::internal::VariableImpl& impl = variable.impl();
+  cohort::internal::variables::VariableImpl& impl = variable.impl();
   if (current_replica() >= 0) return *impl.leaf().tensor.const_data_ptr<double>();
-  const cohort::internal::ParameterStore* store = impl.store();
+  const cohort::internal::variables::ParameterStore* store = impl.store();
   const bool several = store != nullptr && store->layout().workers() > 1;
   if (several) return variable.value().item<double>();  // of all workers
   double sum = 0;

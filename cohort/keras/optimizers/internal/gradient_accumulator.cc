@@ -13,7 +13,7 @@
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/parameter_store.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 GradientAccumulator::GradientAccumulator(std::vector<Variable> variables, int replicas)
     : variables_(std::move(variables)), sums_(static_cast<std::size_t>(replicas)) {
@@ -25,8 +25,8 @@ GradientAccumulator::Sums& GradientAccumulator::own() {
 }
 
 void GradientAccumulator::store(Sums& sums, std::size_t variable, const Tensor& x) {
-  VariableImpl& impl = variables_[variable].impl();
-  if (!sums.lease) sums.lease = std::make_shared<GradientLease>();
+  cohort::internal::variables::VariableImpl& impl = variables_[variable].impl();
+  if (!sums.lease) sums.lease = std::make_shared<cohort::internal::variables::GradientLease>();
   sums.tensors[variable] = sums.lease->place(impl);
   sums.tensors[variable].copy_(x);
 }
@@ -55,14 +55,15 @@ void GradientAccumulator::add(std::size_t variable, const Gradient& gradient) {
 void GradientAccumulator::add_rows(Sums& sums, std::size_t variable, const IndexedSlices& slices) {
   const Variable& of = variables_[variable];
   of.impl().check_slices("[optimizer.apply_gradients] ", slices);
-  RowSum more = sum_rows(slices, of.dtype());
+  cohort::internal::variables::RowSum more =
+      cohort::internal::variables::sum_rows(slices, of.dtype());
   const auto [place, is_new] = sums.rows.try_emplace(variable);
   if (is_new) {
     place->second = std::move(more);
     return;
   }
-  const RowSum* const both[] = {&place->second, &more};
-  place->second = sum_rows(both, 0, of.shape()[0]);
+  const cohort::internal::variables::RowSum* const both[] = {&place->second, &more};
+  place->second = cohort::internal::variables::sum_rows(both, 0, of.shape()[0]);
 }
 
 Gradients GradientAccumulator::take(int steps) {
@@ -84,7 +85,8 @@ Gradients GradientAccumulator::take(int steps) {
 }
 
 bool GradientAccumulator::forget_after_failure() {
-  const ReplicaGroup* group = current_replica_group();
+  const cohort::internal::runtime::ReplicaGroup* group =
+      cohort::internal::runtime::current_replica_group();
   if (group == nullptr) return false;
   Sums& sums = own();
   const std::optional<uint64_t> before = std::exchange(sums.failed_runs, group->failed_runs());
@@ -97,7 +99,8 @@ bool GradientAccumulator::forget_after_failure() {
 
 Tensor GradientAccumulator::value_of_all(std::size_t variable) const {
   const Tensor mine = value_here(variable);
-  const ParameterStore* const store = variables_[variable].impl().store();
+  const cohort::internal::variables::ParameterStore* const store =
+      variables_[variable].impl().store();
   const auto workers = store == nullptr ? nullptr : store->saving_group();
   if (workers == nullptr) return mine;
   const at::NoGradGuard no_grad;
@@ -131,8 +134,9 @@ void GradientAccumulator::assign(std::size_t variable, const Tensor& x) {
     sums.rows.erase(variable);
     sums.failed_runs.reset();  // what is set now, no run before has to do with
   }
-  const ParameterStore* const home = variables_[variable].impl().store();
+  const cohort::internal::variables::ParameterStore* const home =
+      variables_[variable].impl().store();
   if (home == nullptr || home->layout().worker() == 0) store(sums_.front(), variable, x);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

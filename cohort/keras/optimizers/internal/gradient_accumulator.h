@@ -15,7 +15,7 @@
 #include "cohort/variables/gradients_and_variables.h"
 #include "cohort/variables/row_sum.h"
 
-namespace cohort::internal {
+namespace cohort::keras::internal {
 
 /// Threads: add(), take() and forget_after_failure() on the replicas' threads, each for its own
 /// replica; value() and assign() cross-replica.
@@ -43,9 +43,10 @@ class GradientAccumulator {
 
  private:
   struct alignas(64) Sums {
-    std::shared_ptr<GradientLease> lease;
-    std::vector<Tensor> tensors;          // per variable; undefined: nothing yet, or rows
-    std::map<std::size_t, RowSum> rows;   // of variables that only got rows so far
+    std::shared_ptr<cohort::internal::variables::GradientLease> lease;
+    std::vector<Tensor> tensors;  // per variable; undefined: nothing yet, or rows
+    std::map<std::size_t, cohort::internal::variables::RowSum>
+        rows;                             // of variables that only got rows so far
     std::optional<uint64_t> failed_runs;  // of the group, at the last call
   };
   Tensor value_here(std::size_t variable) const;
@@ -58,4 +59,4 @@ class GradientAccumulator {
   int64_t own_calls_ = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::keras::internal

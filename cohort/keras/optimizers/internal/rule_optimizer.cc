@@ -41,7 +41,7 @@ bool RuleOptimizer::decays(const Variable& variable) const {
 }
 
 void RuleOptimizer::on_build(std::span<const Variable> variables) {
-  cohort::internal::UpdaterOptions options;
+  cohort::internal::variables::UpdaterOptions options;
   options.name = name();
   options.lazy_rows = common_.lazy_rows;
   for (const SlotSpec& slot : slots_) options.slot_initial.push_back(slot.initial);
@@ -51,7 +51,7 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
   options.clipnorm = common_.clipnorm;
   options.clipvalue = common_.clipvalue;
   options.global_clipnorm = common_.global_clipnorm;
-  updater_ = cohort::internal::store_of("[optimizer.build] ", variables.front())
+  updater_ = cohort::internal::variables::store_of("[optimizer.build] ", variables.front())
                  .make_updater(std::vector<Variable>(variables.begin(), variables.end()),
                                std::move(options));
   slot_variables_.clear();

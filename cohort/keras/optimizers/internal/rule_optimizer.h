@@ -50,7 +50,7 @@ class RuleOptimizer : public OptimizerBase {
   void on_build(std::span<const Variable> variables) final;
   void apply(const Gradients& gradients, const ApplyOptions& options) final;
   std::vector<SlotVariable> slot_variables() const final;
-  cohort::internal::FinalGradients* expect_gradients() final {
+  cohort::internal::variables::FinalGradients* expect_gradients() final {
     return updater_->expect_gradients();
   }
 
@@ -59,7 +59,7 @@ class RuleOptimizer : public OptimizerBase {
 
   const CommonOptions common_;
   const std::vector<SlotSpec> slots_;
-  std::shared_ptr<cohort::internal::Updater> updater_;
+  std::shared_ptr<cohort::internal::variables::Updater> updater_;
   std::vector<SlotVariable> slot_variables_;
 };
 

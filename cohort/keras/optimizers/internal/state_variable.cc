@@ -8,9 +8,9 @@
 namespace cohort::keras::internal {
 namespace {
 
-using cohort::internal::Leaf;
-using cohort::internal::VariableImpl;
-using cohort::internal::Write;
+using cohort::internal::variables::Leaf;
+using cohort::internal::variables::VariableImpl;
+using cohort::internal::variables::Write;
 
 class StateVariable final : public VariableImpl {
  public:

@@ -20,12 +20,12 @@
 
 namespace cohort::keras {
 
-using cohort::internal::LocalVariables;
-using cohort::internal::LocalVariablesOptions;
-using cohort::internal::ParameterPlacement;
-using cohort::internal::ReplicaGroup;
-using cohort::internal::UpdateSchedule;
-using cohort::internal::VariableCreatorScope;
+using cohort::internal::runtime::ReplicaGroup;
+using cohort::internal::variables::LocalVariables;
+using cohort::internal::variables::LocalVariablesOptions;
+using cohort::internal::variables::ParameterPlacement;
+using cohort::internal::variables::UpdateSchedule;
+using cohort::internal::variables::VariableCreatorScope;
 using Numbers = std::vector<double>;
 
 inline constexpr int kSteps = 20;

@@ -14,7 +14,7 @@
 #include "cohort/data/core/internal/rows/packed_strings.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Calls `leaf` for the leaves at one place of all parts, and `ragged` for ragged components, and
@@ -242,4 +242,4 @@ Element unstack_element(const Element& batch, int64_t index) {
   return named.empty() ? Element::tuple(std::move(out)) : Element::named(std::move(named));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

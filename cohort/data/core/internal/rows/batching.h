@@ -10,7 +10,7 @@
 
 #include "cohort/data/core/element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// One element of which every leaf is the stack of the parts' leaves.
 /// Errors: InvalidArgument that begins with `where` if structures, dtypes or shapes differ.
@@ -39,4 +39,4 @@ ElementSpec ragged_batch_spec(const ElementSpec& row, int64_t rows);
 /// Row `index` of a batch, as an element of its own.
 Element unstack_element(const Element& batch, int64_t index);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

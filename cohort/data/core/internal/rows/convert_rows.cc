@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Shuffled rows are not where the hardware looks next: ask for them some rows ahead.
@@ -92,7 +92,7 @@ using DivideRow = void (*)(const uint8_t* row, int64_t values, float divisor, fl
 
 #if defined(__x86_64__)
 DivideRow current_divide_row() {
-  return of_current_isa<DivideRow>(divide_row_portable, divide_row_avx2, divide_row_avx512);
+  return base::of_current_isa<DivideRow>(divide_row_portable, divide_row_avx2, divide_row_avx512);
 }
 #else
 DivideRow current_divide_row() { return divide_row_portable; }
@@ -127,4 +127,4 @@ void gather_rows_divided(const uint8_t* data, int64_t row_values, float divisor,
            [&](const uint8_t* row, float* to) { divide_row(row, row_values, divisor, to); });
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Copies the rows `rows` of `row_bytes` bytes each, one after the other, to `out`.
 void gather_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t> rows,
@@ -17,4 +17,4 @@ void gather_rows(const uint8_t* data, int64_t row_bytes, std::span<const int64_t
 void gather_rows_divided(const uint8_t* data, int64_t row_values, float divisor,
                          std::span<const int64_t> rows, float* out);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,7 +10,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/data/core/element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// What a batch on the index path is until somebody looks: row numbers and their source.
 /// Threads: thread-safe; the first reader computes, others wait for it.
@@ -38,11 +38,11 @@ class DeferredElement {
   const Element& constant_value() const COHORT_NO_THREAD_SAFETY_ANALYSIS { return value_; }
 
   mutable std::atomic<bool> ready_{false};
-  mutable Mutex mutex_;
+  mutable base::Mutex mutex_;
   mutable Element value_ COHORT_GUARDED_BY(mutex_);  ///< Constant once ready_.
 };
 
 /// The spec of `rows` rows that look like `row`; kUnknownDim rows where the number varies.
 ElementSpec batched_spec(const ElementSpec& row, int64_t rows);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

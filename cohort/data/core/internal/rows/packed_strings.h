@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Strings one after the other.
 class PackedStrings {
@@ -46,4 +46,4 @@ class PackedStrings {
   std::vector<std::size_t> ends_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,7 +9,7 @@
 #include "cohort/data/core/internal/rows/batching.h"
 #include "cohort/data/core/internal/rows/deferred_element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// The least shape that holds every part, or what is fixed.
@@ -174,4 +174,4 @@ std::vector<Element> get_elements(StateReader& in) {
   return out;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

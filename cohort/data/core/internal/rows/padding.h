@@ -10,7 +10,7 @@
 #include "cohort/data/core/element.h"
 #include "cohort/data/core/internal/state.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 struct Padding {
   std::string where;                 ///< Begins the texts of errors.
@@ -31,4 +31,4 @@ ElementSpec padded_spec(const std::string& where, const ElementSpec& spec,
 void put_elements(StateWriter& out, const std::vector<Element>& elements);
 std::vector<Element> get_elements(StateReader& in);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

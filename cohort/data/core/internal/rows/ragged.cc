@@ -9,7 +9,7 @@
 #include "cohort/data/core/internal/rows/batching.h"
 #include "cohort/data/core/internal/rows/packed_strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 int64_t split_at(const Tensor& splits, int64_t index) {
@@ -158,4 +158,4 @@ ElementSpec with_rows(const ElementSpec& spec, int64_t rows) {
   return leaf;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

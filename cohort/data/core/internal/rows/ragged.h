@@ -11,7 +11,7 @@
 
 #include "cohort/data/core/element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Names of its components. Others may have them, too: is_ragged() tells, never the names.
 inline constexpr std::array<const char*, 2> kRaggedNames = {"values", "row_splits"};
@@ -40,4 +40,4 @@ Element ragged_leaves(std::span<const Element> parts, int64_t levels, const std:
 /// The spec with so many rows in every component that has a first dimension.
 ElementSpec with_rows(const ElementSpec& spec, int64_t rows);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -12,7 +12,7 @@
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/core/internal/state.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 using Rows = std::shared_ptr<const std::vector<int64_t>>;
@@ -264,4 +264,4 @@ std::shared_ptr<const RowSource> make_range_rows(int64_t begin, int64_t end, int
   return std::make_shared<RangeRows>(begin, step, size);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,7 +9,7 @@
 
 #include "cohort/data/core/element.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Rows by number. Threads: immutable.
 class RowSource : public std::enable_shared_from_this<RowSource> {
@@ -39,4 +39,4 @@ std::shared_ptr<const RowSource> make_tensor_rows(const Element& element,
 /// begin, begin + step, ... below (above) end, as int64.
 std::shared_ptr<const RowSource> make_range_rows(int64_t begin, int64_t end, int64_t step);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -3,7 +3,7 @@
 
 #include "cohort/data/core/internal/rows/batching.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class SubsetRows final : public RowSource {
@@ -148,4 +148,4 @@ RowSourcePtr make_tuple_rows(std::vector<RowSourcePtr> parts, std::vector<std::s
   return std::make_shared<TupleRows>(std::move(parts), std::move(names));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

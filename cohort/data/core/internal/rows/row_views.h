@@ -10,7 +10,7 @@
 
 #include "cohort/data/core/internal/rows/row_source.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 using RowSourcePtr = std::shared_ptr<const RowSource>;
 
@@ -24,4 +24,4 @@ RowSourcePtr make_component_rows(RowSourcePtr source, std::size_t component);
 /// source again.
 RowSourcePtr make_tuple_rows(std::vector<RowSourcePtr> parts, std::vector<std::string> names);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

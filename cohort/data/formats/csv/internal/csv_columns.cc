@@ -8,7 +8,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/core/internal/rows/packed_strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// A number too near to zero for from_chars is zero, or the nearest one below the normal ones; one
@@ -46,14 +46,14 @@ class NumberColumn final : public CsvColumnValues {
   }
   void put_back(const Element& value) override {
     const Tensor& one = value.tensor();
-    if (one.numel() != 1 || one.scalar_type() != dtype_of<T>) StateReader::fail();
+    if (one.numel() != 1 || one.scalar_type() != runtime::dtype_of<T>) StateReader::fail();
     values_.push_back(*one.const_data_ptr<T>());
   }
   void cut(std::size_t rows) override { values_.resize(rows); }
   Element take(bool batch) override {
     Shape shape;
     if (batch) shape.push_back(static_cast<int64_t>(values_.size()));
-    Tensor out = empty(shape, dtype_of<T>);
+    Tensor out = empty(shape, runtime::dtype_of<T>);
     std::copy(values_.begin(), values_.end(), out.mutable_data_ptr<T>());
     values_.clear();  // Keeps its memory: the next batch is as large.
     return out;
@@ -158,4 +158,4 @@ Element CsvBatch::take(bool batch) {
   return Element::named(std::move(parts));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

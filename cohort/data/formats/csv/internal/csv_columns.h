@@ -9,7 +9,7 @@
 
 #include "cohort/data/formats/internal/file_nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The spec of one field.
 TensorSpec spec_of_csv(CsvType type);
@@ -55,4 +55,4 @@ class CsvBatch final : public RecordBatch {
   bool open_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

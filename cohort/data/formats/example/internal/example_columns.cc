@@ -3,7 +3,7 @@
 
 #include "cohort/base/check.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 template <class T>
@@ -14,7 +14,7 @@ TensorSpec leaf_spec(Shape shape) {
   if constexpr (kIsString<T>) {
     return TensorSpec::strings(std::move(shape));
   } else {
-    return {std::move(shape), dtype_of<T>};
+    return {std::move(shape), runtime::dtype_of<T>};
   }
 }
 
@@ -64,7 +64,7 @@ template <class T>
 class FixedStore {
  public:
   explicit FixedStore(const Shape& shape)
-      : tensor_(empty(shape, dtype_of<T>)), at_(tensor_.template mutable_data_ptr<T>()) {}
+      : tensor_(empty(shape, runtime::dtype_of<T>)), at_(tensor_.template mutable_data_ptr<T>()) {}
 
   void add(std::span<const T> values) { at_ = std::copy(values.begin(), values.end(), at_); }
   /// The number of values in the list; all of them are added if that is `width`.
@@ -275,4 +275,4 @@ std::unique_ptr<ExampleColumn> make_example_column(const std::string& name,
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

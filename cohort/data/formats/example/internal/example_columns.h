@@ -10,7 +10,7 @@
 #include "cohort/data/formats/example/example_parser.h"
 #include "cohort/data/formats/example/internal/example_wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The values of one parse.
 class ColumnBuilder {
@@ -39,4 +39,4 @@ class ExampleColumn {
 std::unique_ptr<ExampleColumn> make_example_column(const std::string& name,
                                                    const FeatureSpec& spec);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -14,7 +14,7 @@
 #include "cohort/data/core/internal/rows/packed_strings.h"
 #include "cohort/data/formats/internal/wire.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The number of a kind's field in Feature; 0 for none.
 enum class FeatureKind : uint32_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
@@ -138,4 +138,4 @@ struct FixedSink {
   }
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -11,7 +11,7 @@
 #include "cohort/base/check.h"
 #include "cohort/data/formats/internal/little_endian.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 constexpr std::string_view kEndMagic("PK\x05\x06", 4);
@@ -180,4 +180,4 @@ void for_each_zip_member(std::string_view archive, const std::string& where, int
   ZipArchive(archive, where).for_each(max_bytes, use);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

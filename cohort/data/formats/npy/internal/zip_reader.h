@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Calls use(name, bytes) for each member in the order of the archive's directory.
 /// Errors: DataLoss that begins with `where` for a damaged archive, members that overlap or a wrong
@@ -20,4 +20,4 @@ namespace cohort::internal {
 void for_each_zip_member(std::string_view archive, const std::string& where, int64_t max_bytes,
                          const std::function<void(std::string, std::string_view)>& use);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -6,9 +6,9 @@
 
 #include <cstddef>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 inline constexpr std::size_t kTfRecordHeader = 12;
 inline constexpr std::size_t kTfRecordFooter = 4;
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

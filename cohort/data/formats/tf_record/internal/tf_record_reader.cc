@@ -6,7 +6,7 @@
 #include "cohort/data/formats/internal/string_records.h"
 #include "cohort/data/formats/tf_record/internal/tf_record_format.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 class TfRecordReader final : public StringReader {
@@ -27,7 +27,7 @@ class TfRecordReader final : public StringReader {
       truncated(start, "its header", kTfRecordHeader, header.size());
     }
     const auto length = load_little_endian<uint64_t>(header.data());
-    if (masked_crc32c(header.substr(0, sizeof(uint64_t))) !=
+    if (base::masked_crc32c(header.substr(0, sizeof(uint64_t))) !=
         load_little_endian<uint32_t>(header.data() + sizeof(uint64_t))) {
       file().fail(start,
                   "corrupted record: the checksum of its length is wrong (is this a TFRecord file, "
@@ -51,7 +51,7 @@ class TfRecordReader final : public StringReader {
     const auto stored = load_little_endian<uint32_t>(footer.data());
     file().consume(kTfRecordFooter);
     whole_ = true;
-    if (masked_crc32c(std::string_view(out).substr(begin)) != stored) {
+    if (base::masked_crc32c(std::string_view(out).substr(begin)) != stored) {
       file().fail(start, "corrupted record: the checksum of its data is wrong");
     }
   }
@@ -71,12 +71,13 @@ std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::
   return std::make_unique<TfRecordReader>(FileReader(std::move(operation), path, options));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
 
 namespace cohort::data {
 
 Dataset Dataset::tf_records(std::vector<std::string> files, FileOptions options) {
-  return internal::read_strings<internal::TfRecordReader>("tf_records", std::move(files), options);
+  return internal::data::read_strings<internal::data::TfRecordReader>("tf_records",
+                                                                      std::move(files), options);
 }
 
 }  // namespace cohort::data

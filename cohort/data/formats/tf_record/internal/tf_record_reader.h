@@ -8,10 +8,10 @@
 
 #include "cohort/data/formats/internal/file_nodes.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The records of one file; `operation` begins the texts of errors.
 std::unique_ptr<RecordReader> open_tf_records(std::string operation, const std::string& path,
                                               const FileOptions& options);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Doubles the buffer when its reader finds it empty although it has been full since it last grew:
 /// then elements come and go unevenly, and a larger one would have bridged the gap. A buffer that
@@ -42,4 +42,4 @@ class BufferTuner {
   bool was_full_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 void save_source(StateWriter& out, const InterleaveSource& source) {
   out.put_error(source.no_source);
@@ -38,4 +38,4 @@ std::unique_ptr<InterleaveSource> restore_source(StateReader& in, const OpenData
   return source;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,7 +10,7 @@
 #include "cohort/data/pipeline/internal/threads/interleave_stream.h"
 #include "cohort/data/pipeline/internal/threads/ring.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// An open dataset and what was read ahead of it. Threads: thread-compatible.
 struct InterleaveSource {
@@ -32,4 +32,4 @@ void save_source(StateWriter& out, const InterleaveSource& source);
 /// Errors: InvalidArgument for bytes that save_source did not write; what `open` throws.
 std::unique_ptr<InterleaveSource> restore_source(StateReader& in, const OpenDataset& open);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

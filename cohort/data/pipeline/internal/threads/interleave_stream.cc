@@ -17,7 +17,7 @@
 #include "cohort/data/pipeline/internal/threads/interleave_turns.h"
 #include "cohort/data/pipeline/internal/threads/worker_set.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 using Item = InterleaveSource::Item;
@@ -89,7 +89,7 @@ class InterleaveStream final : public ElementStream {
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;  ///< Owned by pass_; null without a report.
 
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any ready_;  ///< For the reader.
   std::condition_variable_any work_;   ///< For the threads.
   InterleaveTurns turns_
@@ -137,7 +137,7 @@ void InterleaveStream::use(int threads) {
   threads_ = threads;
   quiet_ = false;
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     spare_ = static_cast<std::size_t>(std::min(threads, cycle_length_));
   }
   workers_.resize(threads > 1 ? static_cast<std::size_t>(threads) : 0);
@@ -146,7 +146,7 @@ void InterleaveStream::use(int threads) {
 /// True when all is the reader's: no threads, also none that end what they do.
 bool InterleaveStream::is_quiet() {
   if (quiet_ || !workers_.empty()) return quiet_;
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   reader_waits_ = true;
   ready_.wait(mutex_, pass_->stop(),
               [&]() COHORT_REQUIRES(mutex_) { return busy_ == 0 || broken_ != nullptr; });
@@ -205,7 +205,7 @@ SourcePtr InterleaveStream::open_source() {
 // --- The reader beside threads -------------------------------------------------------------------
 
 bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& waited) {
-  MutexLock lock(mutex_);
+  base::MutexLock lock(mutex_);
   while (true) {
     if (broken_) std::rethrow_exception(broken_);
     SourcePtr finished;
@@ -231,7 +231,7 @@ bool InterleaveStream::next_of_threads(Element& out, std::chrono::nanoseconds& w
         return false;
     }
     if (finished == nullptr) continue;
-    const MutexUnlock unlocked(mutex_);  // Closing a dataset may take its time.
+    const base::MutexUnlock unlocked(mutex_);  // Closing a dataset may take its time.
     finished.reset();
   }
 }
@@ -262,7 +262,7 @@ Item InterleaveStream::take_item(bool& wake) {
 // --- Background threads --------------------------------------------------------------------------
 
 void InterleaveStream::work(const std::stop_token& stop) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   while (true) {
     InterleaveTurns::Job job;
     ++threads_waiting_;
@@ -286,7 +286,7 @@ void InterleaveStream::work(const std::stop_token& stop) {
 
 /// A dataset may be busy for ever: whoever reads gets the error, now and later.
 void InterleaveStream::fail(std::exception_ptr error) {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   broken_ = std::move(error);
   ready_.notify_all();
   work_.notify_all();
@@ -301,7 +301,7 @@ void InterleaveStream::open_ahead() {
   opening_ = true;
   SourcePtr source;
   {
-    const MutexUnlock unlocked(mutex_);
+    const base::MutexUnlock unlocked(mutex_);
     WorkTimer timer(stage_, WorkTimer::kOwn);
     StageTuner::CallTimer call_timer(tuner_.get());
     source = open_source();
@@ -317,7 +317,7 @@ void InterleaveStream::read_ahead(Source& source, const std::stop_token& stop) {
   std::vector<Item> items;
   bool more = true;
   {
-    const MutexUnlock unlocked(mutex_);
+    const base::MutexUnlock unlocked(mutex_);
     more = read_items(source, room, stop, items);
   }
   publish(source, std::move(items));
@@ -361,7 +361,7 @@ void InterleaveStream::publish(Source& source, std::vector<Item> items) {
 // --- Positions -----------------------------------------------------------------------------------
 
 void InterleaveStream::pause() {
-  const MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   paused_ = true;
   reader_waits_ = true;
   ready_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) { return busy_ == 0 || broken_ != nullptr; });
@@ -371,14 +371,14 @@ void InterleaveStream::pause() {
 
 void InterleaveStream::resume() {
   {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     paused_ = false;
   }
   work_.notify_all();
 }
 
 void InterleaveStream::save(StateWriter& out) {
-  const ScopeExit go_on([&] { resume(); });
+  const base::ScopeExit go_on([&] { resume(); });
   pause();
   out.put_int(index_);
   turns_.save(out);
@@ -399,4 +399,4 @@ std::unique_ptr<ElementStream> make_interleave_stream(OpenDataset open,
   return std::make_unique<InterleaveStream>(std::move(open), std::move(input), std::move(setting));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,7 +9,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/pipeline/internal/threads/stage_tuner.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// What the function makes of an argument; its number comes with it. Called by one thread at a
 /// time, in the order of the arguments.
@@ -30,4 +30,4 @@ std::unique_ptr<ElementStream> make_interleave_stream(OpenDataset open,
                                                       std::unique_ptr<ElementStream> input,
                                                       InterleaveSetting setting);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 InterleaveTurns::InterleaveTurns(int cycle_length, int64_t block_length, bool ordered)
     : block_length_(block_length),
@@ -144,4 +144,4 @@ void InterleaveTurns::restore(StateReader& in,
   }
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -11,7 +11,7 @@
 #include "cohort/data/pipeline/internal/threads/interleave_source.h"
 #include "cohort/data/pipeline/internal/threads/ring.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The open datasets in their turns, and behind them those that were opened in advance (futures).
 /// Threads: thread-compatible, but for the stream of a busy source, which is its thread's.
@@ -76,4 +76,4 @@ class InterleaveTurns {
   bool input_ended_ = false;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

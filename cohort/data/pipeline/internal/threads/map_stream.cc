@@ -10,7 +10,7 @@
 #include "cohort/data/pipeline/internal/threads/ring.h"
 #include "cohort/data/pipeline/internal/threads/worker_set.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// A result, or the place that one has booked.
@@ -51,8 +51,8 @@ class MapStream final : public ElementStream {
 
   void save(StateWriter& out) override {
     // Whoever reads the input ends that first; calls under way become results of the position.
-    const MutexLock reading(input_mutex_);
-    const MutexLock lock(mutex_);
+    const base::MutexLock reading(input_mutex_);
+    const base::MutexLock lock(mutex_);
     reader_waits_ = true;
     ready_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) {
       return ready_count_ == slots_.size() || broken_ != nullptr;
@@ -88,7 +88,7 @@ class MapStream final : public ElementStream {
     calls_ = calls;
     quiet_ = false;
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       const std::size_t capacity = 2 * static_cast<std::size_t>(calls);
       // Now: an element that was read and finds no place would be lost.
       slots_.reserve(capacity);
@@ -100,8 +100,8 @@ class MapStream final : public ElementStream {
   /// True when all is the reader's: no threads, and no results of former ones.
   bool is_quiet() {
     if (quiet_ || !workers_.empty()) return quiet_;
-    const MutexLock reading(input_mutex_);  // Threads that leave may be reading.
-    const MutexLock lock(mutex_);
+    const base::MutexLock reading(input_mutex_);  // Threads that leave may be reading.
+    const base::MutexLock lock(mutex_);
     quiet_ = slots_.empty() && broken_ == nullptr;
     return quiet_;
   }
@@ -116,7 +116,7 @@ class MapStream final : public ElementStream {
   }
 
   bool take_result(Element& out, std::chrono::nanoseconds& waited) {
-    MutexLock lock(mutex_);
+    base::MutexLock lock(mutex_);
     if (stage_ != nullptr) stage_->note_buffer(ready_count_, capacity_);
     const auto arrived = [&]() COHORT_REQUIRES(mutex_) {
       return broken_ != nullptr || (slots_.empty() ? ended_ : slots_.front().ready);
@@ -148,7 +148,7 @@ class MapStream final : public ElementStream {
 
   /// A place may be lost: whoever reads gets the error, now and later.
   void fail(std::exception_ptr error) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     broken_ = std::move(error);
     ended_ = true;
     ready_.notify_all();
@@ -184,7 +184,7 @@ class MapStream final : public ElementStream {
     while (true) {
       wait_for_room(stop);
       // Room is waited for without the input: a saver needs it, and frees no room.
-      const MutexLock reading(input_mutex_);
+      const base::MutexLock reading(input_mutex_);
       if (stop.stop_requested() || has_ended()) return false;
       if (!has_room()) continue;
       std::exception_ptr error;
@@ -202,7 +202,7 @@ class MapStream final : public ElementStream {
   }
 
   void wait_for_room(const std::stop_token& stop) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ++threads_waiting_;
     room_.wait(mutex_, stop,
                [&]() COHORT_REQUIRES(mutex_) { return ended_ || slots_.size() < capacity_; });
@@ -211,7 +211,7 @@ class MapStream final : public ElementStream {
 
   /// A place for what was read; false if there is nothing to call the function with.
   bool book(bool more, bool has_element, Booking& booking) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (!more) {
       ended_ = true;
       room_.notify_all();
@@ -225,7 +225,7 @@ class MapStream final : public ElementStream {
   }
 
   void deliver(int64_t place, Element result, std::exception_ptr error) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     // Without an order, the first place that is still open will do.
     if (!ordered_) place = first_ + static_cast<int64_t>(ready_count_);
     Slot& slot = slots_[static_cast<std::size_t>(place - first_)];
@@ -237,16 +237,16 @@ class MapStream final : public ElementStream {
   }
 
   bool has_room() {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return ended_ || slots_.size() < capacity_;
   }
   bool has_ended() {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return ended_;
   }
 
   const MapCall call_;
-  Mutex input_mutex_ COHORT_ACQUIRED_BEFORE(mutex_);
+  base::Mutex input_mutex_ COHORT_ACQUIRED_BEFORE(mutex_);
   const std::unique_ptr<ElementStream> input_ COHORT_PT_GUARDED_BY(input_mutex_);
   const bool ordered_;
   const int fixed_;                          ///< Calls at once without a tuner.
@@ -257,7 +257,7 @@ class MapStream final : public ElementStream {
   int calls_ = 1;
   bool quiet_ = false;
 
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any ready_;  ///< For the reader.
   std::condition_variable_any room_;   ///< For the threads.
   // Waking costs a system call: nobody is woken who does not wait.
@@ -282,4 +282,4 @@ std::unique_ptr<ElementStream> make_map_stream(MapCall call, std::unique_ptr<Ele
   return std::make_unique<MapStream>(std::move(call), std::move(input), std::move(setting));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -9,7 +9,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/pipeline/internal/threads/stage_tuner.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// The element's number comes with it.
 using MapCall = std::function<Element(const Element&, int64_t index)>;
@@ -26,4 +26,4 @@ struct MapSetting {
 std::unique_ptr<ElementStream> make_map_stream(MapCall call, std::unique_ptr<ElementStream> input,
                                                MapSetting setting);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// Shares of the time. A reader that waits less than kCalm does not wait; one background thread
@@ -95,4 +95,4 @@ int ParallelismTuner::lower() {
   return std::min(setting_, enough);
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// What a step and its reader did since the last decision.
 struct TuneWindow {
@@ -55,4 +55,4 @@ class ParallelismTuner {
   int64_t penalty_ = 4;   ///< Windows that the next failed trial costs.
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

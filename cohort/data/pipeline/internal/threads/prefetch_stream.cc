@@ -14,7 +14,7 @@
 #include "cohort/runtime/task_thread.h"
 #include "cohort/runtime/topology.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 /// A thread reads ahead into a bounded queue. An error takes its place among the elements.
@@ -32,7 +32,7 @@ class PrefetchStream final : public ElementStream {
 
   bool next(Element& out) override {
     start();
-    MutexLock lock(mutex_);
+    base::MutexLock lock(mutex_);
     if (stage_ != nullptr) stage_->note_buffer(queue_.size(), capacity_);
     if (tuner_) tune();
     meter_.reader_got_one(wait_for_element());
@@ -51,21 +51,22 @@ class PrefetchStream final : public ElementStream {
 
   void start() override {
     if (thread_) return;
-    thread_ = std::make_unique<TaskThread>("prefetch", [this](const std::stop_token& stop) {
-      PassScope scope(pass_.get(), stage_, consumer_wait_);
-      try {
-        fill(stop);
-      } catch (...) {
-        fail(std::current_exception());
-      }
-    });
+    thread_ =
+        std::make_unique<runtime::TaskThread>("prefetch", [this](const std::stop_token& stop) {
+          PassScope scope(pass_.get(), stage_, consumer_wait_);
+          try {
+            fill(stop);
+          } catch (...) {
+            fail(std::current_exception());
+          }
+        });
     if (stage_ != nullptr) stage_->note_threads(1);
   }
 
   // While it is paused, the thread stays out of input_ and queue_.
   void save(StateWriter& out) override COHORT_NO_THREAD_SAFETY_ANALYSIS {
     pause();
-    const ScopeExit go_on([&] { resume(); });
+    const base::ScopeExit go_on([&] { resume(); });
     if (broken_) std::rethrow_exception(broken_);
     out.put_int(ended_ ? 1 : 0);
     out.put_int(static_cast<int64_t>(queue_.size()));
@@ -127,13 +128,13 @@ class PrefetchStream final : public ElementStream {
   }
 
   void pause() {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     paused_ = true;
     filled_.wait(mutex_, [&]() COHORT_REQUIRES(mutex_) { return !reading_; });
   }
   void resume() {
     {
-      const MutexLock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       paused_ = false;
     }
     emptied_.notify_one();
@@ -154,7 +155,7 @@ class PrefetchStream final : public ElementStream {
       }
       const int64_t bytes = is_tuned_ && more && !item.error ? element_bytes(item.element) : 0;
       const bool cancelled = pass_->ended_by(item.error);
-      MutexLock lock(mutex_);
+      base::MutexLock lock(mutex_);
       reading_ = false;
       quick_ = std::chrono::steady_clock::now() - begin < kQuick;
       element_bytes_ = std::max(element_bytes_, bytes);
@@ -174,7 +175,7 @@ class PrefetchStream final : public ElementStream {
 
   /// An element may be lost: whoever reads gets the error, now and later.
   void fail(std::exception_ptr error) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     broken_ = std::move(error);
     ended_ = true;
     reading_ = false;
@@ -183,7 +184,7 @@ class PrefetchStream final : public ElementStream {
 
   /// False if the thread is to end, else the input is the thread's until reading_ is false.
   bool wait_for_room(const std::stop_token& stop) {
-    const MutexLock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (ended_) return false;
     thread_waits_ = true;
     emptied_.wait(mutex_, stop,
@@ -198,11 +199,11 @@ class PrefetchStream final : public ElementStream {
   const std::shared_ptr<const ConsumerWait> consumer_wait_;
   const std::shared_ptr<Pass> pass_;
   Stage* const stage_;  ///< Owned by pass_; null without a report.
-  const bool one_core_ = usable_cores() == 1;
+  const bool one_core_ = runtime::usable_cores() == 1;
   const bool is_tuned_;
   ConsumerWaitMeter meter_;  ///< The reader's.
 
-  Mutex mutex_;
+  base::Mutex mutex_;
   std::condition_variable_any filled_;
   std::condition_variable_any emptied_;
   // Waking costs a system call: nobody is woken who does not wait.
@@ -220,7 +221,7 @@ class PrefetchStream final : public ElementStream {
   bool thread_waits_ COHORT_GUARDED_BY(mutex_) = false;
   bool paused_ COHORT_GUARDED_BY(mutex_) = false;  ///< A saver wants the thread to rest.
 
-  std::unique_ptr<TaskThread> thread_;  ///< Last: joined before the rest goes.
+  std::unique_ptr<runtime::TaskThread> thread_;  ///< Last: joined before the rest goes.
 };
 
 }  // namespace
@@ -230,4 +231,4 @@ std::unique_ptr<ElementStream> make_prefetch_stream(std::unique_ptr<ElementStrea
   return std::make_unique<PrefetchStream>(std::move(input), std::move(setting));
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

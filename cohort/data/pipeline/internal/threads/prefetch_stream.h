@@ -10,7 +10,7 @@
 #include "cohort/data/core/internal/dataset_node.h"
 #include "cohort/data/pipeline/internal/threads/buffer_tuner.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 struct PrefetchSetting {
   std::size_t capacity = 2;
@@ -23,4 +23,4 @@ struct PrefetchSetting {
 std::unique_ptr<ElementStream> make_prefetch_stream(std::unique_ptr<ElementStream> input,
                                                     PrefetchSetting setting);
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// First in, first out. Cost: allocates only when it holds more than ever before.
 template <class T>
@@ -52,4 +52,4 @@ class Ring {
   std::size_t size_ = 0;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -10,7 +10,7 @@
 #include "cohort/data/core/internal/pass.h"
 #include "cohort/runtime/topology.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -38,7 +38,7 @@ int64_t voluntary_switches() {
 
 }  // namespace
 
-int most_blocking_calls() { return std::max(64, 4 * usable_cores()); }
+int most_blocking_calls() { return std::max(64, 4 * runtime::usable_cores()); }
 
 StageTuner::StageTuner(int most)
     : pass_(Pass::current()),
@@ -129,4 +129,4 @@ int StageTuner::decide(const TuneWindow& window) {
   return setting;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

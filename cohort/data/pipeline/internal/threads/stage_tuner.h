@@ -13,7 +13,7 @@
 #include "cohort/data/core/internal/core_budget.h"
 #include "cohort/data/pipeline/internal/threads/parallelism_tuner.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 class Pass;
 
@@ -79,4 +79,4 @@ class StageTuner {
   std::atomic<int64_t> switches_{0};
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

@@ -6,7 +6,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 WorkerSet::WorkerSet(std::string name, std::function<void(const std::stop_token&)> task,
                      Failed failed, std::shared_ptr<const ConsumerWait> consumer_wait)
@@ -22,8 +22,8 @@ WorkerSet::~WorkerSet() {
   resize(0);
 }
 
-std::unique_ptr<TaskThread> WorkerSet::start(Worker& worker) {
-  return std::make_unique<TaskThread>(name_, [this, &worker](const auto& stop) {
+std::unique_ptr<runtime::TaskThread> WorkerSet::start(Worker& worker) {
+  return std::make_unique<runtime::TaskThread>(name_, [this, &worker](const auto& stop) {
     PassScope scope(pass_.get(), stage_, consumer_wait_);
     try {
       task_(stop);
@@ -53,4 +53,4 @@ void WorkerSet::resize(std::size_t count) {
   if (stage_ != nullptr) stage_->note_threads(workers_.size());
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data

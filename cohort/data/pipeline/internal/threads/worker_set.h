@@ -15,7 +15,7 @@
 #include "cohort/data/core/internal/stage.h"
 #include "cohort/runtime/task_thread.h"
 
-namespace cohort::internal {
+namespace cohort::internal::data {
 
 /// Threads that run one task each, for the pass and the stage of the thread that made the set.
 /// What leaves a task (memory that was refused between two elements) goes to `failed` on its
@@ -40,10 +40,10 @@ class WorkerSet {
  private:
   struct Worker {
     std::atomic<bool> done{false};
-    std::unique_ptr<TaskThread> thread;  ///< Last: joined before the flag goes.
+    std::unique_ptr<runtime::TaskThread> thread;  ///< Last: joined before the flag goes.
   };
 
-  std::unique_ptr<TaskThread> start(Worker& worker);
+  std::unique_ptr<runtime::TaskThread> start(Worker& worker);
 
   const std::string name_;
   const std::function<void(const std::stop_token&)> task_;
@@ -55,4 +55,4 @@ class WorkerSet {
   std::vector<std::unique_ptr<Worker>> leaving_;
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort::internal::data
