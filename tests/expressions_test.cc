@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <sstream>
+#include <type_traits>
 #include <unordered_map>
 
 #include "cohort/cohort.h"
@@ -28,6 +29,20 @@ std::string text_of(const T& value) {
 
 Dataset pairs() {
   return Dataset::from_tensor_slices({arange(6, kFloat32).reshape({3, 2}), arange(3)}).batch(2);
+}
+
+// A reference to the tensor of an element that ends with the line keeps the tensor.
+TEST(Expressions, TensorsOfElementsThatEnd) {
+  const auto element = [] { return Element({full({3}, 5), full({2}, 7)}); };
+  const Tensor& first = element()[0];
+  const auto one = [] { return Element(full({3}, 6)); };
+  const Tensor& whole = one();
+  const Tensor& named = Element::named({{"x", full({4}, 8)}})["x"];
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(full({3}, i).sum().item<float>(), 3 * i);  // other memory
+  EXPECT_EQ(first.sum().item<float>(), 15);
+  EXPECT_EQ(whole.sum().item<float>(), 18);
+  EXPECT_EQ(named.sum().item<float>(), 32);
+  static_assert(!std::is_convertible_v<Element&, Tensor&>);
 }
 
 // --- Collectives and reductions ------------------------------------------------------------------

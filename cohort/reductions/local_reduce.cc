@@ -111,6 +111,9 @@ void check_reducible(const char* operation, ReduceOp op, DType dtype) {
   COHORT_CHECK_ARG(dtype != kBool || extreme, operation, "expected numbers for ",
                    reduce_op_name(op),
                    ", got bool; reduce with max (any) or min (all), or convert the values first");
+  COHORT_CHECK_ARG(extreme || !at::isBarebonesUnsignedType(dtype), operation,
+                   "expected a type that LibTorch adds, got ", dtype_name(dtype),
+                   "; convert the values to int64 first");
   COHORT_CHECK_ARG(!is_complex || !extreme, operation, "expected ordered numbers for ",
                    reduce_op_name(op), ", got ", dtype_name(dtype),
                    ", which have none; reduce their abs(), or their real and imaginary parts");

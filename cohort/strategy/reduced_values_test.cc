@@ -164,6 +164,17 @@ TEST(OwnCrossDeviceOps, MustReturnWhatCanBeApplied) {
   EXPECT_EQ(to_vector<float>(w.value()), (std::vector<float>{0, 0, 0}));
 }
 
+// LibTorch compares them and adds none.
+TEST(UnsignedNumbers, AreConvertedBeforeTheyAreAdded) {
+  for (const DType dtype : {DType::UInt16, DType::UInt32, DType::UInt64}) {
+    const PerReplica<Tensor> x({full({2}, 3, dtype), full({2}, 4, dtype)});
+    EXPECT_EQ(to_vector<int64_t>(two().reduce("max", x).to(kInt64)), (std::vector<int64_t>{4, 4}));
+    expect_error<InvalidArgument>(
+        {"expected a type that LibTorch adds, got uint", "convert the values to int64 first"},
+        [&] { two().reduce("sum", x); });
+  }
+}
+
 // LibTorch has no maximum of them, and says so in words of its own.
 TEST(Extremes, NeedNumbersThatHaveOne) {
   const Tensor complex = ones({2, 3}).to(at::kComplexFloat);

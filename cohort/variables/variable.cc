@@ -12,6 +12,13 @@
 
 namespace cohort {
 
+void internal::variables::refuse_inexact(const char* operation, bool is_negative,
+                                         uint64_t magnitude) {
+  throw InvalidArgument(str_cat(operation, "expected a number that a double holds exactly, got ",
+                                is_negative ? "-" : "", magnitude,
+                                "; give it as a tensor, as from_vector makes it"));
+}
+
 InitialValue::InitialValue(Tensor value) : value_(std::move(value)) {}
 InitialValue::InitialValue(double value) : value_(scalar(value, kFloat64)), weak_dtype_(true) {}
 

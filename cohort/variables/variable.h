@@ -27,9 +27,12 @@
 // several, none may write it.
 #pragma once
 
+#include <bit>
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,7 +50,22 @@ namespace cohort {
 class Trackable;
 namespace internal::variables {
 class VariableImpl;
+[[noreturn]] void refuse_inexact(const char* operation, bool is_negative, uint64_t magnitude);
+
+/// `number` as a double. Errors: InvalidArgument if that were another number.
+template <std::integral I>
+double exact_double(const char* operation, I number) {
+  bool is_negative = false;
+  if constexpr (std::is_signed_v<I>) is_negative = number < 0;
+  const auto bits = static_cast<uint64_t>(number);
+  const uint64_t magnitude = is_negative ? 0 - bits : bits;
+  constexpr int kDigits = std::numeric_limits<double>::digits;
+  if (magnitude != 0 && (magnitude >> std::countr_zero(magnitude)) >> kDigits != 0) [[unlikely]] {
+    refuse_inexact(operation, is_negative, magnitude);
+  }
+  return static_cast<double>(number);
 }
+}  // namespace internal::variables
 
 /// When the components of a variable agree: kAuto is kOnWrite, and kNone is refused; the table
 /// above has the others. TF: tf.VariableSynchronization.
@@ -67,6 +85,9 @@ class InitialValue {
  public:
   InitialValue(Tensor value);  // NOLINT: implicit by design
   InitialValue(double value);  // NOLINT
+  template <std::integral I>
+  InitialValue(I value)  // NOLINT
+      : InitialValue(internal::variables::exact_double("[variable] ", value)) {}
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType, const PartitionInfo&> InitialValue(
       F fn)
@@ -136,10 +157,23 @@ class Variable {
   Tensor assign(const Tensor& x) const;
   Tensor assign_add(const Tensor& x) const;
   Tensor assign_sub(const Tensor& x) const;
-  /// The same number on every replica. Errors: InvalidArgument for kSum with several replicas.
+  /// The same number on every replica. Errors: InvalidArgument for kSum with several replicas, and
+  /// for integers beyond 2^53 that no double is equal to: a tensor can hold them.
   Tensor assign(double literal) const;
   Tensor assign_add(double literal) const;
   Tensor assign_sub(double literal) const;
+  template <std::integral I>
+  Tensor assign(I literal) const {
+    return assign(internal::variables::exact_double("[variable.assign] ", literal));
+  }
+  template <std::integral I>
+  Tensor assign_add(I literal) const {
+    return assign_add(internal::variables::exact_double("[variable.assign_add] ", literal));
+  }
+  template <std::integral I>
+  Tensor assign_sub(I literal) const {
+    return assign_sub(internal::variables::exact_double("[variable.assign_sub] ", literal));
+  }
   /// Cross-replica: component i gets x[i].
   void assign(const PerReplica<Tensor>& x) const;
   void assign_add(const PerReplica<Tensor>& x) const;

@@ -138,6 +138,25 @@ TEST_F(WriteChecks, InitialNumbersAreWhatWasGiven) {
   EXPECT_EQ(make(0.1).dtype(), kFloat32);
 }
 
+// A number travels as a double: one that would become another is none.
+TEST_F(WriteChecks, LargeIntegersAreExactOrRefused) {
+  constexpr int64_t kOdd = (int64_t{1} << 53) + 1;
+  const Variable v = make(int64_t{1} << 62, {.dtype = kInt64});
+  EXPECT_EQ(v.value().item<int64_t>(), int64_t{1} << 62);
+  v.assign(std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(v.value().item<int64_t>(), std::numeric_limits<int64_t>::min());
+  v.assign(kOdd - 1);
+  expect_error<InvalidArgument>({"[variable.assign] ", "9007199254740993; give it as a tensor"},
+                                [&] { v.assign(kOdd); });
+  expect_error<InvalidArgument>({"[variable.assign_sub] ", "got -9007199254740993"},
+                                [&] { v.assign_sub(-kOdd); });
+  EXPECT_THROW(v.assign_add(static_cast<uint64_t>(kOdd)), InvalidArgument);
+  EXPECT_THROW(make(kOdd, {.dtype = kInt64}), InvalidArgument);
+  EXPECT_EQ(v.value().item<int64_t>(), kOdd - 1);
+  v.assign(from_vector<int64_t>({kOdd}, {}));
+  EXPECT_EQ(v.value().item<int64_t>(), kOdd);
+}
+
 TEST_F(WriteChecks, AnotherStrategysScopeIsRefused) {
   const Variable v = make(ones({2}));
   runtime::ReplicaGroup others({.replicas = 2});

@@ -102,8 +102,8 @@ class Element {
   /// Errors: InvalidArgument with the spec unless the element is one tensor.
   const Tensor& tensor() const&;
   Tensor tensor() && { return std::as_const(*this).tensor(); }
-  operator const Tensor&() const& { return tensor(); }            // NOLINT: implicit
-  operator Tensor() && { return std::as_const(*this).tensor(); }  // NOLINT: implicit
+  /// A handle of its own, which const Tensor& x = dataset_element() keeps.
+  operator Tensor() const { return tensor(); }  // NOLINT: implicit
   /// Errors: InvalidArgument unless the element is one string.
   const std::string& string() const&;
   std::string string() && { return std::as_const(*this).string(); }
