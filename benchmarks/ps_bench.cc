@@ -4,7 +4,7 @@
 // beside what two bare processes need for the same bytes over a socket, and to two servers that
 // have copies of each other's variables.
 //
-//   ps_bench --failovers 5 2000    // kills a primary five times, with a lease of 2000 ms
+//   ps_bench --failovers 5 --lease 2000    // kills a primary five times, with a lease of 2000 ms
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -25,6 +25,7 @@
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
+#include "flags.h"
 #include "process.h"
 #include "ps_groups.h"
 #include "ways.h"
@@ -334,6 +335,18 @@ std::string ps_columns(const WaysCase& which, const std::vector<WayResult>&,
                  " of_limit=", summary.ratio[1].p50);
 }
 
+struct Failovers {
+  int rounds = 5;
+  int lease_ms = 2000;
+};
+
+void declare_failovers(CLI::App& app, Failovers& options) {
+  app.add_option("--failovers", options.rounds, "Times that a primary is killed")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--lease", options.lease_ms, "Milliseconds that a server lives without a beat")
+      ->check(CLI::Range(100, 60000));
+}
+
 }  // namespace
 }  // namespace cohort::bench
 
@@ -344,9 +357,11 @@ int main(int argc, char** argv) {
   if (first == "--serve-parameters") return serve_parameters();
   if (first == "--serve-group" && argc == 7) return serve_group({argv + 2, argv + argc});
   if (first == "--failovers") {
-    const int lease = argc > 3 ? std::stoi(argv[3]) : 2000;
-    return time_failovers(program_path(), argc > 2 ? std::stoi(argv[2]) : 5,
-                          std::chrono::milliseconds(lease));
+    return examples::run_main<Failovers>(
+        argc, argv, "Times how long no push is acknowledged when a parameter server dies.",
+        declare_failovers, [](const Failovers& o) {
+          return time_failovers(program_path(), o.rounds, std::chrono::milliseconds(o.lease_ms));
+        });
   }
   return ways_main(argc, argv,
                    {"ps_bench",
