@@ -84,7 +84,7 @@ class Model : public LayerBase {
   Model(Model&& other) noexcept(false);  // see the class
   Model& operator=(Model&& other) noexcept(false);
   template <class M>
-  requires(std::derived_from<M, Model> && !std::same_as<M, Model>) Model(M&& other)
+  requires(std::derived_from<M, Model> && !std::same_as<M, Model>) Model(M&& other)  // NOLINT
   = delete;
   template <class M>
   requires(std::derived_from<M, Model> && !std::same_as<M, Model>) Model& operator=(M&&) = delete;

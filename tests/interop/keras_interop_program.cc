@@ -51,7 +51,7 @@ void open_and_train(const Case& of) {
   of.write("predicted", predicted(*model, x));
   model->save(of.file(".cohort.keras"));
   model->export_to(of.file(".exported.keras"));
-  if (!of.has("y")) return;  // its layers draw
+  if (!of.has("y")) return;  // it is not trained in Keras, either
   const Tensor y = of.read("y");
   model->save_weights(of.file(".cohort.weights.h5"));
   of.write("losses", losses_of(*model, x, y));

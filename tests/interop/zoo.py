@@ -22,8 +22,9 @@ def without_a_model():
     return {name: reason for reason, names in WITHOUT_A_MODEL.items() for name in names}
 
 
-# Whose layers draw while training: files and predictions alone are compared.
-DRAWING = {"augmented", "mixed_images", "noisy"}
+# Of these, files and predictions alone are compared: their layers draw while training, or assign to the
+# kernel that they train (SpectralNormalization), which Keras keeps by TensorFlow and forgets by JAX.
+UNTRAINED = {"augmented", "mixed_images", "noisy", "spectral"}
 
 
 def compiled(model, optimizer=None, loss="mse"):
@@ -145,7 +146,8 @@ def mixed_images():
     return chain(
         (8, 8, 3), L.MixUp(), L.CutMix(), L.RandAugment(), L.AugMix(),
         L.ContrastLimitedAdaptiveHistogramEqualization(tile_grid_size=(2, 2)),
-        L.Pipeline([L.RandomFlip("horizontal"), L.Equalization((-4.0, 4.0)), L.Rescaling(0.5)]), L.Flatten(), L.Dense(3))
+        L.Pipeline([L.RandomFlip("horizontal"), L.Equalization((-4.0, 4.0)), L.Rescaling(0.5)]), L.Flatten(),
+        L.Dense(3))
 
 
 def models():
