@@ -342,7 +342,8 @@ struct Failovers {
 
 void declare_failovers(CLI::App& app, Failovers& options) {
   app.add_option("--failovers", options.rounds, "Times that a primary is killed")
-      ->check(CLI::Range(1, 1000));
+      ->check(CLI::Range(1, 1000))
+      ->expected(0, 1);
   app.add_option("--lease", options.lease_ms, "Milliseconds that a server lives without a beat")
       ->check(CLI::Range(100, 60000));
 }
@@ -356,7 +357,7 @@ int main(int argc, char** argv) {
   if (first == "--serve-bytes") return serve_bytes();
   if (first == "--serve-parameters") return serve_parameters();
   if (first == "--serve-group" && argc == 7) return serve_group({argv + 2, argv + argc});
-  if (first == "--failovers") {
+  if (first.starts_with("--failovers")) {
     return examples::run_main<Failovers>(
         argc, argv, "Times how long no push is acknowledged when a parameter server dies.",
         declare_failovers, [](const Failovers& o) {

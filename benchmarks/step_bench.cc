@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::vector<std::string> cases = {"mlp:32:1",  "mlp:256:1", "mlp:32:2",
-                                    "mlp:256:2", "cnn:32:1",  "mlp_fit:32:1"};
+  std::vector<std::string> cases = {"tiny:16:1", "tiny:16:2", "mlp:32:1", "mlp:256:1",
+                                    "mlp:32:2",  "mlp:256:2", "cnn:32:1", "mlp_fit:32:1"};
   RunOptions run;
   bool peers = true;
   std::vector<std::string> only;

@@ -39,6 +39,22 @@ TEST(RandomCropModels, ThatWereDrawnPassOnWholeImages) {
   expect_whole_images(model, conv);
 }
 
+TEST(RandomCropModels, InsideOthersPassOnWholeImages) {
+  set_seed(1);
+  const auto augmentation = [] {
+    return std::make_shared<Sequential>(
+        std::vector<Layer>{InputLayer({9, 9, 3}), RandomCrop(6, 5), RandomFlip()});
+  };
+  const Layer conv = Conv2D(4, 3);
+  Sequential model({InputLayer({9, 9, 3}), Layer(augmentation()), conv, GlobalMaxPooling2D()});
+  expect_whole_images(model, conv);
+  const Layer drawn = Conv2D(4, 3);
+  const KerasTensor x = Input({9, 9, 3});
+  const KerasTensor cut = Layer(augmentation())(x);
+  Model other(x, GlobalMaxPooling2D()(drawn(cut)));
+  expect_whole_images(other, drawn);
+}
+
 // Keras writes two numbers, reads them, and refuses the negative one.
 TEST(RandomShear, IsWrittenAsKerasCanReadIt) {
   const Config config = RandomShear({.x_factor = 0.4, .y_factor = {0.1, 0.3}}).get_config();

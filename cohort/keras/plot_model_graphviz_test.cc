@@ -9,6 +9,7 @@
 #include <memory>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "cohort/data/image/image.h"
 #include "cohort/data/test_files.h"

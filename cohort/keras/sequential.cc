@@ -114,7 +114,7 @@ Tensor Sequential::call_and_check_shapes(const Tensor& input, const CallArgs& ar
     here.mask = {};
     if (!as_built || i >= shapes_.size() || agrees(shapes_[i], x)) continue;
     const LayerBase& layer = layers()[i].base();
-    if (!args.training && dynamic_cast<const internal::ShapeOfTraining*>(&layer) != nullptr) {
+    if (!args.training && internal::has_shape_of_training(layer)) {
       as_built = false;
       continue;
     }

@@ -30,10 +30,20 @@ void sum_range(void (*kernel)(const SumCall<T>&), const RangeReduction& range) {
           .stream = range.stream});
 }
 
+// LibTorch adds no unsigned numbers but those of uint8; sums of int64 have the same bits.
+void add_unsigned(Tensor& into, const Tensor& value) {
+  if (into.scalar_type() == DType::UInt64) {
+    into.view(kInt64).add_(value.view(kInt64));
+  } else {
+    into.copy_(into.to(kInt64) + value.to(kInt64));
+  }
+}
+
 void combine(ReduceOp op, Tensor& into, const Tensor& value) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kMean:
+      if (at::isBarebonesUnsignedType(into.scalar_type())) return add_unsigned(into, value);
       into.add_(value);
       return;
     case ReduceOp::kMin:
@@ -111,9 +121,6 @@ void check_reducible(const char* operation, ReduceOp op, DType dtype) {
   COHORT_CHECK_ARG(dtype != kBool || extreme, operation, "expected numbers for ",
                    reduce_op_name(op),
                    ", got bool; reduce with max (any) or min (all), or convert the values first");
-  COHORT_CHECK_ARG(extreme || !at::isBarebonesUnsignedType(dtype), operation,
-                   "expected a type that LibTorch adds, got ", dtype_name(dtype),
-                   "; convert the values to int64 first");
   COHORT_CHECK_ARG(!is_complex || !extreme, operation, "expected ordered numbers for ",
                    reduce_op_name(op), ", got ", dtype_name(dtype),
                    ", which have none; reduce their abs(), or their real and imaginary parts");

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/strategy/strategies.h"
 #include "cohort/testing/child.h"

@@ -32,12 +32,29 @@ Shape normal_axes(const Tensor& value, const Axes& axes) {
   return {out.begin(), out.end()};
 }
 
+constexpr const char* kReduceVerb = "[strategy.reduce] ";
+
 Tensor product_over(Tensor value, const Shape& axes) {
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) value = value.prod(*axis);
   return value;
 }
 
+// LibTorch finds extremes along axes of no unsigned type but uint8: those that an int64 holds as
+// such.
+Tensor unsigned_extreme(ReduceOp op, const Tensor& value, const Shape& axes) {
+  const DType dtype = value.scalar_type();
+  COHORT_CHECK_ARG(dtype != DType::UInt64, kReduceVerb,
+                   "expected values of at most 32 bits, or of ", "int64, for ", reduce_op_name(op),
+                   " along axes, got uint64; convert them first");
+  const Tensor wide = value.to(kInt64);
+  return (op == ReduceOp::kMin ? at::amin(wide, axes) : at::amax(wide, axes)).to(dtype);
+}
+
 Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
+  const bool is_extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  if (is_extreme && at::isBarebonesUnsignedType(value.scalar_type())) {
+    return unsigned_extreme(op, value, axes);
+  }
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kMean:
@@ -51,8 +68,6 @@ Tensor reduce_axes(ReduceOp op, const Tensor& value, const Shape& axes) {
   }
   return value;
 }
-
-constexpr const char* kReduceVerb = "[strategy.reduce] ";
 
 // Through a user's ops, to the host.
 template <class Value>

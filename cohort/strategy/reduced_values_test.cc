@@ -164,14 +164,37 @@ TEST(OwnCrossDeviceOps, MustReturnWhatCanBeApplied) {
   EXPECT_EQ(to_vector<float>(w.value()), (std::vector<float>{0, 0, 0}));
 }
 
-// LibTorch compares them and adds none.
-TEST(UnsignedNumbers, AreConvertedBeforeTheyAreAdded) {
+// LibTorch adds none of them, and finds no extremes along their axes.
+TEST(UnsignedNumbers, AreReduced) {
+  const auto numbers = [](const Tensor& t) { return to_vector<int64_t>(t.to(kInt64)); };
   for (const DType dtype : {DType::UInt16, DType::UInt32, DType::UInt64}) {
     const PerReplica<Tensor> x({full({2}, 3, dtype), full({2}, 4, dtype)});
-    EXPECT_EQ(to_vector<int64_t>(two().reduce("max", x).to(kInt64)), (std::vector<int64_t>{4, 4}));
-    expect_error<InvalidArgument>(
-        {"expected a type that LibTorch adds, got uint", "convert the values to int64 first"},
-        [&] { two().reduce("sum", x); });
+    EXPECT_EQ(numbers(two().reduce("sum", x)), (std::vector<int64_t>{7, 7}));
+    EXPECT_EQ(two().reduce("sum", x).scalar_type(), dtype);
+    EXPECT_EQ(numbers(two().reduce("max", x)), (std::vector<int64_t>{4, 4}));
+    if (dtype == DType::UInt64) {
+      expect_error<InvalidArgument>({"[strategy.reduce] ", "got uint64; convert them first"},
+                                    [&] { two().reduce("max", x, 0); });
+    } else {
+      EXPECT_EQ(numbers(two().reduce("max", x, 0)), (std::vector<int64_t>{4}));
+    }
+  }
+}
+
+TEST(UnsignedNumbers, AreSummedByVariables) {
+  const MirroredStrategy strategy = two();
+  const auto scope = strategy.scope();
+  for (const DType dtype : {DType::UInt16, DType::UInt32, DType::UInt64}) {
+    const auto numbers = [](const Variable& v) { return to_vector<int64_t>(v.value().to(kInt64)); };
+    const Variable own(zeros({2}, dtype), {.synchronization = Synchronization::kOnRead,
+                                           .aggregation = Aggregation::kSum});
+    strategy.run([&] { own.assign_add(full({2}, 3, dtype)); });
+    EXPECT_EQ(numbers(own), (std::vector<int64_t>{6, 6})) << dtype;
+    own.assign(full({2}, 9, dtype));  // a share to each replica
+    EXPECT_EQ(numbers(own), (std::vector<int64_t>{9, 9})) << dtype;
+    const Variable same(zeros({2}, dtype), {.aggregation = Aggregation::kSum});
+    strategy.run([&] { same.assign_add(full({2}, 3, dtype)); });
+    EXPECT_EQ(numbers(same), (std::vector<int64_t>{6, 6})) << dtype;
   }
 }
 

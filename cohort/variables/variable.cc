@@ -12,12 +12,16 @@
 
 namespace cohort {
 
-void internal::variables::refuse_inexact(const char* operation, bool is_negative,
-                                         uint64_t magnitude) {
-  throw InvalidArgument(str_cat(operation, "expected a number that a double holds exactly, got ",
-                                is_negative ? "-" : "", magnitude,
-                                "; give it as a tensor, as from_vector makes it"));
+namespace {
+
+// Numbers travel as doubles.
+void refuse_rounded(const char* operation, DType dtype) {
+  COHORT_CHECK_ARG(!at::isIntegralType(dtype, /*includeBool=*/true), operation,
+                   "expected an integer that a double holds, for a variable of ", dtype_name(dtype),
+                   ", got one beyond 2^53; give it as a tensor, as from_vector makes it");
 }
+
+}  // namespace
 
 InitialValue::InitialValue(Tensor value) : value_(std::move(value)) {}
 InitialValue::InitialValue(double value) : value_(scalar(value, kFloat64)), weak_dtype_(true) {}
@@ -31,6 +35,7 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
   COHORT_CHECK_ARG(value_.defined(),
                    "[variable] expected an initial value, got an undefined tensor");
   if (weak_dtype_) {
+    if (is_rounded_) refuse_rounded("[variable] ", dtype.value_or(kFloat32));
     return internal::variables::number_of("[variable] ", value_.item<double>(),
                                           dtype.value_or(kFloat32), shape.value_or(Shape{}));
   }
@@ -150,6 +155,10 @@ Tensor Variable::sparse_read(const Tensor& indices) const {
 const std::string& Variable::name() const { return use().description().name; }
 const Shape& Variable::shape() const { return use().description().shape; }
 DType Variable::dtype() const { return use().description().dtype; }
+
+void Variable::check_rounds(const char* operation) const {
+  refuse_rounded(operation, use("assign").description().dtype);
+}
 Device Variable::device() const {
   const std::vector<Device>& devices = use().description().devices;
   const auto own = static_cast<std::size_t>(std::max(0, current_replica()));

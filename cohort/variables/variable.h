@@ -50,20 +50,14 @@ namespace cohort {
 class Trackable;
 namespace internal::variables {
 class VariableImpl;
-[[noreturn]] void refuse_inexact(const char* operation, bool is_negative, uint64_t magnitude);
 
-/// `number` as a double. Errors: InvalidArgument if that were another number.
+/// Whether a double is this number.
 template <std::integral I>
-double exact_double(const char* operation, I number) {
-  bool is_negative = false;
-  if constexpr (std::is_signed_v<I>) is_negative = number < 0;
-  const auto bits = static_cast<uint64_t>(number);
-  const uint64_t magnitude = is_negative ? 0 - bits : bits;
+constexpr bool is_double(I number) {
+  auto bits = static_cast<uint64_t>(number);
+  if constexpr (std::is_signed_v<I>) bits = number < 0 ? 0 - bits : bits;
   constexpr int kDigits = std::numeric_limits<double>::digits;
-  if (magnitude != 0 && (magnitude >> std::countr_zero(magnitude)) >> kDigits != 0) [[unlikely]] {
-    refuse_inexact(operation, is_negative, magnitude);
-  }
-  return static_cast<double>(number);
+  return bits == 0 || (bits >> std::countr_zero(bits)) >> kDigits == 0;
 }
 }  // namespace internal::variables
 
@@ -86,8 +80,9 @@ class InitialValue {
   InitialValue(Tensor value);  // NOLINT: implicit by design
   InitialValue(double value);  // NOLINT
   template <std::integral I>
-  InitialValue(I value)  // NOLINT
-      : InitialValue(internal::variables::exact_double("[variable] ", value)) {}
+  InitialValue(I value) : InitialValue(static_cast<double>(value)) {  // NOLINT
+    is_rounded_ = !internal::variables::is_double(value);
+  }
   template <class F>
   requires std::is_invocable_r_v<Tensor, F, const Shape&, DType, const PartitionInfo&> InitialValue(
       F fn)
@@ -107,6 +102,7 @@ class InitialValue {
   std::function<Tensor(const Shape&, DType, const PartitionInfo&)> make_;
   Tensor value_;
   bool weak_dtype_ = false;  // a number takes the default dtype
+  bool is_rounded_ = false;  // an integer that no double is equal to
 };
 
 struct VariableOptions {
@@ -158,21 +154,24 @@ class Variable {
   Tensor assign_add(const Tensor& x) const;
   Tensor assign_sub(const Tensor& x) const;
   /// The same number on every replica. Errors: InvalidArgument for kSum with several replicas, and
-  /// for integers beyond 2^53 that no double is equal to: a tensor can hold them.
+  /// for an integer beyond 2^53 that no double is equal to, unless the variable rounds anyway.
   Tensor assign(double literal) const;
   Tensor assign_add(double literal) const;
   Tensor assign_sub(double literal) const;
   template <std::integral I>
   Tensor assign(I literal) const {
-    return assign(internal::variables::exact_double("[variable.assign] ", literal));
+    if (!internal::variables::is_double(literal)) check_rounds("[variable.assign] ");
+    return assign(static_cast<double>(literal));
   }
   template <std::integral I>
   Tensor assign_add(I literal) const {
-    return assign_add(internal::variables::exact_double("[variable.assign_add] ", literal));
+    if (!internal::variables::is_double(literal)) check_rounds("[variable.assign_add] ");
+    return assign_add(static_cast<double>(literal));
   }
   template <std::integral I>
   Tensor assign_sub(I literal) const {
-    return assign_sub(internal::variables::exact_double("[variable.assign_sub] ", literal));
+    if (!internal::variables::is_double(literal)) check_rounds("[variable.assign_sub] ");
+    return assign_sub(static_cast<double>(literal));
   }
   /// Cross-replica: component i gets x[i].
   void assign(const PerReplica<Tensor>& x) const;
@@ -226,6 +225,8 @@ class Variable {
     return *internal::base::held(impl_, "Variable", operation);
   }
   bool is_same_component(const Variable& other) const;
+  /// Errors: InvalidArgument if an integer that no double is equal to would become another.
+  void check_rounds(const char* operation) const;
 
   std::shared_ptr<internal::variables::VariableImpl> impl_;
 };

@@ -3,7 +3,7 @@
 
 import keras
 
-I, L, O, R = keras.initializers, keras.layers, keras.optimizers, keras.regularizers
+L, O = keras.layers, keras.optimizers
 
 # What has no model here, by its reason.
 WITHOUT_A_MODEL = {

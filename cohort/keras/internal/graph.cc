@@ -310,6 +310,13 @@ void Graph::run_step(const Step& step, bool training, std::vector<Element>& slot
                    out.spec().to_string());
 }
 
+bool has_shape_of_training(const LayerBase& layer) {
+  return dynamic_cast<const ShapeOfTraining*>(&layer) != nullptr ||
+         std::ranges::any_of(layer.sub_layers(), [](const Layer& inner) {
+           return has_shape_of_training(inner.base());
+         });
+}
+
 // What a layer promises wrongly, layers after it were built for: the first call says who it was.
 bool Graph::check_promises(const Step& step, bool training, const std::vector<Element>& slots) {
   const std::vector<TensorSpec> promised = step.node->outputs.flat();
@@ -317,7 +324,7 @@ bool Graph::check_promises(const Step& step, bool training, const std::vector<El
     const Element& x = slots[static_cast<std::size_t>(step.first) + i];
     if (!promised[i].known_rank || fits_promise(promised[i].shape, x)) continue;
     const LayerBase& layer = step.node->layer.base();
-    if (!training && dynamic_cast<const ShapeOfTraining*>(&layer) != nullptr) return false;
+    if (!training && has_shape_of_training(layer)) return false;
     throw InvalidArgument(str_cat("[", layer.name(), "] expected outputs of shape ",
                                   none_shape(promised[i].shape), ", as ", layer.class_name(),
                                   ".compute_output_shape promises, got ", x.spec().to_string(),

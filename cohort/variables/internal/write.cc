@@ -95,11 +95,14 @@ Tensor as_int64(const Tensor& x) {
   return x.scalar_type() == DType::UInt64 ? x.view(kInt64) : x.to(kInt64);
 }
 
+Tensor from_int64(const Tensor& x, DType dtype) {
+  return dtype == DType::UInt64 ? x.view(dtype) : x.to(dtype);
+}
+
 // LibTorch adds no unsigned numbers but those of uint8.
 void add_unsigned(Tensor& to, const Tensor& x, bool subtract) {
   const Tensor before = as_int64(to), by = as_int64(x);
-  const Tensor sum = subtract ? before - by : before + by;
-  to.copy_(to.scalar_type() == DType::UInt64 ? sum.view(DType::UInt64) : sum);
+  to.copy_(from_int64(subtract ? before - by : before + by, to.scalar_type()));
 }
 
 }  // namespace
@@ -160,6 +163,11 @@ std::vector<Tensor> integer_shares(const Tensor& whole, int count) {
 
 std::vector<Tensor> shares_of(const Tensor& whole, int count) {
   const at::NoGradGuard no_grad;
+  if (at::isBarebonesUnsignedType(whole.scalar_type())) {
+    std::vector<Tensor> out = integer_shares(as_int64(whole), count);
+    for (Tensor& one : out) one = from_int64(one, whole.scalar_type());
+    return out;
+  }
   if (at::isIntegralType(whole.scalar_type(), /*includeBool=*/true)) {
     return integer_shares(whole, count);
   }
