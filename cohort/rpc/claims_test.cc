@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/claims.h"
+#include "cohort/testing/expect_error.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -78,14 +79,10 @@ TEST_F(Claims, ErrorsSayNothingOfTheToken) {
 
 TEST(SecurityVariables, AreReadAndNamed) {
   ::setenv("COHORT_JOB_TOKEN", "short", 1);
-  try {
-    security_from_environment();
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    const std::string text = e.what();
-    EXPECT_NE(text.find("COHORT_JOB_TOKEN"), std::string::npos) << text;
-    EXPECT_EQ(text.find("short"), std::string::npos) << "a token is not repeated: " << text;
-  }
+  const std::string text =
+      testing::error_text<InvalidArgument>([] { security_from_environment(); });
+  EXPECT_NE(text.find("COHORT_JOB_TOKEN"), std::string::npos) << text;
+  EXPECT_EQ(text.find("short"), std::string::npos) << "a token is not repeated: " << text;
   ::setenv("COHORT_JOB_TOKEN", "sixteen bytes or", 1);
   ::setenv("COHORT_TLS_KEY", "/nowhere", 1);
   EXPECT_THROW(security_from_environment(), InvalidArgument);

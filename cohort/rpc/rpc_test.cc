@@ -15,28 +15,19 @@
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::rpc {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::error_text;
 using testing::run_with_deadline;
 
 const RpcHandler kEcho = [](RpcRequest request, RpcReply reply) {
   reply.send(std::move(request.payload));
 };
-
-template <class E, class F>
-std::string text_of(F&& call) {
-  try {
-    call();
-  } catch (const E& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "no error, or one of another class";
-  return "";
-}
 
 TEST(Rpc, AnswersByName) {
   RpcServer server({}, {{"echo", kEcho}, {"who", [](RpcRequest request, RpcReply reply) {
@@ -70,7 +61,7 @@ TEST(Rpc, ErrorsKeepTheirClass) {
                      }},
                     {"never", [](RpcRequest, RpcReply) {}}});
   RpcClient client({.address = server.address(), .server_name = "the store"});
-  const std::string text = text_of<DataLoss>([&] { client.call("now", Payload()); });
+  const std::string text = error_text<DataLoss>([&] { client.call("now", Payload()); });
   for (const char* part : {"the store (127.0.0.1:", "\"now\"", "the rows are torn", " s)"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   }
@@ -88,7 +79,7 @@ TEST(Rpc, EveryCallHasADeadline) {
   std::future<RpcReply> late = kept.get_future();
   run_with_deadline(seconds(20), [&] {
     do {  // a busy machine may end a call before it has arrived
-      const std::string text = text_of<DeadlineExceeded>(
+      const std::string text = error_text<DeadlineExceeded>(
           [&] { client.call("wait", Payload(), {.timeout = milliseconds(50)}); });
       EXPECT_NE(text.find("\"wait\": has not answered in time"), std::string::npos) << text;
     } while (late.wait_for(seconds(0)) != std::future_status::ready);
@@ -101,7 +92,7 @@ TEST(Rpc, AServerThatIsNotThereIsNamed) {
   { address = RpcServer({}, {}).address(); }
   RpcClient client({.address = address, .server_name = "the store"});
   run_with_deadline(seconds(30), [&] {
-    const std::string text = text_of<Unavailable>([&] { client.call("any", Payload()); });
+    const std::string text = error_text<Unavailable>([&] { client.call("any", Payload()); });
     EXPECT_NE(text.find("the store (" + address + ")"), std::string::npos) << text;
     EXPECT_THROW(
         client.call("any", Payload(), {.timeout = milliseconds(100), .wait_for_server = true}),
@@ -158,7 +149,7 @@ TEST(Rpc, F1_BeyondLoopbackOnlyWhereItIsAllowed) {
 
 TEST(Rpc, APortIsOneServers) {
   const RpcServer server({}, {});
-  const std::string text = text_of<Error>([&] { RpcServer({.address = server.address()}, {}); });
+  const std::string text = error_text<Error>([&] { RpcServer({.address = server.address()}, {}); });
   EXPECT_NE(text.find(server.address()), std::string::npos) << text;
 }
 
@@ -175,7 +166,7 @@ TEST(Rpc, F3_OnlyWhoKnowsTheTokenIsHeard) {
         RpcSecurity{.job = "job", .token = Secret("another of that length ....")},
         RpcSecurity{.job = "another", .token = token}}) {
     RpcClient client({.address = server.address(), .security = stranger});
-    const std::string text = text_of<Unauthenticated>([&] { client.call("set", Payload()); });
+    const std::string text = error_text<Unauthenticated>([&] { client.call("set", Payload()); });
     EXPECT_EQ(text.find("nobody can guess"), std::string::npos) << text;
   }
   EXPECT_FALSE(heard);

@@ -15,6 +15,7 @@
 
 #include "cohort/rpc/job_authority.h"
 #include "cohort/rpc/tls.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::rpc {
 namespace {
@@ -246,13 +247,10 @@ TEST_F(TlsSessions, SayThatTheOtherOneIsGone) {
 }
 
 TEST(TlsContexts, NameAFileThatIsNone) {
-  try {
+  testing::expect_error<InvalidArgument>({"/nowhere/a"}, [] {
     TlsContext::of_certificates(
         {.certificate = "/nowhere/a", .key = "/nowhere/b", .authority = "/nowhere/c"});
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_NE(std::string(e.what()).find("/nowhere/a"), std::string::npos) << e.what();
-  }
+  });
 }
 
 TEST(JobAuthorities, RefuseWhatIsNoHost) {

@@ -9,6 +9,7 @@
 
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::rpc {
 namespace {
@@ -87,14 +88,10 @@ TEST(TlsServer, F2_OneWithAnotherNameIsNotBelieved) {
 }
 
 TEST(TlsServer, FilesThatAreNoneAreNamed) {
-  try {
-    RpcServer(
-        {.security = {.certificate = "/nowhere/a", .key = "/nowhere/b", .authority = "/nowhere/c"}},
-        {});
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_NE(std::string(e.what()).find("/nowhere/"), std::string::npos) << e.what();
-  }
+  const RpcSecurity nowhere{
+      .certificate = "/nowhere/a", .key = "/nowhere/b", .authority = "/nowhere/c"};
+  testing::expect_error<InvalidArgument>({"/nowhere/"},
+                                         [&] { RpcServer({.security = nowhere}, {}); });
 }
 
 }  // namespace

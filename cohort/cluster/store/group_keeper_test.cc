@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cluster/store/group_keeper.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <memory>
-#include <span>
-#include <string>
-
 #include "cohort/base/error.h"
 #include "cohort/cluster/store/group_messages.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::cluster {
 namespace {
@@ -51,15 +44,10 @@ TEST_F(GroupKeeperTest, PromotesTheBackupWhenTheLeaseIsOver) {
 
 TEST_F(GroupKeeperTest, RefusesAnotherLease) {
   beat(1);
-  try {
+  testing::expect_error<FailedPrecondition>({"1000 ms", "2000 ms"}, [&] {
     keeper_.ask(encode_group_question(
         {.group = "g", .lease = std::chrono::seconds(2), .from = 2, .message = Heartbeat{now_}}));
-    FAIL() << "took another lease";
-  } catch (const FailedPrecondition& e) {
-    const std::string text = e.what();
-    EXPECT_NE(text.find("1000 ms"), std::string::npos) << text;
-    EXPECT_NE(text.find("2000 ms"), std::string::npos) << text;
-  }
+  });
 }
 
 TEST_F(GroupKeeperTest, RefusesBytesThatAreNone) {
