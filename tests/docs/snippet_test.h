@@ -7,6 +7,26 @@
 
 #include "cohort/cohort.h"
 
+// So that contexts/inner.inc can open all of them, whatever an example includes.
+namespace cohort::internal {
+namespace archive {}
+namespace autograd {}
+namespace base {}
+namespace checkpoint {}
+namespace cluster {}
+namespace collectives {}
+namespace coordinator {}
+namespace data {}
+namespace reductions {}
+namespace replication {}
+namespace rpc {}
+namespace runtime {}
+namespace strategy {}
+namespace summary {}
+namespace values {}
+namespace variables {}
+}  // namespace cohort::internal
+
 namespace cohort::docs {
 
 struct Expected {
