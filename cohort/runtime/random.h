@@ -4,9 +4,9 @@
 // replica) is the same on any thread, in any order, on any processor (normal numbers up to the last
 // bit of the mathematical library). The generator is Philox 4x32-10 (Salmon et al., 2011).
 //
-//   set_seed(42);                                                           // before layers are
-//   made const uint64_t operation = internal::runtime::next_operation_number();  // once, in a
-//   layer internal::runtime::RandomStream stream(operation, step, replica);       // each step
+//   set_seed(42);                                                           // ahead of layers
+//   const uint64_t operation = internal::runtime::next_operation_number();  // once, in a layer
+//   internal::runtime::RandomStream stream(operation, step, replica);       // each step
 //   internal::runtime::fill_keep_mask(stream, 0.5, mask);
 //
 // LibTorch's own generator (at::rand, ...) is not touched and does not follow set_seed.
