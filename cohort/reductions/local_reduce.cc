@@ -12,6 +12,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/reductions/internal/reduce_kernels.h"
+#include "cohort/reductions/unsigned.h"
 #include "cohort/runtime/device_backend.h"
 
 namespace cohort::internal::reductions {
@@ -28,15 +29,6 @@ void sum_range(void (*kernel)(const SumCall<T>&), const RangeReduction& range) {
           .end = static_cast<std::size_t>(range.end),
           .divisor = range.op == ReduceOp::kMean ? static_cast<T>(range.divisor) : T(1),
           .stream = range.stream});
-}
-
-// LibTorch adds no unsigned numbers but those of uint8; sums of int64 have the same bits.
-void add_unsigned(Tensor& into, const Tensor& value) {
-  if (into.scalar_type() == DType::UInt64) {
-    into.view(kInt64).add_(value.view(kInt64));
-  } else {
-    into.copy_(into.to(kInt64) + value.to(kInt64));
-  }
 }
 
 void combine(ReduceOp op, Tensor& into, const Tensor& value) {

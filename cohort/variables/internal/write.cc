@@ -13,6 +13,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/reductions/local_reduce.h"
+#include "cohort/reductions/unsigned.h"
 
 namespace cohort::internal::variables {
 
@@ -90,21 +91,6 @@ void check_integers(const Tensor& to, Write kind, const Tensor& x) {
   }
 }
 
-// The same bits for uint64: sums of them have the bits that those of uint64 have.
-Tensor as_int64(const Tensor& x) {
-  return x.scalar_type() == DType::UInt64 ? x.view(kInt64) : x.to(kInt64);
-}
-
-Tensor from_int64(const Tensor& x, DType dtype) {
-  return dtype == DType::UInt64 ? x.view(dtype) : x.to(dtype);
-}
-
-// LibTorch adds no unsigned numbers but those of uint8.
-void add_unsigned(Tensor& to, const Tensor& x, bool subtract) {
-  const Tensor before = as_int64(to), by = as_int64(x);
-  to.copy_(from_int64(subtract ? before - by : before + by, to.scalar_type()));
-}
-
 }  // namespace
 
 void write_tensor(Tensor& to, Write kind, const Tensor& value) {
@@ -117,7 +103,9 @@ void write_tensor(Tensor& to, Write kind, const Tensor& value) {
   COHORT_CHECK_ARG(to.scalar_type() != kBool, operation_name(kind),
                    "expected a variable of numbers, got one of bools: assign() them");
   const Tensor x = value.to(to.scalar_type());
-  if (at::isBarebonesUnsignedType(x.scalar_type())) return add_unsigned(to, x, kind == Write::kSub);
+  if (at::isBarebonesUnsignedType(x.scalar_type())) {
+    return reductions::add_unsigned(to, x, kind == Write::kSub);
+  }
   kind == Write::kAdd ? to.add_(x) : to.sub_(x);
 }
 
@@ -164,8 +152,8 @@ std::vector<Tensor> integer_shares(const Tensor& whole, int count) {
 std::vector<Tensor> shares_of(const Tensor& whole, int count) {
   const at::NoGradGuard no_grad;
   if (at::isBarebonesUnsignedType(whole.scalar_type())) {
-    std::vector<Tensor> out = integer_shares(as_int64(whole), count);
-    for (Tensor& one : out) one = from_int64(one, whole.scalar_type());
+    std::vector<Tensor> out = integer_shares(reductions::as_int64(whole), count);
+    for (Tensor& one : out) one = reductions::from_int64(one, whole.scalar_type());
     return out;
   }
   if (at::isIntegralType(whole.scalar_type(), /*includeBool=*/true)) {
