@@ -111,7 +111,8 @@ struct AlignedFloats {
 // Fields 5 (process group), 14 and 15 (user and system ticks) of /proc/<pid>/stat.
 double ticks_if_in_groups(const std::string& pid, const std::vector<int>& groups) {
   std::ifstream in("/proc/" + pid + "/stat");
-  std::string text((std::istreambuf_iterator<char>(in)), {});
+  std::string text;
+  std::getline(in, text, '\0');           // empty where the process has ended meanwhile
   const auto name_end = text.rfind(')');  // the name may hold spaces
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(name_end + 1));

@@ -196,9 +196,12 @@ class TorchPeer:
         if KIND == "compiled":
             torch._dynamo.reset()
             self.forward = torch.compile(self.forward, dynamic=False)
-        self.optimizer = torch.optim.Adam(
-            [p for p in model.parameters() if p.requires_grad], eps=1e-12,
-            fused=None if KIND == "eager" else True)
+        weights = [p for p in model.parameters() if p.requires_grad]
+        fused = None if KIND == "eager" else True
+        if self.task.model == "resnet20":
+            self.optimizer = torch.optim.SGD(weights, lr=0.01, momentum=0.9, fused=fused)
+        else:
+            self.optimizer = torch.optim.Adam(weights, eps=1e-12, fused=fused)
         self.index = 0
 
     def steps(self, count):

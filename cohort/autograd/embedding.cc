@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "cohort/autograd/layer_node.h"
+#include "cohort/values/internal/add_rows.h"
 
 namespace cohort {
 namespace {
@@ -31,7 +32,8 @@ class EmbeddingNode final : public LayerNode {
     const Tensor rows =
         rows_of(mine ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous));
     if (!add_rows(0, {.values = rows, .indices = ids, .dense_shape = table_})) {
-      out[0] = at::zeros(table_, rows.options()).index_add_(0, ids, rows);
+      out[0] = at::zeros(table_, rows.options());
+      internal::values::add_rows(out[0], ids, rows);
     }
     return out;
   }

@@ -15,6 +15,7 @@
 #include "cohort/autograd/internal/written_values.h"
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/values/internal/add_rows.h"
 #include "cohort/variables/component.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/scope_check.h"
@@ -135,8 +136,7 @@ Gradient collect(const Variable& variable, const Tensor& from_engine) {
     }
   }
   for (const IndexedSlices& part : slot.rows) {
-    const at::NoGradGuard no_grad;
-    view.index_add_(0, part.indices, part.values);
+    internal::values::add_rows(view, part.indices, part.values);
   }
   return view;
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/values/indexed_slices.h"
 
+#include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <ostream>
 
 #include "cohort/base/check.h"
+#include "cohort/values/internal/add_rows.h"
 
 namespace cohort {
 namespace {
@@ -37,13 +41,69 @@ void check_range(const Tensor& indices, int64_t rows) {
                    lowest < 0 ? lowest : highest);
 }
 
+template <class T, class Index>
+void add_each(T* to, const Index* at, const T* from, int64_t count, int64_t width) {
+  for (int64_t i = 0; i < count; ++i, from += width) {
+    T* const row = to + static_cast<int64_t>(at[i]) * width;
+    for (int64_t j = 0; j < width; ++j) row[j] = row[j] + from[j];
+  }
+}
+
 }  // namespace
 
+namespace internal::values {
+
+void add_rows(Tensor& to, const Tensor& indices, const Tensor& rows) {
+  const int64_t count = indices.numel();
+  if (count == 0 || to.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  const DType dtype = to.scalar_type();
+  if (dtype == kBool) {
+    to.index_add_(0, indices, rows);
+    return;
+  }
+  if (dtype == kFloat16 || dtype == kBFloat16) {
+    Tensor wide = to.to(kFloat32);
+    add_rows(wide, indices, rows);
+    to.copy_(wide);
+    return;
+  }
+  const int64_t width = to.numel() / to.size(0);
+  const Tensor at = indices.contiguous();
+  const Tensor from = rows.detach().to(dtype).contiguous();
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX(dtype, "add_rows", [&] {
+    auto* const out = to.mutable_data_ptr<scalar_t>();
+    const auto* const in = from.const_data_ptr<scalar_t>();
+    if (at.scalar_type() == kInt32) {
+      add_each(out, at.const_data_ptr<int32_t>(), in, count, width);
+    } else {
+      add_each(out, at.const_data_ptr<int64_t>(), in, count, width);
+    }
+  });
+  to.unsafeGetTensorImpl()->bump_version();  // written below autograd's eyes
+}
+
+void write_dense(const IndexedSlices& slices, Tensor& to) {
+  check_shapes(slices);
+  check_range(slices.indices, slices.dense_shape[0]);
+  const at::NoGradGuard no_grad;
+  to.zero_();
+  add_rows(to, slices.indices, slices.values);
+}
+
+}  // namespace internal::values
+
 Tensor IndexedSlices::to_dense() const {
+  if (values.defined() && values.requires_grad() && at::GradMode::is_enabled()) {
+    check_shapes(*this);
+    check_range(indices, dense_shape[0]);
+    return at::zeros(dense_shape, values.options().requires_grad(false))
+        .index_add(0, indices, values);
+  }
   check_shapes(*this);
-  check_range(indices, dense_shape[0]);
-  return at::zeros(dense_shape, values.options().requires_grad(false))
-      .index_add(0, indices, values);
+  Tensor out = at::empty(dense_shape, values.options().requires_grad(false));
+  internal::values::write_dense(*this, out);
+  return out;
 }
 
 std::ostream& operator<<(std::ostream& out, const IndexedSlices& slices) {

@@ -5,6 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/reductions/local_reduce.h"
+#include "cohort/values/internal/add_rows.h"
 #include "cohort/variables/component.h"
 #include "cohort/variables/internal/gradient_place.h"
 
@@ -59,6 +60,14 @@ GradientBuffer* PostWriter::put_dense(Post& post, const GradientAndVariable& pai
                                       std::size_t index, GradientLease& lease) const {
   LocalImpl& variable = local_impl(pair.variable.impl());
   const Component& component = variable.leaf();
+  if (pair.gradient.is_sparse()) {
+    Tensor place = lease.free_place(variable);
+    if (place.defined() && pair.gradient.slices().dense_shape == shape_of(place)) {
+      values::write_dense(pair.gradient.slices(), place);
+      post.gradients[index] = static_cast<const std::byte*>(place.const_data_ptr());
+      return component.buffer_of(place);
+    }
+  }
   Tensor gradient = pair.gradient.as_tensor();
   COHORT_CHECK_ARG(gradient.sizes() == component.tensor.sizes(),
                    "[optimizer.apply_gradients] expected a gradient of shape ",
