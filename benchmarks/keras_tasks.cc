@@ -125,7 +125,7 @@ Model make_model(const std::string& name) {
     // As it is trained; and Adam's first steps are of one size whatever the gradient is, so that
     // twenty normalised layers make different losses of what frameworks round differently.
     model->compile(
-        {.optimizer = keras::SGD({.learning_rate = 0.01, .momentum = 0.9}), .loss = loss});
+        {.optimizer = keras::SGD({.learning_rate = 0.001, .momentum = 0.9}), .loss = loss});
   } else {
     // The frameworks apply epsilon on different sides of the bias correction; so small a one makes
     // no difference.

@@ -199,7 +199,7 @@ class TorchPeer:
         weights = [p for p in model.parameters() if p.requires_grad]
         fused = None if KIND == "eager" else True
         if self.task.model == "resnet20":
-            self.optimizer = torch.optim.SGD(weights, lr=0.01, momentum=0.9, fused=fused)
+            self.optimizer = torch.optim.SGD(weights, lr=0.001, momentum=0.9, fused=fused)
         else:
             self.optimizer = torch.optim.Adam(weights, eps=1e-12, fused=fused)
         self.index = 0
