@@ -16,8 +16,8 @@ compiled and run, and an error's line is the page's own. A comment right before 
   context=A+B   contexts/A.inc and B.inc stand before it: the names that the prose has introduced
   continues     it goes on where the block before it ended, in the same scope
   outside=N     its first N lines stand outside of every function, after the contexts outer=A+B
-  job=W+S       it is the chief of a job (TF_CONFIG), whose W workers and S parameter servers are
-                threads of the test
+  job=W+S       it is the chief of a job (TF_CONFIG), whose W workers and S > 0 parameter servers
+                are threads of the test
   definitions   classes and functions, outside of every function; compiled
   member_of=A   in a header: functions of a class that derives from A; compiled
   compile only: REASON    not run
@@ -90,7 +90,10 @@ def parse_directives(text, where):
         elif part in FLAGS:
             found[part] = True
         elif "=" in part and part.split("=")[0] in VALUES:
-            found[part.split("=")[0]] = part.split("=")[1]
+            name, value = part.split("=", 1)
+            if name == "job" and not re.fullmatch(r"\d+\+[1-9]\d*", value):
+                raise Wrong(f"{where}: expected job=W+S with a parameter server, got '{part}'")
+            found[name] = value
         else:
             raise Wrong(f"{where}: unknown directive '{part}'")
     return found

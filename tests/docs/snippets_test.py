@@ -35,6 +35,13 @@ class Pages(unittest.TestCase):
         with self.assertRaisesRegex(snippets.Wrong, "unknown directive 'skip'"):
             blocks("<!-- snippet: skip -->\n```cpp\nf();\n```\n")
 
+    def test_job_has_a_parameter_server(self):
+        for job in ["2+0", "2", "+1", "2+1+1", "a+b", ""]:
+            with self.assertRaisesRegex(snippets.Wrong, "expected job=W.S with a parameter server"):
+                blocks(f"<!-- snippet: job={job} -->\n```cpp\nf();\n```\n")
+        found = blocks("<!-- snippet: job=0+1 -->\n```cpp\nf();\n```\n")
+        self.assertEqual({"job": "0+1"}, found[0].directives)
+
     def test_directive_without_a_block(self):
         with self.assertRaisesRegex(snippets.Wrong, "no block follows"):
             blocks("<!-- snippet: steps=3 -->\ntext\n\n```cpp\nf();\n```\n")
