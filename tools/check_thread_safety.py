@@ -45,7 +45,7 @@ def units(root):
 def unexplained(text):
     """The lines that declare a mutex of the standard library and do not say why."""
     return [number for number, line in enumerate(text.splitlines(), 1)
-            if re.search(r"\bstd::(?:recursive_|shared_|timed_)*mutex \w+;(?!\s*//)", line)]
+            if re.search(r"\bstd::(?:recursive_|shared_|timed_)*mutex\s+\w+[^;()]*;(?!\s*//)", line)]
 
 
 def check_plain(root):

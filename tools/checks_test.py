@@ -195,9 +195,10 @@ class ThreadSafety(unittest.TestCase):
     def test_mutexes_that_clang_does_not_know_say_why(self):
         refused = ["  std::mutex mutex_;", "static std::recursive_mutex m;",
                    "  mutable std::shared_timed_mutex m;"]
+        refused += ["  std::mutex a, b;", "  std::mutex m{};", "std::mutex m[4];"]
         taken = ["  std::mutex mutex_;  // orders calls, guards no member", "  Mutex mutex_;",
-                 "void f(std::mutex& m);"]
-        self.assertEqual([1, 3, 5], check_thread_safety.unexplained(
+                 "void f(std::mutex& m);", "std::mutex a, b;  // as above", "f(std::mutex m);", ""]
+        self.assertEqual([1, 3, 5, 7, 9, 11], check_thread_safety.unexplained(
             "\n".join(line for pair in zip(refused, taken) for line in pair)))
 
     def test_sources_with_annotations_are_found(self):
