@@ -31,7 +31,9 @@ def seconds_by_object(build):
     seconds, compiled = {}, {}
     for line in (build / ".ninja_log").read_text().splitlines():
         fields = line.split("\t")
-        if len(fields) == 5 and fields[3].endswith(".o") and (build / fields[3]).exists():
+        # Objects of custom commands are there twice, by their full paths, too.
+        named = len(fields) == 5 and fields[3].endswith(".o") and not fields[3].startswith("/")
+        if named and (build / fields[3]).exists():
             seconds[fields[3]] = took = (int(fields[1]) - int(fields[0])) / 1000
             if took >= CACHED_SECONDS:
                 compiled[fields[3]] = min(took, compiled.get(fields[3], took))
