@@ -66,6 +66,20 @@ bool is_insecure_allowed(const MultiWorkerMirroredOptions& options) {
   return options.allow_insecure || (text != nullptr && std::string_view(text) == "1");
 }
 
+// Ranks of another MPI than Cohort's see no mpirun, and each would train alone.
+void check_alone_over_mpi() {
+  COHORT_CHECK_STATE(internal::collectives::has_mpi_launcher(), kMultiWorker,
+                     "expected mpirun to have started this process, as kMpi asks for, got one that "
+                     "it has not, and no other worker: it would train alone. Start it by mpirun "
+                     "(-np 1 for one worker), or use kAuto");
+  const internal::collectives::MpiPlace place = internal::collectives::mpi_place();
+  COHORT_CHECK_STATE(place.size == 1, kMultiWorker,
+                     "expected mpirun to have started the one worker of this cluster and nobody "
+                     "else, got process ",
+                     place.rank, " of ", place.size,
+                     " that were started together: each would train alone");
+}
+
 // This process's place in the cluster. Errors: InvalidArgument.
 TaskName task_of(const ClusterResolver& resolver, const ClusterSpec& spec) {
   const auto type = resolver.task_type();
@@ -204,20 +218,23 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOpti
   if (!options.cluster_resolver) options.cluster_resolver = detect_cluster();
   std::shared_ptr<internal::collectives::Communicator> communicator;
   int workers_here = 1;
+  bool is_evaluator = false;
   if (options.cluster_resolver) {
     const ClusterSpec spec = options.cluster_resolver->cluster_spec();
     if (!spec.empty()) {
       const TaskName task = task_of(*options.cluster_resolver, spec);
       // An evaluator is a cluster of its own.
-      const bool is_alone =
-          task.type == "evaluator" || internal::cluster::worker_count(spec, task) == 1;
-      if (!is_alone) {
+      is_evaluator = task.type == "evaluator";
+      if (!is_evaluator && internal::cluster::worker_count(spec, task) > 1) {
         communicator = connect(options, spec, task);
         agree_on_seed(*communicator);
         workers_here = workers_on_these_cores(*communicator);
       }
     }
   }
+  const bool over_mpi =
+      options.communication_options.implementation == CommunicationImplementation::kMpi;
+  if (over_mpi && !communicator && !is_evaluator) check_alone_over_mpi();
   extended_ =
       std::make_shared<internal::strategy::LocalStrategy>(internal::strategy::LocalStrategyOptions{
           .name = "MultiWorkerMirroredStrategy",

@@ -5,8 +5,8 @@
 //   mpirun -np 3 mpi_contract_program contract 127.0.0.1:4001,127.0.0.1:4002,127.0.0.1:4003
 //
 // Each rank writes what it has not seen as it expected. Instead: `die`, rank 1 is killed; `stop`,
-// it is stopped; `end`, the program ends MPI while its communicator lives. Without mpirun the rank
-// is the last argument.
+// it is stopped; `end`, the program ends MPI while its communicator lives; `over`, it has ended it,
+// and wants more. Without mpirun the rank is the last argument.
 #include <dlfcn.h>
 #include <signal.h>
 
@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -22,6 +23,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/tcp/tcp_transport.h"
 #include "cohort/reductions/local_reduce.h"
 
@@ -150,6 +152,29 @@ void fail(Communicator& c) {
   expect(ones.back() == static_cast<float>(c.size()), "a sum of the next generation");
 }
 
+// The program's own call.
+int end_mpi() { return reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "MPI_Finalize"))(); }
+
+// MPI itself would end the process.
+int go_on_without_mpi() {
+  const MpiPlace place = mpi_place();
+  std::vector<int> ranks(static_cast<std::size_t>(place.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  MpiLanes lanes(ranks);
+  while (!lanes.are_ready()) std::this_thread::yield();
+  expect(end_mpi() == 0, "MPI_Finalize");
+  const auto is_refused = [](const char* what, const std::function<void()>& body) {
+    const std::string error = error_of(body);
+    expect(has(error, "FailedPrecondition") && has(error, "MPI_Finalize"), str_cat(what, error));
+  };
+  is_refused("mpi_place: ", [] { mpi_place(); });
+  is_refused("MpiLanes: ", [&] { const MpiLanes more(ranks); });
+  is_refused("are_ready: ", [&] { lanes.are_ready(); });
+  is_refused("lane_to: ", [&] { lanes.lane_to((place.rank + 1) % place.size); });
+  std::printf("rank %d has seen %d failures\n", place.rank, failures);
+  return failures == 0 ? 0 : 1;
+}
+
 int play(const std::string& what, Communicator& c) {
   if (what == "die") {
     c.barrier();
@@ -165,7 +190,7 @@ int play(const std::string& what, Communicator& c) {
   }
   if (what == "end") {
     c.barrier();
-    return reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "MPI_Finalize"))();
+    return end_mpi();
   }
   add_up(c);
   move_pieces(c);
@@ -186,6 +211,7 @@ int main(int argc, char** argv) {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (rank == nullptr && argc < 4) return 2;
   try {
+    if (std::string(argv[1]) == "over") return go_on_without_mpi();
     Communicator c(connect_over_tcp({.rank = std::atoi(rank != nullptr ? rank : argv[3]),
                                      .addresses = addresses,
                                      .timeout = std::chrono::seconds(60),

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/testing/ports.h"
 #include "cohort/testing/process.h"
+#include "tests/faults/hosts.h"
 #include "tests/multi_worker/finished.h"
 
 namespace {
@@ -85,6 +89,38 @@ TEST_F(Mpi, MayEndBeforeItsCommunicators) {
   EXPECT_EQ(ran.code, 0) << ran.text;
 }
 
+// Which MPI itself answers by ending the process.
+TEST_F(Mpi, HasOurErrorsWhenItHasEnded) {
+  const Finished ran = run(str_cat(mpirun(2), CONTRACT " over -"));
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_EQ(ran.lines("rank ").size(), 2U) << ran.text;
+}
+
+// As ranks of an mpirun that is another MPI's.
+TEST_F(Mpi, AWorkerThatItHasNotStartedDoesNotTrainAlone) {
+  const Finished ran = run(PROGRAM " loop mpi");
+  EXPECT_EQ(ran.code, 1) << ran.text;
+  EXPECT_TRUE(ran.says("expected mpirun to have started this process")) << ran.text;
+  EXPECT_TRUE(ran.lines("weights ").empty()) << ran.text;
+}
+
+TEST_F(Mpi, SeveralProcessesAreNotEachOneWorker) {
+  const std::string config = R"(TF_CONFIG='{"cluster": {"worker": ["localhost:1"]}, )"
+                             R"("task": {"type": "worker", "index": 0}}' )";
+  const Finished ran = run(str_cat(config, mpirun(2), PROGRAM " loop mpi"));
+  EXPECT_EQ(ran.code, 1) << ran.text;
+  EXPECT_TRUE(ran.says("of 2 that were started together")) << ran.text;
+  EXPECT_TRUE(ran.lines("weights ").empty()) << ran.text;
+}
+
+TEST_F(Mpi, OneWorkerTrainsAlone) {
+  const Finished plain = run(PROGRAM " loop mirrored 1");
+  const Finished ran = run(str_cat(mpirun(1), PROGRAM " loop mpi"));
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  ASSERT_EQ(plain.lines("weights ").size(), 1U) << plain.text;
+  EXPECT_EQ(ran.lines("weights "), plain.lines("weights "));
+}
+
 TEST_F(Mpi, ProcessesThatItHasNotStartedAreRefused) {
   const std::string at = addresses(2);
   const Finished ran =
@@ -102,6 +138,37 @@ TEST_F(Mpi, AProgramHasTheBitsOfReplicas) {
   const std::vector<std::string> got = two.lines("weights ");
   ASSERT_EQ(got.size(), 2U) << two.text;
   for (const std::string& weights : got) EXPECT_EQ(weights, expected[0]);
+}
+
+// A command as one word for each of its parts.
+std::string quoted(const std::vector<std::string>& command) {
+  std::string out;
+  for (const std::string& word : command) out += str_cat("'", word, "' ");
+  return out;
+}
+
+// Where mpirun would go by ssh it goes into the other host's namespace.
+TEST_F(Mpi, CarriesBetweenHosts) {
+  if (!cohort::proof::Hosts::can_be_made()) GTEST_SKIP() << "needs root, ip and nft";
+  const cohort::proof::Hosts hosts(2);
+  std::string folder = (std::filesystem::temp_directory_path() / "cohort_mpi_XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string agent = folder + "/agent";
+  std::ofstream(agent) << "#!/bin/sh\nshift\nexec "
+                       << quoted(hosts.on(1, {"unshare", "-u", "sh", "-c"}))
+                       << "\"hostname node1; $*\"\n";
+  std::filesystem::permissions(agent, std::filesystem::perms::owner_all);
+  const std::string flags =
+      str_cat("--mca plm_rsh_agent ", agent,
+              " --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24",
+              " -H 10.77.0.1:1,10.77.0.2:1 -x MASTER_ADDR=10.77.0.1 -x COHORT_ALLOW_INSECURE=1 ");
+  const std::string command = str_cat("hostname node0; ", mpirun(2, flags), PROGRAM " loop mpi");
+  const Finished two = run(quoted(hosts.on(0, {"unshare", "-u", "sh", "-c", command})));
+  EXPECT_EQ(two.code, 0) << two.text;
+  std::filesystem::remove_all(folder);
+  const std::vector<std::string> expected = run(PROGRAM " loop mirrored 2").lines("weights ");
+  ASSERT_EQ(expected.size(), 1U);
+  EXPECT_EQ(two.lines("weights "), std::vector<std::string>(2, expected[0])) << two.text;
 }
 
 }  // namespace

@@ -43,13 +43,6 @@ void check_mpi(int result, const char* call) {
   throw Unavailable(str_cat("[communicator] MPI: ", call, ": ", text.data()), "MPI");
 }
 
-// Alone it would begin all the same, with a daemon of its own.
-bool has_launcher() {
-  constexpr std::array kNames = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-  return std::any_of(kNames.begin(), kNames.end(),
-                     [](const char* name) { return std::getenv(name) != nullptr; });
-}
-
 // Lanes that miss a rank. MPI's end waits for all ranks, and would keep this process for good.
 std::atomic<int> incomplete_lanes = 0;
 
@@ -65,6 +58,14 @@ void begin_mpi() {
   });
 }
 
+// A call would end the process.
+void check_not_over() {
+  if (!is_mpi_over()) return;
+  throw FailedPrecondition(
+      "[communicator] expected an MPI that has not ended, got MPI_Finalize called by this program: "
+      "make what uses kMpi, and end with it, before");
+}
+
 void check_threads() {
   int provided = MPI_THREAD_SINGLE;
   MPI_Query_thread(&provided);
@@ -78,6 +79,12 @@ void check_threads() {
 
 bool has_mpi() { return true; }
 
+bool has_mpi_launcher() {
+  constexpr std::array kNames = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
 bool is_mpi_over() {
   int is_over = 0;
   MPI_Finalized(&is_over);
@@ -86,10 +93,12 @@ bool is_mpi_over() {
 
 MpiPlace mpi_place() {
   const MpiTurn turn = mpi_turn();
+  check_not_over();
   int has_begun = 0;
   MPI_Initialized(&has_begun);
   MpiPlace place;
-  if (has_begun == 0 && !has_launcher()) return place;
+  // Alone it would begin all the same, with a daemon of its own.
+  if (has_begun == 0 && !has_mpi_launcher()) return place;
   if (has_begun == 0) begin_mpi();
   check_threads();
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &place.rank), "MPI_Comm_rank");
@@ -236,6 +245,7 @@ class MpiLane final : public StreamCarrier {
 
 MpiLanes::MpiLanes(std::vector<int> ranks) {
   const MpiTurn turn = mpi_turn();
+  check_not_over();
   impl_ = std::make_unique<Impl>(std::move(ranks));
 }
 MpiLanes::~MpiLanes() {
@@ -252,6 +262,7 @@ void MpiLanes::set_incomplete(bool is_incomplete) noexcept {
 
 bool MpiLanes::are_ready() {
   const MpiTurn turn = mpi_turn();
+  check_not_over();
   int done = 0;
   check_mpi(MPI_Test(&impl_->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
   if (done != 0) MPI_Comm_set_errhandler(impl_->communicator, MPI_ERRORS_RETURN);
@@ -260,6 +271,7 @@ bool MpiLanes::are_ready() {
 
 std::unique_ptr<StreamCarrier> MpiLanes::lane_to(int peer) {
   const MpiTurn turn = mpi_turn();
+  check_not_over();
   return std::make_unique<MpiLane>(impl_->communicator,
                                    impl_->ranks[static_cast<std::size_t>(peer)]);
 }
@@ -273,6 +285,7 @@ namespace cohort::internal::collectives {
 struct MpiLanes::Impl {};
 
 bool has_mpi() { return false; }
+bool has_mpi_launcher() { return false; }
 bool is_mpi_over() { return true; }
 
 MpiPlace mpi_place() {

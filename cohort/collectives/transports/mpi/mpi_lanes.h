@@ -23,11 +23,15 @@ struct MpiPlace {
   int size = 1;
   uint64_t job = 0;  ///< The same in all of them.
 };
+/// Whether mpirun, or another one that speaks to MPI, has started this process.
+bool has_mpi_launcher();
 /// Begins MPI, if the program has not; what was begun here ends with the process. Without mpirun a
 /// process is alone.
-/// Errors: Unimplemented without MPI, or of one that threads cannot call by turns.
+/// Errors: Unimplemented without MPI, or of one that threads cannot call by turns;
+///         FailedPrecondition when MPI has ended.
 MpiPlace mpi_place();
 
+/// Errors: FailedPrecondition when MPI has ended, of all that begins something.
 /// Threads: as StreamCarrier.
 class MpiLanes {
  public:
