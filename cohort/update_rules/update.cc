@@ -75,12 +75,16 @@ internal::UpdateCall<T> call_of(const Rule& rule, const Target<T>& target,
   const Packed packed = std::visit(Pack{}, rule);
   call.kind = packed.kind;
   std::copy(std::begin(packed.coefficients), std::end(packed.coefficients), call.coefficients);
+  const bool in_place = target.from_param == nullptr;
   call.param = target.param;
+  call.from_param = in_place ? target.param : target.from_param;
   for (std::size_t i = 0; i < kMaxSlots; ++i) {
     const bool used = uses_slot(rule, i);
-    COHORT_CHECK_ARG(!used || target.slots[i] != nullptr, "[fused_update] expected slot ", i,
-                     ", got null");
+    const T* const from = in_place ? target.slots[i] : target.from_slots[i];
+    COHORT_CHECK_ARG(!used || (target.slots[i] != nullptr && from != nullptr),
+                     "[fused_update] expected slot ", i, ", got null");
     call.slots[i] = used ? target.slots[i] : nullptr;
+    call.from_slots[i] = used ? from : nullptr;
   }
   call.sources = gradients.data();
   call.source_count = gradients.size();

@@ -27,6 +27,10 @@ template <class T>
 struct Target {
   T* param = nullptr;
   std::array<T*, kMaxSlots> slots = {};
+  /// Where the old values are, if not in the same place: these stay as they are. The bits are those
+  /// of an update in place. All that the rule uses, or none.
+  const T* from_param = nullptr;
+  std::array<const T*, kMaxSlots> from_slots = {};
 };
 
 /// What happens to the summed gradient and the parameters around a rule. In this order: scale,
@@ -38,7 +42,8 @@ struct UpdateOptions {
 };
 
 /// Updates elements [begin, end) with the sum of `gradients` in their order.
-/// Errors: InvalidArgument without gradients, or if an arena that the rule uses is null.
+/// Errors: InvalidArgument without gradients, or if an arena that the rule uses is null, also one
+///         to read from where there is another one.
 /// Cost: one pass over each arena; no allocation, no lock.
 /// Blocks: never. TF: what ResourceApplyAdam and its like do after the all-reduce.
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -110,6 +111,35 @@ TEST_P(Update, AnySplitGivesTheSameBits) {
     expect_splits_agree<float>(sources,
                                {.gradient_scale = 0.3, .clip_value = 0.5, .weight_decay = 1e-3});
   }
+}
+
+TEST_P(Update, WritesElsewhereTheBitsOfAnUpdateInPlace) {
+  constexpr std::size_t kSize = 3001;
+  const auto a = random_values<float>(kSize, 10), b = random_values<float>(kSize, 11);
+  const float* sources[] = {a.data(), b.data()};
+  for (const Rule& rule : every_rule()) {
+    const State<float> before(kSize);
+    State<float> read(kSize), in_place(kSize), beside(kSize);
+    std::fill(beside.param.begin(), beside.param.end(), -7.0F);
+    const auto used = [&](std::size_t slot, std::vector<float>& of) {
+      if (uses_slot(rule, slot)) std::fill(of.begin(), of.end(), -7.0F);
+    };
+    used(0, beside.s0);
+    used(1, beside.s1);
+    used(2, beside.s2);
+    Target<float> target = beside.target();
+    target.from_param = read.param.data();
+    target.from_slots = {read.s0.data(), read.s1.data(), read.s2.data()};
+    fused_update<float>(rule, target, sources, 0, 1500, {.weight_decay = 1e-3});
+    fused_update<float>(rule, target, sources, 1500, kSize, {.weight_decay = 1e-3});
+    fused_update<float>(rule, in_place.target(), sources, 0, kSize, {.weight_decay = 1e-3});
+    EXPECT_TRUE(beside == in_place) << rule.index();
+    EXPECT_TRUE(read == before) << rule.index();
+  }
+  State<float> state(16);
+  Target<float> target = state.target();
+  target.from_param = state.param.data();
+  EXPECT_THROW(fused_update<float>(AdamStep{}, target, sources, 0, 16), cohort::InvalidArgument);
 }
 
 TEST_P(Update, SourcesAddInTheirOrder) {

@@ -38,6 +38,8 @@ struct UpdateCall {
   double coefficients[kMaxCoefficients];
   T* param;
   T* slots[3];
+  const T* from_param;  ///< What is updated; in place, the same as param.
+  const T* from_slots[3];
   const T* const* sources;
   std::size_t source_count;
   std::size_t begin;
