@@ -66,11 +66,10 @@ struct MultiWorkerMirroredOptions {
 ///         and for kMpi with certificates;
 ///         FailedPrecondition on both workers, naming both, that were started with another
 ///         TF_CONFIG, build of Cohort, number of devices, bfloat16_gradients or kMpi, and with kMpi
-///         unless mpirun has started the workers, be it one, and nobody else, or after
-///         MPI_Finalize; DeadlineExceeded
-///         that names who has not come, or the store that does not answer; Unauthenticated from a
-///         store of another job; Unimplemented for kNccl and kGloo, and for kMpi where Cohort was
-///         built without MPI.
+///         unless mpirun has started the workers, be it one, and nobody else, or after MPI's end;
+///         DeadlineExceeded that names who has not come, or the store that does not answer;
+///         Unauthenticated from a store of another job; Unimplemented for kNccl and kGloo, and for
+///         kMpi where Cohort was built without MPI.
 /// TF: tf.distribute.MultiWorkerMirroredStrategy.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
