@@ -111,6 +111,27 @@ TEST(ExchangedUpdate, MissingGradientsCountAsInOneProcess) {
   }
 }
 
+// Slots stand beside each other in two sets, of which one counts.
+TEST(ExchangedUpdate, SlotsThatARuleDoesNotUseStay) {
+  const auto apply = [](Worker& w, int step) {
+    w.group.run([&](int r) {
+      const update_rules::Rule rule =
+          step % 3 == 0   ? update_rules::Rule(adam_step({}, step + 1))
+          : step % 3 == 1 ? update_rules::Rule(update_rules::MomentumStep{.momentum = 0.9})
+                          : update_rules::Rule(SgdStep{});
+      w.update->apply(w.gradients(r, step), rule);
+    });
+  };
+  World world(2, 1);
+  Worker plain(2, nullptr, {.update = {.slot_initial = {0, 0.25}}});
+  for (int step = 0; step < 7; ++step) {
+    world.run([&](Worker& w) { apply(w, step); });
+    apply(plain, step);
+  }
+  expect_same(world.parameters(), plain.parameters(), "parameters of one process");
+  expect_same(world.slots(), plain.slots(), "slots of one process");
+}
+
 TEST(ExchangedUpdate, SlotsAreGatheredAndWritten) {
   World world(3, 1);
   world.run([&](Worker& w) { w.apply(0); });

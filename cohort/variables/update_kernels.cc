@@ -48,7 +48,11 @@ void update_some_rows(const RowsUpdate& table, const update_rules::Rule& rule, s
 template <class T>
 void update_part(const RangeUpdate& range, const update_rules::Rule& rule, std::size_t begin,
                  std::size_t end, const update_rules::UpdateOptions& how) {
-  const auto target = target_of<T>(range);
+  update_rules::Target<T> target = target_of<T>(range);
+  target.from_param = reinterpret_cast<const T*>(range.from_parameters);
+  for (std::size_t s = 0; s < range.from_slots.size(); ++s) {
+    target.from_slots[s] = reinterpret_cast<const T*>(range.from_slots[s]);
+  }
   const auto from = typed<T>(range.sources);
   update_rules::fused_update<T>(rule, target, {from.data(), from.size()}, begin, end, how);
 }

@@ -21,6 +21,9 @@ struct RangeUpdate {
   DType dtype = kFloat32;  ///< Or kFloat64.
   std::byte* parameters = nullptr;
   std::array<std::byte*, update_rules::kMaxSlots> slots = {};
+  /// As update_rules::Target's: where the old values are; null: in place. On CPUs alone.
+  const std::byte* from_parameters = nullptr;
+  std::array<const std::byte*, update_rules::kMaxSlots> from_slots = {};
   std::span<const std::byte* const> sources = {};
   std::size_t begin = 0;
   std::size_t end = 0;

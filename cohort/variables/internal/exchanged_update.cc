@@ -11,16 +11,12 @@
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/barrier.h"
 #include "cohort/runtime/replica_group.h"
-#include "cohort/update_rules/update.h"
 
 namespace cohort::internal::variables {
 
 using update_rules::Rule;
 
 namespace {
-
-// Of parameters and of each slot; whole lines, so that no part begins within one.
-constexpr std::size_t kCopied = std::size_t{8} << 10;
 
 std::size_t checked_bucket(std::size_t bytes, int workers) {
   const std::size_t one = bytes / static_cast<std::size_t>(workers);
@@ -87,16 +83,26 @@ ExchangedUpdate::ExchangedUpdate(const UpdateLayout& layout, const UpdaterOption
   if (norms) {
     of_variables_ = std::make_unique<NormBlocks>(layout, NormBlocks::Of::kVariables, workers_);
   }
-  for (auto& set : slots_) {
-    for (std::size_t s = 0; s < options.slot_initial.size(); ++s) {
-      set.push_back(communicator_->allocate(kept_[here].bytes()));
-    }
-  }
+  make_slots(options.slot_initial.size());
   for (std::size_t v = 0; v < layout.variables().size(); ++v) {
     for (int s = 0; s < layout.slot_count(); ++s) {
       const double initial = options.slot_initial[static_cast<std::size_t>(s)];
       if (initial != 0) write_slot(v, s, scalar(initial));
     }
+  }
+}
+
+// Nobody else reads them. In one piece, of which more is on huge pages.
+void ExchangedUpdate::make_slots(std::size_t count) {
+  const std::size_t bytes = kept_[static_cast<std::size_t>(worker_)].bytes();
+  if (count == 0 || bytes == 0) return slots_.fill(std::vector<Memory>(count));
+  const Device& host = runtime::host_device();
+  const std::shared_ptr<runtime::Region> all =
+      runtime::device_backend(host).reserve(host, slots_.size() * count * bytes);
+  all->use(0, slots_.size() * count * bytes);
+  std::byte* at = all->data();
+  for (auto& set : slots_) {
+    for (std::size_t s = 0; s < count; ++s, at += bytes) set.emplace_back(all, at);
   }
 }
 
@@ -355,65 +361,6 @@ std::byte* ExchangedUpdate::fresh(int worker) const {
   std::byte* at = fresh_.get();
   for (int w = 0; w < worker; ++w) at += kept_[static_cast<std::size_t>(w)].bytes();
   return at;
-}
-
-// This replica's share of a bucket: the rule on copies of parameters and slots, so much at a time
-// that the copies are still in the cache.
-void ExchangedUpdate::update(const Step& step, std::size_t bucket) {
-  const auto here = static_cast<std::size_t>(worker_);
-  const SliceImage& mine = kept_[here];
-  const Range bytes =
-      share_of_bytes(bucket_of(kept_buckets_[here], bucket), step.replica, layout_.replicas());
-  mine.for_each(bytes, [&](std::size_t r, Range elements, std::size_t at) {
-    const std::size_t width = layout_.runs()[r].element_size;
-    for (std::size_t begin = elements.begin; begin < elements.end; begin += kCopied / width) {
-      const Range part = elements.intersect({begin, begin + kCopied / width});
-      update_copy(step, r, part, at + (begin - elements.begin) * width);
-    }
-  });
-}
-
-void ExchangedUpdate::copy_beside(const Step& step, std::size_t r, Range elements, std::size_t at) {
-  const UpdateRun& run = layout_.runs()[r];
-  const std::size_t width = run.element_size;
-  runtime::copy_memory(runtime::host_device(), fresh(worker_) + at, run.device(step.replica),
-                       run.parameters(step.replica) + elements.begin * width,
-                       elements.size() * width);
-  for (int s = 0; s < layout_.slot_count(); ++s) {
-    std::memcpy(slot_data(s, 1 - live_) + at, slot_data(s, live_) + at, elements.size() * width);
-  }
-}
-
-void ExchangedUpdate::update_copy(const Step& step, std::size_t r, Range elements, std::size_t at) {
-  const UpdateRun& run = layout_.runs()[r];
-  copy_beside(step, r, elements, at);
-  if (is_full() && !options_.clipnorm) {
-    return update_part(step, r, elements, sources(step, r, elements.begin, nullptr), at, scale_);
-  }
-  for (const std::size_t v : run.members) {
-    const std::size_t begin = layout_.offset_in_run(v);
-    const Range part = elements.intersect({begin, begin + layout_.padded_size(v)});
-    if (part.empty() || !agreement_.is_present(v) || rows_.takes(v)) continue;
-    update_part(step, r, part, sources(step, r, part.begin, &v),
-                at + (part.begin - elements.begin) * run.element_size, scale_ * scales_[v]);
-  }
-}
-
-void ExchangedUpdate::update_part(const Step& step, std::size_t r, Range elements,
-                                  const Sources& sources, std::size_t at, double scale) {
-  const UpdateRun& run = layout_.runs()[r];
-  update_rules::UpdateOptions how = update_options(options_, run, step.weight_decay);
-  how.gradient_scale = scale;
-  // The copies are in the communicator's memory, which is the host's.
-  RangeUpdate call{.dtype = run.arena->dtype(),
-                   .parameters = fresh(worker_) + at,
-                   .sources = {sources.data(), sources.size()},
-                   .begin = 0,
-                   .end = elements.size()};
-  for (int s = 0; s < layout_.slot_count(); ++s) {
-    call.slots[static_cast<std::size_t>(s)] = slot_data(s, 1 - live_) + at;
-  }
-  update_kernels(runtime::host_device()).update(call, step.rule, how);
 }
 
 collectives::Communicator::Pending ExchangedUpdate::gather(std::size_t bucket) {

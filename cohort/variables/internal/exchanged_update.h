@@ -16,8 +16,8 @@
 // Of a table whose gradient is rows only these travel, and the new values of them
 // (exchanged_rows.h). Until a step has shown which tables these are, they travel whole, to no end.
 //
-// A step is whole or was not: the rule writes copies of parameters and slots, and these become live
-// behind Communicator::commit, by what cannot fail.
+// A step is whole or was not: the rule writes parameters and slots beside the live ones, and these
+// become live behind Communicator::commit, by what cannot fail.
 #pragma once
 
 #include <array>
@@ -114,16 +114,20 @@ class ExchangedUpdate final : public FinalGradients {
   void set_scales();
   void update(const Step& step, std::size_t bucket);
   void update_rows(const Step& step);
-  void update_part(const Step& step, std::size_t run, Range elements, const Sources& sources,
-                   std::size_t at, double scale);
+  void update_beside(const Step& step, std::size_t run, Range elements, std::size_t at);
   void update_copy(const Step& step, std::size_t run, Range elements, std::size_t at);
-  void copy_beside(const Step& step, std::size_t run, Range elements, std::size_t at);
+  void copy_parameters(const Step& step, std::size_t run, Range elements, std::size_t at);
+  RangeUpdate copies_at(std::size_t run, Range elements, const Sources& sources,
+                        std::size_t at) const;
+  void apply_rule(const Step& step, const UpdateRun& run, const RangeUpdate& call,
+                  double scale) const;
   Sources sources(const Step& step, std::size_t run, std::size_t element,
                   const std::size_t* variable) const;
   collectives::Communicator::Pending gather(std::size_t bucket);
   void find_parameters(Flight& flight);
   void adopt(const Step& step);
 
+  void make_slots(std::size_t count);
   void cut_buckets();
   void note_rows();
   std::size_t buckets() const { return buckets_; }
