@@ -316,6 +316,28 @@ TEST_F(Npy, ANameThatTheArchiveSpellsInTwoWaysIsRefused) {
   }
 }
 
+// A flipped bit of the number of members must not leave arrays out in silence.
+TEST_F(Npy, ADirectoryThatHasMoreThanItCountsIsRefused) {
+  const std::string npz = from_hex(kNpz);
+  const std::size_t end = npz.rfind("PK\x05\x06");
+  for (const uint64_t count : {0, 1}) {
+    std::string fewer = npz;
+    put(fewer, end + 10, count, 2);
+    testing::expect_error<DataLoss>({"a directory of", "instead of"},
+                                    [&] { read_npz(write("a", fewer)); });
+  }
+}
+
+TEST_F(Npy, AnyByteOfABooleanButZeroIsTrue) {  // As in NumPy.
+  std::string bytes(1, '\x93');
+  const std::string text = "{'descr': '|b1', 'fortran_order': False, 'shape': (4,)}\n";
+  bytes += std::string("NUMPY\x01\0", 7) + static_cast<char>(text.size()) + '\0' + text +
+           std::string("\0\x01\x02\xff", 4);
+  const Tensor truths = read_npy(write("a", bytes));
+  EXPECT_EQ(truths.sum().item<int64_t>(), 3);
+  EXPECT_TRUE(truths.equal(tensor({0, 1, 1, 1}) > 0));
+}
+
 TEST_F(Npy, ArchivesAreNoLargerThanAllowed) {
   const std::string file = write("a", from_hex(kNpz));
   EXPECT_EQ(read_npz(file, {.max_bytes = 284}).size(), 2U);

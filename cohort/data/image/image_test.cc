@@ -179,6 +179,23 @@ TEST(Png, EveryTruncationAndEveryChangedByteOfTheImageIsDataLoss) {
             "[decode_png] expected a whole PNG image, got damage: the data end too early");
 }
 
+// What is damaged must not be left out: without its transparency the image would have 3 channels.
+TEST(Png, EveryChangedByteOfTheTransparencyIsDataLoss) {
+  const std::string whole = png_file(2, {{0x10}, {0x40}},
+                                     {.type = PNG_COLOR_TYPE_PALETTE,
+                                      .depth = 2,
+                                      .palette = {{1, 2, 3}, {4, 5, 6}},
+                                      .palette_alpha = {0, 100}});
+  ASSERT_EQ(shape_of(decode_png(whole)), (Shape{2, 2, 4}));
+  const std::size_t begin = whole.find("tRNS") - 4;  // With its length, and its checksum behind.
+  for (std::size_t bit = begin * 8; bit < (begin + 14) * 8; ++bit) {
+    std::string changed = whole;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_THROW(decode_png(changed), DataLoss) << bit;
+    EXPECT_THROW(decode_png(changed, {.channels = 3}), DataLoss) << bit;
+  }
+}
+
 TEST(Images, AbsurdSizesAreRefusedBeforeTheyTakeMemory) {
   std::string png = encode_png(picture(4, 4, 1));
   EXPECT_EQ(error_text<InvalidArgument>([&] { decode_png(png, {.max_pixels = 15}); }),

@@ -206,6 +206,10 @@ Tensor parse_npy(std::string_view bytes, const std::string& where) {
   Tensor out = empty(header.shape, header.type.dtype);
   auto* to = static_cast<char*>(out.data_ptr());
   if (!data.empty()) std::memcpy(to, data.data(), data.size());
+  if (header.type.dtype == DType::Bool) {
+    // Any byte but 0 is true to NumPy; in a bool of C++ it may be 0 or 1 only.
+    std::transform(to, to + expected, to, [](char byte) { return static_cast<char>(byte != 0); });
+  }
   for (int64_t i = 0; header.swapped && i < expected; i += header.type.part) {
     std::reverse(to + i, to + i + header.type.part);
   }

@@ -87,6 +87,8 @@ class PngReader {
                                                            's', 'R', 'G', 'B', 0});
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT, kGammaChunks.data(), 2);
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_pixels knows better.
+    // By default a damaged chunk that is not critical is left out, and transparency with it.
+    png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_read_info(png_, info_);
   }
 

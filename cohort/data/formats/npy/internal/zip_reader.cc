@@ -91,6 +91,12 @@ class ZipArchive {
       check_name(out.back());
       entry += kEntryBytes + name_bytes + u16(entry + 30) + u16(entry + 32);
     }
+    // A smaller number of entries would leave arrays out.
+    const std::size_t last = std::size_t{u32(end + 16)} + u32(end + 12);
+    if (entry != last || last != end) {
+      fail(str_cat("a directory of ", count, " members that ends at byte ", entry, " instead of ",
+                   end));
+    }
     return out;
   }
 
