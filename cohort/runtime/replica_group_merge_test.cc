@@ -14,6 +14,7 @@
 #include "cohort/runtime/internal/test_group.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::runtime {
 namespace {
@@ -59,13 +60,9 @@ TEST(ReplicaGroupMerge, ReleasesItsResultAfterTheRun) {
 
 TEST(ReplicaGroupMerge, DifferentMergeCallsAreAnError) {
   ReplicaGroup group({.replicas = 3});
-  try {
+  testing::expect_error<FailedPrecondition>({"one on replica 0, other on replica 2"}, [&] {
     run(group, [&](int replica) { group.merge(replica == 2 ? "other" : "one", kNone, nothing); });
-    FAIL();
-  } catch (const FailedPrecondition& e) {
-    const std::string text = e.what();
-    EXPECT_NE(text.find("one on replica 0, other on replica 2"), std::string::npos) << text;
-  }
+  });
   expect_usable(group);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -58,14 +59,9 @@ TEST(ReplicaLayout, RefusesWhatIsNotOne) {
 
 TEST(ReplicaLayout, SaysWhichOperationNeedsTheOtherWorkers) {
   EXPECT_NO_THROW(internal::runtime::check_one_worker("[reduce] ", ReplicaLayout::one_worker(2)));
-  try {
+  testing::expect_error<Unimplemented>({"[reduce] expected one worker, got worker 1 of 2"}, [] {
     internal::runtime::check_one_worker("[reduce] ", ReplicaLayout(1, 2, 1));
-    FAIL();
-  } catch (const Unimplemented& e) {
-    EXPECT_NE(std::string(e.what()).find("[reduce] expected one worker, got worker 1 of 2"),
-              std::string::npos)
-        << e.what();
-  }
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/base/error.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -69,12 +70,10 @@ TEST(Tensor, FromVectorCopies) {
 }
 
 TEST(Tensor, FromVectorRefusesAnotherNumberOfValues) {
-  try {
-    from_vector(Floats{1, 2, 3}, {2, 2});
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "[from_vector] expected 4 values for shape [2, 2], got 3");
-  }
+  EXPECT_EQ(testing::error_text<InvalidArgument>([] {
+              from_vector(Floats{1, 2, 3}, {2, 2});
+            }),
+            "[from_vector] expected 4 values for shape [2, 2], got 3");
   EXPECT_THROW(from_vector(Floats{}, {}), InvalidArgument);
   EXPECT_THROW(from_vector(Floats{1, 2, 3, 4}, {-2, -2}), InvalidArgument);
 }

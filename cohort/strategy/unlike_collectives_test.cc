@@ -11,6 +11,7 @@
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -24,17 +25,13 @@ struct UnlikeCollectives : ::testing::TestWithParam<bool> {
 
   /// step(replica, its context) throws an E that says all of `parts`.
   template <class E, class F>
-  void expect(const F& step, std::initializer_list<const char*> parts) {
-    try {
+  void expect(const F& step, testing::Words parts) {
+    testing::expect_error<E>(parts, [&] {
       strategy.run([&] {
         const ReplicaContext ctx = get_replica_context();
         step(ctx.replica_id_in_sync_group(), ctx);
       });
-      ADD_FAILURE() << "no error";
-    } catch (const E& e) {
-      const std::string text = e.what();
-      for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
-    }
+    });
     const auto sums =
         strategy.run([] { return get_replica_context().all_reduce(ReduceOp::kSum, ones({2})); });
     EXPECT_EQ(to_vector<float>(sums[1]), (std::vector<float>{2, 2})) << "usable afterwards";

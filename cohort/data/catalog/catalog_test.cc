@@ -135,15 +135,11 @@ TEST_F(IdxFiles, DamageIsNamed) {
             "at offset 16: expected dimensions whose product fits in 63 bits");
   EXPECT_EQ(text(idx(8, {4000000000U, 4}, "")),
             "at offset 12: expected 16000000000 bytes of values, got a file of 12 bytes");
-  try {
-    read_idx(folder_ / "missing");
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kNotFound);
-    EXPECT_STREQ(e.what(), ("[read_idx] cannot open " + (folder_ / "missing").string() +
-                            ": No such file or directory")
-                               .c_str());
-  }
+  const auto read_missing = [&] { read_idx(folder_ / "missing"); };
+  testing::expect_error(ErrorCode::kNotFound, {}, read_missing);
+  EXPECT_EQ(
+      testing::error_text<Error>(read_missing),
+      "[read_idx] cannot open " + (folder_ / "missing").string() + ": No such file or directory");
 }
 
 TEST(ConvertRows, DividesToTheSameBitsAsADivisionByEverySetOfInstructions) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cohort/data/dataset.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -88,12 +89,8 @@ TEST(Prefetch, ErrorsArriveInTheirPlace) {
   auto it = ds.make_iterator();
   EXPECT_EQ(it.next()->as<int64_t>(), 0);
   EXPECT_EQ(it.next()->as<int64_t>(), 1);
-  try {
-    it.next();
-    FAIL() << "expected an error";
-  } catch (const DataLoss& e) {
-    EXPECT_STREQ(e.what(), "[dataset.map] element 2 of range.map: bad record");
-  }
+  EXPECT_EQ(testing::error_text<DataLoss>([&] { it.next(); }),
+            "[dataset.map] element 2 of range.map: bad record");
   EXPECT_EQ(it.next()->as<int64_t>(), 3);
   EXPECT_EQ(it.next()->as<int64_t>(), 4);
   EXPECT_FALSE(it.next());
