@@ -288,13 +288,16 @@ Logs Model::train_step(const Element& batch) {
   GradientTape tape;
   const Element y_pred = (*this)(parts.x, {.training = true});
   const Tensor loss = compute_loss_nest(parts.x, parts.y, y_pred, parts.sample_weight);
+  // Keras's are behind the update. Here nothing of a program's is, so that what throws on any
+  // replica leaves the step undone.
+  Logs logs = compute_metrics_nest(parts.x, parts.y, y_pred, parts.sample_weight);
   if (const auto weights = trainable_variables(); !weights.empty()) {
     optimizer().minimize(loss, weights, tape);
   } else if (!compiled_->warned_untrained.exchange(true)) {
     COHORT_LOG(kWarning, "[fit] model \"", name(),
                "\" has no trainable weights: nothing is trained");
   }
-  return compute_metrics_nest(parts.x, parts.y, y_pred, parts.sample_weight);
+  return logs;
 }
 
 Logs Model::test_step(const Element& batch) {

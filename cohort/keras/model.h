@@ -127,7 +127,10 @@ class Model : public LayerBase {
   /// Errors: FailedPrecondition before compile(), and for weights made outside of the strategy's
   ///         scope; InvalidArgument for options that contradict each other, an empty dataset, or
   ///         one without end and no steps_per_epoch. What a step or a callback throws; the weights
-  ///         are those of the last whole step.
+  ///         are those of the last whole step: what layers, loss, gradients or metrics throw on any
+  ///         replica leaves weights, slots, iterations, statistics, metrics and random numbers as
+  ///         they were before the step. Constraints follow the update: one that throws leaves that
+  ///         step made on all replicas, and none of its variables constrained.
   History fit(const DataSource& data, const FitOptions& options = {});
   /// Arrays. Shapes: equal first dimension.
   template <ArrayInput X>  // so that options in braces after a dataset are never taken for labels
@@ -176,6 +179,8 @@ class Model : public LayerBase {
   /// and multiples of them (without recorded gradients: only sums and means). All else is the mean
   /// of the replicas, weighted by their rows. Errors, of fit: InvalidArgument for other functions
   /// of shares, say a logarithm, on several replicas.
+  /// Order: metrics before the weights are updated, so that a metric that throws leaves the step
+  /// undone. TF: behind the update, as one's own may do; then the weights have moved.
   virtual Logs train_step(const Element& batch);
   virtual Logs test_step(const Element& batch);
   /// Shapes: [b, ...], a row for each row of the batch.

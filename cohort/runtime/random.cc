@@ -307,11 +307,40 @@ uint64_t seed_of_process() {
   return seed;
 }
 
+}  // namespace
+
+// ---- draws of steps ----
+
+namespace {
+
+constinit std::atomic<NoteDraw> g_note_draw{nullptr};
+
+// Of g_steps.
+class ProcessDraws final : public DrawCounts {
+ public:
+  void take_back(int replica, uint64_t first, uint64_t draws) override {
+    uint64_t now = first + draws;
+    g_steps[replica + 1].compare_exchange_strong(now, first, std::memory_order_relaxed);
+  }
+};
+
+// A handle that owns nothing: the process and strategies outlive their steps.
+std::shared_ptr<DrawCounts> unowned(DrawCounts& counts) {
+  return {std::shared_ptr<DrawCounts>(), &counts};
+}
+
 uint64_t next_step(int replica) {
-  if (RandomSeeds* seeds = current_context().seeds) return seeds->next_step(replica);
+  if (RandomSeeds* seeds = current_context().seeds) {
+    const uint64_t step = seeds->next_step(replica);
+    note_draw(unowned(*seeds), replica, step);
+    return step;
+  }
   COHORT_CHECK_ARG(replica < kMaxReplicas, "[random] expected at most ", kMaxReplicas,
                    " replicas, got replica ", replica);
-  return g_steps[replica + 1].fetch_add(1, std::memory_order_relaxed);
+  const uint64_t step = g_steps[replica + 1].fetch_add(1, std::memory_order_relaxed);
+  static ProcessDraws draws;
+  note_draw(unowned(draws), replica, step);
+  return step;
 }
 
 RandomStream unnumbered_stream() {
@@ -333,6 +362,16 @@ Tensor filled(const char* operation, const Shape& shape, DType dtype, Fill fill)
 }
 
 }  // namespace
+
+void note_draws_by(NoteDraw note) { g_note_draw.store(note, std::memory_order_release); }
+
+void note_draw(const std::shared_ptr<DrawCounts>& counts, int replica, uint64_t draw) {
+  variables::StepUndo* const step = current_context().undo;
+  if (step == nullptr) return;
+  if (const NoteDraw note = g_note_draw.load(std::memory_order_acquire)) {
+    note(*step, counts, replica, draw);
+  }
+}
 
 uint64_t current_seed() {
   if (!g_seed_set.load(std::memory_order_acquire)) return seed_of_process();
@@ -362,6 +401,13 @@ uint64_t RandomSeeds::next_step(int replica) {
   const base::MutexLock lock(mutex_);
   begin_anew_after_set_seed();
   return steps_.at(static_cast<std::size_t>(replica) + 1)++;
+}
+
+void RandomSeeds::take_back(int replica, uint64_t first, uint64_t draws) {
+  const base::MutexLock lock(mutex_);
+  begin_anew_after_set_seed();
+  uint64_t& next = steps_.at(static_cast<std::size_t>(replica) + 1);
+  if (next == first + draws) next = first;
 }
 
 std::vector<uint64_t> RandomSeeds::numbers() {

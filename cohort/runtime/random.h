@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cohort/base/mutex.h"
+#include "cohort/runtime/step_draws.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort {
@@ -56,13 +57,14 @@ void restore_random_numbers(std::string_view state);
 /// process draw does not shift them, so that workers as threads of one process draw what workers
 /// as processes draw. The seed is set_seed's; with each call of it they begin anew.
 /// Threads: thread-safe.
-class RandomSeeds {
+class RandomSeeds : public DrawCounts {
  public:
   explicit RandomSeeds(int replicas) : steps_(static_cast<std::size_t>(replicas) + 1) {}
 
   uint64_t next_operation();
   /// Draws so far without an operation of their own, of a local replica or, -1, of none.
   uint64_t next_step(int replica);
+  void take_back(int replica, uint64_t first, uint64_t draws) override;
   /// Operations, then steps.
   std::vector<uint64_t> numbers();
   /// Ignores those of another number of replicas.

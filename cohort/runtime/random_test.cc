@@ -252,5 +252,16 @@ TEST(Seed, ThreadsDrawTheSame) {
   EXPECT_EQ(alone, shared);
 }
 
+TEST(RandomSeeds, TakeBackTheLastDrawsOnly) {
+  internal::runtime::RandomSeeds seeds(2);
+  for (uint64_t draw = 0; draw < 3; ++draw) EXPECT_EQ(seeds.next_step(1), draw);
+  EXPECT_EQ(seeds.next_step(0), 0);
+  seeds.take_back(1, 1, 2);
+  EXPECT_EQ(seeds.next_step(1), 1);
+  seeds.take_back(1, 0, 1);  // another draw has followed
+  EXPECT_EQ(seeds.next_step(1), 2);
+  EXPECT_EQ(seeds.next_step(0), 1);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -10,6 +10,7 @@
 #include "cohort/keras/internal/torch_errors.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/variables/step_undo.h"
 #include "cohort/variables/tracked_variable.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -30,6 +31,16 @@ void check_place(const MetricBase& metric) {
       "[metric.update_state] expected to be inside strategy.run, where "
       "metric \"",
       metric.name(), "\" has state for ", components, " replicas, got cross-replica context"));
+}
+
+// A step that fails, here or on another replica, leaves no trace in the state that replicas keep
+// for themselves.
+void keep_for_failure(const MetricBase& metric) {
+  auto* const undo = cohort::internal::variables::StepUndo::current();
+  if (undo == nullptr) return;
+  for (const Variable& variable : metric.variables()) {
+    if (variable.impl().local() != nullptr) undo->keep(variable.impl().leaf().tensor);
+  }
 }
 
 }  // namespace
@@ -125,6 +136,7 @@ void Metric::update_state(const Tensor& y_true, const Tensor& y_pred,
   if (metric.waits_for_shapes()) {
     metric.ensure_built(y_true.defined() ? shape_of(y_true) : Shape{}, shape_of(y_pred));
   }
+  keep_for_failure(metric);
   try {
     metric.update_state(y_true, y_pred, sample_weight);
   } catch (const c10::Error& error) {

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/mutex.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::keras::internal {
@@ -26,15 +28,50 @@ Tensor filled(const Shape& shape, const Tensor& like, F fill) {
 
 }  // namespace
 
+// Calls so far.
+class Draws::Counts final : public cohort::internal::runtime::DrawCounts {
+ public:
+  uint64_t next(int replica) {
+    const cohort::internal::base::MutexLock lock(mutex_);
+    const std::size_t i = static_cast<std::size_t>(replica + 1);
+    if (i >= steps_.size()) steps_.resize(i + 1, first_);
+    return steps_[i]++;
+  }
+  void take_back(int replica, uint64_t first, uint64_t draws) override {
+    const cohort::internal::base::MutexLock lock(mutex_);
+    const std::size_t i = static_cast<std::size_t>(replica + 1);
+    if (i < steps_.size() && steps_[i] == first + draws) steps_[i] = first;
+  }
+  uint64_t most() const {
+    const cohort::internal::base::MutexLock lock(mutex_);
+    uint64_t calls = first_;
+    for (const uint64_t step : steps_) calls = std::max(calls, step);
+    return calls;
+  }
+  void go_on_at(uint64_t step) {
+    const cohort::internal::base::MutexLock lock(mutex_);
+    first_ = step;
+    steps_.clear();
+  }
+
+ private:
+  mutable cohort::internal::base::Mutex mutex_;
+  uint64_t first_ COHORT_GUARDED_BY(mutex_) = 0;           // of replicas that have not called yet
+  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(mutex_);  // [replica + 1]
+};
+
 // What later layers draw depends on whether this one took a number, so each class keeps to its way.
-Draws::Draws(std::optional<uint64_t> seed, Number number) : seed_(seed), operation_(1) {
+Draws::Draws(std::optional<uint64_t> seed, Number number)
+    : seed_(seed), operation_(1), counts_(std::make_shared<Counts>()) {
   if (seed && number == Number::kOfTheUnseeded) return;
   const uint64_t next = cohort::internal::runtime::next_operation_number();
   if (!seed) operation_ = next;
 }
 
 cohort::internal::runtime::RandomStream Draws::next() {
-  const uint64_t step = next_step(current_replica());
+  const int replica = current_replica();
+  const uint64_t step = counts_->next(replica);
+  cohort::internal::runtime::note_draw(counts_, replica, step);
   return {seed_.value_or(cohort::internal::runtime::current_seed()), operation_, step,
           cohort::internal::runtime::current_global_replica()};
 }
@@ -72,29 +109,17 @@ void Draws::add_to(TrackedParts& parts) {
 }
 
 Tensor Draws::position() const {
-  const cohort::internal::base::MutexLock lock(steps_mutex_);
-  uint64_t calls = first_step_;
-  for (const uint64_t step : steps_) calls = std::max(calls, step);
   const uint64_t seed = seed_.value_or(cohort::internal::runtime::current_seed());
-  return from_vector<int64_t>(
-      {static_cast<int64_t>(seed), static_cast<int64_t>(operation_), static_cast<int64_t>(calls)},
-      {3});
+  return from_vector<int64_t>({static_cast<int64_t>(seed), static_cast<int64_t>(operation_),
+                               static_cast<int64_t>(counts_->most())},
+                              {3});
 }
 
 void Draws::set_position(const Tensor& position) {
   const std::vector<int64_t> numbers = to_vector<int64_t>(position);
-  const cohort::internal::base::MutexLock lock(steps_mutex_);
   seed_ = static_cast<uint64_t>(numbers[0]);
   operation_ = static_cast<uint64_t>(numbers[1]);
-  first_step_ = static_cast<uint64_t>(numbers[2]);
-  steps_.clear();
-}
-
-uint64_t Draws::next_step(int replica) {
-  const cohort::internal::base::MutexLock lock(steps_mutex_);
-  const std::size_t i = static_cast<std::size_t>(replica + 1);
-  if (i >= steps_.size()) steps_.resize(i + 1, first_step_);
-  return steps_[i]++;
+  counts_->go_on_at(static_cast<uint64_t>(numbers[2]));
 }
 
 Shape mask_shape(const std::string& name, const std::optional<Shape>& noise_shape,

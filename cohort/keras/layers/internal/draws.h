@@ -5,19 +5,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
-
-#include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/runtime/random.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras::internal {
 
-/// Order: draws depend on the seed, the layer's number, how often this replica has drawn, and the
-/// replica; threads do not matter. Threads: thread-safe.
+/// Order: draws depend on the seed, the layer's number, how often this replica has drawn in steps
+/// that did not fail, and the replica; threads do not matter. Threads: thread-safe.
 class Draws {
  public:
   /// Who takes a number of the process's operations.
@@ -37,18 +35,14 @@ class Draws {
   void add_to(TrackedParts& parts);
 
  private:
-  uint64_t next_step(int replica);
+  class Counts;
   /// seed, operation, calls: where the draws go on, on every replica.
   Tensor position() const;
   void set_position(const Tensor& position);
 
   std::optional<uint64_t> seed_;
   uint64_t operation_;
-  mutable cohort::internal::base::Mutex steps_mutex_;
-  // Of replicas that have not called yet.
-  uint64_t first_step_ COHORT_GUARDED_BY(steps_mutex_) = 0;
-  // Calls so far, [replica + 1].
-  std::vector<uint64_t> steps_ COHORT_GUARDED_BY(steps_mutex_);
+  std::shared_ptr<Counts> counts_;  // a step that fails may outlive the layer
 };
 
 /// The shape of a mask for `x`: the noise shape, where kUnknownDim is the input's size.
