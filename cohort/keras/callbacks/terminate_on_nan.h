@@ -18,6 +18,7 @@ struct TerminateOnNaNOptions {
 class TerminateOnNaN : public Callback {
  public:
   explicit TerminateOnNaN(TerminateOnNaNOptions options = {});
+  explicit TerminateOnNaN(internal::NoneGiven) : TerminateOnNaN() {}
 };
 
 }  // namespace cohort::keras

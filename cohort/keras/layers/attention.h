@@ -107,6 +107,7 @@ class AttentionLayer : public LayerImpl<AttentionOptions, internal::ScoredAttent
 class Attention : public AttentionHandle {
  public:
   explicit Attention(AttentionOptions options = {});
+  explicit Attention(internal::NoneGiven) : Attention() {}
 };
 
 struct AdditiveAttentionOptions {
@@ -140,6 +141,7 @@ class AdditiveAttentionLayer
 class AdditiveAttention : public AttentionHandle {
  public:
   explicit AdditiveAttention(AdditiveAttentionOptions options = {});
+  explicit AdditiveAttention(internal::NoneGiven) : AdditiveAttention() {}
 };
 
 struct MultiHeadAttentionOptions {

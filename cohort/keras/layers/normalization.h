@@ -95,6 +95,7 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(BatchNormalizationOptions options = {});
+  explicit BatchNormalization(internal::NoneGiven) : BatchNormalization() {}
 };
 
 }  // namespace cohort::keras

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "cohort/base/callable.h"
+#include "cohort/keras/none_given.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 
