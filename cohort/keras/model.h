@@ -270,11 +270,11 @@ class Model : public LayerBase {
   /// that are functions.
   /// Errors: as save_weights; Unimplemented as serialize(). TF: Model.save.
   void save(const std::string& path) const;
-  /// Writes a .keras file to predict with: layers and weights, without what compile() was told and
-  /// the optimizer. load_model opens it where the losses, metrics and optimizers of the program
-  /// that trained are not known, and so does Keras; the model that it gives is not compiled. Whole
-  /// or not at all; of several workers as save(). Errors: as save(). TF: Model.export, without a
-  /// graph: load_model instead of keras.layers.TFSMLayer.
+  /// Writes a file to predict with, without what compile() was told: a .keras file, which
+  /// load_model and Keras open, or an .onnx file (operators of set 18, any batch). Whole or not at
+  /// all; of several workers as save(). Errors: as save(); Unimplemented for ONNX of models that
+  /// are neither Sequential nor functional, and of layers that are not written, with their class.
+  /// TF: Model.export, without a SavedModel.
   void export_to(const std::string& path) const;
 
   /// Internal: of each of layers(), for summary() and plot_model; empty where they are not known.

@@ -189,8 +189,12 @@ cohort::internal::archive::FileBytes hdf5_of(const std::vector<WeightGroup>& gro
 
 void write_weights_file(const std::string& path,
                         const cohort::internal::archive::FileBytes& weights) {
-  write_whole("save_weights", path, [&](cohort::internal::checkpoint::OutputFile& file) {
-    file.write(weights.data.get(), weights.size);
+  write_bytes_file("save_weights", path, weights.view());
+}
+
+void write_bytes_file(const char* operation, const std::string& path, std::string_view bytes) {
+  write_whole(operation, path, [&](cohort::internal::checkpoint::OutputFile& file) {
+    file.write(bytes.data(), bytes.size());
   });
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/archive/hdf5_file.h"
@@ -59,6 +60,9 @@ void write_weights_file(const std::string& path,
 void write_model_file(const std::string& path, const std::string& config,
                       const cohort::internal::archive::FileBytes& weights,
                       const std::map<std::string, std::string>& assets = {});
+
+/// Any other file of a model. `operation`: for errors.
+void write_bytes_file(const char* operation, const std::string& path, std::string_view bytes);
 
 /// A .weights.h5 file, or the one in a .keras archive.
 class WeightsReader {

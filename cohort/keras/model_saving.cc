@@ -7,6 +7,7 @@
 #include "cohort/keras/model.h"
 #include "cohort/keras/model_assets.h"
 #include "cohort/keras/model_file.h"
+#include "cohort/keras/onnx/exporter.h"
 #include "cohort/variables/parameter_store.h"
 
 namespace cohort::keras {
@@ -123,20 +124,24 @@ void Model::save(const std::string& path) const {
 }
 
 void Model::export_to(const std::string& path) const {
-  if (path.ends_with(".onnx")) {
-    throw Unimplemented(
-        str_cat("[export_to] expected a path that ends with .keras, got ", path,
-                ": ONNX is not written here; Python's Keras opens the .keras file, and its "
-                "model.export(path, format=\"onnx\") writes it"));
-  }
-  check_is_keras("export_to", path);
+  const bool is_onnx = path.ends_with(".onnx");
+  COHORT_CHECK_ARG(is_onnx || path.ends_with(".keras"),
+                   "[export_to] expected a path that ends with .keras or .onnx, got ", path);
   const Scope scope = enter("export_to");
   internal::check_has_weights("export_to", *this);
+  const auto workers = strategy_.extended().parameter_store()->saving_group();
+  if (is_onnx) {  // all workers read the values together
+    cohort::internal::checkpoint::together(workers.get(), "export_to", [&] {
+      const std::string bytes = internal::onnx::file_of(*this);
+      cohort::internal::checkpoint::on_chief(
+          workers.get(), [&] { internal::write_bytes_file("export_to", path, bytes); });
+    });
+    return;
+  }
   const std::string config = [&] {
     const internal::ExportScope untrained;  // which nothing is to be said of
     return to_predict(serialize()).to_json();
   }();
-  const auto workers = strategy_.extended().parameter_store()->saving_group();
   cohort::internal::checkpoint::together(workers.get(), "export_to", [&] {
     write_on_chief(workers.get(), *this, path, config, weight_groups());
   });

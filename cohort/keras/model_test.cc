@@ -111,8 +111,6 @@ TEST(Export, LeavesOutWhatTrains) {
                   .equal(model.predict(x, {.verbose = Verbose::kSilent})));
   EXPECT_THROW(exported->fit(x, x), FailedPrecondition);
   EXPECT_THROW(model.export_to("m.h5"), InvalidArgument);
-  testing::expect_error<Unimplemented>({"m.onnx", ".keras", "ONNX"},
-                                       [&] { model.export_to("m.onnx"); });
   EXPECT_THROW(Sequential({Dense(1)}).export_to(path), FailedPrecondition);
 }
 
