@@ -51,7 +51,7 @@ test-faults: setup ## kill workers at every place of a step, cut and slow their 
 	@$(call build,dev,faults_program death_test network_test)
 	@COHORT_FAULTS=all ctest --preset dev -R '^(death_test|network_test)$$'
 
-test-interop: setup ## hold files of models against real Keras, which is set up where it is missing
+test-interop: setup ## hold files of models against real Keras and onnxruntime, which are set up where missing
 	@$(call configure,dev)
 	@$(call build,dev,keras_interop_program keras_predict_program)
 	@CI=true ctest --preset dev -R '^interop$$' --verbose

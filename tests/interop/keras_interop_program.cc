@@ -6,10 +6,12 @@
 //
 // For each case: FOLDER/CASE.keras, which Keras wrote, is opened, asked, saved, exported and, where
 // there is something to learn (CASE.y.npy), trained on. Then models of this program are trained,
-// saved and exported; their names are printed, a line each.
+// saved and exported; their names are printed, a line each. What ONNX is not written of is told in
+// CASE.refused.txt.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -45,12 +47,21 @@ Tensor predicted(keras::Model& model, const Tensor& x) {
   return model.predict(x, {.verbose = keras::Verbose::kSilent});
 }
 
+void export_model(const Case& as, const keras::Model& model) {
+  model.export_to(as.file(".exported.keras"));
+  try {
+    model.export_to(as.file(".onnx"));
+  } catch (const Unimplemented& error) {
+    std::ofstream(as.file(".refused.txt")) << error.what() << '\n';
+  }
+}
+
 void open_and_train(const Case& of) {
   const Tensor x = of.read("x");
   const auto model = keras::load_model(of.file(".keras"));
   of.write("predicted", predicted(*model, x));
   model->save(of.file(".cohort.keras"));
-  model->export_to(of.file(".exported.keras"));
+  export_model(of, *model);
   if (!of.has("y")) return;  // it is not trained in Keras, either
   const Tensor y = of.read("y");
   model->save_weights(of.file(".cohort.weights.h5"));
@@ -90,6 +101,18 @@ std::vector<Own> own_models() {
     model.ensure_built({kUnknownDim, 6, 6, 2});
     return model;
   };
+  // Windows that go over the edge, leave gaps, and come back.
+  const auto windows = [] {
+    Sequential model({InputLayer({9, 7, 4}),
+                      Conv2D(4, 3, {.strides = 2, .padding = "same", .activation = "silu"}),
+                      Conv2D(6, 3, {.padding = "same", .dilation_rate = 2, .groups = 2}),
+                      Conv2DTranspose(3, 3, {.strides = 2, .output_padding = 1}),
+                      AveragePooling2D(3, {.strides = 2, .padding = "same"}), LayerNormalization(),
+                      MaxPooling2D(2, {.padding = "same"}), Flatten(),
+                      Dense(3, {.activation = "gelu"})});
+    model.compile({.optimizer = SGD(), .loss = "mse"});
+    return model;
+  };
   const auto own_loss = [] {
     Sequential model({InputLayer({4}), Dense(5, {.activation = "tanh"}), Dense(3)});
     const auto fourth_power = [](const Tensor& y, const Tensor& p) {
@@ -100,6 +123,7 @@ std::vector<Own> own_models() {
   };
   return {{"own_mlp", mlp, {8, 4}, {8, 3}},
           {"own_cnn", cnn, {8, 6, 6, 2}, {8, 3}},
+          {"own_windows", windows, {8, 9, 7, 4}, {8, 3}},
           {"own_loss", own_loss, {8, 4}, {8, 3}, false}};
 }
 
@@ -108,7 +132,7 @@ void make_and_save(const Case& as, const Own& own) {
   const Tensor x = random_normal(own.input), y = random_normal(own.output);
   losses_of(model, x, y);
   if (own.is_saved) model.save(as.file(".cohort.keras"));
-  model.export_to(as.file(".exported.keras"));
+  export_model(as, model);
   as.write("x", x);
   as.write("y", y);
   as.write("predicted", predicted(model, x));

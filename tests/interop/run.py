@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs keras_interop.py with a Python that has Keras.
+"""Runs keras_interop.py with a Python that has Keras, and onnx_interop.py with one that has onnxruntime.
 
+    run.py --setup
     run.py PROGRAM PREDICT_PROGRAM
 
-That is COHORT_KERAS_PYTHON, else the environment "keras" of benchmarks/peers/setup, which is made where
-it is missing (some 150 MB). Where it cannot be made, the test is skipped with the reason (status 77); on
-CI (CI=true) it fails.
+These are COHORT_KERAS_PYTHON and COHORT_ONNX_PYTHON, else the environments "keras" and "onnx" of
+benchmarks/peers/setup, which --setup makes where they are missing (some 250 MB). Where that cannot be, the
+test is skipped with the reason (status 77); on CI (CI=true) it fails.
 """
 
 import os
@@ -18,6 +19,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 SETUP = HERE.parent.parent / "benchmarks" / "peers" / "setup"
 SKIPPED = 77
+KINDS = {"keras": "keras and jax", "onnx": "onnx and onnxruntime"}
 
 
 def cache():
@@ -25,29 +27,40 @@ def cache():
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "cohort")
 
 
-def python_with_keras():
-    """(its path, nothing), or (nothing, why there is none)."""
-    given = os.environ.get("COHORT_KERAS_PYTHON")
-    if given:
-        return given, ""
-    made = subprocess.run([SETUP, "keras"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def variable(kind):
+    return f"COHORT_{kind.upper()}_PYTHON"
+
+
+def prepare(*options):
+    """What is missing, as a reason; nothing: all is there."""
+    missing = [kind for kind in KINDS if not os.environ.get(variable(kind))]
+    made = subprocess.run([SETUP, *options, *missing], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) if missing else None
+    if made is None or made.returncode == 0:
+        return ""
     print(made.stdout, end="")
-    if made.returncode == 0:
-        return os.path.join(cache(), "peers", "keras", "bin", "python"), ""
-    return None, ("real Keras could not be set up (see above): without a network, or without "
-                  "python3-venv, set COHORT_KERAS_PYTHON to a Python that has keras and jax")
+    wanted = "; ".join(f"{variable(kind)} to a Python that has {KINDS[kind]}" for kind in missing)
+    return f"real Keras or onnxruntime could not be set up (see above): without a network, set {wanted}"
+
+
+def python_of(kind):
+    return os.environ.get(variable(kind)) or os.path.join(cache(), "peers", kind, "bin", "python")
 
 
 def main():
-    python, reason = python_with_keras()
-    if python is None and os.environ.get("CI") == "true":
+    only_sets_up = sys.argv[1:] == ["--setup"]
+    reason = prepare() if only_sets_up else prepare("--check")
+    if reason and os.environ.get("CI") == "true":
         sys.exit(f"interop: failed: {reason}")
-    if python is None:
+    if reason:
         print(f"interop: skipped: {reason}")
         sys.exit(SKIPPED)
+    if only_sets_up:
+        return
     with tempfile.TemporaryDirectory(prefix="cohort_interop_") as folder:
-        script = HERE / "keras_interop.py"
-        sys.exit(subprocess.run([python, script, *sys.argv[1:], folder]).returncode)
+        with_keras = subprocess.run([python_of("keras"), HERE / "keras_interop.py", *sys.argv[1:], folder])
+        with_onnx = subprocess.run([python_of("onnx"), HERE / "onnx_interop.py", folder])
+        sys.exit(with_keras.returncode or with_onnx.returncode)
 
 
 if __name__ == "__main__":
