@@ -173,6 +173,19 @@ TEST(UnsignedNumbers, AreReduced) {
   }
 }
 
+// As tensors of integers do in TensorFlow; plain numbers are refused.
+TEST(UnsignedNumbers, WrapAroundInTensorsOnly) {
+  for (const auto& [dtype, sum] : {std::pair{kUint8, 44}, std::pair{DType::UInt16, 300}}) {
+    const PerReplica<Tensor> x({full({2}, 200, dtype), full({2}, 100, dtype)});
+    EXPECT_EQ(to_vector<int64_t>(two().reduce("sum", x).to(kInt64)),
+              (std::vector<int64_t>{sum, sum}));
+  }
+  expect_error<InvalidArgument>({"[reduce] expected a sum that fits into the integers", "8 bits"},
+                                [&] {
+                                  two().reduce("sum", PerReplica<uint8_t>({200, 100}));
+                                });
+}
+
 TEST(UnsignedNumbers, AreSummedByVariables) {
   const MirroredStrategy strategy = two();
   const auto scope = strategy.scope();

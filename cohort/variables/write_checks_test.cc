@@ -130,6 +130,26 @@ TEST_F(WriteChecks, UnsignedVariablesAreAddedTo) {
   }
 }
 
+// Of tensors, as in tf.cast: to find it would cost a pass over what is written. Plain numbers are
+// refused.
+TEST_F(WriteChecks, BeyondTheRangeOfAFloatingTypeTensorsAreInfinite) {
+  const Variable v = make(zeros({2}, kFloat16));
+  const auto value = [&] { return to_vector<float>(v.value().to(kFloat32)); };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  v.assign(tensor({1e6, -65504}));
+  EXPECT_EQ(value(), (std::vector<float>{kInfinity, -65504}));
+  v.assign(scalar(-1e6));
+  EXPECT_EQ(value(), (std::vector<float>{-kInfinity, -kInfinity}));
+  expect_error<InvalidArgument>({"[variable.assign] expected a number that float16 can hold, got"},
+                                [&] { v.assign(1e6); });
+  EXPECT_EQ(value(), (std::vector<float>{-kInfinity, -kInfinity}));
+  v.assign(scalar(70000, kInt64));
+  EXPECT_EQ(value(), (std::vector<float>{kInfinity, kInfinity}));
+  const Variable single = make(zeros({}));
+  single.assign(scalar(1e300, kFloat64));
+  EXPECT_EQ(single.value().item<float>(), kInfinity);
+}
+
 TEST_F(WriteChecks, InitialNumbersAreWhatWasGiven) {
   EXPECT_THROW(make(2.7, {.dtype = kInt32}), InvalidArgument);
   EXPECT_THROW(make(tensor({2.7}), {.dtype = kInt32}), InvalidArgument);
