@@ -12,7 +12,6 @@
 #include <type_traits>
 
 #include "cohort/base/callable.h"
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 
@@ -62,7 +61,6 @@ class Constraint : public internal::ObjectHandle<ConstraintBase> {
 Constraint NonNeg();
 /// Scales down what has a norm above `max_value`, along `axis`.
 Constraint MaxNorm(double max_value = 2, int64_t axis = 0);
-inline Constraint MaxNorm(internal::NoneGiven) { return MaxNorm(); }
 /// Scales to a norm of 1 along `axis`.
 Constraint UnitNorm(int64_t axis = 0);
 struct MinMaxNormOptions {

@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include "cohort/base/callable.h"
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 
@@ -65,10 +64,8 @@ Initializer Ones();
 Initializer Constant(double value);
 /// Shapes: 2 axes. Errors: InvalidArgument for another rank.
 Initializer Identity(double gain = 1.0);
-inline Initializer Identity(internal::NoneGiven) { return Identity(); }
 /// Rows or columns orthonormal times `gain`, all axes but the last counted as rows.
 Initializer Orthogonal(double gain = 1.0, std::optional<uint64_t> seed = {});
-inline Initializer Orthogonal(internal::NoneGiven) { return Orthogonal(); }
 struct RandomOptions {
   double mean = 0.0;
   double stddev = 0.05;

@@ -58,7 +58,6 @@
 #include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/initializers.h"
 #include "cohort/keras/keras_tensor.h"
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/regularizers.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
@@ -471,7 +470,6 @@ class Handle : public Layer {
  public:
   explicit Handle(typename L::Options options = {})
       : Layer(std::make_shared<L>(std::move(options))) {}
-  explicit Handle(internal::NoneGiven) : Handle() {}
   L& layer() const { return static_cast<L&>(base()); }
 };
 

@@ -11,7 +11,6 @@
 #include <type_traits>
 
 #include "cohort/base/callable.h"
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 
@@ -57,10 +56,8 @@ class Regularizer : public internal::ObjectHandle<RegularizerBase> {
 
 /// factor * sum |w|.
 Regularizer L1(double factor = 0.01);
-inline Regularizer L1(internal::NoneGiven) { return L1(); }
 /// factor * sum w^2.
 Regularizer L2(double factor = 0.01);
-inline Regularizer L2(internal::NoneGiven) { return L2(); }
 /// Both. (The name "l1_l2" means 0.01 of each.)
 Regularizer L1L2(double l1 = 0, double l2 = 0);
 
@@ -74,7 +71,6 @@ struct ConfigValue<OrthogonalMode> {
 /// Errors: InvalidArgument for another rank, when it is used.
 Regularizer OrthogonalRegularizer(double factor = 0.01,
                                   OrthogonalMode mode = OrthogonalMode::kRows);
-inline Regularizer OrthogonalRegularizer(internal::NoneGiven) { return OrthogonalRegularizer(); }
 
 namespace internal {
 template <>

@@ -20,7 +20,6 @@ namespace cohort::keras {
 class Sequential : public Model {
  public:
   explicit Sequential(std::vector<Layer> layers = {}, std::string name = {});
-  explicit Sequential(internal::NoneGiven) : Sequential() {}
 
   /// Appends. Errors: FailedPrecondition once data has built the model.
   void add(Layer layer);

@@ -26,7 +26,6 @@
 
 #include "cohort/base/handle.h"
 #include "cohort/keras/callbacks/logs.h"
-#include "cohort/keras/none_given.h"
 
 namespace cohort::keras::internal {
 class FitPosition;

@@ -32,7 +32,6 @@ class EarlyStopping : public Callback {
   /// Errors: InvalidArgument for a mode or patience that does not exist; at the beginning of fit
   ///         for mode "auto" where the model has no metric that knows.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
-  explicit EarlyStopping(internal::NoneGiven) : EarlyStopping() {}
 
   /// The epoch after which fit was ended; nullopt if it was not.
   std::optional<int> stopped_epoch() const;

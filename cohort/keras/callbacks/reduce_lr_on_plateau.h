@@ -33,7 +33,6 @@ class ReduceLROnPlateau : public Callback {
   ///         the model has no metric that knows. fit throws FailedPrecondition for an optimizer
   ///         with a schedule.
   explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options = {});
-  explicit ReduceLROnPlateau(internal::NoneGiven) : ReduceLROnPlateau() {}
 };
 
 }  // namespace cohort::keras

@@ -15,7 +15,6 @@
 namespace cohort::keras {
 
 struct RemoteMonitorOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   std::string root = "http://localhost:9000";
   std::string path = "/publish/epoch/end/";
   std::string field = "data";                       ///< Of the form.
@@ -32,7 +31,6 @@ class RemoteMonitor : public Callback {
   /// Errors: InvalidArgument for an empty root or field.
   /// Blocks: an epoch's end until the server has answered, `timeout` at most.
   explicit RemoteMonitor(RemoteMonitorOptions options = {});
-  explicit RemoteMonitor(internal::NoneGiven) : RemoteMonitor() {}
 };
 
 }  // namespace cohort::keras

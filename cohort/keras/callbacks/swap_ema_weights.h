@@ -29,7 +29,6 @@ class SwapEMAWeights : public Callback {
   /// Errors: at the begin of fit, evaluate and predict FailedPrecondition for an optimizer without
   ///         use_ema; Unimplemented under parameter servers.
   explicit SwapEMAWeights(SwapEMAWeightsOptions options = {});
-  explicit SwapEMAWeights(internal::NoneGiven) : SwapEMAWeights() {}
 };
 
 }  // namespace cohort::keras

@@ -34,7 +34,6 @@ class TensorBoard : public Callback {
   /// Errors: InvalidArgument for negative numbers; hooks throw Error with the system's text if a
   ///         file cannot be written.
   explicit TensorBoard(std::string log_dir = "logs", TensorBoardOptions options = {});
-  explicit TensorBoard(internal::NoneGiven) : TensorBoard() {}
 };
 
 }  // namespace cohort::keras

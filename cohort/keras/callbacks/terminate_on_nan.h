@@ -18,7 +18,6 @@ struct TerminateOnNaNOptions {
 class TerminateOnNaN : public Callback {
  public:
   explicit TerminateOnNaN(TerminateOnNaNOptions options = {});
-  explicit TerminateOnNaN(internal::NoneGiven) : TerminateOnNaN() {}
 };
 
 }  // namespace cohort::keras

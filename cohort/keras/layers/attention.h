@@ -107,7 +107,6 @@ class AttentionLayer : public LayerImpl<AttentionOptions, internal::ScoredAttent
 class Attention : public AttentionHandle {
  public:
   explicit Attention(AttentionOptions options = {});
-  explicit Attention(internal::NoneGiven) : Attention() {}
 };
 
 struct AdditiveAttentionOptions {
@@ -141,7 +140,6 @@ class AdditiveAttentionLayer
 class AdditiveAttention : public AttentionHandle {
  public:
   explicit AdditiveAttention(AdditiveAttentionOptions options = {});
-  explicit AdditiveAttention(internal::NoneGiven) : AdditiveAttention() {}
 };
 
 struct MultiHeadAttentionOptions {

@@ -107,7 +107,6 @@ class FlattenLayer : public LayerImpl<FlattenOptions> {
 class Flatten : public Layer {
  public:
   explicit Flatten(FlattenOptions options = {});
-  explicit Flatten(internal::NoneGiven) : Flatten() {}
 };
 
 /// Sizes, one of which may be -1: what is left.
@@ -193,7 +192,6 @@ class ReLULayer : public LayerImpl<ReLUOptions> {
 class ReLU : public Layer {
  public:
   explicit ReLU(ReLUOptions options = {});
-  explicit ReLU(internal::NoneGiven) : ReLU() {}
 };
 
 struct SoftmaxOptions {
@@ -217,7 +215,6 @@ class SoftmaxLayer : public LayerImpl<SoftmaxOptions> {
 class Softmax : public Layer {
  public:
   explicit Softmax(SoftmaxOptions options = {});
-  explicit Softmax(internal::NoneGiven) : Softmax() {}
 };
 
 struct DropoutOptions {

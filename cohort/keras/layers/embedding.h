@@ -156,7 +156,6 @@ class MaskingLayer : public LayerImpl<MaskingConfig> {
 class Masking : public Layer {
  public:
   explicit Masking(double mask_value = 0, MaskingOptions options = {});
-  explicit Masking(internal::NoneGiven) : Masking() {}
 };
 
 }  // namespace cohort::keras

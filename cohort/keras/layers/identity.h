@@ -33,7 +33,6 @@ class Identity : public Layer {
  public:
   explicit Identity(IdentityLayerOptions options = {})
       : Layer(std::make_shared<IdentityLayer>(std::move(options))) {}
-  explicit Identity(internal::NoneGiven) : Identity() {}
 };
 }  // namespace layers
 

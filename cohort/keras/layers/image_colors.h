@@ -117,7 +117,6 @@ class RandomInvert : public Layer {
  public:
   explicit RandomInvert(FactorRange factor = 1.0, ColorOptions options = {})
       : Layer(std::make_shared<RandomInvertLayer>(ColorConfig{std::move(options), factor})) {}
-  explicit RandomInvert(internal::NoneGiven) : RandomInvert() {}
 };
 
 struct RandomGrayscaleOptions {
@@ -145,7 +144,6 @@ class RandomGrayscaleLayer : public LayerImpl<RandomGrayscaleOptions, ImageLayer
 using RandomGrayscale = Handle<RandomGrayscaleLayer>;
 
 struct RandomColorJitterOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange value_range = {0, 255};
   std::optional<FactorRange> brightness_factor = {};
   std::optional<FactorRange> contrast_factor = {};
@@ -179,7 +177,6 @@ class RandomColorJitterLayer : public LayerImpl<RandomColorJitterOptions, ImageL
 using RandomColorJitter = Handle<RandomColorJitterLayer>;
 
 struct SolarizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange addition_factor = 0;
   FactorRange threshold_factor = 0;
   FactorRange value_range = {0, 255};
@@ -209,7 +206,6 @@ class SolarizationLayer : public LayerImpl<SolarizationOptions, ImageLayer> {
 using Solarization = Handle<SolarizationLayer>;
 
 struct AutoContrastOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange value_range = {0, 255};
   std::string data_format = "channels_last";
   DTypePolicy dtype = {};
@@ -234,7 +230,6 @@ class AutoContrastLayer : public LayerImpl<AutoContrastOptions, ImageLayer> {
 using AutoContrast = Handle<AutoContrastLayer>;
 
 struct EqualizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange value_range = {0, 255};
   int64_t bins = 256;
   std::string data_format = "channels_last";
@@ -260,7 +255,6 @@ class EqualizationLayer : public LayerImpl<EqualizationOptions, ImageLayer> {
 using Equalization = Handle<EqualizationLayer>;
 
 struct ContrastLimitedAdaptiveHistogramEqualizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange value_range = {0, 255};
   double clip_limit = 4;  ///< How many times the mean a gray may count in a tile; 0: no limit.
   std::vector<int64_t> tile_grid_size = {8, 8};
@@ -292,7 +286,6 @@ using ContrastLimitedAdaptiveHistogramEqualization =
     Handle<ContrastLimitedAdaptiveHistogramEqualizationLayer>;
 
 struct RandomGaussianBlurOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange factor = 1.0;  ///< How likely an image is blurred.
   std::vector<int64_t> kernel_size = {3, 3};
   FactorRange sigma = 1.0;  ///< One number is [0, sigma].
@@ -324,7 +317,6 @@ class RandomGaussianBlurLayer : public LayerImpl<RandomGaussianBlurOptions, Imag
 using RandomGaussianBlur = Handle<RandomGaussianBlurLayer>;
 
 struct RandomErasingOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange factor = 1.0;               ///< How likely a part is erased.
   FactorRange scale = {0.02, 0.33};       ///< Which part of each side, squared.
   std::optional<double> fill_value = {};  ///< Unset: normal numbers times the largest value.

@@ -152,7 +152,6 @@ using RandomZoom = internal::FactorHandle<RandomZoomLayer>;
 
 /// As GeometryOptions.
 struct RandomShearOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange x_factor = 0;
   FactorRange y_factor = 0;
   std::string fill_mode = "reflect";
@@ -183,7 +182,6 @@ class RandomShearLayer : public LayerImpl<RandomShearOptions, ImageLayer> {
 using RandomShear = Handle<RandomShearLayer>;
 
 struct RandomPerspectiveOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange factor = 1.0;  ///< How likely an image is changed.
   double scale = 1.0;        ///< How far its corners move.
   std::string interpolation = "bilinear";
@@ -217,7 +215,6 @@ class RandomPerspectiveLayer : public LayerImpl<RandomPerspectiveOptions, ImageL
 using RandomPerspective = Handle<RandomPerspectiveLayer>;
 
 struct RandomElasticTransformOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange factor = 1.0;  ///< How likely an image is changed.
   FactorRange scale = 1.0;   ///< How much.
   std::string interpolation = "bilinear";

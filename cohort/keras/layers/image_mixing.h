@@ -67,7 +67,6 @@ class MixUpLayer : public LayerImpl<MixUpOptions, MixingLayer> {
 using MixUp = Handle<MixUpLayer>;
 
 struct CutMixOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange factor = 1.0;  ///< As alpha of MixUp; drawn for each batch.
   std::optional<uint64_t> seed = {};
   std::string data_format = "channels_last";
@@ -94,7 +93,6 @@ class CutMixLayer : public LayerImpl<CutMixOptions, MixingLayer> {
 using CutMix = Handle<CutMixLayer>;
 
 struct RandAugmentOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange value_range = {0, 255};
   int64_t num_ops = 2;       ///< How many layers, one after the other.
   FactorRange factor = 0.5;  ///< How strong each is.
@@ -129,7 +127,6 @@ class RandAugmentLayer : public LayerImpl<RandAugmentOptions, ImageLayer> {
 using RandAugment = Handle<RandAugmentLayer>;
 
 struct AugMixOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   FactorRange value_range = {0, 255};
   int64_t num_chains = 3;
   int64_t chain_depth = 3;   ///< Layers of a chain at most.

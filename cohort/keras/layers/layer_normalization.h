@@ -29,7 +29,6 @@ struct AxisList {
 };
 
 struct LayerNormalizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   AxisList axis = -1;
   double epsilon = 1e-3;
   bool center = true;
@@ -121,7 +120,6 @@ class GroupNormalizationLayer : public LayerImpl<GroupNormalizationOptions> {
 using GroupNormalization = Handle<GroupNormalizationLayer>;
 
 struct RMSNormalizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   AxisList axis = -1;
   double epsilon = 1e-6;
   DTypePolicy dtype = {};
@@ -148,7 +146,6 @@ class RMSNormalizationLayer : public LayerImpl<RMSNormalizationOptions> {
 using RMSNormalization = Handle<RMSNormalizationLayer>;
 
 struct UnitNormalizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   AxisList axis = -1;
   DTypePolicy dtype = {};
   std::string name = {};

@@ -47,7 +47,6 @@ std::optional<Token> default_oov_token() {
 /// Of StringLookup and IntegerLookup. Token: std::string or int64_t.
 template <class Token>
 struct LookupOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   std::optional<int64_t> max_tokens = {};  ///< The size of a vocabulary, special tokens included.
   int64_t num_oov_indices = 1;             ///< Numbers for what is not in it; 0: that is an error.
   std::optional<Token> mask_token = {};    ///< Has the number 0 where the output is "int".
@@ -193,14 +192,12 @@ using IntegerLookupOptions = LookupOptions<int64_t>;
 class StringLookup : public LookupHandle<StringLookupLayer, std::string> {
  public:
   explicit StringLookup(StringLookupOptions options = {});
-  explicit StringLookup(internal::NoneGiven) : StringLookup() {}
 };
 
 /// As StringLookup, of whole numbers. TF: keras.layers.IntegerLookup.
 class IntegerLookup : public LookupHandle<IntegerLookupLayer, int64_t> {
  public:
   explicit IntegerLookup(IntegerLookupOptions options = {});
-  explicit IntegerLookup(internal::NoneGiven) : IntegerLookup() {}
 };
 
 }  // namespace cohort::keras

@@ -95,7 +95,6 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(BatchNormalizationOptions options = {});
-  explicit BatchNormalization(internal::NoneGiven) : BatchNormalization() {}
 };
 
 }  // namespace cohort::keras

@@ -29,7 +29,6 @@ class SizesHandle : public Layer {
   using Size = std::remove_reference_t<decltype(std::declval<Config>().*Member)>;
   explicit SizesHandle(Size sizes = kDefault, Options options = {})
       : Layer(std::make_shared<L>(Config{std::move(options), std::move(sizes)})) {}
-  explicit SizesHandle(NoneGiven) : SizesHandle() {}
 };
 }  // namespace internal
 

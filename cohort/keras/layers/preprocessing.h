@@ -41,7 +41,6 @@ struct FeatureNumbers {
 };
 
 struct NormalizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   AxisList axis = -1;        ///< Which keep a mean of their own; {}: one mean for all.
   FeatureNumbers mean = {};  ///< Given instead of learnt; then so is the variance.
   FeatureNumbers variance = {};
@@ -91,7 +90,6 @@ class NormalizationLayer : public LayerImpl<NormalizationOptions, AdaptingLayer>
 class Normalization : public AdaptingHandle {
  public:
   explicit Normalization(NormalizationOptions options = {});
-  explicit Normalization(internal::NoneGiven) : Normalization() {}
 };
 
 struct CategoryEncodingOptions {
@@ -130,7 +128,6 @@ class CategoryEncoding : public Layer {
 };
 
 struct DiscretizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   std::optional<std::vector<double>> bin_boundaries =
       {};                                ///< Ascending; unset: adapt() finds them.
   std::optional<int64_t> num_bins = {};  ///< For adapt().

@@ -248,7 +248,6 @@ class MemberHandle : public Layer {
   using First = std::remove_reference_t<decltype(std::declval<Config>().*Member)>;
   explicit MemberHandle(First first = Config().*Member, Options options = {})
       : Layer(std::make_shared<L>(made(std::move(first), std::move(options)))) {}
-  explicit MemberHandle(NoneGiven) : MemberHandle() {}
 
  private:
   static Config made(First first, Options options) {

@@ -92,7 +92,6 @@ struct NGrams {
 };
 
 struct TextVectorizationOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   std::optional<int64_t> max_tokens = {};  ///< The size of the vocabulary, special tokens included.
   Standardize standardize = "lower_and_strip_punctuation";
   SplitText split = "whitespace";
@@ -173,7 +172,6 @@ class TextVectorizationLayer : public LayerImpl<TextVectorizationConfig, Adaptin
 class TextVectorization : public AdaptingHandle {
  public:
   explicit TextVectorization(TextVectorizationOptions options = {});
-  explicit TextVectorization(internal::NoneGiven) : TextVectorization() {}
   std::vector<std::string> get_vocabulary(bool include_special_tokens = true) const;
   int64_t vocabulary_size() const;
   void set_vocabulary(const std::vector<std::string>& tokens,

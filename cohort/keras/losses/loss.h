@@ -14,7 +14,6 @@
 #include <string>
 
 #include "cohort/base/callable.h"
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 

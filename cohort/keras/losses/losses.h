@@ -51,7 +51,6 @@ struct SparseCategoricalCrossentropyOptions {
 class SparseCategoricalCrossentropy : public Loss {
  public:
   explicit SparseCategoricalCrossentropy(SparseCategoricalCrossentropyOptions options = {});
-  explicit SparseCategoricalCrossentropy(internal::NoneGiven) : SparseCategoricalCrossentropy() {}
   /// With the options of the other cross entropies.
   template <std::same_as<CrossentropyOptions> O>
   explicit SparseCategoricalCrossentropy(const O& o)
@@ -63,14 +62,12 @@ class SparseCategoricalCrossentropy : public Loss {
 class CategoricalCrossentropy : public Loss {
  public:
   explicit CategoricalCrossentropy(CrossentropyOptions options = {});
-  explicit CategoricalCrossentropy(internal::NoneGiven) : CategoricalCrossentropy() {}
 };
 
 /// Labels are 0 or 1 (or between); the mean over the last axis. Shapes: equal, or [b] and [b, 1].
 class BinaryCrossentropy : public Loss {
  public:
   explicit BinaryCrossentropy(CrossentropyOptions options = {});
-  explicit BinaryCrossentropy(internal::NoneGiven) : BinaryCrossentropy() {}
 };
 
 struct LossOptions {
@@ -84,14 +81,12 @@ struct LossOptions {
 class MeanSquaredError : public Loss {
  public:
   explicit MeanSquaredError(LossOptions options = {});
-  explicit MeanSquaredError(internal::NoneGiven) : MeanSquaredError() {}
 };
 
 /// mean(|y_true - y_pred|) over the last axis. Shapes: as MeanSquaredError.
 class MeanAbsoluteError : public Loss {
  public:
   explicit MeanAbsoluteError(LossOptions options = {});
-  explicit MeanAbsoluteError(internal::NoneGiven) : MeanAbsoluteError() {}
 };
 
 struct HuberOptions {
@@ -105,7 +100,6 @@ struct HuberOptions {
 class Huber : public Loss {
  public:
   explicit Huber(HuberOptions options = {});
-  explicit Huber(internal::NoneGiven) : Huber() {}
 };
 
 // What the next compute stands with the functions of their names in functions.h.
@@ -113,47 +107,38 @@ class Huber : public Loss {
 class MeanAbsolutePercentageError : public Loss {
  public:
   explicit MeanAbsolutePercentageError(LossOptions options = {});
-  explicit MeanAbsolutePercentageError(internal::NoneGiven) : MeanAbsolutePercentageError() {}
 };
 class MeanSquaredLogarithmicError : public Loss {
  public:
   explicit MeanSquaredLogarithmicError(LossOptions options = {});
-  explicit MeanSquaredLogarithmicError(internal::NoneGiven) : MeanSquaredLogarithmicError() {}
 };
 class LogCosh : public Loss {
  public:
   explicit LogCosh(LossOptions options = {});
-  explicit LogCosh(internal::NoneGiven) : LogCosh() {}
 };
 class Poisson : public Loss {
  public:
   explicit Poisson(LossOptions options = {});
-  explicit Poisson(internal::NoneGiven) : Poisson() {}
 };
 class KLDivergence : public Loss {
  public:
   explicit KLDivergence(LossOptions options = {});
-  explicit KLDivergence(internal::NoneGiven) : KLDivergence() {}
 };
 class Hinge : public Loss {
  public:
   explicit Hinge(LossOptions options = {});
-  explicit Hinge(internal::NoneGiven) : Hinge() {}
 };
 class SquaredHinge : public Loss {
  public:
   explicit SquaredHinge(LossOptions options = {});
-  explicit SquaredHinge(internal::NoneGiven) : SquaredHinge() {}
 };
 class CategoricalHinge : public Loss {
  public:
   explicit CategoricalHinge(LossOptions options = {});
-  explicit CategoricalHinge(internal::NoneGiven) : CategoricalHinge() {}
 };
 class CTC : public Loss {
  public:
   explicit CTC(LossOptions options = {});
-  explicit CTC(internal::NoneGiven) : CTC() {}
 };
 
 struct CosineSimilarityOptions {
@@ -165,7 +150,6 @@ struct CosineSimilarityOptions {
 class CosineSimilarity : public Loss {
  public:
   explicit CosineSimilarity(CosineSimilarityOptions options = {});
-  explicit CosineSimilarity(internal::NoneGiven) : CosineSimilarity() {}
 };
 
 struct BinaryFocalCrossentropyOptions {
@@ -189,7 +173,6 @@ struct BinaryFocalCrossentropyOptions {
 class BinaryFocalCrossentropy : public Loss {
  public:
   explicit BinaryFocalCrossentropy(BinaryFocalCrossentropyOptions options = {});
-  explicit BinaryFocalCrossentropy(internal::NoneGiven) : BinaryFocalCrossentropy() {}
 };
 
 struct CategoricalFocalCrossentropyOptions {
@@ -211,7 +194,6 @@ struct CategoricalFocalCrossentropyOptions {
 class CategoricalFocalCrossentropy : public Loss {
  public:
   explicit CategoricalFocalCrossentropy(CategoricalFocalCrossentropyOptions options = {});
-  explicit CategoricalFocalCrossentropy(internal::NoneGiven) : CategoricalFocalCrossentropy() {}
 };
 
 struct CategoricalGeneralizedCrossEntropyOptions {
@@ -224,8 +206,6 @@ class CategoricalGeneralizedCrossEntropy : public Loss {
  public:
   explicit CategoricalGeneralizedCrossEntropy(
       CategoricalGeneralizedCrossEntropyOptions options = {});
-  explicit CategoricalGeneralizedCrossEntropy(internal::NoneGiven)
-      : CategoricalGeneralizedCrossEntropy() {}
 };
 
 /// The axes of a config: none, which is all, one, or several.
@@ -243,7 +223,6 @@ struct ConfigValue<AxesOption> {
 };
 
 struct DiceOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   AxesOption axis = {};  ///< Summed over; none: all, the batch included.
   Reduction reduction = Reduction::kSumOverBatchSize;
   std::string name = {};
@@ -252,11 +231,9 @@ struct DiceOptions {
 class Dice : public Loss {
  public:
   explicit Dice(DiceOptions options = {});
-  explicit Dice(internal::NoneGiven) : Dice() {}
 };
 
 struct TverskyOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   double alpha = 0.5;
   double beta = 0.5;
   AxesOption axis = {};  ///< As of Dice.
@@ -271,7 +248,6 @@ struct TverskyOptions {
 class Tversky : public Loss {
  public:
   explicit Tversky(TverskyOptions options = {});
-  explicit Tversky(internal::NoneGiven) : Tversky() {}
 };
 
 struct CircleOptions {
@@ -290,7 +266,6 @@ struct CircleOptions {
 class Circle : public Loss {
  public:
   explicit Circle(CircleOptions options = {});
-  explicit Circle(internal::NoneGiven) : Circle() {}
 };
 
 }  // namespace cohort::keras

@@ -53,7 +53,6 @@ struct ConfigValue<LabelWeights> {
 // Errors, of all: InvalidArgument for thresholds outside [0, 1].
 
 struct CountOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   Thresholds thresholds = {};  ///< None: 0.5.
   std::string name = {};
   MetricDType dtype = {};
@@ -62,26 +61,21 @@ struct CountOptions {
 class TruePositives : public Metric {
  public:
   explicit TruePositives(CountOptions options = {});
-  explicit TruePositives(internal::NoneGiven) : TruePositives() {}
 };
 class TrueNegatives : public Metric {
  public:
   explicit TrueNegatives(CountOptions options = {});
-  explicit TrueNegatives(internal::NoneGiven) : TrueNegatives() {}
 };
 class FalsePositives : public Metric {
  public:
   explicit FalsePositives(CountOptions options = {});
-  explicit FalsePositives(internal::NoneGiven) : FalsePositives() {}
 };
 class FalseNegatives : public Metric {
  public:
   explicit FalseNegatives(CountOptions options = {});
-  explicit FalseNegatives(internal::NoneGiven) : FalseNegatives() {}
 };
 
 struct PrecisionOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   Thresholds thresholds = {};            ///< None: 0.5, or none at all with top_k.
   std::optional<int64_t> top_k = {};     ///< Only the k greatest of a row may be positive.
   std::optional<int64_t> class_id = {};  ///< Only this column.
@@ -98,13 +92,11 @@ using RecallOptions = PrecisionOptions;
 class Precision : public Metric {
  public:
   explicit Precision(PrecisionOptions options = {});
-  explicit Precision(internal::NoneGiven) : Precision() {}
 };
 /// Right ones among those that there are; 0 if there are none.
 class Recall : public Metric {
  public:
   explicit Recall(RecallOptions options = {});
-  explicit Recall(internal::NoneGiven) : Recall() {}
 };
 
 struct AtOptions {
@@ -134,7 +126,6 @@ class RecallAtPrecision : public Metric {
 };
 
 struct AUCOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   int64_t num_thresholds = 200;                        ///< Evenly over [0, 1].
   std::string curve = "ROC";                           ///< "ROC", "PR" or "PRGAIN".
   std::string summation_method = "interpolation";      ///< "interpolation", "minoring", "majoring".
@@ -161,7 +152,6 @@ struct AUCOptions {
 class AUC : public Metric {
  public:
   explicit AUC(AUCOptions options = {});
-  explicit AUC(internal::NoneGiven) : AUC() {}
 };
 
 struct F1ScoreOptions {
@@ -179,7 +169,6 @@ struct F1ScoreOptions {
 class F1Score : public Metric {
  public:
   explicit F1Score(F1ScoreOptions options = {});
-  explicit F1Score(internal::NoneGiven) : F1Score() {}
 };
 struct FBetaScoreOptions {
   std::optional<std::string> average = {};
@@ -196,7 +185,6 @@ struct FBetaScoreOptions {
 class FBetaScore : public Metric {
  public:
   explicit FBetaScore(FBetaScoreOptions options = {});
-  explicit FBetaScore(internal::NoneGiven) : FBetaScore() {}
 };
 
 // Intersection over union of classes: what is both, over what is either. Of class numbers, or of
@@ -221,7 +209,6 @@ class MeanIoU : public Metric {
   explicit MeanIoU(int64_t num_classes, IoUOptions options = {});
 };
 struct BinaryIoUOptions {
-  [[no_unique_address]] internal::ByName by_name{};
   std::vector<int64_t> target_class_ids = {0, 1};
   double threshold = 0.5;  ///< Predictions of at least so much are class 1.
   std::string name = {};
@@ -234,7 +221,6 @@ struct BinaryIoUOptions {
 class BinaryIoU : public Metric {
  public:
   explicit BinaryIoU(BinaryIoUOptions options = {});
-  explicit BinaryIoU(internal::NoneGiven) : BinaryIoU() {}
 };
 struct OneHotIoUOptions {
   std::optional<int64_t> ignore_class = {};

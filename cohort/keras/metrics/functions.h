@@ -34,12 +34,10 @@ class MeanMetricWrapper : public Metric {
 class RootMeanSquaredError : public Metric {
  public:
   explicit RootMeanSquaredError(std::string name = "root_mean_squared_error");
-  explicit RootMeanSquaredError(internal::NoneGiven) : RootMeanSquaredError() {}
 };
 class LogCoshError : public Metric {
  public:
   explicit LogCoshError(std::string name = "logcosh");
-  explicit LogCoshError(internal::NoneGiven) : LogCoshError() {}
 };
 
 struct AxisMetricOptions {
@@ -52,13 +50,11 @@ struct AxisMetricOptions {
 class PearsonCorrelation : public Metric {
  public:
   explicit PearsonCorrelation(AxisMetricOptions options = {});
-  explicit PearsonCorrelation(internal::NoneGiven) : PearsonCorrelation() {}
 };
 /// Keras 3's formula (its covariance takes both from the mean of the predictions).
 class ConcordanceCorrelation : public Metric {
  public:
   explicit ConcordanceCorrelation(AxisMetricOptions options = {});
-  explicit ConcordanceCorrelation(internal::NoneGiven) : ConcordanceCorrelation() {}
 };
 
 struct R2ScoreOptions {
@@ -77,7 +73,6 @@ struct R2ScoreOptions {
 class R2Score : public Metric {
  public:
   explicit R2Score(R2ScoreOptions options = {});
-  explicit R2Score(internal::NoneGiven) : R2Score() {}
 };
 
 /// Those whose names are also names of losses. TF: keras.metrics.
@@ -86,37 +81,30 @@ namespace metrics {
 class MeanAbsolutePercentageError : public Metric {
  public:
   explicit MeanAbsolutePercentageError(std::string name = "mean_absolute_percentage_error");
-  explicit MeanAbsolutePercentageError(internal::NoneGiven) : MeanAbsolutePercentageError() {}
 };
 class MeanSquaredLogarithmicError : public Metric {
  public:
   explicit MeanSquaredLogarithmicError(std::string name = "mean_squared_logarithmic_error");
-  explicit MeanSquaredLogarithmicError(internal::NoneGiven) : MeanSquaredLogarithmicError() {}
 };
 class KLDivergence : public Metric {
  public:
   explicit KLDivergence(std::string name = "kl_divergence");
-  explicit KLDivergence(internal::NoneGiven) : KLDivergence() {}
 };
 class Poisson : public Metric {
  public:
   explicit Poisson(std::string name = "poisson");
-  explicit Poisson(internal::NoneGiven) : Poisson() {}
 };
 class Hinge : public Metric {
  public:
   explicit Hinge(std::string name = "hinge");
-  explicit Hinge(internal::NoneGiven) : Hinge() {}
 };
 class SquaredHinge : public Metric {
  public:
   explicit SquaredHinge(std::string name = "squared_hinge");
-  explicit SquaredHinge(internal::NoneGiven) : SquaredHinge() {}
 };
 class CategoricalHinge : public Metric {
  public:
   explicit CategoricalHinge(std::string name = "categorical_hinge");
-  explicit CategoricalHinge(internal::NoneGiven) : CategoricalHinge() {}
 };
 
 struct CosineSimilarityOptions {
@@ -129,7 +117,6 @@ struct CosineSimilarityOptions {
 class CosineSimilarity : public Metric {
  public:
   explicit CosineSimilarity(CosineSimilarityOptions options = {});
-  explicit CosineSimilarity(internal::NoneGiven) : CosineSimilarity() {}
 };
 
 struct BinaryCrossentropyOptions {
@@ -145,7 +132,6 @@ struct BinaryCrossentropyOptions {
 class BinaryCrossentropy : public Metric {
  public:
   explicit BinaryCrossentropy(BinaryCrossentropyOptions options = {});
-  explicit BinaryCrossentropy(internal::NoneGiven) : BinaryCrossentropy() {}
 };
 struct CategoricalCrossentropyOptions {
   bool from_logits = false;
@@ -161,7 +147,6 @@ struct CategoricalCrossentropyOptions {
 class CategoricalCrossentropy : public Metric {
  public:
   explicit CategoricalCrossentropy(CategoricalCrossentropyOptions options = {});
-  explicit CategoricalCrossentropy(internal::NoneGiven) : CategoricalCrossentropy() {}
 };
 struct SparseCategoricalCrossentropyOptions {
   bool from_logits = false;
@@ -178,7 +163,6 @@ struct SparseCategoricalCrossentropyOptions {
 class SparseCategoricalCrossentropy : public Metric {
  public:
   explicit SparseCategoricalCrossentropy(SparseCategoricalCrossentropyOptions options = {});
-  explicit SparseCategoricalCrossentropy(internal::NoneGiven) : SparseCategoricalCrossentropy() {}
 };
 
 }  // namespace metrics

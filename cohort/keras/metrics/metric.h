@@ -24,7 +24,6 @@
 #include "cohort/base/callable.h"
 #include "cohort/base/handle.h"
 #include "cohort/base/mutex.h"
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/serializable.h"
 #include "cohort/runtime/tensor.h"
 #include "cohort/variables/variable.h"

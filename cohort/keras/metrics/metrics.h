@@ -22,7 +22,6 @@ namespace cohort::keras {
 class Mean : public Metric {
  public:
   explicit Mean(std::string name = "mean");
-  explicit Mean(internal::NoneGiven) : Mean() {}
   void update_state(const Tensor& values, const Tensor& sample_weight = {}) const;
   /// Adds to the two sums behind the mean: what a training loop knows as numbers already.
   void add(double weighted_sum, double weight) const;
@@ -32,7 +31,6 @@ class Mean : public Metric {
 class Sum : public Metric {
  public:
   explicit Sum(std::string name = "sum");
-  explicit Sum(internal::NoneGiven) : Sum() {}
   void update_state(const Tensor& values, const Tensor& sample_weight = {}) const;
 };
 
@@ -40,21 +38,18 @@ class Sum : public Metric {
 class Accuracy : public Metric {
  public:
   explicit Accuracy(std::string name = "accuracy");
-  explicit Accuracy(internal::NoneGiven) : Accuracy() {}
 };
 
 /// How often y_true == (y_pred > threshold). Shapes: equal, or [b] and [b, 1].
 class BinaryAccuracy : public Metric {
  public:
   explicit BinaryAccuracy(std::string name = "binary_accuracy", double threshold = 0.5);
-  explicit BinaryAccuracy(internal::NoneGiven) : BinaryAccuracy() {}
 };
 
 /// How often the greatest of y_pred is where the greatest of y_true is. Shapes: [..., classes].
 class CategoricalAccuracy : public Metric {
  public:
   explicit CategoricalAccuracy(std::string name = "categorical_accuracy");
-  explicit CategoricalAccuracy(internal::NoneGiven) : CategoricalAccuracy() {}
 };
 
 /// How often the greatest of y_pred is at the class number y_true.
@@ -62,14 +57,12 @@ class CategoricalAccuracy : public Metric {
 class SparseCategoricalAccuracy : public Metric {
  public:
   explicit SparseCategoricalAccuracy(std::string name = "sparse_categorical_accuracy");
-  explicit SparseCategoricalAccuracy(internal::NoneGiven) : SparseCategoricalAccuracy() {}
 };
 
 /// How often fewer than k scores are above that of the class where y_true is greatest.
 class TopKCategoricalAccuracy : public Metric {
  public:
   explicit TopKCategoricalAccuracy(int k = 5, std::string name = "top_k_categorical_accuracy");
-  explicit TopKCategoricalAccuracy(internal::NoneGiven) : TopKCategoricalAccuracy() {}
 };
 
 /// How often fewer than k scores are above that of class y_true; a class that does not exist and
@@ -78,7 +71,6 @@ class SparseTopKCategoricalAccuracy : public Metric {
  public:
   explicit SparseTopKCategoricalAccuracy(int k = 5,
                                          std::string name = "sparse_top_k_categorical_accuracy");
-  explicit SparseTopKCategoricalAccuracy(internal::NoneGiven) : SparseTopKCategoricalAccuracy() {}
 };
 
 /// Those whose names are also names of losses. TF: keras.metrics.
@@ -88,14 +80,12 @@ namespace metrics {
 class MeanSquaredError : public Metric {
  public:
   explicit MeanSquaredError(std::string name = "mean_squared_error");
-  explicit MeanSquaredError(internal::NoneGiven) : MeanSquaredError() {}
 };
 
 /// mean(|y_true - y_pred|). Shapes: equal, or [b] and [b, 1].
 class MeanAbsoluteError : public Metric {
  public:
   explicit MeanAbsoluteError(std::string name = "mean_absolute_error");
-  explicit MeanAbsoluteError(internal::NoneGiven) : MeanAbsoluteError() {}
 };
 
 }  // namespace metrics

@@ -22,7 +22,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/keras/none_given.h"
 #include "cohort/keras/optimizers/learning_rate.h"
 #include "cohort/runtime/meeting.h"
 #include "cohort/variables/gradients_and_variables.h"
@@ -229,6 +228,14 @@ class OptimizerBase : public Serializable {
   const std::shared_ptr<CountBeforeBuild> count_;
   std::unordered_map<const cohort::internal::variables::VariableImpl*, std::size_t> index_;
 };
+
+namespace internal {
+/// What SGD({}) is given, for `{}` could as well stand for an SGD that is to be copied.
+struct Nothing {
+  Nothing() = delete;
+};
+using NoneGiven = std::initializer_list<Nothing>;
+}  // namespace internal
 
 /// Handle to an optimizer; a copy is the same optimizer.
 class Optimizer {
