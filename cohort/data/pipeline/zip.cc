@@ -106,29 +106,39 @@ class ZipNode final : public StepNode<ZipNode, Names> {
 
 class ConcatenateStream final : public ElementStream {
  public:
-  ConcatenateStream(std::unique_ptr<ElementStream> first, NodePtr second)
-      : current_(std::move(first)), second_(std::move(second)) {}
+  ConcatenateStream(NodePtr first, NodePtr second)
+      : first_(std::move(first)),
+        second_(std::move(second)),
+        current_(open_stream<Element>(*first_)) {}
 
   bool next(Element& out) override {
     if (current_->next(out)) return true;
-    if (second_ == nullptr) return false;
-    current_ = open_stream<Element>(*std::exchange(second_, nullptr));
+    if (reads_second_) return false;
+    go_on();
     return current_->next(out);
   }
+  /// With the seeds of the other one's passes to come.
   void save(StateWriter& out) override {
-    out.put_int(second_ == nullptr ? 1 : 0);
+    out.put_int(reads_second_ ? 1 : 0);
     current_->save(out);
-    if (second_ != nullptr) second_->save_shared(out);
+    (reads_second_ ? first_ : second_)->save_shared(out);
   }
   void restore(StateReader& in) override {
-    if (in.get_flag()) current_ = open_stream<Element>(*std::exchange(second_, nullptr));
+    if (in.get_flag()) go_on();
     current_->restore(in);
-    if (second_ != nullptr) second_->restore_shared(in);
+    (reads_second_ ? first_ : second_)->restore_shared(in);
   }
 
  private:
+  void go_on() {
+    current_ = open_stream<Element>(*second_);
+    reads_second_ = true;
+  }
+
+  const NodePtr first_;
+  const NodePtr second_;
   std::unique_ptr<ElementStream> current_;
-  NodePtr second_;  ///< Null once it is current.
+  bool reads_second_ = false;
 };
 
 class ConcatenateNode final : public StepNode<ConcatenateNode, NoParams> {
@@ -145,7 +155,7 @@ class ConcatenateNode final : public StepNode<ConcatenateNode, NoParams> {
     return a < 0 || b < 0 ? kUnknownCardinality : saturated_sum(a, b);
   }
   std::unique_ptr<ElementStream> make_stream() const override {
-    return std::make_unique<ConcatenateStream>(open_stream<Element>(*inputs()[0]), inputs()[1]);
+    return std::make_unique<ConcatenateStream>(inputs()[0], inputs()[1]);
   }
   int64_t batch_rows() const override {
     const int64_t rows = inputs()[0]->batch_rows();
