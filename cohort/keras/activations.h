@@ -34,7 +34,6 @@ class ActivationFunction {
 
   /// "linear", a name of Keras, or "custom". Layers fuse the names they know.
   const std::string& name() const { return name_; }
-  bool is_linear() const { return fn_ == nullptr; }
   bool is_relu() const { return is_relu_; }
   Tensor operator()(const Tensor& x) const { return fn_ ? fn_(x) : x; }
 

@@ -56,9 +56,9 @@ TEST(ActivationFunction, EveryNameWorks) {
 TEST(ActivationFunction, TakesACallable) {
   const ActivationFunction f([](const Tensor& x) -> Tensor { return x * 2; });
   EXPECT_EQ(f.name(), "custom");
-  EXPECT_FALSE(f.is_linear());
-  EXPECT_TRUE(ActivationFunction().is_linear());
-  EXPECT_TRUE(ActivationFunction("linear").is_linear());
+  EXPECT_EQ(ActivationFunction().name(), "linear");
+  EXPECT_EQ(ActivationFunction("linear"), ActivationFunction());
+  EXPECT_NE(f, ActivationFunction());
   EXPECT_TRUE(ActivationFunction("relu").is_relu());
 }
 

@@ -323,7 +323,7 @@ TEST(Objects, DefaultsAreThoseOfKeras) {
   EXPECT_EQ(Regularizer("l1_l2").get_config().number("l2"), 0.01);
   EXPECT_EQ(Regularizer("L1L2").get_config().number("l2"), 0);
   EXPECT_FALSE(Regularizer(nullptr));
-  EXPECT_TRUE(ActivationFunction(nullptr).is_linear());
+  EXPECT_EQ(ActivationFunction(nullptr), ActivationFunction("linear"));
   const Config unnamed = Config::object({{"module", "keras.metrics"},
                                          {"class_name", "SparseCategoricalAccuracy"},
                                          {"config", Config::object()}});

@@ -63,7 +63,8 @@ Tensor mel_weights(const MelSpectrogramOptions& o) {
 MelSpectrogramOptions settled(MelSpectrogramOptions o) {
   constexpr const char* kWho = "mel_spectrogram";
   o.sequence_length = o.sequence_length.value_or(o.fft_length);
-  o.max_freq = o.max_freq.value_or(static_cast<double>(o.sampling_rate / 2));
+  const int64_t half_rate = o.sampling_rate / 2;  // int(rate / 2) there, too
+  o.max_freq = o.max_freq.value_or(static_cast<double>(half_rate));
   COHORT_CHECK_ARG(*o.sequence_length > 0 && o.fft_length >= *o.sequence_length, "[", kWho,
                    "] expected 0 < sequence_length <= fft_length, got ", *o.sequence_length,
                    " and ", o.fft_length);

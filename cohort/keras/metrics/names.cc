@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cohort/base/check.h"
+#include "cohort/base/handle.h"
 #include "cohort/keras/losses/losses.h"
 #include "cohort/keras/metrics/internal/classes.h"
 #include "cohort/keras/metrics/internal/sums.h"
@@ -92,6 +93,12 @@ const NamedMetric* find_named(const std::string& name) {
   return nullptr;
 }
 
+// Of a name that checked() took. It is empty in a Metric that was moved from.
+const NamedMetric& taken_name(const std::string& name) {
+  if (name.empty()) cohort::internal::base::refuse_empty_handle("Metric", "");
+  return *find_named(name);
+}
+
 std::string checked(const std::string& name) {
   if (is_accuracy(name) || find_named(name) != nullptr) return name;
   std::string known = "accuracy";
@@ -132,8 +139,7 @@ Metric::Metric(const std::string& name) : deferred_(checked(name)) {}
 Direction Metric::direction() const {
   if (!is_name()) return metric_->direction();
   if (function_ != nullptr) return Direction::kUnknown;
-  if (deferred_.empty()) return base().direction();  // moved from: base() says so
-  return is_accuracy(deferred_) ? Direction::kUp : find_named(deferred_)->direction;
+  return is_accuracy(deferred_) ? Direction::kUp : taken_name(deferred_).direction;
 }
 
 Metric Metric::resolve(const Shape& y_true, const Shape& y_pred) const {
@@ -144,9 +150,8 @@ Metric Metric::resolve(const Shape& y_true, const Shape& y_pred) const {
   if (function_ != nullptr) {
     return internal::function_metric(function_, deferred_, Direction::kUnknown);
   }
-  if (deferred_.empty()) base();  // as above
   if (is_accuracy(deferred_)) return accuracy_for(deferred_, y_true, y_pred);
-  const Metric made = make_named(*find_named(deferred_), deferred_);
+  const Metric made = make_named(taken_name(deferred_), deferred_);
   made.base().ensure_built(y_true, y_pred);
   return made;
 }
