@@ -13,6 +13,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/strings.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::internal::coordinator {
 namespace {
@@ -67,11 +68,9 @@ TEST(ClosureQueue, AnErrorStopsEverythingUntilItIsTaken) {
   queue.fail(1, 2, an_error("second"));
   ASSERT_TRUE(queue.is_error_ripe());
   EXPECT_EQ(cancelled_ids(queue), (std::vector<uint64_t>{3, 4, 5}));
-  try {
-    std::rethrow_exception(queue.take_error());
-  } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "first");
-  }
+  EXPECT_EQ(
+      testing::error_text<InvalidArgument>([&] { std::rethrow_exception(queue.take_error()); }),
+      "first");
   EXPECT_FALSE(queue.has_error());
   queue.put(closure_of(6));
   EXPECT_EQ(ids_of(queue.take(0, 9)), (std::vector<uint64_t>{6}));
