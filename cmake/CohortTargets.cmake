@@ -53,8 +53,8 @@ function(cohort_compile_settings target)
   endif()
 endfunction()
 
-# What compiles tests in less time, two thirds of the whole build's: the layers beneath them, which
-# they are about, keep the build's own options.
+# What compiles tests in less time: the layers beneath them, which they are about, keep the build's
+# own options.
 function(cohort_test_settings target)
   if(COHORT_SANITIZER MATCHES "address")
     target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
@@ -65,7 +65,8 @@ endfunction()
 
 # Lends one of three precompiled headers, each compiled once: `plain_test` (tests without LibTorch),
 # `test` (tests with it), `tensor` (layers with it). The compiler wants equal -fPIC, -fsanitize and
-# definitions on both sides; -Winvalid-pch, which CMake adds, says where they differ.
+# definitions on both sides; -Winvalid-pch, which CMake adds, says where they differ. None has
+# Cohort's own headers: what their inline functions use, GCC would instantiate in every unit.
 function(cohort_use_precompiled target kind)
   if(NOT COHORT_USE_PCH)
     return()
@@ -178,14 +179,40 @@ function(cohort_umbrella)
   add_dependencies(cohort_layers ${layers})
 endfunction()
 
-# cohort_test(NAME SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
+# Puts into `out` what is to be compiled of a test program's sources: eight X_test.cc at a time make
+# one unit (unite_tests.py), whose names may clash; the others are left as they are.
+function(cohort_unite_tests out name)
+  set(tests ${ARGN})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(LENGTH tests count)
+  set(compiled ${ARGN})
+  list(REMOVE_ITEM compiled ${tests})
+  list(TRANSFORM tests PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  math(EXPR units "(${count} + 7) / 8")
+  math(EXPR size "(${count} + ${units} - 1) / ${units}")
+  math(EXPR last "(${count} - 1) / ${size}")
+  set(script "${PROJECT_SOURCE_DIR}/cmake/unite_tests.py")
+  foreach(unit RANGE ${last})
+    math(EXPR begin "${unit} * ${size}")
+    list(SUBLIST tests ${begin} ${size} some)
+    set(united "${CMAKE_CURRENT_BINARY_DIR}/${name}_${unit}.cc")
+    add_custom_command(OUTPUT "${united}"
+      COMMAND Python3::Interpreter -B "${script}" "${PROJECT_SOURCE_DIR}" "${united}" ${some}
+      DEPENDS ${some} "${script}" COMMENT "Uniting sources of ${name}" VERBATIM)
+    list(APPEND compiled "${united}")
+  endforeach()
+  set(${out} ${compiled} PARENT_SCOPE)
+endfunction()
+
+# cohort_test(NAME [UNITED] SOURCES... DEPS... [LABELS...] [TIMEOUT seconds])
 #
+# UNITED: in a unity build its sources are compiled several at a time.
 # The label `tsan` takes the test into the ThreadSanitizer run; `proof` is what crosses folders.
 function(cohort_test name)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "UNITED" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(COHORT_SANITIZER MATCHES "thread" AND NOT "tsan" IN_LIST arg_LABELS)
     return()
   endif()
@@ -195,6 +222,9 @@ function(cohort_test name)
     return()
   endif()
   list(TRANSFORM arg_DEPS PREPEND cohort_)
+  if(arg_UNITED AND COHORT_UNITY)
+    cohort_unite_tests(arg_SOURCES ${name} ${arg_SOURCES})
+  endif()
   add_executable(${name} ${arg_SOURCES})
   cohort_compile_settings(${name})
   cohort_test_settings(${name})

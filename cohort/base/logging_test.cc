@@ -7,12 +7,12 @@ namespace cohort {
 namespace {
 
 TEST(Logging, WritesTensorFlowsLineFormat) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   COHORT_LOG(kError, "lost ", 3, " peers");
-  const std::string line = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(testing::internal::RE::FullMatch(
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(::testing::internal::RE::FullMatch(
       line,
-      testing::internal::RE(
+      ::testing::internal::RE(
           "^....-..-.. ..:..:..\\.......: E cohort/base/logging_test.cc:.*] lost 3 peers\n$")))
       << line;
 }

@@ -10,7 +10,11 @@
 
 #include "cohort/keras/config.h"
 
+namespace cohort::testing {}
 namespace cohort::keras::testing {
+
+// Beside this header in a unit, testing::expect_error is what it is without.
+using namespace cohort::testing;
 
 inline Config read_golden(const std::string& path) {
   std::ifstream file(path);

@@ -80,8 +80,8 @@ void expect_parts_equal_whole(Fill fill) {
 }
 
 template <class T>
-class Fill : public testing::Test {};
-using Reals = testing::Types<float, double>;
+class Fill : public ::testing::Test {};
+using Reals = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Fill, Reals);
 
 TYPED_TEST(Fill, DrawKIsTheSameHoweverItIsReached) {

@@ -229,7 +229,7 @@ double error_of(const Case& c, std::size_t n, double weight_decay, int64_t steps
   return static_cast<double>(worst);
 }
 
-class Rules : public testing::TestWithParam<int> {
+class Rules : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     const auto isa = static_cast<cohort::internal::base::Isa>(GetParam());
@@ -263,7 +263,7 @@ TEST_P(Rules, ManyElements) {
   EXPECT_LT(error_of<float>(adam_cases()[0], 1000003, 0, 1), 5e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Rules, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Isa, Rules, ::testing::Values(0, 1, 2));
 
 TEST(Slots, MatchTheRules) {
   auto slots = [](const Rule& rule) {

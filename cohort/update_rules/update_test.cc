@@ -67,7 +67,7 @@ const std::vector<Rule>& every_rule() {
   return rules;
 }
 
-class Update : public testing::TestWithParam<int> {
+class Update : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     const auto isa = static_cast<cohort::internal::base::Isa>(GetParam());
@@ -212,7 +212,7 @@ TEST_P(Update, SquareSumsAreTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(sum_of_squares<float>(sources, 5, 5), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Update, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Isa, Update, ::testing::Values(0, 1, 2));
 
 TEST(UpdateIsas, AgreeWithinRounding) {
   const auto g = random_values<float>(5000, 9);

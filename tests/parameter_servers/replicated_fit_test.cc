@@ -23,7 +23,7 @@ using cohort::testing::Process;
 
 /// Ends with what is in it.
 struct Directory {
-  const std::string path = str_cat(testing::TempDir(), "replicated_fit_", ::getpid());
+  const std::string path = str_cat(::testing::TempDir(), "replicated_fit_", ::getpid());
   Directory() { std::filesystem::create_directories(path); }
   ~Directory() { std::filesystem::remove_all(path); }
   Directory(const Directory&) = delete;

@@ -10,7 +10,11 @@
 
 #include "cohort/keras/layer.h"
 
+namespace cohort::testing {}
 namespace cohort::keras::testing {
+
+// Beside this header in a unit, testing::expect_error is what it is without.
+using namespace cohort::testing;
 
 struct GradientCase {
   std::string name;
