@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/loss_scaling.h"
 
+#include <ATen/ExpandUtils.h>
+
 #include "cohort/base/check.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replica_step.h"
@@ -13,6 +15,20 @@ Tensor noted(Tensor share) {
     step->shares.add(share);
   return share;
 }
+
+// As TensorFlow: a last axis of 1 more than the losses have goes, and weights with an axis less are
+// those of rows. What would make losses of pairs of rows is refused.
+Tensor weighted(const char* operation, const Tensor& loss, const Tensor& weight) {
+  Tensor fitting = weight;
+  if (weight.dim() == loss.dim() + 1 && weight.size(-1) == 1) fitting = weight.squeeze(-1);
+  if (weight.dim() > 0 && weight.dim() + 1 == loss.dim()) fitting = weight.unsqueeze(-1);
+  const bool fits = (fitting.dim() == 0 || fitting.dim() == loss.dim()) &&
+                    at::is_expandable_to(fitting.sizes(), loss.sizes());
+  COHORT_CHECK_ARG(fits, operation, "expected sample_weight of shape ", bracketed(loss.sizes()),
+                   " like the losses, or a weight for each row, got ", bracketed(weight.sizes()));
+  return loss.mul(fitting);
+}
+
 }  // namespace
 
 Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOptions& options) {
@@ -33,11 +49,9 @@ Tensor compute_average_loss(const Tensor& per_example_loss, const AverageLossOpt
         "this inside strategy.run");
     batch = per_example_loss.size(0) * ctx.num_replicas_in_sync();
   }
-  Tensor loss = per_example_loss;
-  if (options.sample_weight.defined()) {
-    loss = internal::runtime::in_plain_words(kOperation,
-                                             [&] { return loss.mul(options.sample_weight); });
-  }
+  const Tensor loss = options.sample_weight.defined()
+                          ? weighted(kOperation, per_example_loss, options.sample_weight)
+                          : per_example_loss;
   const Tensor sum = loss.sum();
   return noted(batch == 0 ? sum.mul(0.0) : sum.div(static_cast<double>(batch)));
 }

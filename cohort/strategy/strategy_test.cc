@@ -277,6 +277,29 @@ TEST(LossScaling, SumsToTheGlobalMean) {
   EXPECT_THROW(scale_regularization_loss(tensor({1})), FailedPrecondition);
 }
 
+// As TensorFlow: weights of rows weigh rows, and never make losses of pairs of rows.
+TEST(LossScaling, WeightsAreThoseOfRows) {
+  const auto average = [](const Tensor& losses, const Tensor& weights) {
+    return compute_average_loss(losses, {.sample_weight = weights, .global_batch_size = 1})
+        .item<float>();
+  };
+  EXPECT_EQ(average(tensor({3, 4}), tensor({1, 10})), 43);
+  EXPECT_EQ(average(tensor({3, 4}), tensor({1, 10}).reshape({2, 1})), 43);
+  const Tensor square = tensor({1, 2, 3, 4}).reshape({2, 2});
+  EXPECT_EQ(average(square, tensor({1, 10})), 3 + 70);
+  EXPECT_EQ(average(square, tensor({1, 10}).reshape({2, 1})), 3 + 70);
+  EXPECT_EQ(average(square, tensor({1, 10}).reshape({1, 2})), 4 + 60);
+  EXPECT_EQ(average(square, scalar(2)), 20);
+  EXPECT_EQ(average(zeros({0}), zeros({0, 1})), 0);
+  for (const Tensor& weights : {ones({3}), ones({2, 2}), ones({1, 2}), ones({2, 1, 1})}) {
+    EXPECT_NE(testing::error_text<InvalidArgument>([&] {
+                average(tensor({3, 4}), weights);
+              }).find("[compute_average_loss] expected sample_weight of shape [2]"),
+              std::string::npos);
+  }
+  EXPECT_THROW(average(tensor({3}), ones({4})), InvalidArgument);
+}
+
 TEST(Strategies, CheckTheirDevices) {
   EXPECT_THROW(MirroredStrategy({"CPU:0", "CPU:0"}), InvalidArgument);
   EXPECT_THROW(MirroredStrategy({"GPU:0"}), Unimplemented);

@@ -43,6 +43,7 @@ Tensor InitialValue::make(const std::optional<Shape>& shape, std::optional<DType
                    "initial value of ", dtype_name(*dtype), ", got ",
                    dtype_name(value_.scalar_type()),
                    ", of which it would lose a part; convert it with to() if that is meant");
+  if (dtype) internal::variables::check_integers("[variable] ", *dtype, value_);
   Tensor value = dtype ? value_.to(*dtype) : value_;
   COHORT_CHECK_ARG(!shape || *shape == shape_of(value), "[variable] expected shape ",
                    bracketed(shape.value_or(Shape{})), ", got an initial value of shape ",

@@ -70,6 +70,10 @@ TEST_F(WriteChecks, IntegersOfAnotherTypeHaveToFit) {
   EXPECT_EQ(to_vector<int64_t>(v.value()), (std::vector<int64_t>{-most - 1, most}));
   v.assign(integers({65535, 0}, DType::UInt16));
   EXPECT_EQ(to_vector<int32_t>(v.value()), (std::vector<int32_t>{65535, 0}));
+  expect_error<InvalidArgument>({"[variable]", "int32 can hold", "got 2147483648"}, [&] {
+    Variable(integers({5, most + 1}, kInt64), {.dtype = kInt32});
+  });
+  EXPECT_EQ(Variable(integers({most}, kInt64), {.dtype = kInt32}).dtype(), kInt32);
   const Variable byte = make(zeros({2}, kUint8));
   for (const DType from : {DType::Short, kInt32, kInt64, DType::UInt16}) {
     byte.assign(integers({255, 0}, from));

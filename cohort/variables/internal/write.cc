@@ -70,32 +70,30 @@ std::optional<IntegerBounds> integer_bounds(DType dtype) {
   }
 }
 
-// Integers of another type, which a conversion would cut without a word.
-void check_integers(const Tensor& to, Write kind, const Tensor& x) {
+}  // namespace
+
+void check_integers(const char* operation, DType dtype, const Tensor& x) {
   const DType from = x.scalar_type();
-  const DType type = to.scalar_type();
-  if (from == type || x.numel() == 0) return;
+  if (from == dtype || x.numel() == 0) return;
   const std::optional<IntegerBounds> given = integer_bounds(from);
-  const std::optional<IntegerBounds> wanted = integer_bounds(type);
+  const std::optional<IntegerBounds> wanted = integer_bounds(dtype);
   if (!given || !wanted) return;
   const bool is_uint64 = from == DType::UInt64;  // whose bounds, and upper half, int64 cannot say
   const bool fits_all = wanted->least <= given->least && given->most <= wanted->most;
   if (fits_all && !is_uint64) return;
   const auto [least, most] = at::aminmax(at::isBarebonesUnsignedType(from) ? x.to(kInt64) : x);
-  COHORT_CHECK_ARG(!is_uint64 || least.item<int64_t>() >= 0, operation_name(kind),
-                   "expected numbers that ", dtype_name(type),
+  COHORT_CHECK_ARG(!is_uint64 || least.item<int64_t>() >= 0, operation, "expected numbers that ",
+                   dtype_name(dtype),
                    " can hold, got uint64 numbers of 9223372036854775808 or more");
   for (const int64_t number : {least.item<int64_t>(), most.item<int64_t>()}) {
-    COHORT_CHECK_ARG(wanted->least <= number && number <= wanted->most, operation_name(kind),
-                     "expected numbers that ", dtype_name(type), " can hold, got ", number);
+    COHORT_CHECK_ARG(wanted->least <= number && number <= wanted->most, operation,
+                     "expected numbers that ", dtype_name(dtype), " can hold, got ", number);
   }
 }
 
-}  // namespace
-
 void write_tensor(Tensor& to, Write kind, const Tensor& value) {
   const at::NoGradGuard no_grad;
-  check_integers(to, kind, value);
+  check_integers(operation_name(kind), to.scalar_type(), value);
   if (kind == Write::kAssign) {
     to.copy_(value);
     return;

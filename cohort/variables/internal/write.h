@@ -15,6 +15,10 @@ const char* operation_name(Write kind);
 /// Broadcasts `x` and converts it to the tensor's dtype; records nothing.
 void write_tensor(Tensor& to, Write kind, const Tensor& x);
 
+/// Errors: InvalidArgument for integers that the dtype, another one of integers, cannot hold; a
+/// conversion would cut them without a word.
+void check_integers(const char* operation, DType dtype, const Tensor& x);
+
 /// The number in the dtype. Errors: InvalidArgument unless the dtype can hold it.
 Tensor number_of(const char* operation, double number, DType dtype, const Shape& shape = {});
 
