@@ -4,6 +4,7 @@
 // function, without LibTorch's stack trace.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "cohort/cohort.h"
@@ -78,6 +79,7 @@ TEST(WrongArguments, UndefinedTensors) {
        }},
       {"to_vector", [] { to_vector<float>(Tensor()); }},
       {"", [] { IndexedSlices().to_dense(); }},
+      {"write_npy", [] { write_npy("none.npy", Tensor()); }},
       {"loss", [] { keras::MeanSquaredError()(Tensor(), ones({1})); }},
       {"loss", [] { keras::Loss("mse")(ones({1}), Tensor()); }},
       {"metric.update_state", [] { keras::Mean().update_state(Tensor()); }},
@@ -181,6 +183,15 @@ TEST(WrongArguments, ShapesAndNumbersThatDoNotFit) {
        [] {
          compute_average_loss(ones({3}), {.sample_weight = ones({2}), .global_batch_size = 3});
        }},
+      {"cosine_similarity",
+       [] {
+         keras::CosineSimilarity({.axis = 5})(ones({2, 2}), ones({2, 2}));
+       }},
+      {"recurrent", [] { keras::LSTM(0); }},
+      {"l2", [] { keras::L2(-1); }},
+      {"l1", [] { keras::L1(std::nan("")); }},
+      {"l1_l2", [] { keras::L1L2(0, -0.1); }},
+      {"orthogonal_regularizer", [] { keras::OrthogonalRegularizer(-1); }},
       {"variable.assign",
        [] {
          Variable v(zeros({2}, kInt32));

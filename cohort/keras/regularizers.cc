@@ -2,6 +2,7 @@
 #include "cohort/keras/regularizers.h"
 
 #include <array>
+#include <cmath>
 
 #include "cohort/base/check.h"
 
@@ -9,12 +10,18 @@ namespace cohort::keras {
 
 namespace {
 
+/// As Keras: what would reward large weights, or is no number, is a mistake.
+void check_factor(const char* name, double factor) {
+  COHORT_CHECK_ARG(std::isfinite(factor) && factor >= 0, "[", name,
+                   "] expected a finite factor of 0 or more, got ", factor);
+}
+
 struct L1Regularizer final : RegularizerBase {
   struct Options {
     double l1 = 0.01;
     static void fields(auto& c, auto&& f) { f("l1", c.l1); }
   };
-  explicit L1Regularizer(Options o) : options(o) {}
+  explicit L1Regularizer(Options o) : options(o) { check_factor("l1", o.l1); }
   std::string class_name() const override { return "L1"; }
   Config get_config() const override { return config_of(options); }
   Tensor penalty(const Tensor& w) const override { return w.abs().sum() * options.l1; }
@@ -26,7 +33,7 @@ struct L2Regularizer final : RegularizerBase {
     double l2 = 0.01;
     static void fields(auto& c, auto&& f) { f("l2", c.l2); }
   };
-  explicit L2Regularizer(Options o) : options(o) {}
+  explicit L2Regularizer(Options o) : options(o) { check_factor("l2", o.l2); }
   std::string class_name() const override { return "L2"; }
   Config get_config() const override { return config_of(options); }
   Tensor penalty(const Tensor& w) const override { return w.square().sum() * options.l2; }
@@ -42,7 +49,10 @@ struct L1L2Regularizer final : RegularizerBase {
       f("l2", c.l2);
     }
   };
-  explicit L1L2Regularizer(Options o) : options(o) {}
+  explicit L1L2Regularizer(Options o) : options(o) {
+    check_factor("l1_l2", o.l1);
+    check_factor("l1_l2", o.l2);
+  }
   std::string class_name() const override { return "L1L2"; }
   Config get_config() const override { return config_of(options); }
   Tensor penalty(const Tensor& w) const override {
@@ -60,7 +70,9 @@ struct OrthogonalRegularizerObject final : RegularizerBase {
       f("mode", c.mode);
     }
   };
-  explicit OrthogonalRegularizerObject(Options o) : options(o) {}
+  explicit OrthogonalRegularizerObject(Options o) : options(o) {
+    check_factor("orthogonal_regularizer", o.factor);
+  }
   std::string class_name() const override { return "OrthogonalRegularizer"; }
   Config get_config() const override { return config_of(options); }
   Tensor penalty(const Tensor& w) const override {

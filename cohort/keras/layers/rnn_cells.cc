@@ -76,10 +76,11 @@ GatedCell::GatedCell(std::string name) : RNNCellBase(std::move(name)) {}
 GatedCell::~GatedCell() = default;
 
 void GatedCell::check(int64_t units, double dropout, double recurrent_dropout) const {
-  COHORT_CHECK_ARG(units > 0, "[", class_name(), "] expected units > 0, got ", units);
+  // Called while the object is made, when it has no class's name yet.
+  COHORT_CHECK_ARG(units > 0, "[recurrent] expected units > 0, got ", units);
   for (const double rate : {dropout, recurrent_dropout}) {
-    COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[", class_name(),
-                     "] expected rates of dropout between 0 and 1, got ", rate);
+    COHORT_CHECK_ARG(rate >= 0 && rate <= 1,
+                     "[recurrent] expected rates of dropout between 0 and 1, got ", rate);
   }
 }
 

@@ -127,6 +127,9 @@ Tensor categorical_hinge(const Tensor& y_true, const Tensor& y_pred) {
 Tensor cosine_similarity(const Tensor& y_true, const Tensor& y_pred, int64_t axis) {
   const auto [y, p] = ready("cosine_similarity", y_true, y_pred);
   check_rows("cosine_similarity", p);
+  COHORT_CHECK_ARG(axis >= -p.dim() && axis < p.dim(),
+                   "[cosine_similarity] expected an axis of predictions of shape ",
+                   bracketed(p.sizes()), ", got ", axis);
   return -(unit_length(y, axis) * unit_length(p, axis)).sum(axis);
 }
 

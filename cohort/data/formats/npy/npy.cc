@@ -233,6 +233,7 @@ Tensor read_npy(const std::string& path) {
 }
 
 void write_npy(const std::string& path, const Tensor& values) {
+  cohort::internal::runtime::check_defined("[write_npy] ", values);
   const Tensor data = values.detach().cpu().contiguous().resolve_conj().resolve_neg();
   const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
                                   [&](const TypeCode& t) { return t.dtype == data.scalar_type(); });
