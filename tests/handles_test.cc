@@ -228,6 +228,18 @@ TEST(EmptyHandles, SayWhichClassAndWhatToDo) {
   }
 }
 
+TEST(EmptyHandles, ThatMeanNoneRefuseToBeCalled) {
+  testing::expect_error<FailedPrecondition>({"[regularizer]", "got none"},
+                                            [] { keras::Regularizer()(ones({1})); });
+  testing::expect_error<FailedPrecondition>({"[constraint]", "got none"},
+                                            [] { keras::Constraint()(ones({1})); });
+  testing::expect_error<InvalidArgument>({"[logs]", "index of 0 values, got 0"},
+                                         [] { keras::Logs().name(0); });
+  testing::expect_error<InvalidArgument>({"[logs]", "index of 1 values, got 3"}, [] {
+    keras::Logs({{"loss", 1.0}}).number(std::size_t{3});
+  });
+}
+
 // Where empty means "none", a handle that was moved from keeps what it had: a schedule must not
 // become a rate of 0, nor an activation the identity.
 TEST(MovedFrom, FunctionsOfModelsStayWhatTheyAre) {

@@ -122,6 +122,12 @@ Constraint constraint_named(const std::string& name) {
 Constraint::Constraint(const char* name) : Constraint(constraint_named(name)) {}
 Constraint::Constraint(const std::string& name) : Constraint(constraint_named(name)) {}
 
+Tensor Constraint::operator()(const Tensor& weight) const {
+  COHORT_CHECK_STATE(object_ != nullptr,
+                     "[constraint] expected a constraint, got none: test it as a bool first");
+  return object_->project(weight);
+}
+
 Constraint Constraint::of_function(std::function<Tensor(const Tensor&)> project) {
   if (project == nullptr) return {};
   return std::make_shared<const FunctionConstraint>(std::move(project));

@@ -47,7 +47,8 @@ class Constraint : public internal::ObjectHandle<ConstraintBase> {
   Constraint& operator=(const Constraint&) = default;
 
   explicit operator bool() const { return object_ != nullptr; }
-  Tensor operator()(const Tensor& weight) const { return object_->project(weight); }
+  /// Errors: FailedPrecondition for none.
+  Tensor operator()(const Tensor& weight) const;
   /// What variables take; empty: none.
   std::function<Tensor(const Tensor&)> function() const;
   /// A name, what serialize() gives, or null. TF: keras.constraints.deserialize.

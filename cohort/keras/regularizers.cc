@@ -145,6 +145,12 @@ Regularizer regularizer_named(const std::string& name) {
 Regularizer::Regularizer(const char* name) : Regularizer(regularizer_named(name)) {}
 Regularizer::Regularizer(const std::string& name) : Regularizer(regularizer_named(name)) {}
 
+Tensor Regularizer::operator()(const Tensor& weight) const {
+  COHORT_CHECK_STATE(object_ != nullptr,
+                     "[regularizer] expected a regulariser, got none: test it as a bool first");
+  return object_->penalty(weight);
+}
+
 Regularizer Regularizer::of_function(std::function<Tensor(const Tensor&)> penalty) {
   return std::make_shared<const FunctionRegularizer>(std::move(penalty));
 }

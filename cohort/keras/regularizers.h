@@ -46,7 +46,8 @@ class Regularizer : public internal::ObjectHandle<RegularizerBase> {
   Regularizer& operator=(const Regularizer&) = default;
 
   explicit operator bool() const { return object_ != nullptr; }
-  Tensor operator()(const Tensor& weight) const { return object_->penalty(weight); }
+  /// Errors: FailedPrecondition for none.
+  Tensor operator()(const Tensor& weight) const;
   /// A name, what serialize() gives, or null. TF: keras.regularizers.deserialize.
   static Regularizer deserialize(const Config& config);
 

@@ -41,6 +41,11 @@ const Logs::Entry& Logs::at(std::string_view name) const {
   return *entry;
 }
 
+const Logs::Entry& Logs::at(std::size_t i) const {
+  COHORT_CHECK_ARG(i < size(), "[logs] expected an index of ", size(), " values, got ", i);
+  return (*entries_)[i];
+}
+
 std::size_t Logs::index(std::string_view name) const {
   return static_cast<std::size_t>(&at(name) - entries_->data());
 }

@@ -76,10 +76,11 @@ class Logs {
   bool empty() const { return size() == 0; }
   /// In order.
   std::vector<std::string> names() const;
-  const std::string& name(std::size_t i) const { return entries_->at(i).name; }
+  /// Errors: InvalidArgument, unless i < size().
+  const std::string& name(std::size_t i) const { return at(i).name; }
   /// Errors: as number.
   std::size_t index(std::string_view name) const;
-  double number(std::size_t i) const { return entries_->at(i).value.number(entries_->at(i).name); }
+  double number(std::size_t i) const { return at(i).value.number(at(i).name); }
 
   bool is_read_anew(std::string_view name) const { return at(name).value.is_read_anew(); }
 
@@ -97,6 +98,7 @@ class Logs {
   };
   const Entry* find(std::string_view name) const;
   const Entry& at(std::string_view name) const;
+  const Entry& at(std::size_t i) const;
   void put(Entry entry);
 
   std::shared_ptr<std::vector<Entry>> entries_;  // shared by copies until one is changed
