@@ -17,6 +17,7 @@
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/remote_variables.h"
 #include "cohort/coordinator/parameters/replica_host.h"
+#include "cohort/coordinator/status/status_server.h"
 #include "cohort/strategy/local_strategy_extended.h"
 
 namespace cohort {
@@ -32,6 +33,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
                                .devices = {runtime::host_device()},
                                .cluster_resolver = place.cluster_resolver}),
         connection_(std::move(place.connection)),
+        status_(std::move(place.status)),
         servers_(place.servers->count()),
         variables_(std::make_shared<RemoteVariables>(
             RemoteVariablesOptions{.servers = std::move(place.servers),
@@ -71,6 +73,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
 
  private:
   const std::shared_ptr<ClusterConnection> connection_;  // ends last: servers hear what is dropped
+  const std::shared_ptr<StatusServer> status_;
   const int servers_;
   const std::shared_ptr<RemoteVariables> variables_;
   const std::shared_ptr<variables::ParameterStore> store_;
@@ -172,6 +175,24 @@ Variable bind_variable(const Strategy& strategy, const std::string& name, bool t
   return variables_of(strategy, "[variable] ").bind(name, trainable);
 }
 
+// From the beginning on: who waits for tasks wants to see which.
+static std::shared_ptr<StatusServer> serve_status(const ClusterSpec& spec,
+                                                  const ClusterResolver* resolver,
+                                                  const ParameterServerOptions& options,
+                                                  const std::shared_ptr<StatusBoard>& board) {
+  StatusServer::Options out{.security = rpc::security_from_environment()};
+  const bool is_chief = resolver != nullptr && resolver->task_type() == "chief";
+  const int index = is_chief ? resolver->task_id().value_or(0) : 0;
+  if (is_chief && spec.has_job("chief")) out.address = spec.task_address("chief", index);
+  if (options.status_page) {
+    out.page = StatusPage::Options{.host = options.status_page->host,
+                                   .port = options.status_page->port,
+                                   .token = rpc::Secret(options.status_page->token),
+                                   .allow_insecure = out.security.allow_insecure};
+  }
+  return std::make_shared<StatusServer>(out, board);
+}
+
 void check_parameter_cluster(const ClusterSpec& spec, const std::optional<std::string>& task_type) {
   static const std::vector<std::string> kJobs = {"chief", "worker", "ps", "evaluator"};
   const std::string jobs = join(kJobs, ", ");
@@ -212,8 +233,11 @@ Strategy make_strategy(ParameterServerOptions options) {
                              .devices = {internal::runtime::host_device()},
                              .cluster_resolver = std::move(resolver)}));
   }
+  const auto board = std::make_shared<internal::coordinator::StatusBoard>();
+  auto status = internal::coordinator::serve_status(spec, resolver.get(), options, board);
   auto connection = std::make_shared<internal::coordinator::ClusterConnection>(
-      internal::coordinator::ClusterConnectionOptions{.spec = spec, .replicas = options.replicas});
+      internal::coordinator::ClusterConnectionOptions{
+          .spec = spec, .replicas = options.replicas, .board = board});
   std::vector<std::shared_ptr<internal::rpc::RpcClient>> clients;
   for (int task = 0; task < connection->num_ps(); ++task) clients.push_back(connection->ps(task));
   clients = internal::coordinator::group_clients(
@@ -230,7 +254,8 @@ Strategy make_strategy(ParameterServerOptions options) {
        .partitioner = std::move(options.variable_partitioner),
        .workers = spec.num_tasks("worker"),
        .cluster_resolver = std::move(resolver),
-       .connection = std::move(connection)});
+       .connection = std::move(connection),
+       .status = std::move(status)});
 }
 
 }  // namespace

@@ -22,6 +22,15 @@
 
 namespace cohort {
 
+/// A page of the coordinator's state for browsers, over HTTP without encryption.
+struct StatusPageOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;  ///< 0: one that is free; a line of the log (INFO) says which.
+  /// The password that is asked for, of 16 bytes or more; empty: none. A host beyond this machine's
+  /// loopback needs one, and COHORT_ALLOW_INSECURE=1.
+  std::string token = {};
+};
+
 struct ParameterServerOptions {
   /// Who takes part. Null: what detect_cluster() finds.
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
@@ -30,6 +39,8 @@ struct ParameterServerOptions {
   /// How many servers have each variable, or shard: with 2 or more nothing acknowledged is lost
   /// while one of a shard's servers lives. Needs the job's store, which cohortrun keeps.
   int replicas = 1;
+  /// What `cohort status` shows is there as a page, too. Unset: not.
+  std::optional<StatusPageOptions> status_page = {};
 };
 
 /// The coordinator's side: made in the task `chief`, or one that the cluster does not name.
@@ -41,11 +52,13 @@ struct ParameterServerOptions {
 /// strategy's end that the job is over.
 /// In the task `evaluator`, which is no part of that cluster: a strategy of this process alone, for
 /// a SidecarEvaluator or train_and_evaluate.
-/// Errors: InvalidArgument for more replicas than servers; FailedPrecondition for several without a
-///         store; InvalidArgument for a cluster without servers or workers, or with other jobs than
-///         chief, worker, ps and evaluator, and in a task that is a worker or a server;
-///         DeadlineExceeded that names who has not come; FailedPrecondition for a task of another
-///         program.
+/// At the chief's address of the cluster, if it has one, `cohort status` is answered.
+/// Errors: InvalidArgument for more replicas than servers, and for a status page beyond loopback
+///         without a token; Error kAlreadyExists where its port is another's; FailedPrecondition
+///         for several without a store; InvalidArgument for a cluster without servers or workers,
+///         or with other jobs than chief, worker, ps and evaluator, and in a task that is a worker
+///         or a server; DeadlineExceeded that names who has not come; FailedPrecondition for a task
+///         of another program.
 /// TF: tf.distribute.ParameterServerStrategy.
 class ParameterServerStrategy : public Strategy {
  public:
@@ -56,6 +69,7 @@ namespace internal::coordinator {
 
 class ClusterConnection;
 class ParameterServers;
+class StatusServer;
 struct WorkerPlace;
 
 struct ParameterServerPlace {
@@ -65,6 +79,7 @@ struct ParameterServerPlace {
   int workers = 1;
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
   std::shared_ptr<ClusterConnection> connection = {};  ///< The coordinator's.
+  std::shared_ptr<StatusServer> status = {};           ///< The same.
 };
 /// A strategy over these servers.
 Strategy make_parameter_server_strategy(ParameterServerPlace place);

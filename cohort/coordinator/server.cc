@@ -67,7 +67,8 @@ struct Server::Impl {
         task({.name = str_cat(options.job_name, " ", options.task_index),
               .coordinator_lease = coordinator_lease(),
               .ends_alone = was_restarted(),
-              .on_session = [this](uint64_t) { begin_session(); }}) {
+              .on_session = [this](uint64_t) { begin_session(); },
+              .report = [this] { return report(); }}) {
     const internal::rpc::RpcSecurity security = internal::rpc::security_from_environment();
     std::map<std::string, RpcHandler> methods = task.methods();
     if (options.job_name == "worker") {
@@ -99,6 +100,13 @@ struct Server::Impl {
   // Another coordinator has come. A worker sees that by the next functions.
   void begin_session() {
     if (parameters) parameters->reset();
+  }
+
+  internal::coordinator::TaskReport report() const {
+    const internal::coordinator::RowCounts& rows = internal::coordinator::row_counts();
+    internal::coordinator::TaskReport out{.rows_read = rows.read, .rows_changed = rows.changed};
+    if (replicas) out.groups = replicas->reports();
+    return out;
   }
 
   const std::string address;

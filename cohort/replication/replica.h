@@ -93,6 +93,8 @@ class Replica {
   /// The last one that it has heard of.
   const Configuration& configuration() const { return configuration_; }
   Index committed() const { return committed_; }
+  /// The last entry of its log.
+  Index last() const { return log_.last(); }
   /// Whether a new update is taken; one that comes all the same is left, and asked for again.
   virtual bool has_room() const { return log_.bytes() < options_.log_bytes; }
   std::size_t log_bytes() const { return log_.bytes(); }

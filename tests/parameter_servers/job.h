@@ -25,6 +25,8 @@ class Job {
         environment_(std::move(environment)),
         ports_(free_ports(3 + servers)) {}
 
+  std::string address_of_chief() const { return str_cat("127.0.0.1:", ports_.at(0)); }
+
   std::unique_ptr<Process> start(const std::string& type, int index,
                                  const std::string& failpoints = {},
                                  const std::vector<std::string>& more = {}) const {

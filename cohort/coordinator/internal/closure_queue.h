@@ -13,6 +13,7 @@
 // functions go to the end of the queue. So every function is run at least once, or is cancelled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -59,6 +60,12 @@ class ClosureQueue {
   bool is_idle() const { return waiting_.empty() && running_.empty(); }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
+  /// Of them those on one worker. Cost: looks at all that run.
+  std::size_t running_on(int worker) const {
+    return static_cast<std::size_t>(
+        std::count_if(running_.begin(), running_.end(),
+                      [worker](const auto& each) { return each.second.worker == worker; }));
+  }
 
   /// To the end. Errors: Internal with an error, or where it is full.
   void put(ClosurePtr closure);

@@ -44,6 +44,14 @@ uint64_t number_of(const rpc::Payload& payload) {
   return out;
 }
 
+TaskReport report_of(const rpc::Payload& payload) {
+  const std::string text = payload.text();
+  rpc::MessageReader in("[coordinator] ", text);
+  TaskReport out = read_report(in);
+  in.end();
+  return out;
+}
+
 bool is_absence(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded ||
          code == ErrorCode::kCancelled;
@@ -70,9 +78,12 @@ struct ClusterConnection::Impl {
   };
 
   explicit Impl(ClusterConnectionOptions given)
-      : options(std::move(given)), greeting{.program = program_identity()} {
+      : options(std::move(given)),
+        board(options.board ? options.board : std::make_shared<StatusBoard>()),
+        greeting{.program = program_identity()} {
     const rpc::Secret random = rpc::Secret::random();
     std::memcpy(&greeting.session, random.bytes().data(), sizeof greeting.session);
+    board->set_replicas(options.replicas);
     add_tasks("ps", servers);
     add_tasks("worker", workers);
   }
@@ -87,6 +98,7 @@ struct ClusterConnection::Impl {
                        "\" without gaps, got ", options.spec.to_string());
       Task task{.name = str_cat(job, " ", index), .address = options.spec.task_address(job, index)};
       task.client = client_of(task);
+      board->add_task(task.name, task.address);
       to.push_back(std::move(task));
     }
   }
@@ -112,6 +124,7 @@ struct ClusterConnection::Impl {
       const base::MutexLock lock(mutex);
       task.incarnation = incarnation;
     }
+    board->found(task.name, incarnation);
     const bool is_ps = &task >= servers.data() && &task < servers.data() + servers.size();
     GroupFacts known;
     {
@@ -214,6 +227,7 @@ struct ClusterConnection::Impl {
     if (!answer) return;
     try {
       if (answer->error) std::rethrow_exception(answer->error);
+      board->heard(task.name, report_of(answer->payload));
       const base::MutexLock lock(mutex);
       task.failures = 0;
       task.is_lost = false;
@@ -251,6 +265,7 @@ struct ClusterConnection::Impl {
         COHORT_LOG(kWarning, task.name, " (", task.address, ") is lost: ", what,
                    ". Others have copies of its variables");
       }
+      board->missed(task.name, StatusBoard::State::kLost, what);
       names = lost_group();
     }
     if (!names.empty()) {
@@ -281,6 +296,7 @@ struct ClusterConnection::Impl {
 
   void lose_server(Task& task, const std::string& what) {
     if (options.replicas > 1) return miss_server(task, what);
+    board->missed(task.name, StatusBoard::State::kGone, what);
     fail_with(str_cat(task.name, " (", task.address, ") is lost, and the variables that it had: ",
                       what, ". Start the job again, from its last checkpoint"),
               task.name);
@@ -290,14 +306,18 @@ struct ClusterConnection::Impl {
   void look_at_worker(int index) {
     Task& task = workers[static_cast<std::size_t>(index)];
     const auto answer = answer_of(task);
-    if (!answer || !answer->error) return;
+    if (!answer) return;
     try {
-      std::rethrow_exception(answer->error);
+      if (answer->error) std::rethrow_exception(answer->error);
+      board->heard(task.name, report_of(answer->payload));
     } catch (const DeadlineExceeded&) {
       COHORT_LOG(kWarning, task.name, " (", task.address, ") has not answered for ",
                  options.lease.count() / 1000, " s; its functions go to other workers");
+      board->missed(task.name, StatusBoard::State::kLost, "does not answer");
       drop_calls(index);
-    } catch (const std::exception&) {  // what is under way there fails by itself
+    } catch (const Cancelled&) {         // by drop_calls()
+    } catch (const std::exception& e) {  // what is under way there fails by itself
+      board->missed(task.name, StatusBoard::State::kLost, e.what());
     }
   }
 
@@ -348,6 +368,7 @@ struct ClusterConnection::Impl {
   }
 
   const ClusterConnectionOptions options;
+  const std::shared_ptr<StatusBoard> board;
   Greeting greeting;
   std::vector<Task> servers;
   std::vector<Task> workers;
@@ -372,6 +393,7 @@ ClusterConnection::~ClusterConnection() { impl_->end_all(); }
 int ClusterConnection::num_workers() const { return static_cast<int>(impl_->workers.size()); }
 int ClusterConnection::num_ps() const { return static_cast<int>(impl_->servers.size()); }
 const ClusterSpec& ClusterConnection::spec() const { return impl_->options.spec; }
+StatusBoard& ClusterConnection::board() const { return *impl_->board; }
 uint64_t ClusterConnection::session() const { return impl_->greeting.session; }
 milliseconds ClusterConnection::group_lease() const {
   const base::MutexLock lock(impl_->mutex);

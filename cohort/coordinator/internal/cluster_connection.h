@@ -15,6 +15,7 @@
 #include <string>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/coordinator/status/status_board.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/security.h"
 
@@ -30,6 +31,8 @@ struct ClusterConnectionOptions {
   std::chrono::milliseconds lease = std::chrono::seconds(10);
   /// Copies of the parameters: with several the job outlives a server, which may come back.
   int replicas = 1;
+  /// Who shows what the tasks are like. Null: one of its own.
+  std::shared_ptr<StatusBoard> board = {};
 };
 
 /// A coordinator's session with the tasks of its job. Threads: thread-safe.
@@ -50,6 +53,7 @@ class ClusterConnection {
   const ClusterSpec& spec() const;
   /// Tells this coordinator from those before it.
   uint64_t session() const;
+  StatusBoard& board() const;
   /// Of the servers' groups; 0 where each parameter is on one server.
   std::chrono::milliseconds group_lease() const;
   std::shared_ptr<rpc::RpcClient> ps(int index) const;

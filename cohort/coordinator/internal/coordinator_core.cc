@@ -58,6 +58,16 @@ std::chrono::milliseconds start_delay(int worker) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
+
 std::exception_ptr cancelled_error() {
   return std::make_exception_ptr(Cancelled(
       "[cluster_coordinator] the function is cancelled, because another one has failed or the "
@@ -80,7 +90,8 @@ struct CoordinatorCore::Impl {
   /// One worker as its thread sees it.
   struct Worker {
     int index = 0;
-    std::string name = {};
+    std::string name = {};  // for error texts
+    std::string task = {};
     uint64_t incarnation = 0;
     std::set<uint64_t> made = {};  // the resources that it has
     double call_nanoseconds = kMessageNanoseconds;
@@ -102,10 +113,12 @@ struct CoordinatorCore::Impl {
       serving = static_cast<int>(workers.size());
     }
     connection->watch_servers([this](const std::exception_ptr& error) { fail_for_good(error); });
+    connection->board().set_queue([this] { return queue_status(); });
     for (std::size_t i = 0; i < workers.size(); ++i) {
       Worker& worker = workers[i];
       worker.index = static_cast<int>(i);
       worker.name = str_cat("on worker ", i);
+      worker.task = str_cat("worker ", i);
       worker.incarnation = connection->worker_incarnation(worker.index);
       worker.thread = std::thread([this, &worker] {
         runtime::set_thread_name(str_cat("cohort-to-w", worker.index));
@@ -119,6 +132,7 @@ struct CoordinatorCore::Impl {
 
   void stop() {
     connection->watch_servers({});
+    connection->board().set_queue({});
     {
       const base::MutexLock lock(mutex);
       ends = true;
@@ -135,6 +149,13 @@ struct CoordinatorCore::Impl {
     const base::MutexLock lock(mutex);
     queue.fail_for_good(cancelled_error());
     tell_cancelled();
+  }
+
+  StatusBoard::Queue queue_status() {
+    const base::MutexLock lock(mutex);
+    StatusBoard::Queue out{.scheduled = last_closure, .waiting = queue.waiting()};
+    for (const Worker& each : workers) out.running[each.task] = queue.running_on(each.index);
+    return out;
   }
 
   // Waits a moment for the workers' threads to end.
@@ -251,6 +272,7 @@ struct CoordinatorCore::Impl {
 
   void take_answers(Worker& worker, RunAnswer& answer) {
     std::vector<std::pair<int, std::string>> lost_servers;
+    StatusBoard::Ended count;
     {
       const base::MutexLock lock(mutex);
       std::size_t ran = 0;
@@ -260,9 +282,13 @@ struct CoordinatorCore::Impl {
       }
       for (CallAnswer& each : answer.calls) {
         ran += each.state == CallAnswer::State::kNotRun ? 0 : 1;
-        if (each.state == CallAnswer::State::kValue) take_value(worker, each);
-        if (each.state == CallAnswer::State::kError) take_error(worker, each, lost_servers);
+        if (each.state == CallAnswer::State::kValue) count.done += take_value(worker, each) ? 1 : 0;
+        if (each.state == CallAnswer::State::kError) {
+          const bool has_failed = take_error(worker, each, lost_servers);
+          (has_failed ? count.failed : count.again) += 1;
+        }
       }
+      connection->board().ended(worker.task, count);
       if (ran > 0) {
         const double each = static_cast<double>(answer.nanoseconds) / static_cast<double>(ran);
         worker.call_nanoseconds = std::max(1.0, 0.5 * worker.call_nanoseconds + 0.5 * each);
@@ -274,32 +300,41 @@ struct CoordinatorCore::Impl {
     for (const auto& [ps, what] : lost_servers) connection->report_ps(ps, what);
   }
 
-  void take_value(const Worker& worker, CallAnswer& answer) COHORT_REQUIRES(mutex) {
+  // False: it does not run there any more.
+  bool take_value(const Worker& worker, CallAnswer& answer) COHORT_REQUIRES(mutex) {
     const ClosurePtr closure = queue.end(worker.index, answer.id);
-    if (!closure) return;
+    if (!closure) return false;
     closure->kept.clear();
     closure->result->set(std::move(answer.value));
+    return true;
   }
 
   // A function that could not reach a parameter server is run again: the connection counts how
-  // often that happens.
-  void take_error(const Worker& worker, const CallAnswer& answer,
+  // often that happens. False: it is.
+  bool take_error(const Worker& worker, const CallAnswer& answer,
                   std::vector<std::pair<int, std::string>>& lost_servers) COHORT_REQUIRES(mutex) {
     try {
       std::rethrow_exception(answer.error);
     } catch (const Unavailable& e) {
       if (const int ps = connection->ps_at(e.peer()); ps >= 0) {
         lost_servers.emplace_back(ps, e.what());
-        return queue.put_back(worker.index, answer.id);
+        queue.put_back(worker.index, answer.id);
+        return false;
       }
     } catch (const DeadlineExceeded&) {
-      if (--ignored_timeouts >= 0) return queue.put_back(worker.index, answer.id);
+      if (--ignored_timeouts >= 0) {
+        queue.put_back(worker.index, answer.id);
+        return false;
+      }
     } catch (...) {  // the queue's business
     }
     if (const ClosurePtr closure = queue.fail(worker.index, answer.id, answer.error)) {
+      connection->board().note_error(
+          worker.task, str_cat(closure->function, " has thrown: ", text_of(answer.error)));
       closure->kept.clear();
       closure->result->fail(answer.error);
     }
+    return true;
   }
 
   bool handle_failure(Worker& worker, const std::vector<ClosurePtr>& closures, const Error& error) {
@@ -308,7 +343,10 @@ struct CoordinatorCore::Impl {
       // The message itself is not to be sent: nobody else could.
       for (const ClosurePtr& each : closures) {
         const auto why = std::current_exception();
-        if (queue.fail(worker.index, each->id, why)) each->result->fail(why);
+        if (!queue.fail(worker.index, each->id, why)) continue;
+        each->result->fail(why);
+        connection->board().note_error(worker.task, error.what());
+        connection->board().ended(worker.task, {.failed = 1});
       }
       tell_cancelled();
       return true;
@@ -316,6 +354,8 @@ struct CoordinatorCore::Impl {
     if (!ends) {
       COHORT_LOG(kWarning, "worker ", worker.index, " is lost: ", error.what(), "; its ",
                  closures.size(), " functions go to the end of the queue");
+      connection->board().missed(worker.task, StatusBoard::State::kLost, error.what());
+      connection->board().ended(worker.task, {.again = closures.size()});
     }
     queue.lose_worker(worker.index);
     tell_cancelled();
@@ -348,6 +388,7 @@ struct CoordinatorCore::Impl {
   bool give_up(const Worker& worker, const std::string& why) {
     const base::MutexLock lock(mutex);
     COHORT_LOG(kError, "worker ", worker.index, " takes no more part: ", why);
+    connection->board().missed(worker.task, StatusBoard::State::kGone, why);
     if (++gone == static_cast<int>(workers.size())) {
       queue.fail_for_good(std::make_exception_ptr(
           Unavailable(str_cat("[cluster_coordinator] no worker is left: ", why,

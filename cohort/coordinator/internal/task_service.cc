@@ -158,6 +158,13 @@ rpc::Payload TaskService::hello(const Greeting& greeting) {
   return rpc::Payload(out.str());
 }
 
+TaskReport TaskService::report() const {
+  TaskReport out = options_.report ? options_.report() : TaskReport();
+  out.incarnation = incarnation_;
+  out.memory_bytes = resident_bytes();
+  return out;
+}
+
 void TaskService::check_session(uint64_t session) {
   const base::MutexLock lock(mutex_);
   if (session == session_ && session != 0) {
@@ -193,7 +200,7 @@ std::map<std::string, rpc::RpcHandler> TaskService::methods() {
        [this, session_of](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {
          check_session(session_of(request.payload));
          rpc::MessageWriter out;
-         out.number(incarnation_);
+         write_report(out, report());
          reply.send(rpc::Payload(out.str()));
        }},
       {"task.end", [this, session_of](const rpc::RpcRequest& request, const rpc::RpcReply& reply) {

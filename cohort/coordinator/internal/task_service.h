@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/status/task_report.h"
 #include "cohort/rpc/server.h"
 
 namespace cohort::internal::coordinator {
@@ -52,6 +53,8 @@ class TaskService {
     bool ends_alone = false;
     /// Another coordinator begins, on a thread that must not be blocked.
     std::function<void(uint64_t session)> on_session = {};
+    /// What it is like, on a thread that must not be blocked; its incarnation and memory are added.
+    std::function<TaskReport()> report = {};
   };
   explicit TaskService(Options options);
 
@@ -67,6 +70,7 @@ class TaskService {
 
  private:
   rpc::Payload hello(const Greeting& greeting);
+  TaskReport report() const;
 
   const Options options_;
   const uint64_t incarnation_;

@@ -126,9 +126,11 @@ void GroupReplica::work() {
   while (true) {
     std::deque<Heard> heard;
     std::deque<Question> questions;
+    const GroupReport now = current_report();
     {
       Inbox& in = *inbox_;
       const base::MutexLock lock(in.mutex);
+      in.report = now;
       in.changed.wait_for(in.mutex, options_.lease / (4 * kBeatsOfLease),
                           [&in]() COHORT_REQUIRES(in.mutex) {
                             return in.ends || !in.heard.empty() || !in.questions.empty();
@@ -150,6 +152,19 @@ void GroupReplica::work() {
     look_at_held(group_now());
     look_at_tickets(group_now());
   }
+}
+
+GroupReport GroupReplica::current_report() const {
+  return {.group = options_.group,
+          .is_primary = replica_.is_primary(),
+          .epoch = replica_.epoch(),
+          .backups = replica_.configuration().backups.size(),
+          .lag = replica_.is_primary() ? replica_.last() - replica_.committed() : 0};
+}
+
+GroupReport GroupReplica::report() const {
+  const base::MutexLock lock(inbox_->mutex);
+  return inbox_->report;
 }
 
 void GroupReplica::beat(Time now) {

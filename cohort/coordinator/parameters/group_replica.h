@@ -17,6 +17,7 @@
 
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/parameters/replicated_state.h"
+#include "cohort/coordinator/status/task_report.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
 #include "cohort/rpc/wire.h"
@@ -58,6 +59,8 @@ class GroupReplica {
   };
   /// Errors: DataLoss.
   void hear(replication::NodeId from, const Place& place, rpc::Payload piece);
+  /// As it was when its thread last looked.
+  GroupReport report() const;
   /// Blocks: until its thread has ended.
   void end();
 
@@ -89,6 +92,7 @@ class GroupReplica {
     std::deque<Question> questions COHORT_GUARDED_BY(mutex);
     std::map<replication::NodeId, Pieces> pieces COHORT_GUARDED_BY(mutex);
     bool is_refused COHORT_GUARDED_BY(mutex) = false;  // by the store, which has been logged
+    GroupReport report COHORT_GUARDED_BY(mutex);
     void add(Heard one) {
       const base::MutexLock lock(mutex);
       heard.push_back(std::move(one));
@@ -98,6 +102,7 @@ class GroupReplica {
   static void hear_store(Inbox& inbox, const rpc::Payload& answer);
   static void hear_refusal(Inbox& inbox, const std::exception_ptr& error);
   void work();
+  GroupReport current_report() const;
   void beat(Time now);
   void look_at_held(Time now);
   /// Errors: none: what the machine throws ends the process.

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
+#include "cohort/coordinator/status/task_report.h"
 #include "cohort/runtime/memory.h"
 
 namespace cohort::internal::coordinator {
@@ -267,7 +268,9 @@ rpc::Payload ParameterService::Impl::pull(rpc::MessageReader& in, PayloadReader&
   const RowRange range = read_range(in);
   in.end();
   data.expect(0);
-  return answer_with(parameter->read(place, range));
+  Tensor numbers = parameter->read(place, range);
+  row_counts().read += static_cast<uint64_t>(range.count);
+  return answer_with(numbers);
 }
 
 rpc::Payload ParameterService::Impl::pull_rows(rpc::MessageReader& in, PayloadReader& data) {
@@ -276,6 +279,7 @@ rpc::Payload ParameterService::Impl::pull_rows(rpc::MessageReader& in, PayloadRe
   in.end();
   const std::vector<int64_t> rows = data.rows(count, parameter->rows());
   data.expect(0);
+  row_counts().read += rows.size();
   return answer_with(parameter->read_rows(rows));
 }
 
@@ -287,6 +291,7 @@ rpc::Payload ParameterService::Impl::write(rpc::MessageReader& in, PayloadReader
   const RowRange range = read_range(in);
   in.end();
   parameter->write(place, kind, range, data);
+  row_counts().changed += static_cast<uint64_t>(range.count);
   const bool is_small =
       static_cast<std::size_t>(range.count) * parameter->row_bytes() <= kAnsweredBytes;
   return is_small ? answer_with(parameter->read(place, range)) : message({});
@@ -300,6 +305,7 @@ rpc::Payload ParameterService::Impl::scatter(rpc::MessageReader& in, PayloadRead
   in.end();
   const std::vector<int64_t> rows = data.rows(count, parameter->rows());
   parameter->scatter(kind, rows, data);
+  row_counts().changed += rows.size();
   return message({});
 }
 
@@ -331,6 +337,7 @@ rpc::Payload ParameterService::Impl::push(rpc::MessageReader& in, PayloadReader&
   const RowRange range = read_range(in);
   in.end();
   parameter->update(step, range, data);
+  row_counts().changed += static_cast<uint64_t>(range.count);
   return message({});
 }
 
@@ -343,6 +350,7 @@ rpc::Payload ParameterService::Impl::push_rows(rpc::MessageReader& in, PayloadRe
   in.end();
   const std::vector<int64_t> rows = data.ascending_rows(count, parameter->rows());
   parameter->update_rows(step, range, rows, others_too, data);
+  row_counts().changed += rows.size();
   return message({});
 }
 

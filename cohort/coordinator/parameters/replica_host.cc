@@ -152,6 +152,13 @@ GroupFacts ReplicaHosts::facts() const {
   return {.replicas = impl_->copies, .job = impl_->of_job, .lease = impl_->lease};
 }
 
+std::vector<GroupReport> ReplicaHosts::reports() const {
+  std::vector<GroupReport> out;
+  const base::MutexLock lock(impl_->mutex);
+  for (const auto& [index, group] : impl_->groups) out.push_back(group->report());
+  return out;
+}
+
 void ReplicaHosts::begin(int replicas, uint64_t job) {
   const base::MutexLock lock(impl_->mutex);
   if (impl_->copies == replicas && impl_->of_job == job) return;

@@ -15,8 +15,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/coordinator/status/task_report.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/security.h"
 #include "cohort/rpc/server.h"
@@ -62,6 +64,8 @@ class ReplicaHosts {
   /// InvalidArgument for a lease of the environment that is none.
   void begin(int replicas, uint64_t job);
   GroupFacts facts() const;
+  /// Of its part in each group.
+  std::vector<GroupReport> reports() const;
   /// "ps.replicas", "ps.group" and "ps.member".
   std::map<std::string, rpc::RpcHandler> methods();
 
