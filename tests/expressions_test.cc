@@ -261,6 +261,24 @@ TEST(Expressions, StrategiesAndVariablesCanBeToldApart) {
   EXPECT_NE(update(of_b).find(b.extended().description()), std::string::npos) << update(of_b);
 }
 
+TEST(Expressions, VariablesOfOneNameCanBeToldApart) {
+  const auto strategy = two();
+  const auto scope = strategy.scope();
+  const Variable a(ones({2, 3}));
+  const Variable b(ones({2, 3}));
+  ASSERT_EQ(a.name(), b.name());
+  const Tensor outside = tensor({5}, kInt64);
+  const auto differ = [&](auto use) {
+    const std::string of_a = testing::error_text([&] { use(a); });
+    EXPECT_NE(of_a, testing::error_text([&] { use(b); })) << of_a;
+  };
+  differ([&](const Variable& v) { v.sparse_read(outside); });
+  differ([&](const Variable& v) { embedding_lookup(v, outside.to(kFloat32)); });
+  differ([](const Variable& v) { v.local_tensor(); });
+  differ([&](const Variable& v) { Variable(v).assign(ones({4})); });
+  differ([&](const Variable& v) { Variable(v).scatter_add({ones({1, 3}), outside}); });
+}
+
 // --- What is printed, and where values are -------------------------------------------------------
 
 TEST(Expressions, Printing) {

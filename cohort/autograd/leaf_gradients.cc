@@ -56,8 +56,8 @@ Tensor flat_grad(const Variable& v, int replica) {
   if (!grad.defined()) {
     grad = at::zeros_like(v.impl().leaf_of(replica).tensor.detach());
   } else if (grad.is_sparse()) {
-    throw Unimplemented(str_cat("[all_reduce_grad] expected a dense .grad of \"", v.name(),
-                                "\", got a sparse one; use a dense embedding, or an optimizer of "
+    throw Unimplemented(str_cat("[all_reduce_grad] expected a dense .grad of ", label(v.impl()),
+                                ", got a sparse one; use a dense embedding, or an optimizer of "
                                 "keras with gradients_of()"));
   } else if (!grad.is_contiguous() || grad.requires_grad()) {
     grad = grad.detach().clone(at::MemoryFormat::Contiguous);

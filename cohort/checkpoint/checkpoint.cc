@@ -126,8 +126,9 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   check_cross_replica(operation);
   const ObjectGraph graph =
       internal::checkpoint::walk(operation, *internal::base::held(roots_, "Checkpoint", "save"));
-  COHORT_CHECK_STATE(graph.gone.empty(), "[", operation, "] expected objects that exist, got \"",
-                     graph.gone.front(), "\", which has ended");
+  COHORT_CHECK_STATE(graph.gone.empty(), "[", operation,
+                     "] expected all objects of the checkpoint to exist, but \"",
+                     graph.gone.front(), "\" was destroyed: keep what it tracks alive");
   SavedValues values;
   internal::checkpoint::check_same_lines(graph.group.get(), operation, "values",
                                          internal::checkpoint::lines_of(graph));

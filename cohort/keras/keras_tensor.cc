@@ -79,8 +79,10 @@ ElementSpec KerasTensor::spec() const {
 }
 
 const TensorSpec& KerasTensor::leaf() const {
-  COHORT_CHECK_ARG(node_ != nullptr, "[keras_tensor] expected one tensor of a model, got ",
-                   is_tuple_ ? str_cat("a nest of ", parts_.size()) : std::string("nothing"));
+  COHORT_CHECK_ARG(
+      node_ != nullptr,
+      "[keras_tensor] expected one symbolic tensor, such as keras::Input() gives, got ",
+      is_tuple_ ? str_cat("a nest of ", parts_.size()) : std::string("nothing"));
   return spec_;
 }
 

@@ -117,5 +117,21 @@ TEST(Shapes, RowsMeetTheirOwnInEveryLossAndMetric) {
   }
 }
 
+// A program's own function is held to it, too: labels [b] would make [b, b] of predictions [b, 1].
+TEST(Shapes, RowsMeetTheirOwnInAFunctionOfOnesOwn) {
+  const auto distance = [](const Tensor& y, const Tensor& p) { return (y - p).abs(); };
+  const Tensor labels = tensor({0, 10, 20});
+  const Tensor scores = tensor({1, 12, 23}).view({3, 1});
+  Metric metric(distance, "distance");
+  metric.update_state(labels, scores);
+  EXPECT_EQ(metric.result().item<double>(), 2);
+  // A weight for each row counts it so often: (1 * 1 + 2 * 0 + 3 * 3) / 4.
+  Metric weighed(distance, "distance");
+  weighed.update_state(labels, scores, tensor({1, 0, 3}));
+  EXPECT_EQ(weighed.result().item<double>(), 2.5);
+  const Loss loss(distance);
+  EXPECT_EQ(loss(labels, scores).item<double>(), 2);
+}
+
 }  // namespace
 }  // namespace cohort::keras

@@ -115,8 +115,8 @@ void Model::check_weights_made_in_scope(const char* operation) const {
     COHORT_CHECK_STATE(strategy_.extended().variable_created_in_scope(v), "[", operation,
                        "] expected the weights of model \"", name(),
                        "\" to be made in the scope it was made in, of ", described(strategy_),
-                       ", got \"", v.name(),
-                       "\" made outside of it: call no layer before `auto scope = "
+                       ", got ", cohort::internal::variables::label(v.impl()),
+                       " made outside of it: call no layer before `auto scope = "
                        "strategy.scope();`, which makes its weights");
   }
 }

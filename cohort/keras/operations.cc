@@ -43,7 +43,8 @@ namespace ops {
 
 Operand::Operand(KerasTensor tensor) : tensor_(std::move(tensor)) {
   COHORT_CHECK_ARG(tensor_.has_value() && !tensor_.is_tuple(),
-                   "[ops] expected one tensor of a model, got ", tensor_);
+                   "[ops] expected one symbolic tensor, such as keras::Input() gives, got ",
+                   tensor_);
 }
 
 Index::Index(int64_t at) : config_(at) {}

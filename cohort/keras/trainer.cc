@@ -140,9 +140,10 @@ Element Trainer::with_class_weights(const Element& batch) const {
   COHORT_CHECK_ARG(batch.is_tuple() && batch.size() > 1,
                    "[fit] class_weight needs labels, got elements ", batch.spec().to_string());
   const Element& x = batch[0];
-  COHORT_CHECK_ARG(batch[1].is_tensor(),
-                   "[fit] expected class_weight of a model with one output, got labels ",
-                   batch[1].spec().to_string());
+  COHORT_CHECK_ARG(
+      batch[1].is_tensor(),
+      "[fit] class_weight needs a model with one output, got labels of several parts: ",
+      batch[1].spec().to_string(), "; give sample weights instead");
   const Tensor& y = batch[1].tensor();
   const Tensor weight = batch.size() > 2 ? batch[2].tensor() : Tensor();
   Tensor labels = y;

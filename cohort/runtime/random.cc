@@ -446,7 +446,7 @@ void restore_random_numbers(std::string_view state) {
   std::memcpy(all.data(), state.data(), all.size() * sizeof(uint64_t));
   COHORT_CHECK_ARG(all.size() >= 3 && all[2] <= all.size() - 3 && all[2] <= std::size(g_steps),
                    "[random] expected a saved state of random numbers, got ", state.size(),
-                   " other bytes");
+                   " bytes that are damaged or something else's");
   g_seed.store(all[0], std::memory_order_relaxed);
   g_seed_set.store(true, std::memory_order_release);
   g_operations.store(all[1], std::memory_order_relaxed);

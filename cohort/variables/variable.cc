@@ -179,11 +179,11 @@ Tensor& Variable::local_tensor() const {
   const int updated = current_replica() < 0 ? internal::runtime::current_update_replica() : -1;
   if (updated >= 0 && updated < use().leaf_count()) return use().leaf_of(updated).tensor;
   COHORT_CHECK_ARG(!is_remote(use()),
-                   "[variable.local_tensor] expected a variable of this process, got \"", name(),
-                   "\", which parameter servers keep; use value() and assign()");
+                   "[variable.local_tensor] expected a variable of this process, got ",
+                   label(use()), ", which parameter servers keep; use value() and assign()");
   COHORT_CHECK_ARG(current_replica() >= 0 || use().copies() == 1,
-                   "[variable.local_tensor] expected to be inside strategy.run for \"", name(),
-                   "\", which has ", use().leaf_count(),
+                   "[variable.local_tensor] expected to be inside strategy.run for ", label(use()),
+                   ", which has ", use().leaf_count(),
                    " components, got cross-replica "
                    "context; use value() or components()");
   return use().leaf().tensor;

@@ -64,30 +64,30 @@ void VariableImpl::check_value(const char* operation, const Tensor& x) const {
 
 void VariableImpl::check_rows(const char* operation, const Tensor& indices) const {
   const Description& d = description_;
-  COHORT_CHECK_ARG(!d.shape.empty(), operation, "expected a variable with rows, got \"", d.name,
-                   "\", a single number");
-  COHORT_CHECK_ARG(indices.defined(), operation, "expected indices of rows of variable \"", d.name,
-                   "\", got an undefined tensor");
+  COHORT_CHECK_ARG(!d.shape.empty(), operation, "expected a variable with rows, got ", label(*this),
+                   ", a single number");
+  COHORT_CHECK_ARG(indices.defined(), operation, "expected indices of rows of variable ",
+                   label(*this), ", got an undefined tensor");
   COHORT_CHECK_ARG(indices.scalar_type() == kInt32 || indices.scalar_type() == kInt64, operation,
-                   "expected int32 or int64 indices of rows of variable \"", d.name, "\", got ",
+                   "expected int32 or int64 indices of rows of variable ", label(*this), ", got ",
                    dtype_name(indices.scalar_type()));
   if (indices.numel() == 0) return;
   const int64_t lowest = indices.min().item<int64_t>();
   const int64_t highest = indices.max().item<int64_t>();
   COHORT_CHECK_ARG(lowest >= 0 && highest < d.shape[0], operation, "expected indices in [0, ",
-                   d.shape[0], ") of rows of variable \"", d.name, "\", got ",
+                   d.shape[0], ") of rows of variable ", label(*this), ", got ",
                    lowest < 0 ? lowest : highest);
 }
 
 void VariableImpl::scatter(Scatter kind, const IndexedSlices&) {
-  throw Unimplemented(str_cat(operation_name(kind), "expected a variable of a strategy, got \"",
-                              description_.name, "\", which can only be assigned as a whole"));
+  throw Unimplemented(str_cat(operation_name(kind), "expected a variable of a strategy, got ",
+                              label(*this), ", which can only be assigned as a whole"));
 }
 
 ParameterStore& store_of(const char* operation, const Variable& variable) {
   ParameterStore* const store = variable.impl().store();
-  COHORT_CHECK_ARG(store != nullptr, operation, "expected a strategy's variable, got \"",
-                   variable.name(), "\", which an object keeps for itself");
+  COHORT_CHECK_ARG(store != nullptr, operation, "expected a strategy's variable, got ",
+                   label(variable.impl()), ", which an object keeps for itself");
   return *store;
 }
 

@@ -183,7 +183,11 @@ void ParameterServers::bind_shards(ParameterHandle& variable) {
                   const Shape shape = read_shape(in);
                   COHORT_CHECK(
                       dtype == variable.dtype && shape == variable.shape_of_rows(shard.place.rows),
-                      variable.name);
+                      "[parameter_servers] expected rows of variable \"", variable.name, "\" as ",
+                      dtype_name(variable.dtype),
+                      bracketed(variable.shape_of_rows(shard.place.rows)), ", the server has ",
+                      dtype_name(dtype), bracketed(shape),
+                      ": start the job's programs anew from one build");
                 });
   }
   calls.wait();

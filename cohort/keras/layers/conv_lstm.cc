@@ -208,7 +208,7 @@ ConvLSTMConfig checked(ConvLSTMConfig config, std::size_t rank) {
   fill("dilation_rate", config.dilation_rate);
   const auto large = [](const SpaceSizes& s) { return std::ranges::max(s.sizes) > 1; };
   COHORT_CHECK_ARG(!large(config.strides) || !large(config.dilation_rate),
-                   "[conv_lstm] expected strides or dilation_rate to be 1, got ",
+                   "[conv_lstm] strides > 1 and dilation_rate > 1 cannot be combined, got ",
                    bracketed(config.strides.sizes), " and ", bracketed(config.dilation_rate.sizes));
   COHORT_CHECK_ARG(config.padding == "valid" || config.padding == "same",
                    "[conv_lstm] expected padding valid or same, got ", config.padding);

@@ -152,9 +152,9 @@ class LossScaling final : public OptimizerBase {
     auto& store = cohort::internal::variables::store_of("[optimizer.build] ", variables.front());
     if (store.is_remote()) {
       throw Unimplemented(
-          str_cat("[", name(), "] expected variables that all replicas update together, got \"",
-                  variables.front().name(),
-                  "\" of parameter servers, whose workers would scale each by "
+          str_cat("[", name(), "] expected variables that all replicas update together, got ",
+                  cohort::internal::variables::label(variables.front().impl()),
+                  " of parameter servers, whose workers would scale each by "
                   "what others have just changed: compile with auto_scale_loss = false, or take "
                   "mixed_bfloat16, which needs no scale, or MultiWorkerMirroredStrategy"));
     }

@@ -231,15 +231,16 @@ void OptimizerBase::check_gradients(const Gradients& gradients) {
                      components, " replicas");
   COHORT_CHECK_STATE(components == current_replica_count() || current_replica() < 0,
                      "[optimizer.apply_gradients] expected variables made under the strategy's "
-                     "scope, got \"",
-                     gradients[0].variable.name(), "\" with ", components,
-                     " components in a strategy of ", current_replica_count(), " replicas");
+                     "scope, got ",
+                     cohort::internal::variables::label(gradients[0].variable.impl()), " with ",
+                     components, " components in a strategy of ", current_replica_count(),
+                     " replicas");
   if (given == gradients.size() || warned_.exchange(true)) return;
   for (const GradientAndVariable& pair : gradients) {
     if (pair.gradient.has_value()) continue;
-    COHORT_LOG(kWarning, "[optimizer.apply_gradients] no gradient for variable \"",
-               pair.variable.name(), "\" (first of ", gradients.size() - given,
-               "): the loss does not depend on it; it stays as it is",
+    COHORT_LOG(kWarning, "[optimizer.apply_gradients] no gradient for variable ",
+               cohort::internal::variables::label(pair.variable.impl()), " (first of ",
+               gradients.size() - given, "): the loss does not depend on it; it stays as it is",
                components > 1 ? ", unless another replica has one" : "");
     return;
   }

@@ -80,8 +80,9 @@ class WholeVariableOptimizer : public OptimizerBase {
     scales_.assign(static_cast<std::size_t>(replicas()), {});
     for (const Variable& v : variables) {
       COHORT_CHECK_ARG(v.impl().store() == nullptr || !v.impl().store()->is_remote(), "[", name(),
-                       "] expected variables that every replica has as a whole, got \"", v.name(),
-                       "\" of parameter servers, which keep shards; use Adam or another "
+                       "] expected variables that every replica has as a whole, got ",
+                       cohort::internal::variables::label(v.impl()),
+                       " of parameter servers, which keep shards; use Adam or another "
                        "optimizer that goes element by element");
       add_slots(v);
     }

@@ -50,8 +50,8 @@ void check_equal_copies(VariableImpl& variable) {
     if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) == 0) continue;
     const int64_t i = first_difference(first, other);
     throw FailedPrecondition(
-        str_cat("[strategy.check_copies] expected equal copies of variable \"", d.name,
-                "\" on every replica, got ", number(first.view({-1}), i), " on replica 0 and ",
+        str_cat("[strategy.check_copies] expected equal copies of variable ", label(variable),
+                " on every replica, got ", number(first.view({-1}), i), " on replica 0 and ",
                 number(other.view({-1}), i), " on replica ", r, " at element ",
                 bracketed(position(i, d.shape)),
                 "; what a replica writes with aggregation none stays its own: give the variable an "

@@ -106,7 +106,8 @@ UpdateLayout::UpdateLayout(std::vector<Variable> variables, const UpdaterOptions
   if (!options.decays.empty()) decays = options.decays;
   if (!variables_.empty()) {
     strategy_ = dynamic_cast<const LocalVariables*>(variables_[0].impl().store());
-    COHORT_CHECK(strategy_ != nullptr, "variables of another store");
+    COHORT_CHECK(strategy_ != nullptr, "expected variables of this process, got ",
+                 label(variables_[0].impl()), " of ", owner_of(variables_[0].impl()));
     schedule_ = choose_schedule();
     const auto& communicator = strategy_->options().communicator;
     if (communicator != nullptr && communicator->size() > 1) communicator_ = communicator;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/worker_agreement.h"
 
+#include <array>
 #include <bit>
 #include <string_view>
 #include <variant>
@@ -40,6 +41,17 @@ double first_number(const Rule& rule) {
 
 bool all_full(Posts posts) {
   return std::all_of(posts.begin(), posts.end(), [](const Post& post) { return post.full; });
+}
+
+const char* rule_name(uint64_t rule) {
+  // In the order of update_rules::Rule.
+  constexpr std::array kNames = {"SGD",     "SGD with momentum",
+                                 "Adam",    "RMSprop",
+                                 "Adagrad", "Adadelta",
+                                 "Adamax",  "Nadam",
+                                 "Ftrl",    "Lion"};
+  static_assert(kNames.size() == std::variant_size_v<Rule>);
+  return rule < kNames.size() ? kNames[rule] : "an unknown one";
 }
 
 }  // namespace
@@ -98,10 +110,11 @@ void WorkerAgreement::check_same(const Header& mine, int worker, const Header& t
   };
   COHORT_CHECK_STATE(theirs.rule == mine.rule && same(theirs.number, mine.number) &&
                          same(theirs.weight_decay, mine.weight_decay),
-                     kName, "expected every worker to apply the same rule, got rule ", mine.rule,
-                     " with learning rate ", mine.number, " and weight decay ", mine.weight_decay,
-                     " on worker ", worker_, ", and rule ", theirs.rule, " with ", theirs.number,
-                     " and ", theirs.weight_decay, " on worker ", worker,
+                     kName, "expected every worker to apply the same rule, got ",
+                     rule_name(mine.rule), " with learning rate ", mine.number,
+                     " and weight decay ", mine.weight_decay, " on worker ", worker_, ", and ",
+                     rule_name(theirs.rule), " with ", theirs.number, " and ", theirs.weight_decay,
+                     " on worker ", worker,
                      "; give them the same optimizer, schedule and number of steps");
 }
 
