@@ -9,6 +9,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/errno_code.h"
 #include "cohort/base/function_ref.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort {
 namespace {
@@ -38,12 +39,9 @@ TEST(Check, BuildsTheTextOnlyOnFailure) {
   };
   COHORT_CHECK_ARG(true, text());
   EXPECT_EQ(built, 0);
-  try {
-    COHORT_CHECK_ARG(1 + 1 == 3, "[op] expected ", 3, ", ", text(), " ", 2);
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "[op] expected 3, got 2");
-  }
+  EXPECT_EQ(testing::error_text<InvalidArgument>(
+                [&] { COHORT_CHECK_ARG(1 + 1 == 3, "[op] expected ", 3, ", ", text(), " ", 2); }),
+            "[op] expected 3, got 2");
   EXPECT_THROW(COHORT_CHECK_STATE(false, "x"), FailedPrecondition);
   EXPECT_THROW(COHORT_CHECK(false, "x"), Internal);
 }

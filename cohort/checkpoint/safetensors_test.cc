@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <string_view>
 
 #include "cohort/base/check.h"
 #include "cohort/testing/expect_error.h"
@@ -44,8 +45,8 @@ class Safetensors : public ::testing::Test {
     std::ofstream(path("raw"), std::ios::binary) << bytes;
     return path("raw");
   }
-  static std::string error_of(const std::string& path) {
-    return testing::error_text<DataLoss>([&] { load_tensors(path); });
+  static void expect_damage(std::string_view words, const std::string& path) {
+    testing::expect_error<DataLoss>({words}, [&] { load_tensors(path); });
   }
 
   fs::path folder_;
@@ -119,7 +120,7 @@ TEST_F(Safetensors, ReadsWhatAnotherToolHasWrittenInAnotherOrder) {
       write(head + R"("b":{"shape":[1],"dtype":"U8","data_offsets":[0,1]},)" +
                 R"("a":{"shape":[1],"dtype":"U8","data_offsets":[1,2]}})",
             "\1\2");
-  EXPECT_NE(error_of(swapped).find("of tensor \"b\" are not those"), std::string::npos);
+  expect_damage("of tensor \"b\" are not those", swapped);
 }
 
 class FlippedBits : public Safetensors {
@@ -165,7 +166,8 @@ TEST_F(FlippedBits, EachOneIsFound) {
     std::string bytes = good_;
     bytes[i / 8] = static_cast<char>(bytes[i / 8] ^ (1 << (i % 8)));
     EXPECT_FALSE(loads_wrong(bytes)) << "bit " << i % 8 << " of byte " << i / 8;
-    EXPECT_NE(error_of(path("raw")).find("at byte"), std::string::npos) << i;
+    SCOPED_TRACE(i);
+    expect_damage("at byte", path("raw"));
   }
 }
 
@@ -236,10 +238,10 @@ TEST_F(Safetensors, ReportsEveryPlaceWhereAFileIsCutOff) {
   save_tensors(path("x"), {{"a", tensor({1, 2})}, {"b", tensor({1, 0}, kBool)}});
   const std::string bytes = bytes_of(path("x"));
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    const std::string error = error_of(write_raw(bytes.substr(0, size)));
-    EXPECT_NE(error.find("at byte"), std::string::npos) << size << ": " << error;
+    SCOPED_TRACE(size);
+    expect_damage("at byte", write_raw(bytes.substr(0, size)));
   }
-  EXPECT_NE(error_of(write_raw(bytes + "x")).find("1 more bytes"), std::string::npos);
+  expect_damage("1 more bytes", write_raw(bytes + "x"));
 }
 
 TEST_F(Safetensors, RefusesHeadersThatLie) {
@@ -249,7 +251,7 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
   };
   const auto one = [&](const std::string& text) { return "{\"a\":{" + text + "}}"; };
   const std::string data(4, '\0');
-  EXPECT_EQ(error_of(write(one(entry("F32", "[1]", "[0,4]")), data)), "nothing thrown");
+  EXPECT_NO_THROW(load_tensors(write(one(entry("F32", "[1]", "[0,4]")), data)));
   const std::vector<std::string> bad = {
       one(entry("F32", "[2]", "[0,4]")),                      // more than there is
       one(entry("F64", "[1]", "[0,4]")),                      // another type
@@ -274,18 +276,17 @@ TEST_F(Safetensors, RefusesHeadersThatLie) {
       "{\"a\":{" + entry("F32", "[1]", "[0,4]") + "},\"a\":{" + entry("F32", "[1]", "[0,4]") + "}}",
   };
   for (const std::string& header : bad) {
-    const std::string error = error_of(write(header, data));
-    EXPECT_NE(error.find("raw: at byte"), std::string::npos) << header << ": " << error;
+    SCOPED_TRACE(header);
+    expect_damage("raw: at byte", write(header, data));
   }
   const std::string empty = one(entry("F32", "[0,4611686018427387904,4]", "[0,0]"));
-  EXPECT_NE(error_of(write(empty, "")).find("do not fit"), std::string::npos);
+  expect_damage("do not fit", write(empty, ""));
   const std::string deep = "{\"a\":" + std::string(1'000'000, '[');
-  EXPECT_NE(error_of(write(deep, "")).find("nested"), std::string::npos);
+  expect_damage("nested", write(deep, ""));
   const std::string no_bool(4, '\2');
-  EXPECT_NE(error_of(write(one(entry("BOOL", "[4]", "[0,4]")), no_bool)).find("0 or 1"),
-            std::string::npos);
+  expect_damage("0 or 1", write(one(entry("BOOL", "[4]", "[0,4]")), no_bool));
   const std::string huge = std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}      ";
-  EXPECT_NE(error_of(write_raw(huge)).find("at byte 0"), std::string::npos);
+  expect_damage("at byte 0", write_raw(huge));
 }
 
 }  // namespace

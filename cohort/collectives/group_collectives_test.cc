@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <string_view>
 
 #include "cohort/base/cpu.h"
 #include "cohort/base/error.h"
@@ -15,6 +16,7 @@
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/testing/deadline.h"
+#include "cohort/testing/expect_error.h"
 #include "cohort/values/indexed_slices.h"
 
 namespace cohort::internal::collectives {
@@ -255,134 +257,115 @@ TEST(AllGather, JoinsInReplicaOrder) {
 
 // --- errors -------------------------------------------------------------------------------------
 
-/// The text of what the caller of run gets; the group works afterwards.
-template <class E>
-std::string error_of(runtime::ReplicaGroup& group, base::FunctionRef<void(int)> body) {
-  std::string text = "nothing was thrown";
-  try {
-    run(group, body);
-  } catch (const E& error) {
-    text = error.what();
-  }
+void expect_works(runtime::ReplicaGroup& group) {
   run(group, [&](int) { EXPECT_EQ(all_reduce(&group, ReduceOp::kSum, ones({1})).numel(), 1); });
-  return text;
+}
+/// What the caller of run gets has the words; the group works afterwards.
+template <class E>
+void expect_refused(runtime::ReplicaGroup& group, testing::Words words,
+                    base::FunctionRef<void(int)> body) {
+  testing::expect_error<E>(words, [&] { run(group, body); });
+  expect_works(group);
+}
+
+/// The same of the whole text.
+template <class E>
+void expect_text(runtime::ReplicaGroup& group, const char* text,
+                 base::FunctionRef<void(int)> body) {
+  EXPECT_EQ(testing::error_text<E>([&] { run(group, body); }), text);
+  expect_works(group);
 }
 
 TEST(CollectiveErrors, NameWhatDiffersAndOnWhom) {
   runtime::ReplicaGroup group({.replicas = 3});
-  EXPECT_EQ(
-      error_of<InvalidArgument>(group,
-                                [&](int r) {
-                                  all_reduce(&group, ReduceOp::kSum, zeros({r == 2 ? 3 : 2, 5}));
-                                }),
+  expect_text<InvalidArgument>(
+      group,
       "[replica_context.all_reduce] expected shape [2, 5] on every replica, got [3, 5] on "
-      "replica 2");
-  EXPECT_EQ(error_of<InvalidArgument>(group,
-                                      [&](int r) {
-                                        all_reduce(&group, ReduceOp::kSum,
-                                                   zeros({2}, r == 1 ? kInt32 : kFloat32));
-                                      }),
-            "[replica_context.all_reduce] expected dtype float32 on every replica, got int32 on "
-            "replica 1");
-  EXPECT_EQ(
-      error_of<FailedPrecondition>(
-          group,
-          [&](int r) { all_reduce(&group, r == 1 ? ReduceOp::kMax : ReduceOp::kSum, zeros({2})); }),
+      "replica 2",
+      [&](int r) {
+        all_reduce(&group, ReduceOp::kSum, zeros({r == 2 ? 3 : 2, 5}));
+      });
+  expect_text<InvalidArgument>(
+      group,
+      "[replica_context.all_reduce] expected dtype float32 on every replica, got int32 on "
+      "replica 1",
+      [&](int r) { all_reduce(&group, ReduceOp::kSum, zeros({2}, r == 1 ? kInt32 : kFloat32)); });
+  expect_text<FailedPrecondition>(
+      group,
       "[replica_context.all_reduce] expected the same collective on every replica, got all_reduce "
-      "of sum on replica 0 and all_reduce of max on replica 1");
+      "of sum on replica 0 and all_reduce of max on replica 1",
+      [&](int r) { all_reduce(&group, r == 1 ? ReduceOp::kMax : ReduceOp::kSum, zeros({2})); });
 }
 
 TEST(CollectiveErrors, OfStructureAndKind) {
   runtime::ReplicaGroup group({.replicas = 2});
   const Tensor dense = ones({2});
   const IndexedSlices sparse{ones({1}), zeros({1}, kInt64), {2}};
-  const std::string kinds = error_of<InvalidArgument>(group, [&](int r) {
-    Tensor out;
-    IndexedSlices rows;
-    const CollectiveLeaf leaf =
-        r == 0 ? CollectiveLeaf{.kind = Kind::kTensor, .in = &dense, .out = &out}
-               : CollectiveLeaf{.kind = Kind::kSlices, .in = &sparse, .out = &rows};
-    all_reduce_leaves(&group, ReduceOp::kSum, std::span(&leaf, 1));
-  });
-  EXPECT_NE(kinds.find("a dense tensor on replica 0 and indexed slices on replica 1"),
-            std::string::npos)
-      << kinds;
-  const std::string counts = error_of<InvalidArgument>(group, [&](int r) {
+  expect_refused<InvalidArgument>(
+      group, {"a dense tensor on replica 0 and indexed slices on replica 1"}, [&](int r) {
+        Tensor out;
+        IndexedSlices rows;
+        const CollectiveLeaf leaf =
+            r == 0 ? CollectiveLeaf{.kind = Kind::kTensor, .in = &dense, .out = &out}
+                   : CollectiveLeaf{.kind = Kind::kSlices, .in = &sparse, .out = &rows};
+        all_reduce_leaves(&group, ReduceOp::kSum, std::span(&leaf, 1));
+      });
+  expect_refused<InvalidArgument>(group, {"1 leaves on replica 0 and 2 on replica 1"}, [&](int r) {
     Tensor out[2];
     std::vector<CollectiveLeaf> leaves(r + 1, {.kind = Kind::kTensor, .in = &dense, .out = out});
     all_reduce_leaves(&group, ReduceOp::kSum, leaves);
   });
-  EXPECT_NE(counts.find("1 leaves on replica 0 and 2 on replica 1"), std::string::npos) << counts;
 }
 
 TEST(CollectiveErrors, OfDtypesThatDoNotReduce) {
   runtime::ReplicaGroup group({.replicas = 2});
-  const auto text = [&](ReduceOp op, DType dtype) {
-    return error_of<InvalidArgument>(group,
-                                     [&](int) { all_reduce(&group, op, zeros({2}, dtype)); });
+  const auto refuses = [&](ReduceOp op, DType dtype, std::string_view words) {
+    expect_refused<InvalidArgument>(group, {words},
+                                    [&](int) { all_reduce(&group, op, zeros({2}, dtype)); });
   };
-  EXPECT_NE(text(ReduceOp::kMean, kInt64).find("expected a floating type for mean, got int64"),
-            std::string::npos);
+  refuses(ReduceOp::kMean, kInt64, "expected a floating type for mean, got int64");
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kProduct}) {
-    EXPECT_NE(text(op, kBool).find("got bool"), std::string::npos);
+    refuses(op, kBool, "got bool");
   }
-  EXPECT_NE(text(ReduceOp::kMax, DType::ComplexFloat).find("expected ordered numbers for max"),
-            std::string::npos);
-  EXPECT_NE(
-      error_of<InvalidArgument>(group, [&](int) { all_reduce(&group, ReduceOp::kSum, Tensor()); })
-          .find("got an empty handle"),
-      std::string::npos);
+  refuses(ReduceOp::kMax, DType::ComplexFloat, "expected ordered numbers for max");
+  expect_refused<InvalidArgument>(group, {"got an empty handle"},
+                                  [&](int) { all_reduce(&group, ReduceOp::kSum, Tensor()); });
 }
 
 TEST(CollectiveErrors, DifferentCollectivesNeverHang) {
   runtime::ReplicaGroup group({.replicas = 3});
   const Tensor value = ones({2});
-  const std::string text = error_of<FailedPrecondition>(group, [&](int r) {
-    Tensor out;
-    const CollectiveLeaf leaf{.kind = Kind::kTensor, .in = &value, .out = &out};
-    if (r == 1) {
-      all_gather_leaves(&group, 0, std::span(&leaf, 1));
-    } else {
-      all_reduce_leaves(&group, ReduceOp::kSum, std::span(&leaf, 1));
-    }
-  });
-  EXPECT_NE(text.find("all_reduce of sum on replica 0 and all_gather along axis 0 on replica 1"),
-            std::string::npos)
-      << text;
-  error_of<FailedPrecondition>(group, [&](int r) {
+  expect_refused<FailedPrecondition>(
+      group, {"all_reduce of sum on replica 0 and all_gather along axis 0 on replica 1"},
+      [&](int r) {
+        Tensor out;
+        const CollectiveLeaf leaf{.kind = Kind::kTensor, .in = &value, .out = &out};
+        if (r == 1) {
+          all_gather_leaves(&group, 0, std::span(&leaf, 1));
+        } else {
+          all_reduce_leaves(&group, ReduceOp::kSum, std::span(&leaf, 1));
+        }
+      });
+  expect_refused<FailedPrecondition>(group, {}, [&](int r) {
     if (r != 0) all_reduce(&group, ReduceOp::kSum, value);
   });
 }
 
 TEST(CollectiveErrors, OfGathering) {
   runtime::ReplicaGroup group({.replicas = 2});
-  const auto gather = [&](int64_t axis, std::function<Tensor(int)> make) {
-    return [&group, axis, make](int r) {
+  const auto refuses = [&](int64_t axis, std::string_view words,
+                           const std::function<Tensor(int)>& make) {
+    expect_refused<InvalidArgument>(group, {words}, [&](int r) {
       const Tensor value = make(r);
       Tensor out;
       const CollectiveLeaf leaf{.kind = Kind::kTensor, .in = &value, .out = &out};
       all_gather_leaves(&group, axis, std::span(&leaf, 1));
-    };
+    });
   };
-  const auto text = [&](int64_t axis, std::function<Tensor(int)> make) {
-    const auto body = gather(axis, std::move(make));
-    return error_of<InvalidArgument>(group, body);
-  };
-  EXPECT_NE(text(0, [](int) { return scalar(1); }).find("got a scalar"), std::string::npos);
-  EXPECT_NE(text(2,
-                 [](int) {
-                   return ones({2, 2});
-                 })
-                .find("axis of rank 2, got 2"),
-            std::string::npos);
-  EXPECT_NE(text(0,
-                 [](int r) {
-                   return ones({2, r + 1});
-                 })
-                .find("[2, 1] and [2, 2] on replica 1"),
-            std::string::npos);
-  EXPECT_NE(text(0, [](int r) { return ones({2}, r ? kFloat64 : kFloat32); }).find("dtype float32"),
-            std::string::npos);
+  refuses(0, "got a scalar", [](int) { return scalar(1); });
+  refuses(2, "axis of rank 2, got 2", [](int) { return ones({2, 2}); });
+  refuses(0, "[2, 1] and [2, 2] on replica 1", [](int r) { return ones({2, r + 1}); });
+  refuses(0, "dtype float32", [](int r) { return ones({2}, r ? kFloat64 : kFloat32); });
 }
 
 }  // namespace

@@ -386,12 +386,9 @@ TEST(Fit, SaysWhatIsWrong) {
   EXPECT_THROW(model.fit(four, quiet), InvalidArgument);
   EXPECT_THROW(model.compile({.loss = "mse", .metrics = {"mae", "mae"}}), InvalidArgument);
   EXPECT_THROW(model.compile({.loss = "mse", .steps_per_execution = 0}), InvalidArgument);
-  try {
-    model.test_on_batch(data.x.narrow(0, 0, 0), data.y.narrow(0, 0, 0));
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_EQ(std::string(e.what()).find("[test_on_batch]"), 0u) << e.what();
-  }
+  const std::string text = testing::error_text<InvalidArgument>(
+      [&] { model.test_on_batch(data.x.narrow(0, 0, 0), data.y.narrow(0, 0, 0)); });
+  EXPECT_EQ(text.find("[test_on_batch]"), 0u) << text;
   EXPECT_NO_THROW(model.fit(batches, quiet)) << "errors must not spoil the model";
 }
 

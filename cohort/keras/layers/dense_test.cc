@@ -6,6 +6,7 @@
 #include "cohort/base/error.h"
 #include "cohort/keras/layers/core.h"
 #include "cohort/keras/layers/internal/gradient_cases.h"
+#include "cohort/testing/expect_error.h"
 
 namespace cohort::keras {
 namespace {
@@ -64,14 +65,11 @@ TEST(Dense, NamesItselfWhenTheInputIsWrong) {
   Dense first(3);
   Dense second(4);
   second(zeros({2, 784}));
-  try {
-    second(zeros({32, 100}));
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(),
-                 "[dense_1] expected inputs with last axis 784, got shape [32, 100] (when calling "
-                 "Dense.call() of layer dense_1 with float32 [32, 100])");
-  }
+  EXPECT_EQ(testing::error_text<InvalidArgument>([&] {
+              second(zeros({32, 100}));
+            }),
+            "[dense_1] expected inputs with last axis 784, got shape [32, 100] (when calling "
+            "Dense.call() of layer dense_1 with float32 [32, 100])");
   EXPECT_THROW(second(zeros({784})), InvalidArgument);
   EXPECT_THROW(Dense(0), InvalidArgument);
 }
