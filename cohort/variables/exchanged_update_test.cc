@@ -221,7 +221,8 @@ TEST(ExchangedUpdate, DifferingLearningRatesAreAnError) {
   const auto errors =
       world.try_run([](Worker& w) { w.apply(0, /*learning_rate=*/w.first() == 0 ? 0.01 : 0.02); });
   for (const auto& error : errors) {
-    EXPECT_NE(text_of(error).find("expected every worker to apply the same rule, got SGD with"),
+    EXPECT_NE(text_of(error).find(
+                  "expected every worker to apply the same rule, got Adam with learning rate"),
               std::string::npos)
         << text_of(error);
   }
