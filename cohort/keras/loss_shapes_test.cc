@@ -110,7 +110,7 @@ TEST(Shapes, RowsMeetTheirOwnInEveryLossAndMetric) {
   }
   for (const std::string& name : kMetrics) {
     expect_own_rows("metric " + name, [&](const Tensor& y, const Tensor& p, const Tensor& w) {
-      const Metric metric = Metric(name).resolve(shape_of(y), shape_of(p));
+      Metric metric = Metric(name).resolve(shape_of(y), shape_of(p));
       metric.update_state(y, p, w);
       return metric.result();
     });
@@ -122,11 +122,11 @@ TEST(Shapes, RowsMeetTheirOwnInAFunctionOfOnesOwn) {
   const auto distance = [](const Tensor& y, const Tensor& p) { return (y - p).abs(); };
   const Tensor labels = tensor({0, 10, 20});
   const Tensor scores = tensor({1, 12, 23}).view({3, 1});
-  Metric metric(distance, "distance");
+  Metric metric = MeanMetricWrapper(distance);
   metric.update_state(labels, scores);
   EXPECT_EQ(metric.result().item<double>(), 2);
   // A weight for each row counts it so often: (1 * 1 + 2 * 0 + 3 * 3) / 4.
-  Metric weighed(distance, "distance");
+  Metric weighed = MeanMetricWrapper(distance);
   weighed.update_state(labels, scores, tensor({1, 0, 3}));
   EXPECT_EQ(weighed.result().item<double>(), 2.5);
   const Loss loss(distance);

@@ -186,7 +186,7 @@ TEST(AModelOutsideOfTheScope, IsOneWhoseLayersHadTheirWeightsBefore) {
                                           }}) {
     expect_error<FailedPrecondition>(
         {"\"" + model.name() + "\"", two.extended().description() + " (2 replicas)",
-         "\"" + early.name() + "/kernel\" made outside of it", "auto scope"},
+         "\"" + early.name() + "/kernel\" (variable ", "made outside of it", "auto scope"},
         call);
   }
 }
