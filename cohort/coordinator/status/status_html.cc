@@ -32,10 +32,10 @@ dd { margin: 0; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; }
+  vertical-align: top; white-space: nowrap; }
 th { color: var(--weak); font-weight: normal; font-size: .85rem; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+td.text { width: 100%; white-space: pre-wrap; overflow-wrap: anywhere; }
 .alive::before { content: "\25cf\00a0"; color: #2a9d4a; }
 .awaited::before { content: "\25cb\00a0"; color: #b58900; }
 .lost::before, .gone::before { content: "\2715\00a0"; color: #d33; }
