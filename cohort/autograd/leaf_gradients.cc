@@ -30,8 +30,8 @@ void check_replica(const char* operation, Span variables) {
                        components, " components, got cross-replica context");
     COHORT_CHECK_STATE(current_replica() < 0 || components == current_replica_count(), "[",
                        operation, "] expected variables made under the scope of this strategy (",
-                       current_replica_count(), " replicas), got ", label(v.impl()), " with ",
-                       components, " components");
+                       current_replica_count(), " replicas), got ", label(v.impl()), " of ",
+                       owner_of(v.impl()), " with ", components, " components");
   }
 }
 

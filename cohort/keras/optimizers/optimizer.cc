@@ -232,7 +232,8 @@ void OptimizerBase::check_gradients(const Gradients& gradients) {
   COHORT_CHECK_STATE(components == current_replica_count() || current_replica() < 0,
                      "[optimizer.apply_gradients] expected variables made under the strategy's "
                      "scope, got ",
-                     cohort::internal::variables::label(gradients[0].variable.impl()), " with ",
+                     cohort::internal::variables::label(gradients[0].variable.impl()), " of ",
+                     cohort::internal::variables::owner_of(gradients[0].variable.impl()), " with ",
                      components, " components in a strategy of ", current_replica_count(),
                      " replicas");
   if (given == gradients.size() || warned_.exchange(true)) return;
