@@ -3,7 +3,6 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <ostream>
@@ -94,15 +93,13 @@ void write_dense(const IndexedSlices& slices, Tensor& to) {
 }  // namespace internal::values
 
 Tensor IndexedSlices::to_dense() const {
-  if (values.defined() && values.requires_grad() && at::GradMode::is_enabled()) {
-    check_shapes(*this);
-    check_range(indices, dense_shape[0]);
-    return at::zeros(dense_shape, values.options().requires_grad(false))
-        .index_add(0, indices, values);
-  }
   check_shapes(*this);
-  Tensor out = at::empty(dense_shape, values.options().requires_grad(false));
-  internal::values::write_dense(*this, out);
+  check_range(indices, dense_shape[0]);
+  Tensor out = at::zeros(dense_shape, values.options().requires_grad(false));
+  if (values.requires_grad() && at::GradMode::is_enabled()) {
+    return out.index_add(0, indices, values);
+  }
+  internal::values::add_rows(out, indices, values);
   return out;
 }
 
