@@ -12,7 +12,8 @@
 # and a process that links it finds its entry points before those of the libgomp beneath LibTorch.
 # COHORT_OPENMP=gnu (variable) keeps libgomp; so does a LibTorch that does not bring libgomp.
 #
-# Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT_DIR and LibTorch_OPENMP (llvm or gnu). Nothing of it is cached, so that a
+# Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT_DIR, LibTorch_CUDA_FOUND and LibTorch_OPENMP
+# (llvm or gnu). Nothing of it is cached, so that a
 # changed COHORT_LIBTORCH takes effect at the next configure.
 
 function(_libtorch_candidates out)
@@ -84,6 +85,21 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
     INTERFACE_LINK_LIBRARIES LibTorch::c10
     # Names of indirect needs (the CUDA runtime) resolve by the library's own run path.
     INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
+endif()
+
+# Its CUDA part, where it was unpacked: LibTorch::torch_cuda, for cohort/cuda alone.
+set(LibTorch_CUDA_FOUND OFF)
+if(LibTorch_FOUND AND EXISTS "${LibTorch_ROOT_DIR}/lib/libtorch_cuda.so")
+  set(LibTorch_CUDA_FOUND ON)
+endif()
+if(LibTorch_CUDA_FOUND AND NOT TARGET LibTorch::torch_cuda)
+  add_library(LibTorch::c10_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(LibTorch::c10_cuda PROPERTIES
+    IMPORTED_LOCATION "${LibTorch_ROOT_DIR}/lib/libc10_cuda.so")
+  add_library(LibTorch::torch_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(LibTorch::torch_cuda PROPERTIES
+    IMPORTED_LOCATION "${LibTorch_ROOT_DIR}/lib/libtorch_cuda.so"
+    INTERFACE_LINK_LIBRARIES "LibTorch::c10_cuda;LibTorch::torch")
 endif()
 
 set(LibTorch_OPENMP gnu)

@@ -32,6 +32,7 @@ FLOORS = [
     ["strategy", "autograd"],
     ["coordinator"],
     ["keras"],
+    ["cuda"],  # a library beside the others, which none of them includes
 ]
 
 # The floors inside cohort/keras: a file's stem, or a folder. What is not named is on the floor of

@@ -86,7 +86,7 @@ class CpuRangeReducer final : public RangeReducer {
 
 runtime::ByDeviceType<RangeReducer>& reducers() {
   static CpuRangeReducer for_cpus;
-  static runtime::ByDeviceType<RangeReducer> table(&for_cpus);
+  static runtime::ByDeviceType<RangeReducer> table(&for_cpus, "range_reducer");
   return table;
 }
 

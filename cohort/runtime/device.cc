@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "cohort/base/check.h"
+#include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/topology.h"
 
 namespace cohort {
@@ -66,6 +67,14 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+std::vector<Device> list_gpus() {
+  internal::runtime::DeviceBackend* const gpus = internal::runtime::find_device_backend(c10::kCUDA);
+  std::vector<Device> devices;
+  for (int i = 0; gpus != nullptr && i < gpus->count(); ++i)
+    devices.emplace_back(str_cat("GPU:", i));
+  return devices;
+}
+
 }  // namespace
 
 Device::Device(const char* name) : Device(std::string(name)) {}
@@ -122,8 +131,28 @@ std::ostream& operator<<(std::ostream& out, const Device& device) {
   return out << (here ? device.short_name() : device.name());
 }
 
+void set_logical_device_configuration(const Device& physical,
+                                      const std::vector<LogicalDeviceConfiguration>& logical) {
+  constexpr const char* kName = "[set_logical_device_configuration] ";
+  if (physical.kind() != DeviceKind::kGpu) {
+    throw Unimplemented(str_cat(kName, "expected a GPU, got ", physical.short_name(),
+                                physical.kind() == DeviceKind::kCpu
+                                    ? "; logical CPUs need no set-up: name them"
+                                    : ": not supported in this version"));
+  }
+  COHORT_CHECK_ARG(!logical.empty(), kName, "expected at least 1 logical GPU, got none");
+  std::vector<int64_t> limits;
+  for (const LogicalDeviceConfiguration& one : logical) {
+    COHORT_CHECK_ARG(one.memory_limit >= 0, kName, "expected memory limits from 0, got ",
+                     one.memory_limit);
+    limits.push_back(one.memory_limit);
+  }
+  internal::runtime::device_backend(physical).split(physical.index(), limits);
+}
+
 std::vector<Device> list_devices(DeviceKind kind) {
-  if (kind != DeviceKind::kCpu) return {};
+  if (kind == DeviceKind::kTpu) return {};
+  if (kind == DeviceKind::kGpu) return list_gpus();
   int count = std::min(internal::runtime::usable_cores(), kMaxDefaultCpus);
   if (const char* text = std::getenv("COHORT_CPU_DEVICES"); text != nullptr && *text != '\0') {
     const std::string value = text;

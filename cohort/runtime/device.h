@@ -6,6 +6,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -47,7 +48,22 @@ class Device {
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
 /// kCpu: COHORT_CPU_DEVICES logical CPUs, else one for each usable core, at most 8.
-/// kGpu, kTpu: none in this version.
+/// kGpu: those that CUDA shows (CUDA_VISIBLE_DEVICES), or the logical ones that they are split in;
+/// none where there is no GPU, or where Cohort was built without CUDA. kTpu: none in this version.
 std::vector<Device> list_devices(DeviceKind kind);
+
+struct LogicalDeviceConfiguration {
+  int64_t memory_limit = 0;  ///< Megabytes; 0: none. Those of one card count together.
+};
+
+/// Splits one GPU into logical ones, each a replica's, with a stream of its own: "GPU:0" becomes
+/// GPU:0, GPU:1, ..., and further cards count on behind them.
+/// Order: before anything uses a GPU, cards from the last to the first. Threads: none beside it.
+/// Errors: InvalidArgument for a device that is not there, an empty list, negative limits and those
+///         above the card's memory; FailedPrecondition when a GPU is in use. Of CPUs:
+///         Unimplemented, logical ones need no set-up. TF:
+///         tf.config.set_logical_device_configuration.
+void set_logical_device_configuration(const Device& physical,
+                                      const std::vector<LogicalDeviceConfiguration>& logical);
 
 }  // namespace cohort

@@ -8,11 +8,13 @@ namespace cohort::internal::runtime {
 namespace {
 
 ByDeviceType<DeviceBackend>& backends() {
-  static ByDeviceType<DeviceBackend> table(&cpu_backend());
+  static ByDeviceType<DeviceBackend> table(&cpu_backend(), "backend");
   return table;
 }
 
 }  // namespace
+
+DeviceBackend* find_device_backend(c10::DeviceType type) { return backends().find(type); }
 
 const Device& host_device() {
   static const auto& device = *new Device("CPU:0");
@@ -21,11 +23,11 @@ const Device& host_device() {
 
 DeviceBackend& device_backend(const Device& device) {
   check_supported("[device] ", "devices", device);
-  return *backends().find(device.at_device().type());
+  return *find_device_backend(device.at_device().type());
 }
 
 void check_supported(const char* operation, const char* what, const Device& device) {
-  if (backends().find(device.at_device().type()) != nullptr) return;
+  if (find_device_backend(device.at_device().type()) != nullptr) return;
   throw Unimplemented(str_cat(operation, "expected CPU ", what, ", got ", device.short_name(),
                               ": only CPUs are supported in this version"));
 }

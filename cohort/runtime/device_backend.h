@@ -8,9 +8,9 @@
 //   region->use(0, 4096);
 //   Tensor weights = backend.view(device, region->data(), {1024}, kFloat32, [](void*) {});
 //
-// CPUs have one. Kernels belong to higher floors, which know what they compute: each floor keeps
-// those of every kind of device in a ByDeviceType of its own (variables/update_kernels.h for
-// updates, reductions/local_reduce.h for reductions).
+// CPUs have one, GPUs that of cohort/cuda (device_library.h). Kernels belong to higher floors,
+// which know what they compute: each floor keeps those of every kind of device in a ByDeviceType of
+// its own (variables/update_kernels.h for updates, reductions/local_reduce.h for reductions).
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 #include <span>
 
 #include "cohort/runtime/device.h"
+#include "cohort/runtime/device_library.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::internal::runtime {
@@ -60,6 +61,10 @@ class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
 
+  /// How many there are, logical ones counted: indices 0 ... count - 1.
+  virtual int count() const = 0;
+  /// Makes logical devices of a physical one; see set_logical_device_configuration.
+  virtual void split(int physical, std::span<const int64_t> memory_limits) = 0;
   /// Where LibTorch has the tensors of `device`: several logical devices may share one.
   virtual c10::Device place(const Device& device) const = 0;
 
@@ -92,6 +97,9 @@ class DeviceBackend {
   virtual void await(const Device& device) = 0;
 };
 
+/// Null for a kind of device that there is nothing for.
+DeviceBackend* find_device_backend(c10::DeviceType type);
+
 /// "CPU:0": where values are that belong to no replica.
 const Device& host_device();
 /// Errors: Unimplemented for a kind of device that this version does not support.
@@ -116,9 +124,14 @@ Tensor copy_on(const Device& device, const Tensor& tensor);
 template <class T>
 class ByDeviceType {
  public:
-  explicit ByDeviceType(T* for_cpus) { exchange(c10::kCPU, for_cpus); }
-  /// Null if there is none.
-  T* find(c10::DeviceType type) const { return entry(type).load(std::memory_order_acquire); }
+  /// `part`: how the libraries of devices name theirs (device_library.h).
+  ByDeviceType(T* for_cpus, const char* part) : part_(part) { exchange(c10::kCPU, for_cpus); }
+  /// What was given for it, else what its library has; null if there is none.
+  T* find(c10::DeviceType type) const {
+    T* const given = entry(type).load(std::memory_order_acquire);
+    return given != nullptr ? given : static_cast<T*>(device_part(type, part_));
+  }
+  /// Returns what was given before. Null: the library's again.
   T* exchange(c10::DeviceType type, T* now) {
     return entry(type).exchange(now, std::memory_order_acq_rel);
   }
@@ -128,6 +141,7 @@ class ByDeviceType {
   const std::atomic<T*>& entry(c10::DeviceType type) const {
     return entries_[static_cast<std::size_t>(type)];
   }
+  const char* const part_;
   std::array<std::atomic<T*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> entries_ = {};
 };
 

@@ -121,7 +121,7 @@ class CpuUpdateKernels final : public UpdateKernels {
 
 runtime::ByDeviceType<UpdateKernels>& table() {
   static CpuUpdateKernels for_cpus;
-  static runtime::ByDeviceType<UpdateKernels> kernels(&for_cpus);
+  static runtime::ByDeviceType<UpdateKernels> kernels(&for_cpus, "update_kernels");
   return kernels;
 }
 

@@ -111,6 +111,8 @@ std::size_t minus(std::size_t most, std::size_t used) { return most > used ? mos
 
 class CpuBackend final : public DeviceBackend {
  public:
+  int count() const override { return std::numeric_limits<int>::max(); }  // logical ones
+  void split(int, std::span<const int64_t>) override {}
   c10::Device place(const Device&) const override { return c10::kCPU; }
 
   std::unique_ptr<Region> reserve(const Device&, std::size_t bytes) override {

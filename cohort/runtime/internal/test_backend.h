@@ -44,11 +44,14 @@ class BackendLog {
 /// The backend of all GPUs while it lives.
 class TestBackend final : public DeviceBackend {
  public:
-  TestBackend() : before_(exchange_device_backend(c10::kCUDA, this)) {}
+  explicit TestBackend(int gpus = 8)
+      : gpus_(gpus), before_(exchange_device_backend(c10::kCUDA, this)) {}
   ~TestBackend() override { exchange_device_backend(c10::kCUDA, before_); }
 
   BackendLog& log() { return *log_; }
 
+  int count() const override { return gpus_; }
+  void split(int, std::span<const int64_t>) override {}
   c10::Device place(const Device&) const override { return c10::kCPU; }
   std::unique_ptr<Region> reserve(const Device& device, std::size_t bytes) override {
     log_->add("reserve " + device.short_name());
@@ -105,6 +108,7 @@ class TestBackend final : public DeviceBackend {
   };
 
   const std::shared_ptr<BackendLog> log_ = std::make_shared<BackendLog>();
+  const int gpus_;
   DeviceBackend* const before_;
 };
 

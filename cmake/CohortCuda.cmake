@@ -1,0 +1,33 @@
+# The library for GPUs (cohort/cuda): sets COHORT_CUDA_FOUND, and says at configure time why not.
+#
+# All CUDA code is in that one shared object, which programs open when they first ask for a GPU. So
+# nothing else of the build changes with it.
+set(COHORT_CUDA_FOUND OFF)
+if(COHORT_CUDA)
+  find_program(COHORT_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin)
+  if(NOT LibTorch_CUDA_FOUND)
+    set(missing "LibTorch's CUDA libraries (tools/setup --cuda)")
+  elseif(NOT COHORT_NVCC)
+    set(missing "nvcc")
+  elseif(COHORT_SANITIZER)
+    set(missing "a build without sanitizers")
+  else()
+    set(COHORT_CUDA_FOUND ON)
+  endif()
+  if(COHORT_CUDA_FOUND)
+    set(CMAKE_CUDA_COMPILER "${COHORT_NVCC}")
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+    # Machine code for each, and for later ones what the driver compiles at start.
+    set(CMAKE_CUDA_ARCHITECTURES "${COHORT_CUDA_ARCHITECTURES}")
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND "-real")
+    list(GET COHORT_CUDA_ARCHITECTURES -1 newest)
+    list(APPEND CMAKE_CUDA_ARCHITECTURES "${newest}-virtual")
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    message(STATUS "GPUs: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, for ${COHORT_CUDA_ARCHITECTURES}")
+  elseif(COHORT_CUDA STREQUAL "AUTO")
+    message(STATUS "GPUs: no (expected ${missing})")
+  else()
+    message(FATAL_ERROR "COHORT_CUDA is ${COHORT_CUDA}, but there is no ${missing}")
+  endif()
+endif()
