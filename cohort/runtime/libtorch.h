@@ -6,6 +6,10 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/headeronly/version.h>
 
+#if __has_include(<ATen/NodeCreationHooks.h>)
+#include <ATen/NodeCreationHooks.h>
+#endif
+
 #include <memory>
 
 namespace torch::autograd {
@@ -39,5 +43,24 @@ GraphNodePtr<T> owner_of(T* node) {
   return std::static_pointer_cast<T>(node->shared_from_this());
 }
 #endif
+
+/// Whether a thread has hooks on the nodes that it makes; older versions have no such hooks.
+inline bool has_node_creation_hooks() {
+#if __has_include(<ATen/NodeCreationHooks.h>)
+  return !at::impl::NodeCreationHooks::empty();
+#else
+  return false;
+#endif
+}
+
+/// A flag of c10::AutogradState that older versions do not have.
+template <class State>
+bool enforces_grad_layout(const State& state) {
+  if constexpr (requires { state.get_grad_layout_enforcement_enabled(); }) {
+    return state.get_grad_layout_enforcement_enabled();
+  } else {
+    return false;
+  }
+}
 
 }  // namespace cohort::internal::runtime

@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "cohort/runtime/libtorch.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::internal::strategy {
@@ -17,7 +18,7 @@ bool is_plain() {
   return c10::ThreadLocalDebugInfo::current() == nullptr &&
          profiling.sorted_tls_callbacks_.empty() && profiling.tls_record_function_enabled_ &&
          at::functorch::functorchTLSAccessor() == nullptr && hooks.stack.empty() &&
-         !hooks.disabled_error_message && at::impl::NodeCreationHooks::empty() &&
+         !hooks.disabled_error_message && !runtime::has_node_creation_hooks() &&
          !c10::impl::TorchDispatchModeTLS::any_modes_set() &&
          c10::impl::PythonDispatcherTLS::get_state() == nullptr &&
          at::impl::PythonTorchFunctionTLS::stack_len() == 0 &&
@@ -27,7 +28,7 @@ bool is_plain() {
 auto flags_of(const c10::AutogradState& s) {
   return std::array<bool, 6>{s.get_grad_mode(),           s.get_inference_mode(),
                              s.get_fw_grad_mode(),        s.get_multithreading_enabled(),
-                             s.get_view_replay_enabled(), s.get_grad_layout_enforcement_enabled()};
+                             s.get_view_replay_enabled(), runtime::enforces_grad_layout(s)};
 }
 
 }  // namespace
@@ -65,6 +66,12 @@ ThreadState::ThreadState() : plain_(PlainThreadState::here()), open_tapes_(runti
 }
 
 AdoptedThreadState::AdoptedThreadState(const ThreadState& of_caller) {
+  adopt(of_caller);
+  // Where a replica's device wants backward passes on its own thread, that holds.
+  if (!own_threads_) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+void AdoptedThreadState::adopt(const ThreadState& of_caller) {
   runtime::set_open_tapes(of_caller.open_tapes_);
   // Taken where this thread's first run begins, when it is new.
   static thread_local const at::ThreadLocalState untouched;

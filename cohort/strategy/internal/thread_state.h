@@ -48,6 +48,9 @@ class [[nodiscard]] AdoptedThreadState {
   explicit AdoptedThreadState(const ThreadState& of_caller);
 
  private:
+  void adopt(const ThreadState& of_caller);
+
+  const bool own_threads_ = c10::AutogradState::get_tls_state().get_multithreading_enabled();
   std::optional<at::ThreadLocalStateGuard> guard_;
 };
 

@@ -202,7 +202,9 @@ class JpegReader {
         throw Error(ErrorCode::kResourceExhausted, str_cat(request_->where, " ", text));
       case JERR_CONVERSION_NOTIMPL:
       case JERR_BAD_PRECISION:
+#if JPEG_LIB_VERSION < 70  // later interfaces of the library read arithmetic coding
       case JERR_ARITH_NOTIMPL:
+#endif
       case JERR_SOF_UNSUPPORTED:
         throw Unimplemented(
             str_cat(request_->where, " JPEG images of this kind are not read: ", text));
