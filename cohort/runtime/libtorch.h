@@ -14,6 +14,7 @@
 
 namespace torch::autograd {
 struct Node;
+void deleteNode(Node* function);  // of older versions
 }
 
 namespace cohort::internal::runtime {
