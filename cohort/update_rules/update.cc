@@ -7,11 +7,10 @@
 
 #include "cohort/base/check.h"
 #include "cohort/update_rules/internal/kernels.h"
+#include "cohort/update_rules/internal/packed_rule.h"
 
 namespace cohort::update_rules {
 namespace {
-
-using internal::RuleKind;
 
 template <class T>
 const internal::KernelsOf<T>& kernels_for() {
@@ -22,57 +21,13 @@ const internal::KernelsOf<T>& kernels_for() {
   }
 }
 
-struct Packed {
-  RuleKind kind;
-  double coefficients[internal::kMaxCoefficients] = {};
-};
-
-// The kernels read the coefficients in this order.
-struct Pack {
-  Packed operator()(const SgdStep& s) const { return {RuleKind::kSgd, {s.learning_rate}}; }
-  Packed operator()(const MomentumStep& s) const {
-    return {s.nesterov ? RuleKind::kNesterov : RuleKind::kMomentum, {s.learning_rate, s.momentum}};
-  }
-  Packed operator()(const AdamStep& s) const {
-    return {s.amsgrad ? RuleKind::kAmsgrad : RuleKind::kAdam,
-            {s.alpha, s.beta_1, s.beta_2, s.epsilon}};
-  }
-  Packed operator()(const RmspropStep& s) const {
-    const bool momentum = s.momentum > 0;
-    const RuleKind plain = momentum ? RuleKind::kRmspropMomentum : RuleKind::kRmsprop;
-    const RuleKind centered =
-        momentum ? RuleKind::kRmspropCenteredMomentum : RuleKind::kRmspropCentered;
-    return {s.centered ? centered : plain, {s.learning_rate, s.rho, s.momentum, s.epsilon}};
-  }
-  Packed operator()(const AdagradStep& s) const {
-    return {RuleKind::kAdagrad, {s.learning_rate, s.epsilon}};
-  }
-  Packed operator()(const AdadeltaStep& s) const {
-    return {RuleKind::kAdadelta, {s.learning_rate, s.rho, s.epsilon}};
-  }
-  Packed operator()(const AdamaxStep& s) const {
-    return {RuleKind::kAdamax, {s.alpha, s.beta_1, s.beta_2, s.epsilon}};
-  }
-  Packed operator()(const NadamStep& s) const {
-    return {RuleKind::kNadam,
-            {s.momentum_scale, s.gradient_scale, s.velocity_scale, s.beta_1, s.beta_2, s.epsilon}};
-  }
-  Packed operator()(const FtrlStep& s) const {
-    return {s.learning_rate_power == -0.5 ? RuleKind::kFtrl : RuleKind::kFtrlPower,
-            {s.learning_rate, s.learning_rate_power, s.l1, s.l2, s.l2_shrinkage, s.beta}};
-  }
-  Packed operator()(const LionStep& s) const {
-    return {RuleKind::kLion, {s.learning_rate, s.beta_1, s.beta_2}};
-  }
-};
-
 // All but begin and end.
 template <class T>
 internal::UpdateCall<T> call_of(const Rule& rule, const Target<T>& target,
                                 std::span<const T* const> gradients, const UpdateOptions& options) {
   COHORT_CHECK_ARG(target.param != nullptr, "[fused_update] expected a parameter arena, got null");
   internal::UpdateCall<T> call;
-  const Packed packed = std::visit(Pack{}, rule);
+  const internal::PackedRule packed = internal::packed_rule(rule);
   call.kind = packed.kind;
   std::copy(std::begin(packed.coefficients), std::end(packed.coefficients), call.coefficients);
   const bool in_place = target.from_param == nullptr;
