@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "cohort/cuda/backend.h"
+#include "cohort/cuda/range_reducer.h"
+#include "cohort/cuda/update_kernels.h"
 #include "cohort/runtime/device_library.h"
 
 namespace {
@@ -23,6 +25,16 @@ constexpr Part kParts[] = {
     {"backend",
      [] {
        return as<cohort::internal::runtime::DeviceBackend>(cohort::internal::cuda::backend());
+     }},
+    {"range_reducer",
+     [] {
+       static cohort::internal::cuda::CudaRangeReducer reducer;
+       return as<cohort::internal::reductions::RangeReducer>(reducer);
+     }},
+    {"update_kernels",
+     [] {
+       static cohort::internal::cuda::CudaUpdateKernels kernels;
+       return as<cohort::internal::variables::UpdateKernels>(kernels);
      }},
 };
 
