@@ -6,7 +6,7 @@
 
 #include "cohort/base/strings.h"
 #include "cohort/reductions/local_reduce.h"
-#include "kernels_test.h"
+#include "tests/gpu/kernels_test.h"
 
 namespace cohort {
 namespace {

@@ -10,7 +10,7 @@
 #include "cohort/base/strings.h"
 #include "cohort/update_rules/update.h"
 #include "cohort/variables/update_kernels.h"
-#include "kernels_test.h"
+#include "tests/gpu/kernels_test.h"
 
 namespace cohort {
 namespace {
