@@ -113,12 +113,7 @@ Model wide_deep() {
 Model make_model(const std::string& name) {
   keras::set_dtype_policy(name == base_of(name) ? keras::DTypePolicy() : "mixed_bfloat16");
   const std::string base = base_of(name);
-  Model model = base == "mlp"           ? mlp()
-                : base == "cnn"         ? cnn()
-                : base == "resnet20"    ? resnet20()
-                : base == "lstm"        ? lstm()
-                : base == "transformer" ? transformer()
-                                        : wide_deep();
+  Model model = layers_of(base);
   keras::set_dtype_policy(keras::DTypePolicy());
   const keras::SparseCategoricalCrossentropy loss({.from_logits = true});
   if (base == "resnet20") {
@@ -134,10 +129,6 @@ Model make_model(const std::string& name) {
   return model;
 }
 
-Tensor random_below(std::int64_t end, const Shape& shape) {
-  return (random_uniform(shape) * static_cast<double>(end)).to(kInt32).clamp_max(end - 1);
-}
-
 std::vector<Tensor> make_inputs(const std::string& model, std::int64_t rows) {
   const std::string base = base_of(model);
   if (base == "mlp") return {random_uniform({rows, 784})};
@@ -149,40 +140,36 @@ std::vector<Tensor> make_inputs(const std::string& model, std::int64_t rows) {
   return {random_below(kWords, {rows, kSteps})};
 }
 
-void write_npy(const std::string& path, const Tensor& tensor) {
-  const Tensor values = tensor.contiguous();
-  std::string shape;
-  for (const std::int64_t n : shape_of(values)) shape += str_cat(n, ",");
-  std::string header = str_cat("{'descr': '", values.scalar_type() == kFloat32 ? "<f4" : "<i4",
-                               "', 'fortran_order': False, 'shape': (", shape, "), }");
-  constexpr std::size_t kBefore = 10;  // magic, version, length of the header
-  constexpr std::size_t kAlign = 64;
-  header.resize((kBefore + header.size() + kAlign) / kAlign * kAlign - kBefore - 1, ' ');
-  header += '\n';
-  std::ofstream out(path, std::ios::binary);
-  out.write("\x93NUMPY\x01\x00", 8);
-  out.put(static_cast<char>(header.size() & 0xff)).put(static_cast<char>(header.size() >> 8));
-  out << header;
-  out.write(static_cast<const char*>(values.const_data_ptr()),
-            static_cast<std::streamsize>(values.nbytes()));
-  COHORT_CHECK_STATE(out, "[keras_bench] cannot write ", path);
-}
-
-// "a_seen.query.kernel.npy": the layer's name before the weight's, which may lack it.
-void write_weights(const keras::Layer& layer, const std::string& folder) {
-  const std::string prefix = layer.name() + "/";
-  for (const Variable& weight : layer.variables()) {
-    std::string name = weight.name().starts_with(prefix) ? weight.name() : prefix + weight.name();
-    std::replace(name.begin(), name.end(), '/', '.');
-    write_npy(folder + name + ".npy", weight.value());
-  }
-}
-
 std::string input_file(const std::string& folder, std::size_t i) {
   return str_cat(folder, "/x", i, ".npy");
 }
 
 }  // namespace
+
+std::shared_ptr<keras::Model> layers_of(const std::string& model) {
+  return model == "mlp"           ? mlp()
+         : model == "cnn"         ? cnn()
+         : model == "resnet20"    ? resnet20()
+         : model == "lstm"        ? lstm()
+         : model == "transformer" ? transformer()
+                                  : wide_deep();
+}
+
+Tensor random_below(std::int64_t end, const Shape& shape) {
+  return (random_uniform(shape) * static_cast<double>(end)).to(kInt32).clamp_max(end - 1);
+}
+
+// "a_seen.query.kernel.npy": the layer's name before the weight's, which may lack it.
+void write_weights(const keras::Model& model, const std::string& folder) {
+  for (const keras::Layer& layer : model.layers()) {
+    const std::string prefix = layer.name() + "/";
+    for (const Variable& weight : layer.variables()) {
+      std::string name = weight.name().starts_with(prefix) ? weight.name() : prefix + weight.name();
+      std::replace(name.begin(), name.end(), '/', '.');
+      data::write_npy(folder + name + ".npy", weight.value());
+    }
+  }
+}
 
 std::string KerasCase::name() const { return str_cat(model, ":", batch, ":", replicas); }
 
@@ -213,13 +200,13 @@ void write_task(const KerasCase& c, const std::string& folder) {
   set_seed(20261123);
   const std::int64_t rows = kTaskBatches * c.global_batch();
   const std::vector<Tensor> inputs = make_inputs(c.model, rows);
-  for (std::size_t i = 0; i < inputs.size(); ++i) write_npy(input_file(folder, i), inputs[i]);
+  for (std::size_t i = 0; i < inputs.size(); ++i) data::write_npy(input_file(folder, i), inputs[i]);
   const std::int64_t classes = inputs[0].scalar_type() == kFloat32 ? 10 : 2;
-  write_npy(folder + "/y.npy", random_below(classes, {rows}));
+  data::write_npy(folder + "/y.npy", random_below(classes, {rows}));
 
   const Model model = make_model(c.model);
   model->save(folder + "/model.keras");
-  for (const keras::Layer& layer : model->layers()) write_weights(layer, folder + "/weights/");
+  write_weights(*model, folder + "/weights/");
   std::ofstream out(folder + "/case.txt");
   out << "model " << c.model << "\nbatch " << c.batch << "\nreplicas " << c.replicas << "\nbatches "
       << kTaskBatches << "\ninputs " << inputs.size() << '\n';

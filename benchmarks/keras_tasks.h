@@ -39,6 +39,15 @@ void write_task(const KerasCase& c, const std::string& folder);
 
 inline constexpr std::int64_t kTaskBatches = 24;
 
+/// The layers of one of keras_models() without "_bf16", in the current policy, not compiled.
+std::shared_ptr<keras::Model> layers_of(const std::string& model);
+
+/// Whole numbers of [0, end), int32.
+Tensor random_below(std::int64_t end, const Shape& shape);
+
+/// A file for each weight, "<folder>dense_a.kernel.npy". Errors: as data::write_npy.
+void write_weights(const keras::Model& model, const std::string& folder);
+
 /// A folder that was written. Threads: immutable.
 struct KerasTask {
   explicit KerasTask(const std::string& folder);
