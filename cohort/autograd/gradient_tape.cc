@@ -4,14 +4,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
+#include "cohort/autograd/internal/on_calling_thread.h"
 #include "cohort/autograd/internal/written_values.h"
 #include "cohort/base/check.h"
 #include "cohort/runtime/replica_scope.h"
@@ -142,8 +145,9 @@ Gradient collect(const Variable& variable, const Tensor& from_engine) {
 }
 
 // In place where nobody else sees the gradient, else in a place of `lease`, which is made when
-// needed: either way where the optimizer reads it fastest.
-void scale(GradientAndVariable& pair, double factor, std::shared_ptr<GradientLease>& lease) {
+// needed: either way where the optimizer reads it fastest. `factor`: a number or a tensor.
+template <class F>
+void scale(GradientAndVariable& pair, const F& factor, std::shared_ptr<GradientLease>& lease) {
   if (pair.gradient.is_sparse()) {
     IndexedSlices rows = pair.gradient.slices();
     rows.values = rows.values * factor;
@@ -161,6 +165,47 @@ void scale(GradientAndVariable& pair, double factor, std::shared_ptr<GradientLea
   const Tensor place = lease->place(variable);
   place.copy_(values).mul_(factor);
   pair.gradient = place;
+}
+
+const Tensor& values_of(const GradientAndVariable& pair) {
+  return pair.gradient.is_sparse() ? pair.gradient.slices().values : pair.gradient.dense();
+}
+
+// `norm` over the joint norm, at most 1, where the gradients are: nothing waits for a device.
+Tensor factor_on_device(const Gradients& gradients, const Tensor& like, double norm) {
+  std::vector<Tensor> norms;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!pair.gradient.has_value()) continue;
+    const Tensor one = at::linalg_vector_norm(values_of(pair));
+    norms.push_back(one.to(like.device(), kFloat64));
+  }
+  return norm / at::linalg_vector_norm(at::stack(norms)).clamp_min(norm);
+}
+
+// Where no gradient is on a device: the factor, or nothing if there is nothing to scale.
+std::optional<double> factor_on_host(const Gradients& gradients, double norm) {
+  double squares = 0;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!pair.gradient.has_value()) continue;
+    const double one = at::linalg_vector_norm(values_of(pair)).item<double>();
+    squares += one * one;
+  }
+  const double global = std::sqrt(squares);
+  if (global <= norm) return {};
+  return norm / global;
+}
+
+template <class F>
+Gradients scaled(Gradients gradients, const F& factor) {
+  std::shared_ptr<GradientLease> lease;
+  for (GradientAndVariable& pair : gradients) {
+    if (pair.gradient.has_value()) scale(pair, factor, lease);
+  }
+  if (!lease) return gradients;
+  // Moved, for an argument lives on in the caller's expression.
+  return Gradients(
+      {std::make_move_iterator(gradients.begin()), std::make_move_iterator(gradients.end())},
+      std::move(lease));
 }
 
 void check_sources(std::span<const Tensor> sources) {
@@ -270,6 +315,7 @@ std::vector<Tensor> GradientTape::run_backward(const Tensor& target, std::span<c
   if (!seed.defined() && target.dim() > 0) seed = at::ones_like(target.detach());
   torch::autograd::variable_list seeds;
   if (seed.defined()) seeds.push_back(seed);
+  const internal::autograd::OnCallingThread here;
   return torch::autograd::grad({target}, {inputs.begin(), inputs.end()}, seeds, keep_graph,
                                create_graph, /*allow_unused=*/true);
 }
@@ -360,25 +406,14 @@ GradientTape::Pause::~Pause() { at::GradMode::set_enabled(before_); }
 Gradients clip_by_global_norm(Gradients gradients, double norm) {
   COHORT_CHECK_ARG(norm > 0, "[clip_by_global_norm] expected a norm above 0, got ", norm);
   const at::NoGradGuard no_grad;
-  double squares = 0;
   for (const GradientAndVariable& pair : gradients) {
-    if (!pair.gradient.has_value()) continue;
-    const Tensor& values =
-        pair.gradient.is_sparse() ? pair.gradient.slices().values : pair.gradient.dense();
-    const double one = at::linalg_vector_norm(values).item<double>();
-    squares += one * one;
+    if (!pair.gradient.has_value() || values_of(pair).is_cpu()) continue;
+    const Tensor factor = factor_on_device(gradients, values_of(pair), norm);
+    return scaled(std::move(gradients), factor);
   }
-  const double global = std::sqrt(squares);
-  if (global <= norm) return gradients;
-  std::shared_ptr<GradientLease> lease;
-  for (GradientAndVariable& pair : gradients) {
-    if (pair.gradient.has_value()) scale(pair, norm / global, lease);
-  }
-  if (!lease) return gradients;
-  // Moved, for an argument lives on in the caller's expression.
-  return Gradients(
-      {std::make_move_iterator(gradients.begin()), std::make_move_iterator(gradients.end())},
-      std::move(lease));
+  const std::optional<double> factor = factor_on_host(gradients, norm);
+  if (!factor) return gradients;
+  return scaled(std::move(gradients), *factor);
 }
 
 }  // namespace cohort

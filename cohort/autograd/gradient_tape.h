@@ -105,7 +105,8 @@ class [[nodiscard]] GradientTape {
 };
 
 /// Scales all gradients down so that their joint L2 norm is at most `norm`: in place where nobody
-/// else holds them, else as new tensors. TF: tf.clip_by_global_norm.
+/// else holds them, else as new tensors. Cost: where gradients are a GPU's, all of them are scaled,
+/// by 1 if need be, and nobody waits for it. TF: tf.clip_by_global_norm.
 Gradients clip_by_global_norm(Gradients gradients, double norm);
 
 }  // namespace cohort

@@ -34,7 +34,8 @@ namespace cohort::internal::autograd {
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-/// Threads: forward and backward on one replica's thread (backward on LibTorch's device threads).
+/// Threads: forward and backward on one replica's thread, on every device: tapes and the threads of
+/// replicas turn LibTorch's device threads off (internal/on_calling_thread.h).
 class LayerNode : public torch::autograd::Node {
  public:
   variable_list apply(variable_list&& gradients) final;
