@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cuda/backend.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/AutogradState.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -67,6 +68,12 @@ struct CudaBackend::LogicalGpu {
 CudaBackend::CudaBackend()
     // 0 without a driver, without an error.
     : parts_(static_cast<std::size_t>(c10::cuda::device_count()), 1) {
+  // It has looked for GPUs when this library was not yet there, and will not look again.
+  COHORT_CHECK_STATE(
+      parts_.empty() || at::globalContext().hasCUDA(),
+      "[device] expected GPUs to be asked for before LibTorch's first backward pass, "
+      "got one after it; call cohort::list_devices(cohort::DeviceKind::kGpu) where "
+      "the program begins");
   list_logical_gpus();
 }
 

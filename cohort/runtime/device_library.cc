@@ -68,6 +68,8 @@ void* device_part(c10::DeviceType type, const char* name) {
   return library.part != nullptr ? library.part(name) : nullptr;
 }
 
+void open_device_libraries() { library_of(c10::kCUDA); }
+
 std::string device_library_problem(c10::DeviceType type) { return library_of(type).problem; }
 
 std::string device_library_version() {

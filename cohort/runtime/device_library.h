@@ -21,6 +21,11 @@ namespace cohort::internal::runtime {
 /// library. Owns: nothing; it lives as long as the process. Threads: thread-safe.
 void* device_part(c10::DeviceType type, const char* name);
 
+/// Opens those that are there. LibTorch looks once, at its first backward pass, whether there are
+/// GPUs, and takes that as final: so Cohort does this when it makes its first variable.
+/// Threads: thread-safe. Cost: a check, but for the first call.
+void open_device_libraries();
+
 /// Why the library of a kind of device is not there ("libcohort_cuda.so was not found"), for
 /// errors; empty if it is.
 std::string device_library_problem(c10::DeviceType type);

@@ -11,6 +11,7 @@
 #include "cohort/collectives/communicator_group.h"
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/collectives/worker_layout.h"
+#include "cohort/runtime/device_library.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/fused_update.h"
@@ -98,6 +99,7 @@ LocalVariables::LocalVariables(LocalVariablesOptions options)
     : options_(std::move(options)),
       layout_(layout_of(options_)),
       saving_group_(collectives::saving_group_of(options_.communicator)) {
+  runtime::open_device_libraries();
   // One copy is written once: every replica has its slice.
   if (options_.placement == ParameterPlacement::kCentral) {
     options_.schedule = UpdateSchedule::kSharded;

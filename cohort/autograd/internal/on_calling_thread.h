@@ -5,6 +5,8 @@
 
 #include <c10/core/AutogradState.h>
 
+#include "cohort/runtime/device_library.h"
+
 namespace cohort::internal::autograd {
 
 /// While it lives, backward passes that this thread starts run their nodes on it, whatever device
@@ -14,6 +16,7 @@ namespace cohort::internal::autograd {
 class [[nodiscard]] OnCallingThread {
  public:
   OnCallingThread() : before_(state().get_multithreading_enabled()) {
+    runtime::open_device_libraries();
     state().set_multithreading_enabled(false);
   }
   ~OnCallingThread() { state().set_multithreading_enabled(before_); }

@@ -60,15 +60,17 @@ void LocalVariable::make_component(int replica, const Tensor& initial) {
   const at::NoGradGuard no_grad;
   Component& c = leaf_of(replica);
   const bool is_written = replica > 0 && shares_memory_;
+  const auto& devices = description_.devices;
+  const Device& own = devices[std::min(static_cast<std::size_t>(replica), devices.size() - 1)];
   if (c.range) {
     c.tensor = c.arena()->parameter_view(replica, c.range, description_.shape);
     if (!is_written) c.tensor.copy_(initial);
   } else {
-    const auto& devices = description_.devices;
-    const auto own = std::min(static_cast<std::size_t>(replica), devices.size() - 1);
-    c.tensor = is_written ? leaf_of(0).tensor : runtime::copy_on(devices[own], initial);
+    c.tensor = is_written ? leaf_of(0).tensor : runtime::copy_on(own, initial);
   }
   if (!description_.trainable) return;
+  // LibTorch keeps the stream on which a leaf's node is made, and gradients would meet there.
+  const auto guard = runtime::device_backend(own).guard(own);
   c.tensor.set_requires_grad(true);
   c.accumulator = std::make_shared<runtime::GraphNodePtr<torch::autograd::Node>>(
       torch::autograd::impl::grad_accumulator(c.tensor));
