@@ -70,7 +70,7 @@ CudaBackend::CudaBackend()
     : parts_(static_cast<std::size_t>(c10::cuda::device_count()), 1) {
   // It has looked for GPUs when this library was not yet there, and will not look again.
   COHORT_CHECK_STATE(
-      parts_.empty() || at::globalContext().hasCUDA(),
+      parts_.empty() || at::accelerator::getAccelerator() == c10::kCUDA,
       "[device] expected GPUs to be asked for before LibTorch's first backward pass, "
       "got one after it; call cohort::list_devices(cohort::DeviceKind::kGpu) where "
       "the program begins");
