@@ -105,6 +105,10 @@ void check_items(Batches all) {
     const Batch& other = all[r];
     for (std::size_t i = 0; i < first.items.size(); ++i) {
       reductions::check_same(kReduce, first.items[i].value, other.items[i].value, r);
+      const c10::Device one = first.items[i].value.device(), here = other.items[i].value.device();
+      COHORT_CHECK_ARG(one.type() == here.type(), kReduce,
+                       "expected values on devices of one kind on every replica, got one on ",
+                       one.str(), " on replica 0 and one on ", here.str(), " on replica ", r);
     }
   }
 }
@@ -190,7 +194,8 @@ void gather(Batches all, const Batch& mine, std::span<std::vector<int64_t>> size
     if (leaf.kind != Kind::kTensor) continue;
     const std::vector<Tensor> values = values_of<Tensor>(all, i);
     const int64_t along = reductions::check_joinable(kGather, values, mine.call.axis);
-    *static_cast<Tensor*>(leaf.out) = concat(values, along);
+    const c10::Device here = tensor_of(leaf).device();
+    *static_cast<Tensor*>(leaf.out) = concat(reductions::brought_to(here, values), along);
     if (sizes.empty()) continue;
     for (const Tensor& value : values) sizes[i].push_back(value.size(along));
   }

@@ -9,6 +9,7 @@
 #include "cohort/cross_device_ops/cross_device_ops.h"
 #include "cohort/cross_device_ops/packing.h"
 #include "cohort/reductions/local_reduce.h"
+#include "cohort/runtime/device_backend.h"
 
 namespace cohort {
 namespace {
@@ -39,6 +40,17 @@ struct Item {
   std::vector<const void*> sources;
   std::vector<void*> outs;
 };
+
+// Passes go over addresses: those of one memory, which has the values and gets the results.
+bool is_in_one_place(const PerReplica<Gradient>& value, const Destinations& to) {
+  const c10::Device place = value[0].dense().device();
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const Device& target = to.devices()[i];
+    const bool is_there = internal::runtime::device_backend(target).place(target) == place;
+    if (!is_there || value[i].dense().device() != place) return false;
+  }
+  return true;
+}
 
 Item make_item(const PerReplica<Gradient>& value) {
   Item item;
@@ -110,7 +122,8 @@ std::vector<Mirrored<Gradient>> HierarchicalCopyAllReduce::do_batch_reduce(
   std::map<std::pair<DType, std::size_t>, std::vector<Item*>> groups;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& [value, to] = items[i];
-    if (value[0].is_sparse() || to.devices().size() != value.size()) {
+    const bool is_all = !value[0].is_sparse() && to.devices().size() == value.size();
+    if (!is_all || !is_in_one_place(value, to)) {
       results[i] = others_.reduce(op, value, to, options);
       continue;
     }
@@ -131,8 +144,10 @@ Mirrored<Gradient> NcclAllReduce::do_reduce(ReduceOp op, const PerReplica<Gradie
                                             const CommunicationOptions& options) {
   if (value[0].is_sparse()) return others_.reduce(op, value, to, options);
   throw Unimplemented(
-      "[nccl_all_reduce] expected values on CUDA devices and a build with NCCL, got values in the "
-      "CPU's memory: use ReductionToOneDevice or HierarchicalCopyAllReduce");
+      str_cat("[nccl_all_reduce] expected values on CUDA devices and a build with NCCL, got values "
+              "on ",
+              value[0].dense().device().str(),
+              " in a build without: use ReductionToOneDevice or HierarchicalCopyAllReduce"));
 }
 
 }  // namespace cohort

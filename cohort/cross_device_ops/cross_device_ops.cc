@@ -284,7 +284,9 @@ Mirrored<Tensor> CrossDeviceOps::do_broadcast(const Tensor& value, const Destina
 
 Mirrored<Tensor> CrossDeviceOps::do_gather(const PerReplica<Tensor>& value, const Destinations& to,
                                            int64_t axis, const CommunicationOptions&) {
-  return do_broadcast(concat(std::span(value.begin(), value.end()), axis), to);
+  const std::vector<Tensor> parts =
+      internal::reductions::brought_to(value[0].device(), std::span(value.begin(), value.size()));
+  return do_broadcast(concat(parts, axis), to);
 }
 
 ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_device,

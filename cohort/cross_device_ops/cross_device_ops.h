@@ -61,7 +61,8 @@ class CrossDeviceOps {
   /// InvalidArgument for no destination, none values, dense values beside sparse ones,
   ///         unequal shapes or dtypes, a mean of integers, a sum of bool; of a do_reduce that
   ///         writes a value, or returns none, another shape or dtype, or too few; Unimplemented for
-  ///         kMin, kMax and kProduct of sparse values, and for destinations that are no CPUs.
+  ///         kMin, kMax and kProduct of sparse values, and for destinations of a kind that is not
+  ///         there.
   Mirrored<Gradient> reduce(ReduceOpArg op, const PerReplica<Gradient>& value,
                             const Destinations& to, const CommunicationOptions& options = {});
   /// The results in the order of the items. `names`: of their variables, for error texts.
@@ -116,8 +117,8 @@ class ReductionToOneDevice : public CrossDeviceOps {
 
 /// Reduces within each half of the devices, exchanges the halves' results between their main
 /// devices, and copies them out within the halves; packs take turns in which devices are the main
-/// ones. For n values and n destinations; everything else, and sparse values, go through
-/// ReductionToOneDevice.
+/// ones. For n values and n destinations in one memory; everything else, and sparse values, go
+/// through ReductionToOneDevice.
 /// Cost: TensorFlow has it for eight GPUs in two groups of four, whose links inside a group are
 /// fast and between them slow. CPUs have one memory: there it makes three passes for
 /// ReductionToOneDevice's one and never wins; packs only bound how much of a batch is under way.
@@ -143,8 +144,8 @@ class HierarchicalCopyAllReduce : public CrossDeviceOps {
 };
 
 /// All-reduce by NVIDIA's NCCL, of values on as many CUDA devices, and what TensorFlow takes there
-/// by itself. This version has no CUDA: dense values are refused, for on CPUs there is nothing that
-/// NCCL could do; sparse ones, gather and broadcast work as with ReductionToOneDevice.
+/// by itself. This version has no NCCL: dense values are refused; sparse ones, gather and broadcast
+/// work as with ReductionToOneDevice.
 /// Errors: Unimplemented when it is to reduce dense values. TF: tf.distribute.NcclAllReduce.
 class NcclAllReduce : public CrossDeviceOps {
  public:

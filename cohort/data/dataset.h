@@ -27,6 +27,7 @@
 #include "cohort/data/core/internal/range_iterator.h"
 #include "cohort/data/core/options.h"
 #include "cohort/data/core/pipeline_report.h"
+#include "cohort/runtime/device.h"
 
 namespace cohort {
 class Trackable;
@@ -283,6 +284,11 @@ class Dataset {
   /// A background thread reads ahead by `buffer_size` elements; 0: no thread; kAutotune:
   /// from 2 on as many as bridge the gaps of an uneven pipeline.
   Dataset prefetch(int64_t buffer_size = kAutotune) const;
+  /// The same, into a GPU's memory: the thread puts elements into pinned memory, and copies run
+  /// beside what the GPU computes. Strings and rows of unlike lengths stay on the host. The last
+  /// step of a pipeline; distributed datasets do it by themselves. Errors: InvalidArgument for a
+  /// size below 1; Unimplemented where no GPU can be used. TF: tf.data.experimental's.
+  Dataset prefetch_to_device(const Device& device, int64_t buffer_size = kAutotune) const;
   /// Leaves out elements that cannot be read or computed, but passes on Cancelled and Internal.
   Dataset ignore_errors(IgnoreErrorsOptions options = {}) const;
   /// (start, e0), (start + 1, e1), ...

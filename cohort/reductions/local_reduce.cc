@@ -136,6 +136,11 @@ namespace {
 
 constexpr const char* kReducePrefix = "[reduce] ";
 
+bool is_apart(std::span<const Tensor> values) {
+  return std::any_of(values.begin(), values.end(),
+                     [&](const Tensor& t) { return t.device() != values[0].device(); });
+}
+
 // The same shape and dtype on every replica.
 void check_alike(const char* operation, std::span<const Tensor> values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -175,6 +180,15 @@ Tensor recorded(ReduceOp op, std::span<const Tensor> values) {
 
 }  // namespace
 
+std::vector<Tensor> brought_to(c10::Device place, std::span<const Tensor> values) {
+  std::vector<Tensor> out;
+  out.reserve(values.size());
+  for (const Tensor& value : values) {
+    out.push_back(value.device() == place ? value : value.to(place));
+  }
+  return out;
+}
+
 void check_same(const char* operation, const Tensor& first, const Tensor& other,
                 std::size_t replica) {
   COHORT_CHECK_ARG(other.sizes() == first.sizes(), operation, "expected shape ",
@@ -190,6 +204,9 @@ std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values
   COHORT_CHECK_ARG(!values.empty(), kReducePrefix, "expected at least 1 value, got none");
   check_alike(kReducePrefix, values);
   check_reducible(kReducePrefix, op, values[0]);
+  if (is_apart(values)) {
+    return reduce_to_copies(op, brought_to(values[0].device(), values), copies);
+  }
   std::vector<Tensor> rows, results;
   std::vector<const void*> sources;
   std::vector<void*> outs;
@@ -223,7 +240,8 @@ Tensor reduce_in_order(ReduceOp op, std::span<const Tensor> values) {
   }
   check_alike(kReducePrefix, values);
   check_reducible(kReducePrefix, op, values[0]);
-  return recorded(op, values);
+  return recorded(op, is_apart(values) ? brought_to(values[0].device(), values)
+                                       : std::vector<Tensor>(values.begin(), values.end()));
 }
 
 IndexedSlices join_slices(const char* operation, ReduceOp op,
@@ -246,9 +264,12 @@ IndexedSlices join_slices(const char* operation, ReduceOp op,
   check_joinable(operation, indices, 0);
   check_joinable(operation, rows, 0);
   check_reducible(operation, op, rows[0]);
-  Tensor joined = concat(rows);
+  const c10::Device place = rows[0].device();
+  Tensor joined = concat(brought_to(place, rows));
   if (op == ReduceOp::kMean) joined = joined.div(static_cast<double>(values.size()));
-  return {.values = joined, .indices = concat(indices), .dense_shape = values[0].dense_shape};
+  return {.values = joined,
+          .indices = concat(brought_to(place, indices)),
+          .dense_shape = values[0].dense_shape};
 }
 
 int64_t check_joinable(const char* operation, std::span<const Tensor> values, int64_t axis) {

@@ -12,14 +12,18 @@
 
 namespace cohort::internal::reductions {
 
+/// The tensors on one device, for what works on one at a time; those that are there as they are.
+std::vector<Tensor> brought_to(c10::Device place, std::span<const Tensor> values);
+
 /// Element-wise over tensors of equal shape and dtype, strictly in their order: the same bits
-/// every time. Of one tensor it is that tensor.
-/// Errors: InvalidArgument that names both shapes or dtypes; for a kMean of integers, for kSum,
+/// every time. Of one tensor it is that tensor. Where they are on several devices, on the first
+/// one's. Errors: InvalidArgument that names both shapes or dtypes; for a kMean of integers, for
+/// kSum,
 ///         kMean and kProduct of bool, for kMin and kMax of complex numbers.
 Tensor reduce_in_order(ReduceOp op, std::span<const Tensor> values);
 
-/// The same, into new tensors: none shares memory with another or with the values.
-/// Cost: one pass over the values, whatever the number of copies.
+/// The same, into new tensors on the first one's device: none shares memory with another or with
+/// the values. Cost: one pass over the values, whatever the number of copies.
 std::vector<Tensor> reduce_to_copies(ReduceOp op, std::span<const Tensor> values,
                                      std::size_t copies);
 

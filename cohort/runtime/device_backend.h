@@ -78,6 +78,19 @@ class DeviceBackend {
   /// the last handle.
   virtual Tensor view(const Device& device, std::byte* data, const Shape& shape, DType dtype,
                       std::function<void(void*)> release) = 0;
+  /// Whether kernels of `device` may follow addresses of `other`, another device of this backend.
+  /// Default: of devices that share a place.
+  virtual bool reaches(const Device& device, const Device& other) const {
+    return place(device) == place(other);
+  }
+  /// A copy of a tensor of the host, on a stream beside the calling thread's, which waits for it.
+  /// Blocks: of memory as host_buffer gives it, not at all, and the memory must not be written
+  /// before the copy is done; of other memory until it has been read. Default: by LibTorch's
+  /// streams of the place.
+  virtual Tensor upload(const Device& device, const Tensor& host);
+  /// Uninitialised memory of the host which upload() reads without waiting. Default: pinned, where
+  /// the place is no CPU.
+  virtual Tensor host_buffer(const Device& device, const Shape& shape, DType dtype);
   /// Copies bytes between a device of this backend and a device of this one or a CPU, in the order
   /// of what the calling thread has started.
   virtual void copy(const Device& to, std::byte* destination, const Device& from,
@@ -104,8 +117,7 @@ DeviceBackend* find_device_backend(c10::DeviceType type);
 const Device& host_device();
 /// Errors: Unimplemented for a kind of device that this version does not support.
 DeviceBackend& device_backend(const Device& device);
-/// Errors: Unimplemented "<operation>expected CPU <what>, got GPU:0: only CPUs are supported in
-///         this version".
+/// Errors: Unimplemented "<operation>expected CPU <what>, got GPU:0: <why none can be used>".
 void check_supported(const char* operation, const char* what, const Device& device);
 
 /// Gives a kind of device another backend, or none; returns the one before. Not while values of
@@ -119,6 +131,15 @@ void copy_memory(const Device& to, std::byte* destination, const Device& from,
 Tensor tensor_on(const Device& device, const Tensor& tensor);
 /// A tensor that shares no memory with the one given.
 Tensor copy_on(const Device& device, const Tensor& tensor);
+
+/// True where kernels of each of two devices may follow the other's addresses.
+bool share_memory(const Device& a, const Device& b);
+/// The tensor of a replica's argument where its replica is: itself, or as DeviceBackend::upload,
+/// when its memory has been read.
+Tensor argument_on(const Device& device, const Tensor& tensor);
+/// Says that what the calling thread has started reads the tensor, which another thread's stream
+/// has made: its memory then is not given anew before that is done. Nothing on CPUs.
+void note_use(const Tensor& tensor);
 
 /// What a floor has for each kind of device. Threads: thread-safe; `T`s are not owned.
 template <class T>

@@ -10,6 +10,7 @@
 #include "cohort/collectives/worker_collectives.h"
 #include "cohort/data/core/internal/rows/ragged.h"
 #include "cohort/data/pipeline/auto_shard.h"
+#include "cohort/data/pipeline/internal/nodes.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variables/parameter_store.h"
@@ -62,11 +63,28 @@ InputContext checked_context(const StrategyExtended& extended) {
   return context;
 }
 
-Dataset read_ahead(const Dataset& dataset, const InputOptions& options, int elements_of_a_step) {
-  if (!options.fetch_to_device.value_or(dataset.node()->gains_from_prefetch())) {
-    return dataset;
+// The first one that is not the host; null: all are.
+const Device* device_to_upload(const StrategyExtended& extended) {
+  for (const Device& device : *extended.device_list()) {
+    if (device.kind() != DeviceKind::kCpu) return &device;
   }
-  return dataset.prefetch(int64_t{options.per_replica_buffer_size} * elements_of_a_step);
+  return nullptr;
+}
+
+Dataset read_ahead(const StrategyExtended& extended, const Dataset& dataset,
+                   const InputOptions& options, int elements_of_a_step) {
+  const Device* const device = device_to_upload(extended);
+  const bool gains = device != nullptr || dataset.node()->gains_from_prefetch();
+  if (!options.fetch_to_device.value_or(gains)) return dataset;
+  const int64_t elements = int64_t{options.per_replica_buffer_size} * elements_of_a_step;
+  if (device == nullptr) return dataset.prefetch(elements);
+  return Dataset(internal::data::make_staging_node(dataset.node(), *device)).prefetch(elements);
+}
+
+void place_parts(DistributedInput& input, const StrategyExtended& extended,
+                 const InputOptions& options) {
+  input.devices = extended.device_list();
+  input.uploads = device_to_upload(extended) != nullptr && options.fetch_to_device.value_or(true);
 }
 
 /// What this worker reads, and how its batches are cut.
@@ -185,7 +203,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
                                 .weights = options.replica_weights},
                                options.contiguous_shards);
   if (share.plan.batch_is_step()) check_same_order(extended, share.dataset);
-  const Dataset ahead = read_ahead(share.dataset, options, 1);
+  const Dataset ahead = read_ahead(extended, share.dataset, options, 1);
   const bool is_plain = context.num_replicas_in_sync == 1;
   DistributedInput input{
       .steps = is_plain ? ahead : Dataset(make_split_node(ahead.node(), share.plan, kDistribute)),
@@ -201,7 +219,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& global_batches,
   const bool meets =
       context.num_input_pipelines > 1 && extended.parameter_store()->reaches_workers();
   if (input.is_common && meets) input.common_workers = extended_;
-  input.devices = extended.device_list();
+  place_parts(input, extended, options);
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }
 
@@ -223,7 +241,8 @@ DistributedDataset Strategy::distribute_datasets_from_function(
   ElementSpec part = datasets.front().element_spec();
   bool has_end = true;
   for (const Dataset& dataset : datasets) {
-    inputs.push_back(read_ahead(dataset, options, per_replica ? 1 : replicas).node());
+    const int of_a_step = per_replica ? 1 : replicas;
+    inputs.push_back(read_ahead(extended, dataset, options, of_a_step).node());
     part = ElementSpec::common(kFromFunction, part, dataset.element_spec());
     has_end = has_end && dataset.cardinality() != kInfiniteCardinality;
   }
@@ -239,7 +258,7 @@ DistributedDataset Strategy::distribute_datasets_from_function(
   if (several_workers) agree_on_end(input, extended_);
   tell_errors(input, extended_);
   input.group = extended.parameter_store()->saving_group();
-  input.devices = extended.device_list();
+  place_parts(input, extended, options);
   return DistributedDataset(std::make_shared<const DistributedInput>(std::move(input)));
 }
 

@@ -12,6 +12,7 @@
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/collectives/communicator.h"
 #include "cohort/collectives/worker_collectives.h"
+#include "cohort/data/core/internal/rows/upload.h"
 #include "cohort/data/pipeline/internal/replica_nodes.h"
 #include "cohort/strategy/internal/reduce.h"
 #include "cohort/strategy/strategy_extended.h"
@@ -44,6 +45,7 @@ class DistributedIterator::State {
   Iterator& steps() { return steps_; }
 
  private:
+  void upload(std::vector<Element>& parts) const;
   std::optional<Element> agreed(std::optional<Element> step);
   void catch_up();
   void skip();
@@ -109,7 +111,17 @@ std::optional<PerReplica<Element>> DistributedIterator::State::next() {
     parts.reserve(step->size());
     for (std::size_t i = 0; i < step->size(); ++i) parts.push_back((*step)[i]);
   }
+  if (input_->uploads) upload(parts);
   return PerReplica<Element>::placed(std::move(parts), input_->devices);
+}
+
+// On the thread that calls run next, whose stream waits for the copies: not in the one that reads.
+void DistributedIterator::State::upload(std::vector<Element>& parts) const {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Device& device = (*input_->devices)[i];
+    if (device.kind() == DeviceKind::kCpu) continue;
+    parts[i] = internal::data::uploaded(device, parts[i]);
+  }
 }
 
 std::optional<Element> DistributedIterator::State::next_step() {

@@ -15,6 +15,10 @@
 // (Element::ragged) are split like others. With one replica elements stay as they are, and need not
 // be batches.
 //
+// Of replicas on GPUs a part's tensors are on the replica's device (InputOptions::fetch_to_device
+// = false: on the host): a background thread has the next step in pinned memory, and its copies run
+// beside the step that the GPUs compute. Strings and rows of unlike lengths stay on the host.
+//
 // Several workers: each has its own pipeline and gets its share of the data, by the policy of the
 // dataset's options (data/auto_shard.h). By files, by hints and without sharding a worker cuts its
 // own batches into as many parts as all workers have replicas, and takes as many a step as it has
@@ -61,6 +65,7 @@ struct DistributedInput {
   /// Set where there are other workers: what the body throws, they get to know.
   std::function<void(base::FunctionRef<void()> body)> guarded = {};
   values::DeviceList devices = {};  ///< Of the local replicas.
+  bool uploads = false;             ///< A part goes to its replica's device, if that is a GPU.
   /// The workers, where there are several, and whether the position of one is that of all.
   std::shared_ptr<checkpoint::SavingGroup> group = {};
   bool is_common = false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/internal/local_strategy.h"
 
+#include <c10/core/AutogradState.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -20,14 +22,44 @@
 namespace cohort::internal::strategy {
 namespace {
 
+void check_there(const std::string& name, const Device& device) {
+  runtime::check_supported(name.c_str(), "devices", device);
+  if (device.kind() != DeviceKind::kGpu) return;
+  const std::vector<Device> there = list_devices(DeviceKind::kGpu);
+  const bool is_there = std::any_of(
+      there.begin(), there.end(), [&](const Device& one) { return one.index() == device.index(); });
+  COHORT_CHECK_ARG(is_there, name, "expected one of ", there.front().short_name(), " ... ",
+                   there.back().short_name(), ", got ", device.short_name());
+}
+
+// One reads what another has only by copies, as between a CPU and a GPU.
+bool are_apart(const std::vector<Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [&](const Device& one) {
+    return !runtime::share_memory(devices.front(), one);
+  });
+}
+
+// Replicas compute with leaves over the one copy.
+void check_one_memory(const LocalStrategyOptions& options) {
+  for (const Device& device : options.devices) {
+    if (runtime::share_memory(device, *options.parameter_device)) continue;
+    throw Unimplemented(str_cat(
+        "[", options.name,
+        "] expected compute devices that share the memory of the parameter "
+        "device ",
+        options.parameter_device->short_name(), ", got ", device.short_name(),
+        ", which would have to copy all parameters at each use: keep them with .parameter_device = "
+        "\"",
+        device.short_name(), "\", or use MirroredStrategy"));
+  }
+}
+
 LocalStrategyOptions checked(LocalStrategyOptions options) {
   const std::string name = str_cat("[", options.name, "] ");
-  if (options.parameter_device) {
-    runtime::check_supported(name.c_str(), "devices", *options.parameter_device);
-  }
+  if (options.parameter_device) check_there(name, *options.parameter_device);
   for (std::size_t i = 0; i < options.devices.size(); ++i) {
     const Device& device = options.devices[i];
-    runtime::check_supported(name.c_str(), "devices", device);
+    check_there(name, device);
     const auto first = std::find(options.devices.begin(), options.devices.end(), device);
     COHORT_CHECK_ARG(static_cast<std::size_t>(first - options.devices.begin()) == i, "[",
                      options.name, "] expected each device once, got ", device.short_name(),
@@ -38,6 +70,10 @@ LocalStrategyOptions checked(LocalStrategyOptions options) {
   COHORT_CHECK_ARG(options.intra_op_threads >= 0, "[", options.name,
                    "] expected intra_op_threads >= 1, or 0 for the cores' share, got ",
                    options.intra_op_threads);
+  if (options.parameter_device) check_one_memory(options);
+  if (!options.cross_device_ops && are_apart(options.devices)) {
+    options.cross_device_ops = std::make_shared<ReductionToOneDevice>();
+  }
   return options;
 }
 
@@ -57,7 +93,7 @@ ReplicaLayout layout_of(const LocalStrategyOptions& options) {
                                          : ReplicaLayout(options.worker, options.workers, local);
 }
 
-variables::UpdateSchedule choose_schedule(runtime::ReplicaGroup& group) {
+variables::UpdateSchedule choose_schedule(runtime::ReplicaGroup& group, bool on_gpus) {
   if (const char* text = std::getenv("COHORT_UPDATE_SCHEDULE"); text != nullptr && *text != '\0') {
     const std::string name = text;
     COHORT_CHECK_ARG(name == "sharded" || name == "pull",
@@ -66,8 +102,15 @@ variables::UpdateSchedule choose_schedule(runtime::ReplicaGroup& group) {
     return name == "sharded" ? variables::UpdateSchedule::kSharded
                              : variables::UpdateSchedule::kPull;
   }
+  // Of GPUs each update decides by its size.
+  if (on_gpus) return variables::UpdateSchedule::kBySize;
   return group.cores_share_cache() ? variables::UpdateSchedule::kSharded
                                    : variables::UpdateSchedule::kPull;
+}
+
+bool are_gpus(const std::vector<Device>& devices) {
+  return std::all_of(devices.begin(), devices.end(),
+                     [](const Device& device) { return device.kind() == DeviceKind::kGpu; });
 }
 
 bool wants_checked_copies(const LocalStrategyOptions& options) {
@@ -111,7 +154,9 @@ LocalStrategy::LocalStrategy(LocalStrategyOptions options)
       .variable_options = options_.variable_options,
       .owner = description()};
   if (options_.parameter_device) variables.placement = variables::ParameterPlacement::kCentral;
-  if (!options_.cross_device_ops) variables.schedule = choose_schedule(group_);
+  if (!options_.cross_device_ops) {
+    variables.schedule = choose_schedule(group_, are_gpus(options_.devices));
+  }
   const auto made = std::make_shared<variables::LocalVariables>(std::move(variables));
   variables_ = made;
   if (group_.size() > 1 && wants_checked_copies(options_)) watched_ = made;
@@ -166,6 +211,13 @@ void LocalStrategy::run_with_others(base::FunctionRef<void(int)> body) {
   others_->take_turn("strategy.run", run, &group_);
 }
 
+// The device's guard has said so, but the caller's state says what callers do: backward passes run
+// on the replica's thread, where its leaves and slots are.
+void LocalStrategy::stay_on_this_thread(int replica) const {
+  if (options_.devices[static_cast<std::size_t>(replica)].kind() == DeviceKind::kCpu) return;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
 void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
   // The default strategy's run stays in default context: has_strategy() is false inside.
   runtime::ThreadContext context = runtime::current_context();
@@ -189,7 +241,10 @@ void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
       context,
       [&](runtime::ThreadContext& here) {
         std::optional<AdoptedThreadState> adopted;
-        if (here.replica > 0) adopted.emplace(state);
+        if (here.replica > 0) {
+          adopted.emplace(state);
+          stay_on_this_thread(here.replica);
+        }
         here.undo = &undo_[static_cast<std::size_t>(here.replica)];
         body(here.replica);
       },

@@ -16,12 +16,13 @@ enum class InputReplicationMode {
 
 /// TF: tf.distribute.InputOptions.
 struct InputOptions {
-  /// True: a background thread prepares steps before they are asked for. False: none does. Unset:
-  /// one does, unless there is nothing to gain: where batches are rows in memory each replica
-  /// gathers its own part, and what ends in prefetch was read ahead already.
+  /// True: a background thread prepares steps before they are asked for, and steps of GPUs come in
+  /// their memory, copied while they compute. False: none does, and tensors are the host's. Unset:
+  /// as true, but on CPUs only where there is something to gain: where batches are rows in memory
+  /// each replica gathers its own part, and what ends in prefetch was read ahead already.
   std::optional<bool> fetch_to_device = {};
   InputReplicationMode replication_mode = InputReplicationMode::kPerWorker;
-  /// Needs kPerReplica and fetch_to_device = false; changes nothing on CPUs.
+  /// Needs kPerReplica and fetch_to_device = false; changes nothing: pipelines run on the host.
   bool place_dataset_on_device = false;
   int per_replica_buffer_size = 1;  ///< Steps that the background thread may be ahead.
 

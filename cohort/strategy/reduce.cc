@@ -219,9 +219,10 @@ void check_same_structure(const char* operation, const Reach& reach, const std::
   collectives::check_same_on_workers(*reach.others, operation, "structure of values", text);
 }
 
-Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
-                      const Reach& reach) {
-  for (const Tensor& value : values) runtime::check_defined(kReduceVerb, value);
+namespace {
+
+Tensor reduce_where_they_are(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
+                             const Reach& reach) {
   if (axes.empty()) return apart(reduce_all(op, values, reach), values);
   if (op == ReduceOp::kMean) return mean_over(values, axes, reach);
   const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
@@ -234,6 +235,14 @@ Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes
   }
   if (extreme) reduced = extremes_here(op, std::move(reduced), values[0], axes, reach);
   return reduce_all(op, reduced, reach);
+}
+
+}  // namespace
+
+Tensor reduce_tensors(ReduceOp op, const std::vector<Tensor>& values, const Axes& axes,
+                      const Reach& reach) {
+  for (const Tensor& value : values) runtime::check_defined(kReduceVerb, value);
+  return runtime::tensor_on(runtime::host_device(), reduce_where_they_are(op, values, axes, reach));
 }
 
 Tensor gather_tensors(const std::vector<Tensor>& values, int64_t axis, const Reach& reach) {

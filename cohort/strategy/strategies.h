@@ -15,8 +15,10 @@
 namespace cohort {
 
 struct MirroredOptions {
-  /// Empty: a logical CPU for each usable core, at most 8 (COHORT_CPU_DEVICES changes the number).
-  /// TF: all GPUs, else CPU:0.
+  /// Empty: all GPUs; without any a logical CPU for each usable core, at most 8
+  /// (COHORT_CPU_DEVICES changes the number). Several GPUs may be parts of one
+  /// (set_logical_device_configuration). CPUs and GPUs in one list work, through copies: gradients
+  /// and values are reduced on the first device. TF: all GPUs, else CPU:0.
   std::vector<Device> devices = {};
   /// A user's own; every gradient then goes through its batch_reduce. Empty: the fused update.
   std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
@@ -31,7 +33,8 @@ struct MirroredOptions {
 };
 
 /// A replica per device of this process, variables mirrored, gradients summed in replica order.
-/// Errors: InvalidArgument for a device listed twice; Unimplemented for GPUs and TPUs.
+/// Errors: InvalidArgument for a device listed twice, or a GPU that is not there, with those that
+///         are; Unimplemented for TPUs, and for GPUs where none can be used: it says why.
 /// TF: tf.distribute.MirroredStrategy.
 class MirroredStrategy : public Strategy {
  public:
@@ -48,7 +51,8 @@ class MirroredStrategy : public Strategy {
 
 struct CentralStorageOptions {
   std::vector<Device> compute_devices = {};  ///< Empty: as MirroredOptions::devices.
-  /// Default: CPU:0 with several compute devices, else the only one.
+  /// Default: the only compute device; of several the first one, if that is a GPU, else CPU:0.
+  /// TF: CPU:0 with several compute devices.
   std::optional<Device> parameter_device = {};
   int intra_op_threads = 0;  ///< As MirroredOptions::intra_op_threads.
 };
@@ -57,7 +61,8 @@ struct CentralStorageOptions {
 /// that works under MirroredStrategy works here, and gives the same numbers; updates happen once,
 /// while the replicas meet. Writing a kOnWrite variable without aggregation in a replica is an
 /// InvalidArgument, for there is no own copy.
-/// Errors: as MirroredStrategy. TF: tf.distribute.experimental.CentralStorageStrategy.
+/// Errors: as MirroredStrategy; Unimplemented for compute devices that do not share the memory of
+///         the parameter device. TF: tf.distribute.experimental.CentralStorageStrategy.
 class CentralStorageStrategy : public Strategy {
  public:
   explicit CentralStorageStrategy(CentralStorageOptions options = {});

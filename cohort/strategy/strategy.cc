@@ -5,6 +5,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/collectives/communicator.h"
+#include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/strategy/internal/local_strategy.h"
 #include "cohort/strategy/replica_context.h"
@@ -39,7 +40,8 @@ void Strategy::barrier() const {
 Tensor Strategy::reduce(ReduceOpArg op, const Variable& value, const Axes& axes) const {
   internal::strategy::check_cross_replica("[strategy.reduce] ");
   if (value.synchronization() == Synchronization::kOnWrite) {
-    return reduce_equal(op, value.value().clone(), axes);
+    const Device& host = internal::runtime::host_device();
+    return reduce_equal(op, internal::runtime::copy_on(host, value.value()), axes);
   }
   const internal::strategy::Reach reach = use().reach("[strategy.reduce] ");
   return internal::strategy::together(reach.others, "strategy.reduce", [&] {

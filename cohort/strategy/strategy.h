@@ -72,6 +72,10 @@ class Strategy {
   /// void fn nothing. PerReplica<T> and Mirrored<T> arguments arrive as the replica's own const T&,
   /// also inside tuples, containers and aggregate templates (values/regroup.h); everything else
   /// arrives as it is. One tuple or dataset element spreads over several parameters of fn.
+  /// On GPUs, tensors of the host among the arguments, also inside tuples, containers, dataset
+  /// elements and aggregate templates, arrive on the replica's device, copied as TensorFlow does;
+  /// what fn captures, and structs of the program's own, stay where they are. Results stay on the
+  /// replica's device.
   /// Errors: the lowest failing replica's exception, as thrown; the others are unwound at their
   ///         next merge point. FailedPrecondition inside a replica, while another strategy is
   ///         current, or if replicas make different numbers of merge calls. InvalidArgument for a
@@ -86,7 +90,9 @@ class Strategy {
     return run(fn, args...);
   }
 
-  /// One value made of those of all replicas, leaf by leaf over nests, in memory of its own. With
+  /// One value made of those of all replicas, leaf by leaf over nests, in memory of its own, on the
+  /// host: of values on GPUs it waits for what they compute, so a loop that runs ahead of its GPUs
+  /// reduces once in a while. With
   /// axes each replica first reduces its value over them; kMean then divides by the true number of
   /// elements, also where batches are uneven. With several workers all of them call it, and all get
   /// the same. Errors: FailedPrecondition in replica context; InvalidArgument for shapes that
@@ -126,9 +132,10 @@ class Strategy {
            !internal::values::is_distributed_v<T>) auto reduce(ReduceOpArg op, const T& nest,
                                                                const Axes& axes = {}) const;
 
-  /// Joins the replicas' tensors along `axis`, leaf by leaf, in memory of their own; sizes along it
-  /// may differ. With several workers all of them call it, and get the parts of all replicas.
-  /// Errors: FailedPrecondition in replica context; InvalidArgument for scalars or shapes that
+  /// Joins the replicas' tensors along `axis`, leaf by leaf, in memory of their own, on the host;
+  /// sizes along it may differ. With several workers all of them call it, and get the parts of all
+  /// replicas. Errors: FailedPrecondition in replica context; InvalidArgument for scalars or shapes
+  /// that
   ///         differ elsewhere; Unimplemented for indexed slices.
   template <class T>
   T gather(const PerReplica<T>& value, int64_t axis) const {
@@ -257,16 +264,24 @@ requires(!std::same_as<Fn, RunOptions>) auto Strategy::run(const Fn& fn, const A
     internal::base::checked_function("[strategy.run]", fn);
     using R = internal::strategy::CallResult<Fn, A...>;
     if constexpr (std::is_void_v<R>) {
-      extended.call_for_each_replica(
-          [&](int r) { internal::strategy::call_in_replica(fn, r, args...); });
+      extended.call_for_each_replica([&](int r) {
+        if (const Device* to = internal::strategy::device_to_move_to(*extended.device_list(), r)) {
+          return internal::strategy::call_on_device(*to, fn, r, args...);
+        }
+        internal::strategy::call_in_replica(fn, r, args...);
+      });
     } else {
       internal::values::DeviceList devices =
           extended.device_list();  // fn may let go of the strategy
       std::vector<std::optional<R>> results(
           static_cast<std::size_t>(extended.num_local_replicas()));
       extended.call_for_each_replica([&](int r) {
-        results[static_cast<std::size_t>(r)].emplace(
-            internal::strategy::call_in_replica(fn, r, args...));
+        std::optional<R>& result = results[static_cast<std::size_t>(r)];
+        if (const Device* to = internal::strategy::device_to_move_to(*devices, r)) {
+          result.emplace(internal::strategy::call_on_device(*to, fn, r, args...));
+        } else {
+          result.emplace(internal::strategy::call_in_replica(fn, r, args...));
+        }
       });
       std::vector<R> values;
       values.reserve(results.size());

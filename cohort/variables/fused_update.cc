@@ -257,7 +257,8 @@ void FusedUpdate::State::apply_reduced(const Gradients& gradients, const Rule& r
       writer_.put_rows(post, gradient.slices(), v);
       continue;
     }
-    keep.push_back(layout.pad(v, gradient.as_tensor()));
+    const Leaf& own = layout.variables()[v].impl().leaf_of(replica);
+    keep.push_back(layout.pad(v, gradient.as_tensor().to(own.tensor.device())));
     post.gradients[v] = static_cast<const std::byte*>(keep.back().const_data_ptr());
   }
   const Posts posts(&post, 1);

@@ -30,6 +30,10 @@ namespace cohort::internal::variables {
 enum class UpdateSchedule {
   kSharded,  ///< Each replica updates a slice and copies it to the others: cores share a cache.
   kPull,     ///< Each replica updates its whole copy: reading remote lines once is cheaper.
+  /// On GPUs: kPull for small sets of variables, where launches and a second meeting cost more than
+  /// bytes, else kSharded. R replicas of one card with Adam move R(R + 6) times the parameters
+  /// by pulling, 3R + 4 times in slices with their copies; and slots then exist once.
+  kBySize,
 };
 
 struct LocalVariablesOptions {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/variable_impl.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
 
 #include <atomic>
@@ -33,7 +34,18 @@ std::string owner_of(const VariableImpl& variable) {
   return variable.store() != nullptr ? variable.store()->owner() : "another strategy";
 }
 
-Tensor VariableImpl::gather_rows(const Tensor& rows) const { return value().index_select(0, rows); }
+Tensor select_rows(const Tensor& table, const Tensor& rows) {
+  const Tensor here = rows.to(table.device());
+  if (here.is_cpu() || table.size(0) == 0) return table.index_select(0, here);
+  // Nobody has looked at them (check_rows): what is not there reads as zeros, as TensorFlow's.
+  const Tensor is_there = here.ge(0).logical_and(here.lt(table.size(0)));
+  Shape column(static_cast<std::size_t>(table.dim()), 1);
+  column[0] = here.size(0);
+  const Tensor some = table.index_select(0, here.where(is_there, at::zeros({}, here.options())));
+  return some.where(is_there.view(column), at::zeros({}, some.options()));
+}
+
+Tensor VariableImpl::gather_rows(const Tensor& rows) const { return select_rows(value(), rows); }
 
 Tensor VariableImpl::write(Write kind, double literal) {
   return write(kind, number_of(operation_name(kind), literal, description_.dtype));
@@ -71,7 +83,8 @@ void VariableImpl::check_rows(const char* operation, const Tensor& indices) cons
   COHORT_CHECK_ARG(indices.scalar_type() == kInt32 || indices.scalar_type() == kInt64, operation,
                    "expected int32 or int64 indices of rows of variable ", label(*this), ", got ",
                    dtype_name(indices.scalar_type()));
-  if (indices.numel() == 0) return;
+  // Of those on another device nobody here knows what they are without waiting for it.
+  if (indices.numel() == 0 || !indices.is_cpu()) return;
   const int64_t lowest = indices.min().item<int64_t>();
   const int64_t highest = indices.max().item<int64_t>();
   COHORT_CHECK_ARG(lowest >= 0 && highest < d.shape[0], operation, "expected indices in [0, ",

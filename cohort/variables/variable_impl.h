@@ -82,7 +82,8 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   /// Errors: InvalidArgument unless x is a number or has the variable's shape, and for a dtype that
   ///         would lose more than precision: floating to integer, complex to real, any to bool.
   void check_value(const char* operation, const Tensor& x) const;
-  /// Errors: InvalidArgument unless `indices`, int32 or int64 of any shape, name rows it has.
+  /// Errors: InvalidArgument unless `indices`, int32 or int64 of any shape, name rows it has. What
+  ///         those in a GPU's memory are is not looked at.
   void check_rows(const char* operation, const Tensor& indices) const;
   /// Errors: InvalidArgument unless these are rows [n, shape[1:]...] that it has.
   void check_slices(const char* operation, const IndexedSlices& slices) const;
@@ -95,6 +96,9 @@ class VariableImpl : public std::enable_shared_from_this<VariableImpl> {
   const int64_t number_;
   const int64_t numel_;
 };
+
+/// Rows of a table, as copies; on GPUs zeros for what is none, as TensorFlow's. Shapes: rows [n].
+Tensor select_rows(const Tensor& table, const Tensor& rows);
 
 /// "\"w\" (variable 7)", for error texts.
 std::string label(const VariableImpl& variable);

@@ -64,6 +64,10 @@ class TestBackend final : public DeviceBackend {
     return device_backend(host_device())
         .view(host_device(), data, shape, dtype, std::move(release));
   }
+  Tensor upload(const Device& device, const Tensor& host) override {
+    log_->add("upload " + device.short_name());
+    return host.clone();
+  }
   void copy(const Device& to, std::byte* destination, const Device& from, const std::byte* source,
             std::size_t bytes) override {
     log_->add(str_cat("copy ", from.short_name(), " to ", to.short_name()));

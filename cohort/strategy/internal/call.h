@@ -12,6 +12,7 @@
 
 #include "cohort/data/dataset.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/strategy/internal/arguments.h"
 #include "cohort/values/regroup.h"
 
 namespace cohort::internal::strategy {
@@ -102,6 +103,25 @@ requires(takes_run_arguments_v<Fn, A...>) decltype(auto)
 template <class Fn, class... A>
 using CallResult = std::remove_cvref_t<decltype(call_in_replica(std::declval<const Fn&>(), 0,
                                                                 std::declval<const A&>()...))>;
+
+/// The same with the host's tensors among the arguments on the replica's device. By value: what the
+/// function returns may refer to them.
+template <class Fn, class... A>
+requires(takes_run_arguments_v<Fn, A...>) CallResult<Fn, A...> call_on_device(const Device& device,
+                                                                              const Fn& fn,
+                                                                              int replica,
+                                                                              const A&... args) {
+  if constexpr (takes_unwrapped_v<Fn, A...>) {
+    return fn(MovedArgument<A>(device, args, replica).pass()...);
+  } else if constexpr (std::is_invocable_v<const Fn&, const A&...>) {
+    return fn(args...);
+  } else if constexpr (is_one_element_v<A...>) {
+    return data::call_with_element("[strategy.run]", fn,
+                                   MovedArgument<A...>(device, args..., replica).pass());
+  } else {
+    return std::apply(fn, MovedArgument<A...>(device, args..., replica).pass());
+  }
+}
 
 template <class R>
 struct RunResultOf {

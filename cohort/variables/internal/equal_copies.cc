@@ -44,9 +44,9 @@ Shape position(int64_t element, const Shape& shape) {
 void check_equal_copies(VariableImpl& variable) {
   const VariableImpl::Description& d = variable.description();
   if (d.synchronization != Synchronization::kOnWrite || variable.numel() == 0) return;
-  const Tensor first = variable.leaf_of(0).tensor.detach().contiguous();
+  const Tensor first = variable.leaf_of(0).tensor.detach().cpu().contiguous();
   for (int r = 1; r < variable.leaf_count(); ++r) {
-    const Tensor other = variable.leaf_of(r).tensor.detach().contiguous();
+    const Tensor other = variable.leaf_of(r).tensor.detach().cpu().contiguous();
     if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) == 0) continue;
     const int64_t i = first_difference(first, other);
     throw FailedPrecondition(

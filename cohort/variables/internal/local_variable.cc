@@ -116,7 +116,7 @@ Tensor LocalVariable::value() const {
 }
 
 Tensor LocalVariable::gather_rows(const Tensor& rows) const {
-  const auto part = [&](const Tensor& component) { return component.index_select(0, rows); };
+  const auto part = [&](const Tensor& component) { return select_rows(component, rows); };
   if (reads_component()) return part(components_[static_cast<std::size_t>(local_index())].tensor);
   return reduced_value(part);
 }
@@ -395,7 +395,9 @@ IndexedSlices LocalVariable::joined(Contributions all, bool same) const {
     values.push_back(one.slices->values.detach());
     indices.push_back(one.slices->indices.to(kInt64));
   }
-  IndexedSlices rows{cohort::concat(values), cohort::concat(indices), description_.shape};
+  const c10::Device here = values[0].device();
+  IndexedSlices rows{cohort::concat(reductions::brought_to(here, values)),
+                     cohort::concat(reductions::brought_to(here, indices)), description_.shape};
   const auto count = static_cast<int64_t>(values.size());
   if (others != nullptr) rows = joined_across(*others, all[0].operation, rows, only_first);
   if (description_.aggregation == Aggregation::kMean) {

@@ -69,6 +69,8 @@ GradientBuffer* PostWriter::put_dense(Post& post, const GradientAndVariable& pai
     }
   }
   Tensor gradient = pair.gradient.as_tensor();
+  const c10::Device here = component.tensor.device();
+  if (gradient.device() != here) gradient = gradient.to(here);
   COHORT_CHECK_ARG(gradient.sizes() == component.tensor.sizes(),
                    "[optimizer.apply_gradients] expected a gradient of shape ",
                    bracketed(variable.description().shape), " for ", label(variable), ", got ",

@@ -94,16 +94,18 @@ void check_integers(const char* operation, DType dtype, const Tensor& x) {
 void write_tensor(Tensor& to, Write kind, const Tensor& value) {
   const at::NoGradGuard no_grad;
   check_integers(operation_name(kind), to.scalar_type(), value);
+  // A number of the host goes to another device as an argument: a copy would wait for the device.
+  const bool is_argument = value.dim() == 0 && value.is_cpu() && !to.is_cpu();
   if (kind == Write::kAssign) {
-    to.copy_(value);
+    is_argument ? to.fill_(value) : to.copy_(value);
     return;
   }
   COHORT_CHECK_ARG(to.scalar_type() != kBool, operation_name(kind),
                    "expected a variable of numbers, got one of bools: assign() them");
-  const Tensor x = value.to(to.scalar_type());
-  if (at::isBarebonesUnsignedType(x.scalar_type())) {
-    return reductions::add_unsigned(to, x, kind == Write::kSub);
-  }
+  const bool is_unsigned = at::isBarebonesUnsignedType(to.scalar_type());
+  const c10::Device place = is_argument && !is_unsigned ? value.device() : to.device();
+  const Tensor x = value.to(place, to.scalar_type());
+  if (is_unsigned) return reductions::add_unsigned(to, x, kind == Write::kSub);
   kind == Write::kAdd ? to.add_(x) : to.sub_(x);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/data/core/internal/dataset_node.h"
+#include "cohort/runtime/device.h"
 
 namespace cohort::internal::data {
 
@@ -16,6 +17,8 @@ NodePtr make_rows_node(std::string operation, std::shared_ptr<const RowSource> s
                        std::string arguments = {}, ElementKind kind = ElementKind::kValues);
 /// The dataset of a window: elements in memory.
 NodePtr make_elements_node(std::vector<Element> elements);
+/// The elements in memory for uploads to `device` (rows/upload.h); positions are the input's.
+NodePtr make_staging_node(NodePtr input, const Device& device);
 NodePtr make_zip_node(std::vector<NodePtr> inputs, std::vector<std::string> names = {});
 
 }  // namespace cohort::internal::data

@@ -10,6 +10,7 @@
 #include "cohort/data/core/internal/rows/convert_rows.h"
 #include "cohort/data/core/internal/rows/deferred_element.h"
 #include "cohort/data/core/internal/rows/ragged.h"
+#include "cohort/data/core/internal/rows/upload.h"
 #include "cohort/data/core/internal/state.h"
 
 namespace cohort::internal::data {
@@ -76,7 +77,7 @@ class Column {
   Tensor gather(std::span<const int64_t> rows, bool single) const {
     Shape shape = row_shape_;
     if (!single) shape.insert(shape.begin(), static_cast<int64_t>(rows.size()));
-    Tensor out = empty(shape, dtype());
+    Tensor out = single ? empty(shape, dtype()) : batch_memory(shape, dtype());
     const auto* from = static_cast<const uint8_t*>(data_.const_data_ptr());
     if (divisor_ == 0) {
       gather_rows(from, row_values_ * static_cast<int64_t>(data_.element_size()), rows,
