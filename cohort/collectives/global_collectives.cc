@@ -91,13 +91,16 @@ void exchange_sums(Communicator& communicator, const CollectiveCall& call, std::
   const ReduceOp step = mean ? ReduceOp::kSum : call.op;
   const auto count = static_cast<double>(communicator.size()) * static_cast<double>(replicas);
   std::vector<Communicator::Pending> pending;
+  std::vector<std::pair<Tensor, Tensor>> staged;  // a device's sums, by way of the host
   for (std::size_t i = 0; i < call.leaves.size(); ++i) {
     if (call.leaves[i].kind != Kind::kTensor) continue;
-    const Tensor& sum = result_tensor(call.leaves[i]);
+    Tensor sum = result_tensor(call.leaves[i]);
+    if (!sum.is_cpu()) sum = staged.emplace_back(sum, sum.cpu()).second;
     pending.push_back(
         communicator.start_all_reduce(bytes_at(sum), sum.scalar_type(), step, {.tag = i}));
   }
   for (Communicator::Pending& one : pending) one.wait();
+  for (const auto& [there, here] : staged) there.copy_(here);
   for (const CollectiveLeaf& leaf : call.leaves) {
     if (leaf.kind == Kind::kTensor && mean) divide_by_count(result_tensor(leaf), count);
     if (leaf.kind != Kind::kSlices) continue;

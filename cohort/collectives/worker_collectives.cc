@@ -236,6 +236,17 @@ Tensor broadcast_now(Communicator& communicator, const char* operation, const st
   return out;
 }
 
+// Messages carry the host's memory: values of a device come by there, and results go back.
+std::vector<Tensor> on_host(std::span<const Tensor> values) {
+  std::vector<Tensor> out;
+  for (const Tensor& value : values) {
+    out.push_back(value.defined() && !value.is_cpu() ? value.cpu() : value);
+  }
+  return out;
+}
+
+bool is_on_device(const Tensor& value) { return value.defined() && !value.is_cpu(); }
+
 }  // namespace
 
 void check_same_on_workers(Communicator& communicator, const char* operation, const char* what,
@@ -245,6 +256,10 @@ void check_same_on_workers(Communicator& communicator, const char* operation, co
 
 Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp op,
                      std::span<const Tensor> values, const std::string& what) {
+  if (std::any_of(values.begin(), values.end(), is_on_device)) {
+    const c10::Device there = values[0].device();
+    return reduce_across(communicator, operation, op, on_host(values), what).to(there);
+  }
   Tensor out;
   communicator.take_turn(operation,
                          [&] { out = reduce_now(communicator, operation, op, values, what); });
@@ -253,6 +268,10 @@ Tensor reduce_across(Communicator& communicator, const char* operation, ReduceOp
 
 Tensor gather_across(Communicator& communicator, const char* operation, const Tensor& value,
                      int64_t axis, std::vector<int64_t>* sizes, const std::string& what) {
+  if (is_on_device(value)) {
+    return gather_across(communicator, operation, value.cpu(), axis, sizes, what)
+        .to(value.device());
+  }
   Tensor out;
   communicator.take_turn(
       operation, [&] { out = gather_now(communicator, operation, value, axis, sizes, what); });
@@ -261,6 +280,15 @@ Tensor gather_across(Communicator& communicator, const char* operation, const Te
 
 IndexedSlices join_across(Communicator& communicator, const char* operation, ReduceOp op,
                           std::span<const IndexedSlices> values) {
+  if (!values.empty() && is_on_device(values[0].values)) {
+    const c10::Device there = values[0].values.device();
+    std::vector<IndexedSlices> here;
+    for (const IndexedSlices& rows : values) {
+      here.push_back({rows.values.cpu(), rows.indices.cpu(), rows.dense_shape});
+    }
+    const IndexedSlices out = join_across(communicator, operation, op, here);
+    return {out.values.to(there), out.indices.to(there), out.dense_shape};
+  }
   IndexedSlices out;
   communicator.take_turn(operation, [&] { out = join_now(communicator, operation, op, values); });
   return out;
@@ -268,6 +296,9 @@ IndexedSlices join_across(Communicator& communicator, const char* operation, Red
 
 Tensor broadcast_across(Communicator& communicator, const char* operation, const std::string& what,
                         const Tensor& value, int root) {
+  if (is_on_device(value)) {
+    return broadcast_across(communicator, operation, what, value.cpu(), root).to(value.device());
+  }
   Tensor out;
   communicator.take_turn(operation,
                          [&] { out = broadcast_now(communicator, operation, what, value, root); });

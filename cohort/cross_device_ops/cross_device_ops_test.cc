@@ -81,7 +81,7 @@ TEST(CrossDeviceOps, RefusesBadInput) {
   EXPECT_THROW(ops.reduce(ReduceOp::kSum, two, kTwo, {.bytes_per_pack = -1}), InvalidArgument);
   EXPECT_THROW(ops.reduce(ReduceOp::kSum, two, kTwo, {.bfloat16_gradients = true}),
                InvalidArgument);
-  EXPECT_THROW(ReductionToOneDevice(Device("GPU:0")), Unimplemented);
+  EXPECT_THROW(ReductionToOneDevice(Device("TPU:0")), Unimplemented);
 }
 
 std::vector<Device> cpus(std::size_t count) {
@@ -139,7 +139,7 @@ TEST(CrossDeviceOps, RefusesValuesThatDiffer) {
   expect_refused("got bool", ReduceOp::kSum, {ones({1}, kBool), ones({1}, kBool)});
   const IndexedSlices other{tensor({1}), tensor({0}, kInt64), {5}};
   expect_refused("table of shape [4]", ReduceOp::kSum, {rows, other});
-  EXPECT_THROW(ops.reduce(ReduceOp::kSum, values({tensor({1})}), Device("GPU:0")), Unimplemented);
+  EXPECT_THROW(ops.reduce(ReduceOp::kSum, values({tensor({1})}), Device("TPU:0")), Unimplemented);
   const internal::runtime::TestBackend gpus;  // with which there are some
   EXPECT_EQ(ops.reduce(ReduceOp::kSum, values({tensor({1})}), Device("GPU:0")).size(), 1U);
   EXPECT_THROW(ops.broadcast(Tensor(), kTwo), InvalidArgument);

@@ -86,7 +86,7 @@ TEST(GroupDevices, AReplicaAloneIsOnItsDevice) {
 }
 
 TEST(GroupDevices, NeedABackend) {
-  EXPECT_THROW(ReplicaGroup({.replicas = 1, .devices = {"GPU:0"}}), Unimplemented);
+  EXPECT_THROW(ReplicaGroup({.replicas = 1, .devices = {"TPU:0"}}), Unimplemented);
 }
 
 TEST(GroupDevices, AreOneForEachReplica) {

@@ -31,8 +31,8 @@ TEST(CentralStorage, PlacesItsDevices) {
                                 [] {
                                   CentralStorageStrategy({.compute_devices = {"CPU:0", "CPU:0"}});
                                 });
-  expect_error<Unimplemented>({"[CentralStorageStrategy] expected CPU devices, got GPU:0"}, [] {
-    CentralStorageStrategy({.compute_devices = kTwo, .parameter_device = "GPU:0"});
+  expect_error<Unimplemented>({"[CentralStorageStrategy] expected CPU devices, got TPU:0"}, [] {
+    CentralStorageStrategy({.compute_devices = kTwo, .parameter_device = "TPU:0"});
   });
 }
 

@@ -214,6 +214,7 @@ void agree_on_seed(internal::collectives::Communicator& communicator) {
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerMirroredOptions options) {
   check_communication(options.communication_options);
   options.start_timeout = std::min<std::chrono::milliseconds>(options.start_timeout, kCentury);
+  if (options.devices.empty()) options.devices = list_devices(DeviceKind::kGpu);
   if (options.devices.empty()) options.devices = {internal::runtime::host_device()};
   if (!options.cluster_resolver) options.cluster_resolver = detect_cluster();
   std::shared_ptr<internal::collectives::Communicator> communicator;

@@ -32,8 +32,8 @@ struct MultiWorkerMirroredOptions {
   /// implementation: kAuto is shared memory on one machine, else TCP. kMpi: MPI carries messages
   /// between workers that mpirun has started; bits are the same.
   CommunicationOptions communication_options = {};
-  /// This worker's, one for each of its replicas; all workers have as many. Empty: CPU:0.
-  /// TF: all GPUs, else CPU:0.
+  /// This worker's, one for each of its replicas; all workers have as many. Empty: all GPUs that it
+  /// sees (CUDA_VISIBLE_DEVICES), else CPU:0.
   std::vector<Device> devices = {};
   /// The most that the first workers wait for the last ones to start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(5);

@@ -302,7 +302,7 @@ TEST(LossScaling, WeightsAreThoseOfRows) {
 
 TEST(Strategies, CheckTheirDevices) {
   EXPECT_THROW(MirroredStrategy({"CPU:0", "CPU:0"}), InvalidArgument);
-  EXPECT_THROW(MirroredStrategy({"GPU:0"}), Unimplemented);
+  EXPECT_THROW(MirroredStrategy({"TPU:0"}), Unimplemented);
   EXPECT_THROW(OneDeviceStrategy("TPU:0"), Unimplemented);
   EXPECT_EQ(OneDeviceStrategy("CPU:0").run([] { return has_strategy(); })[0], true);
   EXPECT_GE(MirroredStrategy().num_replicas_in_sync(), 1);

@@ -46,6 +46,10 @@ class FusedUpdate::State {
     posts_.assign(kPostSets * replicas, Post(layout.variables().size()));
     own_posts_.assign(replicas, Post(layout.variables().size()));
     if (layout.communicator() == nullptr) return;
+    if (layout.is_staged()) {
+      summed_ = std::make_unique<SummedGradients>(layout, *layout.communicator());
+      return;
+    }
     exchange_ = std::make_unique<ExchangedUpdate>(layout, update_.options(), layout.communicator());
   }
 

@@ -131,7 +131,7 @@ UpdateKernels& update_kernels(const Device& device) {
   UpdateKernels* const found = table().find(device.at_device().type());
   if (found != nullptr) return *found;
   throw Unimplemented(str_cat("[optimizer] expected variables on CPUs, got ", device.short_name(),
-                              ": only CPUs are supported in this version"));
+                              ": this build updates nothing there"));
 }
 
 UpdateKernels* exchange_update_kernels(c10::DeviceType type, UpdateKernels* kernels) {

@@ -373,8 +373,8 @@ const Misuse kTraining[] = {
                                    {.skip_gradients_aggregation = true});
        });
      }},
-    {"NotACpu", kMissing, "[MirroredStrategy]", "expected CPU devices, got GPU:0",
-     "only CPUs are supported", [](const Trial&) { MirroredStrategy({"GPU:0"}); }},
+    {"NotACpu", kMissing, "[MirroredStrategy]", "expected CPU devices, got TPU:0",
+     "not supported in this version", [](const Trial&) { MirroredStrategy({"TPU:0"}); }},
 };
 
 void expect_text(const Misuse& misuse) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variables/internal/post.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
 #include "cohort/base/check.h"
@@ -31,20 +32,22 @@ Tensor sum_of(const UpdateLayout& layout, Posts posts, std::size_t variable) {
       sources.push_back(made.back().const_data_ptr());
     }
   }
-  Tensor out = empty(v.shape(), v.dtype());
+  const Tensor& like = v.impl().leaf_of(0).tensor;
+  const Tensor out = at::empty(like.sizes(), like.options().requires_grad(false));
   void* const outs[] = {out.mutable_data_ptr()};
   reductions::reduce_range({.op = ReduceOp::kSum,
                             .dtype = v.dtype(),
                             .sources = sources,
                             .outs = outs,
                             .begin = 0,
-                            .end = out.numel()});
+                            .end = out.numel(),
+                            .memory = out.device().type()});
   return out;
 }
 
 // Where rows without a gradient would stay as they are, to the bit, or are to.
 bool PostWriter::takes_rows(const Step& step, std::size_t variable) const {
-  if (layout_.row_width(variable) == 0) return false;
+  if (layout_.row_width(variable) == 0 || layout_.is_staged()) return false;
   if (lazy_rows_) return true;
   const bool decays = step.weight_decay != 0 && layout_.run_of(variable).decays;
   return !decays && !clips_norms_ && update_rules::ignores_zero_gradients(step.rule);

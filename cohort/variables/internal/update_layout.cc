@@ -117,7 +117,10 @@ UpdateLayout::UpdateLayout(std::vector<Variable> variables, const UpdaterOptions
   make_runs(decays);
   if (strategy_ != nullptr) schedule_ = choose_schedule();
   check_devices();
-  if (communicator_ == nullptr) make_slots(options.slot_initial);
+  is_staged_ =
+      communicator_ != nullptr && !runs_.empty() && runs_[0].device(0).kind() != DeviceKind::kCpu;
+  if (is_staged_) schedule_ = UpdateSchedule::kPull;
+  if (communicator_ == nullptr || is_staged_) make_slots(options.slot_initial);
 }
 
 void UpdateLayout::check_devices() const {
@@ -126,9 +129,10 @@ void UpdateLayout::check_devices() const {
       const Device& device = run.device(r);
       update_kernels(device);  // throws where there are none
       if (communicator_ == nullptr || device.kind() == DeviceKind::kCpu) continue;
+      if (cross_device_ops() == nullptr && runtime::share_memory(device, run.device(0))) continue;
       throw Unimplemented(
-          str_cat("[optimizer] expected variables on CPUs where there are several "
-                  "workers, got ",
+          str_cat("[optimizer] expected variables on CPUs, or on GPUs of one memory without "
+                  "cross_device_ops, where there are several workers, got ",
                   device.short_name()));
     }
   }

@@ -92,6 +92,9 @@ class UpdateLayout {
   /// Of the workers; null: this process is the only one. Slots are not the layout's then, but the
   /// exchange's.
   const std::shared_ptr<collectives::Communicator>& communicator() const { return communicator_; }
+  /// Several workers on devices whose memory no message carries: gradients go over the host, as
+  /// dense ones, and each replica has slots of its own.
+  bool is_staged() const { return is_staged_; }
   int slot_count() const { return slot_count_; }
 
   /// Index of a variable; `hint` is looked at first.
@@ -142,6 +145,7 @@ class UpdateLayout {
   const LocalVariables* strategy_ = nullptr;
   std::shared_ptr<collectives::Communicator> communicator_;
   UpdateSchedule schedule_ = UpdateSchedule::kPull;
+  bool is_staged_ = false;
   int slot_count_ = 0;
   std::vector<UpdateRun> runs_;
   std::vector<Place> places_;
