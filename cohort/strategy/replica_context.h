@@ -116,9 +116,9 @@ auto call_merged(StrategyExtended& strategy, const Fn& fn, const A&... args) {
   } else {
     const auto whole = strategy.merge("merge_call", mine, call);
     using Part = std::remove_cvref_t<decltype(values::unwrap(*whole, 0))>;
-    Part mine(values::unwrap(*whole, std::max(0, current_replica()), "merge_call"));
-    note_tensors(mine);
-    return mine;
+    Part part(values::unwrap(*whole, std::max(0, current_replica()), "merge_call"));
+    note_tensors(part);
+    return part;
   }
 }
 
