@@ -112,10 +112,15 @@ bool share_memory(const Device& a, const Device& b) {
 }
 
 Tensor argument_on(const Device& device, const Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return tensor;
   DeviceBackend& backend = device_backend(device);
-  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided) return tensor;
-  // The program may write it when the call has returned: a copy that reads it later would see that.
   const c10::Device place = backend.place(device);
+  if (!tensor.is_cpu()) {
+    if (tensor.device() != place) return tensor.to(place);
+    note_use(tensor);  // the replica may keep it for longer than its caller does
+    return tensor;
+  }
+  // The program may write it when the call has returned: a copy that reads it later would see that.
   if (!place.is_cpu() && tensor.is_pinned()) return tensor.to(place);
   return backend.upload(device, tensor);
 }

@@ -11,6 +11,7 @@
 #include "cohort/variables/fused_update.h"
 #include "cohort/variables/gradient_lease.h"
 #include "cohort/variables/internal/test_replicas.h"
+#include "cohort/variables/test_exchange.h"
 #include "cohort/variables/update_kernels.h"
 
 namespace cohort::internal::variables {
@@ -130,6 +131,24 @@ TEST(DeviceMemory, CentralParametersAreWhereTheyAreWanted) {
   const auto reserved = gpus.log().count("reserve GPU:7");
   EXPECT_GE(reserved, 3) << "parameters and two slots";
   EXPECT_EQ(gpus.log().count("reserve"), reserved);
+}
+
+// Messages carry the host's memory: the workers' sums go over it.
+TEST(DeviceMemory, MayBeThatOfSeveralWorkers) {
+  using exchange_test::WorldOptions;
+  for (const UpdaterOptions& how : {UpdaterOptions{}, UpdaterOptions{.global_clipnorm = 2.0}}) {
+    const auto expected = exchange_test::train(2, 1, WorldOptions{.update = how});
+    runtime::TestBackend gpus;
+    const TestKernels kernels;
+    EXPECT_EQ(exchange_test::train(2, 1, WorldOptions{.update = how, .on_gpus = true}), expected);
+    EXPECT_GT(kernels.updates, 0);
+    const auto two = exchange_test::train(2, 2, WorldOptions{.update = how, .on_gpus = true});
+    const auto one_process = exchange_test::train(1, 4, WorldOptions{.update = how});
+    ASSERT_EQ(two.parameters.size(), one_process.parameters.size());
+    for (std::size_t i = 0; i < two.parameters.size(); ++i) {
+      ASSERT_NEAR(two.parameters[i], one_process.parameters[i], 2e-5) << i;
+    }
+  }
 }
 
 TEST(DeviceMemory, AnOptimizerNeedsKernelsOfTheDevice) {

@@ -52,6 +52,7 @@ struct WorldOptions {
   collectives::Carrier carrier = collectives::Carrier::kThreads;
   std::size_t bytes_per_pack = 0;
   bool bfloat16_gradients = false;
+  bool on_gpus = false;           // those of a backend that the test brings
   bool rounds_gradients = false;  // before anybody gets them; all variables are of float32
 };
 
@@ -68,7 +69,9 @@ class Worker {
                                 .bytes_per_bucket = options.bytes_per_pack,
                                 .bfloat16_gradients = options.bfloat16_gradients};
     rounds_ = options.rounds_gradients;
-    for (int r = 0; r < replicas; ++r) local.devices.emplace_back(str_cat("CPU:", r));
+    for (int r = 0; r < replicas; ++r) {
+      local.devices.emplace_back(str_cat(options.on_gpus ? "GPU:" : "CPU:", r));
+    }
     creator_ = std::make_shared<LocalVariables>(local);
     const VariableCreatorScope scope(creator_);
     for (const int64_t size : kSizes) {

@@ -129,11 +129,12 @@ void UpdateLayout::check_devices() const {
       const Device& device = run.device(r);
       update_kernels(device);  // throws where there are none
       if (communicator_ == nullptr || device.kind() == DeviceKind::kCpu) continue;
-      if (cross_device_ops() == nullptr && runtime::share_memory(device, run.device(0))) continue;
-      throw Unimplemented(
-          str_cat("[optimizer] expected variables on CPUs, or on GPUs of one memory without "
-                  "cross_device_ops, where there are several workers, got ",
-                  device.short_name()));
+      const bool adds_here = cross_device_ops() == nullptr && !shares_parameters();
+      if (adds_here && runtime::share_memory(device, run.device(0))) continue;
+      throw Unimplemented(str_cat(
+          "[optimizer] expected variables on CPUs, or mirrored on GPUs of one memory without "
+          "cross_device_ops, where there are several workers, got ",
+          device.short_name()));
     }
   }
 }
