@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/internal/local_strategy.h"
 
-#include <c10/core/AutogradState.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -211,13 +209,6 @@ void LocalStrategy::run_with_others(base::FunctionRef<void(int)> body) {
   others_->take_turn("strategy.run", run, &group_);
 }
 
-// The device's guard has said so, but the caller's state says what callers do: backward passes run
-// on the replica's thread, where its leaves and slots are.
-void LocalStrategy::stay_on_this_thread(int replica) const {
-  if (options_.devices[static_cast<std::size_t>(replica)].kind() == DeviceKind::kCpu) return;
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-}
-
 void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
   // The default strategy's run stays in default context: has_strategy() is false inside.
   runtime::ThreadContext context = runtime::current_context();
@@ -241,10 +232,7 @@ void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
       context,
       [&](runtime::ThreadContext& here) {
         std::optional<AdoptedThreadState> adopted;
-        if (here.replica > 0) {
-          adopted.emplace(state);
-          stay_on_this_thread(here.replica);
-        }
+        if (here.replica > 0) adopted.emplace(state);
         here.undo = &undo_[static_cast<std::size_t>(here.replica)];
         body(here.replica);
       },

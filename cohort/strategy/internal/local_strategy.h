@@ -74,7 +74,6 @@ class LocalStrategy : public StrategyExtended {
   runtime::RandomSeeds* do_seeds() override { return seeds_ ? &*seeds_ : nullptr; }
 
  private:
-  void stay_on_this_thread(int replica) const;
   void run_here(base::FunctionRef<void(int)> body);
   void run_with_others(base::FunctionRef<void(int)> body);
 
