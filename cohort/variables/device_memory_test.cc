@@ -138,14 +138,17 @@ TEST(DeviceMemory, MayBeThatOfSeveralWorkers) {
   using exchange_test::WorldOptions;
   for (const UpdaterOptions& how : {UpdaterOptions{}, UpdaterOptions{.global_clipnorm = 2.0}}) {
     const auto expected = exchange_test::train(2, 1, WorldOptions{.update = how});
+    const auto one_process = exchange_test::train(1, 4, WorldOptions{.update = how});
     runtime::TestBackend gpus;
     const TestKernels kernels;
-    EXPECT_EQ(exchange_test::train(2, 1, WorldOptions{.update = how, .on_gpus = true}), expected);
+    const auto alone = exchange_test::train(2, 1, WorldOptions{.update = how, .on_gpus = true});
+    // Norms are taken variable by variable, where nobody has a whole run.
+    if (!how.global_clipnorm) EXPECT_EQ(alone, expected);
     EXPECT_GT(kernels.updates, 0);
     const auto two = exchange_test::train(2, 2, WorldOptions{.update = how, .on_gpus = true});
-    const auto one_process = exchange_test::train(1, 4, WorldOptions{.update = how});
     ASSERT_EQ(two.parameters.size(), one_process.parameters.size());
     for (std::size_t i = 0; i < two.parameters.size(); ++i) {
+      ASSERT_NEAR(alone.parameters[i], expected.parameters[i], 2e-5) << i;
       ASSERT_NEAR(two.parameters[i], one_process.parameters[i], 2e-5) << i;
     }
   }
