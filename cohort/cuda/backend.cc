@@ -127,6 +127,10 @@ std::size_t CudaBackend::reservable(const Device&) const {
   return std::numeric_limits<std::size_t>::max();
 }
 
+std::string CudaBackend::memory_in_words(const Device& device) const {
+  return cuda::memory_in_words(place(device));
+}
+
 Tensor CudaBackend::view(const Device& device, std::byte* data, const Shape& shape, DType dtype,
                          std::function<void(void*)> release) {
   const c10::Device where = place(device);

@@ -29,6 +29,7 @@ class CudaBackend final : public runtime::DeviceBackend {
   c10::Device place(const Device& device) const override;
   std::unique_ptr<runtime::Region> reserve(const Device& device, std::size_t bytes) override;
   std::size_t reservable(const Device& device) const override;
+  std::string memory_in_words(const Device& device) const override;
   Tensor view(const Device& device, std::byte* data, const Shape& shape, DType dtype,
               std::function<void(void*)> release) override;
   void copy(const Device& to, std::byte* destination, const Device& from, const std::byte* source,

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "cohort/runtime/device.h"
 #include "cohort/runtime/device_library.h"
@@ -73,6 +74,9 @@ class DeviceBackend {
   /// How many bytes reserve() may still give for all of the devices that share a place; the
   /// largest std::size_t if nothing limits them.
   virtual std::size_t reservable(const Device& device) const = 0;
+
+  /// Who holds the memory of the device's place, in words for errors; empty where nobody counts.
+  virtual std::string memory_in_words(const Device&) const { return {}; }
 
   /// A tensor over memory of the device, with a version counter of its own; calls `release` with
   /// the last handle.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/internal/local_strategy.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -209,6 +211,21 @@ void LocalStrategy::run_with_others(base::FunctionRef<void(int)> body) {
   others_->take_turn("strategy.run", run, &group_);
 }
 
+// LibTorch's error says how much of its own is in use, and nothing of what Cohort holds.
+void LocalStrategy::run_replica(int replica, base::FunctionRef<void(int)> body) const {
+  const Device& device = options_.devices[static_cast<std::size_t>(replica)];
+  if (device.kind() == DeviceKind::kCpu) return body(replica);
+  try {
+    body(replica);
+  } catch (const c10::OutOfMemoryError& e) {
+    throw Error(
+        ErrorCode::kResourceExhausted,
+        str_cat("[strategy.run] replica ", layout_.global_id(replica), " on ", device.short_name(),
+                " is out of memory: ", runtime::device_backend(device).memory_in_words(device),
+                "; take a smaller batch or model (LibTorch: ", e.what_without_backtrace(), ")"));
+  }
+}
+
 void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
   // The default strategy's run stays in default context: has_strategy() is false inside.
   runtime::ThreadContext context = runtime::current_context();
@@ -221,7 +238,7 @@ void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
     variables::StepUndo undo;  // several threads may be in here
     context.undo = &undo;
     group_.run(
-        context, [&](runtime::ThreadContext&) { body(0); },
+        context, [&](runtime::ThreadContext&) { run_replica(0, body); },
         [&](bool failed) {
           if (failed) undo.roll_back();
         });
@@ -234,7 +251,7 @@ void LocalStrategy::run_here(base::FunctionRef<void(int)> body) {
         std::optional<AdoptedThreadState> adopted;
         if (here.replica > 0) adopted.emplace(state);
         here.undo = &undo_[static_cast<std::size_t>(here.replica)];
-        body(here.replica);
+        run_replica(here.replica, body);
       },
       [&](bool failed) {
         for (variables::StepUndo& undo : undo_) failed ? undo.roll_back() : undo.commit();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The backend of GPUs: memory, copies, streams.
+#include <ATen/ops/empty.h>
 #include <c10/core/AutogradState.h>
 
 #include <vector>
 
 #include "cohort/runtime/device_backend.h"
+#include "cohort/strategy/strategies.h"
 #include "cohort/testing/expect_error.h"
 #include "tests/gpu/gpu_fixture.h"
 
@@ -134,6 +136,19 @@ TEST_F(GpuDevice, TooMuchMemoryIsAnErrorThatSaysWhoHasIt) {
   // And all of it is free again.
   const std::unique_ptr<Region> region = backend().reserve(gpu_, kMegabyte);
   region->use(0, kMegabyte);
+}
+
+TEST_F(GpuDevice, AStepOutOfMemorySaysWhoHasIt) {
+  const OneDeviceStrategy strategy(gpu_);
+  const c10::Device place = backend().place(gpu_);
+  const auto step = [&] {
+    const Tensor much = at::empty({int64_t{1} << 40}, at::TensorOptions().device(place));
+  };
+  testing::expect_error(ErrorCode::kResourceExhausted,
+                        {"[strategy.run] replica 0 on GPU:0 is out of memory", "are free",
+                         "hold parameters, gradients and slots"},
+                        [&] { strategy.run(step); });
+  strategy.run([&] { EXPECT_EQ(ones({3}).to(place).sum().item<double>(), 3); });
 }
 
 TEST_F(GpuDevice, GpusAreSplitBeforeTheyAreUsed) {

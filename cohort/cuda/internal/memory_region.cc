@@ -71,19 +71,10 @@ CUmemAllocationProp properties_of(c10::Device place) {
 std::string megabytes(std::size_t bytes) { return str_cat(bytes >> 20, " MB"); }
 
 [[noreturn]] void out_of_memory(c10::Device place, std::size_t bytes) {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  cudaMemGetInfo(&free, &total);
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(place.index());
-  constexpr std::size_t kAll = 0;  // the statistics' kind that counts every pool
-  const auto held = static_cast<std::size_t>(stats.reserved_bytes[kAll].current);
   throw Error(ErrorCode::kResourceExhausted,
               str_cat("[variable] expected ", megabytes(bytes), " on ", place.str(),
-                      " for parameters, gradients or slots, got none: of ", megabytes(total), " ",
-                      megabytes(free), " are free, ", megabytes(bytes_of_regions(place)),
-                      " hold parameters, gradients and slots, ", megabytes(held),
-                      " LibTorch's tensors, the rest is other programs'; take a "
-                      "smaller batch or model"));
+                      " for parameters, gradients or slots, got none: ", memory_in_words(place),
+                      "; take a smaller batch or model"));
 }
 
 // What was freed on the GPU before these calls, all streams have left.
@@ -263,8 +254,22 @@ std::unique_ptr<runtime::Region> reserve_region(c10::Device place, std::size_t b
   return std::make_unique<MappedRegion>(place, address, whole, piece);
 }
 
-std::size_t bytes_of_regions(c10::Device place) {
-  return g_backed[static_cast<std::size_t>(place.index())];
+std::string memory_in_words(c10::Device place) {
+  const c10::cuda::CUDAGuard here(place);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cudaMemGetInfo(&free, &total);
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(place.index());
+  constexpr std::size_t kAll = 0;  // the statistics' kind that counts every pool
+  const auto bytes_of = [&](const auto& kinds) {
+    return static_cast<std::size_t>(kinds[kAll].current);
+  };
+  return str_cat("of ", megabytes(total), " ", megabytes(free), " are free, ",
+                 megabytes(g_backed[static_cast<std::size_t>(place.index())]),
+                 " hold parameters, gradients and slots, ",
+                 megabytes(bytes_of(stats.reserved_bytes)), " LibTorch's tensors (",
+                 megabytes(bytes_of(stats.allocated_bytes)),
+                 " of them in use), the rest is other programs'");
 }
 
 }  // namespace cohort::internal::cuda

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <string>
 
 #include "cohort/runtime/device_backend.h"
 
@@ -14,7 +15,7 @@ namespace cohort::internal::cuda {
 /// Errors: Error kResourceExhausted.
 std::unique_ptr<runtime::Region> reserve_region(c10::Device place, std::size_t bytes);
 
-/// Bytes of GPU memory behind all regions there.
-std::size_t bytes_of_regions(c10::Device place);
+/// "of 81559 MB 12 are free, ..."; see DeviceBackend.
+std::string memory_in_words(c10::Device place);
 
 }  // namespace cohort::internal::cuda

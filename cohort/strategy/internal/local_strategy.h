@@ -75,6 +75,7 @@ class LocalStrategy : public StrategyExtended {
 
  private:
   void run_here(base::FunctionRef<void(int)> body);
+  void run_replica(int replica, base::FunctionRef<void(int)> body) const;
   void run_with_others(base::FunctionRef<void(int)> body);
 
   const LocalStrategyOptions options_;
