@@ -85,6 +85,21 @@ TEST(GroupDevices, AReplicaAloneIsOnItsDevice) {
                                       "publish GPU:3", "leave GPU:3", "await GPU:3"}));
 }
 
+TEST(GroupDevices, MergesShowWhatTheyWriteElsewhere) {
+  TestBackend gpus;
+  ReplicaGroup group({.replicas = 2, .devices = {"CPU:0", "GPU:1"}});
+  run(group, [&](int replica) {
+    const auto written = [&](Brought<int>) { gpus.log().add("written"); };
+    group.merge("write", replica, written);
+  });
+  const Lines lines = gpus.log().take();
+  const auto written = std::find(lines.begin(), lines.end(), "written");
+  ASSERT_NE(written, lines.end());
+  // Beside what the replica shows where it meets the other one, and at its end.
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "publish GPU:1"), 1 + 2 + 1 + 1);
+  EXPECT_GE(std::count(written, lines.end(), "publish GPU:1"), 2);
+}
+
 TEST(GroupDevices, NeedABackend) {
   EXPECT_THROW(ReplicaGroup({.replicas = 1, .devices = {"TPU:0"}}), Unimplemented);
 }

@@ -79,6 +79,15 @@ struct ReplicaGroup::Workers {
 
 namespace {
 
+// What a merge starts on a device whose memory replica 0's does not share, and so on another stream
+// than that replica's own: it writes the copies of all.
+void publish_elsewhere(const std::vector<Device>& devices) {
+  for (const Device& device : devices) {
+    if (device.kind() == DeviceKind::kCpu || share_memory(devices.front(), device)) continue;
+    device_backend(device).publish(device);
+  }
+}
+
 ReplicaGroupOptions checked(const ReplicaGroupOptions& options) {
   COHORT_CHECK_ARG(options.replicas >= 1, "[replica_group] expected at least 1 replica, got ",
                    options.replicas);
@@ -364,6 +373,7 @@ std::shared_ptr<void> ReplicaGroup::merge_untyped(const MeetingKind& kind, const
       const std::span<const void* const> arguments = posted(replica, kind);
       const ContextFrame frame(merged_context());
       w.merged = body(arguments);
+      publish_elsewhere(options_.devices);
     } catch (...) {
       fail(replica, std::current_exception());
     }
