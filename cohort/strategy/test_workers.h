@@ -23,14 +23,14 @@ namespace cohort::testing {
 
 class Workers {
  public:
-  /// `ops`: the program's own, of all of them.
+  /// `ops`: the program's own, of all of them. `kind`: of the replicas' devices.
   Workers(int workers, int replicas, internal::collectives::CommunicatorOptions options = {},
-          std::shared_ptr<CrossDeviceOps> ops = {})
+          std::shared_ptr<CrossDeviceOps> ops = {}, const std::string& kind = "CPU:")
       : job_(std::make_unique<internal::collectives::ThreadJob>(workers, options)) {
     for (int w = 0; w < workers; ++w) {
       strategies_.emplace_back(std::make_shared<internal::strategy::LocalStrategy>(
           internal::strategy::LocalStrategyOptions{.name = "WorkerStrategy",
-                                                   .devices = devices(replicas),
+                                                   .devices = devices(replicas, kind),
                                                    .cross_device_ops = ops,
                                                    .workers_here = workers,
                                                    .communicator = job_->share(w)}));
@@ -77,9 +77,9 @@ class Workers {
   }
 
  private:
-  static std::vector<Device> devices(int replicas) {
+  static std::vector<Device> devices(int replicas, const std::string& kind = "CPU:") {
     std::vector<Device> out;
-    for (int r = 0; r < replicas; ++r) out.emplace_back("CPU:" + std::to_string(r));
+    for (int r = 0; r < replicas; ++r) out.emplace_back(kind + std::to_string(r));
     return out;
   }
 

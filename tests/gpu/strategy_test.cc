@@ -2,6 +2,9 @@
 //
 // Strategies over GPUs: variables, runs, reductions, collectives, input and checkpoints, on one
 // logical GPU, on two of one card, and beside a CPU.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -17,6 +20,7 @@
 #include "cohort/strategy/multi_worker_mirrored.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategies.h"
+#include "cohort/strategy/test_workers.h"
 #include "cohort/testing/expect_error.h"
 #include "tests/gpu/gpu_fixture.h"
 
@@ -327,6 +331,30 @@ TEST_P(EveryGpuStrategy, TrainsAsACpuDoes) {
   for (const Variable& part : line.w.components()) expect_near(part.value(), line.w.value());
 }
 
+// Messages carry the host's memory: sums, first values and what is reduced go over it.
+TEST_F(GpuStrategy, SeveralWorkersTrainAsOneCpuDoes) {
+  const Line cpu{OneDeviceStrategy("CPU:0")};
+  const Numbers want = cpu.train(4);
+  for (const int replicas : {1, 2}) {
+    const testing::Workers workers(2, replicas, {}, nullptr, "GPU:");
+    const auto all = workers.run([](const Strategy& strategy) {
+      const Line line(strategy);
+      Numbers out = line.train(4);
+      const auto sum = strategy.run(
+          [](const Tensor& x) { return get_replica_context().all_reduce(ReduceOp::kSum, x * 2); },
+          ones({3}));
+      EXPECT_EQ(numbers(sum[0]), Numbers(3, 2.0 * strategy.num_replicas_in_sync()));
+      for (const double x : numbers(line.w.value())) out.push_back(x);
+      return out;
+    });
+    for (const Numbers& one : all) {
+      EXPECT_EQ(one, all[0]) << "all workers have the same bits";
+      ASSERT_EQ(one.size(), want.size() + 3);
+      for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(one[i], want[i], 1e-5) << i;
+    }
+  }
+}
+
 TEST_F(GpuStrategy, BothSchedulesGiveTheSameBitsAndEqualCopies) {
   std::vector<Numbers> all;
   for (const char* schedule : {"sharded", "pull"}) {
@@ -373,45 +401,6 @@ TEST_P(EveryGpuStrategy, DistributedDatasetsGivePartsOnTheDevice) {
     std::sort(seen.begin(), seen.end());
     EXPECT_EQ(seen, numbers(arange(20))) << "fetch_to_device = " << fetch;
   }
-}
-
-// The memory of a step's batch is given anew while later steps are copied: none may be read late.
-TEST_F(GpuStrategy, BatchesArriveWholeWhileTheGpuIsBusy) {
-  constexpr int64_t kSteps = 40;
-  constexpr int64_t kRows = 512;
-  const Tensor rows = arange(kSteps * kRows, kFloat32).floor_divide(kRows).reshape({-1, 1});
-  const auto batches =
-      Dataset::from_tensor_slices({rows.expand({-1, 256}).contiguous(), arange(kSteps * kRows)})
-          .batch(kRows);
-  const MirroredStrategy two({"GPU:0", "GPU:1"});
-  const auto scope = two.scope();
-  const Variable wrong(zeros({}, kFloat64),
-                       {.synchronization = kOnRead, .aggregation = Aggregation::kSum});
-  int64_t step = 0;
-  for (const auto& [x, id] : two.distribute_dataset(batches)) {
-    two.run(
-        [&](const Tensor& mine) {
-          Tensor busy = mine.transpose(0, 1).matmul(mine);
-          for (int i = 0; i < 20; ++i) busy = busy.matmul(busy).tanh();
-          wrong.assign_add(mine.ne(static_cast<double>(step)).sum().to(kFloat64) + busy.sum() * 0);
-        },
-        x);
-    ++step;
-  }
-  EXPECT_EQ(step, kSteps);
-  EXPECT_EQ(wrong.value().item<double>(), 0);
-}
-
-TEST_F(GpuStrategy, PrefetchToDeviceGivesTensorsThere) {
-  const auto data = Dataset::from_tensor_slices({arange(10, kFloat32), arange(10)})
-                        .batch(4)
-                        .prefetch_to_device("GPU:0", 2);
-  double sum = 0;
-  for (const auto& [x, y] : data) {
-    EXPECT_TRUE(x.is_cuda());
-    sum += (x + y).sum().item<double>();
-  }
-  EXPECT_EQ(sum, 90);
 }
 
 TEST_P(EveryGpuStrategy, CheckpointsTravelToCpusAndBack) {
