@@ -112,12 +112,18 @@ int run(const GpuOptions& given) {
   const ScratchFolder scratch("gpu_bench");
   GpuRounds rounds(options, tasks, chosen_contenders(options), scratch.path());
   rounds.start();
+  GpuUpdate update;
+  if (options.tasks.empty() || has(options.tasks, "adam")) {
+    update = rounds.measure_update();
+    std::fputs(gpu_update_line(update).c_str(), stdout);
+  }
   std::vector<GpuTable> tables;
+  write_gpu_json(options, tables, update);
   for (const GpuTask& task : tasks) {
     tables.push_back(rounds.measure(task));
     std::fputs(gpu_table(tables.back()).c_str(), stdout);
     std::fflush(stdout);
-    write_gpu_json(options, tables, 0);  // what there is, should the run be ended
+    write_gpu_json(options, tables, update);  // what there is, should the run be ended
   }
   std::printf("\nall samples are in %s, what contenders said in %s\n", options.json.c_str(),
               options.logs.c_str());

@@ -3,11 +3,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "cohort/autograd/gradient_tape.h"
@@ -22,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using keras::Verbose;
+
+constexpr std::int64_t kUpdated = std::int64_t{1} << 26;  // weights; 256 MB
 
 std::int64_t nanoseconds_since(Clock::time_point start) {
   return std::chrono::nanoseconds(Clock::now() - start).count();
@@ -88,6 +92,27 @@ class GpuContender {
 
   StepsTime run(std::int64_t steps) { return uses_fit() ? fit(all_batches(), steps) : loop(steps); }
 
+  /// Gbyte/s that Adam's update of one large variable moves, and a copy within the device.
+  std::pair<double, double> update_speed(std::int64_t steps) {
+    drop();
+    strategy_.emplace(OneDeviceStrategy(device_));
+    const std::int64_t size = is_gpu() ? kUpdated : kUpdated / 64;
+    const Scope scope = strategy_->scope();
+    const Variable weights(ones({size}), {.name = "weights"});
+    const keras::Optimizer optimizer = keras::Adam();
+    const Tensor gradient = ones({size}).to(device_.at_device());
+    const Gradients gradients = {{gradient, weights}};
+    const double update_us =
+        time_of(steps, [&] { strategy_->run([&] { optimizer.apply_gradients(gradients); }); });
+    // As many bytes: a step reads weight, gradient and two moments, and writes all but the
+    // gradient.
+    Tensor copy = gradient.new_empty({7 * size / 2});
+    const Tensor source = at::zeros_like(copy);
+    const double copy_us = time_of(steps, [&] { copy.copy_(source); });
+    const double gbytes = 7.0 * 4 * static_cast<double>(size) / 1e3;
+    return {gbytes / update_us, gbytes / copy_us};
+  }
+
   void drop() {
     model_.reset();
     batches_.clear();
@@ -107,6 +132,17 @@ class GpuContender {
 
   void wait() const {
     if (is_gpu()) at::accelerator::synchronizeDevice(device_.at_device().index());
+  }
+
+  // Of one, in us, after as many that warm up.
+  template <class Work>
+  double time_of(std::int64_t steps, const Work& work) const {
+    for (std::int64_t i = 0; i < steps; ++i) work();
+    wait();
+    const auto start = Clock::now();
+    for (std::int64_t i = 0; i < steps; ++i) work();
+    wait();
+    return static_cast<double>(nanoseconds_since(start)) / 1e3 / static_cast<double>(steps);
   }
 
   Tensor on_device(const Tensor& rows, std::int64_t batch) const {
@@ -209,6 +245,9 @@ std::string answer_line(GpuContender& contender, const std::string& line) {
     contender.drop();
   } else if (command == "curve") {
     for (const double loss : contender.curve(std::stoll(argument))) out << ' ' << loss;
+  } else if (command == "update") {
+    const auto [update, copy] = contender.update_speed(std::stoll(argument));
+    out << update << ' ' << copy;
   } else {
     COHORT_CHECK_ARG(command == "run", "[gpu_bench] unknown command ", command);
     const StepsTime time = contender.run(std::stoll(argument));

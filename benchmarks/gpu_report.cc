@@ -112,11 +112,23 @@ std::string gpu_table(const GpuTable& table) {
   return out;
 }
 
+std::string gpu_update_line(const GpuUpdate& update) {
+  if (!update.failure.empty()) return "\nadam: " + update.failure + '\n';
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "\ngpu_bench: task=adam update_gbytes=%.0f copy_gbytes=%.0f share=%.3f\n",
+                update.update_gbytes, update.copy_gbytes, update.share());
+  return line;
+}
+
 void write_gpu_json(const GpuOptions& options, const std::vector<GpuTable>& tables,
-                    double update_share) {
+                    const GpuUpdate& update) {
   Json out = to_json(facts_of_run(options.samples, options.seconds));
   out["device"] = options.device;
-  out["update_bandwidth_share"] = update_share;
+  out["adam"] = {{"update_gbytes", update.update_gbytes},
+                 {"copy_gbytes", update.copy_gbytes},
+                 {"share", update.share()},
+                 {"failure", update.failure}};
   out["tasks"] = Json::array();
   for (const GpuTable& table : tables) out["tasks"].push_back(to_json(table));
   std::ofstream file(options.json);

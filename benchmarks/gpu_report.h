@@ -14,8 +14,11 @@ namespace cohort::bench {
 /// Ratios are the contender's median by that of Cohort's fastest loop or fit.
 std::string gpu_table(const GpuTable& table);
 
+/// The line of "adam".
+std::string gpu_update_line(const GpuUpdate& update);
+
 /// All samples. Errors: FailedPrecondition where the file cannot be written.
 void write_gpu_json(const GpuOptions& options, const std::vector<GpuTable>& tables,
-                    double update_share);
+                    const GpuUpdate& update);
 
 }  // namespace cohort::bench

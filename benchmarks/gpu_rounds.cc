@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu_rounds.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -30,7 +32,7 @@ std::string last_lines(const std::string& path, std::size_t count) {
   std::ifstream in(path);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) {
-    if (!line.empty()) lines.push_back(line.substr(0, 200));
+    if (!line.empty()) lines.push_back(line.substr(0, 160));
   }
   std::string out;
   for (std::size_t i = lines.size() - std::min(count, lines.size()); i < lines.size(); ++i) {
@@ -147,9 +149,15 @@ std::string GpuRounds::ask(Lane& lane, const std::string& line, seconds limit) {
   return answer(lane, limit);
 }
 
+// At once, whatever it is doing.
+void GpuRounds::end(Lane& lane) {
+  if (lane.process) ::kill(-lane.process->process_group(), SIGKILL);
+  lane.process.reset();
+}
+
 std::string GpuRounds::failure_of(const Lane& lane, const std::exception& error) {
   const std::string text = error.what();
-  return text.find(lane.log) == std::string::npos ? text : text + last_lines(lane.log, 3);
+  return text.find(lane.log) == std::string::npos ? text : text + last_lines(lane.log, 2);
 }
 
 void GpuRounds::start() {
@@ -175,7 +183,7 @@ void GpuRounds::start() {
         one.is_ready = true;
       } catch (const std::exception& error) {
         if (one.failure.empty()) one.failure = "left out: " + failure_of(one, error);
-        one.process.reset();
+        end(one);
       }
     }
   }
@@ -192,7 +200,7 @@ void GpuRounds::guarded(GpuEntry& entry, const GpuTask& task, const Work& work) 
     entry.versions = one.versions;
   } catch (const std::exception& error) {
     entry.failure = failure_of(one, error);
-    one.process.reset();
+    end(one);
   }
 }
 
@@ -291,6 +299,21 @@ GpuTable GpuRounds::measure(const GpuTask& task) {
     finish(entry, task);
   }
   return table;
+}
+
+GpuUpdate GpuRounds::measure_update() {
+  GpuUpdate out;
+  Lane one;
+  launch(one, gpu_contenders().front(), "adam");
+  try {
+    const std::vector<double> speeds = numbers_of(ask(one, "update 20", at_most(kRunLimit)));
+    COHORT_CHECK_STATE(speeds.size() == 2, "expected two speeds, got ", speeds.size());
+    out.update_gbytes = speeds[0];
+    out.copy_gbytes = speeds[1];
+  } catch (const std::exception& error) {
+    out.failure = failure_of(one, error);
+  }
+  return out;
 }
 
 void compare_curves(GpuTable& table) {

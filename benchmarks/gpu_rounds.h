@@ -53,20 +53,28 @@ struct GpuSample {
 
 /// What came of one contender in one task.
 struct GpuEntry {
-  GpuContenderSpec spec;
-  std::string versions;
-  std::string failure;  ///< Why there are no samples, or fewer; empty: there are.
-  std::vector<double> curve;
+  GpuContenderSpec spec = {};
+  std::string versions = {};
+  std::string failure = {};  ///< Why there are no samples, or fewer; empty: there are.
+  std::vector<double> curve = {};
   double difference = 0;  ///< The largest of curve, of the median's size.
   std::int64_t steps = 0;
-  std::vector<GpuSample> samples;
+  std::vector<GpuSample> samples = {};
   double kernels_us = 0;  ///< The sum of its kernels, by the profiler; 0: not known.
 };
 
 struct GpuTable {
-  GpuTask task;
-  std::string failure;  ///< Why the task was left out.
-  std::vector<GpuEntry> entries;
+  GpuTask task = {};
+  std::string failure = {};  ///< Why the task was left out.
+  std::vector<GpuEntry> entries = {};
+};
+
+/// Adam's update of one large variable beside a copy within the device.
+struct GpuUpdate {
+  std::string failure = {};
+  double update_gbytes = 0;  ///< A second, read and written.
+  double copy_gbytes = 0;    ///< Likewise.
+  double share() const { return copy_gbytes > 0 ? update_gbytes / copy_gbytes : 0; }
 };
 
 /// Threads: used by one thread.
@@ -77,8 +85,9 @@ class GpuRounds {
 
   /// Starts the processes, writes the tasks' files, and waits for those that compile.
   void start();
-  /// Errors: none: what fails is told in the table.
+  // Errors of these: none: what fails is told in what they return.
   GpuTable measure(const GpuTask& task);
+  GpuUpdate measure_update();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -98,6 +107,7 @@ class GpuRounds {
   static std::string ask(Lane& lane, const std::string& line, std::chrono::seconds limit);
   static std::string answer(Lane& lane, std::chrono::seconds limit);
   static std::string failure_of(const Lane& lane, const std::exception& error);
+  static void end(Lane& lane);
   template <class Work>
   void guarded(GpuEntry& entry, const GpuTask& task, const Work& work);
   void prepare(GpuTable& table);

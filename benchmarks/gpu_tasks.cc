@@ -109,12 +109,10 @@ Model wide_deep(bool tiny) {
 }
 
 Model make_model(const GpuTask& task) {
-  keras::set_dtype_policy(task.precision == "bf16" ? "mixed_bfloat16" : keras::DTypePolicy());
   Model model = task.model == "resnet50"      ? resnet50(task.tiny)
                 : task.model == "transformer" ? encoder(task.tiny)
                 : task.model == "wide_deep"   ? wide_deep(task.tiny)
                                               : layers_of(task.model);
-  keras::set_dtype_policy(keras::DTypePolicy());
   const keras::SparseCategoricalCrossentropy loss({.from_logits = true});
   if (task.optimizer == "sgd") {
     model->compile(
@@ -209,6 +207,7 @@ void write_gpu_task(const GpuTask& task, const std::string& folder) {
     data::write_npy(input_file(folder, i), inputs[i]);
   }
   data::write_npy(folder + "/y.npy", random_below(classes(task), {rows}));
+  const PolicyScope policy(task.precision == "bf16");
   const Model model = make_model(task);
   model->save(folder + "/model.keras");
   write_weights(*model, folder + "/weights/");

@@ -111,10 +111,8 @@ Model wide_deep() {
 }
 
 Model make_model(const std::string& name) {
-  keras::set_dtype_policy(name == base_of(name) ? keras::DTypePolicy() : "mixed_bfloat16");
   const std::string base = base_of(name);
   Model model = layers_of(base);
-  keras::set_dtype_policy(keras::DTypePolicy());
   const keras::SparseCategoricalCrossentropy loss({.from_logits = true});
   if (base == "resnet20") {
     // As it is trained; and Adam's first steps are of one size whatever the gradient is, so that
@@ -171,6 +169,11 @@ void write_weights(const keras::Model& model, const std::string& folder) {
   }
 }
 
+PolicyScope::PolicyScope(bool mixed) {
+  keras::set_dtype_policy(mixed ? "mixed_bfloat16" : keras::DTypePolicy());
+}
+PolicyScope::~PolicyScope() { keras::set_dtype_policy(keras::DTypePolicy()); }
+
 std::string KerasCase::name() const { return str_cat(model, ":", batch, ":", replicas); }
 
 const std::vector<std::string>& keras_models() {
@@ -204,6 +207,7 @@ void write_task(const KerasCase& c, const std::string& folder) {
   const std::int64_t classes = inputs[0].scalar_type() == kFloat32 ? 10 : 2;
   data::write_npy(folder + "/y.npy", random_below(classes, {rows}));
 
+  const PolicyScope policy(c.model != base_of(c.model));
   const Model model = make_model(c.model);
   model->save(folder + "/model.keras");
   write_weights(*model, folder + "/weights/");

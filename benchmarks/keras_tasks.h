@@ -39,6 +39,15 @@ void write_task(const KerasCase& c, const std::string& folder);
 
 inline constexpr std::int64_t kTaskBatches = 24;
 
+/// The policy of layers that are made, and of models that are saved, while it lives: a file has the
+/// policy that is set when it is written.
+struct PolicyScope {
+  explicit PolicyScope(bool mixed_bfloat16);
+  ~PolicyScope();
+  PolicyScope(const PolicyScope&) = delete;
+  PolicyScope& operator=(const PolicyScope&) = delete;
+};
+
 /// The layers of one of keras_models() without "_bf16", in the current policy, not compiled.
 std::shared_ptr<keras::Model> layers_of(const std::string& model);
 
