@@ -113,12 +113,14 @@ class GpuContender {
     return {gbytes / update_us, gbytes / copy_us};
   }
 
+  // LibTorch remembers that there is no GPU if it is asked before a strategy has brought one.
   void drop() {
+    const bool had_worked = strategy_.has_value();
     model_.reset();
     batches_.clear();
     files_.reset();
     strategy_.reset();
-    if (is_gpu()) at::accelerator::emptyCache();
+    if (is_gpu() && had_worked) at::accelerator::emptyCache();
   }
 
  private:
