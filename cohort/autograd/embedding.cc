@@ -56,11 +56,18 @@ class EmbeddingNode final : public LayerNode {
   const Shape table_;
 };
 
+// Where the table is: ids that a layer of texts has made are the host's.
+Tensor brought_to(const Variable& table, const Tensor& ids) {
+  if (table.impl().local() == nullptr) return ids;
+  const Tensor& leaf = table.impl().leaf().tensor;
+  return leaf.device() == ids.device() ? ids : ids.to(leaf.device());
+}
+
 }  // namespace
 
 Tensor embedding_lookup(const Variable& table, const Tensor& ids) {
   table.impl().check_rows("[embedding_lookup] ", ids);
-  const Tensor flat = ids.reshape({-1});
+  const Tensor flat = brought_to(table, ids).reshape({-1});
   Shape shape = shape_of(ids);
   shape.insert(shape.end(), table.shape().begin() + 1, table.shape().end());
   Tensor out;

@@ -60,10 +60,15 @@ Tensor LossTracker::result() const { return total_.value() / count_.value().clam
 bool LossTracker::is_finite() const {
   cohort::internal::variables::VariableImpl& total = total_.impl();
   for (int r = 0; r < total.leaf_count(); ++r) {
-    if (!std::isfinite(*total.leaf_of(r).tensor.const_data_ptr<double>())) return false;
+    const Tensor& sum = total.leaf_of(r).tensor;
+    if (!std::isfinite(sum.is_cpu() ? *sum.const_data_ptr<double>() : sum.item<double>())) {
+      return false;
+    }
   }
   return true;
 }
+
+bool LossTracker::is_on_host() const { return total_.impl().leaf_of(0).tensor.is_cpu(); }
 
 void LossTracker::reset() const {
   const Tensor zero = scalar(0, kFloat64);

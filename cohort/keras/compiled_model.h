@@ -27,8 +27,11 @@ class LossTracker {
   /// In a replica: adds weight * loss to the total and `count` examples, unless the step fails.
   void add(const Tensor& detached_loss, double weight, int64_t count);
   Tensor result() const;
-  /// False once a NaN or an infinity was added on any replica. Between steps. Cost: a few loads.
+  /// False once a NaN or an infinity was added on any replica. Between steps. Cost: a few loads; of
+  /// devices it blocks until they are as far.
   bool is_finite() const;
+  /// Whether is_finite() waits for no device.
+  bool is_on_host() const;
   void reset() const;
   std::vector<Variable> variables() const { return {total_, count_}; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Losses and metrics of one step, of one output or several.
+#include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -55,6 +56,20 @@ struct StepOfLoss {
     const double all = get_replica_context().all_reduce(ReduceOp::kSum, here);
     return all > 0 ? here / all : 0;
   }
+
+  // The same of what a device has counted; all replicas' are devices then.
+  Tensor share_of_counted(Reduction reduction, const Tensor& here) const {
+    const double by_rows = share_of(reduction).scale;
+    const bool is_sum = reduction == Reduction::kSum || reduction == Reduction::kNone;
+    if (is_sum || !exact || global_rows < 0 || replicas == 1) return at::full_like(here, by_rows);
+    const Tensor all = get_replica_context().all_reduce(ReduceOp::kSum, here);
+    return (here / all).masked_fill(all.le(0), 0);
+  }
+
+  Tensor scaled(const internal::CountedLoss& loss, Reduction reduction) const {
+    if (!loss.device_count.defined()) return loss.value * share_of_counted(reduction, loss.count);
+    return loss.value * share_of_counted(reduction, loss.device_count).to(loss.value.scalar_type());
+  }
 };
 
 StepOfLoss step_of_loss(const CompiledModel& compiled, int replicas, int64_t rows) {
@@ -88,8 +103,8 @@ Tensor scaled_loss(const Loss& loss, const Tensor& y, const Tensor& y_pred,
   if (mask.defined() || divides_by_what_counts(loss, sample_weight)) [[unlikely]] {
     const internal::CountedLoss counted =
         rows > 0 ? internal::counted_loss(loss.base(), y, predicted, mask, sample_weight)
-                 : internal::CountedLoss{loss.reduced(y, predicted, {}, 0)};
-    value = counted.value * step.share_of_counted(loss.reduction(), counted.count);
+                 : internal::nothing_counted(loss.reduced(y, predicted, {}, 0));
+    value = step.scaled(counted, loss.reduction());
   } else {
     const double scale = rows == 0 ? 0 : step.share_of(loss.reduction()).scale;
     value = loss.reduced(y, predicted, sample_weight, scale);

@@ -170,6 +170,7 @@ Tensor put_together(const char* operation, const std::string& name,
   for (const LoggedStep& step : steps) {
     values.push_back(step.logs.value(name));
     if (!values.back().defined()) return {};
+    if (!values.back().is_cpu()) values.back() = values.back().to(at::kCPU);  // of several devices
     const FromShares from = step.from_shares[step.logs.index(name)];
     sums = sums || from == FromShares::kSum;
     others = others || from == FromShares::kOther;

@@ -16,6 +16,7 @@ void settle(LoggedStep& step);
 /// Shares of a loss, their sums and multiples, are added up; all else is the mean of the replicas,
 /// weighted by their rows, of integers in float64. What is read when asked for stays as it is.
 /// Errors: InvalidArgument for what else was made of shares, unless replicas agree on it.
+/// Blocks: where values are on devices and there are several replicas.
 keras::Logs over_replicas(const char* operation, std::span<const LoggedStep> steps);
 
 }  // namespace cohort::keras::internal

@@ -101,11 +101,12 @@ Trainer::News Trainer::tell(News here) const {
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
-Trainer::News Trainer::news_here(const InterruptGuard& guard) const {
+Trainer::News Trainer::news_here(const InterruptGuard& guard, bool between_steps) const {
   const bool interrupted = guard.requested();
+  const bool looks = compiled_ != nullptr && (!between_steps || compiled_->loss.is_on_host());
   return {.stops = interrupted || model_.stop_training_ ? 1 : 0,
           .interrupts = interrupted ? 1 : 0,
-          .bad_losses = compiled_ != nullptr && !compiled_->loss.is_finite() ? 1 : 0,
+          .bad_losses = looks && !compiled_->loss.is_finite() ? 1 : 0,
           .preempted = position_ != nullptr && position_->is_preempted() ? 1 : 0};
 }
 
@@ -122,7 +123,7 @@ bool Trainer::read(InputStream& input, int most, const InterruptGuard& guard, Mo
     batches_.push_back(std::move(*batch));
     int64_t rows = rows_of(batches_.back());
     if (others_ != nullptr) {
-      news_ = news_here(guard);
+      news_ = news_here(guard, /*between_steps=*/true);
       news_.rows = rows;
       news_ = tell(news_);
       rows = news_.rows;
@@ -150,11 +151,12 @@ Element Trainer::with_class_weights(const Element& batch) const {
   if (y.dim() > 1) labels = y.size(-1) > 1 ? y.argmax(-1) : y.squeeze(-1);
   // The last weight, of 1, is that of all that is not in the table.
   const int64_t others = class_weights_.size(0) - 1;
+  const Tensor table =
+      y.is_cpu() ? class_weights_ : class_weights_there_.on(y, [&] { return class_weights_; });
   const Tensor rounded = at::isFloatingType(labels.scalar_type()) ? labels.round() : labels;
   Tensor known = rounded.to(kInt64).clamp_max(others);
   known = known.masked_fill(known.lt(0), others);
-  const Tensor of_class =
-      class_weights_.index_select(0, known.reshape({-1})).reshape(known.sizes());
+  const Tensor of_class = table.index_select(0, known.reshape({-1})).reshape(known.sizes());
   if (!weight.defined()) return Element::tuple({x, y, of_class});
   return Element::tuple({x, y, weight_beside(weight, of_class) * of_class});
 }
@@ -193,9 +195,12 @@ class PredictedRows {
           "[predict] expected the model to return a row for each example, got a scalar");
       (leaves[i].size(0) > 0 ? all.rows.emplace_back(leaves[i]) : all.no_rows = leaves[i]);
       all.counts.push_back(leaves[i].size(0));
+      if (!leaves[i].is_cpu()) on_devices_ += leaves[i].nbytes();
     }
+    if (on_devices_ > kMostOnDevices) fetch();
   }
-  Element joined(cohort::internal::collectives::Communicator* others, int local_replicas) const {
+  Element joined(cohort::internal::collectives::Communicator* others, int local_replicas) {
+    fetch();
     std::vector<Tensor> leaves;
     for (const Output& all : outputs_) {
       const Tensor mine = all.rows.empty() ? all.no_rows : cohort::concat(all.rows);
@@ -207,12 +212,23 @@ class PredictedRows {
   }
 
  private:
+  // What devices have computed stays there, so that nothing waits for a step, up to so many bytes.
+  static constexpr std::size_t kMostOnDevices = std::size_t{256} << 20U;
+  void fetch() {
+    on_devices_ = 0;
+    for (Output& all : outputs_) {
+      for (Tensor& rows : all.rows) rows = rows.to(at::kCPU);
+      if (all.no_rows.defined()) all.no_rows = all.no_rows.to(at::kCPU);
+    }
+  }
+
   struct Output {
     std::vector<Tensor> rows;
     std::vector<int64_t> counts;  // [step * replicas + replica]
     Tensor no_rows;
   };
   std::vector<Output> outputs_;
+  std::size_t on_devices_ = 0;
   Element like_;
 };
 

@@ -11,6 +11,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/keras/compiled_model.h"
 #include "cohort/keras/input_stream.h"
+#include "cohort/keras/internal/device_constant.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/steps_done.h"
 
@@ -62,7 +63,9 @@ class Trainer {
   };
   /// The sum of all workers'.
   News tell(News here) const;
-  News news_here(const InterruptGuard& guard) const;
+  /// Between the steps of an epoch the losses of devices are not looked at: that would wait for
+  /// them.
+  News news_here(const InterruptGuard& guard, bool between_steps = false) const;
   /// Calls body; with several workers, what it throws they all throw.
   void guarded(cohort::internal::base::FunctionRef<void()> body);
 
@@ -117,6 +120,7 @@ class Trainer {
   const FitPosition* position_ = nullptr;  // of fit
   bool preempted_ = false;                 // a worker is
   Tensor class_weights_;
+  mutable DeviceConstant class_weights_there_;
   std::unique_ptr<RemoteSteps> remote_;  // of the chief of parameter servers; null: steps run here
   Mode mode_ = Mode::kTrain;             // of an execution on a worker
   int64_t steps_ = 0;                    // the same

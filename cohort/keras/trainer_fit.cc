@@ -215,7 +215,8 @@ bool Trainer::train_epoch(Fit& fit, int epoch) {
     execute(Mode::kTrain);
     step += static_cast<int64_t>(batches_.size());
     fit.position.step = step;
-    if (others_ == nullptr && !fit.warned && !compiled_->loss.is_finite()) [[unlikely]]
+    const bool looks = others_ == nullptr && !fit.warned && compiled_->loss.is_on_host();
+    if (looks && !compiled_->loss.is_finite()) [[unlikely]]
       warn_once_of_loss(fit, epoch, step);
     Logs logs = step_logs();
     fit.callbacks.call(&keras::CallbackBase::on_train_batch_end, step - 1, logs);

@@ -40,8 +40,8 @@ Tensor part_of(const Element& nest, std::size_t i) {
 }
 
 // [1, tq, tv]: position i sees what is not behind it.
-Tensor causal_pairs(int64_t queries, int64_t values) {
-  return at::ones({1, queries, values}, kBool).tril();
+Tensor causal_pairs(int64_t queries, int64_t values, const Tensor& like) {
+  return at::ones({1, queries, values}, like.options().dtype(kBool)).tril();
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ Element ScoredAttention::call_nest(const Element& inputs, const CallArgs& args) 
   Tensor seen = part_of(args.mask, 1);
   if (seen.defined()) seen = seen.to(kBool).unsqueeze(-2);
   if (args.use_causal_mask) {
-    const Tensor causal = causal_pairs(weights.size(-2), weights.size(-1));
+    const Tensor causal = causal_pairs(weights.size(-2), weights.size(-1), weights);
     seen = seen.defined() ? seen.logical_and(causal) : causal;
   }
   if (seen.defined()) {

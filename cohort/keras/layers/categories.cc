@@ -132,7 +132,7 @@ Tensor DiscretizationLayer::call(const Tensor& x, const CallArgs&) {
   const DType dtype = wide ? kFloat64 : kFloat32;
   const Tensor numbers = at::bucketize(x.detach().to(at::kCPU, dtype), boundaries_->to(dtype),
                                        /*out_int32=*/true, /*right=*/true);
-  return internal::encode_categories(numbers, mode_, bins(), output_dtype());
+  return internal::encode_categories(numbers, mode_, bins(), output_dtype()).to(x.device());
 }
 
 Config DiscretizationLayer::get_config() const {

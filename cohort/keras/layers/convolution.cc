@@ -4,6 +4,8 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/threshold_backward.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +14,7 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/layers/internal/convolution_kernels.h"
 #include "cohort/keras/layers/internal/convolution_plan.h"
+#include "cohort/keras/layers/internal/kept_value.h"
 #include "cohort/keras/layers/internal/kernel_and_bias.h"
 #include "cohort/keras/layers/internal/kernels.h"
 
@@ -24,6 +27,7 @@ using cohort::internal::autograd::LayerNode;
 using cohort::internal::autograd::SavedVariable;
 using cohort::internal::autograd::variable_list;
 using internal::Convolution;
+using internal::kept_value;
 using internal::kernel_view;
 using internal::kernels;
 
@@ -39,6 +43,51 @@ Tensor any_forward(const Convolution& c, const Tensor& x, const Tensor& kernel,
   const Tensor y = at::convolution(internal::to_channels_first(x), kernel_view(kernel), bias,
                                    c.stride(), c.none(), c.dilation(), false, c.none(), c.groups);
   return internal::to_channels_last(y);
+}
+
+// On a device: its library pads evenly without a copy, and keeps channels last.
+struct DevicePadding {
+  DevicePadding(const Convolution& c, const Tensor& input) : even(true) {
+    for (int axis = 0; axis < c.window.rank(); ++axis) {
+      const auto [before, after] = c.window[axis].around(input.size(axis + 1));
+      even = even && before == after;
+      each.push_back(before);
+    }
+    if (!even) each = c.none();
+  }
+  Tensor padded(const Convolution& c, const Tensor& input) const {
+    return (even ? input : c.window.pad(input, 0)).contiguous();
+  }
+  bool even;  // padded() pads nothing
+  at::DimVector each;
+};
+
+Tensor device_forward(const Convolution& c, const Tensor& input, const Tensor& kernel,
+                      const Tensor& bias) {
+  const DevicePadding padding(c, input);
+  const Tensor x = internal::to_channels_first(padding.padded(c, input));
+  const Tensor y = at::convolution(x, kernel_view(kernel), bias, c.stride(), padding.each,
+                                   c.dilation(), false, c.none(), c.groups);
+  Tensor out = internal::to_channels_last(y).contiguous();
+  if (c.relu) out.clamp_min_(0);
+  return out;
+}
+
+std::tuple<Tensor, Tensor> device_backward(const Convolution& c, const Tensor& g,
+                                           const Tensor& input, const Tensor& kernel, bool wants_x,
+                                           bool wants_kernel) {
+  if (!wants_x && !wants_kernel) return {};
+  const DevicePadding padding(c, input);
+  const Tensor x = internal::to_channels_first(padding.padded(c, input));
+  auto [dx, dw, db] = at::convolution_backward(
+      internal::to_channels_first(g), x, kernel_view(kernel), {}, c.stride(), padding.each,
+      c.dilation(), false, c.none(), c.groups, {wants_x, wants_kernel, false});
+  if (dx.defined()) {
+    dx = internal::to_channels_last(dx);
+    dx = (padding.even ? dx : c.window.crop(dx, input)).contiguous();
+  }
+  if (dw.defined()) dw = gradient_view(dw);
+  return {dx, dw};
 }
 
 std::tuple<Tensor, Tensor> any_backward(const Convolution& c, const Tensor& g, const Tensor& x,
@@ -59,6 +108,7 @@ Tensor forward(const Convolution& c, const Tensor& input, const Tensor& kernel,
   if (internal::has_own_convolution(input, kernel, c.groups)) {
     return internal::own_forward(c.window, input.contiguous(), kernel, bias, c.relu);
   }
+  if (!input.is_cpu()) return device_forward(c, input, kernel, bias);
   const Tensor x = c.window.pad(input, 0).contiguous();
   Tensor y = any_forward(c, x, kernel, bias).contiguous();
   if (c.relu) y.clamp_min_(0);
@@ -67,11 +117,13 @@ Tensor forward(const Convolution& c, const Tensor& input, const Tensor& kernel,
 
 class ConvolutionNode final : public LayerNode {
  public:
+  /// `cast`: the kernel in the type of x, where that is another one than it is kept in.
   ConvolutionNode(const Convolution& c, const Tensor& x, const Variable& kernel,
-                  const Variable& bias)
+                  const Variable& bias, Tensor cast)
       : convolution_(c),
         x_(x, false),
-        kernel_(kernel.value(), false),
+        kernel_(cast.defined() ? kept_value(kernel) : kernel.value(), false),
+        cast_(std::move(cast)),
         has_bias_(bool(bias)),
         is_series_(kernel.shape().size() == 3) {
     add_input(x);
@@ -84,6 +136,7 @@ class ConvolutionNode final : public LayerNode {
   void release_variables() override {
     x_.reset_data();
     kernel_.reset_data();
+    cast_.reset();
     y_.reset_data();
   }
 
@@ -95,9 +148,12 @@ class ConvolutionNode final : public LayerNode {
   Tensor saved_output() { return y_.unpack(cohort::internal::runtime::owner_of<Node>(this)); }
   void own_backward(const Tensor& g, const Tensor& y, const Tensor& x, const Tensor& kernel,
                     variable_list& out);
+  void backward_on_device(Tensor g, const Tensor& y, const Tensor& input, const Tensor& kernel,
+                          variable_list& out);
 
   const Convolution convolution_;
   SavedVariable x_, kernel_, y_;
+  Tensor cast_;
   const bool has_bias_, is_series_;
 };
 
@@ -125,15 +181,39 @@ void ConvolutionNode::own_backward(const Tensor& g, const Tensor& y, const Tenso
   });
 }
 
+void ConvolutionNode::backward_on_device(Tensor g, const Tensor& y, const Tensor& input,
+                                         const Tensor& kernel, variable_list& out) {
+  if (y.defined()) g = at::threshold_backward(g, y, 0);
+  auto [dx, dw] = device_backward(convolution_, g, input, kernel, wants_input(0), wants_weight(0));
+  out[0] = std::move(dx);
+  if (wants_weight(0)) {
+    const Tensor computed = dw;
+    out[1] = weight_gradient(0, [&](Tensor& slot, bool accumulate) {
+      accumulate ? lifted(slot).add_(computed) : lifted(slot).copy_(computed);
+    });
+  }
+  if (!has_bias_ || !wants_weight(1)) return;
+  out[2] = weight_gradient(1, [&](Tensor& slot, bool accumulate) {
+    if (accumulate) {
+      slot.add_(g.sum({0, 1, 2}, false, slot.scalar_type()));
+    } else {
+      at::sum_out(slot, g, {0, 1, 2}, false, slot.scalar_type());
+    }
+  });
+}
+
 variable_list ConvolutionNode::backward(variable_list&& gradients) {
   variable_list out(3);
   if (!gradients[0].defined()) return out;
   const Tensor input = x_.unpack();
-  const Tensor kernel = lifted(kernel_.unpack());
+  const Tensor kept = kernel_.unpack();
+  const Tensor kernel = lifted(cast_.defined() ? cast_ : kept);
   const Tensor y = convolution_.relu ? saved_output() : Tensor();
   Tensor g = gradients[0].contiguous();
   if (internal::has_own_convolution(input, kernel, convolution_.groups)) {
     own_backward(g, y, input.contiguous(), kernel, out);
+  } else if (!g.is_cpu()) {
+    backward_on_device(g, y, input, kernel, out);
   } else {
     const Tensor x = convolution_.window.pad(input, 0).contiguous();
     if (y.defined()) g = g.mul(y.gt(0));
@@ -162,22 +242,33 @@ variable_list ConvolutionNode::differentiable_backward(variable_list&& gradients
   Tensor g = gradients[0];
   if (convolution_.relu) g = g.mul(saved_output().detach().gt(0));
   const Tensor x = convolution_.window.pad(input, 0);
-  auto [dx, dw] =
-      any_backward(convolution_, g, x, lifted(kernel_.unpack()), wants_input(0), wants_weight(0));
+  const Tensor kept = kernel_.unpack();
+  const DType type = kept.scalar_type();
+  auto [dx, dw] = any_backward(convolution_, g, x, lifted(kept.to(x.scalar_type())), wants_input(0),
+                               wants_weight(0));
   if (wants_input(0)) out[0] = convolution_.window.crop(dx, input);
-  if (wants_weight(0)) out[1] = is_series_ ? dw.squeeze(0) : dw;
-  if (has_bias_ && wants_weight(1)) out[2] = g.sum({0, 1, 2});
+  if (wants_weight(0)) out[1] = (is_series_ ? dw.squeeze(0) : dw).to(type);
+  if (has_bias_ && wants_weight(1)) out[2] = g.sum({0, 1, 2}).to(type);
   return out;
 }
 
-// Through the node, which has kernels of its own; c is of images.
+// Through the node, which has kernels of its own; c is of images. Where weights are kept in another
+// type than that of the input, they are cast once.
 Tensor node_forward(const Convolution& c, const Tensor& input, const Variable& kernel,
                     const Variable& bias) {
   const bool is_series = input.dim() == 3;
   const Tensor x = is_series ? input.unsqueeze(1) : input;
-  Tensor y = forward(c, x, lifted(kernel.value()), bias ? bias.value() : Tensor());
+  const DType type = x.scalar_type();
+  Tensor y, cast;
+  if (type == kernel.dtype()) {
+    y = forward(c, x, lifted(kernel.value()), bias ? bias.value() : Tensor());
+  } else {
+    const BelowAutograd below;
+    cast = kept_value(kernel).to(type);
+    y = forward(c, x, lifted(cast), bias ? kept_value(bias).to(type) : Tensor());
+  }
   if (cohort::internal::autograd::needs_node({&x}, {&kernel, &bias})) {
-    auto node = cohort::internal::runtime::make_node<ConvolutionNode>(c, x, kernel, bias);
+    auto node = cohort::internal::runtime::make_node<ConvolutionNode>(c, x, kernel, bias, cast);
     cohort::internal::autograd::attach(y, node);
     node->save_output(y);
   }
@@ -223,14 +314,20 @@ void ConvLayer<N>::build(const Shape& input_shape) {
 template <int N>
 Tensor ConvLayer<N>::call(const Tensor& input, const CallArgs&) {
   compute_output_shape(shape_of(input));
+  const auto by_node = [&](const Tensor& x) {
+    const Tensor y = node_forward(plan_->image, x, kernel_, bias_);
+    return plan_->image.relu ? y : this->config().activation(y);
+  };
+  const DTypePolicy& policy = this->config().dtype;
+  if (N < 3 && !input.is_cpu()) {
+    const DType type = policy.is_mixed() ? policy.compute_dtype() : kernel_.dtype();
+    return internal::in_channels_last(*plan_, input, type, by_node);
+  }
   const Tensor kernel = kernel_.value();
   // The node reads the weights as they are kept, which mixed precision does not.
-  const bool by_node = N < 3 && kernel.scalar_type() == kernel_.dtype();
+  const bool fits_node = N < 3 && kernel.scalar_type() == kernel_.dtype();
   return internal::in_channels_last(*plan_, input, kernel.scalar_type(), [&](const Tensor& x) {
-    if (by_node) {
-      const Tensor y = node_forward(plan_->image, x, kernel_, bias_);
-      return plan_->image.relu ? y : this->config().activation(y);
-    }
+    if (fits_node) return by_node(x);
     return this->config().activation(
         internal::plain_convolution(plan_->convolution, x, internal::kernel_view(kernel),
                                     internal::value_or_none(bias_), this->config().groups));

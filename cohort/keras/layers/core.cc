@@ -119,9 +119,8 @@ Tensor SoftmaxLayer::call(const Tensor& x, const CallArgs& args) {
                    ", got ", bracketed(kept.sizes()));
   kept = kept.scalar_type() == kBool ? kept : kept.gt(0.5);
   // Keras's number, not -inf: a row without any is 0, not NaN.
-  const Tensor far = scalar(x.scalar_type() == kFloat16 ? -3e4 : -1e9, x.scalar_type());
-  const Tensor zero = scalar(0, x.scalar_type());
-  return activations::softmax(x.where(kept, far), config().axis).where(kept, zero);
+  const double far = x.scalar_type() == kFloat16 ? -3e4 : -1e9;
+  return activations::softmax(x.where(kept, far), config().axis).where(kept, 0.0);
 }
 
 DropoutLayer::DropoutLayer(DropoutConfig config)

@@ -68,6 +68,7 @@ class DenseLayer : public LayerImpl<DenseConfig> {
 
  private:
   Tensor call_mixed(const Tensor& x) const;
+  Tensor call_cast(const Tensor& x) const;
 
   DType dtype_ = kFloat32;
   bool is_mixed_ = false;

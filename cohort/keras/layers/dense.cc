@@ -2,10 +2,12 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/threshold_backward.h>
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
 #include "cohort/keras/layers/core.h"
+#include "cohort/keras/layers/internal/kept_value.h"
 #include "cohort/keras/layers/internal/kernel_and_bias.h"
 #include "cohort/keras/layers/internal/kernels.h"
 #include "cohort/keras/layers/internal/products.h"
@@ -17,6 +19,7 @@ using cohort::internal::autograd::BelowAutograd;
 using cohort::internal::autograd::LayerNode;
 using cohort::internal::autograd::SavedVariable;
 using cohort::internal::autograd::variable_list;
+using internal::kept_value;
 using internal::kernels;
 
 bool has_kernels(const Tensor& x) { return x.scalar_type() == kFloat32 && x.device().is_cpu(); }
@@ -41,8 +44,14 @@ Tensor dense_forward(const Tensor& x, const Tensor& kernel, const Tensor& bias, 
 
 class DenseNode final : public LayerNode {
  public:
-  DenseNode(const Tensor& x, const Variable& kernel, const Variable& bias, bool relu)
-      : x_(x, false), kernel_(kernel.value(), false), relu_(relu), has_bias_(bool(bias)) {
+  /// `cast`: the kernel in the type of x, where that is another one than it is kept in.
+  DenseNode(const Tensor& x, const Variable& kernel, const Variable& bias, bool relu,
+            Tensor cast = {})
+      : x_(x, false),
+        kernel_(cast.defined() ? kept_value(kernel) : kernel.value(), false),
+        cast_(std::move(cast)),
+        relu_(relu),
+        has_bias_(bool(bias)) {
     add_input(x);
     add_weight(kernel);
     add_weight(bias);
@@ -54,6 +63,7 @@ class DenseNode final : public LayerNode {
   void release_variables() override {
     x_.reset_data();
     kernel_.reset_data();
+    cast_.reset();
     y_.reset_data();
   }
 
@@ -67,6 +77,7 @@ class DenseNode final : public LayerNode {
   void sum_rows(const Tensor& g, Tensor& out, bool accumulate);
 
   SavedVariable x_, kernel_, y_;
+  Tensor cast_;
   const bool relu_;
   const bool has_bias_;
 };
@@ -78,7 +89,7 @@ void DenseNode::sum_rows(const Tensor& g, Tensor& out, bool accumulate) {
   } else if (accumulate) {
     out.add_(g.sum(0));
   } else {
-    at::sum_out(out, g, at::IntArrayRef{0});
+    at::sum_out(out, g, at::IntArrayRef{0}, false, out.scalar_type());
   }
 }
 
@@ -95,7 +106,8 @@ Tensor DenseNode::masked(Tensor gradient, Tensor& bias_gradient) {
   }
   const Tensor y = saved_output();
   if (!has_kernels(g)) {
-    g = g.mul(rows_of(y, g.size(1)).gt(0));
+    const Tensor rows = rows_of(y, g.size(1));
+    g = g.is_cpu() ? g.mul(rows.gt(0)) : at::threshold_backward(g, rows, 0);
     if (wants_bias) {
       bias_gradient =
           weight_gradient(1, [&](Tensor& out, bool accumulate) { sum_rows(g, out, accumulate); });
@@ -121,7 +133,8 @@ variable_list DenseNode::backward(variable_list&& gradients) {
   variable_list out(3);
   if (!gradients[0].defined()) return out;
   const Tensor x = x_.unpack();
-  const Tensor kernel = kernel_.unpack();
+  const Tensor kept = kernel_.unpack();
+  const Tensor kernel = cast_.defined() ? cast_ : kept;
   const Tensor g = masked(std::move(gradients[0]), out[2]);
   const bool wants_x = wants_input(0);
   if (wants_x) out[0] = at::empty(x.sizes(), g.options());
@@ -142,12 +155,14 @@ variable_list DenseNode::differentiable_backward(variable_list&& gradients) {
   variable_list out(3);
   if (!gradients[0].defined()) return out;
   const Tensor x = x_.unpack();
-  const Tensor kernel = kernel_.unpack();
+  const Tensor kept = kernel_.unpack();
+  const Tensor kernel = cast_.defined() ? kept.to(x.scalar_type()) : kept;
   Tensor g = rows_of(gradients[0], kernel.size(1));
   if (relu_) g = g.mul(rows_of(saved_output(), kernel.size(1)).detach().gt(0));
   if (wants_input(0)) out[0] = g.mm(kernel.t()).reshape(x.sizes());
-  if (wants_weight(0)) out[1] = rows_of(x, kernel.size(0)).t().mm(g);
-  if (has_bias_ && wants_weight(1)) out[2] = g.sum(0);
+  const DType type = kept.scalar_type();
+  if (wants_weight(0)) out[1] = rows_of(x, kernel.size(0)).t().mm(g).to(type);
+  if (has_bias_ && wants_weight(1)) out[2] = g.sum(0).to(type);
   return out;
 }
 
@@ -192,6 +207,7 @@ Tensor DenseLayer::call(const Tensor& input, const CallArgs&) {
 
 // Inputs and weights come in the type that is computed in.
 Tensor DenseLayer::call_mixed(const Tensor& input) const {
+  if (!input.is_cpu()) return call_cast(input);
   const Tensor kernel = kernel_.value();
   const Tensor x = input.to(kernel.scalar_type());
   const Tensor rows = rows_of(x, kernel.size(0));
@@ -199,6 +215,27 @@ Tensor DenseLayer::call_mixed(const Tensor& input) const {
   auto shape = x.sizes().vec();
   shape.back() = kernel.size(1);
   return config().activation(product.reshape(shape));
+}
+
+// On devices through the node, which casts each weight once and writes the gradients in the type
+// that weights are kept in.
+Tensor DenseLayer::call_cast(const Tensor& input) const {
+  const DType type = config().dtype.compute_dtype();
+  const Tensor x = input.to(type);
+  const bool relu = config().activation.is_relu();
+  Tensor kernel, bias;
+  {
+    const BelowAutograd below;
+    kernel = kept_value(kernel_).to(type);
+    if (bias_) bias = kept_value(bias_).to(type);
+  }
+  Tensor y = dense_forward(x, kernel, bias, relu);
+  if (cohort::internal::autograd::needs_node({&x}, {&kernel_, &bias_})) {
+    auto node = cohort::internal::runtime::make_node<DenseNode>(x, kernel_, bias_, relu, kernel);
+    cohort::internal::autograd::attach(y, node);
+    node->save_output(y);
+  }
+  return relu ? y : config().activation(y);
 }
 
 Dense::Dense(int64_t units, DenseOptions options)

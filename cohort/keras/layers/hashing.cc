@@ -121,7 +121,7 @@ Tensor HashingLayer::call(const Tensor& x, const CallArgs&) {
                      "] expected texts, as mask_value is one, got numbers");
     bins = bins.masked_fill(x.detach().to(at::kCPU).eq(*masked), 0);
   }
-  return encoded(bins);
+  return encoded(bins).to(x.device());
 }
 
 Element HashingLayer::call_nest(const Element& inputs, const CallArgs& args) {
@@ -190,8 +190,12 @@ Element HashedCrossingLayer::call_nest(const Element& inputs, const CallArgs&) {
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     out[i] = static_cast<int64_t>(hashes[i] % num_bins);
   }
-  return internal::encode_categories(bins, config().output_mode, config().num_bins,
-                                     *config().dtype.dtype);
+  const Tensor crossed = internal::encode_categories(bins, config().output_mode, config().num_bins,
+                                                     *config().dtype.dtype);
+  for (std::size_t f = 0; f < inputs.size(); ++f) {
+    if (!inputs[f].is_string()) return crossed.to(inputs[f].tensor().device());
+  }
+  return crossed;
 }
 
 Config HashedCrossingLayer::get_config() const {

@@ -207,9 +207,12 @@ Tensor HeadAttention::pairs(const Tensor& query, const Tensor& value, const Call
     if (const Tensor mask = mask_of(i); mask.defined()) join(mask.unsqueeze(-2));
   }
   const int64_t queries = query.size(1), values = value.size(1);
-  if (args.use_causal_mask) join(at::ones({1, queries, values}, kBool).tril());
+  const at::TensorOptions there = query.options();
+  if (args.use_causal_mask) join(at::ones({1, queries, values}, there.dtype(kBool)).tril());
   if (heads_.sliding_window) {
-    const Tensor far = at::arange(queries).unsqueeze(-1) - at::arange(values).unsqueeze(0);
+    const at::TensorOptions numbers = there.dtype(kInt64);
+    const Tensor far =
+        at::arange(queries, numbers).unsqueeze(-1) - at::arange(values, numbers).unsqueeze(0);
     join(far.abs().lt(*heads_.sliding_window).unsqueeze(0));
   }
   if (args.attention_mask.has_value()) join(args.attention_mask.tensor());

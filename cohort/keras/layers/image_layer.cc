@@ -59,11 +59,12 @@ Tensor ImageLayer::call(const Tensor& images, const CallArgs& args) {
                    bracketed(images.sizes()));
   const Tensor x = images.to(dtype_policy().compute_dtype());
   if (!args.training && !transforms_always()) return x;
-  Tensor batch = x.dim() == 3 ? x.unsqueeze(0) : x;
+  // On the host, wherever the images are: what is drawn and decided is there.
+  Tensor batch = (x.dim() == 3 ? x.unsqueeze(0) : x).to(at::kCPU);
   if (channels_first_) batch = batch.movedim(1, -1);
   Tensor y = transform(batch);
   if (channels_first_) y = y.movedim(-1, 1);
-  y = y.to(x.scalar_type());
+  y = y.to(x.device(), x.scalar_type());
   return x.dim() == 3 ? y.squeeze(0) : y;
 }
 

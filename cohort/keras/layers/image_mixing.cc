@@ -122,21 +122,23 @@ Element MixingLayer::call_nest(const Element& inputs, const CallArgs& args) {
                        std::ranges::count(names, "labels") == 1,
                    "[", name(), "] expected images, or a nest of images and labels, got ",
                    inputs.spec().to_string());
-  const Tensor images = inputs["images"].tensor(), labels = inputs["labels"].tensor();
+  const c10::Device place = inputs["images"].tensor().device();
+  const Tensor images = inputs["images"].tensor().to(at::kCPU);  // as ImageLayer::call
+  const Tensor labels = inputs["labels"].tensor().to(at::kCPU);
   COHORT_CHECK_ARG(images.dim() == 4 && labels.dim() == 2 && labels.size(0) == images.size(0), "[",
                    name(), "] expected a batch of images and labels [b, classes] for them, got ",
                    bracketed(images.sizes()), " and ", bracketed(labels.sizes()));
   const DType dtype = dtype_policy().compute_dtype();
   const Tensor x = images.to(dtype);
   if (!args.training || images.numel() == 0) {
-    return Element::named({{"images", x}, {"labels", labels}});
+    return Element::named({{"images", x.to(place)}, {"labels", labels.to(place)}});
   }
   const Mix mixed = mix(channels_first() ? x.movedim(1, -1) : x);
   const Tensor own = labels.is_floating_point() ? labels : labels.to(dtype);
   const Tensor weight = as_column(mixed.weight, 2).to(own.scalar_type());
   const Tensor y = weight * own + (1 - weight) * own.index_select(0, mixed.others);
   const Tensor out = channels_first() ? mixed.images.movedim(-1, 1) : mixed.images;
-  return Element::named({{"images", out}, {"labels", y}});
+  return Element::named({{"images", out.to(place)}, {"labels", y.to(place)}});
 }
 
 ElementSpec MixingLayer::compute_output_spec(const ElementSpec& inputs) const { return inputs; }

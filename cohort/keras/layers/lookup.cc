@@ -306,7 +306,7 @@ Tensor LookupLayer<Token>::encoded(const Tensor& numbers, const Tensor& row_spli
           : internal::encode_categories(numbers, mode, depth(), weighs ? kFloat32 : kInt64);
   if (!weighs) return out;
   const auto& weights = vocabulary_->idf_weights;
-  return out * from_vector(weights, {static_cast<int64_t>(weights.size())});
+  return out * from_vector(weights, {static_cast<int64_t>(weights.size())}).to(out.device());
 }
 
 template <class Token>
@@ -327,7 +327,8 @@ Element LookupLayer<Token>::call_nest(const Element& inputs, const CallArgs&) {
   }
   const Tensor numbers =
       numbers_of(views_of(leaf, static_cast<const Token*>(nullptr)), leaf.spec().leaf().shape);
-  if (!ragged) return mode_ == "int" ? numbers : encoded(numbers, {});
+  const c10::Device place = leaf.is_string() ? at::kCPU : leaf.tensor().device();
+  if (!ragged) return (mode_ == "int" ? numbers : encoded(numbers, {})).to(place);
   const Tensor splits = inputs["row_splits"].tensor();
   if (mode_ == "int") return Element::ragged(numbers, splits);
   if (mode_ == "one_hot") {

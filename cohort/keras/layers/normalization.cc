@@ -3,10 +3,12 @@
 
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/where.h>
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
 #include "cohort/keras/internal/rectified_call.h"
+#include "cohort/keras/layers/internal/device_normalization.h"
 #include "cohort/keras/layers/internal/own_normalization.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/variables/step_undo.h"
@@ -163,7 +165,8 @@ void BatchNormalizationLayer::build(const Shape& input_shape) {
 }
 
 Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) {
-  Tensor x = input.scalar_type() == dtype_ ? input : input.to(dtype_);
+  const bool fits = input.scalar_type() == dtype_ || takes_narrow(input, args);
+  Tensor x = fits ? input : input.to(dtype_);
   if (axis_ != rank_ - 1) x = x.movedim(axis_, -1);
   const bool training = args.training && trainable();
   Tensor y;
@@ -182,7 +185,23 @@ Tensor BatchNormalizationLayer::call(const Tensor& input, const CallArgs& args) 
   return axis_ != rank_ - 1 ? y.movedim(-1, axis_) : y;
 }
 
+// The kernels of devices read half precision, and compute with what is wider themselves.
+bool BatchNormalizationLayer::takes_narrow(const Tensor& input, const CallArgs& args) const {
+  return !input.is_cpu() && at::isReducedFloatingType(input.scalar_type()) && dtype_ == kFloat32 &&
+         !config().synchronized && !args.mask.has_value();
+}
+
+// Under mixed precision x may be of the type that is computed in.
+Tensor BatchNormalizationLayer::train_on_device(const Tensor& x) const {
+  const Tensor mean = moving_mean_.impl().leaf().tensor;
+  const Tensor variance = moving_variance_.impl().leaf().tensor;
+  keep_moving();
+  return as_called(*this, internal::device_normalization(x, gamma_, beta_, config().epsilon,
+                                                         {mean, variance, config().momentum}));
+}
+
 Tensor BatchNormalizationLayer::train(const Tensor& x) {
+  if (!x.is_cpu()) return train_on_device(x);
   if (internal::has_own_normalization(x)) {
     const internal::OwnNormalized forward = internal::own_normalization(
         x, gamma_, beta_, config().epsilon, internal::RectifiedCall::of(*this));
@@ -245,11 +264,15 @@ Tensor BatchNormalizationLayer::train_masked(const Tensor& x, const Tensor& coun
   const Tensor left_out = counted.logical_not();
   const auto sums =
       of_all(std::pair(rows.masked_fill(left_out, 0).sum(0), counted.to(dtype_).sum(0)));
-  if (sums.second.eq(0).all().item<bool>()) return infer(x);
+  const Tensor none = sums.second.eq(0).all();
+  if (none.is_cpu() && none.item<bool>()) return infer(x);
   const Tensor divisor = sums.second.clamp_min(1);
-  const Tensor mean = sums.first / divisor;
+  Tensor mean = sums.first / divisor;
+  // On a device nobody reads whether any counts: the moving statistics stand in where none does.
+  if (!none.is_cpu()) mean = at::where(none, moving_mean_.value(), mean);
   const Tensor centered = rows - mean;
-  const Tensor variance = of_all(centered.masked_fill(left_out, 0).square().sum(0)) / divisor;
+  Tensor variance = of_all(centered.masked_fill(left_out, 0).square().sum(0)) / divisor;
+  if (!none.is_cpu()) variance = at::where(none, moving_variance_.value(), variance);
   update_moving(mean.detach(), variance.detach());
   return scaled(centered, variance).reshape(x.sizes());
 }
@@ -260,20 +283,30 @@ Tensor BatchNormalizationLayer::scaled(const Tensor& centered, const Tensor& var
   return as_called(*this, beta_ ? y + beta_.value() : y);
 }
 
-void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& variance) const {
-  const BelowAutograd below;
-  const double rest = 1 - config().momentum;
-  // The forward pass is only half a step: if the other half fails, this was for nothing.
+// The forward pass is only half a step: if the other half fails, this was for nothing.
+void BatchNormalizationLayer::keep_moving() const {
   if (auto* undo = cohort::internal::variables::StepUndo::current(); undo != nullptr) {
     undo->keep(moving_mean_.value());
     undo->keep(moving_variance_.value());
   }
+}
+
+void BatchNormalizationLayer::update_moving(const Tensor& mean, const Tensor& variance) const {
+  const BelowAutograd below;
+  const double rest = 1 - config().momentum;
+  keep_moving();
   moving_mean_.assign(moving_mean_.value().lerp(mean, rest));
   moving_variance_.assign(moving_variance_.value().lerp(variance.to(dtype_), rest));
 }
 
 // Plain operations: gamma and beta get their gradients from LibTorch.
 Tensor BatchNormalizationLayer::infer(const Tensor& x) const {
+  if (!x.is_cpu() && x.numel() > 0) {
+    return as_called(
+        *this, internal::device_inference(x, gamma_ ? gamma_.value() : Tensor(),
+                                          beta_ ? beta_.value() : Tensor(), moving_mean_.value(),
+                                          moving_variance_.value(), config().epsilon));
+  }
   Tensor scale = (moving_variance_.value() + config().epsilon).rsqrt();
   if (gamma_) scale = scale * gamma_.value();
   if (internal::has_own_normalization(x) &&

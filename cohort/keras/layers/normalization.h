@@ -65,12 +65,15 @@ class BatchNormalizationLayer : public LayerImpl<BatchNormalizationOptions> {
 
  private:
   Variable statistic(const char* name, const Initializer& initializer);
+  bool takes_narrow(const Tensor& input, const CallArgs& args) const;
   Tensor train(const Tensor& x);
+  Tensor train_on_device(const Tensor& x) const;
   Tensor train_synchronized(const Tensor& x, const ReplicaContext& replicas);
   Tensor train_masked(const Tensor& x, const Tensor& counts, const ReplicaContext& replicas);
   Tensor counted_places(const Tensor& input, const CallArgs& args) const;
   Tensor scaled(const Tensor& centered, const Tensor& variance) const;
   Tensor infer(const Tensor& x) const;
+  void keep_moving() const;
   void update_moving(const Tensor& mean, const Tensor& variance) const;
 
   int64_t axis_ = 0;

@@ -14,6 +14,7 @@
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/max_pool3d.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 
 #include <limits>
@@ -215,7 +216,7 @@ Tensor AveragePoolingLayer<N>::pool(const Tensor& x) const {
   // What lies outside does not count: divide by the share of the window that lies inside.
   Shape one = shape_of(x);
   one.front() = one.back() = 1;
-  const Tensor inside = ones(one, x.scalar_type()).to(x.device());
+  const Tensor inside = at::ones(one, x.options());
   return to_channels_last(average(window.pad(x, 0)) / average(window.pad(inside, 0)));
 }
 

@@ -146,9 +146,13 @@ void NormalizationLayer::build_given() {
 Tensor NormalizationLayer::call(const Tensor& input, const CallArgs&) {
   const DType dtype = config().dtype.compute_dtype();
   const Tensor x = input.scalar_type() == dtype ? input : input.to(dtype);
-  const Tensor mean = mean_ ? mean_.value().detach().to(dtype).reshape(broadcast_) : given_mean_;
-  const Tensor variance =
-      mean_ ? variance_.value().detach().to(dtype).reshape(broadcast_) : given_variance_;
+  const auto number = [&](const Variable& learnt, const Tensor& given,
+                          internal::DeviceConstant& given_there) {
+    if (learnt) return learnt.value().detach().to(dtype).reshape(broadcast_);
+    return x.is_cpu() ? given : given_there.on(x, [&] { return given; });
+  };
+  const Tensor mean = number(mean_, given_mean_, given_mean_there_);
+  const Tensor variance = number(variance_, given_variance_, given_variance_there_);
   const Tensor deviation = variance.sqrt().clamp_min(kLeastDeviation);
   COHORT_CHECK_ARG(broadcasts(x, mean), "[", name(), "] expected inputs of shape ",
                    bracketed(built_for_), ", got shape ", bracketed(x.sizes()));

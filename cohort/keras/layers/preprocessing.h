@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/keras/internal/device_constant.h"
 #include "cohort/keras/layer.h"
 #include "cohort/keras/layers/adapting.h"
 #include "cohort/keras/layers/layer_normalization.h"
@@ -79,6 +80,7 @@ class NormalizationLayer : public LayerImpl<NormalizationOptions, AdaptingLayer>
   Shape broadcast_;  // of mean and deviation against the input
   Variable mean_, variance_, count_;
   Tensor given_mean_, given_variance_;
+  internal::DeviceConstant given_mean_there_, given_variance_there_;
   double rows_ = 0;  // what was learnt so far
   Tensor learnt_mean_, learnt_squares_;
 };

@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/layers/internal/device_recurrent.h"
 #include "cohort/keras/layers/internal/draws.h"
 #include "cohort/keras/layers/internal/recurrent_nodes.h"
 
@@ -242,6 +243,11 @@ Tensor LSTMCellLayer::run(SequenceRun& run, const CallArgs& args) {
     if (!masks.input.empty()) run.steps = run.steps * masks.input[0];
     return internal::lstm(run, {kernel_, recurrent_kernel_, bias_});
   }
+  if (masks.recurrent.empty() && masks.input.size() <= 1 && has_tanh_and_sigmoid(config()) &&
+      internal::has_device_recurrence(run)) {
+    if (!masks.input.empty()) run.steps = run.steps * masks.input[0];
+    return internal::device_lstm(run, weight(kernel_), weight(recurrent_kernel_), weight(bias_));
+  }
   const Tensor from_input = input_product(run.steps, weight(kernel_), weight(bias_), masks.input);
   const Tensor recurrent = weight(recurrent_kernel_);
   const ActivationFunction& activation = config().activation;
@@ -299,6 +305,11 @@ Tensor GRUCellLayer::run(SequenceRun& run, const CallArgs& args) {
   if (masks.recurrent.empty() && masks.input.size() <= 1 && has_node(run)) {
     if (!masks.input.empty()) run.steps = run.steps * masks.input[0];
     return internal::gru(run, {kernel_, recurrent_kernel_, bias_});
+  }
+  if (masks.recurrent.empty() && masks.input.size() <= 1 && config().reset_after &&
+      has_tanh_and_sigmoid(config()) && internal::has_device_recurrence(run)) {
+    if (!masks.input.empty()) run.steps = run.steps * masks.input[0];
+    return internal::device_gru(run, weight(kernel_), weight(recurrent_kernel_), weight(bias_));
   }
   Tensor bias = weight(bias_);
   if (bias.defined() && config().reset_after) bias = bias[0];

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/spectral_normalization.h"
 
+#include <ATen/ops/where.h>
+
 #include <optional>
 #include <utility>
 
@@ -62,7 +64,8 @@ void SpectralNormalizationLayer::normalize() {
   const cohort::internal::autograd::BelowAutograd below;
   const internal::ComputeType as_kept(std::nullopt);  // under mixed policies, too
   const Tensor kernel = kernel_.value();
-  if (kernel.eq(0).all().item<bool>()) return;
+  const Tensor is_zero = kernel.eq(0).all();
+  if (is_zero.is_cpu() && is_zero.item<bool>()) return;
   const Tensor rows = kernel.reshape({-1, kernel.size(-1)});
   Tensor u = vector_u_.value(), v;
   for (int64_t i = 0; i < config().power_iterations; ++i) {
@@ -74,8 +77,13 @@ void SpectralNormalizationLayer::normalize() {
     undo->keep(kernel);
     undo->keep(vector_u_.value());
   }
+  Tensor normal = kernel / sigma.reshape({});
+  if (!is_zero.is_cpu()) {  // which nobody reads
+    u = at::where(is_zero, vector_u_.value(), u);
+    normal = at::where(is_zero, kernel, normal);
+  }
   vector_u_.assign(u);
-  kernel_.assign(kernel / sigma.reshape({}));
+  kernel_.assign(normal);
 }
 
 Tensor SpectralNormalizationLayer::call(const Tensor& input, const CallArgs& args) {

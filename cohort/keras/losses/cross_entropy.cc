@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cross entropies: one autograd node over the kernels where scores are float32 on the CPU, and
-// recorded LibTorch operations otherwise. The forward pass of the node computes the gradient too.
+// The cross entropies: one autograd node over the kernels where scores are float32 on the CPU, or
+// logits on a device, and recorded LibTorch operations otherwise. The forward pass of the node
+// computes the gradient too.
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/dot.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/log_softmax.h>
@@ -50,7 +54,7 @@ Tensor log_probabilities(const EntropyConfig& config, const Tensor& scores) {
 
 Tensor sparse_values(const EntropyConfig& config, const Tensor& labels, const Tensor& scores) {
   const Tensor logs = log_probabilities(config, scores);
-  const Tensor own = logs.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+  const Tensor own = internal::picked(logs, labels);
   if (config.smoothing == 0) return -own;
   return own * (config.smoothing - 1) - logs.mean(-1) * config.smoothing;
 }
@@ -146,6 +150,11 @@ variable_list CrossEntropyNode::backward(variable_list&& gradients) {
     Tensor(rows).mul_(factor);
     return {std::move(own)};
   }
+  if (!own.is_cpu()) {
+    if (!last) return {own.mul(incoming)};
+    own.mul_(incoming);
+    return {std::move(own)};
+  }
   const float factor = *incoming.const_data_ptr<float>();
   if (factor == 1) return {std::move(own)};
   if (!last) return {own.mul(factor)};
@@ -192,11 +201,61 @@ double run_kernel(const EntropyConfig& config, const CrossEntropyRows& rows) {
   return config.from_logits ? softmax_cross_entropy(rows) : probability_cross_entropy(rows);
 }
 
+// What a device has computed: losses of rows, and the gradient of their sum.
+struct DeviceRows {
+  Tensor losses;    // [rows]
+  Tensor gradient;  // [rows, classes]; undefined: not wanted
+};
+
+DeviceRows sparse_on_device(const Inputs& in, const Tensor& scores, bool recorded) {
+  const Tensor labels = in.labels.reshape({-1});
+  const Tensor logs = at::_log_softmax(scores, 1, false);
+  DeviceRows out{internal::picked(logs, labels).neg_(), {}};
+  if (!recorded) return out;
+  const Tensor inside = labels.clamp(0, scores.size(1) - 1).unsqueeze(1);
+  out.gradient = logs.exp_().scatter_(1, inside, -1, "add");
+  return out;
+}
+
+DeviceRows binary_on_device(const Inputs& in, const Tensor& scores, bool recorded) {
+  const Tensor targets = smoothed(*in.config, in.labels, 2).view(scores.sizes());
+  DeviceRows out{
+      at::binary_cross_entropy_with_logits(scores, targets, {}, {}, /*reduction=*/0).mean(1), {}};
+  if (!recorded) return out;
+  out.gradient = scores.sigmoid().sub_(targets).div_(scores.size(1));
+  return out;
+}
+
+// In a few launches, and nothing comes back to the host.
+std::pair<Tensor, Tensor> run_on_device(const Inputs& in, bool recorded) {
+  const Tensor scores = in.scores.reshape({row_count(in.scores), in.scores.size(-1)});
+  const bool sparse = in.config->kind == EntropyKind::kSparse;
+  DeviceRows rows =
+      sparse ? sparse_on_device(in, scores, recorded) : binary_on_device(in, scores, recorded);
+  if (in.per_row) {
+    const auto outer = in.scores.sizes().slice(0, static_cast<std::size_t>(in.scores.dim() - 1));
+    return {rows.losses.view(outer), rows.gradient};
+  }
+  const Tensor sum = in.weights.defined() ? at::dot(rows.losses, in.weights) : rows.losses.sum();
+  if (recorded) {
+    if (in.weights.defined()) {
+      rows.gradient.mul_((in.weights * in.scale).unsqueeze(1));
+    } else if (in.scale != 1) {
+      rows.gradient.mul_(in.scale);
+    }
+  }
+  return {in.scale == 1 ? sum : sum * in.scale, rows.gradient};
+}
+
 Tensor fused(const Inputs& in, std::shared_ptr<const LossBase> owner) {
   const bool recorded = cohort::internal::autograd::needs_node({&in.scores}, {});
   Tensor out;
   Tensor gradient;
-  {
+  if (!in.scores.is_cpu()) {
+    const cohort::internal::autograd::BelowAutograd below;
+    std::tie(out, gradient) = run_on_device(in, recorded);
+    if (recorded) gradient = gradient.view(in.scores.sizes());
+  } else {
     const cohort::internal::autograd::BelowAutograd below;
     const Tensor& scores = in.scores;
     gradient = at::empty(scores.sizes(), scores.options());
@@ -256,8 +315,12 @@ class CrossEntropyLoss : public LossBase, public std::enable_shared_from_this<Cr
   bool take_weights(Inputs& in, const Tensor& sample_weight, double scale) const;
 
   static bool fits_kernels(const Inputs& in) {
-    return in.scores.scalar_type() == kFloat32 && in.scores.device().is_cpu() &&
-           !in.labels.requires_grad();
+    if (in.labels.requires_grad()) return false;
+    if (in.scores.is_cpu()) return in.scores.scalar_type() == kFloat32;
+    const EntropyConfig& config = *in.config;
+    const bool smooth = config.kind == EntropyKind::kSparse && config.smoothing != 0;
+    return config.from_logits && config.kind != EntropyKind::kCategorical && !smooth &&
+           in.scores.numel() > 0;
   }
   static void make_contiguous(Inputs& in) {
     in.scores = in.scores.contiguous();
@@ -291,6 +354,7 @@ bool CrossEntropyLoss::take_weights(Inputs& in, const Tensor& sample_weight, dou
     if (sample_weight.requires_grad() || !is_number_per_row(sample_weight, in.scores)) return false;
     in.weights = sample_weight.to(in.scores.options()).reshape({-1});
     if (config_.reduction == Reduction::kMeanWithSampleWeight) {
+      if (!in.weights.is_cpu()) return false;  // nobody reads the sum
       divisor = in.weights.sum(kFloat64).item<double>();
     }
   }

@@ -186,7 +186,7 @@ Tensor categorical_generalized_cross_entropy(const Tensor& y_true, const Tensor&
   const Tensor scores = floating(y_pred);
   check_rows(kName, scores);
   const Tensor labels = cohort::keras::internal::class_numbers(kName, y_true, scores);
-  const Tensor p = scores.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+  const Tensor p = cohort::keras::internal::picked(scores, labels);
   return (1 - p.pow(q)) / q;
 }
 
@@ -219,11 +219,11 @@ Tensor circle(const Tensor& y_true, const Tensor& y_pred, bool remove_diagonal, 
     positive = same.logical_and(at::eye(p.size(0), same.options()).logical_not());
   }
   // Not -inf: of a row without pairs its gradient would be no number.
-  const Tensor none = scalar(-1e30, p.scalar_type());
+  constexpr double kNone = -1e30;
   const Tensor near = (margin + distances).clamp_min(0) * (margin - distances) * -gamma;
   const Tensor far = (1 + margin - distances).clamp_min(0) * (1 - margin - distances) * gamma;
-  return at::softplus(at::logsumexp(at::where(positive, near, none), 1) +
-                      at::logsumexp(at::where(negative, far, none), 1));
+  return at::softplus(at::logsumexp(at::where(positive, near, kNone), 1) +
+                      at::logsumexp(at::where(negative, far, kNone), 1));
 }
 
 Tensor ctc(const Tensor& y_true, const Tensor& y_pred) {
@@ -236,10 +236,11 @@ Tensor ctc(const Tensor& y_true, const Tensor& y_pred) {
                    bracketed(scores.sizes()));
   const Tensor labels = y_true.to(kInt64);
   const int64_t classes = scores.size(2);
-  COHORT_CHECK_ARG(labels.numel() == 0 || (labels.min().item<int64_t>() >= 0 &&
-                                           labels.max().item<int64_t>() < classes),
-                   "[ctc] expected labels in [0, ", classes, "), got one in [",
-                   labels.min().item<int64_t>(), ", ", labels.max().item<int64_t>(), "]");
+  const bool reads = labels.is_cpu() && labels.numel() > 0;
+  COHORT_CHECK_ARG(
+      !reads || (labels.min().item<int64_t>() >= 0 && labels.max().item<int64_t>() < classes),
+      "[ctc] expected labels in [0, ", classes, "), got one in [", labels.min().item<int64_t>(),
+      ", ", labels.max().item<int64_t>(), "]");
   const Tensor lengths = full({scores.size(0)}, static_cast<double>(scores.size(1)), kInt64);
   return at::ctc_loss(scores.log_softmax(-1).transpose(0, 1), labels, lengths, labels.ne(0).sum(-1),
                       /*blank=*/0, /*reduction=*/0, /*zero_infinity=*/false);

@@ -35,6 +35,16 @@ bool is_hit(const T* row, int64_t classes, int64_t label, int64_t k) {
   return above < k;
 }
 
+/// is_hit() of every row, where the scores are: nobody reads them. Shapes: scores [..., classes],
+/// labels [...] of any type.
+Tensor hits_on_device(const Tensor& scores, const Tensor& labels, int64_t k) {
+  if (k == 0) return scores.argmax(-1).eq(labels);
+  const Tensor inside = labels.to(kInt64).clamp(0, scores.size(-1) - 1);
+  const Tensor own = scores.gather(-1, inside.unsqueeze(-1));
+  const Tensor few = scores.gt(own).sum(-1).lt(k);
+  return few.logical_and_(inside.eq(labels)).logical_and_(scores.isfinite().all(-1));
+}
+
 /// Reads labels of any type; a number that is no integer matches no class.
 class Labels {
  public:
@@ -106,6 +116,7 @@ class ClassAccuracy : public internal::MeanMetric {
                     const Tensor& sample_weight) override {
     check_shapes(y_true, y_pred);
     if (y_pred.numel() == 0) return;
+    if (is_on_device()) return count_on_device(y_true, y_pred, sample_weight);
     const Labels labels(y_true, sparse_ ? 0 : y_pred.size(-1));
     const DType type = y_pred.scalar_type();
     const Tensor scores = (type == kFloat32 || type == kFloat64 ? y_pred : y_pred.to(kFloat64))
@@ -132,6 +143,12 @@ class ClassAccuracy : public internal::MeanMetric {
                      sparse_ ? "a class number" : "a target for each score",
                      " for predictions of shape ", bracketed(scores), ", got y_true of shape ",
                      bracketed(y_true.sizes()));
+  }
+
+  void count_on_device(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight) {
+    const auto outer = y_pred.sizes().slice(0, static_cast<std::size_t>(y_pred.dim() - 1));
+    const Tensor labels = sparse_ ? y_true.reshape(outer) : y_true.argmax(-1);
+    add_values(hits_on_device(y_pred, labels.to(y_pred.device()), k_), sample_weight);
   }
 
   template <class T>

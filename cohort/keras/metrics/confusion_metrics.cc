@@ -10,6 +10,7 @@
 #include "cohort/keras/metrics/classification.h"
 #include "cohort/keras/metrics/internal/classes.h"
 #include "cohort/keras/metrics/internal/confusion.h"
+#include "cohort/keras/metrics/internal/mean_state.h"
 #include "cohort/keras/metrics/internal/sums.h"
 
 namespace cohort::keras {
@@ -28,6 +29,14 @@ class ConfusionMetric : public MetricBase {
   void update_state(const Tensor& y_true, const Tensor& y_pred,
                     const Tensor& sample_weight) override {
     if (y_true.numel() == 0 || y_pred.numel() == 0) return;
+    if (internal::is_on_device(sums_.front().second)) {
+      const internal::DeviceConfusion counts =
+          device_counts_.count(name(), rule_, y_true, y_pred, sample_weight);
+      for (const auto& [member, sum] : sums_) {
+        internal::add_tensor(sum, counts.of(member).reshape(sum.shape()));
+      }
+      return;
+    }
     const ConfusionCounts counts =
         internal::count_confusion(name(), rule_, y_true, y_pred, sample_weight);
     for (const auto& [member, sum] : sums_) internal::add_numbers(sum, counts.*member);
@@ -60,6 +69,7 @@ class ConfusionMetric : public MetricBase {
 
  private:
   ConfusionRule rule_;
+  internal::DeviceCounter device_counts_;
   std::vector<std::pair<CountMember, Variable>> sums_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/metrics/functions.h"
 
+#include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
@@ -251,7 +252,7 @@ class R2ScoreMetric final : public MetricImpl<R2ScoreOptions> {
     const auto [labels, scores] = internal::comparable(name(), ".update_state", y_true, y_pred);
     if (scores.numel() == 0) return;
     const Tensor p = scores.to(kFloat64), y = labels.to(kFloat64).expand_as(p);
-    Tensor w = ones({1}, kFloat64);
+    Tensor w = at::ones({1}, p.options());
     if (sample_weight.defined()) w = sample_weight.to(kFloat64);
     if (w.dim() == 1) w = w.unsqueeze(-1);
     COHORT_CHECK_ARG(w.dim() == 2 && (w.size(0) == 1 || w.size(0) == p.size(0)) &&

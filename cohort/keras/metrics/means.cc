@@ -36,13 +36,13 @@ class SumMetric final : public MetricImpl<NameOptions> {
   explicit SumMetric(NameOptions o) : MetricImpl(internal::named(std::move(o), "sum")) {}
   void update_state(const Tensor&, const Tensor& values, const Tensor& sample_weight) override {
     const Tensor v = values.to(kFloat64);
-    if (!sample_weight.defined()) return internal::add_to(total_, v.sum().item<double>());
+    if (!sample_weight.defined()) return internal::add_to(total_, v.sum());
     auto [aligned, weights] = internal::align_ranks(v, sample_weight.to(kFloat64));
     if (aligned.dim() > weights.dim()) aligned = aligned.flatten(weights.dim()).sum(-1);
     COHORT_CHECK_ARG(at::is_expandable_to(weights.sizes(), aligned.sizes()), "[", name(),
                      ".update_state] expected sample weights of shape ", bracketed(values.sizes()),
                      " or broadcasting to it, got ", bracketed(sample_weight.sizes()));
-    internal::add_to(total_, (aligned * weights).sum().item<double>());
+    internal::add_to(total_, (aligned * weights).sum());
   }
   Tensor result() override { return scalar(internal::read_sum(total_), kFloat64); }
   bool takes_values() const override { return true; }

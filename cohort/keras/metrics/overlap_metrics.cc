@@ -2,6 +2,7 @@
 //
 // F-scores and intersections over unions.
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include <numeric>
 
@@ -9,6 +10,7 @@
 #include "cohort/keras/internal/align_ranks.h"
 #include "cohort/keras/metrics/classification.h"
 #include "cohort/keras/metrics/internal/classes.h"
+#include "cohort/keras/metrics/internal/mean_state.h"
 #include "cohort/keras/metrics/internal/sums.h"
 
 namespace cohort::keras {
@@ -139,7 +141,7 @@ class IoUBase : public MetricBase {
     Tensor weights;
     if (sample_weight.defined()) {
       Tensor w = rule_.whole_weights ? sample_weight.to(kInt64) : sample_weight;
-      w = w.to(at::kCPU, kFloat64);
+      w = w.to(labels.device(), kFloat64);
       if (w.numel() > 1 && rows_of(y_true, w)) {  // one for all of a row
         while (w.dim() < y_true.dim()) w = w.unsqueeze(-1);
         w = w.expand_as(y_true);
@@ -149,7 +151,11 @@ class IoUBase : public MetricBase {
                        bracketed(sample_weight.sizes()));
       weights = w.reshape({-1}).expand({labels.numel()}).contiguous();
     }
-    internal::add_numbers(matrix_, count(labels, found, weights));
+    if (internal::is_on_device(matrix_)) {
+      internal::add_tensor(matrix_, count_on_device(labels, found, weights));
+    } else {
+      internal::add_numbers(matrix_, count(labels, found, weights));
+    }
   }
 
   Tensor result() override {
@@ -195,7 +201,23 @@ class IoUBase : public MetricBase {
   }
   Tensor numbers(const Tensor& x, bool sparse) const {
     const Tensor labels = sparse ? x : x.argmax(rule_.axis);
-    return labels.to(at::kCPU, kInt64).reshape({-1}).contiguous();
+    const c10::Device place = internal::is_on_device(matrix_) ? labels.device() : at::kCPU;
+    return labels.to(place, kInt64).reshape({-1}).contiguous();
+  }
+  // What does not count goes into a place behind the matrix.
+  Tensor count_on_device(const Tensor& labels, const Tensor& found, const Tensor& weights) const {
+    const int64_t classes = rule_.num_classes, places = classes * classes;
+    Tensor outside = labels.lt(0).logical_or_(labels.ge(classes));
+    outside.logical_or_(found.lt(0)).logical_or_(found.ge(classes));
+    if (rule_.ignored) outside.logical_or_(labels.eq(*rule_.ignored));
+    const Tensor place = (labels * classes).add_(found).masked_fill_(outside, places);
+    Tensor sums = at::zeros({places + 1}, labels.options().dtype(kFloat64));
+    if (weights.defined()) {
+      sums.scatter_add_(0, place, weights);
+    } else {
+      sums.scatter_(0, place, 1, "add");
+    }
+    return sums.slice(0, 0, places).view({classes, classes});
   }
   std::vector<double> count(const Tensor& labels, const Tensor& found,
                             const Tensor& weights) const {

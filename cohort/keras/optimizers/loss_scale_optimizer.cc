@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/stack.h>
 
 #include <array>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/optimizers/internal/classes.h"
+#include "cohort/keras/optimizers/internal/host_numbers.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variables/component.h"
@@ -29,6 +31,21 @@ bool all_finite(const Tensor& x) {
   if (x.numel() == 0) return true;
   const auto [low, high] = at::aminmax(x);  // both are NaN if one element is
   return std::isfinite(low.item<double>()) && std::isfinite(high.item<double>());
+}
+
+// Of devices: one read for all of them.
+bool all_finite_on_device(const Gradients& gradients) {
+  std::vector<Tensor> ends;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!pair.gradient.has_value()) continue;
+    const Tensor x =
+        pair.gradient.is_sparse() ? pair.gradient.slices().values : Tensor(pair.gradient.dense());
+    if (x.numel() == 0) continue;
+    const auto [low, high] = at::aminmax(x);
+    ends.push_back(low.to(kFloat64));
+    ends.push_back(high.to(kFloat64));
+  }
+  return ends.empty() || at::stack(ends).isfinite().all().item<bool>();
 }
 
 bool all_finite(const Gradients& gradients) {
@@ -159,6 +176,7 @@ class LossScaling final : public OptimizerBase {
                   "mixed_bfloat16, which needs no scale, or MultiWorkerMirroredStrategy"));
     }
     inner_.build(variables);
+    if (internal::lives_on_device(variables.front())) return keep_on_host(variables.front());
     step_counter_ = own_copies(variables.front(), "step_counter", 0, kInt64);
     dynamic_scale_ =
         own_copies(variables.front(), "dynamic_scale", options_.initial_scale, kFloat32);
@@ -191,7 +209,20 @@ class LossScaling final : public OptimizerBase {
     }
     return Variable(store.create(full({}, initial, dtype), options));
   }
-  float& scale() const { return *dynamic_scale_.impl().leaf().tensor.mutable_data_ptr<float>(); }
+  void keep_on_host(const Variable& beside) {
+    const int replicas = beside.impl().leaf_count();
+    const auto scale = static_cast<float>(options_.initial_scale);
+    host_counter_ = std::make_shared<internal::HostNumbers<int64_t>>(replicas, 0);
+    host_scale_ = std::make_shared<internal::HostNumbers<float>>(replicas, scale);
+    step_counter_ = internal::HostNumbers<int64_t>::as_variable(host_counter_, beside,
+                                                                name() + "/step_counter");
+    dynamic_scale_ =
+        internal::HostNumbers<float>::as_variable(host_scale_, beside, name() + "/dynamic_scale");
+  }
+  float& scale() const {
+    if (host_scale_) return host_scale_->own();
+    return *dynamic_scale_.impl().leaf().tensor.mutable_data_ptr<float>();
+  }
   // A restored scale waits for the variable, which is there when the gradients are divided.
   double scale_before_build() const {
     const auto tracked = std::dynamic_pointer_cast<TrackedObject>(trackable());
@@ -199,6 +230,7 @@ class LossScaling final : public OptimizerBase {
     return waiting.defined() ? waiting.item<double>() : options_.initial_scale;
   }
   int64_t& counter() const {
+    if (host_counter_) return host_counter_->own();
     return *step_counter_.impl().leaf().tensor.mutable_data_ptr<int64_t>();
   }
 
@@ -225,7 +257,8 @@ class LossScaling final : public OptimizerBase {
   void step_with(Gradients gradients, const ApplyOptions& options, bool in_place) {
     ensure_built(gradients);
     const at::NoGradGuard no_grad;
-    if (!on_all_replicas(all_finite(gradients))) {
+    const bool mine = host_scale_ ? all_finite_on_device(gradients) : all_finite(gradients);
+    if (!on_all_replicas(mine)) {
       // Skipped by all: what the forward pass moved stays, as in Keras.
       if (auto* undo = cohort::internal::variables::StepUndo::current(); undo != nullptr)
         undo->commit();
@@ -244,6 +277,8 @@ class LossScaling final : public OptimizerBase {
   const LossScaleOptions options_;
   Variable step_counter_;
   Variable dynamic_scale_;
+  std::shared_ptr<internal::HostNumbers<int64_t>> host_counter_;  // null: the variables have them
+  std::shared_ptr<internal::HostNumbers<float>> host_scale_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "cohort/base/logging.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/optimizers/internal/gradient_accumulator.h"
+#include "cohort/keras/optimizers/internal/host_numbers.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
@@ -164,8 +165,14 @@ void OptimizerBase::make_counters() {
                           .aggregation = Aggregation::kOnlyFirstReplica};
   // Each replica counts its own copy, also where other variables have one copy for all.
   if (shares_parameters_) options.synchronization = Synchronization::kOnRead;
-  calls_ =
-      make_beside(trained_.front(), full({}, static_cast<double>(count_->first), kInt64), options);
+  const Variable& beside = trained_.front();
+  if (internal::lives_on_device(beside)) {
+    host_calls_ =
+        std::make_shared<internal::HostNumbers<int64_t>>(beside.impl().leaf_count(), count_->first);
+    calls_ = internal::HostNumbers<int64_t>::as_variable(host_calls_, beside, options.name);
+  } else {
+    calls_ = make_beside(beside, full({}, static_cast<double>(count_->first), kInt64), options);
+  }
   count_->calls = calls_;
   iterations_ = calls_;
   const int64_t steps = options_.gradient_accumulation_steps;
@@ -346,6 +353,7 @@ std::vector<SlotVariable> OptimizerBase::slot_variables() const { return slots_;
 const Variable& OptimizerBase::iterations() const { return iterations_; }
 
 int64_t& OptimizerBase::calls() const {
+  if (host_calls_) return host_calls_->own();
   return *calls_.impl().leaf().tensor.mutable_data_ptr<int64_t>();
 }
 

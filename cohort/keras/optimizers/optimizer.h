@@ -37,6 +37,8 @@ class FinalGradients;
 }  // namespace internal::variables
 namespace keras::internal {
 class GradientAccumulator;
+template <class T>
+class HostNumbers;
 }  // namespace keras::internal
 }  // namespace cohort
 
@@ -215,6 +217,7 @@ class OptimizerBase : public Serializable {
   bool shares_parameters_ = false;  // one copy for all replicas
   bool is_remote_ = false;          // other processes keep the variables, and count with us
   Variable calls_;
+  std::shared_ptr<internal::HostNumbers<int64_t>> host_calls_;  // null: calls_ has them
   Variable iterations_;  // calls_, unless several calls are one update or it is not built
   std::shared_ptr<internal::GradientAccumulator> accumulator_;
   std::vector<Variable> averages_;

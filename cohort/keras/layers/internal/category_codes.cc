@@ -112,13 +112,14 @@ Tensor encode_categories(const Tensor& categories, const std::string& mode, int6
                                 inner,
                                 depth,
                                 mode == "count"};
-  return filled(shape, dtype, [&](auto* out) {
+  const Tensor encoded = filled(shape, dtype, [&](auto* out) {
     if (is_one_hot(mode)) {
       mark_each(samples, out);
     } else {
       tally(samples, out);
     }
   });
+  return encoded.to(categories.device());
 }
 
 Tensor encode_ragged_categories(const Tensor& categories, const Tensor& row_splits,

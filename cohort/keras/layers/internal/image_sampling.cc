@@ -125,12 +125,13 @@ Tensor sample(const Tensor& images, const Tensor& x, const Tensor& y, const Samp
   return (1 - bottom_part) * line(top) + bottom_part * line(top + 1);
 }
 
-// Along each axis it is a product with a matrix, which is slower but can be differentiated.
+// Along each axis it is a product with a matrix, which is slower but can be differentiated, and
+// works on devices.
 Tensor resized(const std::string& who, const Tensor& images, int64_t height, int64_t width,
                const std::string& interpolation, bool antialias) {
   const data::ResizeOptions how{.method = method_of(who, interpolation), .antialias = antialias};
   if (images.numel() == 0) return images.new_empty({images.size(0), height, width, images.size(3)});
-  if (!(at::GradMode::is_enabled() && images.requires_grad())) {
+  if (images.is_cpu() && !(at::GradMode::is_enabled() && images.requires_grad())) {
     return data::resize_image(images, height, width, how);
   }
   const Tensor rows = weights(images.size(1), height, how).to(images.options());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/internal/products.h"
 
+#include <ATen/ops/_addmm_activation.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -139,10 +140,37 @@ Product input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel) {
           .accumulate = false};
 }
 
+// On devices LibTorch's libraries are the fast ones, and there is nothing to share between threads.
+// One launch where the library has bias and ReLU as a product's epilogue.
+void product_on_device(Tensor& out, const Tensor& x, const Tensor& kernel, const Tensor& bias,
+                       bool relu) {
+  if (!bias.defined()) {
+    at::mm_out(out, x, kernel);
+    if (relu) out.clamp_min_(0);
+  } else if (relu) {
+    at::_addmm_activation_out(out, bias, x, kernel);
+  } else {
+    at::addmm_out(out, bias, x, kernel);
+  }
+}
+
+// `out` may be of a wider type than the factors, as weights are under mixed precision.
+void kernel_gradient_on_device(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate) {
+  if (out.scalar_type() != g.scalar_type()) {
+    const Tensor product = g.is_cuda() ? at::mm(x.t(), g, out.scalar_type()) : at::mm(x.t(), g);
+    accumulate ? out.add_(product) : out.copy_(product);
+  } else if (accumulate) {
+    at::addmm_out(out, out, x.t(), g);
+  } else {
+    at::mm_out(out, x.t(), g);
+  }
+}
+
 }  // namespace
 
 void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Tensor& bias,
                    bool relu) {
+  if (!out.is_cpu()) return product_on_device(out, x, kernel, bias, relu);
   const float* shift = bias.defined() && is_plain(out) ? bias.const_data_ptr<float>() : nullptr;
   if (own_product(x, kernel)) {
     compute({.a = x.const_data_ptr<float>(),
@@ -173,6 +201,7 @@ void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Ten
 }
 
 void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate) {
+  if (!out.is_cpu()) return kernel_gradient_on_device(out, x, g, accumulate);
   if (own_product(x, g)) return compute(kernel_gradient(out, x, g, accumulate));
   const ProductThreads threads(threads_of(x.size(0), x.size(1), g.size(1)));
   if (accumulate) {
@@ -183,6 +212,10 @@ void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool a
 }
 
 void dense_input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel) {
+  if (!out.is_cpu()) {
+    at::mm_out(out, g, kernel.t());
+    return;
+  }
   if (owns_input_gradient(g, kernel)) return compute(input_gradient(out, g, kernel));
   const ProductThreads threads(threads_of(g.size(0), g.size(1), kernel.size(0)));
   at::mm_out(out, g, kernel.t());

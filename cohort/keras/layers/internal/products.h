@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products of Dense: Cohort's kernels where they are faster than LibTorch's, else those.
+// Matrix products of Dense: Cohort's kernels where they are faster than LibTorch's, else those, of
+// any device.
 // Below autograd; the elements of a sum are added in one order, whatever the sizes around them.
 #pragma once
 
@@ -11,7 +12,8 @@ namespace cohort::keras::internal {
 /// out = relu?(x . kernel + bias). Shapes: x [rows, in], kernel [in, columns], out contiguous.
 void dense_product(Tensor& out, const Tensor& x, const Tensor& kernel, const Tensor& bias,
                    bool relu);
-/// out = x^T . g; accumulate adds. Shapes: x [rows, in], g [rows, columns], out contiguous.
+/// out = x^T . g; accumulate adds. Shapes: x [rows, in], g [rows, columns], out contiguous; on
+/// devices it may be of a wider type than they are.
 void dense_kernel_gradient(Tensor& out, const Tensor& x, const Tensor& g, bool accumulate);
 /// out = g . kernel^T. Shapes: g [rows, columns], kernel [in, columns], out contiguous.
 void dense_input_gradient(Tensor& out, const Tensor& g, const Tensor& kernel);

@@ -2,6 +2,7 @@
 #include "cohort/keras/losses/internal/labels.h"
 
 #include <cmath>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -70,11 +71,27 @@ Tensor without_trailing_one(const std::string& loss, const Tensor& y_true, const
   return y_true.reshape(outer);
 }
 
+Tensor unread(const Tensor& labels, const Tensor& scores) {
+  const Tensor there = labels.to(scores.device());
+  if (!at::isFloatingType(there.scalar_type())) return there.to(kInt64).contiguous();
+  const Tensor whole = there.to(kInt64);
+  return whole.masked_fill(whole.ne(there), -1).contiguous();
+}
+
 }  // namespace
+
+Tensor picked(const Tensor& values, const Tensor& numbers) {
+  if (values.is_cpu()) return values.gather(-1, numbers.unsqueeze(-1)).squeeze(-1);
+  const Tensor inside = numbers.clamp(0, values.size(-1) - 1);
+  return values.gather(-1, inside.unsqueeze(-1))
+      .squeeze(-1)
+      .masked_fill(inside.ne(numbers), std::numeric_limits<double>::quiet_NaN());
+}
 
 Tensor class_numbers(const std::string& loss, const Tensor& y_true, const Tensor& scores) {
   const int64_t classes = scores.size(-1);
   Tensor labels = without_trailing_one(loss, y_true, scores);
+  if (!scores.is_cpu()) return unread(labels, scores);
   if (at::isFloatingType(labels.scalar_type())) {
     labels = labels.to(at::kCPU, kFloat64).contiguous();
     check_range<double>(loss, labels, classes);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/losses/internal/masked_weight.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "cohort/keras/dtype_policy.h"
 #include "cohort/keras/internal/align_ranks.h"
 #include "cohort/keras/losses/internal/reduce.h"
@@ -12,7 +14,12 @@ bool is_mean_of_rows(Reduction reduction) {
   return reduction == Reduction::kSumOverBatchSize || reduction == Reduction::kMean;
 }
 
-double number_of_true(const Tensor& mask) { return mask.sum().item<double>(); }
+// A loss and the sum of what counts; on a device that sum stays there.
+CountedLoss counted_by(const Tensor& value, const Tensor& counts) {
+  const Tensor sum = counts.sum();
+  if (!sum.is_cpu()) return {value, 0, sum.to(kFloat64)};
+  return {value, sum.item<double>()};
+}
 
 // Where both are true.
 Tensor both_of(const Tensor& a, const Tensor& b) {
@@ -39,6 +46,11 @@ Tensor masked_weight(const Tensor& kept, const Tensor& sample_weight, Reduction 
   return two_axes(weight) * two_axes(mask);
 }
 
+CountedLoss nothing_counted(const Tensor& value) {
+  if (value.is_cpu()) return {value, 0};
+  return {value, 0, at::zeros({}, value.options().dtype(kFloat64))};
+}
+
 CountedLoss counted_loss(LossBase& loss, const Tensor& y_true, const Tensor& y_pred,
                          const Tensor& mask, const Tensor& sample_weight) {
   const Reduction reduction = loss.reduction();
@@ -46,18 +58,19 @@ CountedLoss counted_loss(LossBase& loss, const Tensor& y_true, const Tensor& y_p
     const Tensor weight = masked_weight(mask, sample_weight, reduction);
     const Tensor value = loss.reduced(y_true, y_pred, weight, 1);
     if (reduction == Reduction::kMeanWithSampleWeight && weight.defined()) {
-      return {value, weight.sum().item<double>()};
+      return counted_by(value, weight);
     }
-    return {value, mask.defined() ? number_of_true(mask) : static_cast<double>(y_true.numel())};
+    if (mask.defined()) return counted_by(value, mask);
+    return {value, static_cast<double>(y_true.numel())};
   }
   const Tensor values = loss.call(y_true, y_pred);
   const Tensor counts = both_of(mask, loss.counted(y_true, y_pred, values));
   const Tensor value = reduce_masked(values, counts, sample_weight, reduction, 1);
   if (reduction != Reduction::kMeanWithSampleWeight || !sample_weight.defined()) {
-    return {value, number_of_true(counts)};
+    return counted_by(value, counts);
   }
   const auto [a, b] = align_ranks(counts, sample_weight);
-  return {value, (a * b).sum().item<double>()};
+  return counted_by(value, a * b);
 }
 
 Tensor as_loss_type(const Tensor& y_pred) {

@@ -16,7 +16,12 @@ Tensor masked_weight(const Tensor& mask, const Tensor& sample_weight, Reduction 
 struct CountedLoss {
   Tensor value;  ///< As Loss::reduced with scale 1.
   double count = 0;
+  Tensor device_count =
+      {};  ///< Instead of `count` where the loss is a device's, which nobody reads.
 };
+
+/// A loss of no rows.
+CountedLoss nothing_counted(const Tensor& value);
 
 /// Of predictions with a mask, or without (undefined), and of losses that leave something out:
 /// what one of the two leaves out is no part of it. TF: Loss.__call__.

@@ -2,6 +2,7 @@
 #include "cohort/keras/losses/internal/reduce.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 
 #include "cohort/base/check.h"
@@ -20,7 +21,7 @@ bool weighs(const Tensor& weights, const Tensor& values) {
 // A replica without rows has no part in the loss, even if what it makes is no number: a function's
 // own mean of nothing.
 Tensor scaled(const Tensor& x, double scale) {
-  if (scale == 0) return x.masked_fill(scalar(1, kBool), 0);
+  if (scale == 0) return x.masked_fill(at::ones({}, x.options().dtype(kBool)), 0);
   return scale == 1 ? x : x.mul(scale);
 }
 

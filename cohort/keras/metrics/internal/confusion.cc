@@ -2,6 +2,9 @@
 #include "cohort/keras/metrics/internal/confusion.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +25,7 @@ struct Batch {
 
 // Weights of [b] count for all of a row, whatever its shape.
 Tensor weights_of(const std::string& metric, const Tensor& weight, const Tensor& like) {
-  Tensor w = weight.to(at::kCPU, kFloat64);
+  Tensor w = weight.to(like.device(), kFloat64);
   if (w.dim() == like.dim() + 1 && w.size(-1) == 1) w = w.squeeze(-1);
   while (w.dim() < like.dim()) w = w.unsqueeze(-1);
   COHORT_CHECK_ARG(at::is_expandable_to(w.sizes(), like.sizes()), "[", metric,
@@ -37,14 +40,16 @@ Tensor keep_top_k(const std::string& metric, const Tensor& predictions, int64_t 
                    ".update_state] expected at least top_k = ", k,
                    " predictions in a row, got shape ", bracketed(predictions.sizes()));
   const Tensor order = std::get<1>(predictions.sort(/*stable=*/true, -1, /*descending=*/true));
-  const Tensor kept = zeros(shape_of(predictions), kBool).scatter(-1, order.slice(-1, 0, k), 1);
-  return predictions.where(kept, scalar(-1e10, kFloat32));
+  const Tensor kept = at::zeros(predictions.sizes(), predictions.options().dtype(kBool))
+                          .scatter(-1, order.slice(-1, 0, k), 1);
+  return predictions.masked_fill(kept.logical_not(), -1e10);
 }
 
+// Of tensors of one place; `own_weights`: the rule's label_weights there.
 Batch make_batch(const std::string& metric, const ConfusionRule& rule, const Tensor& y_true,
-                 const Tensor& y_pred, const Tensor& sample_weight) {
-  auto [labels, predictions] = comparable(metric, ".update_state", y_true.to(at::kCPU, kFloat32),
-                                          y_pred.to(at::kCPU, kFloat32));
+                 const Tensor& y_pred, const Tensor& sample_weight, const Tensor& own_weights) {
+  auto [labels, predictions] =
+      comparable(metric, ".update_state", y_true.to(kFloat32), y_pred.to(kFloat32));
   if (labels.sizes() != predictions.sizes()) labels = labels.expand_as(predictions);
   if (rule.top_k) predictions = keep_top_k(metric, predictions, *rule.top_k);
   if (rule.class_id) {
@@ -62,11 +67,16 @@ Batch make_batch(const std::string& metric, const ConfusionRule& rule, const Ten
                      ".update_state] expected predictions with ", columns,
                      " columns, as many as label_weights, got shape ",
                      bracketed(predictions.sizes()));
-    const Tensor own = from_vector(rule.label_weights, {columns}).expand_as(predictions);
+    const Tensor own = own_weights.expand_as(predictions);
     weights = weights.defined() ? weights * own : own;
   }
   if (weights.defined()) weights = weights.contiguous();
   return {labels.contiguous(), predictions.contiguous(), weights};
+}
+
+Tensor label_weights_of(const ConfusionRule& rule) {
+  if (rule.label_weights.empty()) return {};
+  return from_vector(rule.label_weights, {static_cast<int64_t>(rule.label_weights.size())});
 }
 
 /// Says how many of the sorted thresholds a prediction is above.
@@ -84,6 +94,7 @@ class Levels {
     }
   }
   std::size_t size() const { return sorted_.size(); }
+  const std::vector<float>& sorted() const { return sorted_; }
   /// Where the level's threshold stands in the rule.
   std::size_t place(std::size_t level) const { return order_[level]; }
 
@@ -119,7 +130,8 @@ bool divide_evenly(const std::vector<double>& thresholds) {
 ConfusionCounts count_confusion(const std::string& metric, const ConfusionRule& rule,
                                 const Tensor& y_true, const Tensor& y_pred,
                                 const Tensor& sample_weight) {
-  const Batch batch = make_batch(metric, rule, y_true, y_pred, sample_weight);
+  const Batch batch = make_batch(metric, rule, y_true.to(at::kCPU), y_pred.to(at::kCPU),
+                                 sample_weight, label_weights_of(rule));
   const Levels levels(rule);
   const std::size_t labels =
       rule.per_label ? static_cast<std::size_t>(batch.predictions.size(-1)) : 1;
@@ -152,6 +164,71 @@ ConfusionCounts count_confusion(const std::string& metric, const ConfusionRule& 
     }
   }
   return counts;
+}
+
+const Tensor& DeviceConfusion::of(std::vector<double> ConfusionCounts::*member) const {
+  if (member == &ConfusionCounts::true_positives) return true_positives;
+  if (member == &ConfusionCounts::false_positives) return false_positives;
+  if (member == &ConfusionCounts::true_negatives) return true_negatives;
+  return false_negatives;
+}
+
+// As Levels::of.
+Tensor DeviceCounter::level_of(const ConfusionRule& rule, const Tensor& predictions) {
+  const auto count = static_cast<int64_t>(rule.thresholds.size());
+  const Tensor none = predictions.isnan();
+  Tensor level;
+  if (rule.evenly) {
+    level = predictions.clamp(0, 1).mul_(count - 1).ceil_();
+    if (rule.first_below_zero) level.clamp_min_(1);
+    level = level.masked_fill_(none, 0).to(kInt64);
+  } else if (count == 1) {
+    level = predictions.gt(static_cast<float>(rule.thresholds[0])).to(kInt64);
+  } else {
+    const Tensor sorted =
+        thresholds_.on(predictions, [&] { return from_vector(Levels(rule).sorted(), {count}); });
+    level = at::searchsorted(sorted, predictions).masked_fill_(none, 0);
+  }
+  return level;
+}
+
+DeviceConfusion DeviceCounter::count(const std::string& metric, const ConfusionRule& rule,
+                                     const Tensor& y_true, const Tensor& y_pred,
+                                     const Tensor& sample_weight) {
+  Tensor own_weights;
+  if (!rule.label_weights.empty()) {
+    own_weights = label_weights_.on(y_pred, [&] { return label_weights_of(rule); });
+  }
+  const Batch batch =
+      make_batch(metric, rule, y_true.to(y_pred.device()), y_pred, sample_weight, own_weights);
+  const auto count = static_cast<int64_t>(rule.thresholds.size());
+  const int64_t labels = rule.per_label ? batch.predictions.size(-1) : 1;
+  // [label][positive][level], as in count_confusion.
+  Tensor bin = batch.labels.ne(0).to(kInt64);
+  if (rule.per_label) bin.add_(at::arange(labels, bin.options()), 2);
+  bin.mul_(count + 1).add_(level_of(rule, batch.predictions));
+  Tensor sums = at::zeros({labels * 2 * (count + 1)}, bin.options().dtype(kFloat64));
+  if (batch.weights.defined()) {
+    sums.scatter_add_(0, bin.reshape({-1}), batch.weights.reshape({-1}));
+  } else {
+    sums.scatter_(0, bin.reshape({-1}), 1, "add");
+  }
+  sums = sums.view({labels, 2, count + 1});
+  const Tensor total = sums.sum(-1, /*keepdim=*/true);
+  Tensor above = sums.slice(-1, 1).flip(-1).cumsum(-1).flip(-1).permute({1, 2, 0});
+  Tensor below = total.permute({1, 2, 0}) - above;
+  // From the order of the sorted thresholds into the rule's.
+  const Levels levels(rule);
+  std::vector<int64_t> places(levels.size());
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    places[levels.place(level)] = static_cast<int64_t>(level);
+  }
+  if (!std::ranges::is_sorted(places)) {
+    const Tensor places_there = places_.on(sums, [&] { return from_vector(places, {count}); });
+    above = above.index_select(1, places_there);
+    below = below.index_select(1, places_there);
+  }
+  return {above[1], above[0], below[0], below[1]};
 }
 
 }  // namespace cohort::keras::internal

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/keras/internal/device_constant.h"
 #include "cohort/runtime/tensor.h"
 
 namespace cohort::keras::internal {
@@ -37,5 +38,26 @@ struct ConfusionCounts {
 ConfusionCounts count_confusion(const std::string& metric, const ConfusionRule& rule,
                                 const Tensor& y_true, const Tensor& y_pred,
                                 const Tensor& sample_weight);
+
+/// ConfusionCounts of a device. Shapes: [threshold, label].
+struct DeviceConfusion {
+  Tensor true_positives, false_positives, true_negatives, false_negatives;
+  const Tensor& of(std::vector<double> ConfusionCounts::*member) const;
+};
+
+/// Counts where the predictions are: a histogram, of which nobody reads anything.
+/// Threads: thread-safe.
+class DeviceCounter {
+ public:
+  /// As count_confusion, always for the same rule. Order: float64 sums of weights are added in an
+  /// order that may differ from run to run; sums of ones are exact.
+  DeviceConfusion count(const std::string& metric, const ConfusionRule& rule, const Tensor& y_true,
+                        const Tensor& y_pred, const Tensor& sample_weight);
+
+ private:
+  Tensor level_of(const ConfusionRule& rule, const Tensor& predictions);
+
+  DeviceConstant thresholds_, places_, label_weights_;
+};
 
 }  // namespace cohort::keras::internal

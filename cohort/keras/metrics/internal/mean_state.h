@@ -14,8 +14,10 @@ class MeanMetric : public MetricBase {
   Tensor result() override;
   bool heeds_masks() const override { return true; }
 
-  /// To the calling replica's sums. Cost: about 20 ns.
+  /// To the calling replica's sums. Cost: about 20 ns, or two launches.
   void add(double weighted_sum, double weight);
+  /// Whether the calling replica's sums are a device's, where update_state has nothing to read.
+  bool is_on_device() const;
   /// Values as Keras reduces them: weights broadcast, all axes but the first are averaged.
   /// Errors: InvalidArgument for weights that do not fit.
   void add_values(const Tensor& values, const Tensor& sample_weight);
@@ -35,7 +37,12 @@ WeightedSum weighted_sum(const std::string& metric, const Tensor& values,
 
 /// Adds to the calling replica's float64 scalar.
 void add_to(const Variable& variable, double x);
+/// The same of a scalar tensor, which is read only if the variable is the host's.
+void add_to(const Variable& variable, const Tensor& x);
 /// The calling replica's float64 scalar, or the sum of all in cross-replica context.
+/// Blocks: until the devices that have it are as far.
 double read_sum(const Variable& variable);
+/// Whether the calling replica's component is a device's.
+bool is_on_device(const Variable& variable);
 
 }  // namespace cohort::keras::internal

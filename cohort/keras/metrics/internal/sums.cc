@@ -8,7 +8,8 @@
 namespace cohort::keras::internal {
 
 void add_tensor(const Variable& variable, const Tensor& x) {
-  variable.impl().leaf().tensor.add_(x);
+  const Tensor& own = variable.impl().leaf().tensor;
+  own.add_(x.to(own.device()));
 }
 
 void add_numbers(const Variable& variable, const std::vector<double>& x) {
@@ -20,8 +21,9 @@ void add_numbers(const Variable& variable, const std::vector<double>& x) {
 }
 
 Tensor read_tensor(const Variable& variable) {
-  if (current_replica() >= 0) return variable.impl().leaf().tensor.clone();
-  return variable.value();
+  if (current_replica() < 0) return variable.value().to(at::kCPU);
+  const Tensor& own = variable.impl().leaf().tensor;
+  return own.is_cpu() ? own.clone() : own.to(at::kCPU);
 }
 
 }  // namespace cohort::keras::internal

@@ -13,10 +13,12 @@
 
 namespace cohort::keras::internal {
 
-/// Adds to the calling replica's float64 component. Shapes: the variable's, on the CPU.
+/// Adds to the calling replica's float64 component. Shapes: the variable's.
 void add_tensor(const Variable& variable, const Tensor& x);
+/// The same of a component on the CPU.
 void add_numbers(const Variable& variable, const std::vector<double>& x);
-/// The calling replica's component as it is, or the sum of all in cross-replica context.
+/// The calling replica's component as it is, or the sum of all in cross-replica context; on the
+/// CPU. Blocks: until the devices that have it are as far.
 Tensor read_tensor(const Variable& variable);
 
 /// Options with a name, if they have none.

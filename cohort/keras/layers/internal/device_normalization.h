@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch normalisation along the last axis by LibTorch's kernels for devices, which are chosen as in
+// its own training path: cuDNN's where they fit. Nothing of it is read by the host.
+#pragma once
+
+#include "cohort/runtime/tensor.h"
+#include "cohort/variables/variable.h"
+
+namespace cohort::keras::internal {
+
+/// Statistics that follow those of batches: old * momentum + the batch's * (1 - momentum).
+struct MovingStatistics {
+  Tensor mean, variance;  ///< Of the replica; written.
+  double momentum = 0;
+};
+
+/// (x - mean) / sqrt(variance + epsilon) * gamma + beta with the statistics of x, recorded where
+/// gradients are wanted. gamma and beta may be empty handles, x may be of a narrower type than
+/// them. Shapes: x [b, ..., c] of at least one row. Cost: a batch normalisation and three launches
+/// over [c].
+Tensor device_normalization(const Tensor& x, const Variable& gamma, const Variable& beta,
+                            double epsilon, const MovingStatistics& moving);
+
+/// The same with given statistics, in LibTorch's recorded operation.
+Tensor device_inference(const Tensor& x, const Tensor& gamma, const Tensor& beta,
+                        const Tensor& mean, const Tensor& variance, double epsilon);
+
+}  // namespace cohort::keras::internal
