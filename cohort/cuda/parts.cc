@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "cohort/cuda/backend.h"
+#include "cohort/cuda/random.h"
 #include "cohort/cuda/range_reducer.h"
+#include "cohort/cuda/row_kernels.h"
 #include "cohort/cuda/update_kernels.h"
 #include "cohort/runtime/device_library.h"
 
@@ -26,10 +28,20 @@ constexpr Part kParts[] = {
      [] {
        return as<cohort::internal::runtime::DeviceBackend>(cohort::internal::cuda::backend());
      }},
+    {"random",
+     [] {
+       static cohort::internal::cuda::CudaRandomFiller filler;
+       return as<cohort::internal::runtime::RandomFiller>(filler);
+     }},
     {"range_reducer",
      [] {
        static cohort::internal::cuda::CudaRangeReducer reducer;
        return as<cohort::internal::reductions::RangeReducer>(reducer);
+     }},
+    {"row_kernels",
+     [] {
+       static cohort::internal::cuda::CudaRowKernels kernels;
+       return as<cohort::internal::values::RowKernels>(kernels);
      }},
     {"update_kernels",
      [] {

@@ -10,44 +10,13 @@
 #include <optional>
 
 #include "cohort/base/check.h"
+#include "cohort/cuda/internal/dtypes.h"
 #include "cohort/cuda/internal/reduce_kernels.h"
 
 namespace cohort::internal::cuda {
 namespace {
 
 using reductions::RangeReduction;
-
-std::optional<Number> number_of(DType dtype) {
-  switch (dtype) {
-    case kFloat32:
-      return Number::kFloat;
-    case kFloat64:
-      return Number::kDouble;
-    case kFloat16:
-      return Number::kHalf;
-    case kBFloat16:
-      return Number::kBFloat16;
-    case DType::Char:
-      return Number::kInt8;
-    case DType::Short:
-      return Number::kInt16;
-    case kInt32:
-      return Number::kInt32;
-    case kInt64:
-      return Number::kInt64;
-    case kBool:
-    case DType::Byte:
-      return Number::kUInt8;
-    case DType::UInt16:
-      return Number::kUInt16;
-    case DType::UInt32:
-      return Number::kUInt32;
-    case DType::UInt64:
-      return Number::kUInt64;
-    default:
-      return std::nullopt;
-  }
-}
 
 Combine combine_of(ReduceOp op) {
   switch (op) {

@@ -96,6 +96,13 @@ class RandomStream {
   /// `groups` groups from `group` on.
   void many_words(uint64_t group, uint64_t groups, uint32_t attempt, uint32_t* out) const;
 
+  /// For generators on other devices: Philox's key, and the counter of block 0, attempt 0. Block
+  /// b's counter has the lowest 32 bits of b in its first word, 8 more in the lowest of the second.
+  const std::array<uint32_t, 2>& key() const { return key_; }
+  std::array<uint32_t, 4> first_counter() const {
+    return {0, replica_ << 16, static_cast<uint32_t>(step_), static_cast<uint32_t>(step_ >> 32)};
+  }
+
  private:
   std::array<uint32_t, 4> counter(uint64_t block, uint32_t attempt) const;
 

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/values/internal/add_rows.h"
+#include "cohort/values/row_kernels.h"
 
 namespace cohort {
 namespace {
@@ -30,9 +31,10 @@ void check_shapes(const IndexedSlices& slices) {
                    bracketed(shape_of(slices.values)));
 }
 
-// LibTorch's kernels differ in what they check here.
+// LibTorch's kernels differ in what they check here. Nobody waits for a device: there, what is no
+// row's is passed over.
 void check_range(const Tensor& indices, int64_t rows) {
-  if (indices.numel() == 0) return;
+  if (indices.numel() == 0 || !indices.is_cpu()) return;
   const int64_t lowest = indices.min().item<int64_t>();
   const int64_t highest = indices.max().item<int64_t>();
   COHORT_CHECK_ARG(lowest >= 0 && highest < rows,
@@ -70,6 +72,11 @@ void add_rows(Tensor& to, const Tensor& indices, const Tensor& rows) {
   const int64_t width = to.numel() / to.size(0);
   const Tensor at = indices.contiguous();
   const Tensor from = rows.detach().to(dtype).contiguous();
+  if (RowKernels* const kernels = row_kernels(to)) {
+    kernels->combine(RowOp::kAdd, to, at, from);
+    to.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX(dtype, "add_rows", [&] {
     auto* const out = to.mutable_data_ptr<scalar_t>();
     const auto* const in = from.const_data_ptr<scalar_t>();

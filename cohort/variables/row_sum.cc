@@ -5,10 +5,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "cohort/values/internal/add_rows.h"
 
 namespace cohort::internal::variables {
 namespace {
@@ -37,7 +40,7 @@ void sort_rows(std::vector<NumberedRow>& rows, int64_t largest) {
 }
 
 std::vector<NumberedRow> in_order(const Tensor& indices) {
-  const Tensor index = indices.to(kInt64).contiguous();
+  const Tensor index = (indices.is_cpu() ? indices : indices.cpu()).to(kInt64).contiguous();
   const auto* at = index.const_data_ptr<int64_t>();
   std::vector<NumberedRow> rows(static_cast<std::size_t>(index.numel()));
   int64_t largest = 0;
@@ -102,6 +105,51 @@ RowSum part_of(const RowSum& all, int64_t first, int64_t last) {
   return {{begin, end}, all.values.narrow(0, begin - all.rows.begin(), end - begin)};
 }
 
+// ---- values on GPUs, by operations there ----
+
+Tensor numbers_on(const std::vector<int64_t>& numbers, const Tensor& like) {
+  return from_vector<int64_t>(numbers, {static_cast<int64_t>(numbers.size())}).to(like.device());
+}
+
+// Where each of the rows `of` is among `all`, which has them; both ascend.
+std::vector<int64_t> places_of(std::span<const int64_t> of, const std::vector<int64_t>& all) {
+  std::vector<int64_t> places;
+  places.reserve(of.size());
+  auto at = all.begin();
+  for (const int64_t row : of) {
+    at = std::lower_bound(at, all.end(), row);
+    places.push_back(at - all.begin());
+  }
+  return places;
+}
+
+void add_on_device(const std::vector<NumberedRow>& order, const Tensor& values, RowSum* out) {
+  std::vector<int64_t> place(order.size());
+  int64_t at = -1;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i == 0 || order[i].row != order[i - 1].row) ++at;
+    place[static_cast<std::size_t>(order[i].position)] = at;
+  }
+  internal::values::add_rows(out->values, numbers_on(place, values), values);
+}
+
+// The parts may lie on several devices, of which this thread works on one.
+RowSum sum_on_device(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
+  const Tensor& like = parts[0]->values;
+  const c10::Device here = c10::impl::VirtualGuardImpl(like.device().type()).getDevice();
+  RowSum out{united(parts, first, last), {}};
+  Shape shape = shape_of(like);
+  shape[0] = static_cast<int64_t>(out.rows.size());
+  out.values = at::zeros(shape, like.options().device(here).requires_grad(false));
+  for (const RowSum* part : parts) {
+    const RowSum some = part_of(*part, first, last);
+    if (some.rows.empty()) continue;
+    const Tensor places = numbers_on(places_of(some.rows, out.rows), out.values);
+    internal::values::add_rows(out.values, places, some.values.to(here));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::size_t RowSum::width() const {
@@ -110,6 +158,7 @@ std::size_t RowSum::width() const {
 
 Tensor RowSum::to_dense(const Shape& shape) const {
   Tensor out = at::zeros(shape, values.options());
+  if (!values.is_cpu()) return out.index_copy_(0, numbers_on(rows, values), values);
   const std::size_t bytes = width() * values.element_size();
   auto* const to = static_cast<std::byte*>(out.mutable_data_ptr());
   const auto* from = static_cast<const std::byte*>(values.const_data_ptr());
@@ -123,6 +172,7 @@ Tensor RowSum::to_dense(const Shape& shape) const {
 IndexedSlices RowSum::to_slices(const Shape& shape) && {
   Tensor indices = empty({static_cast<int64_t>(rows.size())}, kInt64);
   std::copy(rows.begin(), rows.end(), indices.mutable_data_ptr<int64_t>());
+  if (!values.is_cpu()) indices = indices.to(values.device());
   return {std::move(values), indices, shape};
 }
 
@@ -147,6 +197,10 @@ RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
   }
   const Tensor values = slices.values.detach().to(dtype).contiguous();
   out.values = zero_rows(values, out.rows.size());
+  if (!values.is_cpu()) {
+    add_on_device(order, values, &out);
+    return out;
+  }
   const std::size_t width = out.width();
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND2(at::kHalf, at::kBFloat16, dtype, "sum_rows", [&] {
     add_in_order(order, values.const_data_ptr<scalar_t>(), out.values.mutable_data_ptr<scalar_t>(),
@@ -158,6 +212,7 @@ RowSum sum_rows(const IndexedSlices& slices, DType dtype) {
 RowSum sum_rows(std::span<const RowSum* const> parts, int64_t first, int64_t last) {
   const at::NoGradGuard no_grad;
   if (parts.size() == 1) return part_of(*parts[0], first, last);
+  if (!parts[0]->values.is_cpu()) return sum_on_device(parts, first, last);
   RowSum out{united(parts, first, last), {}};
   out.values = zero_rows(parts[0]->values, out.rows.size());
   const std::size_t width = out.width();

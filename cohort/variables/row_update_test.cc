@@ -423,7 +423,7 @@ TEST(RowUpdate, CopiesBetweenReplicasTheNamedRowsOnly) {
       LocalVariablesOptions{.devices = {Device("GPU:0"), Device("GPU:1")}, .group = &group});
   const VariableCreatorScope scope(creator);
   const Variable table(zeros({1000, 4}));
-  const auto updater = creator->make_updater({table}, {});
+  const auto updater = creator->make_updater({table}, {.lazy_rows = true});
   backend.log().take();
   group.run([&](int r) {
     const Rows rows = r == 0 ? Rows{1, 2, 999, 2} : Rows{2, 500};

@@ -8,27 +8,14 @@
 
 #include <cstddef>
 
+#include "cohort/cuda/internal/number.h"
+
 namespace cohort::internal::cuda {
 
 /// Arrays that one launch reads, and as many that it writes.
 inline constexpr std::size_t kMostArrays = 64;
 
 enum class Combine { kSum, kProduct, kMin, kMax };
-/// Unsigned numbers have the sums and products of signed ones; bool has min and max as kUInt8.
-enum class Number {
-  kFloat,
-  kDouble,
-  kHalf,
-  kBFloat16,
-  kInt8,
-  kInt16,
-  kInt32,
-  kInt64,
-  kUInt8,
-  kUInt16,
-  kUInt32,
-  kUInt64
-};
 
 /// Elements [begin, end): each output gets the sources' reduction in their order, divided by
 /// `divisor` if that is not 1 (for floating numbers).

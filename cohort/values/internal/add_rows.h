@@ -11,8 +11,8 @@ namespace cohort::internal::values {
 /// Adds row i of `rows` to row indices[i] of `to`, in this order.
 /// Shapes: to [n, ...] contiguous, indices [m] of int32 or int64 in [0, n), rows [m, ...]: not
 /// checked. Rows of another dtype are converted first; those of 16 bits add up in float32 and are
-/// rounded once.
-/// Autograd: none; the version of `to` counts on.
+/// rounded once. On GPUs indices that are no row's are passed over, and of bool repeated ones add
+/// up in any order, which makes no difference. Autograd: none; the version of `to` counts on.
 void add_rows(Tensor& to, const Tensor& indices, const Tensor& rows);
 
 /// Writes slices.to_dense() into `to`, which is contiguous.

@@ -49,6 +49,8 @@ Tensor sum_of(const UpdateLayout& layout, Posts posts, std::size_t variable) {
 bool PostWriter::takes_rows(const Step& step, std::size_t variable) const {
   if (layout_.row_width(variable) == 0 || layout_.is_staged()) return false;
   if (lazy_rows_) return true;
+  // A pass over the table takes a GPU less time than the host waits for the rows' numbers.
+  if (layout_.run_of(variable).device(0).kind() == DeviceKind::kGpu) return false;
   const bool decays = step.weight_decay != 0 && layout_.run_of(variable).decays;
   return !decays && !clips_norms_ && update_rules::ignores_zero_gradients(step.rule);
 }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "cohort/base/check.h"
+#include "cohort/values/row_kernels.h"
 
 namespace cohort::internal::variables {
 namespace {
@@ -44,6 +45,26 @@ void combine(Scatter kind, T* out, const T* values, int64_t size) {
     case Scatter::kUpdate:
       break;
   }
+}
+
+values::RowOp row_op(Scatter kind) {
+  switch (kind) {
+    case Scatter::kAdd:
+      return values::RowOp::kAdd;
+    case Scatter::kSub:
+      return values::RowOp::kSub;
+    case Scatter::kMul:
+      return values::RowOp::kMul;
+    case Scatter::kDiv:
+      return values::RowOp::kDiv;
+    case Scatter::kMin:
+      return values::RowOp::kMin;
+    case Scatter::kMax:
+      return values::RowOp::kMax;
+    case Scatter::kUpdate:
+      break;
+  }
+  return values::RowOp::kUpdate;
 }
 
 // Integers have no infinity to become: the processor would stop the program.
@@ -109,14 +130,19 @@ void scatter_rows(Tensor& to, Scatter kind, const IndexedSlices& slices) {
   const int64_t rows = slices.indices.size(0);
   if (rows == 0 || to.numel() == 0) return;
   const int64_t size = to.numel() / to.size(0);
-  const Tensor values = slices.values.detach().contiguous();
+  const Tensor updates = slices.values.detach().contiguous();
   const Tensor index = slices.indices.to(kInt64).contiguous();
-  if (kind == Scatter::kDiv) check_divisors(values);
+  if (kind == Scatter::kDiv) check_divisors(updates);
+  if (values::RowKernels* const kernels = values::row_kernels(to)) {
+    kernels->combine(row_op(kind), to, index.to(to.device()), updates.to(to.device()));
+    to.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
   const auto* at = index.const_data_ptr<int64_t>();
   if (kind == Scatter::kUpdate) {
     const auto bytes = static_cast<std::size_t>(size) * to.element_size();
     auto* out = static_cast<std::byte*>(to.mutable_data_ptr());
-    const auto* in = static_cast<const std::byte*>(values.const_data_ptr());
+    const auto* in = static_cast<const std::byte*>(updates.const_data_ptr());
     for (int64_t i = 0; i < rows; ++i) {
       std::memcpy(out + static_cast<std::size_t>(at[i]) * bytes,
                   in + static_cast<std::size_t>(i) * bytes, bytes);
@@ -124,7 +150,7 @@ void scatter_rows(Tensor& to, Scatter kind, const IndexedSlices& slices) {
   } else {
     AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "scatter_rows", [&] {
       auto* out = to.mutable_data_ptr<scalar_t>();
-      const auto* in = values.const_data_ptr<scalar_t>();
+      const auto* in = updates.const_data_ptr<scalar_t>();
       for (int64_t i = 0; i < rows; ++i) combine(kind, out + at[i] * size, in + i * size, size);
     });
   }

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/keras/layers/internal/draws.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <span>
 #include <vector>
 
 #include "cohort/base/check.h"
 #include "cohort/base/mutex.h"
+#include "cohort/runtime/device_random.h"
 #include "cohort/runtime/replica_scope.h"
 
 namespace cohort::keras::internal {
 namespace {
 
+using cohort::internal::runtime::RandomFiller;
+
+DType wide_dtype(const Tensor& like) {
+  return like.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
+}
+
 // Fills a new tensor of the shape by `fill`, in float32, or in float64 for such inputs.
 template <class F>
 Tensor filled(const Shape& shape, const Tensor& like, F fill) {
-  const DType dtype = like.scalar_type() == kFloat64 ? kFloat64 : kFloat32;
+  const DType dtype = wide_dtype(like);
   Tensor out = empty(shape, dtype);
   const auto size = static_cast<std::size_t>(out.numel());
   if (dtype == kFloat64) {
@@ -24,6 +33,17 @@ Tensor filled(const Shape& shape, const Tensor& like, F fill) {
     fill(std::span(out.data_ptr<float>(), size));
   }
   return out.to(like.options());
+}
+
+// On the device of `like`, by its own generator, in `dtype`; undefined where there is none.
+template <class F>
+Tensor filled_on_device(const Shape& shape, const Tensor& like, DType dtype, F fill) {
+  using cohort::internal::runtime::random_filler;
+  auto* const filler = like.is_cpu() ? nullptr : random_filler(like.device().type());
+  if (filler == nullptr) return {};
+  Tensor out = at::empty(shape, like.options().dtype(dtype).requires_grad(false));
+  fill(*filler, out);
+  return out.to(like.scalar_type());
 }
 
 }  // namespace
@@ -78,12 +98,22 @@ cohort::internal::runtime::RandomStream Draws::next() {
 
 Tensor Draws::keep_mask(const Shape& shape, double rate, const Tensor& like) {
   const cohort::internal::runtime::RandomStream stream = next();
+  // Numbers of 16 bits need no wider ones before them.
+  const bool is_half = like.scalar_type() == kFloat16 || like.scalar_type() == kBFloat16;
+  const Tensor there =
+      filled_on_device(shape, like, is_half ? like.scalar_type() : wide_dtype(like),
+                       [&](RandomFiller& by, Tensor& out) { by.keep_mask(stream, rate, out); });
+  if (there.defined()) return there;
   return filled(shape, like,
                 [&](auto out) { cohort::internal::runtime::fill_keep_mask(stream, rate, out); });
 }
 
 Tensor Draws::normal(double mean, double stddev, const Tensor& like) {
   const cohort::internal::runtime::RandomStream stream = next();
+  const Tensor there = filled_on_device(
+      shape_of(like), like, wide_dtype(like),
+      [&](RandomFiller& by, Tensor& out) { by.normal(stream, mean, stddev, out); });
+  if (there.defined()) return there;
   return filled(shape_of(like), like, [&]<class T>(std::span<T> out) {
     cohort::internal::runtime::fill_normal(stream, static_cast<T>(mean), static_cast<T>(stddev),
                                            out);
