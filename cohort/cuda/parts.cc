@@ -7,6 +7,7 @@
 #include "cohort/cuda/random.h"
 #include "cohort/cuda/range_reducer.h"
 #include "cohort/cuda/row_kernels.h"
+#include "cohort/cuda/step_recorder.h"
 #include "cohort/cuda/update_kernels.h"
 #include "cohort/runtime/device_library.h"
 
@@ -37,6 +38,11 @@ constexpr Part kParts[] = {
      [] {
        static cohort::internal::cuda::CudaRangeReducer reducer;
        return as<cohort::internal::reductions::RangeReducer>(reducer);
+     }},
+    {"recorder",
+     [] {
+       static auto& recorder = *new cohort::internal::cuda::CudaStepRecorder;
+       return as<cohort::internal::runtime::StepRecorder>(recorder);
      }},
     {"row_kernels",
      [] {

@@ -22,6 +22,7 @@ Draws draws_of(const runtime::RandomStream& stream, Tensor& out) {
   std::copy(counter.begin(), counter.end(), draws.counter);
   draws.out = out.mutable_data_ptr();
   draws.size = static_cast<std::size_t>(out.numel());
+  draws.at = reinterpret_cast<const std::uint32_t*>(stream.place());
   return draws;
 }
 

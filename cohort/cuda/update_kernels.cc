@@ -25,27 +25,33 @@ void set_sources(std::span<const std::byte* const> sources, Launch& launch) {
   launch.source_count = sources.size();
 }
 
+void set_rule(const update_rules::Rule& rule, const update_rules::UpdateOptions& how,
+              UpdateLaunch& launch) {
+  const update_rules::internal::PackedRule packed = update_rules::internal::packed_rule(rule);
+  launch.kind = packed.kind;
+  std::copy(std::begin(packed.coefficients), std::end(packed.coefficients), launch.coefficients);
+  launch.gradient_scale = how.gradient_scale;
+  launch.clip_value = how.clip_value;
+  launch.weight_decay = how.weight_decay;
+}
+
 template <class Update>
 UpdateLaunch launch_of(const Update& update, const update_rules::Rule& rule,
                        const update_rules::UpdateOptions& how) {
   COHORT_CHECK_ARG(update.dtype == kFloat32 || update.dtype == kFloat64,
                    "[fused_update] expected float32 or float64 on a GPU, got ",
                    dtype_name(update.dtype));
-  const update_rules::internal::PackedRule packed = update_rules::internal::packed_rule(rule);
   UpdateLaunch launch;
   launch.is_double = update.dtype == kFloat64;
-  launch.kind = packed.kind;
-  std::copy(std::begin(packed.coefficients), std::end(packed.coefficients), launch.coefficients);
-  launch.gradient_scale = how.gradient_scale;
-  launch.clip_value = how.clip_value;
-  launch.weight_decay = how.weight_decay;
+  set_rule(rule, how, launch);
   launch.to[0] = update.parameters;
   for (std::size_t s = 0; s < update_rules::kMaxSlots; ++s) launch.to[s + 1] = update.slots[s];
   std::copy(std::begin(launch.to), std::end(launch.to), launch.from);
   return launch;
 }
 
-// What a kernel that reads or writes an unset arena would do to the whole device.
+// What a kernel that reads or writes an unset arena would do to the whole
+// device.
 void check_arrays(const UpdateLaunch& launch, const update_rules::Rule& rule) {
   COHORT_CHECK_ARG(launch.to[0] != nullptr && launch.from[0] != nullptr,
                    "[fused_update] expected a parameter arena, got null");
@@ -68,8 +74,8 @@ Tensor on_device(std::size_t count, DType dtype) {
                    at::TensorOptions().dtype(dtype).device(at::kCUDA));
 }
 
-// The pinned block is used again when the stream has passed the copy, the device's when it has
-// passed what is launched next.
+// The pinned block is used again when the stream has passed the copy, the
+// device's when it has passed what is launched next.
 Tensor uploaded(std::span<const int64_t> numbers) {
   const Tensor pinned = at::empty({static_cast<int64_t>(numbers.size())},
                                   at::TensorOptions().dtype(kInt64).pinned_memory(true));
@@ -110,7 +116,18 @@ void CudaUpdateKernels::update(const variables::RangeUpdate& range, const update
   set_sources(range.sources, launch);
   launch.begin = range.begin;
   launch.end = range.end;
+  launch.rule_at = range.rule_at;
   C10_CUDA_CHECK(launch_update(launch, c10::cuda::getCurrentCUDAStream()));
+}
+
+std::size_t CudaUpdateKernels::rule_bytes() const { return kRuleBytes; }
+
+void CudaUpdateKernels::write_rule(DType dtype, const update_rules::Rule& rule,
+                                   const update_rules::UpdateOptions& how, std::byte* out) const {
+  UpdateLaunch launch;
+  launch.is_double = dtype == kFloat64;
+  set_rule(rule, how, launch);
+  cuda::write_rule(launch, out);
 }
 
 void CudaUpdateKernels::update_rows(const variables::RowsUpdate& table,

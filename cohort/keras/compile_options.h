@@ -11,6 +11,7 @@
 #include <concepts>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -102,6 +103,13 @@ struct CompileOptions {
   /// of the gradient, whichever replica it is on. False: TensorFlow's way, the replicas' means
   /// over the number of replicas.
   bool exact_uneven_batches = true;
+  /// Whether training steps on a GPU are recorded, as a CUDA graph, and from then on started by one
+  /// call each, with the same numbers. Unset: where that is safe, else a line in the log says why
+  /// not. True: what the classes of the program do in a step on the host is done once, as in
+  /// tf.function, and fit throws FailedPrecondition where a step cannot be recorded. False: never.
+  /// On CPUs it changes nothing in this version. TF: jit_compile, "auto" where unset; XLA's part.
+  std::optional<bool> jit_compile = {};
+  bool run_eagerly = false;  ///< Every step operation by operation, whatever jit_compile says.
 };
 
 }  // namespace cohort::keras

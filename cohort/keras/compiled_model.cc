@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/step_capture.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
@@ -94,6 +95,7 @@ CompiledModel::CompiledModel(keras::CompileOptions compile_options, const Strate
       one_loss(output_names.size() > 1 ? keras::Loss() : loss_of_one(options)),
       one_weight(weight_of_one(options)),
       steps(static_cast<std::size_t>(strategy.extended().num_local_replicas())),
+      capture(StepCapture::make(strategy, options)),
       strategy_(strategy) {
   COHORT_CHECK_ARG(options.steps_per_execution > 0,
                    "[compile] expected steps_per_execution > 0, got ", options.steps_per_execution);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,8 @@
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::keras::internal {
+
+class StepCapture;
 
 /// The metric "loss": a mean over all examples since the last reset, over all replicas.
 class LossTracker {
@@ -109,6 +112,7 @@ class CompiledModel {
   /// Loss and metrics by name, read when asked for. Copied, not rebuilt, in each step.
   keras::Logs live;
   std::atomic<bool> warned_untrained{false};
+  const std::shared_ptr<StepCapture> capture;  ///< Makes training steps, if it is not off.
   /// Called once, when metrics of names are made.
   std::function<void()> when_resolved = {};
 

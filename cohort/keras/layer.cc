@@ -11,6 +11,7 @@
 #include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/structure_version.h"
 
 namespace cohort::keras {
 namespace {
@@ -307,6 +308,10 @@ void LayerBase::renew_lists(uint64_t version) const {
   update(lists_.frozen, fresh.frozen);
   update(lists_.penalized, fresh.penalized);
   lists_version_.store(version, std::memory_order_release);
+}
+
+uint64_t internal::structure_version() {
+  return g_structure_version.load(std::memory_order_acquire);
 }
 
 std::span<const Variable> LayerBase::variables() const { return lists().all; }

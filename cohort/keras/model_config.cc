@@ -36,7 +36,7 @@ std::map<std::string, double> weights_of(const Config& config,
   return weights;
 }
 
-// What compile() of Keras may be told; run_eagerly and the like change nothing here.
+// What compile() of Keras may be told. Its files have for jit_compile what a machine could do.
 void read_compile_option(const std::string& name, const Config& value, CompileOptions& options,
                          const std::vector<std::string>& outputs) {
   if (name == "optimizer") {
@@ -55,9 +55,10 @@ void read_compile_option(const std::string& name, const Config& value, CompileOp
     options.auto_scale_loss = value.boolean();
   } else if (name == "exact_uneven_batches") {
     options.exact_uneven_batches = value.boolean();
+  } else if (name == "run_eagerly") {
+    options.run_eagerly = !value.is_null() && value.boolean();
   } else {
-    const bool known = name == "run_eagerly" || name == "jit_compile";
-    COHORT_CHECK_ARG(known,
+    COHORT_CHECK_ARG(name == "jit_compile",
                      "[compile_from_config] expected optimizer, loss, loss_weights, metrics, "
                      "weighted_metrics, steps_per_execution, run_eagerly, jit_compile, "
                      "auto_scale_loss, got \"",
@@ -123,9 +124,9 @@ Config Model::get_compile_config() const {
   config.set("loss_weights", std::move(weights));
   config.set("metrics", options.metrics.serialize());
   config.set("weighted_metrics", options.weighted_metrics.serialize());
-  config.set("run_eagerly", false);
+  config.set("run_eagerly", options.run_eagerly);
   config.set("steps_per_execution", options.steps_per_execution);
-  config.set("jit_compile", false);
+  config.set("jit_compile", options.jit_compile.value_or(false));
   if (!options.auto_scale_loss) config.set("auto_scale_loss", false);
   if (!options.exact_uneven_batches) config.set("exact_uneven_batches", false);
   return config;

@@ -83,6 +83,12 @@ void ClassTable::add_entry(const std::type_info& type, const std::string& key, b
   classes_->names[type] = key;
 }
 
+bool ClassTable::has_builtin(const Serializable& object) const {
+  const cohort::internal::base::MutexLock lock(classes_->mutex);
+  const auto found = classes_->names.find(typeid(object));
+  return found != classes_->names.end() && classes_->by_name.at(found->second).builtin;
+}
+
 Config ClassTable::serialize(const Serializable& object) const {
   std::string key;
   bool builtin = false;

@@ -69,6 +69,8 @@ class ClassTable {
   /// Of a name alone, with defaults; nullptr: there is no such class.
   std::shared_ptr<Serializable> find(const std::string& name) const;
   const char* kind() const { return kind_; }
+  /// Whether the object's class is Cohort's, not the program's.
+  bool has_builtin(const Serializable& object) const;
 
  private:
   struct Classes;

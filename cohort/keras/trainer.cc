@@ -14,9 +14,11 @@
 #include "cohort/data/pipeline/internal/split_plan.h"
 #include "cohort/keras/fit_position.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/keras/internal/leaves.h"
 #include "cohort/keras/interrupt.h"
 #include "cohort/keras/progress_logger.h"
 #include "cohort/keras/remote_steps.h"
+#include "cohort/keras/step_capture.h"
 #include "cohort/keras/step_logs.h"
 #include "cohort/keras/worker_results.h"
 #include "cohort/runtime/replica_scope.h"
@@ -163,29 +165,11 @@ Element Trainer::with_class_weights(const Element& batch) const {
 
 namespace {
 
-void leaves_of(const Element& nest, std::vector<Tensor>& leaves) {
-  if (!nest.is_tuple()) return leaves.push_back(nest.tensor());
-  for (std::size_t i = 0; i < nest.size(); ++i) leaves_of(nest[i], leaves);
-}
-
-// The structure of `nest` with other leaves, from `next` on.
-Element with_leaves(const Element& nest, const std::vector<Tensor>& leaves, std::size_t& next) {
-  if (!nest.is_tuple()) return leaves[next++];
-  std::vector<Element> parts;
-  std::vector<std::pair<std::string, Element>> named;
-  for (std::size_t i = 0; i < nest.size(); ++i) {
-    parts.push_back(with_leaves(nest[i], leaves, next));
-    if (!nest.names().empty()) named.emplace_back(nest.names()[i], parts.back());
-  }
-  return named.empty() ? Element::tuple(std::move(parts)) : Element::named(std::move(named));
-}
-
 // What predict has of all steps, output by output.
 class PredictedRows {
  public:
   void add(const Element& output) {
-    std::vector<Tensor> leaves;
-    leaves_of(output, leaves);
+    const std::vector<Tensor> leaves = leaves_of(output);
     if (outputs_.empty()) outputs_.resize(leaves.size());
     like_ = output;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -207,8 +191,7 @@ class PredictedRows {
       leaves.push_back(others == nullptr ? mine
                                          : rows_of_all(*others, mine, all.counts, local_replicas));
     }
-    std::size_t next = 0;
-    return with_leaves(like_, leaves, next);
+    return with_leaves(like_, leaves);
   }
 
  private:
@@ -235,6 +218,7 @@ class PredictedRows {
 }  // namespace
 
 void Trainer::execute(Mode mode) {
+  StepCapture* const capture = compiled_->capture->is_off() ? nullptr : compiled_->capture.get();
   strategy_.run([&] {
     const auto replica = static_cast<std::size_t>(std::max(0, current_replica()));
     LoggedStep& step = compiled_->steps[replica];
@@ -246,11 +230,11 @@ void Trainer::execute(Mode mode) {
       step.shares.clear();
       if (mode == Mode::kTest) {
         step.logs = model_.test_step(part);
-      } else if (class_weights_.defined()) {
-        step.logs = model_.train_step(with_class_weights(part));
-      } else {
-        step.logs = model_.train_step(part);
+        continue;
       }
+      const Element weighted = class_weights_.defined() ? with_class_weights(part) : part;
+      step.logs = capture != nullptr ? capture->step(model_, *compiled_, step, weighted)
+                                     : model_.train_step(weighted);
     }
     keras::internal::forget_added_losses();
     if (!step.logs.same_as(compiled_->live)) settle(step);

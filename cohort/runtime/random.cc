@@ -17,6 +17,7 @@
 #include "cohort/base/check.h"
 #include "cohort/runtime/philox.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/step_recording.h"
 
 namespace cohort {
 namespace internal::runtime {
@@ -165,6 +166,18 @@ RandomStream::RandomStream(uint64_t seed, uint64_t operation, uint64_t step, int
                    "[random] expected a replica from -1 to 32766, got ", replica);
   const uint64_t key = mix(mix(seed) ^ operation);
   key_ = {low_half(key), high_half(key)};
+}
+
+void RandomStream::put(std::byte* out) const {
+  const std::array<uint32_t, 4> first = first_counter();
+  std::memcpy(out, key_.data(), sizeof key_);
+  std::memcpy(out + sizeof key_, first.data(), sizeof first);
+}
+
+RandomStream RandomStream::at(const std::byte* place) {
+  RandomStream stream(0, 0, 0, -1);
+  stream.place_ = place;
+  return stream;
 }
 
 std::array<uint32_t, 4> RandomStream::counter(uint64_t block, uint32_t attempt) const {
@@ -330,6 +343,7 @@ std::shared_ptr<DrawCounts> unowned(DrawCounts& counts) {
 }
 
 uint64_t next_step(int replica) {
+  refuse_recording("it draws random numbers on the host");
   if (RandomSeeds* seeds = current_context().seeds) {
     const uint64_t step = seeds->next_step(replica);
     note_draw(unowned(*seeds), replica, step);

@@ -98,10 +98,19 @@ class RandomStream {
 
   /// For generators on other devices: Philox's key, and the counter of block 0, attempt 0. Block
   /// b's counter has the lowest 32 bits of b in its first word, 8 more in the lowest of the second.
+  /// Of a stream that a step draws which is recorded (step_recording.h) they are others in each
+  /// step: six words in the device's memory, at place().
   const std::array<uint32_t, 2>& key() const { return key_; }
   std::array<uint32_t, 4> first_counter() const {
     return {0, replica_ << 16, static_cast<uint32_t>(step_), static_cast<uint32_t>(step_ >> 32)};
   }
+
+  const std::byte* place() const { return place_; }
+  /// The six words.
+  static constexpr std::size_t kPlaceBytes = 24;
+  void put(std::byte* out) const;
+  /// One whose words come to be there; on the host there is nothing to draw of it.
+  static RandomStream at(const std::byte* place);
 
  private:
   std::array<uint32_t, 4> counter(uint64_t block, uint32_t attempt) const;
@@ -109,6 +118,7 @@ class RandomStream {
   std::array<uint32_t, 2> key_;
   uint64_t step_;
   uint32_t replica_;
+  const std::byte* place_ = nullptr;
 };
 
 // Each writes draws first, first + 1, ...: filling a span at once or in parts gives the same.

@@ -45,6 +45,11 @@ class LocalImpl : public VariableImpl {
 
 /// The variable as the local kind that it is.
 LocalImpl& local_impl(VariableImpl& variable);
+/// Makes the node anew by which LibTorch's engine brings gradients to the component's leaf: the
+/// node belongs to the stream of its device that is current now, and a pass ends with both streams
+/// waiting for each other, which a pass that is captured must not. Does nothing where a graph or a
+/// hook has the node. Replicas at rest but the calling one.
+void renew_accumulator(Component& component);
 /// True if `gradient` is what the calling replica's component handed out of an arena, where updates
 /// read it fastest. False for every variable of another kind.
 bool is_in_arena(VariableImpl& variable, const Tensor& gradient);

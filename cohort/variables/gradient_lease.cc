@@ -7,6 +7,7 @@
 
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/step_recording.h"
 #include "cohort/variables/component.h"
 
 namespace cohort::internal::variables {
@@ -16,6 +17,33 @@ namespace {
 uint64_t current_epoch() {
   const runtime::ReplicaGroup* group = runtime::current_replica_group();
   return group != nullptr ? group->epoch(std::max(0, current_replica())) : 1;
+}
+
+// What is recorded writes into a buffer whenever it is started: nobody else is to be given it, and
+// what is kept of gradients is elsewhere.
+struct ReservedBuffer {
+  ReservedBuffer(std::shared_ptr<Arena> of, GradientBuffer& reserved)
+      : arena(std::move(of)), buffer(reserved) {
+    buffer.leases.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~ReservedBuffer() { buffer.leases.fetch_sub(1, std::memory_order_release); }
+  ReservedBuffer(const ReservedBuffer&) = delete;
+  ReservedBuffer& operator=(const ReservedBuffer&) = delete;
+  const std::shared_ptr<Arena> arena;
+  GradientBuffer& buffer;
+};
+
+// One that an earlier recording has reserved, and that no lease has now; leased once more.
+GradientBuffer* reserved_buffer(runtime::RecordingStore& store,
+                                const std::shared_ptr<Arena>& arena) {
+  for (const std::shared_ptr<ReservedBuffer>& reserved : store.kept<ReservedBuffer>()) {
+    int only_reserved = 1;
+    const bool is_free =
+        reserved->arena == arena && reserved->buffer.leases.compare_exchange_strong(
+                                        only_reserved, 2, std::memory_order_acquire);
+    if (is_free) return &reserved->buffer;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -36,8 +64,15 @@ GradientBuffer* GradientLease::buffer(const std::shared_ptr<Arena>& arena, uint6
   }
   const int replica = std::max(0, current_replica());
   buffers_.emplace_back(arena, nullptr);
-  return buffers_.back().second =
-             arena->acquire_buffer(replica < arena->replicas() ? replica : 0, epoch);
+  GradientBuffer*& found = buffers_.back().second;
+  runtime::StepRecording* const recording = runtime::StepRecording::current();
+  if (recording != nullptr) found = reserved_buffer(recording->store(), arena);
+  if (found != nullptr) return found;
+  found = arena->acquire_buffer(replica < arena->replicas() ? replica : 0, epoch);
+  if (recording != nullptr && found != nullptr) {
+    recording->store().keep(std::make_shared<ReservedBuffer>(arena, *found));
+  }
+  return found;
 }
 
 Tensor GradientLease::free_place(VariableImpl& variable) {

@@ -103,6 +103,14 @@ void tell_when_final(Component& component) {
   if (component.tensor.requires_grad() && is_free) add_slot_hook(component);
 }
 
+void renew_accumulator(Component& component) {
+  const Tensor& leaf = component.tensor;
+  if (!leaf.requires_grad() || !torch::autograd::impl::hooks(leaf).empty()) return;
+  component.accumulator.reset();
+  component.accumulator = std::make_shared<runtime::GraphNodePtr<torch::autograd::Node>>(
+      torch::autograd::impl::grad_accumulator(leaf));
+}
+
 void Component::adopt(const Tensor& leaf) {
   COHORT_CHECK_ARG(leaf.is_leaf() && leaf.sizes() == tensor.sizes() &&
                        leaf.scalar_type() == tensor.scalar_type(),

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "cohort/runtime/step_recording.h"
+
 namespace cohort::internal::variables {
 
 namespace {
@@ -32,6 +34,8 @@ void StepUndo::drew(const std::shared_ptr<runtime::DrawCounts>& counts, int repl
 }
 
 void StepUndo::keep(const Tensor& t) {
+  // A recording writes nothing of the device's.
+  if (runtime::StepRecording::current() != nullptr && !t.is_cpu()) return;
   if (t.scalar_type() == at::kDouble && t.numel() == 1 && t.is_cpu()) {
     if (!has(numbers_, t)) numbers_.emplace_back(t, *t.const_data_ptr<double>());
     return;
@@ -41,6 +45,7 @@ void StepUndo::keep(const Tensor& t) {
 }
 
 void StepUndo::commit() {
+  if (runtime::StepRecording::current() != nullptr) return;  // nothing is written yet
   kept_.clear();
   numbers_.clear();
   drawn_.clear();

@@ -4,6 +4,8 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 #include "cohort/base/check.h"
 #include "cohort/runtime/intra_op.h"
@@ -70,10 +72,31 @@ void block_squares(std::span<const std::byte* const> sources, std::size_t size, 
   update_rules::block_square_sums<T>({from.data(), from.size()}, size, first, out);
 }
 
+struct WrittenRule {
+  update_rules::Rule rule;
+  update_rules::UpdateOptions how;
+};
+static_assert(std::is_trivially_copyable_v<WrittenRule>);
+
 class CpuUpdateKernels final : public UpdateKernels {
  public:
+  std::size_t rule_bytes() const override { return sizeof(WrittenRule); }
+  void write_rule(DType, const update_rules::Rule& rule, const update_rules::UpdateOptions& how,
+                  std::byte* out) const override {
+    const WrittenRule written{rule, how};
+    std::memcpy(out, &written, sizeof written);
+  }
+
   void update(const RangeUpdate& range, const update_rules::Rule& rule,
               const update_rules::UpdateOptions& how) override {
+    if (range.rule_at == nullptr) return update_by(range, rule, how);
+    WrittenRule written;
+    std::memcpy(&written, range.rule_at, sizeof written);
+    update_by(range, written.rule, written.how);
+  }
+
+  void update_by(const RangeUpdate& range, const update_rules::Rule& rule,
+                 const update_rules::UpdateOptions& how) const {
     const auto part = [&](std::size_t begin, std::size_t end) {
       range.dtype == kFloat32 ? update_part<float>(range, rule, begin, end, how)
                               : update_part<double>(range, rule, begin, end, how);

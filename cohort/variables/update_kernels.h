@@ -27,6 +27,9 @@ struct RangeUpdate {
   std::span<const std::byte* const> sources = {};
   std::size_t begin = 0;
   std::size_t end = 0;
+  /// Of the device: what write_rule() wrote, which the kernels read when they run, instead of the
+  /// rule and options of the call; null: these. See recorded_rule.h.
+  const std::byte* rule_at = nullptr;
 };
 
 /// Some rows of a table, each once; addresses are the device's, of the table's first element.
@@ -47,6 +50,11 @@ class UpdateKernels {
   /// the calling thread has started on its device.
   virtual void update(const RangeUpdate& range, const update_rules::Rule& rule,
                       const update_rules::UpdateOptions& how) = 0;
+  /// Of what write_rule() writes; 0: these kernels read no rule from memory.
+  virtual std::size_t rule_bytes() const { return 0; }
+  /// For RangeUpdate::rule_at; kind of rule and dtype must be those of the call there.
+  virtual void write_rule(DType /*dtype*/, const update_rules::Rule& /*rule*/,
+                          const update_rules::UpdateOptions& /*how*/, std::byte* /*out*/) const {}
   /// As update_rules::fused_update_rows: touches these rows alone.
   virtual void update_rows(const RowsUpdate& table, const update_rules::Rule& rule,
                            const update_rules::UpdateOptions& how) = 0;

@@ -36,9 +36,18 @@ __device__ PhiloxBlock philox_block(const Draws& draws, std::uint64_t block) {
   return {{x0, x1, x2, x3}};
 }
 
+// Those of a step that is recorded are in memory.
+__device__ Draws draws_now(Draws draws) {
+  if (draws.at == nullptr) return draws;
+  for (int i = 0; i < 2; ++i) draws.key[i] = draws.at[i];
+  for (int i = 0; i < 4; ++i) draws.counter[i] = draws.at[2 + i];
+  return draws;
+}
+
 // Calls use(unit, words) for the units of kWords words that are below `units`.
 template <int kWords, class Use>
-__device__ void for_units(const Draws& draws, std::uint64_t units, Use use) {
+__device__ void for_units(const Draws& given, std::uint64_t units, Use use) {
+  const Draws draws = draws_now(given);
   constexpr std::uint64_t kTeams = kLanesOfGroup / kWords;  // threads to a group
   constexpr std::uint64_t kUnits = kWordsOfGroup / kWords;  // of a group
   const std::uint64_t groups = (units + kUnits - 1) / kUnits;

@@ -17,6 +17,8 @@ struct Draws {
   std::uint32_t counter[4];  ///< Of block 0.
   void* out;
   std::size_t size;
+  /// Key and counter on the device, where kernels read them when they run; null: those above.
+  const std::uint32_t* at;
 };
 
 /// 0 where the word is below `threshold`, else the lowest bytes of `bits`: items of 2, 4 or 8

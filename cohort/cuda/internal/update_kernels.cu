@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled without contraction into fused multiply-adds: the bits are those of a CPU that has none.
-// (A pass over device memory waits for the memory.)
+// Compiled without contraction into fused multiply-adds: the bits are those of
+// a CPU that has none. (A pass over device memory waits for the memory.)
 #include "cohort/cuda/internal/update_kernels.h"
 
 #include "cohort/cuda/internal/elements.cuh"
@@ -122,10 +122,8 @@ __device__ Vector<T> sum_of_vectors(const Sources<T>& sources, std::size_t i) {
 }
 
 template <class T, class R>
-__global__ void __launch_bounds__(kThreads)
-    update_elements(const __grid_constant__ R rule, const __grid_constant__ Around<T> around,
-                    const __grid_constant__ Arrays<T> arrays,
-                    const __grid_constant__ Sources<T> sources, const __grid_constant__ Cut cut) {
+__device__ void update_cut(const R& rule, const Around<T>& around, const Arrays<T>& arrays,
+                           const Sources<T>& sources, const Cut& cut) {
   const std::size_t stride = threads_of_grid();
   for (std::size_t v = thread_of_grid(); v < cut.vectors; v += stride) {
     const std::size_t i = cut.aligned + v * kLanes<T>;
@@ -135,6 +133,31 @@ __global__ void __launch_bounds__(kThreads)
     const std::size_t i = cut.outside(r);
     update_one(rule, around, arrays, i, sum_at(sources, i));
   }
+}
+
+template <class T, class R>
+__global__ void __launch_bounds__(kThreads)
+    update_elements(const __grid_constant__ R rule, const __grid_constant__ Around<T> around,
+                    const __grid_constant__ Arrays<T> arrays,
+                    const __grid_constant__ Sources<T> sources, const __grid_constant__ Cut cut) {
+  update_cut(rule, around, arrays, sources, cut);
+}
+
+template <class T, class R>
+struct WrittenRule {
+  R rule;
+  Around<T> around;
+};
+
+// The numbers of a step that is recorded are in memory: its launches are the
+// same in every step.
+template <class T, class R>
+__global__ void __launch_bounds__(kThreads)
+    update_elements_by(const WrittenRule<T, R>* written, const __grid_constant__ Arrays<T> arrays,
+                       const __grid_constant__ Sources<T> sources,
+                       const __grid_constant__ Cut cut) {
+  const WrittenRule<T, R> now = *written;
+  update_cut(now.rule, now.around, arrays, sources, cut);
 }
 
 // Which rows, and how threads share them: 1 << shift threads to a row.
@@ -225,9 +248,24 @@ void start_update(const UpdateLaunch& update, cudaStream_t stream) {
   add_arrays(update, alignment);
   for (std::size_t s = 0; s < update.source_count; ++s) alignment.add(update.sources[s]);
   const Cut cut = alignment.cut(update.end);
-  with_rule<T>(update, [&](const auto& rule) {
-    update_elements<T><<<blocks_for(cut), kThreads, 0, stream>>>(
-        rule, Around<T>(update), Arrays<T>(update), Sources<T>(update), cut);
+  with_rule<T>(update, [&]<class R>(const R& rule) {
+    if (update.rule_at != nullptr) {
+      update_elements_by<T, R><<<blocks_for(cut), kThreads, 0, stream>>>(
+          reinterpret_cast<const WrittenRule<T, R>*>(update.rule_at), Arrays<T>(update),
+          Sources<T>(update), cut);
+    } else {
+      update_elements<T><<<blocks_for(cut), kThreads, 0, stream>>>(
+          rule, Around<T>(update), Arrays<T>(update), Sources<T>(update), cut);
+    }
+  });
+}
+
+template <class T>
+void write_rule_of(const UpdateLaunch& update, std::byte* out) {
+  with_rule<T>(update, [&]<class R>(const R& rule) {
+    static_assert(sizeof(WrittenRule<T, R>) <= kRuleBytes && alignof(WrittenRule<T, R>) <= 16);
+    const WrittenRule<T, R> written{rule, Around<T>(update)};
+    __builtin_memcpy(out, &written, sizeof written);
   });
 }
 
@@ -255,9 +293,9 @@ constexpr std::size_t kBlock = 4096;  // update_rules::kSquareSumBlock
 constexpr std::size_t kChunk = 1024;  // what the CPU's kernel sums at a time, of several sources
 constexpr int kPartials = 8;
 
-// One block of threads to a block of elements: they sum the sources into shared memory, and a few
-// of them add squares in the CPU's order: eight partial sums of all of one source, or of each chunk
-// of several.
+// One block of threads to a block of elements: they sum the sources into shared
+// memory, and a few of them add squares in the CPU's order: eight partial sums
+// of all of one source, or of each chunk of several.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_squares(const __grid_constant__ Sources<T> sources, std::size_t begin, std::size_t end,
@@ -312,6 +350,10 @@ cudaError_t launch_update(const UpdateLaunch& update, cudaStream_t stream) {
   if (update.begin >= update.end) return cudaSuccess;
   update.is_double ? start_update<double>(update, stream) : start_update<float>(update, stream);
   return cudaGetLastError();
+}
+
+void write_rule(const UpdateLaunch& update, std::byte* out) {
+  update.is_double ? write_rule_of<double>(update, out) : write_rule_of<float>(update, out);
 }
 
 cudaError_t launch_update_rows(const RowsLaunch& rows, cudaStream_t stream) {

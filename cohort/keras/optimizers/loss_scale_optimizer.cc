@@ -15,6 +15,7 @@
 #include "cohort/checkpoint/trackable.h"
 #include "cohort/keras/optimizers/internal/classes.h"
 #include "cohort/keras/optimizers/internal/host_numbers.h"
+#include "cohort/runtime/step_recording.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variables/component.h"
@@ -139,6 +140,7 @@ class LossScaling final : public OptimizerBase {
   }
   void minimize(const Tensor& loss, std::span<const Variable> variables,
                 GradientTape& tape) override {
+    cohort::internal::runtime::refuse_recording("its loss is scaled as the host decides");
     // Nobody else has these: they are divided where the inner optimizer reads them fastest.
     step_with(tape.gradient(scale_loss(loss), variables), {}, true);
   }

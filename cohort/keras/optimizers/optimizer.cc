@@ -15,6 +15,7 @@
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/step_recording.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/scope_check.h"
@@ -23,7 +24,9 @@
 namespace cohort::keras {
 
 using cohort::internal::runtime::Brought;
+using cohort::internal::runtime::refuse_recording;
 using cohort::internal::runtime::ReplicaGroup;
+using cohort::internal::runtime::StepRecording;
 using cohort::internal::variables::VariableImpl;
 
 namespace {
@@ -272,7 +275,10 @@ bool OptimizerBase::accumulate(const Gradients& gradients) {
 class OptimizerBase::Step final : public OptimizerStep {
  public:
   explicit Step(OptimizerBase& optimizer) : optimizer_(optimizer) {}
-  int64_t iterations() const override { return optimizer_.step(); }
+  int64_t iterations() const override {
+    refuse_recording("its strategy decides on the host how gradients are applied");
+    return optimizer_.step();
+  }
   void apply_together(const Gradients& gradients) override {
     optimizer_.apply(gradients, {});
     together_ = true;
@@ -317,6 +323,8 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   ensure_built(gradients);
   if (options.skip_gradients_aggregation) check_own_copies(gradients);
   const at::NoGradGuard no_grad;
+  if (accumulator_ != nullptr) refuse_recording("its optimizer accumulates gradients");
+  if (options_.use_ema) refuse_recording("its optimizer averages weights");
   if (is_remote_) calls_.value();  // as all workers have counted
   const int64_t before = step();
   const bool updates = accumulator_ == nullptr || accumulate(gradients);
@@ -339,11 +347,21 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   }
   // Equal on all replicas, each counts its own copy: no merge point. Ahead of what may throw on one
   // worker alone.
-  is_remote_ ? static_cast<void>(calls_.assign_add(1)) : static_cast<void>(++calls());
+  count_call();
   if (updates && options_.use_ema) average(before);
   // As Keras, in calls that only accumulate, too; on servers that would undo what others push.
   if (!constrained_.empty() && (updates || !is_remote_)) {
     constrain(std::move(due), together, updates);
+  }
+}
+
+void OptimizerBase::count_call() {
+  if (is_remote_) {
+    calls_.assign_add(1);
+  } else if (StepRecording* const recording = StepRecording::current()) {
+    recording->after([this] { ++calls(); });
+  } else {
+    ++calls();
   }
 }
 
@@ -358,6 +376,11 @@ int64_t& OptimizerBase::calls() const {
 }
 
 double OptimizerBase::learning_rate() const {
+  cohort::internal::runtime::refuse_recording("it computes with the learning rate on the host");
+  return rate_now();
+}
+
+double OptimizerBase::rate_now() const {
   if (!rate_.is_schedule()) return constant_rate_.load(std::memory_order_relaxed);
   const int64_t step = built() ? calls() : count_->first_calls();
   const double rate = rate_(step);

@@ -166,6 +166,8 @@ class OptimizerBase : public Serializable {
   std::span<const Variable> trained() const { return trained_; }
   /// "name/owner_kernel_what": how Keras calls what an optimizer keeps for a variable.
   std::string state_name(const Variable& owner, const std::string& what) const;
+  /// learning_rate(), of this class, where a step that is recorded asks for it in each start.
+  double rate_now() const;
   /// The step that is being made: `iterations` before it, from the calling replica's copy.
   int64_t step() const { return calls() / options_.gradient_accumulation_steps; }
   int replicas() const { return replicas_; }
@@ -180,6 +182,7 @@ class OptimizerBase : public Serializable {
   /// The calling replica's count of calls.
   int64_t& calls() const;
   bool accumulate(const Gradients& gradients);
+  void count_call();
   class Step;
   /// One update: in a replica as its strategy says. Whether all replicas made it together.
   bool make_step(const Gradients& gradients, const ApplyOptions& options);

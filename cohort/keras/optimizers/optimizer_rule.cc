@@ -12,6 +12,7 @@
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/step_recording.h"
 #include "cohort/variables/step_undo.h"
 #include "cohort/variables/variable_impl.h"
 
@@ -110,6 +111,7 @@ void OptimizerBase::apply_to_shared(const std::vector<Tensor>& sums) {
 // A rule may throw when it has written a part: then of weights and slots nothing stays, on any
 // replica of any worker.
 void OptimizerBase::apply(const Gradients& gradients, const ApplyOptions& options) {
+  cohort::internal::runtime::refuse_recording("its optimizer's rule is computed with on the host");
   const int replica = std::max(0, current_replica());
   const auto whole_or_not = [this](int copy, const auto& write) {
     cohort::internal::variables::StepUndo before;

@@ -11,7 +11,9 @@
 #include "cohort/collectives/communicator.h"
 #include "cohort/runtime/replica_group.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/step_recording.h"
 #include "cohort/variables/component.h"
+#include "cohort/variables/recorded_rule.h"
 
 namespace cohort::internal::variables {
 namespace {
@@ -41,12 +43,15 @@ void UpdateRun::update(const update_rules::Rule& rule, const Sources& sources, i
                    .end = range.end - sources_begin};
   const auto& own = slots[slots.size() > 1 ? static_cast<std::size_t>(replica) : 0];
   for (std::size_t s = 0; s < own.size(); ++s) call.slots[s] = own[s]->data() + skipped;
-  update_kernels(device(replica)).update(call, rule, how);
+  UpdateKernels& kernels = update_kernels(device(replica));
+  call.rule_at = recorded_rule(kernels, call.dtype, how, decays);
+  kernels.update(call, rule, how);
 }
 
 void UpdateRun::update_rows(const update_rules::Rule& rule, const RowSum& sum, int replica,
                             Range range, std::size_t table,
                             const update_rules::UpdateOptions& how) const {
+  runtime::refuse_recording("it updates some rows of a table, others in each step");
   const std::size_t width = sum.width();
   if (width == 0) return;
   const auto* const gradients = static_cast<const std::byte*>(sum.values.const_data_ptr());
@@ -77,12 +82,14 @@ void UpdateRun::update_rows(const update_rules::Rule& rule, const RowSum& sum, i
 
 double UpdateRun::sum_of_squares(const Sources& sources, int replica, std::size_t begin,
                                  std::size_t end) const {
+  runtime::refuse_recording("its optimizer clips by norms, which the host computes with");
   return update_kernels(device(replica))
       .sum_of_squares(arena->dtype(), {sources.data(), sources.size()}, begin, end);
 }
 
 void UpdateRun::block_square_sums(const Sources& sources, int replica, std::size_t first,
                                   std::span<double> out) const {
+  runtime::refuse_recording("its optimizer clips by norms, which the host computes with");
   update_kernels(device(replica))
       .block_square_sums(arena->dtype(), {sources.data(), sources.size()}, size, first, out);
 }

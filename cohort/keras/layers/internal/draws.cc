@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -11,8 +14,13 @@
 #include "cohort/base/mutex.h"
 #include "cohort/runtime/device_random.h"
 #include "cohort/runtime/replica_scope.h"
+#include "cohort/runtime/step_recording.h"
 
 namespace cohort::keras::internal {
+
+using cohort::internal::runtime::RandomStream;
+using cohort::internal::runtime::StepRecording;
+
 namespace {
 
 using cohort::internal::runtime::RandomFiller;
@@ -88,7 +96,8 @@ Draws::Draws(std::optional<uint64_t> seed, Number number)
   if (!seed) operation_ = next;
 }
 
-cohort::internal::runtime::RandomStream Draws::next() {
+RandomStream Draws::next() {
+  cohort::internal::runtime::refuse_recording("it draws random numbers on the host");
   const int replica = current_replica();
   const uint64_t step = counts_->next(replica);
   cohort::internal::runtime::note_draw(counts_, replica, step);
@@ -96,8 +105,26 @@ cohort::internal::runtime::RandomStream Draws::next() {
           cohort::internal::runtime::current_global_replica()};
 }
 
+// In a recording it is read where each start finds that start's.
+RandomStream Draws::recorded_or_next(const Tensor& like) {
+  StepRecording* const recording = StepRecording::current();
+  if (recording == nullptr) return next();
+  if (!like.is_cpu()) {
+    if (cohort::internal::runtime::random_filler(like.device().type()) == nullptr) return next();
+    return RandomStream::at(
+        recording->value(RandomStream::kPlaceBytes, [this](std::byte* out) { next().put(out); }));
+  }
+  const std::byte* const place = recording->value(sizeof(RandomStream), [this](std::byte* out) {
+    const RandomStream now = next();
+    std::memcpy(out, &now, sizeof now);
+  });
+  std::array<std::byte, sizeof(RandomStream)> bytes;
+  std::memcpy(bytes.data(), place, bytes.size());
+  return std::bit_cast<RandomStream>(bytes);
+}
+
 Tensor Draws::keep_mask(const Shape& shape, double rate, const Tensor& like) {
-  const cohort::internal::runtime::RandomStream stream = next();
+  const RandomStream stream = recorded_or_next(like);
   // Numbers of 16 bits need no wider ones before them.
   const bool is_half = like.scalar_type() == kFloat16 || like.scalar_type() == kBFloat16;
   const Tensor there =
@@ -109,7 +136,7 @@ Tensor Draws::keep_mask(const Shape& shape, double rate, const Tensor& like) {
 }
 
 Tensor Draws::normal(double mean, double stddev, const Tensor& like) {
-  const cohort::internal::runtime::RandomStream stream = next();
+  const RandomStream stream = recorded_or_next(like);
   const Tensor there = filled_on_device(
       shape_of(like), like, wide_dtype(like),
       [&](RandomFiller& by, Tensor& out) { by.normal(stream, mean, stddev, out); });

@@ -36,6 +36,8 @@ class Draws {
 
  private:
   class Counts;
+  /// next(), also in a step that is recorded.
+  cohort::internal::runtime::RandomStream recorded_or_next(const Tensor& like);
   /// seed, operation, calls: where the draws go on, on every replica.
   Tensor position() const;
   void set_position(const Tensor& position);

@@ -6,8 +6,13 @@
 #include "cohort/base/check.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/variables/parameter_store.h"
+#include "cohort/variables/recorded_rule.h"
 
 namespace cohort::keras::internal {
+
+using cohort::internal::variables::RecordedRule;
+using cohort::internal::variables::RuleOfStep;
+
 namespace {
 
 const CommonOptions& checked(const std::string& name, const CommonOptions& common) {
@@ -73,14 +78,18 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
 }
 
 void RuleOptimizer::apply(const Gradients& gradients, const ApplyOptions& options) {
-  const double rate = learning_rate();
-  const update_rules::Rule now = rule(rate, step());
-  const double decay = common_.weight_decay.value_or(0) * rate;
+  const RuleOfStep now = rule_now();
+  const RecordedRule later([this] { return rule_now(); });
   if (options.skip_gradients_aggregation) {
-    updater_->apply_own(gradients, now, decay);
+    updater_->apply_own(gradients, now.rule, now.weight_decay);
   } else {
-    updater_->apply(gradients, now, decay);
+    updater_->apply(gradients, now.rule, now.weight_decay);
   }
+}
+
+RuleOfStep RuleOptimizer::rule_now() const {
+  const double rate = rate_now();
+  return {rule(rate, step()), common_.weight_decay.value_or(0) * rate};
 }
 
 void RuleOptimizer::update(const Variable& variable, const Gradient& gradient) {

@@ -12,6 +12,9 @@
 #include "cohort/update_rules/rules.h"
 #include "cohort/variables/updater.h"
 
+namespace cohort::internal::variables {
+struct RuleOfStep;
+}  // namespace cohort::internal::variables
 namespace cohort::keras::internal {
 
 /// What all rules take besides their numbers.
@@ -56,6 +59,8 @@ class RuleOptimizer : public OptimizerBase {
 
  private:
   bool decays(const Variable& variable) const;
+  /// Of the step that is being made.
+  cohort::internal::variables::RuleOfStep rule_now() const;
 
   const CommonOptions common_;
   const std::vector<SlotSpec> slots_;
