@@ -72,7 +72,7 @@ class OpenMemory {
 
  private:
   static std::recursive_mutex& mutex() {
-    static std::recursive_mutex one;
+    static std::recursive_mutex one;  // one operation may begin another on its thread
     return one;
   }
   const std::lock_guard<std::recursive_mutex> lock_;

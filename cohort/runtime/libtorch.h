@@ -15,7 +15,7 @@
 namespace torch::autograd {
 struct Node;
 void deleteNode(Node* function);  // of older versions
-}
+}  // namespace torch::autograd
 
 namespace cohort::internal::runtime {
 

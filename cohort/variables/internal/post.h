@@ -73,8 +73,8 @@ class PostWriter {
   ///         another shape.
   void fill(Post& post, const Gradients& gradients, const Step& step, uint64_t stamp,
             uint64_t readable_until) const;
-  /// Whether rows of this variable's gradient remain rows: on GPUs only where they must, because the
-  /// host waits for their numbers.
+  /// Whether rows of this variable's gradient remain rows: on GPUs only where they must, because
+  /// the host waits for their numbers.
   bool takes_rows(const Step& step, std::size_t variable) const;
   void put_rows(Post& post, const IndexedSlices& slices, std::size_t variable) const;
 
