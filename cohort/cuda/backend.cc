@@ -77,6 +77,8 @@ CudaBackend::CudaBackend()
   list_logical_gpus();
 }
 
+CudaBackend::~CudaBackend() = default;
+
 void CudaBackend::list_logical_gpus() {
   gpus_.clear();
   for (std::size_t card = 0; card < parts_.size(); ++card) {

@@ -23,6 +23,7 @@ namespace cohort::internal::cuda {
 class CudaBackend final : public runtime::DeviceBackend {
  public:
   CudaBackend();
+  ~CudaBackend() override;
 
   int count() const override;
   void split(int card, std::span<const int64_t> memory_limits) override;
