@@ -9,8 +9,8 @@
 // undo.
 //
 //   if (StepRecording* recording = StepRecording::current()) {
-//     const std::byte* rate = recording->value(8, [this](std::byte* out) { put(rate_now(), out);
-//     }); scale_by_number_at(rate);                       // the kernel reads it there
+//     const std::byte* rate = recording->value(8, [this](std::byte* to) { put(rate_now(), to); });
+//     scale_by_number_at(rate);                            // the kernel reads it there
 //     recording->after([this] { ++steps_; });
 //   }
 //
@@ -18,9 +18,9 @@
 // numbers come next) must not become an argument: value() gives it a place in a block of the
 // device's memory. What the host changes by a step goes into after(). Each start of the recording,
 // the first one, too,
-//   1. asks all values, in the order in which the step's code came to them; one that throws ends
-//   the
-//      step here, as it would have, with nothing started;
+//   1. asks all values, in the order in which the step's code came to them; one that throws
+//      ends the step here, as it would have,
+//      with nothing started;
 //   2. sends the block and, behind it, starts what was recorded, without waiting;
 //   3. calls the effects, in their order.
 // Code that cannot do so calls refuse_recording(), as does code that reads on the host what the

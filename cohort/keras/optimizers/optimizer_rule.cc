@@ -11,6 +11,7 @@
 #include "cohort/keras/optimizers/optimizer.h"
 #include "cohort/reductions/local_reduce.h"
 #include "cohort/runtime/replica_group.h"
+#include "cohort/runtime/device_backend.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/runtime/step_recording.h"
 #include "cohort/variables/step_undo.h"
@@ -54,7 +55,8 @@ void sum_over_workers(cohort::internal::collectives::Communicator& workers,
   std::vector<std::byte> here;
   for (Tensor& sum : sums) {
     here.push_back(std::byte{sum.defined()});
-    if (sum.defined()) sum = cohort::internal::reductions::in_a_row(sum);
+    // Transports move the host's memory.
+    if (sum.defined()) sum = cohort::internal::reductions::in_a_row(sum.to(at::kCPU));
   }
   const std::vector<std::byte> all =
       cohort::internal::collectives::gather_bytes(workers, kApplyRule, here);
@@ -71,6 +73,10 @@ void sum_over_workers(cohort::internal::collectives::Communicator& workers,
     }
   }
   for (auto& one : pending) one.wait();
+  for (std::size_t v = 0; v < sums.size(); ++v) {
+    const Device& own = variables[v].impl().description().devices.front();
+    if (sums[v].defined()) sums[v] = cohort::internal::runtime::tensor_on(own, sums[v]);
+  }
 }
 
 // The rule's own, which it may write: with one replica the gradient is the program's.

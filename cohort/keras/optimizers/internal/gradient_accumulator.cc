@@ -98,7 +98,7 @@ bool GradientAccumulator::forget_after_failure() {
 }
 
 Tensor GradientAccumulator::value_of_all(std::size_t variable) const {
-  const Tensor mine = value_here(variable);
+  const Tensor mine = value_here(variable).to(at::kCPU);
   const cohort::internal::variables::ParameterStore* const store =
       variables_[variable].impl().store();
   const auto workers = store == nullptr ? nullptr : store->saving_group();
