@@ -5,7 +5,7 @@
 // program first asks for a GPU. It takes part by the abstract classes of the floors alone, each of
 // which asks for its own by name:
 //
-//   auto* kernels = static_cast<UpdateKernels*>(device_part(c10::kCUDA, "update_kernels"));
+// device_part(c10::kCUDA, "update_kernels") is an UpdateKernels* of the variables' floor.
 //
 // It is looked for where COHORT_CUDA_LIBRARY says (a file; an empty value: nowhere), else along the
 // program's run path, where the build and the installed package put it.

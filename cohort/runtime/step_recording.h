@@ -8,21 +8,21 @@
 // would change on the host it hands to the recording. So a recording that fails leaves nothing to
 // undo.
 //
-//   if (StepRecording* recording = StepRecording::current()) {
-//     const std::byte* rate = recording->value(8, [this](std::byte* to) { put(rate_now(), to); });
-//     scale_by_number_at(rate);                            // the kernel reads it there
-//     recording->after([this] { ++steps_; });
-//   }
+// StepRecording::current() is the recording under way, null where the step is made by hand. In it
+// value(8, fill) gives the address at which a kernel reads a number that fill(to) writes ahead of
+// every start, in place of an argument of the kernel; and after(effect) takes what the host changes
+// with a step, such as its number, which changes when the recording has been started.
+// Steps made by hand do both at once.
 //
 // A number of the host's that another step may have another of (a learning rate, which random
 // numbers come next) must not become an argument: value() gives it a place in a block of the
 // device's memory. What the host changes by a step goes into after(). Each start of the recording,
 // the first one, too,
-//   1. asks all values, in the order in which the step's code came to them; one that throws
-//      ends the step here, as it would have,
-//      with nothing started;
-//   2. sends the block and, behind it, starts what was recorded, without waiting;
-//   3. calls the effects, in their order.
+// (1) asks all values, in the order in which the step's code came to them; one that throws
+// ends the step here, as it would have,
+// with nothing started;
+// (2) sends the block and, behind it, starts what was recorded, without waiting;
+// (3) calls the effects, in their order.
 // Code that cannot do so calls refuse_recording(), as does code that reads on the host what the
 // step computes: the step is then made without a recording, and so are all later ones.
 #pragma once

@@ -3,7 +3,7 @@
 // The rule of an update that is recorded: its numbers are other ones in each step
 // (runtime/step_recording.h).
 //
-//   const RecordedRule later([this] { return rule_now(); });   // around updater.apply()
+// A RecordedRule stands around the call of updater.apply(), and is told how to get the rule anew.
 #pragma once
 
 #include <functional>
