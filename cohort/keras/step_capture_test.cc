@@ -165,7 +165,9 @@ TEST_F(RecordedSteps, HaveTheNumbersOfStepsByHand) {
       {"nadam", [] { return Nadam(); }},
       {"clipvalue", [] { return Adam({.clipvalue = 0.01}); }},
       {"rmsprop", [] { return RMSprop(); }}};
-  for (const auto& [name, optimizer] : optimizers) {
+  for (const auto& one : optimizers) {
+    const auto& name = one.first;
+    const auto& optimizer = one.second;
     expect_same(
         [&] {
           return Recipe{
@@ -241,7 +243,9 @@ TEST_F(RecordedSteps, AreMadeByHandWhereTheyCannotBeRecorded) {
       {"accumulation", [] { return Adam({.gradient_accumulation_steps = 2}); }},
       {"scaled", [] { return LossScaleOptimizer(Adam()); }},
       {"whole variables", [] { return Lamb(); }}};
-  for (const auto& [name, optimizer] : optimizers) {
+  for (const auto& one : optimizers) {
+    const auto& name = one.first;
+    const auto& optimizer = one.second;
     expect_same(
         [&] {
           return Recipe{.optimizer = optimizer, .layers = {BatchNormalization(), Dropout(0.3)}};
