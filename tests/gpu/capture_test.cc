@@ -192,7 +192,7 @@ TEST_F(GpuCapture, GivesCopiesOfWhatStepsReturn) {
     const Scope scope = strategy.scope();
     Logging model(perceptron());
     CompileOptions options = compiled(Adam({.learning_rate = 0.02}), how);
-    options.metrics = {};
+    options.metrics = OutputMetrics();
     model.compile(std::move(options));
     const auto kept = std::make_shared<Keep>();
     const Tensor x = waves(64, 20);
