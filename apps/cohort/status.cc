@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/display.h"
 #include "cohort/base/strings.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/rpc/client.h"
@@ -24,6 +24,7 @@ namespace {
 
 using cohort::str_cat;
 using nlohmann::json;
+namespace base = cohort::internal::base;
 namespace rpc = cohort::internal::rpc;
 
 constexpr std::chrono::seconds kStatusTimeout{5};
@@ -81,20 +82,12 @@ std::string count(const json& of, const char* name) {
   return of.contains(name) ? std::to_string(of.at(name).get<uint64_t>()) : "-";
 }
 
-std::string formatted(const char* format, double value) {
-  std::array<char, 48> out{};
-  std::snprintf(out.data(), out.size(), format, value);
-  return out.data();
-}
-
-std::string seconds(const json& of, const char* name) {
-  return of.contains(name) ? formatted("%.1f s", of.at(name).get<double>()) : "-";
+std::string duration(const json& of, const char* name) {
+  return of.contains(name) ? base::duration_text(of.at(name).get<double>()) : "-";
 }
 
 std::string rate(const json& of, const char* name) {
-  if (!of.contains(name)) return "-";
-  const double value = of.at(name).get<double>();
-  return formatted(value < 100 ? "%.1f" : "%.0f", value);
+  return of.contains(name) ? base::rate_text(of.at(name).get<double>()) : "-";
 }
 
 std::string groups_of(const json& task) {
@@ -137,8 +130,8 @@ std::string tasks_text(const json& all) {
     const bool is_alive = said(each, "state") == "alive";
     const double mib = each.value("memory_bytes", 0.0) / (1 << 20);
     rows.push_back({said(each, "task"), said(each, "address"), said(each, "state"),
-                    is_alive ? seconds(each, "alive_s") : "-", seconds(each, "heard_s"),
-                    count(each, "starts"), mib > 0 ? formatted("%.0f", mib) : "-",
+                    is_alive ? duration(each, "alive_s") : "-", duration(each, "heard_s"),
+                    count(each, "starts"), mib > 0 ? base::fixed_text(mib, 0) : "-",
                     count(each, "running"), count(each, "done"), rate(each, "rows_read_per_second"),
                     rate(each, "rows_changed_per_second"), groups_of(each)});
   }
@@ -149,7 +142,7 @@ std::string text_of(const json& all) {
   const json& functions = all.at("functions");
   std::string out =
       str_cat("coordinator on ", said(all, "host"), ", process ", count(all, "pid"), ", for ",
-              seconds(all, "up_s"), "; copies of each variable: ", count(all, "replicas"),
+              duration(all, "up_s"), "; copies of each variable: ", count(all, "replicas"),
               "\nfunctions: ", count(functions, "queued"), " queued, ", count(functions, "running"),
               " running, ", count(functions, "done"), " done, ", count(functions, "failed"),
               " failed, ", count(functions, "again"), " run again; ", rate(functions, "per_second"),

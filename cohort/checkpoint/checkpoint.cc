@@ -126,9 +126,7 @@ SavedValues Checkpoint::values(const char* operation, Memory memory) const {
   check_cross_replica(operation);
   const ObjectGraph graph =
       internal::checkpoint::walk(operation, *internal::base::held(roots_, "Checkpoint", "save"));
-  COHORT_CHECK_STATE(graph.gone.empty(), "[", operation,
-                     "] expected all objects of the checkpoint to exist, but \"",
-                     graph.gone.front(), "\" was destroyed: keep what it tracks alive");
+  internal::checkpoint::check_none_gone(operation, graph);
   SavedValues values;
   internal::checkpoint::check_same_lines(graph.group.get(), operation, "values",
                                          internal::checkpoint::lines_of(graph));

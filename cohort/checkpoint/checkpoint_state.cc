@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <iomanip>
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
@@ -21,15 +22,6 @@ constexpr const char* kOperation = "checkpoint_manager";
 
 constexpr uint64_t kLargestState = 1 << 26;
 constexpr std::string_view kPreserved = "last_preserved_timestamp";
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
 
 // Nothing outside of the folder, whatever the file says.
 bool is_plain_name(const std::string& name) {
@@ -176,9 +168,9 @@ std::optional<CheckpointState> from_file(const std::string& path, const char*& w
 }  // namespace
 
 void write_state(const std::string& directory, const CheckpointState& state) {
-  std::string text = "model_checkpoint_path: " + quoted(state.kept.back().name) + "\n";
+  std::string text = str_cat("model_checkpoint_path: ", std::quoted(state.kept.back().name), "\n");
   for (const KeptCheckpoint& kept : state.kept) {
-    text += "all_model_checkpoint_paths: " + quoted(kept.name) + "\n";
+    text += str_cat("all_model_checkpoint_paths: ", std::quoted(kept.name), "\n");
   }
   for (const KeptCheckpoint& kept : state.kept) {
     text += "all_model_checkpoint_timestamps: " + text_of(kept.timestamp) + "\n";
@@ -190,7 +182,7 @@ void write_state(const std::string& directory, const CheckpointState& state) {
       str_cat(kPreserved, ": ", text_of(own == state.last_preserved.end() ? 0 : own->second), "\n");
   for (const auto& [name, time] : state.last_preserved) {
     if (name == newest) continue;
-    text += str_cat("# ", kPreserved, " ", quoted(name), ": ", text_of(time), "\n");
+    text += str_cat("# ", kPreserved, " ", std::quoted(name), ": ", text_of(time), "\n");
   }
   AtomicFile file("checkpoint_manager.save", directory + "/" + kStateName);
   file.file().write(text.data(), text.size());

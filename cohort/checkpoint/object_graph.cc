@@ -119,6 +119,14 @@ ObjectGraph walk(const char* operation, const Roots& roots) {
   return std::move(walk).finish();
 }
 
+void check_none_gone(const char* operation, const ObjectGraph& graph) {
+  COHORT_CHECK_STATE(graph.gone.empty(), "[", operation,
+                     "] expected all objects of the checkpoint to exist, but \"",
+                     graph.gone.front(),
+                     "\" was destroyed: keep what a checkpoint tracks alive until it is saved or "
+                     "restored");
+}
+
 bool is_below(std::string_view path, std::string_view prefix) {
   return path.starts_with(prefix) && (path.size() == prefix.size() || path[prefix.size()] == '/');
 }

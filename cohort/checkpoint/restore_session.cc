@@ -99,10 +99,7 @@ Tensor RestoreSession::waiting_value(const TrackedObject& object, const std::str
 
 void RestoreSession::match(bool first) {
   const ObjectGraph graph = walk(kOperation, roots_);
-  COHORT_CHECK_STATE(
-      !first || graph.gone.empty(), "[", kOperation,
-      "] expected all objects of the checkpoint to exist, but \"", graph.gone.front(),
-      "\" was destroyed: keep what the checkpoint tracks alive until it is restored");
+  if (first) check_none_gone(kOperation, graph);
   std::vector<std::string> differences;
   const std::vector<Pair> pairs = pairs_of(graph, first, differences);
   if (!allow_partial_) find_leftovers(graph, pairs, differences);

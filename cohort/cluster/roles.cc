@@ -67,13 +67,6 @@ int id_in_cluster(const ClusterSpec& spec, const TaskName& task) {
   return task.type == "worker" ? task.id + count_of_tasks(spec, "chief") : task.id;
 }
 
-std::string collective_leader(const ClusterSpec& spec, const TaskName& task) {
-  if (spec.empty()) return {};
-  check_cluster(spec, task);
-  if (task.type == "evaluator") return {};
-  return str_cat("/job:", spec.has_job("chief") ? "chief" : "worker", "/replica:0/task:0");
-}
-
 std::vector<std::string> worker_addresses(const ClusterSpec& spec) {
   std::vector<std::string> out;
   for (const char* job : {"chief", "worker"}) {

@@ -26,9 +26,6 @@ bool is_chief(const ClusterSpec& spec, const TaskName& task);
 int worker_count(const ClusterSpec& spec, const TaskName& task);
 /// The chief is 0, workers come after it. Errors: as worker_count().
 int id_in_cluster(const ClusterSpec& spec, const TaskName& task);
-/// "/job:chief/replica:0/task:0", or worker 0 where there is no chief; "" without a cluster and for
-/// an evaluator. Errors: as check_cluster().
-std::string collective_leader(const ClusterSpec& spec, const TaskName& task);
 /// Of the chief and the workers, in the order of id_in_cluster().
 /// Errors: InvalidArgument if an index is missing.
 std::vector<std::string> worker_addresses(const ClusterSpec& spec);

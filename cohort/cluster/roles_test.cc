@@ -18,7 +18,6 @@ TEST(Roles, OfAChiefAndItsWorkers) {
   EXPECT_EQ(id_in_cluster(spec, {"chief", 0}), 0);
   EXPECT_EQ(id_in_cluster(spec, {"worker", 1}), 2);
   EXPECT_EQ(worker_count(spec, {"worker", 1}), 3);
-  EXPECT_EQ(collective_leader(spec, {"worker", 1}), "/job:chief/replica:0/task:0");
   EXPECT_EQ(worker_addresses(spec), (std::vector<std::string>{"a:1", "b:1", "c:1"}));
 }
 
@@ -27,15 +26,12 @@ TEST(Roles, WithoutAChiefWorkerZeroIsIt) {
   EXPECT_TRUE(is_chief(spec, {"worker", 0}));
   EXPECT_FALSE(is_chief(spec, {"worker", 1}));
   EXPECT_EQ(id_in_cluster(spec, {"worker", 1}), 1);
-  EXPECT_EQ(collective_leader(spec, {"worker", 1}), "/job:worker/replica:0/task:0");
-  EXPECT_EQ(collective_leader(ClusterSpec(), {}), "");
 }
 
 TEST(Roles, AnEvaluatorIsAClusterOfItsOwn) {
   const ClusterSpec spec({{"worker", {"b:1", "c:1"}}});
   EXPECT_TRUE(is_chief(spec, {"evaluator", 0}));
   EXPECT_EQ(worker_count(spec, {"evaluator", 0}), 1);
-  EXPECT_EQ(collective_leader(spec, {"evaluator", 0}), "");
 }
 
 // Case M03, and the others of TensorFlow's texts.

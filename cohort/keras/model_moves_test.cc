@@ -202,7 +202,7 @@ TEST_F(MovedModels, TakeTheirCheckpointsAlong) {
   EXPECT_THROW(Checkpoint({{"model", Net()}}).save(path("y")), FailedPrecondition);
   const Checkpoint of_the_old({{"model", later}});
   later = net();  // ends the one that was there
-  expect_error<FailedPrecondition>({"was destroyed", "keep what it tracks alive"},
+  expect_error<FailedPrecondition>({"was destroyed", "keep what a checkpoint tracks alive"},
                                    [&] { of_the_old.save(path("y")); });
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "cohort/base/check.h"
+#include "cohort/base/display.h"
 #include "cohort/base/strings.h"
 #include "cohort/checkpoint/internal/file.h"
 #include "cohort/keras/internal/canvas.h"
@@ -35,12 +36,11 @@ struct Ticks {
 
   std::string text(double value) const {
     if (std::abs(value) < step / 2) value = 0;  // and not -0
-    std::array<char, 64> out = {};
-    if (std::abs(value) >= 1e6 || digits > 6) {
-      std::snprintf(out.data(), out.size(), "%.3g", value);
-    } else {
-      std::snprintf(out.data(), out.size(), "%.*f", digits, value);
+    if (std::abs(value) < 1e6 && digits <= 6) {
+      return cohort::internal::base::fixed_text(value, digits);
     }
+    std::array<char, 64> out = {};
+    std::snprintf(out.data(), out.size(), "%.3g", value);
     return out.data();
   }
 };

@@ -8,14 +8,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iomanip>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/base/display.h"
 #include "cohort/base/scope_exit.h"
 #include "cohort/base/strings.h"
 #include "cohort/keras/internal/call_node.h"
@@ -25,30 +26,7 @@
 namespace cohort::keras::utils {
 namespace {
 
-std::string escaped_html(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-std::string quoted_id(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
+using cohort::internal::base::markup_escaped;
 
 std::string text_of_shapes(const ElementSpec& spec) {
   std::vector<std::string> shapes;
@@ -161,8 +139,8 @@ class DotWriter {
       return add_box(layer, path, in, out);
     }
     const std::string id = path + layer.name();
-    out_ += str_cat("  subgraph ", quoted_id("cluster_" + id),
-                    " {\n  label=", quoted_id(layer.name()), ";\n");
+    out_ += str_cat("  subgraph ", std::quoted("cluster_" + id),
+                    " {\n  label=", std::quoted(layer.name()), ";\n");
     const Ends ends = add_model(*model, id + "/");
     out_ += "  }\n";
     return ends;
@@ -171,17 +149,17 @@ class DotWriter {
   Ends add_box(const LayerBase& layer, const std::string& path, const ElementSpec& in,
                const ElementSpec& out) {
     const std::string id = path + layer.name();
-    out_ += str_cat("  ", quoted_id(id), " [label=<", label(layer, in, out), ">];\n");
+    out_ += str_cat("  ", std::quoted(id), " [label=<", label(layer, in, out), ">];\n");
     return {{id}, {id}};
   }
 
   std::string label(const LayerBase& layer, const ElementSpec& in, const ElementSpec& out) const {
-    std::string title = escaped_html(layer.class_name());
-    if (options_.show_layer_names) title = str_cat(escaped_html(layer.name()), " (", title, ")");
+    std::string title = markup_escaped(layer.class_name());
+    if (options_.show_layer_names) title = str_cat(markup_escaped(layer.name()), " (", title, ")");
     std::string rows = str_cat("<tr><td bgcolor=\"black\"><font color=\"white\"><b>", title,
                                "</b></font></td></tr>");
     const auto row = [&](const std::string& text) {
-      rows += str_cat("<tr><td>", escaped_html(text), "</td></tr>");
+      rows += str_cat("<tr><td>", markup_escaped(text), "</td></tr>");
     };
     if (options_.show_layer_activations) {
       if (const std::string name = activation_of(layer); !name.empty()) row("Activation: " + name);
@@ -215,7 +193,7 @@ class DotWriter {
   void connect(const std::vector<std::string>& from, const std::vector<std::string>& to) {
     for (const std::string& a : from) {
       for (const std::string& b : to) {
-        const std::string edge = str_cat("  ", quoted_id(a), " -> ", quoted_id(b), ";\n");
+        const std::string edge = str_cat("  ", std::quoted(a), " -> ", std::quoted(b), ";\n");
         if (known_.insert(edge).second) edges_.push_back(edge);
       }
     }

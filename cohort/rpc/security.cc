@@ -2,7 +2,6 @@
 #include "cohort/rpc/security.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <openssl/rand.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -17,6 +16,7 @@
 #include "cohort/base/check.h"
 #include "cohort/base/errno_code.h"
 #include "cohort/base/scope_exit.h"
+#include "cohort/rpc/loopback.h"
 
 namespace cohort::internal::rpc {
 namespace {
@@ -53,15 +53,6 @@ Secret token_from_environment() {
   Secret secret(token);
   ::explicit_bzero(token.data(), token.size());
   return secret;
-}
-
-bool is_loopback_socket(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family != AF_INET6) return false;
-  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
 }
 
 std::string host_of(const std::string& address) {
@@ -128,7 +119,7 @@ bool is_loopback_target(const std::string& address) {
   }
   const base::ScopeExit freed([found] { ::freeaddrinfo(found); });
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    if (!is_loopback_socket(each->ai_addr)) return false;
+    if (!is_loopback_address(each->ai_addr)) return false;
   }
   return true;
 }

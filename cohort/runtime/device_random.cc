@@ -17,8 +17,4 @@ RandomFiller* random_filler(c10::DeviceType type) {
   return type == c10::kCPU ? nullptr : random_fillers().find(type);
 }
 
-RandomFiller* exchange_random_filler(c10::DeviceType type, RandomFiller* filler) {
-  return random_fillers().exchange(type, filler);
-}
-
 }  // namespace cohort::internal::runtime

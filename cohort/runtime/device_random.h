@@ -26,7 +26,5 @@ class RandomFiller {
 
 /// Null for CPUs, and for a kind of device that has none.
 RandomFiller* random_filler(c10::DeviceType type);
-/// Returns the one before; see exchange_device_backend.
-RandomFiller* exchange_random_filler(c10::DeviceType type, RandomFiller* filler);
 
 }  // namespace cohort::internal::runtime

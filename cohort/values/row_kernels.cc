@@ -22,8 +22,4 @@ RowKernels* row_kernels(const Tensor& table) {
                               table.device().str()));
 }
 
-RowKernels* exchange_row_kernels(c10::DeviceType type, RowKernels* kernels) {
-  return kernels_of_rows().exchange(type, kernels);
-}
-
 }  // namespace cohort::internal::values

@@ -27,7 +27,5 @@ class RowKernels {
 
 /// Null for CPUs. Errors: Unimplemented for another kind of device that has none.
 RowKernels* row_kernels(const Tensor& table);
-/// Returns the ones before; see exchange_device_backend.
-RowKernels* exchange_row_kernels(c10::DeviceType type, RowKernels* kernels);
 
 }  // namespace cohort::internal::values

@@ -36,6 +36,9 @@ struct ObjectGraph {
 ///         of two strategies of several workers, or nested without end.
 ObjectGraph walk(const char* operation, const Roots& roots);
 
+/// Errors: FailedPrecondition that names an object which does not exist any more.
+void check_none_gone(const char* operation, const ObjectGraph& graph);
+
 /// Whether `path` is `prefix`, or lies below it.
 bool is_below(std::string_view path, std::string_view prefix);
 

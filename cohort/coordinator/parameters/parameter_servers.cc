@@ -131,8 +131,6 @@ ParameterServers::~ParameterServers() {
   }
 }
 
-void ParameterServers::wait_for_drops() { drops_->wait(); }
-
 rpc::Payload ParameterServers::call(int server, const char* method, const rpc::Payload& request) {
   rpc::Payload answer;
   Calls calls(options_.timeout);

@@ -111,8 +111,6 @@ class ParameterServers {
                   const std::vector<double>& initial);
   /// Does not wait.
   void drop_slots(const ParameterHandle& variable, const std::string& set);
-  /// Blocks: until servers have heard what has been dropped, or it has been given up.
-  void wait_for_drops();
 
   /// Gradients of one step, sent at once to all servers that have a part of them.
   class Push {

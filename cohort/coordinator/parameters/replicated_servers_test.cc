@@ -291,7 +291,6 @@ TEST_P(EndedNames, DoNotMeetOldValues) {
   losing->make_slots(before, "adam", {0});
   EXPECT_EQ(losing->pull(before, {.slots = "adam", .slot = 0}).max().item<double>(), 0);
   losing->drop(before);
-  losing->wait_for_drops();
   bool made = false;
   const ParameterHandle after = make_of(*losing, "v", {2}, 2, &made);
   EXPECT_TRUE(made);

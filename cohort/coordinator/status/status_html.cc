@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "cohort/base/check.h"
+#include "cohort/base/display.h"
 #include "cohort/base/strings.h"
 #include "cohort/coordinator/status/status_page.h"
 
 namespace cohort::internal::coordinator {
 namespace {
 
+using base::duration_text;
+using base::rate_text;
 using Parsed = nlohmann::json;
 
 constexpr std::string_view kHead = R"(<!DOCTYPE html>
@@ -45,47 +46,10 @@ td.text { width: 100%; white-space: pre-wrap; overflow-wrap: anywhere; }
 <body>
 )";
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+// Of a text in the answer, which is another's.
+std::string escaped(const Parsed& text) { return base::markup_escaped(text.get<std::string>()); }
 
-std::string formatted(const char* format, double value) {
-  std::array<char, 48> out{};
-  std::snprintf(out.data(), out.size(), format, value);
-  return out.data();
-}
-
-std::string time_text(double seconds) {
-  if (seconds < 60) return formatted("%.1f s", seconds);
-  if (seconds < 3600) return formatted("%.1f min", seconds / 60);
-  return formatted("%.1f h", seconds / 3600);
-}
-
-std::string bytes_text(double bytes) { return formatted("%.0f MiB", bytes / (1 << 20)); }
-
-std::string rate_text(double rate) { return formatted(rate < 100 ? "%.1f" : "%.0f", rate); }
+std::string mebibytes(double bytes) { return base::fixed_text(bytes / (1 << 20), 0) + " MiB"; }
 
 std::string count_text(const Parsed& of, const char* name) {
   return of.contains(name) ? std::to_string(of.at(name).get<uint64_t>()) : "";
@@ -109,7 +73,7 @@ std::string groups_text(const Parsed& task) {
     if (each.at("role") != "primary") continue;
     out += str_cat(", ", count_text(each, "backups"), " backups, lag ", count_text(each, "lag"));
   }
-  return escaped(out);
+  return base::markup_escaped(out);
 }
 
 std::string facts(const Parsed& all) {
@@ -134,10 +98,10 @@ std::string task_row(const Parsed& task) {
   std::string out = "<tr><td>" + escaped(task.at("task")) + "</td><td>" +
                     escaped(task.at("address")) + "</td><td class=\"" + state + "\">" + state +
                     "</td>";
-  out += number_cell(state == "alive" ? time_text(task.at("alive_s")) : "");
-  out += number_cell(is_known ? time_text(task.at("heard_s")) : "");
+  out += number_cell(state == "alive" ? duration_text(task.at("alive_s")) : "");
+  out += number_cell(is_known ? duration_text(task.at("heard_s")) : "");
   out += number_cell(count_text(task, "starts"));
-  out += number_cell(is_known ? bytes_text(task.at("memory_bytes")) : "");
+  out += number_cell(is_known ? mebibytes(task.at("memory_bytes")) : "");
   out += number_cell(count_text(task, "running")) + number_cell(count_text(task, "done"));
   out += number_cell(is_server ? rate_text(task.at("rows_read_per_second")) : "");
   out += number_cell(is_server ? rate_text(task.at("rows_changed_per_second")) : "");
@@ -177,7 +141,7 @@ std::string status_html(const std::string& json) {
     std::string out(kHead);
     out += "<h1>Cohort: a job with parameter servers</h1>\n<p>coordinator on " +
            escaped(all.at("host")) + ", process " + count_text(all, "pid") + ", for " +
-           time_text(all.at("up_s")) + "; " + count_text(all, "replicas") +
+           duration_text(all.at("up_s")) + "; " + count_text(all, "replicas") +
            (all.at("replicas") == 1 ? " copy" : " copies") + " of each variable</p>\n";
     return out + facts(all) + tasks_table(all) + errors_table(all) + "</body>\n</html>\n";
   } catch (const Parsed::exception& e) {

@@ -3,29 +3,26 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+
+#include "cohort/base/display.h"
 
 namespace cohort::data {
 namespace {
 
+using internal::base::fixed_text;
+
 constexpr std::size_t kColumns = 6;
 using Line = std::array<std::string, kColumns>;
 
-std::string number(double value, int digits) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
 std::string milliseconds(std::chrono::nanoseconds time) {
-  return number(std::chrono::duration<double, std::milli>(time).count(), 1);
+  return fixed_text(std::chrono::duration<double, std::milli>(time).count(), 1);
 }
 
 Line line_of(const NodeReport& node) {
   std::string buffer;
   if (node.buffer_capacity > 0) {
-    buffer = number(node.buffer_mean, 1) + ", most " + std::to_string(node.buffer_max) + " of " +
-             std::to_string(node.buffer_capacity);
+    buffer = fixed_text(node.buffer_mean, 1) + ", most " + std::to_string(node.buffer_max) +
+             " of " + std::to_string(node.buffer_capacity);
   }
   return {node.path,
           std::to_string(node.elements),

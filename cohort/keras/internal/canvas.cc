@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cohort/base/display.h"
 #include "cohort/base/strings.h"
 #include "cohort/data/image/image.h"
 #include "cohort/keras/internal/stroke_font.h"
@@ -16,30 +17,16 @@ namespace {
 
 // A tenth of a pixel, without what is 0 behind the point.
 std::string short_number(double value) {
-  std::array<char, 64> text = {};
-  std::snprintf(text.data(), text.size(), "%.1f", value);
-  std::string out = text.data();
+  const std::string out = cohort::internal::base::fixed_text(value, 1);
   return out.ends_with(".0") ? out.substr(0, out.size() - 2) : out;
 }
 
-std::string escaped_xml(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
+// XML has no way to say control characters.
+std::string escaped_xml(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   }
-  return out;
+  return cohort::internal::base::markup_escaped(text);
 }
 
 std::string svg_color(Color color) {

@@ -19,6 +19,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/fork_descriptors.h"
+#include "cohort/rpc/loopback.h"
 
 namespace cohort::internal::collectives {
 namespace {
@@ -36,15 +37,6 @@ Addresses resolve(const HostPort& at, bool to_listen, std::string* why) {
       ::getaddrinfo(at.host.empty() ? nullptr : at.host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) *why = ::gai_strerror(error);
   return Addresses(error == 0 ? found : nullptr, &::freeaddrinfo);
-}
-
-bool is_loopback_address(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family != AF_INET6) return false;
-  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
 }
 
 Socket new_socket(int family) {
@@ -197,7 +189,7 @@ bool is_loopback(const std::string& address) {
                       address);
   }
   for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
-    if (!is_loopback_address(each->ai_addr)) return false;
+    if (!rpc::is_loopback_address(each->ai_addr)) return false;
   }
   return true;
 }
