@@ -88,30 +88,6 @@ Endpoint endpoint_of(const std::string& text, int default_port, const std::strin
   return out;
 }
 
-// All are held until the last one is known, so that none comes twice.
-std::vector<int> free_ports(std::size_t count) {
-  std::vector<int> ports;
-  std::vector<int> held;
-  for (std::size_t i = 0; i < count; ++i) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_ANY);
-    socklen_t size = sizeof at;
-    auto* generic = reinterpret_cast<sockaddr*>(&at);
-    if (fd >= 0) held.push_back(fd);
-    if (fd < 0 || ::bind(fd, generic, size) != 0 || ::getsockname(fd, generic, &size) != 0) break;
-    ports.push_back(ntohs(at.sin_port));
-  }
-  const int error = errno;
-  for (const int fd : held) ::close(fd);
-  if (ports.size() < count) {
-    throw std::runtime_error(
-        str_cat("expected ", count, " free ports, got: ", std::strerror(error)));
-  }
-  return ports;
-}
-
 std::string address_of_interface(const std::string& name) {
   const auto list = interfaces();
   std::vector<std::string> names;

@@ -19,9 +19,6 @@ struct Endpoint {
 /// "host:port", "[::1]:port" or "host". Errors: std::runtime_error that says `what`.
 Endpoint endpoint_of(const std::string& text, int default_port, const std::string& what);
 
-/// Ports where nobody listens now. Errors: std::runtime_error if there are not so many.
-std::vector<int> free_ports(std::size_t count);
-
 /// The first address of a network interface, IPv4 before IPv6 (in brackets).
 /// Errors: std::runtime_error that names the interfaces that are there.
 std::string address_of_interface(const std::string& name);

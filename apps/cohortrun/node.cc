@@ -103,7 +103,8 @@ void LocalNode::prepare(std::size_t ports) {
       event.address.ports.push_back(settings_.port_base + static_cast<int>(i));
     }
   } else {
-    event.address.ports = free_ports(ports);
+    ports_ = std::make_unique<cohort::internal::base::ReservedPorts>(ports);
+    event.address.ports = ports_->all();
   }
   events_.push_back(std::move(event));
 }

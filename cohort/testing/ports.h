@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ports for programs that a test starts:
+// Ports for servers and programs that a test starts:
 //
 //   for (const int port : free_ports(3)) addresses.push_back(str_cat("localhost:", port));
-//   const HeldPorts ports(3);   // for servers of this process: nobody takes them meanwhile
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <vector>
+
+#include "cohort/base/reserved_ports.h"
 
 namespace cohort::testing {
 
@@ -19,12 +21,9 @@ struct BoundSocket {
   int descriptor = -1;  ///< Of TCP; the caller listens on it, and closes it.
   int port = 0;
 };
-/// On a port of the loopback that nobody else has. Shared: servers may bind it, too, which say
-/// SO_REUSEADDR, as those of gRPC do.
-inline BoundSocket bind_free_port(bool shared = false) {
+/// On a port of the loopback that nobody else has.
+inline BoundSocket bind_free_port() {
   BoundSocket bound{.descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  const int on = shared ? 1 : 0;
-  EXPECT_EQ(::setsockopt(bound.descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -36,36 +35,13 @@ inline BoundSocket bind_free_port(bool shared = false) {
   return bound;
 }
 
-/// Free ports of the loopback, which the system gives to nobody who asks for any port. Servers that
-/// are told them can listen on them meanwhile.
-class HeldPorts {
- public:
-  explicit HeldPorts(int count) {
-    for (int i = 0; i < count; ++i) sockets_.push_back(bind_free_port(true));
-  }
-  ~HeldPorts() {
-    for (const BoundSocket& socket : sockets_) ::close(socket.descriptor);
-  }
-  HeldPorts(const HeldPorts&) = delete;
-  HeldPorts& operator=(const HeldPorts&) = delete;
-
-  int operator[](int i) const { return sockets_.at(static_cast<std::size_t>(i)).port; }
-
- private:
-  std::vector<BoundSocket> sockets_;
-};
-
-/// Ports of the loopback that were free a moment ago, all different.
+/// Ports for programs that the test starts, all different; nobody else's until the test program
+/// ends.
 inline std::vector<int> free_ports(int count) {
-  std::vector<int> held;
-  std::vector<int> ports;
-  for (int i = 0; i < count; ++i) {
-    const BoundSocket bound = bind_free_port();
-    held.push_back(bound.descriptor);
-    ports.push_back(bound.port);
-  }
-  for (const int descriptor : held) ::close(descriptor);
-  return ports;
+  static std::mutex mutex;
+  static std::vector<internal::base::ReservedPorts> kept;
+  const std::lock_guard lock(mutex);
+  return kept.emplace_back(static_cast<std::size_t>(count)).all();
 }
 
 }  // namespace cohort::testing

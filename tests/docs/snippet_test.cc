@@ -12,7 +12,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "cohort/testing/ports.h"
+#include "cohort/base/reserved_ports.h"
 
 namespace cohort::docs {
 namespace {
@@ -60,13 +60,14 @@ class FewSteps {
 /// The other tasks of a job, and TF_CONFIG for its chief.
 class Job {
  public:
-  Job(int workers, int servers) : ports_(servers == 0 ? 0 : 1 + workers + servers) {
+  Job(int workers, int servers)
+      : ports_(static_cast<std::size_t>(servers == 0 ? 0 : 1 + workers + servers)) {
     if (servers == 0) return;
     ClusterSpec::Jobs jobs;
     std::string text;
     const auto add = [&](const char* job, int first, int count) {
       for (int i = 0; i < count; ++i) {
-        const std::string port = std::to_string(ports_[first + i]);
+        const std::string port = std::to_string(ports_[static_cast<std::size_t>(first + i)]);
         jobs[job].push_back("127.0.0.1:" + port);
         text += (i == 0 ? std::string("\"") + job + "\": [\"" : ", \"") + jobs[job].back() + "\"";
       }
@@ -93,7 +94,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
  private:
-  const testing::HeldPorts ports_;
+  const internal::base::ReservedPorts ports_;
   std::vector<std::unique_ptr<Server>> tasks_;
 };
 

@@ -18,6 +18,7 @@
 #include "cohort/rpc/errors.h"
 #include "cohort/testing/deadline.h"
 #include "cohort/testing/expect_error.h"
+#include "cohort/testing/ports.h"
 
 namespace cohort::internal::collectives {
 namespace {
@@ -84,7 +85,7 @@ TEST(Mesh, AnotherNumberOfRanksIsRefused) {
 TEST(Mesh, WhoDoesNotComeIsNamedWithTheReason) {
   std::string own, other;
   Socket listener = listen_on_free_port(&own);
-  listen_on_free_port(&other).close();
+  other = str_cat("127.0.0.1:", testing::free_ports(1)[0]);  // where nobody listens
   MeshOptions options = meeting_of(1, {other, own}, std::move(listener));
   options.timeout = std::chrono::milliseconds(80);
   expect_error<DeadlineExceeded>({"all 2 workers", "rank 0 (" + other + ")", "refused"},
@@ -179,9 +180,8 @@ TEST(Mesh, AddressesHaveAHostAndAPort) {
 }
 
 TEST(Mesh, WhoListensOnAllInterfacesIsReachedByBothProtocols) {
-  std::string address;
-  listen_on_free_port(&address).close();
-  const std::string port = address.substr(address.rfind(':'));
+  const std::string port = str_cat(":", testing::free_ports(1)[0]);
+  const std::string address = "127.0.0.1" + port;
   const Deadline soon = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   const Socket listener = listen_at(address, /*any_interface=*/true);
   for (const std::string host : {"127.0.0.1", "[::1]"}) {
