@@ -159,12 +159,41 @@ endfunction()
 
 # cohort_readers(SOURCES...)
 #
-# Sources of the layer that read bytes from outside, which tests/fuzz compiles for itself. In every
-# build each is an object of its own, so that the linker can leave it out.
+# Sources of this folder's layer that read bytes from outside, which tests/fuzz compiles for itself. In
+# every build they are objects apart from the layer's others, so that the linker can leave them out.
 function(cohort_readers)
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  set_property(GLOBAL APPEND PROPERTY COHORT_READERS ${ARGN})
+  if(COHORT_UNITY)
+    cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME layer)
+    set_source_files_properties(${ARGN} PROPERTIES HEADER_FILE_ONLY ON)
+    cohort_unite(units "${layer}_readers" ${ARGN})
+    set_source_files_properties(${units} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_sources(cohort_${layer} PRIVATE ${units})
+  else()
+    set(units ${ARGN})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY COHORT_READERS ${units})
+endfunction()
+
+# Puts into `out` units that include the sources, six at a time. What they say is the same in every
+# checkout, for the compiler cache.
+function(cohort_unite out name)
+  list(LENGTH ARGN count)
+  math(EXPR last "(${count} - 1) / 6")
+  set(units "")
+  foreach(number RANGE ${last})
+    math(EXPR begin "${number} * 6")
+    list(SUBLIST ARGN ${begin} 6 some)
+    set(content "")
+    foreach(source IN LISTS some)
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+      string(APPEND content "#include \"${source}\"\n")
+    endforeach()
+    set(unit "${CMAKE_CURRENT_BINARY_DIR}/${name}_${number}.cc")
+    file(CONFIGURE OUTPUT "${unit}" CONTENT "${content}" @ONLY)
+    list(APPEND units "${unit}")
+  endforeach()
+  set(${out} ${units} PARENT_SCOPE)
 endfunction()
 
 # To be called when all layers are there.

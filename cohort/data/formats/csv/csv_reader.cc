@@ -48,10 +48,10 @@ class CsvReader final : public RecordReader {
   void restore(StateReader& in) override {
     RecordReader::restore(in);
     begun_ = in.get_flag();
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - 1;
+    constexpr int64_t kLargest = std::numeric_limits<int64_t>::max() - 1;
     places_.resize(static_cast<std::size_t>(in.get_count(in.bytes_left())));
-    for (std::size_t& place : places_) place = static_cast<std::size_t>(in.get_count(kMost));
-    width_ = static_cast<std::size_t>(in.get_count(kMost));
+    for (std::size_t& place : places_) place = static_cast<std::size_t>(in.get_count(kLargest));
+    width_ = static_cast<std::size_t>(in.get_count(kLargest));
     lines_ = in.get_int();
     first_ = in.get_flag();
     const bool fits = places_.size() == (begun_ ? options_->columns.size() : 0);
