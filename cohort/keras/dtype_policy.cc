@@ -64,7 +64,16 @@ DTypePolicy::Types DTypePolicy::types() const {
   return {floatx(), floatx()};
 }
 
-bool DTypePolicy::casts() const { return types_.has_value() || is_mixed(); }
+bool DTypePolicy::casts() const {
+  return types_.has_value() ? casts_ : g_has_policy.load(std::memory_order_acquire);
+}
+
+DTypePolicy DTypePolicy::settled() const {
+  DTypePolicy policy = *this;
+  policy.casts_ = casts();
+  policy.types_ = types();
+  return policy;
+}
 
 std::string DTypePolicy::name() const {
   return is_mixed() ? str_cat("mixed_", dtype_name(compute_dtype())) : dtype_name(compute_dtype());

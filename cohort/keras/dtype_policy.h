@@ -4,9 +4,11 @@
 //
 //   keras::Dense(64, {.dtype = kFloat64});
 //   keras::Dense(64, {.dtype = "bfloat16"});
-//   keras::set_dtype_policy("mixed_bfloat16");   // of all layers that are made from here on
+//   keras::set_dtype_policy("mixed_bfloat16");   // of all layers that are made from here on,
+//                                                // whenever they are built
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <string>
 
@@ -15,7 +17,8 @@
 
 namespace cohort::keras {
 
-/// The dtype of layers that name none; float32 unless set. TF: keras.config.set_floatx.
+/// The dtype of layers that name none and are made from here on; float32 unless set.
+/// TF: keras.config.set_floatx.
 void set_floatx(DType dtype);
 DType floatx();
 
@@ -29,7 +32,8 @@ struct ConfigValue<DType> {
 /// TF: keras.DTypePolicy.
 class DTypePolicy {
  public:
-  /// What set_dtype_policy() said, else floatx(), as it is when a layer is built.
+  /// None named. A layer that is made with it takes what set_dtype_policy() said by then, else
+  /// floatx(), and keeps that; asked by itself, it says what is set now.
   DTypePolicy() = default;
   /// Errors: InvalidArgument for a type that does not float.
   DTypePolicy(DType dtype);  // NOLINT: implicit by design
@@ -42,9 +46,11 @@ class DTypePolicy {
   DType compute_dtype() const { return types().compute; }
   DType variable_dtype() const { return types().variable; }
   bool is_mixed() const { return compute_dtype() != variable_dtype(); }
-  /// Whether layers convert their inputs: where a type was named.
+  /// Whether layers convert their inputs: where a type was named, by them or set_dtype_policy().
   bool casts() const;
   std::string name() const;
+  /// As it is now, whatever is set later.
+  DTypePolicy settled() const;
   friend bool operator==(const DTypePolicy& a, const DTypePolicy& b) {
     return a.types() == b.types();
   }
@@ -63,12 +69,26 @@ class DTypePolicy {
   Types types() const;
 
   std::optional<Types> types_;
+  bool casts_ = true;  // false: settled where nobody had named a type
 };
 
-/// That of layers that name none. A DTypePolicy() sets it back to floatx().
+/// That of layers that name none and are made from here on. A DTypePolicy() sets it back to
+/// floatx().
 /// TF: keras.config.set_dtype_policy, mixed_precision.set_global_policy.
 void set_dtype_policy(const DTypePolicy& policy);
 /// TF: keras.config.dtype_policy.
 DTypePolicy dtype_policy();
+
+namespace internal {
+/// Of a layer's options: who writes them, and makes layers of its own by them, has the policy of
+/// this moment, too.
+template <class C>
+C with_settled_policy(C options) {
+  if constexpr (std::same_as<decltype(options.dtype), DTypePolicy>) {
+    options.dtype = options.dtype.settled();
+  }
+  return options;
+}
+}  // namespace internal
 
 }  // namespace cohort::keras

@@ -228,7 +228,7 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   made.aggregation = options.aggregation;
   made.shape = options.shape;
   made.constraint = options.constraint.function();
-  made.dtype = options.dtype;
+  made.dtype = options.dtype == DType::Undefined ? policy_.variable_dtype() : options.dtype;
   const Initializer initializer = options.initializer;
   // Of a part, what it is in the whole: an initializer looks at the number of inputs and outputs.
   const Variable variable(

@@ -101,7 +101,7 @@ struct CallArgs {
 struct WeightOptions {
   std::string name = {};
   Shape shape = {};
-  DType dtype = floatx();
+  DType dtype = DType::Undefined;  ///< Undefined: what the layer's policy keeps weights in.
   Initializer initializer = "glorot_uniform";
   Regularizer regularizer = {};
   Constraint constraint = {};
@@ -197,7 +197,8 @@ class LayerBase : public Serializable {
   /// in the last call of the outermost layer on this thread. TF: Layer.losses, without the
   /// weights' penalties.
   std::vector<Tensor> added_losses() const;
-  /// What the layer computes in and keeps its weights in.
+  /// What the layer computes in and keeps its weights in: where it was given none, what was set
+  /// when it was made.
   const DTypePolicy& dtype_policy() const { return policy_; }
 
   bool trainable() const { return trainable_; }
@@ -281,7 +282,7 @@ class LayerBase : public Serializable {
   /// A penalty on what call() returns, which joins the loss; for constructors.
   void set_activity_regularizer(Regularizer regularizer);
   /// For constructors.
-  void set_dtype_policy(const DTypePolicy& policy) { policy_ = policy; }
+  void set_dtype_policy(const DTypePolicy& policy) { policy_ = policy.settled(); }
   /// False: inputs are left as they are, and weights, whatever the policy says.
   void set_autocast(bool on) { autocasts_ = on; }
   /// What every call checks from now on; for build(). Replicas must be at rest.
@@ -353,7 +354,7 @@ class LayerBase : public Serializable {
   std::vector<Layer> replaced_;      // had the layer that was moved here
   InputSpec input_spec_;
   ElementSpec build_spec_;  // of a built layer
-  DTypePolicy policy_;
+  DTypePolicy policy_ = DTypePolicy().settled();
   bool autocasts_ = true;
   DType cast_to_ = DType::Undefined;  // of a built layer; undefined: inputs stay as they are
   bool is_mixed_ = false;             // weights are kept in another type
@@ -444,7 +445,8 @@ template <class C, std::derived_from<LayerBase> Base = LayerBase>
 class LayerImpl : public Base {
  public:
   using Options = C;
-  explicit LayerImpl(C config) : Base(config.name), config_(std::move(config)) {
+  explicit LayerImpl(C config)
+      : Base(config.name), config_(internal::with_settled_policy(std::move(config))) {
     this->set_dtype_policy(config_.dtype);
     if constexpr (requires { config_.activity_regularizer; }) {
       this->set_activity_regularizer(config_.activity_regularizer);

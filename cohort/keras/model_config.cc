@@ -176,7 +176,7 @@ Config Sequential::get_config() const {
   Config config = Config::object();
   config.set("name", name());
   config.set("trainable", trainable());
-  config.set("dtype", DTypePolicy().serialize());
+  config.set("dtype", dtype_policy().serialize());
   config.set("layers", std::move(list));
   if (input_shape_) config.set("build_input_shape", ShapeValue::write(*input_shape_));
   return config;

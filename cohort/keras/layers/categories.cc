@@ -138,7 +138,7 @@ Tensor DiscretizationLayer::call(const Tensor& x, const CallArgs&) {
 Config DiscretizationLayer::get_config() const {
   Config config = internal::config_without(LayerImpl::get_config(), "trainable");
   config.set("output_mode", mode_);
-  config.set("dtype", this->config().dtype.name());
+  config.set("dtype", dtype_name(this->config().dtype.variable_dtype()));
   if (boundaries_->defined() && this->config().num_bins) {  // learnt, if only by another layer
     config.set("bin_boundaries", ConfigValue<std::vector<double>>::write(bin_boundaries()));
   }
