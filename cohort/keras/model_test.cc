@@ -231,11 +231,11 @@ struct Block : Model {
   Tensor call(const Tensor& x, const CallArgs& args) override { return inner(x, args); }
 };
 
-TEST_F(Weights, OfLayersOfOneNameAreToldApartByTheirPath) {
+TEST_F(Weights, OfLayersOfOneClassAreToldApartByTheirPath) {
   const auto make = [] {
     return std::make_unique<Sequential>(
         std::vector<Layer>{std::make_shared<Block>("left"), std::make_shared<Block>("right"),
-                           Dense(2, {.name = "same"}), Dense(2, {.name = "same"})});
+                           Dense(2, {.name = "one"}), Dense(2, {.name = "other"})});
   };
   const auto model = make();
   EXPECT_THROW(model->save_weights(path()), FailedPrecondition);

@@ -17,6 +17,18 @@ bool agrees(const Shape& promised, const Tensor& x) {
          std::equal(promised.begin(), promised.end(), x.sizes().begin(), x.sizes().end(),
                     [](int64_t p, int64_t size) { return p == kUnknownDim || p == size; });
 }
+
+// As in Keras: a layer may stand twice, but no other of its name, by which get_layer finds it.
+void check_name_is_new(const std::vector<Layer>& layers, const Layer& layer,
+                       const std::string& model) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool clashes = &layers[i].base() != &layer.base() && layers[i].name() == layer.name();
+    COHORT_CHECK_ARG(!clashes, "[sequential.add] expected layers of unique names in model \"",
+                     model, "\", got \"", layer.name(), "\" at position ", i, ", ",
+                     layers[i].base().class_name(), ", and at position ", layers.size(), ", ",
+                     layer.base().class_name(), ": give one of them another name");
+  }
+}
 }  // namespace
 
 Sequential::Sequential(std::vector<Layer> layers, std::string name) : Model(std::move(name)) {
@@ -28,6 +40,7 @@ void Sequential::add(Layer layer) {
                      "[sequential.add] expected a model that is not built "
                      "yet, got \"",
                      name(), "\", which has its variables");
+  check_name_is_new(layers(), layer, name());
   track(layer);
   if (layers().size() == 1) {
     next_shape_ = layer.base().declared_input_shape();

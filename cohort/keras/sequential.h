@@ -21,7 +21,8 @@ class Sequential : public Model {
  public:
   explicit Sequential(std::vector<Layer> layers = {}, std::string name = {});
 
-  /// Appends. Errors: FailedPrecondition once data has built the model.
+  /// Appends. Errors: FailedPrecondition once data has built the model; InvalidArgument for another
+  ///         layer of a name that the model has.
   void add(Layer layer);
 
   std::optional<Shape> declared_input_shape() const override;
