@@ -6,9 +6,12 @@
 #include <numbers>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/optimizers/internal/option_checks.h"
 
 namespace cohort::keras {
 namespace {
+
+using internal::OptionChecks;
 
 void check_steps(const char* schedule, int64_t decay_steps) {
   COHORT_CHECK_ARG(decay_steps > 0, "[", schedule, "] expected decay_steps above 0, got ",
@@ -53,10 +56,17 @@ struct PeriodicDecay {
   }
 };
 
+void check_decay(const char* schedule, const PeriodicDecay& o) {
+  check_steps(schedule, o.decay_steps);
+  const OptionChecks check(schedule);
+  check.not_negative("initial_learning_rate", o.initial);
+  check.not_negative("decay_rate", o.decay_rate);
+}
+
 class ExponentialDecaySchedule final : public ScheduleImpl<PeriodicDecay> {
  public:
   explicit ExponentialDecaySchedule(PeriodicDecay options) : ScheduleImpl(std::move(options)) {
-    check_steps("exponential_decay", options_.decay_steps);
+    check_decay("exponential_decay", options_);
   }
   double rate(int64_t step) const override {
     const double p = periods(step, options_.decay_steps, options_.staircase);
@@ -67,7 +77,7 @@ class ExponentialDecaySchedule final : public ScheduleImpl<PeriodicDecay> {
 class InverseTimeDecaySchedule final : public ScheduleImpl<PeriodicDecay> {
  public:
   explicit InverseTimeDecaySchedule(PeriodicDecay options) : ScheduleImpl(std::move(options)) {
-    check_steps("inverse_time_decay", options_.decay_steps);
+    check_decay("inverse_time_decay", options_);
   }
   double rate(int64_t step) const override {
     const double p = periods(step, options_.decay_steps, options_.staircase);
@@ -97,6 +107,9 @@ class PiecewiseConstantDecaySchedule final : public ScheduleImpl<PiecewiseConsta
     COHORT_CHECK_ARG(std::is_sorted(boundaries.begin(), boundaries.end()),
                      "[piecewise_constant_decay] expected ascending boundaries, got ",
                      bracketed(boundaries));
+    for (const double value : values) {
+      OptionChecks("piecewise_constant_decay").not_negative("values", value);
+    }
   }
   double rate(int64_t step) const override {
     const auto& all = options_.boundaries;
@@ -123,6 +136,10 @@ class PolynomialDecaySchedule final : public ScheduleImpl<PolynomialOptions> {
  public:
   explicit PolynomialDecaySchedule(PolynomialOptions options) : ScheduleImpl(std::move(options)) {
     check_steps("polynomial_decay", options_.decay_steps);
+    const OptionChecks check("polynomial_decay");
+    check.not_negative("initial_learning_rate", options_.initial);
+    check.not_negative("end_learning_rate", options_.end_learning_rate);
+    check.not_negative("power", options_.power);
   }
   double rate(int64_t step) const override {
     double position = static_cast<double>(step);
@@ -158,6 +175,10 @@ class CosineDecaySchedule final : public ScheduleImpl<CosineOptions> {
     COHORT_CHECK_ARG(!options_.warmup_target || options_.warmup_steps > 0,
                      "[cosine_decay] expected warmup_steps above 0 with a warmup_target, got ",
                      options_.warmup_steps);
+    const OptionChecks check("cosine_decay");
+    check.not_negative("initial_learning_rate", options_.initial);
+    check.not_negative("alpha", options_.alpha);
+    check.not_negative("warmup_target", options_.warmup_target);
   }
   double rate(int64_t step) const override {
     const double initial = options_.initial;
@@ -191,10 +212,13 @@ class CosineDecayRestartsSchedule final : public ScheduleImpl<CosineRestartsOpti
   explicit CosineDecayRestartsSchedule(CosineRestartsOptions options)
       : ScheduleImpl(std::move(options)) {
     check_steps("cosine_decay_restarts", options_.first_decay_steps);
-    COHORT_CHECK_ARG(options_.t_mul >= 1,
-                     "[cosine_decay_restarts] expected t_mul of 1 or more, got ", options_.t_mul);
-    COHORT_CHECK_ARG(options_.m_mul >= 0,
-                     "[cosine_decay_restarts] expected m_mul of 0 or more, got ", options_.m_mul);
+    COHORT_CHECK_ARG(options_.t_mul >= 1 && std::isfinite(options_.t_mul),
+                     "[cosine_decay_restarts] expected t_mul of 1 or more and finite, got ",
+                     options_.t_mul);
+    const OptionChecks check("cosine_decay_restarts");
+    check.not_negative("initial_learning_rate", options_.initial);
+    check.not_negative("m_mul", options_.m_mul);
+    check.not_negative("alpha", options_.alpha);
   }
   double rate(int64_t step) const override {
     const double t = options_.t_mul;

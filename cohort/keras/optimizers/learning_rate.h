@@ -70,6 +70,9 @@ class LearningRate {
   std::shared_ptr<const ScheduleBase> schedule_;
 };
 
+// Errors, of all: InvalidArgument for numbers of steps below 1, and rates, powers and shares that
+// are below 0, NaN or infinite.
+
 struct DecayOptions {
   bool staircase = false;  ///< Whole decay periods only.
 };

@@ -236,11 +236,15 @@ class OptimizerBase : public Serializable {
 };
 
 namespace internal {
-/// What SGD({}) is given, for `{}` could as well stand for an SGD that is to be copied.
 struct Nothing {
   Nothing() = delete;
 };
-using NoneGiven = std::initializer_list<Nothing>;
+/// Of SGD's template <IsNothing N = Nothing> explicit SGD(std::initializer_list<N>) : SGD() {}, by
+/// which SGD({}) is SGD(): `{}` could as well stand for an SGD that is to be copied. A template,
+/// for a list of Nothing itself could by GCC 12 also be made of {.a = 0, .b = 5}, as of a pointer
+/// and a length.
+template <class N>
+concept IsNothing = std::same_as<N, Nothing>;
 }  // namespace internal
 
 /// Handle to an optimizer; a copy is the same optimizer.

@@ -6,6 +6,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/keras/optimizers/internal/classes.h"
+#include "cohort/keras/optimizers/internal/option_checks.h"
 #include "cohort/keras/optimizers/internal/rule_optimizer.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/keras/optimizers/whole_variable.h"
@@ -15,6 +16,7 @@ namespace cohort::keras {
 namespace {
 
 using internal::CommonOptions;
+using internal::OptionChecks;
 using internal::RuleOptimizer;
 using internal::SlotSpec;
 using update_rules::Rule;
@@ -66,8 +68,7 @@ class SGDOptimizer final : public OptimizerImpl<SGDOptions> {
  public:
   explicit SGDOptimizer(const SGDOptions& o)
       : OptimizerImpl(o, "sgd", o.momentum > 0 ? Slots{{"momentum"}} : Slots{}) {
-    COHORT_CHECK_ARG(o.momentum >= 0 && o.momentum <= 1, "[sgd] expected momentum in [0, 1], got ",
-                     o.momentum);
+    OptionChecks(name()).in_unit("momentum", o.momentum);
   }
 
  private:
@@ -88,7 +89,12 @@ class AdamRule : public OptimizerImpl<C> {
   AdamRule(const C& o, const char* standard_name)
       : OptimizerImpl<C>(o, standard_name,
                          o.amsgrad ? Slots{{"momentum"}, {"velocity"}, {"velocity_hat"}}
-                                   : Slots{{"momentum"}, {"velocity"}}) {}
+                                   : Slots{{"momentum"}, {"velocity"}}) {
+    const OptionChecks check(this->name());
+    check.below_one("beta_1", o.beta_1);
+    check.below_one("beta_2", o.beta_2);
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   Rule rule(double rate, int64_t step) const override {
@@ -132,7 +138,12 @@ Slots rmsprop_slots(const RMSpropOptions& o) {
 class RMSpropOptimizer final : public OptimizerImpl<RMSpropOptions> {
  public:
   explicit RMSpropOptimizer(const RMSpropOptions& o)
-      : OptimizerImpl(o, "rmsprop", rmsprop_slots(o)) {}
+      : OptimizerImpl(o, "rmsprop", rmsprop_slots(o)) {
+    const OptionChecks check(name());
+    check.in_unit("rho", o.rho);
+    check.in_unit("momentum", o.momentum);
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   Rule rule(double rate, int64_t) const override {
@@ -148,7 +159,11 @@ class RMSpropOptimizer final : public OptimizerImpl<RMSpropOptions> {
 class AdagradOptimizer final : public OptimizerImpl<AdagradOptions> {
  public:
   explicit AdagradOptimizer(const AdagradOptions& o)
-      : OptimizerImpl(o, "adagrad", {{"accumulator", o.initial_accumulator_value}}) {}
+      : OptimizerImpl(o, "adagrad", {{"accumulator", o.initial_accumulator_value}}) {
+    const OptionChecks check(name());
+    check.not_negative("initial_accumulator_value", o.initial_accumulator_value);
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   Rule rule(double rate, int64_t) const override {
@@ -159,7 +174,11 @@ class AdagradOptimizer final : public OptimizerImpl<AdagradOptions> {
 class AdadeltaOptimizer final : public OptimizerImpl<AdadeltaOptions> {
  public:
   explicit AdadeltaOptimizer(const AdadeltaOptions& o)
-      : OptimizerImpl(o, "adadelta", {{"accumulated_grad"}, {"accumulated_delta_var"}}) {}
+      : OptimizerImpl(o, "adadelta", {{"accumulated_grad"}, {"accumulated_delta_var"}}) {
+    const OptionChecks check(name());
+    check.in_unit("rho", o.rho);
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   Rule rule(double rate, int64_t) const override {
@@ -170,7 +189,12 @@ class AdadeltaOptimizer final : public OptimizerImpl<AdadeltaOptions> {
 class AdamaxOptimizer final : public OptimizerImpl<AdamaxOptions> {
  public:
   explicit AdamaxOptimizer(const AdamaxOptions& o)
-      : OptimizerImpl(o, "adamax", {{"momentum"}, {"norm"}}) {}
+      : OptimizerImpl(o, "adamax", {{"momentum"}, {"norm"}}) {
+    const OptionChecks check(name());
+    check.below_one("beta_1", o.beta_1);
+    check.in_unit("beta_2", o.beta_2);  // nothing is divided by
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   Rule rule(double rate, int64_t step) const override {
@@ -181,7 +205,12 @@ class AdamaxOptimizer final : public OptimizerImpl<AdamaxOptions> {
 class NadamOptimizer final : public OptimizerImpl<NadamOptions> {
  public:
   explicit NadamOptimizer(const NadamOptions& o)
-      : OptimizerImpl(o, "nadam", {{"momentum"}, {"velocity"}}) {}
+      : OptimizerImpl(o, "nadam", {{"momentum"}, {"velocity"}}) {
+    const OptionChecks check(name());
+    check.in_unit("beta_1", o.beta_1);  // its product is never 1
+    check.below_one("beta_2", o.beta_2);
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   // u_1 ... u_step; a function of the step alone, so that no state has to be saved for it.
@@ -223,17 +252,14 @@ class FtrlOptimizer final : public OptimizerImpl<FtrlOptions> {
  public:
   explicit FtrlOptimizer(const FtrlOptions& o)
       : OptimizerImpl(o, "ftrl", {{"accumulator", o.initial_accumulator_value}, {"linear"}}) {
-    COHORT_CHECK_ARG(o.learning_rate_power <= 0,
-                     "[ftrl] expected learning_rate_power of 0 or less, got ",
-                     o.learning_rate_power);
-    for (const double number :
-         {o.initial_accumulator_value, o.l1_regularization_strength, o.l2_regularization_strength,
-          o.l2_shrinkage_regularization_strength}) {
-      COHORT_CHECK_ARG(number >= 0,
-                       "[ftrl] expected initial_accumulator_value and regularization strengths of "
-                       "0 or more, got ",
-                       number);
-    }
+    const OptionChecks check(name());
+    check.not_positive("learning_rate_power", o.learning_rate_power);
+    check.not_negative("initial_accumulator_value", o.initial_accumulator_value);
+    check.not_negative("l1_regularization_strength", o.l1_regularization_strength);
+    check.not_negative("l2_regularization_strength", o.l2_regularization_strength);
+    check.not_negative("l2_shrinkage_regularization_strength",
+                       o.l2_shrinkage_regularization_strength);
+    check.not_negative("beta", o.beta);
   }
 
  private:
@@ -250,8 +276,9 @@ class FtrlOptimizer final : public OptimizerImpl<FtrlOptions> {
 class LionOptimizer final : public OptimizerImpl<LionOptions> {
  public:
   explicit LionOptimizer(const LionOptions& o) : OptimizerImpl(o, "lion", {{"momentum"}}) {
-    COHORT_CHECK_ARG(o.beta_1 > 0 && o.beta_1 <= 1, "[lion] expected beta_1 in (0, 1], got ",
-                     o.beta_1);
+    COHORT_CHECK_ARG(o.beta_1 > 0 && o.beta_1 <= 1, "[", name(),
+                     "] expected beta_1 in (0, 1], got ", o.beta_1);
+    OptionChecks(name()).in_unit("beta_2", o.beta_2);
   }
 
  private:

@@ -5,6 +5,7 @@
 //   keras::Adam({.learning_rate = 1e-3, .global_clipnorm = 1.0});
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,13 @@ namespace cohort::keras {
 //       Adam, tfa.optimizers.LazyAdam and torch.optim.SparseAdam; tf.compat.v1.train.Adam is not
 //       lazy. Norms are those of the named rows. use_ema and constraints still pass over all rows.
 //       Between workers only the named rows travel, with their ids.
+//
+// Errors, of all: InvalidArgument that names option, range and number, for NaN, infinities and:
+//   learning_rate, weight_decay, epsilon, initial_accumulator_value, Ftrl's strengths and beta
+//       below 0, clips of 0 or less;
+//   momentum, rho, ema_momentum outside [0, 1]; learning_rate_power above 0;
+//   beta_1, beta_2 outside [0, 1). 1 itself may be Nadam's beta_1, Adamax's beta_2 and both of
+//       Lion's, whose beta_1 may not be 0.
 
 struct SGDOptions {
   LearningRate learning_rate = 0.01;
@@ -58,11 +66,11 @@ struct SGDOptions {
   }
 };
 
-/// Errors: InvalidArgument for a momentum outside [0, 1].
 class SGD : public Optimizer {
  public:
   explicit SGD(SGDOptions options = {});
-  explicit SGD(internal::NoneGiven) : SGD() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit SGD(std::initializer_list<N>) : SGD() {}
 };
 
 struct AdamOptions {
@@ -93,14 +101,16 @@ struct AdamOptions {
 class Adam : public Optimizer {
  public:
   explicit Adam(AdamOptions options = {});
-  explicit Adam(internal::NoneGiven) : Adam() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Adam(std::initializer_list<N>) : Adam() {}
 };
 
 /// Adam with a weight decay of 0.004 unless another is given.
 class AdamW : public Optimizer {
  public:
   explicit AdamW(AdamOptions options = {});
-  explicit AdamW(internal::NoneGiven) : AdamW() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit AdamW(std::initializer_list<N>) : AdamW() {}
 };
 
 struct RMSpropOptions {
@@ -131,7 +141,8 @@ struct RMSpropOptions {
 class RMSprop : public Optimizer {
  public:
   explicit RMSprop(RMSpropOptions options = {});
-  explicit RMSprop(internal::NoneGiven) : RMSprop() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit RMSprop(std::initializer_list<N>) : RMSprop() {}
 };
 
 struct AdagradOptions {
@@ -158,7 +169,8 @@ struct AdagradOptions {
 class Adagrad : public Optimizer {
  public:
   explicit Adagrad(AdagradOptions options = {});
-  explicit Adagrad(internal::NoneGiven) : Adagrad() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Adagrad(std::initializer_list<N>) : Adagrad() {}
 };
 
 struct AdadeltaOptions {
@@ -185,7 +197,8 @@ struct AdadeltaOptions {
 class Adadelta : public Optimizer {
  public:
   explicit Adadelta(AdadeltaOptions options = {});
-  explicit Adadelta(internal::NoneGiven) : Adadelta() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Adadelta(std::initializer_list<N>) : Adadelta() {}
 };
 
 struct AdamaxOptions {
@@ -214,7 +227,8 @@ struct AdamaxOptions {
 class Adamax : public Optimizer {
  public:
   explicit Adamax(AdamaxOptions options = {});
-  explicit Adamax(internal::NoneGiven) : Adamax() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Adamax(std::initializer_list<N>) : Adamax() {}
 };
 
 struct NadamOptions {
@@ -243,7 +257,8 @@ struct NadamOptions {
 class Nadam : public Optimizer {
  public:
   explicit Nadam(NadamOptions options = {});
-  explicit Nadam(internal::NoneGiven) : Nadam() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Nadam(std::initializer_list<N>) : Nadam() {}
 };
 
 struct FtrlOptions {
@@ -275,11 +290,11 @@ struct FtrlOptions {
   }
 };
 
-/// Errors: InvalidArgument for a power above 0, or another number below 0.
 class Ftrl : public Optimizer {
  public:
   explicit Ftrl(FtrlOptions options = {});
-  explicit Ftrl(internal::NoneGiven) : Ftrl() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Ftrl(std::initializer_list<N>) : Ftrl() {}
 };
 
 struct LionOptions {
@@ -303,11 +318,11 @@ struct LionOptions {
   }
 };
 
-/// Errors: InvalidArgument for a beta_1 outside (0, 1].
 class Lion : public Optimizer {
  public:
   explicit Lion(LionOptions options = {});
-  explicit Lion(internal::NoneGiven) : Lion() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Lion(std::initializer_list<N>) : Lion() {}
 };
 
 }  // namespace cohort::keras

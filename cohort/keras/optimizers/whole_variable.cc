@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/keras/optimizers/internal/classes.h"
+#include "cohort/keras/optimizers/internal/option_checks.h"
 #include "cohort/keras/optimizers/internal/rule_optimizer.h"
 #include "cohort/runtime/replica_scope.h"
 #include "cohort/update_rules/update.h"
@@ -30,16 +31,7 @@ class WholeVariableOptimizer : public OptimizerBase {
             o.learning_rate, o.name.empty() ? standard_name : o.name,
             {o.gradient_accumulation_steps, o.use_ema, o.ema_momentum, o.ema_overwrite_frequency}),
         options_(o) {
-    const int clips = int{o.clipnorm.has_value()} + int{o.clipvalue.has_value()} +
-                      int{o.global_clipnorm.has_value()};
-    COHORT_CHECK_ARG(clips <= 1, "[", name(),
-                     "] expected at most one of clipnorm, clipvalue and global_clipnorm, got ",
-                     clips);
-    for (const auto& number : {o.clipnorm, o.clipvalue, o.global_clipnorm}) {
-      COHORT_CHECK_ARG(!number || *number > 0, "[", name(),
-                       "] expected clipnorm, clipvalue and global_clipnorm above 0, got ",
-                       number.value_or(0));
-    }
+    internal::OptionChecks(name()).common(o);
   }
 
   Config get_config() const override {
@@ -125,7 +117,12 @@ Tensor moved(const Variable& slot, const Tensor& towards, double share) {
 
 class LambOptimizer final : public WholeVariableOptimizer<LambOptions> {
  public:
-  explicit LambOptimizer(const LambOptions& o) : WholeVariableOptimizer(o, "lamb") {}
+  explicit LambOptimizer(const LambOptions& o) : WholeVariableOptimizer(o, "lamb") {
+    const internal::OptionChecks check(name());
+    check.below_one("beta_1", o.beta_1);
+    check.below_one("beta_2", o.beta_2);
+    check.not_negative("epsilon", o.epsilon);
+  }
 
  private:
   void add_slots(const Variable& v) override {
@@ -149,7 +146,13 @@ class LambOptimizer final : public WholeVariableOptimizer<LambOptions> {
 
 class AdafactorOptimizer final : public WholeVariableOptimizer<AdafactorOptions> {
  public:
-  explicit AdafactorOptimizer(const AdafactorOptions& o) : WholeVariableOptimizer(o, "adafactor") {}
+  explicit AdafactorOptimizer(const AdafactorOptions& o) : WholeVariableOptimizer(o, "adafactor") {
+    const internal::OptionChecks check(name());
+    check.not_positive("beta_2_decay", o.beta_2_decay);
+    check.not_negative("epsilon_1", o.epsilon_1);
+    check.not_negative("epsilon_2", o.epsilon_2);
+    check.above_zero("clip_threshold", o.clip_threshold);
+  }
 
  private:
   void add_slots(const Variable& v) override {
@@ -193,6 +196,17 @@ class MuonOptimizer final : public WholeVariableOptimizer<MuonOptions> {
  public:
   explicit MuonOptimizer(const MuonOptions& o) : WholeVariableOptimizer(o, "muon") {
     COHORT_CHECK_ARG(o.ns_steps > 0, "[", name(), "] expected ns_steps above 0, got ", o.ns_steps);
+    const internal::OptionChecks check(name());
+    check.below_one("adam_beta_1", o.adam_beta_1);
+    check.below_one("adam_beta_2", o.adam_beta_2);
+    check.not_negative("adam_weight_decay", o.adam_weight_decay);
+    check.not_negative("epsilon", o.epsilon);
+    check.finite("muon_a", o.muon_a);
+    check.finite("muon_b", o.muon_b);
+    check.finite("muon_c", o.muon_c);
+    check.not_negative("adam_lr_ratio", o.adam_lr_ratio);
+    check.in_unit("momentum", o.momentum);
+    check.not_negative("rms_rate", o.rms_rate);
   }
 
  private:

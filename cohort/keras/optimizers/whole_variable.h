@@ -7,8 +7,11 @@
 //   keras::Muon({.learning_rate = 0.02, .exclude_layers = {"head"}});
 //
 // They cannot be split among parameter servers, nor over shards of a variable: InvalidArgument.
+// Errors of their options are those of optimizers.h; besides, of a beta_2_decay above 0 and a
+// clip_threshold of 0 or less.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,7 +45,8 @@ struct LambOptions {
 class Lamb : public Optimizer {
  public:
   explicit Lamb(LambOptions options = {});
-  explicit Lamb(internal::NoneGiven) : Lamb() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Lamb(std::initializer_list<N>) : Lamb() {}
 };
 
 struct AdafactorOptions {
@@ -74,7 +78,8 @@ struct AdafactorOptions {
 class Adafactor : public Optimizer {
  public:
   explicit Adafactor(AdafactorOptions options = {});
-  explicit Adafactor(internal::NoneGiven) : Adafactor() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Adafactor(std::initializer_list<N>) : Adafactor() {}
 };
 
 struct MuonOptions {
@@ -126,7 +131,8 @@ struct MuonOptions {
 class Muon : public Optimizer {
  public:
   explicit Muon(MuonOptions options = {});
-  explicit Muon(internal::NoneGiven) : Muon() {}
+  template <internal::IsNothing N = internal::Nothing>
+  explicit Muon(std::initializer_list<N>) : Muon() {}
 };
 
 }  // namespace cohort::keras

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cohort/base/check.h"
+#include "cohort/keras/optimizers/internal/option_checks.h"
 #include "cohort/keras/optimizers/internal/state_variable.h"
 #include "cohort/variables/parameter_store.h"
 #include "cohort/variables/recorded_rule.h"
@@ -16,18 +16,7 @@ using cohort::internal::variables::RuleOfStep;
 namespace {
 
 const CommonOptions& checked(const std::string& name, const CommonOptions& common) {
-  const int clips = int{common.clipnorm.has_value()} + int{common.clipvalue.has_value()} +
-                    int{common.global_clipnorm.has_value()};
-  COHORT_CHECK_ARG(clips <= 1, "[", name,
-                   "] expected at most one of clipnorm, clipvalue and "
-                   "global_clipnorm, got ",
-                   clips);
-  for (const auto& clip : {common.clipnorm, common.clipvalue, common.global_clipnorm}) {
-    COHORT_CHECK_ARG(!clip || *clip > 0, "[", name,
-                     "] expected clipnorm, clipvalue and global_clipnorm above 0, got ", *clip);
-  }
-  COHORT_CHECK_ARG(!common.weight_decay || *common.weight_decay >= 0, "[", name,
-                   "] expected weight_decay of 0 or more, got ", *common.weight_decay);
+  OptionChecks(name).common(common);
   return common;
 }
 
