@@ -84,7 +84,8 @@ struct FitOptions {
   bool shuffle = true;  ///< Arrays, anew in each epoch.
   /// Multiplies sample weights; 1 if not named. A last axis of labels longer than 1 is one-hot.
   std::map<int64_t, double> class_weight = {};
-  Tensor sample_weight = {};  ///< For arrays only. Shapes: [n].
+  /// For arrays only. Shapes: [n], or what goes with the loss of each row.
+  Tensor sample_weight = {};
   OnInterrupt on_interrupt = OnInterrupt::kThrow;
 };
 

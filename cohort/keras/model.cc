@@ -21,11 +21,43 @@ using internal::Trainer;
 
 namespace {
 
+// Of x or y, with as many in each part.
+int64_t rows_of(const char* operation, const char* name, const Element& data) {
+  if (!data.is_tuple() || data.is_ragged()) {
+    const bool undefined = !data.has_value() || (data.is_tensor() && !data.tensor().defined());
+    COHORT_CHECK_ARG(!undefined && data.rows() >= 0, "[", operation, "] expected rows of data as ",
+                     name, ", got ", undefined ? "an undefined tensor" : "a scalar");
+    return data.rows();
+  }
+  std::optional<int64_t> rows;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const int64_t own = rows_of(operation, name, data[i]);
+    COHORT_CHECK_ARG(rows.value_or(own) == own, "[", operation,
+                     "] expected as many rows in each part of ", name, ", got ", rows.value_or(0),
+                     " and ", own);
+    rows = own;
+  }
+  return rows.value_or(0);
+}
+
+void check_labels(const char* operation, int64_t rows, const Element& y) {
+  const int64_t labels = rows_of(operation, "y", y);
+  COHORT_CHECK_ARG(rows == labels, "[", operation, "] expected as many labels as inputs, got ",
+                   rows, " inputs and ", labels, " labels");
+}
+
+void check_sample_weight(const char* operation, int64_t rows, const Tensor& weight) {
+  COHORT_CHECK_ARG(weight.dim() > 0 && weight.size(0) == rows, "[", operation,
+                   "] expected sample_weight to have a row for each of the ", rows,
+                   " rows of x, got sample_weight of shape ", bracketed(weight.sizes()));
+}
+
 Dataset arrays(const char* operation, const Element& x, const Element& y, const Tensor& weight) {
-  COHORT_CHECK_ARG(x.rows() == y.rows(), "[", operation, "] expected as many labels as inputs, ",
-                   "got ", x.rows(), " inputs and ", y.rows(), " labels");
-  COHORT_CHECK_ARG(x.rows() > 0, "[", operation, "] expected data, got inputs of 0 rows");
+  const int64_t rows = rows_of(operation, "x", x);
+  check_labels(operation, rows, y);
+  COHORT_CHECK_ARG(rows > 0, "[", operation, "] expected data, got inputs of 0 rows");
   if (!weight.defined()) return Dataset::from_tensor_slices({x, y});
+  check_sample_weight(operation, rows, weight);
   return Dataset::from_tensor_slices({x, y, weight});
 }
 
@@ -241,19 +273,22 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
 }
 
 namespace {
-Element batch_of(const Element& x, const Element& y, const Tensor& weight) {
+Element batch_of(const char* operation, const Element& x, const Element& y, const Tensor& weight) {
+  const int64_t rows = rows_of(operation, "x", x);
+  check_labels(operation, rows, y);
+  if (weight.defined()) check_sample_weight(operation, rows, weight);
   return weight.defined() ? Element{x, y, weight} : Element{x, y};
 }
 }  // namespace
 
 Logs Model::train_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
-  return Trainer(*this, "train_on_batch")
-      .step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTrain);
+  const Element batch = batch_of("train_on_batch", x, y, sample_weight);
+  return Trainer(*this, "train_on_batch").step_on(batch, Trainer::Mode::kTrain);
 }
 
 Logs Model::test_on_batch(const Element& x, const Element& y, const Tensor& sample_weight) {
-  return Trainer(*this, "test_on_batch")
-      .step_on(batch_of(x, y, sample_weight), Trainer::Mode::kTest);
+  const Element batch = batch_of("test_on_batch", x, y, sample_weight);
+  return Trainer(*this, "test_on_batch").step_on(batch, Trainer::Mode::kTest);
 }
 
 void Model::reset_metrics() {

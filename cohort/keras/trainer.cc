@@ -271,7 +271,8 @@ Logs Trainer::test_all(InputStream& input, const CallbackList& callbacks,
     if (others_ == nullptr && guard.requested()) break;
   }
   batches_.clear();
-  COHORT_CHECK_ARG(input.steps_taken() > 0, "[evaluate] expected data, got an empty dataset");
+  COHORT_CHECK_ARG(input.steps_taken() > 0, "[", in_fit ? "fit, validation" : "evaluate",
+                   "] expected data, got an empty dataset");
   Logs logs = step_logs().values().sorted();
   callbacks.call(&keras::CallbackBase::on_test_end, logs);
   return logs;

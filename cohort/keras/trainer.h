@@ -102,6 +102,7 @@ class Trainer {
   bool run_epoch(Fit& fit, int epoch);
   bool train_epoch(Fit& fit, int epoch);
   void warn_once_of_loss(Fit& fit, int epoch, int64_t step) const;
+  keras::Logs validated(Fit& fit);
   void end_epoch(Fit& fit, int epoch);
   static void throw_if_interrupted(const Fit& fit);
   /// Ctrl-C ends it: inside fit it returns, else it throws.

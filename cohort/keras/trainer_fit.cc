@@ -4,6 +4,7 @@
 #include "cohort/keras/trainer_fit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "cohort/base/check.h"
@@ -74,6 +75,8 @@ Tensor class_weight_table(const std::map<int64_t, double>& weights) {
                    " in class_weight, got ", last);
   std::vector<float> table(static_cast<std::size_t>(last) + 2, 1.0F);  // the last: all others
   for (const auto& [label, weight] : weights) {
+    COHORT_CHECK_ARG(std::isfinite(weight), "[fit] expected finite weights in class_weight, got ",
+                     weight, " for class ", label);
     table[static_cast<std::size_t>(label)] = static_cast<float>(weight);
   }
   return from_vector(table, {last + 2});
@@ -238,11 +241,21 @@ void Trainer::warn_once_of_loss(Fit& fit, int epoch, int64_t step) const {
              "or end fit there with keras::TerminateOnNaN()");
 }
 
+// Who reads that data do not fit has trained for an epoch on such that do.
+Logs Trainer::validated(Fit& fit) {
+  try {
+    return test_all(*fit.validation, fit.callbacks, fit.guard, true);
+  } catch (const InvalidArgument& error) {
+    if (typeid(error) != typeid(InvalidArgument)) throw;
+    throw InvalidArgument(str_cat(error.what(), " (while fit validated)"));
+  }
+}
+
 void Trainer::end_epoch(Fit& fit, int epoch) {
   cohort::internal::base::failpoint("fit.end_of_epoch");
   Logs logs = step_logs().values();
   if (fit.validation != nullptr && (epoch + 1) % fit.options.validation_freq == 0) {
-    const Logs tested = test_all(*fit.validation, fit.callbacks, fit.guard, true);
+    const Logs tested = validated(fit);
     if (tell(news_here(fit.guard)).interrupts > 0) return;
     for (const std::string& name : tested.names()) logs.set("val_" + name, tested.value(name));
   }
