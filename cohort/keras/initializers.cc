@@ -11,11 +11,13 @@
 #include <span>
 
 #include "cohort/base/check.h"
+#include "cohort/keras/internal/initial_draws.h"
 #include "cohort/runtime/random.h"
 
 namespace cohort::keras {
 namespace {
 
+using cohort::internal::runtime::RandomStream;
 using Seed = std::optional<uint64_t>;
 
 constexpr std::array<std::pair<const char*, FanMode>, 3> kFanModes = {
@@ -27,23 +29,25 @@ constexpr std::array<std::pair<const char*, Distribution>, 4> kDistributions = {
      {"untruncated_normal", Distribution::kUntruncatedNormal}}};
 
 // A given seed repeats its values; without one, every weight is an operation of its own.
-cohort::internal::runtime::RandomStream stream_of(const Seed& seed) {
+RandomStream stream_of(const Seed& seed) {
   if (seed) return {*seed, 0, 0, -1};
-  return {cohort::internal::runtime::next_operation_number(), 0, -1};
+  return {internal::InitialDraws::next_number(), 0, -1};
 }
 
 // Fills in the dtype's own precision, other floating types through float32.
 template <class Fill>
-Tensor filled(const Shape& shape, DType dtype, Fill fill) {
+Tensor filled(const Shape& shape, DType dtype, const Seed& seed, Fill fill) {
   COHORT_CHECK_ARG(at::isFloatingType(dtype), "[initializer] expected a floating type, got ",
                    dtype_name(dtype));
+  const RandomStream stream = stream_of(seed);
+  if (!internal::InitialDraws::are_made()) return zeros(shape, dtype);
   if (dtype == kFloat64) {
     Tensor out = empty(shape, kFloat64);
-    fill(std::span(out.data_ptr<double>(), static_cast<std::size_t>(out.numel())));
+    fill(stream, std::span(out.data_ptr<double>(), static_cast<std::size_t>(out.numel())));
     return out;
   }
   Tensor out = empty(shape, kFloat32);
-  fill(std::span(out.data_ptr<float>(), static_cast<std::size_t>(out.numel())));
+  fill(stream, std::span(out.data_ptr<float>(), static_cast<std::size_t>(out.numel())));
   return out.to(dtype);
 }
 
@@ -53,22 +57,20 @@ T as(double value) {
 }
 
 Tensor normal(const Shape& shape, DType dtype, const RandomOptions& o) {
-  return filled(shape, dtype, [&]<class T>(std::span<T> out) {
-    cohort::internal::runtime::fill_normal(stream_of(o.seed), as<T>(o.mean), as<T>(o.stddev), out);
+  return filled(shape, dtype, o.seed, [&]<class T>(const RandomStream& stream, std::span<T> out) {
+    cohort::internal::runtime::fill_normal(stream, as<T>(o.mean), as<T>(o.stddev), out);
   });
 }
 
 Tensor truncated_normal(const Shape& shape, DType dtype, const RandomOptions& o) {
-  return filled(shape, dtype, [&]<class T>(std::span<T> out) {
-    cohort::internal::runtime::fill_truncated_normal(stream_of(o.seed), as<T>(o.mean),
-                                                     as<T>(o.stddev), out);
+  return filled(shape, dtype, o.seed, [&]<class T>(const RandomStream& stream, std::span<T> out) {
+    cohort::internal::runtime::fill_truncated_normal(stream, as<T>(o.mean), as<T>(o.stddev), out);
   });
 }
 
 Tensor uniform(const Shape& shape, DType dtype, const RandomUniformOptions& o) {
-  return filled(shape, dtype, [&]<class T>(std::span<T> out) {
-    cohort::internal::runtime::fill_uniform(stream_of(o.seed), as<T>(o.minval), as<T>(o.maxval),
-                                            out);
+  return filled(shape, dtype, o.seed, [&]<class T>(const RandomStream& stream, std::span<T> out) {
+    cohort::internal::runtime::fill_uniform(stream, as<T>(o.minval), as<T>(o.maxval), out);
   });
 }
 
@@ -108,6 +110,7 @@ Tensor variance_scaling(const Shape& shape, DType dtype, const VarianceScalingOp
 Tensor orthogonal(const Shape& shape, DType dtype, double gain, const Seed& seed) {
   COHORT_CHECK_ARG(shape.size() >= 2, "[orthogonal] expected at least 2 axes, got shape ",
                    bracketed(shape));
+  if (!internal::InitialDraws::are_made()) return normal(shape, dtype, {.seed = seed});
   int64_t rows = 1;
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
   const int64_t columns = shape.back();
@@ -349,6 +352,24 @@ Initializer made_initializer(typename C::Options options = {}) {
 
 Initializer::Initializer(const char* name) : Initializer(by_name(name)) {}
 Initializer::Initializer(const std::string& name) : Initializer(by_name(name)) {}
+
+namespace internal {
+namespace {
+thread_local InitialDraws* t_initial_draws = nullptr;
+}  // namespace
+
+InitialDraws::InitialDraws(bool made) : outer_(std::exchange(t_initial_draws, this)), made_(made) {}
+InitialDraws::~InitialDraws() { t_initial_draws = outer_; }
+
+uint64_t InitialDraws::next_number() {
+  if (t_initial_draws == nullptr) return cohort::internal::runtime::next_operation_number();
+  std::optional<uint64_t>& number = t_initial_draws->number_;
+  if (!number) number = cohort::internal::runtime::next_operation_number();
+  return *number;
+}
+
+bool InitialDraws::are_made() { return t_initial_draws == nullptr || t_initial_draws->made_; }
+}  // namespace internal
 
 Tensor Initializer::operator()(const Shape& shape, DType dtype) const {
   return object_->make(shape, dtype);

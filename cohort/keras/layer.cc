@@ -10,8 +10,10 @@
 #include "cohort/base/fork_locks.h"
 #include "cohort/base/mutex.h"
 #include "cohort/checkpoint/trackable.h"
+#include "cohort/keras/internal/initial_draws.h"
 #include "cohort/keras/internal/layer_call.h"
 #include "cohort/keras/internal/structure_version.h"
+#include "cohort/keras/internal/weights_to_come.h"
 
 namespace cohort::keras {
 namespace {
@@ -56,6 +58,12 @@ std::string unique_name(const std::string& class_name) {
   const cohort::internal::base::MutexLock lock(g_names_mutex);
   const int count = name_counts()[base]++;
   return count == 0 ? base : str_cat(base, "_", count);
+}
+
+// What a program's own makes of numbers, zeros may not be fit for.
+bool is_cohorts(const Initializer& initializer) {
+  const InitializerBase* object = initializer.object();
+  return object != nullptr && internal::class_table<InitializerBase>().has_builtin(*object);
 }
 
 }  // namespace
@@ -230,6 +238,10 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
   made.constraint = options.constraint.function();
   made.dtype = options.dtype == DType::Undefined ? policy_.variable_dtype() : options.dtype;
   const Initializer initializer = options.initializer;
+  internal::WeightsToCome* const to_come =
+      is_cohorts(initializer) ? internal::WeightsToCome::here() : nullptr;
+  std::optional<internal::InitialDraws> none;
+  if (to_come != nullptr) none.emplace();
   // Of a part, what it is in the whole: an initializer looks at the number of inputs and outputs.
   const Variable variable(
       [initializer](const Shape& shape, DType dtype, const PartitionInfo& of) {
@@ -237,6 +249,12 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
         return InitialValue(initializer(of.shape, dtype)).make_part(shape, of, dtype);
       },
       made);
+  if (to_come != nullptr) {
+    to_come->add(variable, [variable, initializer, number = none->number()] {
+      const internal::InitialDraws again(number);
+      variable.assign(initializer(variable.shape(), variable.dtype()));
+    });
+  }
   weights_.push_back({options.name.empty() ? "weight" : options.name, variable, options.regularizer,
                       options.trainable});
   structure_changed();

@@ -4,6 +4,7 @@
 #include "cohort/base/check.h"
 #include "cohort/checkpoint/saving_group.h"
 #include "cohort/keras/internal/export_scope.h"
+#include "cohort/keras/internal/weights_to_come.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/model_assets.h"
 #include "cohort/keras/model_file.h"
@@ -149,9 +150,13 @@ void Model::export_to(const std::string& path) const {
 
 std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
   check_is_keras("load_model", path);
-  const auto workers = get_strategy().extended().parameter_store()->saving_group();
+  const auto store = get_strategy().extended().parameter_store();
+  const auto workers = store->saving_group();
   std::unique_ptr<WeightsReader> file;  // the chief's
   const Facts facts = facts_of(workers.get(), path, file);
+  // Elsewhere initial values are sent before those of the file are.
+  const bool is_here = !store->is_remote() && store->layout().workers() == 1;
+  const internal::WeightsToCome to_come(is_here);
   std::shared_ptr<Model> model = model_of_file(path, facts, options);
   internal::check_has_weights("load_model", *model);
   const std::size_t optimizer_values = std::stoul(facts.at(kOptimizerValues));
@@ -173,6 +178,11 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
     values = cohort::internal::checkpoint::from_chief(workers.get(), std::move(values));
   });
   internal::assign_values(groups, values);
+  std::vector<Variable> filled;
+  for (const WeightGroup& group : groups) {
+    filled.insert(filled.end(), group.weights.begin(), group.weights.end());
+  }
+  to_come.draw_all_but(filled);
   internal::set_named_values(*model, values);
   internal::set_assets(*model, facts);
   return model;
