@@ -18,7 +18,7 @@ namespace {
 /// Ragged rows are kNamed, as they were before they had a mark: what was saved then can be read. A
 /// tuple that only has their names is kPlain.
 enum Tag : int64_t { kNone, kTensor, kString, kStrings, kTuple, kNamed, kDataset, kPlain };
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
 
 /// Elements hold elements, but not as deep as bytes that nobody saved can say: the stack has an
 /// end.
@@ -200,7 +200,9 @@ int64_t StateReader::get_count(int64_t most) {
   return value;
 }
 
-std::string_view StateReader::get_text() { return take(static_cast<uint64_t>(get_count(kMost))); }
+std::string_view StateReader::get_text() {
+  return take(static_cast<uint64_t>(get_count(kAnyCount)));
+}
 
 Shape StateReader::get_shape(int64_t& values) {
   constexpr int64_t kMostDimensions = 64;
@@ -209,11 +211,11 @@ Shape StateReader::get_shape(int64_t& values) {
   // Zero counts as one: strides multiply the other dimensions, and these have to fit, too.
   int64_t span = 1;
   for (int64_t& d : shape) {
-    d = get_count(kMost);
+    d = get_count(kAnyCount);
     values = saturated_product(values, d);
     span = saturated_product(span, std::max<int64_t>(d, 1));
   }
-  if (span == kMost) fail();
+  if (span == kAnyCount) fail();
   return shape;
 }
 
