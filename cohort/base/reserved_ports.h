@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ports for programs that are yet to be started, or started again:
-//
-//   const ReservedPorts ports(3);
-//   for (const int port : ports.all()) addresses.push_back(str_cat("localhost:", port));
-//
-// A port that was merely free a moment ago can be anybody's when the program listens: the system
-// takes those of outgoing connections, and of whoever asks for any port, from the same range.
+// Ports for programs that are yet to be started, or started again. A port that was merely free a
+// moment ago can be anybody's when the program listens: the system takes those of outgoing
+// connections, and of whoever asks for any port, from the same range.
 #pragma once
 
 #include <cstddef>
