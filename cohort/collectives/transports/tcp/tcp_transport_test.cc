@@ -49,7 +49,7 @@ MeshOptions mesh_of(int rank, const std::vector<std::string>& addresses, Socket 
 /// or 2 where it did not see what it expected, or minus the signal; one that has stopped is killed
 /// when all others have ended.
 using Body = std::function<void(Communicator& communicator, const std::vector<std::string>&)>;
-std::vector<int> play_on_processes(Carrier carrier, int size, const Body& body) {
+std::vector<int> play_by_carrier(Carrier carrier, int size, const Body& body) {
   std::vector<std::string> addresses(static_cast<std::size_t>(size));
   std::vector<Socket> listeners;
   for (std::string& address : addresses) listeners.push_back(listen_on_free_port(&address));
@@ -96,7 +96,7 @@ using Addresses = std::vector<std::string>;
 class RanksAsProcesses : public ::testing::TestWithParam<Carrier> {
  protected:
   static std::vector<int> play_on_processes(int size, const Body& body) {
-    return internal::collectives::play_on_processes(GetParam(), size, body);
+    return play_by_carrier(GetParam(), size, body);
   }
   void SetUp() override {
     if (!testing::kCanLimitChildren) GTEST_SKIP() << "no threads after a fork here";
