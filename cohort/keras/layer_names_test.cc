@@ -49,8 +49,9 @@ TEST(LayerNames, OfASequentialMayBeTheSameLayersOrAnotherModels) {
 
 TEST(LayerNames, OfDrawnModelsAreUniqueToo) {
   const KerasTensor x = Input({3}, {.name = "a"});
-  EXPECT_NE(refusal_of([&] { Model(x, Dense(2, {.name = "a"})(x)); }).find("\"a\""),
-            std::string::npos);
+  EXPECT_EQ(refusal_of([&] { Model(x, Dense(2, {.name = "a"})(Dense(2, {.name = "b"})(x))); }),
+            "[model] expected layers of unique names, got \"a\" at position 0, InputLayer, and at "
+            "position 2, Dense: give one of them another name");
 }
 
 }  // namespace

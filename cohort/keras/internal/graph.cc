@@ -133,17 +133,25 @@ void Graph::check_connected() const {
   }
 }
 
+namespace {
+// Keras refuses them, too. The positions are those of summary().
+void check_names(const std::vector<const LayerBase*>& layers) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::size_t first = places.emplace(layers[i]->name(), i).first->second;
+    COHORT_CHECK_ARG(first == i, "[model] expected layers of unique names, got \"",
+                     layers[i]->name(), "\" at position ", first, ", ", layers[first]->class_name(),
+                     ", and at position ", i, ", ", layers[i]->class_name(),
+                     ": give one of them another name");
+  }
+}
+}  // namespace
+
 void Graph::sort_layers(const Search& search) {
   std::map<const LayerBase*, Layer> all;
   for (const Node& node : search.nodes) all.emplace(&node->layer.base(), node->layer);
   std::vector<const LayerBase*> order;
-  std::set<std::string> names;
-  for (const auto& [layer, handle] : all) {
-    order.push_back(layer);
-    COHORT_CHECK_ARG(names.insert(layer->name()).second,
-                     "[model] expected layers of unique names, got two of the name \"",
-                     layer->name(), "\"");
-  }
+  for (const auto& [layer, handle] : all) order.push_back(layer);
   std::ranges::sort(order, [&](const LayerBase* a, const LayerBase* b) {
     const int depth_a = search.layer_depths.at(a), depth_b = search.layer_depths.at(b);
     if (depth_a != depth_b) return depth_a > depth_b;
@@ -153,6 +161,7 @@ void Graph::sort_layers(const Search& search) {
     const auto place = [](const LayerBase* layer) { return std::ranges::find(*t_order, layer); };
     std::ranges::stable_sort(order, {}, place);
   }
+  check_names(order);
   for (const LayerBase* layer : order) {
     operations_.push_back(all.at(layer));
     if (dynamic_cast<const Operation*>(layer) == nullptr) layers_.push_back(all.at(layer));

@@ -156,7 +156,7 @@ class AdafactorOptimizer final : public WholeVariableOptimizer<AdafactorOptions>
 
  private:
   void add_slots(const Variable& v) override {
-    const Shape shape = v.shape();
+    const Shape& shape = v.shape();
     Shape row_shape, column_shape;  // of vectors scalars that nothing uses, for Keras's files
     if (shape.size() >= 2) {
       row_shape = column_shape = shape;
