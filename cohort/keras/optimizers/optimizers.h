@@ -38,12 +38,12 @@ namespace cohort::keras {
 //       lazy. Norms are those of the named rows. use_ema and constraints still pass over all rows.
 //       Between workers only the named rows travel, with their ids.
 //
-// Errors, of all: InvalidArgument that names option, range and number, for NaN, infinities and:
-//   learning_rate, weight_decay, epsilon, initial_accumulator_value, Ftrl's strengths and beta
-//       below 0, clips of 0 or less;
-//   momentum, rho, ema_momentum outside [0, 1]; learning_rate_power above 0;
-//   beta_1, beta_2 outside [0, 1). 1 itself may be Nadam's beta_1, Adamax's beta_2 and both of
-//       Lion's, whose beta_1 may not be 0.
+// Errors, of all: InvalidArgument that names option, range and number. None may be NaN or infinite.
+// Rates, weight_decay, epsilon, initial_accumulator_value, Ftrl's strengths and beta are 0 or more,
+// clips above 0, learning_rate_power is 0 or less; momentum, rho and ema_momentum are in [0, 1],
+// beta_1 and beta_2 in [0, 1). 1 itself may be Nadam's beta_1, Adamax's beta_2 and both of Lion's,
+// whose beta_1 may not be 0.
+// Beyond these a step makes weights NaN, or changes nothing.
 
 struct SGDOptions {
   LearningRate learning_rate = 0.01;
