@@ -14,6 +14,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/partitioners.h"
+#include "cohort/coordinator/saved_iterator.h"
 #include "cohort/coordinator/server.h"
 #include "cohort/coordinator/sharded_variable.h"
 #include "cohort/cross_device_ops/cross_device_ops.h"

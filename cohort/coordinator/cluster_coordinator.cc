@@ -24,7 +24,7 @@ std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
   const base::MutexLock lock(mutex_);
   std::shared_ptr<CoordinatorCore> out = coordinator_.lock();
   if (!out) {
-    out = std::make_shared<CoordinatorCore>(connection());
+    out = std::make_shared<CoordinatorCore>(connection(), servers());
     coordinator_ = out;
   }
   return out;

@@ -11,7 +11,8 @@
 //   std::printf("loss %g\n", coordinator.fetch(loss).item<double>());
 //
 // A worker that dies is not seen: its functions go to others, and it gets its datasets and
-// resources anew when it is there again. So a function runs at least once, not exactly once.
+// resources anew when it is there again. So a function runs at least once, not exactly once; what
+// it changes in variables counts exactly once where schedule_exactly_once() asks for that.
 //
 // When a function throws, nothing more is begun; the next schedule(), join() or done() waits for
 // those that run, throws its error, and cancels what was waiting. After that all goes on as before.
@@ -164,11 +165,30 @@ class ClusterCoordinator {
     static_assert(!internal::coordinator::makes_resource_v<R>,
                   "[schedule] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
-    auto closure = std::make_shared<internal::coordinator::Closure>();
-    internal::coordinator::ValueWriter out;
-    (internal::coordinator::write_argument<P>(out, args), ...);
-    closure->kept = out.kept();
-    closure->arguments = std::move(out).finish();
+    return RemoteValue<R>(
+        put(reinterpret_cast<internal::coordinator::AnyFunction>(f), make_closure<P...>(args...)));
+  }
+  /// The same of a function whose changes of the strategy's variables, with optimizers' slots and
+  /// the place of a SavedIterator, count once, however often it is run; with an error not at all.
+  /// They are done together when it has ended, on each server at its own time, and before its
+  /// result is there: the function itself reads what was before it, and an assignment gives it the
+  /// value as it was; the next one on the same worker finds them done. Not covered: what it makes
+  /// (variables, slots) is there at once; the worker's own things, such as other iterators' places;
+  /// threads that it starts.
+  /// Errors: as schedule(); FailedPrecondition for a strategy without parameter servers. Its
+  ///         result: FailedPrecondition where it has caught the error of a change and gone on;
+  ///         Error kResourceExhausted for changes of more than 1 GiB that wait on one server; Error
+  ///         kUnknown where a server has not done them, and others may have.
+  /// Cost: a copy of the changes on their servers, and a round to all servers; a message of its
+  /// own.
+  template <class R, class... P, class... A>
+  requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R>
+  schedule_exactly_once(R (*f)(P...), const A&... args) {
+    static_assert(!internal::coordinator::makes_resource_v<R>,
+                  "[schedule_exactly_once] what makes a resource or dataset belongs to "
+                  "create_per_worker_resource or create_per_worker_dataset");
+    internal::coordinator::ClosurePtr closure = make_closure<P...>(args...);
+    closure->counts_once = true;
     return RemoteValue<R>(
         put(reinterpret_cast<internal::coordinator::AnyFunction>(f), std::move(closure)));
   }
@@ -232,6 +252,15 @@ class ClusterCoordinator {
                      std::shared_ptr<internal::coordinator::CoordinatorCore> core)
       : strategy_(std::move(strategy)), core_(std::move(core)) {}
 
+  template <class... P, class... A>
+  static internal::coordinator::ClosurePtr make_closure(const A&... args) {
+    auto closure = std::make_shared<internal::coordinator::Closure>();
+    internal::coordinator::ValueWriter out;
+    (internal::coordinator::write_argument<P>(out, args), ...);
+    closure->kept = out.kept();
+    closure->arguments = std::move(out).finish();
+    return closure;
+  }
   std::shared_ptr<internal::coordinator::RemoteResult> put(
       internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure);
   template <class... P>

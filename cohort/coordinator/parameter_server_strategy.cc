@@ -50,6 +50,7 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
                        "[cluster_coordinator] expected the chief's strategy, got a worker's");
     return connection_;
   }
+  std::shared_ptr<ParameterServers> servers() override { return variables_->options().servers; }
 
  protected:
   std::vector<Device> do_parameter_devices() const override {

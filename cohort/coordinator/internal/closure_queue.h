@@ -35,6 +35,7 @@ struct Closure {
   EncodedValues arguments = {};
   std::vector<std::shared_ptr<const void>> kept = {};  ///< Until it has been run.
   std::shared_ptr<RemoteResult> result = {};
+  bool counts_once = false;  ///< What it changes on servers.
 };
 using ClosurePtr = std::shared_ptr<Closure>;
 
@@ -56,6 +57,8 @@ class ClosureQueue {
   bool has_error() const { return error_ != nullptr; }
   /// Whether the error may be taken: nothing runs any more, or nothing will ever again.
   bool is_error_ripe() const { return has_error() && (is_over_ || running_.empty()); }
+  /// Whether it has failed for good.
+  bool is_over() const { return is_over_; }
   /// Nothing waits and nothing runs.
   bool is_idle() const { return waiting_.empty() && running_.empty(); }
   std::size_t waiting() const { return waiting_.size(); }

@@ -11,6 +11,7 @@ namespace cohort::internal::coordinator {
 
 class ClusterConnection;
 class CoordinatorCore;
+class ParameterServers;
 
 /// A StrategyExtended derives this, too. Threads: thread-safe.
 class Coordinated {
@@ -21,6 +22,8 @@ class Coordinated {
   Coordinated& operator=(const Coordinated&) = delete;
 
   virtual std::shared_ptr<ClusterConnection> connection() = 0;
+  /// Which functions change things on. Null: none.
+  virtual std::shared_ptr<ParameterServers> servers() { return nullptr; }
   /// The one coordinator of this strategy, made at the first call.
   std::shared_ptr<CoordinatorCore> coordinator();
 

@@ -16,6 +16,7 @@
 #include "cohort/base/failpoint.h"
 #include "cohort/base/logging.h"
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/closure_effects.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/remote_result.h"
 #include "cohort/coordinator/internal/watchdog.h"
@@ -32,6 +33,7 @@ constexpr std::chrono::hours kRunTimeout{24 * 365};
 constexpr std::chrono::seconds kOneGreeting{5};
 constexpr std::chrono::seconds kMostAbsence{3600};
 constexpr std::chrono::milliseconds kStopAgain{20};
+constexpr std::chrono::milliseconds kServerPause{100};
 // Functions of one message: as many as run within a millisecond or so.
 constexpr std::size_t kMostOfOneMessage = 256;
 constexpr double kMessageNanoseconds = 1e6;
@@ -56,16 +58,6 @@ std::chrono::milliseconds start_delay(int worker) {
   double seconds = worker * number_variable("TF_COORDINATOR_SCHEDULE_START_DELAY", 0);
   if (most != 0) seconds = std::min(seconds, most);
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "something that is no std::exception";
-  }
 }
 
 std::exception_ptr cancelled_error() {
@@ -98,8 +90,9 @@ struct CoordinatorCore::Impl {
     std::thread thread = {};
   };
 
-  explicit Impl(std::shared_ptr<ClusterConnection> to)
+  Impl(std::shared_ptr<ClusterConnection> to, std::shared_ptr<ParameterServers> on)
       : connection(std::move(to)),
+        effects(std::move(on)),
         workers(static_cast<std::size_t>(connection->num_workers())),
         queue({}),
         ignored_timeouts(
@@ -153,7 +146,7 @@ struct CoordinatorCore::Impl {
 
   StatusBoard::Queue queue_status() {
     const base::MutexLock lock(mutex);
-    StatusBoard::Queue out{.scheduled = last_closure, .waiting = queue.waiting()};
+    StatusBoard::Queue out{.scheduled = scheduled, .waiting = queue.waiting()};
     for (const Worker& each : workers) out.running[each.task] = queue.running_on(each.index);
     return out;
   }
@@ -168,6 +161,7 @@ struct CoordinatorCore::Impl {
   // What the queue has cancelled learns it. Behind every event of the queue.
   void tell_cancelled() COHORT_REQUIRES(mutex) {
     for (const CancelledClosure& each : queue.take_cancelled()) {
+      if (each.closure->counts_once) effects.end(each.closure->id);
       each.closure->result->fail(each.error ? each.error : cancelled_error());
       each.closure->kept.clear();
     }
@@ -216,7 +210,9 @@ struct CoordinatorCore::Impl {
     std::size_t most = std::clamp<std::size_t>(std::min(share, fit), 1, kMostOfOneMessage);
     std::vector<ClosurePtr> out = queue.take(worker.index, 1);
     std::size_t bytes = out.front()->arguments.size();
-    while (--most > 0 && queue.waiting() > 0 && bytes < kMostMessageArguments) {
+    // What counts once is there when the message is settled: the next one is to find it.
+    while (--most > 0 && !out.back()->counts_once && queue.waiting() > 0 &&
+           bytes < kMostMessageArguments) {
       out.push_back(queue.take(worker.index, 1).front());
       bytes += out.back()->arguments.size();
     }
@@ -238,8 +234,16 @@ struct CoordinatorCore::Impl {
       return handle_failure(worker, closures, e);
     }
     worker.made.insert(sent.begin(), sent.end());
+    effects.settle(worker.index, answer, [this] { return waits_for_servers(); });
     take_answers(worker, answer);
     return true;
+  }
+
+  // Of those that cannot be reached. Whether there is still a point in it.
+  bool waits_for_servers() {
+    const base::MutexLock lock(mutex);
+    const auto is_over = [this]() COHORT_REQUIRES(mutex) { return ends || queue.is_over(); };
+    return !changed.wait_for(mutex, kServerPause, is_over);
   }
 
   RunRequest request_for(Worker& worker, const std::vector<ClosurePtr>& closures,
@@ -264,8 +268,10 @@ struct CoordinatorCore::Impl {
       }
     }
     for (const ClosurePtr& each : closures) {
-      out.calls.push_back(
-          {.id = each->id, .function = each->function, .arguments = each->arguments});
+      out.calls.push_back({.id = each->id,
+                           .attempt = each->counts_once ? effects.begin(worker.index, each->id) : 0,
+                           .function = each->function,
+                           .arguments = each->arguments});
     }
     return out;
   }
@@ -331,6 +337,7 @@ struct CoordinatorCore::Impl {
     if (const ClosurePtr closure = queue.fail(worker.index, answer.id, answer.error)) {
       connection->board().note_error(
           worker.task, str_cat(closure->function, " has thrown: ", text_of(answer.error)));
+      if (closure->counts_once) effects.end(closure->id);
       closure->kept.clear();
       closure->result->fail(answer.error);
     }
@@ -344,6 +351,7 @@ struct CoordinatorCore::Impl {
       for (const ClosurePtr& each : closures) {
         const auto why = std::current_exception();
         if (!queue.fail(worker.index, each->id, why)) continue;
+        if (each->counts_once) effects.end(each->id);
         each->result->fail(why);
         connection->board().note_error(worker.task, error.what());
         connection->board().ended(worker.task, {.failed = 1});
@@ -357,6 +365,7 @@ struct CoordinatorCore::Impl {
       connection->board().missed(worker.task, StatusBoard::State::kLost, error.what());
       connection->board().ended(worker.task, {.again = closures.size()});
     }
+    effects.lose_worker(worker.index);
     queue.lose_worker(worker.index);
     tell_cancelled();
     work.notify_all();
@@ -400,6 +409,7 @@ struct CoordinatorCore::Impl {
   }
 
   const std::shared_ptr<ClusterConnection> connection;
+  ClosureEffects effects;
   std::vector<Worker> workers;
   base::Mutex mutex;
   std::condition_variable_any changed;  // for who schedules and joins
@@ -407,7 +417,7 @@ struct CoordinatorCore::Impl {
   ClosureQueue queue COHORT_GUARDED_BY(mutex);
   std::map<uint64_t, Resource> resources COHORT_GUARDED_BY(mutex);  // in the order of their making
   const std::shared_ptr<DroppedResources> dropped = std::make_shared<DroppedResources>();
-  uint64_t last_closure COHORT_GUARDED_BY(mutex) = 0;
+  uint64_t scheduled COHORT_GUARDED_BY(mutex) = 0;
   int ignored_timeouts COHORT_GUARDED_BY(mutex);
   int gone COHORT_GUARDED_BY(mutex) = 0;
   int serving COHORT_GUARDED_BY(mutex) = 0;  // threads
@@ -415,18 +425,14 @@ struct CoordinatorCore::Impl {
   Watchdog watchdog;
 };
 
-void DroppedResources::add(uint64_t id) {
-  const base::MutexLock lock(mutex_);
-  ids_.push_back(id);
-}
-
 std::vector<uint64_t> DroppedResources::take() {
   const base::MutexLock lock(mutex_);
   return std::exchange(ids_, {});
 }
 
-CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection)
-    : impl_(std::make_unique<Impl>(std::move(connection))) {
+CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
+                                 std::shared_ptr<ParameterServers> servers)
+    : impl_(std::make_unique<Impl>(std::move(connection), std::move(servers))) {
   impl_->start();
 }
 
@@ -437,6 +443,9 @@ void CoordinatorCore::put(ClosurePtr closure) {
                    "[schedule] expected arguments of at most ", kMostArguments, " bytes, got ",
                    closure->arguments.size(), "; workers read what is larger themselves");
   Impl& i = *impl_;
+  COHORT_CHECK_STATE(!closure->counts_once || i.effects.has_servers(),
+                     "[schedule_exactly_once] expected a strategy with variables on parameter "
+                     "servers, got one without");
   const base::MutexLock lock(i.mutex);
   i.throw_ripe_error();
   while (i.queue.is_full()) {
@@ -445,8 +454,10 @@ void CoordinatorCore::put(ClosurePtr closure) {
     });
     i.throw_ripe_error();
   }
-  closure->id = ++i.last_closure;
+  closure->id = next_closure();
+  if (closure->counts_once) i.effects.open(closure->id);
   i.queue.put(std::move(closure));
+  ++i.scheduled;
   i.work.notify_one();
 }
 

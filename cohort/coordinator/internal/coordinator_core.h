@@ -15,11 +15,15 @@
 namespace cohort::internal::coordinator {
 
 class ClusterConnection;
+class ParameterServers;
 
 /// The resources that nobody holds any more. Threads: thread-safe.
 class DroppedResources {
  public:
-  void add(uint64_t id);
+  void add(uint64_t id) {
+    const base::MutexLock lock(mutex_);
+    ids_.push_back(id);
+  }
   /// All, once.
   std::vector<uint64_t> take();
 
@@ -46,7 +50,9 @@ class ResourceHandle {
 /// Threads: thread-safe.
 class CoordinatorCore {
  public:
-  explicit CoordinatorCore(std::shared_ptr<ClusterConnection> connection);
+  /// `servers`: those of closures that count once; null: there are none.
+  explicit CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
+                           std::shared_ptr<ParameterServers> servers = {});
   /// What waits or runs is cancelled.
   ~CoordinatorCore();
   CoordinatorCore(const CoordinatorCore&) = delete;
@@ -54,6 +60,7 @@ class CoordinatorCore {
 
   /// Blocks: while the queue is full, and while an error is pending and functions run.
   /// Errors: that of an earlier function, which is over with that; the closure is cancelled then.
+  ///         FailedPrecondition for one that counts once, without servers.
   void put(ClosurePtr closure);
   /// Blocks: until nothing waits or runs. Errors: as put().
   void join();

@@ -32,6 +32,7 @@ CallAnswer call_answer_of(ValueReader& in, BlobCursor& blobs, const std::string&
   const uint8_t state = in.byte();
   if (state > 2) in.fail("a state of a call");
   out.state = static_cast<CallAnswer::State>(state);
+  for (std::size_t left = in.count(); left > 0; --left) out.prepared.push_back(in.number());
   if (out.state == CallAnswer::State::kValue) out.value = read_nested(in, blobs);
   if (out.state == CallAnswer::State::kError) out.error = read_error(in, worker);
   return out;
@@ -54,6 +55,7 @@ rpc::Payload to_payload(const RunRequest& request) {
   out.number(request.calls.size());
   for (const CallRequest& call : request.calls) {
     out.number(call.id);
+    out.number(call.attempt);
     out.text(call.function);
     write_nested(out, call.arguments);
   }
@@ -72,6 +74,7 @@ RunRequest run_request_of(const rpc::Payload& payload) {
   for (std::size_t left = in.count(); left > 0; --left) {
     CallRequest call;
     call.id = in.number();
+    call.attempt = in.number();
     call.function = in.text();
     call.arguments = read_nested(in, parts.blobs());
     out.calls.push_back(std::move(call));
@@ -87,6 +90,8 @@ rpc::Payload to_payload(RunAnswer answer) {
   for (const CallAnswer& call : answer.calls) {
     out.number(call.id);
     out.byte(static_cast<uint8_t>(call.state));
+    out.number(call.prepared.size());
+    for (const uint64_t count : call.prepared) out.number(count);
     if (call.state == CallAnswer::State::kValue) write_nested(out, call.value);
     if (call.state == CallAnswer::State::kError) write_error(out, call.error);
   }

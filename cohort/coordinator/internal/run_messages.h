@@ -27,6 +27,7 @@ struct ResourceRecipe {
 
 struct CallRequest {
   uint64_t id = 0;
+  uint64_t attempt = 0;  ///< Of one whose effects count once; 0: they are done at once.
   std::string function = {};
   EncodedValues arguments = {};
 };
@@ -43,6 +44,7 @@ struct CallAnswer {
   enum class State : uint8_t { kValue, kError, kNotRun };
   uint64_t id = 0;
   State state = State::kNotRun;
+  std::vector<uint64_t> prepared = {};  ///< Effects by server, of one that counts once.
   EncodedValues value = {};
   std::exception_ptr error = {};
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "cohort/coordinator/function.h"
 #include "cohort/coordinator/internal/run_messages.h"
 #include "cohort/coordinator/internal/worker_resources.h"
+#include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/runtime/thread_name.h"
 
 namespace cohort::internal::coordinator {
@@ -130,9 +132,12 @@ struct WorkerService::Impl {
       if (options.begin_function && session->strategy) options.begin_function(*session->strategy);
       ValueReader in(call.arguments);
       ValueWriter result(ValueWriter::Use::kLast);
+      std::optional<Transaction> once;
+      if (call.attempt > 0) once.emplace(call.id, call.attempt);
       base::failpoint("worker.before_function");
       entry.call(entry.function, in, session->resources, result);
       base::failpoint("worker.after_function");
+      if (once) out.prepared = once->counts();
       out.value = std::move(result).finish();
       COHORT_CHECK_ARG(out.value.size() <= kMostResultBytes, "[schedule] expected a result of \"",
                        call.function, "\" of at most ", kMostResultBytes, " bytes, got ",

@@ -220,6 +220,7 @@ void ParameterServers::make_shard(const ParameterHandle& variable, std::size_t i
 ParameterHandle ParameterServers::make_or_bind(
     Declaration what, const std::function<Tensor(int64_t rows, int64_t first)>& make_part,
     bool* made) {
+  const WithoutTransaction at_once;
   drops_->wait();  // else a variable that has just ended might be found under its name
   what.servers = count();
   rpc::MessageWriter out;
@@ -380,15 +381,14 @@ Tensor ParameterServers::write(const ParameterHandle& variable, const StoredPlac
       rpc::Payload request = message(header);
       append_bytes(request, rows.narrow(0, shard.place.first + first, count));
       const bool is_all = variable.shards.size() == 1 && count == variable.rows();
-      calls.start_once(numbers_at(shard), "ps.write", request,
-                       [&, is_all](const rpc::Payload& payload) {
-                         PayloadReader in(kOperation, payload);
-                         skip_header(in);
-                         if (!is_all || in.left() == 0) return;
-                         in.expect(x.nbytes());
-                         out = empty(variable.shape, variable.dtype);
-                         in.read(out.mutable_data_ptr(), out.nbytes());
-                       });
+      change(calls, shard, "ps.write", request, [&, is_all](const rpc::Payload& payload) {
+        PayloadReader in(kOperation, payload);
+        skip_header(in);
+        if (!is_all || in.left() == 0) return;
+        in.expect(x.nbytes());
+        out = empty(variable.shape, variable.dtype);
+        in.read(out.mutable_data_ptr(), out.nbytes());
+      });
     });
   }
   calls.wait();
@@ -416,7 +416,7 @@ void ParameterServers::scatter(const ParameterHandle& variable, variables::Scatt
       append_bytes(request, values.index_select(0, from_vector(which, {count})));
       which.clear();
       // One after the other: of several updates of a row the last one stays.
-      calls.start_once(numbers_at(shard), "ps.scatter", request);
+      change(calls, shard, "ps.scatter", request);
       calls.wait();
     };
     for (std::size_t i = 0; i < rows.size(); ++i) {

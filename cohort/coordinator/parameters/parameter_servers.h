@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "cohort/coordinator/parameters/directory.h"
 #include "cohort/coordinator/parameters/message.h"
 #include "cohort/coordinator/parameters/stored_parameter.h"
+#include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/rpc/client.h"
 #include "cohort/values/indexed_slices.h"
 #include "cohort/variables/row_sum.h"
@@ -107,6 +109,13 @@ class ParameterServers {
   void scatter(const ParameterHandle& variable, variables::Scatter kind,
                const IndexedSlices& slices);
 
+  /// What was prepared of these functions is done on all servers, or is dropped; from here on their
+  /// effects are refused, and so are those of functions before `floor`. It may be said again.
+  /// `errors`: what a server has met in doing it, for each of them; what is there stays.
+  /// Blocks: until all servers have said so. Errors: of a server that could not be reached.
+  void settle(const std::vector<ClosureSettlement>& all, uint64_t floor,
+              std::vector<std::exception_ptr>& errors);
+
   void make_slots(const ParameterHandle& variable, const std::string& set,
                   const std::vector<double>& initial);
   /// Does not wait.
@@ -139,6 +148,10 @@ class ParameterServers {
   CallNumbers& numbers_at(const BoundShard& shard) {
     return *numbers_[static_cast<std::size_t>(shard.place.server)];
   }
+  /// Now, or when this thread's Transaction counts: `take` is not called then.
+  void change(Calls& calls, const BoundShard& shard, const char* method,
+              const rpc::Payload& request,
+              const std::function<void(const rpc::Payload&)>& take = {});
   Tensor start_pull(Calls& calls, const ParameterHandle& variable, const StoredPlace& place,
                     RowRange range);
   /// Waits for a server that does not answer.

@@ -9,6 +9,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
+#include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/coordinator/status/task_report.h"
 #include "cohort/runtime/memory.h"
 
@@ -363,6 +364,10 @@ ParameterService::~ParameterService() = default;
 void ParameterService::reset() {
   std::vector<rpc::RpcReply> waiting;
   impl_->directory.clear();
+  {
+    const base::MutexLock lock(impl_->prepared_mutex);
+    impl_->prepared.restore({});
+  }
   const base::MutexLock lock(impl_->mutex);
   impl_->entries.clear();
   impl_->ids.clear();
@@ -408,6 +413,8 @@ const ParameterService::Impl::Methods& ParameterService::Impl::changes_once() {
                                 {"ps.scatter", &Impl::scatter},
                                 {"ps.push", &Impl::push},
                                 {"ps.push_rows", &Impl::push_rows},
+                                {kPrepareMethod, &Impl::prepare},
+                                {kSettleMethod, &Impl::settle},
                                 {"ps.make_slots", &Impl::make_slots},
                                 {"ps.drop_slots", &Impl::drop_slots},
                                 {"ps.forget", &Impl::forget},

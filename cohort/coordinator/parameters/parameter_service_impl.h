@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "cohort/coordinator/parameters/parameter_service.h"
 #include "cohort/coordinator/parameters/stored_parameter.h"
 #include "cohort/coordinator/parameters/task_threads.h"
+#include "cohort/replication/closures.h"
 #include "cohort/runtime/topology.h"
 
 namespace cohort::internal::coordinator {
@@ -53,6 +55,9 @@ struct ParameterService::Impl {
   rpc::Payload drop_slots(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload push_rows(rpc::MessageReader& in, PayloadReader& data);
+  // Of functions that count once (transaction.h).
+  rpc::Payload prepare(rpc::MessageReader& in, PayloadReader& data);
+  rpc::Payload settle(rpc::MessageReader& in, PayloadReader& data);
   using Method = rpc::Payload (Impl::*)(rpc::MessageReader&, PayloadReader&);
   rpc::Payload do_it(Method method, PayloadReader& data);
   /// What has been done before gets the answer that it had.
@@ -61,6 +66,16 @@ struct ParameterService::Impl {
   void bind(const rpc::Payload& payload, const rpc::RpcReply& reply);
   /// Errors: Unavailable until it is.
   rpc::Payload bind_now(rpc::MessageReader& in, PayloadReader& data);
+
+  /// A change that waits: the message that would have brought it.
+  struct PreparedEffect {
+    std::string method = {};
+    std::shared_ptr<const std::string> bytes = {};
+    std::shared_ptr<void> counted = {};  ///< Of prepared_bytes, until it ends.
+  };
+  PreparedEffect counted(std::string method, std::string bytes);
+  void save_prepared(rpc::MessageWriter& head, rpc::Payload& numbers) const;
+  void load_prepared(rpc::MessageReader& in, PayloadReader& numbers);
 
   using Methods = std::map<std::string, Method>;
   /// What changes nothing; what does, and may be done twice; what is done once.
@@ -77,6 +92,11 @@ struct ParameterService::Impl {
 
   Directory directory;
   CallMemory done{random_parameter_id()};  // it outlives a reset: what was done stays done
+  // Of what waits. Owns: with the effects.
+  const std::shared_ptr<std::atomic<std::size_t>> prepared_bytes =
+      std::make_shared<std::atomic<std::size_t>>(0);
+  mutable base::Mutex prepared_mutex;
+  replication::PreparedEffects<PreparedEffect> prepared COHORT_GUARDED_BY(prepared_mutex);
   mutable base::Mutex mutex;
   // Of this server since it has begun, or was reset: what it had before is not mistaken for it.
   uint64_t next_id COHORT_GUARDED_BY(mutex) = random_parameter_id();

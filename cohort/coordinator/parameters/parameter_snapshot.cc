@@ -70,6 +70,7 @@ rpc::Payload ParameterService::snapshot() const {
       entry.parameter->save(head, numbers);
     }
   }
+  impl_->save_prepared(head, numbers);
   rpc::MessageWriter size;
   size.number(head.str().size());
   rpc::Payload out(size.str());
@@ -88,16 +89,19 @@ void ParameterService::restore(const rpc::Payload& snapshot) {
   numbers.read(head.data(), head.size());
   rpc::MessageReader in(kSnapshot, head);
   impl_->directory.load(in);
-  const base::MutexLock lock(impl_->mutex);
-  impl_->next_id = in.number();
-  for (uint64_t left = in.number(); left > 0; --left) {
-    const uint64_t id = in.number();
-    const uint64_t generation = in.number();
-    const bool is_ready = in.number_up_to(1) == 1;
-    Impl::Entry& entry = impl_->entries[id];
-    entry = {StoredParameter::load(in, numbers), generation, is_ready};
-    impl_->ids[entry.parameter->name()] = id;
+  {
+    const base::MutexLock lock(impl_->mutex);
+    impl_->next_id = in.number();
+    for (uint64_t left = in.number(); left > 0; --left) {
+      const uint64_t id = in.number();
+      const uint64_t generation = in.number();
+      const bool is_ready = in.number_up_to(1) == 1;
+      Impl::Entry& entry = impl_->entries[id];
+      entry = {StoredParameter::load(in, numbers), generation, is_ready};
+      impl_->ids[entry.parameter->name()] = id;
+    }
   }
+  impl_->load_prepared(in, numbers);
   in.end();
   numbers.expect(0);
 }

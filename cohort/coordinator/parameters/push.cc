@@ -28,7 +28,7 @@ void ParameterServers::Push::dense(const ParameterHandle& variable, const Update
       write_range(header, {first, count});
       rpc::Payload request = message(header);
       append_bytes(request, rows.narrow(0, shard.place.first + first, count));
-      impl_->calls.start_once(impl_->servers.numbers_at(shard), "ps.push", request);
+      impl_->servers.change(impl_->calls, shard, "ps.push", request);
     });
   }
 }
@@ -56,7 +56,7 @@ void ParameterServers::Push::rows(const ParameterHandle& variable, const UpdateS
       append_rows(request, local_rows(gradient.rows, {first, last}, shard.place));
       append_bytes(request, gradient.values.narrow(0, static_cast<int64_t>(first),
                                                    static_cast<int64_t>(last - first)));
-      impl_->calls.start_once(impl_->servers.numbers_at(shard), "ps.push_rows", request);
+      impl_->servers.change(impl_->calls, shard, "ps.push_rows", request);
       begin = end;
       first = last;
     } while (first < part.last);
