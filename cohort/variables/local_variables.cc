@@ -52,22 +52,6 @@ std::string name_of(const VariableOptions& options) {
   return options.name.empty() ? "Variable" : options.name;
 }
 
-void check_options(const VariableOptions& options, DType dtype) {
-  const std::string name = name_of(options);
-  COHORT_CHECK_ARG(name_of(options.synchronization) != nullptr,
-                   "[variable] expected a value of Synchronization for \"", name, "\", got ",
-                   static_cast<int>(options.synchronization));
-  COHORT_CHECK_ARG(name_of(options.aggregation) != nullptr,
-                   "[variable] expected a value of Aggregation for \"", name, "\", got ",
-                   static_cast<int>(options.aggregation));
-  COHORT_CHECK_ARG(options.synchronization != Synchronization::kNone,
-                   "[variable] expected synchronization on write or on read for \"", name,
-                   "\", got none, which no strategy supports");
-  COHORT_CHECK_ARG(options.aggregation != Aggregation::kMean || at::isFloatingType(dtype),
-                   "[variable] expected a floating type for \"", name,
-                   "\", which is aggregated by mean, got ", dtype_name(dtype));
-}
-
 bool is_trainable(const VariableOptions& options) {
   return options.trainable.value_or(options.synchronization != Synchronization::kOnRead);
 }
@@ -94,6 +78,21 @@ ReplicaLayout layout_of(const LocalVariablesOptions& options) {
 }
 
 }  // namespace
+
+void check_variable_options(const VariableOptions& options, DType dtype, const std::string& name) {
+  COHORT_CHECK_ARG(name_of(options.synchronization) != nullptr,
+                   "[variable] expected a value of Synchronization for \"", name, "\", got ",
+                   static_cast<int>(options.synchronization));
+  COHORT_CHECK_ARG(name_of(options.aggregation) != nullptr,
+                   "[variable] expected a value of Aggregation for \"", name, "\", got ",
+                   static_cast<int>(options.aggregation));
+  COHORT_CHECK_ARG(options.synchronization != Synchronization::kNone,
+                   "[variable] expected synchronization on write or on read for \"", name,
+                   "\", got none, which no strategy supports");
+  COHORT_CHECK_ARG(options.aggregation != Aggregation::kMean || at::isFloatingType(dtype),
+                   "[variable] expected a floating type for \"", name,
+                   "\", which is aggregated by mean, got ", dtype_name(dtype));
+}
 
 LocalVariables::LocalVariables(LocalVariablesOptions options)
     : options_(std::move(options)),
@@ -140,7 +139,7 @@ std::shared_ptr<VariableImpl> LocalVariables::create_now(const InitialValue& ini
   const at::NoGradGuard no_grad;
   const Tensor value = first_value(initial.make(asked.shape, asked.dtype), asked);
   const VariableOptions options = complete(value, asked);
-  check_options(options, value.scalar_type());
+  check_variable_options(options, value.scalar_type(), name_of(options));
   VariableImpl::Description d;
   d.name = name_of(options);
   d.shape = shape_of(value);

@@ -79,6 +79,7 @@ class LocalVariables : public ParameterStore, public std::enable_shared_from_thi
   std::shared_ptr<Updater> make_updater(std::vector<Variable> variables,
                                         UpdaterOptions options) override;
   std::string owner() const override { return options_.owner; }
+  const LocalVariables* local() const override { return this; }
   const LocalVariablesOptions& options() const { return options_; }
   ReplicaLayout layout() const override { return layout_; }
   bool reaches_workers() const override {

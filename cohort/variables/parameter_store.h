@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/variables/variable_impl.h"
@@ -41,5 +42,10 @@ class ParameterStore : public VariableCreator {
 
 /// The store that made the variable. Errors: InvalidArgument if none did.
 ParameterStore& store_of(const char* operation, const Variable& variable);
+
+/// What no store can make. `name`: the variable's, for error texts.
+/// Errors: InvalidArgument for values that the enumerations have not, for a variable without
+///         synchronization, and for one of another than a floating type that is aggregated by mean.
+void check_variable_options(const VariableOptions& options, DType dtype, const std::string& name);
 
 }  // namespace cohort::internal::variables

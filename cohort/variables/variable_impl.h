@@ -17,6 +17,7 @@
 namespace cohort::internal::variables {
 
 class LocalImpl;
+class LocalVariables;
 class ParameterStore;
 
 enum class Write { kAssign, kAdd, kSub };
@@ -113,6 +114,8 @@ class VariableCreator {
                                                const VariableOptions& options) = 0;
   /// The strategy's name, for error texts.
   virtual std::string owner() const { return "another strategy"; }
+  /// The creator as the store of this process's memory (local_variables.h); null for all others.
+  virtual const LocalVariables* local() const { return nullptr; }
 };
 
 /// The creator of the innermost scope of this thread, else the default one.

@@ -24,15 +24,6 @@ Device device_of(int server) {
   return Device(str_cat("/job:ps/replica:0/task:", server, "/device:CPU:0"));
 }
 
-void check_options(const VariableOptions& options, DType dtype, const std::string& name) {
-  COHORT_CHECK_ARG(options.synchronization != Synchronization::kNone,
-                   "[variable] expected synchronization on write or on read for \"", name,
-                   "\", got none, which no strategy supports");
-  COHORT_CHECK_ARG(options.aggregation != Aggregation::kMean || at::isFloatingType(dtype),
-                   "[variable] expected a floating type for \"", name,
-                   "\", which is aggregated by mean, got ", dtype_name(dtype));
-}
-
 /// Makes what is asked for on one server.
 class BesideCreator final : public variables::VariableCreator {
  public:
@@ -143,7 +134,7 @@ std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
                    .dtype = whole.defined() ? whole.scalar_type() : *options.dtype,
                    .shape = whole.defined() ? shape_of(whole) : *options.shape,
                    .server = server};
-  check_options(options, what.dtype, name);
+  variables::check_variable_options(options, what.dtype, name);
   const bool in_one = server.has_value() || options.per_worker;
   what.parts = in_one ? 1 : shards_of(options_.partitioner, what.shape, what.dtype, name);
   const auto part = [&](int64_t rows, int64_t first) {

@@ -307,6 +307,7 @@ TEST(RemoteVariables, RefuseWhatMakesNoSense) {
   const auto scope = strategy.scope();
   EXPECT_THROW(Variable(1.0, {.trainable = true, .per_worker = true}), InvalidArgument);
   EXPECT_THROW(Variable(1.0, {.synchronization = Synchronization::kNone}), InvalidArgument);
+  EXPECT_THROW(Variable(1.0, {.aggregation = static_cast<Aggregation>(9)}), InvalidArgument);
   const Variable frozen(zeros({2}), {.name = "frozen", .trainable = false});
   const Variable w(zeros({2}), {.name = "w"});
   auto& store = *strategy.extended().parameter_store();

@@ -29,11 +29,12 @@ bool in_replica() { return current_replica() >= 0; }
 
 void check_scope_of(const char* operation, const char* what, const VariableImpl& variable) {
   if (in_replica()) return;
-  const auto* const home = dynamic_cast<const LocalVariables*>(variable.store());
+  const ParameterStore* const store = variable.store();
+  const LocalVariables* const home = store == nullptr ? nullptr : store->local();
   if (home == nullptr || (home->options().group == nullptr && home->replicas() == 1)) return;
   const VariableCreator& here = current_variable_creator();
-  const bool in_other_scope = &here != home && &here != LocalVariables::default_instance().get() &&
-                              dynamic_cast<const LocalVariables*>(&here) != nullptr;
+  const bool in_other_scope =
+      &here != home && &here != LocalVariables::default_instance().get() && here.local() != nullptr;
   COHORT_CHECK_STATE(!in_other_scope, operation, "expected the scope of ", owner_of(variable),
                      " around ", what, " its variable ", label(variable), ", or none, got that of ",
                      here.owner(), ": strategies cannot be mixed; leave that scope first");

@@ -114,7 +114,8 @@ UpdateLayout::UpdateLayout(std::vector<Variable> variables, const UpdaterOptions
   std::vector<bool> decays(variables_.size(), true);
   if (!options.decays.empty()) decays = options.decays;
   if (!variables_.empty()) {
-    strategy_ = dynamic_cast<const LocalVariables*>(variables_[0].impl().store());
+    const ParameterStore* const store = variables_[0].impl().store();
+    strategy_ = store == nullptr ? nullptr : store->local();
     COHORT_CHECK(strategy_ != nullptr, "expected variables of this process, got ",
                  label(variables_[0].impl()), " of ", owner_of(variables_[0].impl()));
     const auto& communicator = strategy_->options().communicator;
