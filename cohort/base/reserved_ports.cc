@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -36,32 +37,38 @@ Range range_of_reserved() {
   return end < kLowest + kRoom ? Range{} : Range{.last = end - 1};
 }
 
+int new_socket(int family) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0) return fd;
+  throw Error(ErrorCode::kResourceExhausted,
+              str_cat("expected a socket to reserve a port, got: ", std::strerror(errno)));
+}
+
 // A name that one process has at a time, in the abstract namespace, which belongs to the network
-// namespace as ports do, and which forgets those who end. -1: another process has it.
-int claim(int port) {
+// namespace as ports do, and which forgets those who end. None: another process has it. Where there
+// are no such names, a socket without one.
+std::optional<int> claim(int port) {
   const std::string name = str_cat("cohort-port-", port);
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
   std::memcpy(at.sun_path + 1, name.data(), name.size());
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) {
-    throw Error(ErrorCode::kResourceExhausted,
-                str_cat("expected a descriptor to reserve a port, got: ", std::strerror(errno)));
-  }
+  const int fd = new_socket(AF_UNIX);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&at), size) == 0) return fd;
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&at), size) == 0 || errno != EADDRINUSE) {
+    return fd;
+  }
   ::close(fd);
-  return -1;
+  return {};
 }
 
 bool is_free(int port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = new_socket(AF_INET);
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_ANY);
   at.sin_port = htons(static_cast<uint16_t>(port));
-  const bool is_bound = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
-  if (fd >= 0) ::close(fd);
+  const bool is_bound = ::bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+  ::close(fd);
   return is_bound;
 }
 
@@ -81,13 +88,14 @@ ReservedPorts::ReservedPorts(std::size_t count) : ReservedPorts() {
   const int start = static_cast<int>(std::random_device{}() % static_cast<unsigned>(size));
   for (int i = 0; i < size && ports_.size() < count; ++i) {
     const int port = range.first + (start + i) % size;
-    const int fd = claim(port);
-    if (fd < 0) continue;
+    const std::optional<int> claimed = claim(port);
+    if (!claimed) continue;
+    claims_.push_back(*claimed);
     if (is_free(port)) {
       ports_.push_back(port);
-      claims_.push_back(fd);
     } else {
-      ::close(fd);
+      ::close(*claimed);
+      claims_.pop_back();
     }
   }
   if (ports_.size() < count) fail(range, count);

@@ -179,8 +179,8 @@ class ClusterCoordinator {
   ///         result: FailedPrecondition where it has caught the error of a change and gone on;
   ///         Error kResourceExhausted for changes of more than 1 GiB that wait on one server; Error
   ///         kUnknown where a server has not done them, and others may have.
-  /// Cost: a copy of the changes on their servers, and a round to all servers; a message of its
-  /// own.
+  /// Cost: a copy of the changes on their servers, and a round to all servers; it ends its
+  /// message.
   template <class R, class... P, class... A>
   requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R>
   schedule_exactly_once(R (*f)(P...), const A&... args) {

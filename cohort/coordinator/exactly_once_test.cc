@@ -55,6 +55,10 @@ std::vector<int64_t> take_rows(SavedIterator& rows, int count, bool fails) {
   if (fails) throw InvalidArgument(str_cat("with ", out.front()));
   return out;
 }
+std::vector<int64_t> take_rows_in_cache(SavedIterator& rows, int count) {
+  const auto cache = get_strategy().extended().cache_variable_reads();
+  return take_rows(rows, count, false);
+}
 double same(double x) { return x; }
 COHORT_REGISTER_FUNCTION(same);
 COHORT_REGISTER_FUNCTION(add_once);
@@ -63,6 +67,7 @@ COHORT_REGISTER_FUNCTION(add_and_fail);
 COHORT_REGISTER_FUNCTION(add_and_swallow);
 COHORT_REGISTER_FUNCTION(make_saved);
 COHORT_REGISTER_FUNCTION(take_rows);
+COHORT_REGISTER_FUNCTION(take_rows_in_cache);
 
 // Which place fails how often, and how.
 std::atomic<int> g_failures{0};
@@ -165,6 +170,15 @@ TEST_F(ExactlyOnce, WhatIsReadIsReadOnce) {
   EXPECT_EQ(later.get(), (Rows{3, 4}));
   EXPECT_EQ(take(2, false).get(), (Rows{5, -1}));
   EXPECT_EQ(take(1, false).get(), (Rows{-1}));
+}
+
+// Its place is the worker's own, and moves with each row.
+TEST_F(ExactlyOnce, RowsGoOnWhereReadsAreCached) {
+  const auto rows = coordinator_.create_per_worker_resource(make_saved, int64_t{6}, int64_t{4096});
+  const auto plain = coordinator_.schedule(take_rows_in_cache, rows, 3);
+  EXPECT_EQ(plain.get(), (std::vector<int64_t>{0, 1, 2}));
+  const auto once = coordinator_.schedule_exactly_once(take_rows_in_cache, rows, 2);
+  EXPECT_EQ(once.get(), (std::vector<int64_t>{3, 4}));
 }
 
 TEST_F(ExactlyOnce, APositionThatDoesNotFitIsRefused) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/remote_variables.h"
 #include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/data/core/element.h"
 
@@ -13,6 +14,7 @@ namespace cohort {
 namespace {
 
 using internal::coordinator::Transaction;
+using internal::coordinator::WithoutReadCache;
 
 // Before the position: how long it is.
 using PositionSize = uint32_t;
@@ -71,7 +73,10 @@ void SavedIterator::find_place() {
   const Transaction* const once = Transaction::current();
   const auto reader = once == nullptr ? std::pair<uint64_t, uint64_t>() : once->attempt();
   if (at_ && once != nullptr && reader == reader_) return;
-  const std::string saved = unpacked(position_.value());
+  const std::string saved = [&] {
+    const WithoutReadCache now;  // this function may have moved it since it was read first
+    return unpacked(position_.value());
+  }();
   reader_ = reader;
   if (at_ == saved) return;
   at_.reset();

@@ -250,7 +250,9 @@ Variable LayerBase::add_weight(const WeightOptions& options) {
       },
       made);
   if (to_come != nullptr) {
-    to_come->add(variable, [variable, initializer, number = none->number()] {
+    const auto version = variable.value()._version();
+    to_come->add(variable, [=, number = none->number()] {
+      if (variable.value()._version() != version) return;  // the layer has written it
       const internal::InitialDraws again(number);
       variable.assign(initializer(variable.shape(), variable.dtype()));
     });

@@ -273,10 +273,13 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
 }
 
 namespace {
+// Nests may have parts of unlike lengths, as graphs have, and losses that need no labels.
 Element batch_of(const char* operation, const Element& x, const Element& y, const Tensor& weight) {
-  const int64_t rows = rows_of(operation, "x", x);
-  check_labels(operation, rows, y);
-  if (weight.defined()) check_sample_weight(operation, rows, weight);
+  if (x.has_value() && x.is_tensor() && y.has_value() && y.is_tensor()) {
+    const int64_t rows = rows_of(operation, "x", x);
+    check_labels(operation, rows, y);
+    if (weight.defined()) check_sample_weight(operation, rows, weight);
+  }
   return weight.defined() ? Element{x, y, weight} : Element{x, y};
 }
 }  // namespace

@@ -29,9 +29,11 @@ struct NoteOptions {
 // Has a weight that it keeps out of files.
 struct NoteLayer : LayerImpl<NoteOptions> {
   using LayerImpl::LayerImpl;
-  Variable kept, own;
+  Variable kept, own, written;
   void build(const Shape& in) override {
     own = add_weight({.name = "own", .shape = {in.back()}, .initializer = "random_normal"});
+    written = add_weight({.name = "written", .shape = {2}, .initializer = "random_normal"});
+    written.assign(full({2}, 5));
     kept = add_weight({.name = "kept", .shape = {in.back()}, .initializer = "random_normal"});
   }
   Tensor call(const Tensor& x, const CallArgs&) override { return x + own + kept; }
@@ -68,7 +70,7 @@ TEST_P(WeightsToComeUnder, AreTheFilesAndAllElseIsAsEver) {
   const auto loaded = load_model(file);
   EXPECT_TRUE(next_draw().equal(next));
   const std::vector<Tensor> values = values_of(*loaded);
-  ASSERT_EQ(values.size(), 6U);
+  ASSERT_EQ(values.size(), 7U);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const bool is_own = loaded->variables()[i].name().ends_with("/own");
     EXPECT_TRUE(values[i].equal(is_own ? drawn[i] : saved[i])) << loaded->variables()[i].name();

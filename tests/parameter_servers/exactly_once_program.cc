@@ -20,6 +20,7 @@
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/saved_iterator.h"
 #include "cohort/coordinator/server.h"
+#include "cohort/keras/constraints.h"
 #include "cohort/keras/optimizers/optimizers.h"
 
 using namespace cohort;
@@ -44,10 +45,13 @@ void count_row(const Variable& table, int64_t row) {
 struct Trainer {
   Variable weight{full({kWide}, 0.0), {.name = "weight"}};
   keras::SGD optimizer{{.learning_rate = kRate, .momentum = kMomentum}};
+  Variable bounded{scalar(1), {.name = "bounded", .constraint = keras::NonNeg().function()}};
+  keras::SGD bounding{{.learning_rate = kRate}};
 };
 std::shared_ptr<Trainer> make_trainer() {
   auto out = std::make_shared<Trainer>();
   out->optimizer.build({out->weight});
+  out->bounding.build({out->bounded});
   return out;
 }
 std::shared_ptr<SavedIterator> make_rows() {
@@ -69,6 +73,10 @@ void change_and_throw(const Variable& count, const Variable& wide, SavedIterator
   count.assign_add(scalar(1000));
   throw InvalidArgument("as it is meant to");
 }
+void train_bounded(Trainer& trainer) {
+  trainer.bounding.apply_gradients({{Gradient(scalar(1)), trainer.bounded}});
+}
+COHORT_REGISTER_FUNCTION(train_bounded);
 COHORT_REGISTER_FUNCTION(make_trainer);
 COHORT_REGISTER_FUNCTION(make_rows);
 COHORT_REGISTER_FUNCTION(change_all);
@@ -140,6 +148,12 @@ void lead(const std::shared_ptr<ClusterResolver>& resolver, int scheduled, int r
       coordinator.join();
     } catch (const InvalidArgument&) {
       std::printf("thrown\n");
+    }
+    coordinator.schedule_exactly_once(train_bounded, trainers);
+    try {
+      coordinator.join();
+    } catch (const Unimplemented&) {
+      std::printf("refused, left at %g\n", here->bounded.value().item<double>());
     }
   }
   say("wide", wide);

@@ -25,7 +25,8 @@ constexpr int kCount = 200;
 
 void expect_exact(const std::string& text) {
   for (const std::string& each :
-       {std::string("thrown"), str_cat("wide ", kCount, " to ", kCount, "\n"),
+       {std::string("thrown"), std::string("refused, left at 1"),
+        str_cat("wide ", kCount, " to ", kCount, "\n"),
         str_cat("table ", kCount / 10, " to ", kCount / 10, "\n"),
         str_cat("read: ", kCount, ", each row once"), str_cat("steps: ", kCount, ", weight right"),
         str_cat("ended: ", kCount, " added")}) {

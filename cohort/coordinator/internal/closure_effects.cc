@@ -90,7 +90,7 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
     }
     floor = commits_.floor();
     // Functions that have thrown are behind them: the servers let go of what they had prepared.
-    if (all.empty() && floor == told_) return;
+    if (all.empty() && (attempts.empty() || floor == told_)) return;
     told_ = floor;
   }
   base::failpoint("coordinator.settles");

@@ -238,4 +238,7 @@ bool RemoteVariables::is_cached(const variables::VariableImpl& variable, bool re
   return remember ? !t_cache->read.insert(&variable).second : t_cache->read.count(&variable) > 0;
 }
 
+WithoutReadCache::WithoutReadCache() : before_(std::exchange(t_cache, nullptr)) {}
+WithoutReadCache::~WithoutReadCache() { t_cache = static_cast<ReadCacheState*>(before_); }
+
 }  // namespace cohort::internal::coordinator

@@ -100,4 +100,16 @@ class RemoteVariables final : public variables::ParameterStore,
   std::set<std::string> slot_names_ COHORT_GUARDED_BY(mutex_);
 };
 
+/// While it lives, this thread reads what the servers have now, also where reads are cached.
+class [[nodiscard]] WithoutReadCache {
+ public:
+  WithoutReadCache();
+  ~WithoutReadCache();
+  WithoutReadCache(const WithoutReadCache&) = delete;
+  WithoutReadCache& operator=(const WithoutReadCache&) = delete;
+
+ private:
+  void* const before_;
+};
+
 }  // namespace cohort::internal::coordinator

@@ -8,7 +8,9 @@
 
 #include "cohort/autograd/layer_node.h"
 #include "cohort/base/check.h"
+#include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/keras/internal/layer_call.h"
+#include "cohort/variables/parameter_store.h"
 #include "cohort/variables/step_undo.h"
 
 namespace cohort::keras {
@@ -61,6 +63,14 @@ std::vector<Variable> SpectralNormalizationLayer::stored_weights() const {
 }
 
 void SpectralNormalizationLayer::normalize() {
+  if (cohort::internal::coordinator::Transaction::current() != nullptr &&
+      cohort::internal::variables::store_of("[spectral_normalization] ", kernel_).is_remote()) {
+    throw Unimplemented(str_cat(
+        "[", name(),
+        "] expected no SpectralNormalization in training by a function that "
+        "schedule_exactly_once runs: its kernel is written before it is read, and what such a "
+        "function writes is done when it has ended; schedule() it"));
+  }
   const cohort::internal::autograd::BelowAutograd below;
   const internal::ComputeType as_kept(std::nullopt);  // under mixed policies, too
   const Tensor kernel = kernel_.value();
