@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/base/reserved_ports.h"
 
 namespace cohort::testing {
@@ -38,9 +38,9 @@ inline BoundSocket bind_free_port() {
 /// Ports for programs that the test starts, all different; nobody else's until the test program
 /// ends.
 inline std::vector<int> free_ports(int count) {
-  static std::mutex mutex;
+  static internal::base::Mutex mutex;
   static std::vector<internal::base::ReservedPorts> kept;
-  const std::lock_guard lock(mutex);
+  const internal::base::MutexLock lock(mutex);
   return kept.emplace_back(static_cast<std::size_t>(count)).all();
 }
 
