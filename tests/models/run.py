@@ -28,6 +28,7 @@ def replication(servers, backups, epochs, updates, *more):
             f"UPDATES={updates}", *more]
 
 
+CLOSURES = ["closures.pml", "SERVERS=2", "ATTEMPTS=3"]
 PAIR = (2, 0b10)         # a primary and a backup
 TRIO = (3, 0b110)        # and two
 WITH_SPARE = (3, 0b10)   # and a spare, which would like to be one
@@ -38,8 +39,9 @@ HOLD = [
     replication(*TRIO, 2, 2),
     replication(*PAIR, 4, 2),
     replication(*PAIR, 3, 2, "CALM"),
+    CLOSURES,
 ]
-# Each with the least world that shows it, and what spin has to say of it.
+# Each with a small world that shows it.
 BUGS = [
     replication(*PAIR, 3, 2, "BUG_ACKNOWLEDGES_BEFORE_THE_BACKUP"),
     replication(*PAIR, 3, 2, "BUG_PROMOTES_WITHOUT_FENCING"),
@@ -51,6 +53,11 @@ BUGS = [
     replication(*WITH_SPARE, 3, 1, "BUG_FORGETS_WHO_IS_PROPOSED"),
     replication(*TRIO, 3, 1, "NARROW", "BUG_COUNTS_LATE_ACKNOWLEDGEMENTS"),
     replication(*WITH_SPARE, 4, 1, "NARROW", "BUG_OWES_ONLY_WHAT_IS_COMMITTED"),
+    [*CLOSURES, "BUG_ANSWERS_BEFORE_ALL_ARE_PREPARED"],
+    [*CLOSURES, "BUG_KEEPS_FORMER_ATTEMPTS"],
+    [*CLOSURES, "BUG_FORGETS_WHAT_IS_SETTLED"],
+    [*CLOSURES, "BUG_HEARS_WHO_WAS_GIVEN_UP"],
+    [*CLOSURES, "BUG_DECIDES_TWICE"],
 ]
 
 
