@@ -25,6 +25,15 @@ FileBytes copy(std::string_view bytes) {
   return out;
 }
 
+// The same left where they are, in a file that may be written meanwhile.
+std::unique_ptr<CheckedBytes> checked(const std::string& bytes) {
+  return std::make_unique<CheckedBytes>("load_weights", "x.weights.h5", bytes.size(),
+                                        [&bytes](uint64_t place, void* out, std::size_t count) {
+                                          bytes.copy(static_cast<char*>(out), count,
+                                                     static_cast<std::size_t>(place));
+                                        });
+}
+
 TEST(Hdf5File, KeepsWhatIsPutIntoIt) {
   const std::map<std::string, Tensor> tensors = {
       {"vars/0", arange(6, kFloat32).reshape({2, 3})},
@@ -236,7 +245,64 @@ TEST(Hdf5File, RefusesHostileFiles) {
       const std::string bytes = hostile(file.make);
       expect_error<DataLoss>({"[load_weights] x.weights.h5", file.told},
                              [&] { Hdf5Reader("load_weights", "x.weights.h5", copy(bytes)); });
+      expect_error<DataLoss>({"[load_weights] x.weights.h5", file.told},
+                             [&] { Hdf5Reader("load_weights", "x.weights.h5", checked(bytes)); });
     }
+  }
+}
+
+// Arrays of less than a block, of several and a part, and beyond the blocks that are kept.
+TEST(Hdf5File, IsReadWhereItIs) {
+  const std::map<std::string, Tensor> tensors = {{"a/vars/0", arange(100'000, kFloat32)},
+                                                 {"a/vars/1", arange(3, kFloat64)},
+                                                 {"a/vars/2", arange(40'001).to(kInt64)},
+                                                 {"b/vars/0", arange(5).ne(2)},
+                                                 {"b/vars/1", arange(1'500'000, kFloat32) * 0.37}};
+  Hdf5Writer out;
+  out.add_group("a/vars", "a");
+  out.add_group("b/vars", "b");
+  for (const auto& [path, values] : tensors) out.add(path, values);
+  const FileBytes whole = std::move(out).finish();
+  // Theirs have no sum behind them.
+  for (const std::size_t trailer : {std::size_t{0}, kTrailerBytes}) {
+    std::string bytes(whole.view().substr(0, whole.size - trailer));
+    const Hdf5Reader in("load_weights", "x.weights.h5", checked(bytes));
+    for (const auto& [path, values] : tensors) {
+      EXPECT_TRUE(in.read(path).equal(values)) << path;
+    }
+    const Tensor into = zeros({100'000});
+    in.read_into("a/vars/0", into);
+    EXPECT_TRUE(into.equal(tensors.at("a/vars/0")));
+    const std::size_t begin = bytes.find(std::string("\0\0\0\0\0\0\x80\x3f\0\0\0\x40", 12));
+    bytes[begin + 200'000] ^= 1;  // of a block that is nowhere else
+    expect_error<DataLoss>({"[load_weights] x.weights.h5", "was changed while it was read"},
+                           [&] { in.read("a/vars/0"); });
+    EXPECT_TRUE(in.read("a/vars/1").equal(tensors.at("a/vars/1")));
+  }
+}
+
+TEST(Hdf5File, EachFlippedBitIsFoundWhereItIs) {
+  std::map<std::string, Tensor> tensors;
+  std::string bytes(small_file(&tensors).view());
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); bit += 17) {
+    const auto flip = [&] { bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8)); };
+    flip();
+    try {
+      const Hdf5Reader in("load_weights", "x.weights.h5", checked(bytes));
+      ASSERT_GE(bit / 8, bytes.size() - kTrailerBytes) << "bit " << bit;
+      for (const auto& [path, values] : tensors) ASSERT_TRUE(in.read(path).equal(values)) << bit;
+    } catch (const DataLoss&) {
+    }
+    flip();
+    const Hdf5Reader in("load_weights", "x.weights.h5", checked(bytes));
+    flip();  // behind the first look
+    for (const auto& [path, values] : tensors) {
+      try {
+        ASSERT_TRUE(in.read(path).equal(values)) << bit;
+      } catch (const DataLoss&) {
+      }
+    }
+    flip();
   }
 }
 
@@ -291,6 +357,36 @@ TEST_F(ZipFile, KeepsWhatIsPutIntoIt) {
   EXPECT_EQ(in.read("model.weights.h5").view(), large);
   EXPECT_FALSE(in.contains("metadata.json"));
   expect_error<DataLoss>({file(), "has no \"metadata.json\""}, [&] { in.read("metadata.json"); });
+}
+
+TEST_F(ZipFile, LeavesMembersWhereTheyAre) {
+  std::string large(300'001, 'y');
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * i >> 5);
+  write({{"config.json", "{}"}, {"model.weights.h5", large}, {"empty", ""}});
+  std::unique_ptr<CheckedBytes> bytes, empty;
+  {
+    const ZipReader in("load_model", file());
+    bytes = in.open("model.weights.h5");
+    empty = in.open("empty");
+    expect_error<DataLoss>({"has no \"x\""}, [&] { in.open("x"); });
+  }
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_EQ(empty->size(), 0u);
+  for (const std::size_t place : {0, 5, 65'536, 131'000, 300'000}) {
+    std::string got(large.size() - place, ' ');
+    bytes->read(place, got.data(), got.size());
+    EXPECT_TRUE(got == large.substr(place)) << place;
+  }
+  std::string one(1, ' ');
+  expect_error<DataLoss>({"x.keras/model.weights.h5: the file ends before"},
+                         [&] { bytes->read(large.size(), one.data(), 1); });
+  std::string text = testing::bytes_of(file());
+  text[text.find(large.substr(1000, 100))] ^= 1;
+  testing::write_bytes(file(), text);
+  expect_error<DataLoss>({"\"model.weights.h5\" is damaged: CRC error"},
+                         [&] { ZipReader("load_model", file()).open("model.weights.h5"); });
+  write_by_libzip({{"packed", std::string(20'000, ' ')}});
+  EXPECT_EQ(ZipReader("test", file()).open("packed"), nullptr);
 }
 
 TEST_F(ZipFile, ReadsPackedMembers) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 
+#include "cohort/archive/checked_bytes.h"
 #include "cohort/archive/file_bytes.h"
 #include "cohort/runtime/tensor.h"
 
@@ -60,6 +61,8 @@ class Hdf5Reader {
   ///         are a hundred times as large as what is stored of them, more than kMostMembers in a
   ///         group, 100,000 objects or 100 levels.
   Hdf5Reader(const char* operation, std::string shown, FileBytes bytes);
+  /// The same of bytes that are read when they are wanted.
+  Hdf5Reader(const char* operation, std::string shown, std::unique_ptr<CheckedBytes> bytes);
   ~Hdf5Reader();
   Hdf5Reader(const Hdf5Reader&) = delete;
   Hdf5Reader& operator=(const Hdf5Reader&) = delete;
@@ -68,9 +71,13 @@ class Hdf5Reader {
   const std::map<std::string, Array>& arrays() const { return arrays_; }
   /// Errors: DataLoss, also where the array's checksum, if it has one, says that it has changed.
   Tensor read(const std::string& path) const;
+  /// Into memory that is there. `out`: of the array's shape and dtype, contiguous, on the host; not
+  /// of bools. Errors: as read(); what is in `out` is then any of both.
+  void read_into(const std::string& path, const Tensor& out) const;
 
  private:
   struct File;
+  void open();
   const std::unique_ptr<File> file_;
   std::map<std::string, Array> arrays_;
 };

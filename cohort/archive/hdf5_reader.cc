@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cohort/archive/hdf5_file.h"
+#include "cohort/archive/internal/hdf5_driver.h"
 #include "cohort/archive/internal/hdf5_trailer.h"
 #include "cohort/archive/internal/hdf5_types.h"
 #include "cohort/base/check.h"
@@ -41,9 +42,13 @@ herr_t note_link(hid_t, const char* name, const H5L_info_t* info, void* links) {
 struct Hdf5Reader::File {
   const char* operation;
   std::string shown;
-  FileBytes bytes;
-  Hdf5Id id;
-  std::set<haddr_t> groups;  // those that have been looked into
+  FileBytes bytes = {};                        // of those that are in memory
+  std::unique_ptr<CheckedBytes> checked = {};  // of the others
+  Hdf5Source source = {};
+  uint64_t total = 0;
+  bool is_whole = false;  // what a trailer says is so
+  Hdf5Id id = {};
+  std::set<haddr_t> groups = {};  // those that have been looked into
   std::size_t objects = 0;
 
   [[noreturn]] void refuse(const std::string& path, const std::string& what) const {
@@ -51,8 +56,12 @@ struct Hdf5Reader::File {
                            path.empty() ? std::string("the file") : "\"" + path + "\"", " ", what));
   }
   void check(bool fine, const std::string& path, const char* what) const {
-    if (!fine) refuse(path, what + hdf5_reason());
+    if (fine) return;
+    if (source.thrown != nullptr) std::rethrow_exception(source.thrown);
+    refuse(path, what + hdf5_reason());
   }
+
+  void open();
 
   void look(hid_t parent, const std::string& name, const std::string& path, int depth,
             std::map<std::string, Array>& arrays);
@@ -154,7 +163,7 @@ std::optional<Hdf5Reader::Array> Hdf5Reader::File::described(hid_t array,
     out.shape.push_back(static_cast<int64_t>(size));
   }
   const uint64_t stored = H5Dget_storage_size(array);
-  if (stored > bytes.size) refuse(path, "says that it has more bytes than the file");
+  if (stored > total) refuse(path, "says that it has more bytes than the file");
   if (declared > kSmall && declared / kMostExpansion > stored) {
     refuse(path,
            str_cat("says that it is ", declared, " bytes, of which ", stored, " are in the file"));
@@ -162,18 +171,45 @@ std::optional<Hdf5Reader::Array> Hdf5Reader::File::described(hid_t array,
   return out;
 }
 
+// Nothing is written into the bytes.
+void Hdf5Reader::File::open() {
+  std::optional<uint64_t> content;
+  if (checked != nullptr) {
+    total = checked->size();
+    content = checked->content();
+    is_whole = checked->has_trailer();
+  } else {
+    total = bytes.size;
+    if (const auto view = without_trailer(bytes.view())) content = view->size();
+    is_whole = content && *content < total;
+  }
+  if (!content) refuse("", "is not what was written: its checksum is another");
+  if (checked != nullptr) {
+    source = {checked.get(), *content};
+    id = open_hdf5(source);
+  } else {
+    constexpr unsigned kOurs = H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE;
+    id = Hdf5Id(H5LTopen_file_image(bytes.data.get(), *content, kOurs), H5Fclose);
+  }
+  check(id.valid(), "", "is no HDF5 file, or a damaged one");
+}
+
 Hdf5Reader::Hdf5Reader(const char* operation, std::string shown, FileBytes bytes)
-    : file_(
-          std::make_unique<File>(File{operation, std::move(shown), std::move(bytes), {}, {}, 0})) {
+    : file_(std::make_unique<File>(File{operation, std::move(shown), std::move(bytes)})) {
+  open();
+}
+
+Hdf5Reader::Hdf5Reader(const char* operation, std::string shown,
+                       std::unique_ptr<CheckedBytes> bytes)
+    : file_(std::make_unique<File>(File{operation, std::move(shown)})) {
+  file_->checked = std::move(bytes);
+  open();
+}
+
+void Hdf5Reader::open() {
   const Hdf5Turn turn;
   try {
-    // The bytes stay ours, and nothing is written into them.
-    constexpr unsigned kOurs = H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE;
-    const std::optional<std::string_view> content = without_trailer(file_->bytes.view());
-    if (!content) file_->refuse("", "is not what was written: its checksum is another");
-    file_->id =
-        Hdf5Id(H5LTopen_file_image(file_->bytes.data.get(), content->size(), kOurs), H5Fclose);
-    file_->check(file_->id.valid(), "", "is no HDF5 file, or a damaged one");
+    file_->open();
     const Hdf5Id root(H5Gopen2(file_->id, "/", H5P_DEFAULT), H5Gclose);
     file_->check(root.valid(), "", "is damaged");
     file_->look_into(root, "", 0, arrays_);
@@ -198,15 +234,21 @@ Tensor Hdf5Reader::read(const std::string& path) const {
                 str_cat("[", file_->operation, "] ", file_->shown, ": no memory for \"", path,
                         "\", ", dtype_name(wanted.dtype), bracketed(wanted.shape)));
   }
-  if (out.numel() == 0) return wanted.dtype == kBool ? out.to(kBool) : out;
+  read_into(path, out);
+  return wanted.dtype == kBool ? out.to(kBool) : out;
+}
+
+void Hdf5Reader::read_into(const std::string& path, const Tensor& out) const {
+  if (out.numel() == 0) return;
+  const DType dtype = arrays_.at(path).dtype;
   const Hdf5Turn turn;
   const Hdf5Id array(H5Dopen2(file_->id, path.c_str(), H5P_DEFAULT), H5Dclose);
   file_->check(array.valid(), path, "is damaged");
-  const Hdf5Id stored(H5Dget_type(array), H5Tclose), type = memory_type_of(wanted.dtype, stored);
+  const Hdf5Id stored(H5Dget_type(array), H5Tclose), type = memory_type_of(dtype, stored);
   const herr_t status = H5Dread(array, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, out.mutable_data_ptr());
   file_->check(status >= 0, path, "cannot be read");
-  file_->check_sum(array, path, array_sum(path, wanted.dtype, out));
-  return wanted.dtype == kBool ? out.to(kBool) : out;
+  // One sum of all bytes says the same.
+  if (!file_->is_whole) file_->check_sum(array, path, array_sum(path, dtype, out));
 }
 
 }  // namespace cohort::internal::archive

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/archive/checked_bytes.h"
 #include "cohort/archive/file_bytes.h"
 
 namespace cohort::internal::checkpoint {
@@ -48,10 +49,13 @@ class ZipReader {
   std::vector<std::string> names() const;
   /// Errors: DataLoss for a member that is not there, or damaged; kResourceExhausted.
   FileBytes read(const std::string& name) const;
+  /// A member that is stored as it is, left where it is; null: it is packed. May outlive the
+  /// reader. Errors: as read().
+  std::unique_ptr<CheckedBytes> open(const std::string& name) const;
 
  private:
   struct Archive;
-  const std::unique_ptr<Archive> archive_;
+  const std::shared_ptr<Archive> archive_;
 };
 
 /// Why no archive may have such a name; empty: it may.

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "cohort/base/internal/crc_tables.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__ARM_FEATURE_CRC32)
@@ -14,36 +16,7 @@ namespace cohort::internal::base {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82f63b78;  // Reflected.
-using Tables = std::array<std::array<uint32_t, 256>, 8>;
-
-/// tables[k][b]: what byte b does to the remainder when k more bytes follow it.
-constexpr Tables make_tables() {
-  Tables tables{};
-  for (uint32_t b = 0; b < 256; ++b) {
-    uint32_t crc = b;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
-    tables[0][b] = crc;
-  }
-  for (std::size_t k = 1; k < 8; ++k) {
-    for (std::size_t b = 0; b < 256; ++b) {
-      const uint32_t crc = tables[k - 1][b];
-      tables[k][b] = (crc >> 8) ^ tables[0][crc & 0xff];
-    }
-  }
-  return tables;
-}
-constexpr Tables kTables = make_tables();
-
-uint32_t update_portable(uint32_t crc, const uint8_t* p, std::size_t n) {
-  for (; n >= 8; n -= 8, p += 8) {
-    // Bytes one by one: the same on machines of either byte order.
-    crc = kTables[7][(crc ^ p[0]) & 0xff] ^ kTables[6][((crc >> 8) ^ p[1]) & 0xff] ^
-          kTables[5][((crc >> 16) ^ p[2]) & 0xff] ^ kTables[4][((crc >> 24) ^ p[3]) & 0xff] ^
-          kTables[3][p[4]] ^ kTables[2][p[5]] ^ kTables[1][p[6]] ^ kTables[0][p[7]];
-  }
-  for (; n > 0; --n) crc = (crc >> 8) ^ kTables[0][(crc ^ *p++) & 0xff];
-  return crc;
-}
+constexpr CrcTables kTables = make_crc_tables(kPolynomial);
 
 #if defined(__x86_64__)
 // The instruction takes three cycles, and one can begin in each: three parts of the data go on at
@@ -117,7 +90,7 @@ uint32_t update_hardware(uint32_t crc, const uint8_t* p, std::size_t n) {
 bool has_hardware() { return true; }
 #else
 uint32_t update_hardware(uint32_t crc, const uint8_t* p, std::size_t n) {
-  return update_portable(crc, p, n);
+  return update_by_tables(kTables, crc, p, n);
 }
 bool has_hardware() { return false; }
 #endif
@@ -125,7 +98,8 @@ bool has_hardware() { return false; }
 }  // namespace
 
 uint32_t crc32c_portable(std::string_view data, uint32_t before) {
-  return ~update_portable(~before, reinterpret_cast<const uint8_t*>(data.data()), data.size());
+  return ~update_by_tables(kTables, ~before, reinterpret_cast<const uint8_t*>(data.data()),
+                           data.size());
 }
 
 uint32_t crc32c(std::string_view data, uint32_t before) {

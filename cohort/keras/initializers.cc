@@ -40,7 +40,7 @@ Tensor filled(const Shape& shape, DType dtype, const Seed& seed, Fill fill) {
   COHORT_CHECK_ARG(at::isFloatingType(dtype), "[initializer] expected a floating type, got ",
                    dtype_name(dtype));
   const RandomStream stream = stream_of(seed);
-  if (!internal::InitialDraws::are_made()) return zeros(shape, dtype);
+  if (!internal::InitialDraws::are_made()) return zeros({}, dtype).expand(shape);
   if (dtype == kFloat64) {
     Tensor out = empty(shape, kFloat64);
     fill(stream, std::span(out.data_ptr<double>(), static_cast<std::size_t>(out.numel())));

@@ -13,6 +13,7 @@
 #include "cohort/keras/config.h"
 #include "cohort/keras/model.h"
 #include "cohort/keras/sequential.h"
+#include "cohort/variables/variable_impl.h"
 
 namespace cohort::keras::internal {
 
@@ -52,11 +53,24 @@ void write_whole(const char* operation, const std::string& path, const Write& wr
   file.commit();
 }
 
-cohort::internal::archive::FileBytes bytes_of_file(const char* operation, const std::string& path) {
-  const cohort::internal::checkpoint::InputFile file(operation, path);
-  cohort::internal::archive::FileBytes bytes(file.size());
-  file.read(0, bytes.data.get(), bytes.size);
-  return bytes;
+std::unique_ptr<cohort::internal::archive::CheckedBytes> bytes_of_file(const char* operation,
+                                                                       const std::string& path) {
+  const auto file = std::make_shared<cohort::internal::checkpoint::InputFile>(operation, path);
+  return std::make_unique<cohort::internal::archive::CheckedBytes>(
+      operation, path, file->size(),
+      [file](uint64_t place, void* out, std::size_t bytes) { file->read(place, out, bytes); });
+}
+
+// Where the value of a variable is, if that is one piece of this process's memory that such an
+// array can be read into; else undefined.
+Tensor place_of(const Variable& variable,
+                const cohort::internal::archive::Hdf5Reader::Array& array) {
+  auto& impl = variable.impl();
+  if (impl.local() == nullptr || impl.copies() != 1 || impl.leaf_count() != 1) return {};
+  Tensor value = variable.value();
+  const bool fits = value.is_cpu() && value.is_contiguous() && value.scalar_type() != kBool &&
+                    value.scalar_type() == array.dtype && shape_of(value) == array.shape;
+  return fits ? value : Tensor();
 }
 
 std::string described(DType dtype, const Shape& shape) {
@@ -230,8 +244,14 @@ WeightsReader::WeightsReader(const char* operation, const std::string& path) {
       assets_[name] = archive.read(name).view();
     }
   }
-  file_ = std::make_unique<cohort::internal::archive::Hdf5Reader>(
-      operation, path + "/" + kWeightsMember, archive.read(kWeightsMember));
+  const std::string shown = path + "/" + kWeightsMember;
+  if (auto bytes = archive.open(kWeightsMember)) {
+    file_ =
+        std::make_unique<cohort::internal::archive::Hdf5Reader>(operation, shown, std::move(bytes));
+  } else {
+    file_ = std::make_unique<cohort::internal::archive::Hdf5Reader>(operation, shown,
+                                                                    archive.read(kWeightsMember));
+  }
   list();
 }
 
@@ -313,6 +333,22 @@ StoredValues WeightsReader::read(const std::vector<WeightGroup>& groups) const {
     }
   }
   return values;
+}
+
+void WeightsReader::fill(const std::vector<WeightGroup>& groups) const {
+  for (const WeightGroup& group : groups) {
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      const Variable& weight = group.weights[i];
+      const Stored& stored = groups_.at(group.path).at(i);
+      const Tensor place = place_of(weight, stored.array);
+      if (!place.defined()) {
+        weight.assign(file_->read(stored.path).to(weight.dtype()));
+        continue;
+      }
+      place.unsafeGetTensorImpl()->bump_version();  // as by any write
+      file_->read_into(stored.path, place.detach());
+    }
+  }
 }
 
 }  // namespace cohort::keras::internal

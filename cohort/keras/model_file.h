@@ -86,6 +86,9 @@ class WeightsReader {
   const std::map<std::string, std::string>& assets() const { return assets_; }
   /// Of groups that fit.
   StoredValues read(const std::vector<keras::WeightGroup>& groups) const;
+  /// Sets groups that fit, of this process alone, one by one: what stands before damage is then
+  /// set.
+  void fill(const std::vector<keras::WeightGroup>& groups) const;
 
  private:
   struct Stored {

@@ -172,7 +172,11 @@ std::shared_ptr<Model> load_model(const std::string& path, const LoadModelOption
                        "\" in ", path, ", got ", join(differences, "; "),
                        ": without the optimizer it is loaded by load_model(path, {.compile = "
                        "false})");
-      values = file->read(groups);
+      if (is_here) {
+        file->fill(groups);  // whose model is new
+      } else {
+        values = file->read(groups);
+      }
       values.merge(file->named_values());
     }
     values = cohort::internal::checkpoint::from_chief(workers.get(), std::move(values));

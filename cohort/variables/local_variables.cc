@@ -173,7 +173,8 @@ Tensor LocalVariables::first_value(const Tensor& made, const VariableOptions& op
   if (options_.communicator == nullptr) return made;
   base::failpoint("variable.first_value");
   return collectives::broadcast_across(*options_.communicator, "[variable] ",
-                                       str_cat("first value of \"", name_of(options), "\","), made);
+                                       str_cat("first value of \"", name_of(options), "\","),
+                                       made.contiguous());
 }
 
 std::shared_ptr<Updater> LocalVariables::make_updater(std::vector<Variable> variables,

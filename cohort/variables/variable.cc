@@ -82,7 +82,9 @@ Tensor InitialValue::make_part(const Shape& part, const PartitionInfo& of,
     const Tensor made = make_(part, dtype.value_or(kFloat32), of);
     COHORT_CHECK_ARG(shape_of(made) == part, "[variable] expected an initial value of shape ",
                      bracketed(part), ", got ", bracketed(made.sizes()));
-    return made.detach().contiguous();
+    // One number for all of them takes no memory until it is where the variable is.
+    const bool is_one_number = made.storage().nbytes() == made.itemsize();
+    return is_one_number ? made.detach() : made.detach().contiguous();
   }
   if (weak_dtype_) return make(part, dtype);
   Tensor cut = make(of.shape, dtype);

@@ -21,17 +21,21 @@ void write_trailer(FileBytes& file) {
   for (int shift = 0; shift < 32; shift += 8) *out++ = static_cast<char>(sum >> shift);
 }
 
+std::optional<uint32_t> trailer_sum(std::string_view last) {
+  if (!last.starts_with(kBegin)) return {};
+  uint32_t written = 0;
+  for (std::size_t i = kTrailerBytes; i-- > kBegin.size();) {
+    written = written << 8 | static_cast<unsigned char>(last[i]);
+  }
+  return written;
+}
+
 std::optional<std::string_view> without_trailer(std::string_view file) {
   if (file.size() < kTrailerBytes) return file;
   const std::string_view content = file.substr(0, file.size() - kTrailerBytes);
-  const std::string_view trailer = file.substr(content.size());
-  if (!trailer.starts_with(kBegin)) return file;
-  uint32_t written = 0;
-  for (int i = 3; i >= 0; --i) {
-    written = written << 8 |
-              static_cast<unsigned char>(trailer[kBegin.size() + static_cast<std::size_t>(i)]);
-  }
-  if (written != base::crc32c(content)) return {};
+  const std::optional<uint32_t> written = trailer_sum(file.substr(content.size()));
+  if (!written) return file;
+  if (*written != base::crc32c(content)) return {};
   return content;
 }
 

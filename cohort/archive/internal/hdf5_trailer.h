@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -17,6 +18,9 @@ inline constexpr std::size_t kTrailerBytes = 20;
 
 /// Fills in the last kTrailerBytes of `file`, whose others are there.
 void write_trailer(FileBytes& file);
+
+/// What a trailer says; none: these last kTrailerBytes of a file are no trailer.
+std::optional<uint32_t> trailer_sum(std::string_view last);
 
 /// The bytes before the trailer, or all of them where there is none, as in files of other programs.
 /// None: they are not those that the trailer was written for.

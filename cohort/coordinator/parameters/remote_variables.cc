@@ -146,7 +146,7 @@ std::shared_ptr<RemoteVariable> RemoteVariables::make(std::optional<int> server,
       of.offset[0] = first;
       shape[0] = rows;
     }
-    return initial.make_part(shape, of, what.dtype).to(what.dtype);
+    return initial.make_part(shape, of, what.dtype).to(what.dtype).contiguous();
   };
   bool made = false;
   ParameterHandle handle;

@@ -25,6 +25,13 @@ namespace {
 
 bool in_replica() { return current_replica() >= 0; }
 
+// One zero for all elements.
+bool is_one_zero(const Tensor& x) {
+  if (!x.is_cpu() || x.numel() == 0 || x.storage().nbytes() != x.itemsize()) return false;
+  const auto* bytes = static_cast<const char*>(x.const_data_ptr());
+  return std::all_of(bytes, bytes + x.itemsize(), [](char byte) { return byte == 0; });
+}
+
 }  // namespace
 
 void check_scope_of(const char* operation, const char* what, const VariableImpl& variable) {
@@ -65,7 +72,9 @@ void LocalVariable::make_component(int replica, const Tensor& initial) {
   const Device& own = devices[std::min(static_cast<std::size_t>(replica), devices.size() - 1)];
   if (c.range) {
     c.tensor = c.arena()->parameter_view(replica, c.range, description_.shape);
-    if (!is_written) c.tensor.copy_(initial);
+    // Places are zero, and take no memory until they are written.
+    const bool is_there = c.tensor.is_cpu() && is_one_zero(initial);
+    if (!is_written && !is_there) c.tensor.copy_(initial);
   } else {
     c.tensor = is_written ? leaf_of(0).tensor : runtime::copy_on(own, initial);
   }
