@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,12 @@ struct Settlement {
   ClosureId closure = 0;
   uint64_t attempt = 0;  ///< Whose effects are applied; 0: none.
   uint64_t count = 0;    ///< How many effects of it this server has acknowledged.
+};
+
+/// What a server has met in applying a closure's effects. Nothing: code 0.
+struct ClosureFailure {
+  uint64_t code = 0;
+  std::string text = {};
 };
 
 /// The coordinator's part. Threads: thread-compatible.
@@ -76,6 +83,10 @@ class ClosureCommits {
     found->second.is_decided = true;
     return true;
   }
+  bool is_decided(ClosureId closure) const {
+    const auto found = open_.find(closure);
+    return found != open_.end() && found->second.is_decided;
+  }
   /// All servers have settled it, or nobody has begun it and nobody will.
   void end(ClosureId closure) { open_.erase(closure); }
   /// All closures before this one have ended.
@@ -112,6 +123,7 @@ class PreparedEffects {
     ClosureId floor = 1;                          // all before it have ended
     std::map<ClosureId, ClosureId> settled = {};  // ranges: the first, and the one behind the last
     std::map<ClosureId, Attempt> open = {};
+    std::map<ClosureId, ClosureFailure> failed = {};  // of the settled ones
   };
 
   virtual ~PreparedEffects() = default;
@@ -131,7 +143,7 @@ class PreparedEffects {
     return true;
   }
   /// What is to be applied, in the order of places; nothing, where it is settled. From here on its
-  /// closure is, and so are all before `floor`.
+  /// closure is, and so are all before `floor`. Behind the last effect note_applied() is called.
   /// Errors: Internal where there are not as many as were acknowledged, and nothing is changed.
   std::vector<Effect> settle(const Settlement& what, ClosureId floor) {
     std::vector<Effect> out;
@@ -144,12 +156,24 @@ class PreparedEffects {
                    what.count, " effects were acknowledged, ", count, " are there");
       if (has_any) {
         for (auto& [place, effect] : found->second.effects) out.push_back(std::move(effect));
+        if (!out.empty()) applied_now_.insert(what.closure);
       }
       if (found != state_.open.end()) state_.open.erase(found);
       note_settled(what.closure);
     }
     raise_floor(floor);
     return out;
+  }
+  /// For who says so again: whether what settle() gave is still being applied.
+  bool is_being_applied(ClosureId closure) const { return applied_now_.count(closure) > 0; }
+  void note_applied(ClosureId closure, ClosureFailure failure) {
+    if (applied_now_.erase(closure) == 0) return;  // another state was restored meanwhile
+    if (failure.code != 0 && closure >= state_.floor) state_.failed[closure] = std::move(failure);
+  }
+  /// What came of it; kept until the floor has passed it.
+  ClosureFailure failure_of(ClosureId closure) const {
+    const auto found = state_.failed.find(closure);
+    return found == state_.failed.end() ? ClosureFailure() : found->second;
   }
   /// All before it have ended, of which those that have thrown were not settled.
   void raise_floor(ClosureId floor) {
@@ -158,9 +182,13 @@ class PreparedEffects {
     auto& ranges = state_.settled;
     while (!ranges.empty() && ranges.begin()->second <= floor) ranges.erase(ranges.begin());
     state_.open.erase(state_.open.begin(), state_.open.lower_bound(floor));
+    state_.failed.erase(state_.failed.begin(), state_.failed.lower_bound(floor));
   }
   const State& state() const { return state_; }
-  void restore(State state) { state_ = std::move(state); }
+  void restore(State state) {
+    state_ = std::move(state);
+    applied_now_.clear();
+  }
 
  protected:
   virtual bool is_settled(ClosureId closure) const {
@@ -187,6 +215,7 @@ class PreparedEffects {
     }
   }
   State state_;
+  std::set<ClosureId> applied_now_;
 };
 
 }  // namespace cohort::internal::replication

@@ -148,6 +148,26 @@ TEST(Closures, AThrownOneLeavesNothing) {
   EXPECT_FALSE(server.prepare(2, 1, 1, 21));
 }
 
+// Who is told again learns what has come of it, until nobody asks any more.
+TEST(Closures, WhatWasMetIsKeptUntilTheFloorPasses) {
+  PreparedEffects<uint64_t> server;
+  server.prepare(2, 1, 0, 20);
+  server.settle({.closure = 2, .attempt = 1, .count = 1}, 1);
+  EXPECT_TRUE(server.is_being_applied(2));
+  server.note_applied(2, {.code = 5, .text = "the disk is full"});
+  EXPECT_FALSE(server.is_being_applied(2));
+  EXPECT_TRUE(server.settle({.closure = 2, .attempt = 1, .count = 1}, 1).empty());
+  EXPECT_FALSE(server.is_being_applied(2));
+  EXPECT_EQ(server.failure_of(2).text, "the disk is full");
+  PreparedEffects<uint64_t> next;
+  next.restore(server.state());
+  EXPECT_EQ(next.failure_of(2).code, 5);
+  EXPECT_EQ(next.failure_of(1).code, 0);
+  next.raise_floor(3);
+  EXPECT_TRUE(next.state().failed.empty());
+  EXPECT_EQ(next.failure_of(2).code, 0);
+}
+
 TEST(Closures, CommitsAreDecidedOnce) {
   ClosureCommits commits;
   commits.open(1);

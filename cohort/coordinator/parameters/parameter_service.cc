@@ -356,7 +356,8 @@ rpc::Payload ParameterService::Impl::push_rows(rpc::MessageReader& in, PayloadRe
 }
 
 // What is sent is as large each time, and pages that are fresh cost more than what they carry.
-ParameterService::ParameterService() : impl_(std::make_unique<Impl>()) {
+ParameterService::ParameterService(ParameterServiceOptions options)
+    : impl_(std::make_unique<Impl>(options)) {
   runtime::install_caching_allocator();
 }
 ParameterService::~ParameterService() = default;
@@ -367,6 +368,7 @@ void ParameterService::reset() {
   {
     const base::MutexLock lock(impl_->prepared_mutex);
     impl_->prepared.restore({});
+    impl_->applied.notify_all();
   }
   const base::MutexLock lock(impl_->mutex);
   impl_->entries.clear();

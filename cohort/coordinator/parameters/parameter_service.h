@@ -11,6 +11,7 @@
 // find it.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,11 +20,17 @@
 
 namespace cohort::internal::coordinator {
 
+struct ParameterServiceOptions {
+  /// Of changes that wait for the ends of their functions: beyond it functions fail, instead of the
+  /// server.
+  std::size_t most_prepared_bytes = std::size_t{1} << 30;
+};
+
 /// Threads: thread-safe. What is asked of it is done by threads of its own, several at once; an
 /// update of one variable, as far as one message brings it, is one step to all who read it.
 class ParameterService {
  public:
-  ParameterService();
+  explicit ParameterService(ParameterServiceOptions options = ParameterServiceOptions());
   ~ParameterService();
   ParameterService(const ParameterService&) = delete;
   ParameterService& operator=(const ParameterService&) = delete;

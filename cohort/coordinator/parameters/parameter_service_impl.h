@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ inline constexpr int kMostServiceThreads = 8;
 uint64_t random_parameter_id();
 
 struct ParameterService::Impl {
+  explicit Impl(ParameterServiceOptions given) : options(given) {}
+
   using Stored = std::shared_ptr<StoredParameter>;
   struct Entry {
     Stored parameter;
@@ -58,6 +61,8 @@ struct ParameterService::Impl {
   // Of functions that count once (transaction.h).
   rpc::Payload prepare(rpc::MessageReader& in, PayloadReader& data);
   rpc::Payload settle(rpc::MessageReader& in, PayloadReader& data);
+  /// Blocks: while another thread applies the same function's changes. Gives what came of them.
+  replication::ClosureFailure settle_one(const replication::Settlement& what, uint64_t floor);
   using Method = rpc::Payload (Impl::*)(rpc::MessageReader&, PayloadReader&);
   rpc::Payload do_it(Method method, PayloadReader& data);
   /// What has been done before gets the answer that it had.
@@ -73,6 +78,9 @@ struct ParameterService::Impl {
     std::shared_ptr<const std::string> bytes = {};
     std::shared_ptr<void> counted = {};  ///< Of prepared_bytes, until it ends.
   };
+  /// `failure`: the first one. Errors: what is none of Cohort's, with which it ends.
+  void apply_prepared(const std::vector<PreparedEffect>& effects,
+                      replication::ClosureFailure& failure);
   PreparedEffect counted(std::string method, std::string bytes);
   void save_prepared(rpc::MessageWriter& head, rpc::Payload& numbers) const;
   void load_prepared(rpc::MessageReader& in, PayloadReader& numbers);
@@ -90,12 +98,14 @@ struct ParameterService::Impl {
   /// 0: it is not there, or not ready.
   uint64_t ready_id(const Name& name) const COHORT_REQUIRES(mutex);
 
+  const ParameterServiceOptions options;
   Directory directory;
   CallMemory done{random_parameter_id()};  // it outlives a reset: what was done stays done
   // Of what waits. Owns: with the effects.
   const std::shared_ptr<std::atomic<std::size_t>> prepared_bytes =
       std::make_shared<std::atomic<std::size_t>>(0);
   mutable base::Mutex prepared_mutex;
+  std::condition_variable_any applied;
   replication::PreparedEffects<PreparedEffect> prepared COHORT_GUARDED_BY(prepared_mutex);
   mutable base::Mutex mutex;
   // Of this server since it has begun, or was reset: what it had before is not mistaken for it.

@@ -8,6 +8,7 @@
 
 #include "cohort/base/check.h"
 #include "cohort/base/failpoint.h"
+#include "cohort/base/scope_exit.h"
 #include "cohort/coordinator/parameters/parameter_service_impl.h"
 #include "cohort/coordinator/parameters/transaction.h"
 
@@ -17,8 +18,6 @@ namespace {
 constexpr const char* kPrepared = "[ps] ";
 constexpr uint64_t kMostSettled = 1 << 16;
 constexpr uint64_t kMostWaiting = 1 << 24;
-// Beyond it functions fail, instead of the server.
-constexpr std::size_t kMostPreparedBytes = std::size_t{1} << 30;
 constexpr std::size_t kEffectBytes = 256;  // around one
 
 bool is_preparable(const std::string& method) {
@@ -53,11 +52,11 @@ rpc::Payload ParameterService::Impl::prepare(rpc::MessageReader& in, PayloadRead
   in.end();
   COHORT_CHECK_ARG(is_preparable(method), kPrepared, "expected a change of a variable, got \"",
                    method, "\"");
-  if (*prepared_bytes + data.left() > kMostPreparedBytes) {
+  if (*prepared_bytes + data.left() > options.most_prepared_bytes) {
     throw Error(ErrorCode::kResourceExhausted,
                 str_cat("[schedule_exactly_once] expected changes that wait for the ends of their "
                         "functions to take at most ",
-                        kMostPreparedBytes,
+                        options.most_prepared_bytes,
                         " bytes of a parameter server, got more; have fewer workers, more servers, "
                         "or functions that change less"));
   }
@@ -92,30 +91,59 @@ rpc::Payload ParameterService::Impl::settle(rpc::MessageReader& in, PayloadReade
     replication::Settlement what{.closure = in.number()};
     what.attempt = in.number();
     what.count = in.number();
-    std::vector<PreparedEffect> effects;
-    {
-      const base::MutexLock lock(prepared_mutex);
-      effects = prepared.settle(what, floor);
-    }
-    uint64_t code = 0;
-    std::string text;
-    for (const PreparedEffect& each : effects) {
-      try {
-        const rpc::Payload payload = payload_of(each.bytes);
-        PayloadReader inner(kPrepared, payload);
-        do_it(changes_once().at(each.method), inner);
-      } catch (const Error& e) {
-        if (code == 0) text = e.what();
-        if (code == 0) code = static_cast<uint64_t>(e.code());
-      }
-    }
-    out.number(code);
-    out.text(text);
+    const replication::ClosureFailure failure = settle_one(what, floor);
+    out.number(failure.code);
+    out.text(failure.text);
   }
   in.end();
   data.expect(0);
   base::failpoint("ps.settled");
   return message(out);
+}
+
+// Who is told again, because an answer was lost, gets the answer of the first time: it may still be
+// under way, and what it has met is not met again.
+replication::ClosureFailure ParameterService::Impl::settle_one(const replication::Settlement& what,
+                                                               uint64_t floor) {
+  std::vector<PreparedEffect> effects;
+  {
+    const base::MutexLock lock(prepared_mutex);
+    applied.wait(prepared_mutex, [&]() COHORT_REQUIRES(prepared_mutex) {
+      return !prepared.is_being_applied(what.closure);
+    });
+    effects = prepared.settle(what, floor);
+    if (effects.empty()) return prepared.failure_of(what.closure);
+  }
+  replication::ClosureFailure out;
+  {
+    const base::ScopeExit over([&] {
+      const base::MutexLock lock(prepared_mutex);
+      prepared.note_applied(what.closure, out);
+      applied.notify_all();
+    });
+    apply_prepared(effects, out);
+  }
+  return out;
+}
+
+void ParameterService::Impl::apply_prepared(const std::vector<PreparedEffect>& effects,
+                                            replication::ClosureFailure& failure) {
+  for (const PreparedEffect& each : effects) {
+    try {
+      base::failpoint("ps.does");
+      const rpc::Payload payload = payload_of(each.bytes);
+      PayloadReader inner(kPrepared, payload);
+      do_it(changes_once().at(each.method), inner);
+    } catch (const Error& e) {
+      if (failure.code == 0) failure = {static_cast<uint64_t>(e.code()), e.what()};
+    } catch (...) {
+      if (failure.code == 0) {
+        failure = {static_cast<uint64_t>(ErrorCode::kInternal),
+                   "[ps] expected to do what was prepared, got an error that has ended it"};
+      }
+      throw;
+    }
+  }
 }
 
 void ParameterService::Impl::save_prepared(rpc::MessageWriter& head, rpc::Payload& numbers) const {
@@ -126,6 +154,12 @@ void ParameterService::Impl::save_prepared(rpc::MessageWriter& head, rpc::Payloa
   for (const auto& [first, end] : state.settled) {
     head.number(first);
     head.number(end);
+  }
+  head.number(state.failed.size());
+  for (const auto& [closure, failure] : state.failed) {
+    head.number(closure);
+    head.number(failure.code);
+    head.text(failure.text);
   }
   head.number(state.open.size());
   for (const auto& [closure, attempt] : state.open) {
@@ -147,6 +181,11 @@ void ParameterService::Impl::load_prepared(rpc::MessageReader& in, PayloadReader
   for (uint64_t left = in.number_up_to(kMostWaiting); left > 0; --left) {
     const uint64_t first = in.number();
     state.settled[first] = in.number();
+  }
+  for (uint64_t left = in.number_up_to(kMostWaiting); left > 0; --left) {
+    replication::ClosureFailure& failure = state.failed[in.number()];
+    failure.code = in.number();
+    failure.text = in.text();
   }
   for (uint64_t left = in.number_up_to(kMostWaiting); left > 0; --left) {
     const uint64_t closure = in.number();
