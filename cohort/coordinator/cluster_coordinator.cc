@@ -8,12 +8,12 @@
 namespace cohort {
 namespace {
 
-std::shared_ptr<internal::coordinator::CoordinatorCore> coordinator_of(const Strategy& strategy) {
+internal::coordinator::Coordinated& coordinated_of(const Strategy& strategy) {
   auto* const coordinated = dynamic_cast<internal::coordinator::Coordinated*>(&strategy.extended());
   COHORT_CHECK_ARG(coordinated != nullptr,
                    "[cluster_coordinator] expected a ParameterServerStrategy, got ",
                    strategy.extended().description());
-  return coordinated->coordinator();
+  return *coordinated;
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
   const base::MutexLock lock(mutex_);
   std::shared_ptr<CoordinatorCore> out = coordinator_.lock();
   if (!out) {
-    out = std::make_shared<CoordinatorCore>(connection(), servers());
+    out = std::make_shared<CoordinatorCore>(connection(), servers(), journal());
     coordinator_ = out;
   }
   return out;
@@ -33,15 +33,22 @@ std::shared_ptr<CoordinatorCore> Coordinated::coordinator() {
 }  // namespace internal::coordinator
 
 ClusterCoordinator::ClusterCoordinator(const Strategy& strategy)
-    : strategy_(strategy), core_(coordinator_of(strategy)) {}
+    : strategy_(strategy), core_(coordinated_of(strategy).coordinator()) {}
 
 std::shared_ptr<internal::coordinator::RemoteResult> ClusterCoordinator::put(
-    internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure) {
+    internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure,
+    const std::string& id) {
   closure->function = internal::coordinator::registered_function(function, "[schedule] ").name;
   closure->result = std::make_shared<internal::coordinator::RemoteResult>();
-  auto result = closure->result;
-  internal::base::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
-  return result;
+  if (!id.empty())
+    closure->key = internal::coordinator::journal_key(id, closure->function, closure->arguments);
+  return internal::base::held(core_, "ClusterCoordinator", "schedule")->put(std::move(closure));
+}
+
+bool ClusterCoordinator::resumed() const { return coordinated_of(strategy_).is_resumed(); }
+
+void ClusterCoordinator::forget_finished() {
+  internal::base::held(core_, "ClusterCoordinator")->forget_finished();
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const data::Dataset&) {

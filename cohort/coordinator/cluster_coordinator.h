@@ -146,6 +146,14 @@ void write_argument(ValueWriter& out, const A& argument) {
 
 }  // namespace internal::coordinator
 
+struct ScheduleOptions {
+  /// By which a program that runs again finds the function, with a journal
+  /// (ParameterServerOptions): one that has ended is not run again, its result is that of before.
+  /// The same function with the same arguments each time: resources (PerWorkerValues) count by the
+  /// order in which the program makes them. Empty: none.
+  std::string id = {};
+};
+
 /// Handle. Of one strategy there is one coordinator, whose workers rest when the last handle is
 /// gone. Threads: thread-safe. TF: distribute.coordinator.ClusterCoordinator.
 class ClusterCoordinator {
@@ -162,11 +170,20 @@ class ClusterCoordinator {
   template <class R, class... P, class... A>
   requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R> schedule(
       R (*f)(P...), const A&... args) {
+    return schedule(ScheduleOptions(), f, args...);
+  }
+  /// schedule({.id = "step 17"}, f, ...). An id that is under way gives that one's result; one that
+  /// has thrown is run again.
+  /// Errors: FailedPrecondition for an id without a journal, and one of another function or other
+  ///         arguments, that names both; Error kUnknown for one that has ended with it.
+  template <class R, class... P, class... A>
+  requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R> schedule(
+      const ScheduleOptions& options, R (*f)(P...), const A&... args) {
     static_assert(!internal::coordinator::makes_resource_v<R>,
                   "[schedule] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
-    return RemoteValue<R>(
-        put(reinterpret_cast<internal::coordinator::AnyFunction>(f), make_closure<P...>(args...)));
+    return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
+                              make_closure<P...>(args...), options.id));
   }
   /// The same of a function whose changes of the strategy's variables, with optimizers' slots and
   /// the place of a SavedIterator, count once, however often it is run; with an error not at all.
@@ -184,14 +201,29 @@ class ClusterCoordinator {
   template <class R, class... P, class... A>
   requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R>
   schedule_exactly_once(R (*f)(P...), const A&... args) {
+    return schedule_exactly_once(ScheduleOptions(), f, args...);
+  }
+  /// As schedule() with an id: it counts once also where the coordinator's process is started
+  /// again.
+  template <class R, class... P, class... A>
+  requires internal::coordinator::Passable<std::tuple<P...>, A...> RemoteValue<R>
+  schedule_exactly_once(const ScheduleOptions& options, R (*f)(P...), const A&... args) {
     static_assert(!internal::coordinator::makes_resource_v<R>,
                   "[schedule_exactly_once] what makes a resource or dataset belongs to "
                   "create_per_worker_resource or create_per_worker_dataset");
     internal::coordinator::ClosurePtr closure = make_closure<P...>(args...);
     closure->counts_once = true;
-    return RemoteValue<R>(
-        put(reinterpret_cast<internal::coordinator::AnyFunction>(f), std::move(closure)));
+    return RemoteValue<R>(put(reinterpret_cast<internal::coordinator::AnyFunction>(f),
+                              std::move(closure), options.id));
   }
+  /// Whether this is the program of before, started again: its variables have the values that they
+  /// had, and functions with ids are found. Else variables are new: restore the last checkpoint.
+  bool resumed() const;
+  /// Behind join() and a saved checkpoint from which a program that runs again would go on: results
+  /// of all functions so far are forgotten, which it does not schedule any more.
+  /// Errors: FailedPrecondition without a journal, and while functions wait or run; Error with the
+  ///         system's reason.
+  void forget_finished();
   /// Blocks: until all scheduled functions have ended. Errors: the first error of one of them, with
   /// which it is over.
   void join() { internal::base::held(core_, "ClusterCoordinator")->join(); }
@@ -262,7 +294,8 @@ class ClusterCoordinator {
     return closure;
   }
   std::shared_ptr<internal::coordinator::RemoteResult> put(
-      internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure);
+      internal::coordinator::AnyFunction function, internal::coordinator::ClosurePtr closure,
+      const std::string& id);
   template <class... P>
   std::shared_ptr<internal::coordinator::ResourceHandle> make(
       internal::coordinator::AnyFunction fn, const std::remove_cvref_t<P>&... args) {

@@ -4,6 +4,7 @@
 // of this process; tests/parameter_servers kills real ones.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -91,7 +92,7 @@ class ExactlyOnce : public ::testing::Test {
   }
   static double number(const Variable& v) { return v.value().item<double>(); }
 
-  const TestCluster cluster_{1, 2};
+  TestCluster cluster_{1, 2};
   const ParameterServerStrategy strategy_{
       {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster_.spec())}};
   ClusterCoordinator coordinator_{strategy_};
@@ -153,6 +154,18 @@ TEST_F(ExactlyOnce, AServerThatCannotDoItIsToldOf) {
   expect_error(ErrorCode::kUnknown, {"the disk is full"}, [&] { unknown.get(); });
 }
 
+// It was decided that it counts, and a server is lost while it is told: nobody knows what it has
+// done.
+TEST_F(ExactlyOnce, AServerThatIsLostMeanwhileLeavesItUnknown) {
+  fail("ps.settles", 1 << 30, /*is_absence=*/true);
+  const auto unknown = coordinator_.schedule_exactly_once(add_once, v_, 1.0);
+  while (g_failures == 1 << 30) std::this_thread::yield();
+  cluster_.stop("ps", 0);
+  expect_error(ErrorCode::kUnknown, {"schedule_exactly_once", "some may be done", "ps 0"},
+               [&] { unknown.get(); });
+  expect_error<Unavailable>({"ps 0"}, [&] { coordinator_.join(); });
+}
+
 TEST_F(ExactlyOnce, WhatIsReadIsReadOnce) {
   const auto rows = coordinator_.create_per_worker_resource(make_saved, int64_t{6}, int64_t{4096});
   const auto take = [&](int count, bool fails) {
@@ -186,6 +199,14 @@ TEST_F(ExactlyOnce, APositionThatDoesNotFitIsRefused) {
   coordinator_.schedule_exactly_once(take_rows, rows, 1, false);
   expect_error<InvalidArgument>({"SavedIterator", "at most 4 bytes", ".bytes"},
                                 [&] { coordinator_.join(); });
+}
+
+TEST_F(ExactlyOnce, IdsNeedAJournal) {
+  EXPECT_FALSE(coordinator_.resumed());
+  expect_error<FailedPrecondition>({"[schedule]", "journal", "\"a\""},
+                                   [&] { coordinator_.schedule({.id = "a"}, same, 2.0); });
+  expect_error<FailedPrecondition>({"forget_finished", "journal"},
+                                   [&] { coordinator_.forget_finished(); });
 }
 
 TEST(ExactlyOnceCoordinator, NeedsParameterServers) {
@@ -256,6 +277,116 @@ TEST(Transaction, ALateAttemptIsRefused) {
   EXPECT_EQ(first_of(*servers, h), 1);
 }
 
+// Stands still where it is told to, and counts who comes by.
+std::atomic<int> g_telling{0};
+std::atomic<int> g_doing{0};
+std::atomic<bool> g_is_released{false};
+std::atomic<bool> g_does_throw{false};
+void stand_still(const char* place) {
+  if (std::string(place) == "ps.settles") ++g_telling;
+  if (std::string(place) != "ps.does") return;
+  ++g_doing;
+  while (!g_is_released) std::this_thread::yield();
+  if (g_does_throw) throw Internal("the disk is full");
+}
+
+class SettledTwice : public ::testing::TestWithParam<bool> {
+ protected:
+  SettledTwice() {
+    g_telling = 0;
+    g_doing = 0;
+    g_is_released = false;
+    g_does_throw = GetParam();
+  }
+  ~SettledTwice() override { base::g_failpoint_hook = nullptr; }
+};
+
+// Its answer is lost for longer than a call is sent again by itself: with another number.
+TEST_P(SettledTwice, TheSecondAnswerIsTheFirstOnes) {
+  const TestServers test(1);
+  const auto servers = test.connect();
+  const ParameterHandle h = zeros_of(*servers, "w", 1);
+  ClosureSettlement what{.closure = 1, .attempt = 1};
+  {
+    Transaction once(1, 1);
+    servers->write(h, {}, variables::Write::kAdd, full({1}, 1.0));
+    what.counts = once.counts();
+  }
+  base::g_failpoint_hook = &stand_still;
+  std::array<std::exception_ptr, 3> got;
+  const auto tell = [&](std::size_t i) {
+    std::vector<std::exception_ptr> errors;
+    servers->settle({what}, 1, errors);
+    EXPECT_TRUE(g_is_released) << "while it is still being done";
+    got[i] = errors.at(0);
+  };
+  std::thread first(tell, 0);
+  while (g_doing == 0) std::this_thread::yield();
+  std::thread second(tell, 1);
+  while (g_telling < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for one that would not wait
+  g_is_released = true;
+  first.join();
+  second.join();
+  test.services[0]->restore(rpc::Payload(test.services[0]->snapshot().text()));
+  tell(2);
+  EXPECT_EQ(g_doing, 1);
+  for (const std::exception_ptr& each : got) {
+    EXPECT_EQ(each != nullptr, GetParam());
+    EXPECT_TRUE(!each || text_of(each).find("the disk is full") != std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutError, SettledTwice, ::testing::Bool());
+
+TEST(Transaction, WhatWaitsHasABound) {
+  constexpr int64_t kRows = 1000;  // of 4 bytes
+  const TestServers test(1, {.most_prepared_bytes = 10'000});
+  const auto servers = test.connect();
+  const ParameterHandle h = zeros_of(*servers, "w", kRows);
+  const auto add = [&](uint64_t closure) {
+    Transaction once(closure, 1);
+    servers->write(h, {}, variables::Write::kAdd, full({kRows}, 1.0));
+    return ClosureSettlement{.closure = closure, .attempt = 1, .counts = once.counts()};
+  };
+  const ClosureSettlement one = add(1);
+  const ClosureSettlement two = add(2);
+  testing::expect_error(ErrorCode::kResourceExhausted, {"schedule_exactly_once", "10000 bytes"},
+                        [&] { add(3); });
+  settle(*servers, one, 1);
+  settle(*servers, add(3), 1);
+  settle(*servers, two, 1);
+  EXPECT_EQ(first_of(*servers, h), 3);
+}
+
+// Others that count, and some that need not, end while one runs for hours.
+std::atomic<bool> g_may_end{false};
+void run_long() {
+  while (!g_may_end) std::this_thread::yield();
+}
+void run_short() {}
+COHORT_REGISTER_FUNCTION(run_long);
+COHORT_REGISTER_FUNCTION(run_short);
+
+TEST(ClosureEffects, OneThatRunsLongLetsServersForgetTheOthers) {
+  const cohort::testing::TestCluster cluster(2, 1);
+  const TestServers test(1);
+  ClusterCoordinator coordinator(
+      test.coordinator(std::make_shared<ClusterConnection>(cluster.options())));
+  const auto bytes = [&] { return test.services[0]->snapshot().size(); };
+  coordinator.schedule_exactly_once(run_short).get();
+  const auto long_one = coordinator.schedule_exactly_once(run_long);
+  std::vector<std::size_t> sizes;
+  for (int i = 0; i < 50; ++i) {
+    coordinator.schedule(run_short).get();
+    coordinator.schedule_exactly_once(run_short).get();
+    sizes.push_back(bytes());
+  }
+  EXPECT_EQ(sizes.front(), sizes.back()) << "of what is remembered";
+  g_may_end = true;
+  coordinator.join();
+}
+
 // Functions that throw, one after the other, and none that counts: what they had prepared goes.
 TEST(ClosureEffects, KeepNothingOfWhatHasFailed) {
   const TestServers test(1);
@@ -264,8 +395,8 @@ TEST(ClosureEffects, KeepNothingOfWhatHasFailed) {
   const ParameterHandle h = zeros_of(*servers, "w", kRows);
   ClosureEffects effects(servers);
   const auto before = test.services[0]->snapshot().size();
-  const auto fail = [&](uint64_t id, bool prepares) {
-    effects.open(id);
+  const auto fail = [&](bool prepares) {
+    const uint64_t id = effects.open();
     const uint64_t attempt = effects.begin(0, id);
     if (prepares) {
       Transaction once(id, attempt);
@@ -276,10 +407,10 @@ TEST(ClosureEffects, KeepNothingOfWhatHasFailed) {
     effects.settle(0, answer, [] { return false; });
     effects.end(id);
   };
-  for (uint64_t id = 1; id <= 8; ++id) fail(id, true);
+  for (int i = 1; i <= 8; ++i) fail(true);
   EXPECT_GT(test.services[0]->snapshot().size(), before + 4 * kRows);
   EXPECT_LT(test.services[0]->snapshot().size(), before + 9 * kRows) << "of the last ones at most";
-  fail(9, false);
+  fail(false);
   EXPECT_LT(test.services[0]->snapshot().size(), before + 4 * kRows);
 }
 

@@ -10,8 +10,10 @@
 #include "cohort/base/mutex.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/cluster/store/store_server.h"
+#include "cohort/coordinator/internal/closure_effects.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/internal/coordinated.h"
+#include "cohort/coordinator/internal/journal.h"
 #include "cohort/coordinator/internal/worker_place.h"
 #include "cohort/coordinator/parameters/group_client.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
@@ -34,6 +36,8 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
                                .cluster_resolver = place.cluster_resolver}),
         connection_(std::move(place.connection)),
         status_(std::move(place.status)),
+        journal_(std::move(place.journal)),
+        is_resumed_(place.is_resumed),
         servers_(place.servers->count()),
         variables_(std::make_shared<RemoteVariables>(
             RemoteVariablesOptions{.servers = std::move(place.servers),
@@ -51,6 +55,8 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
     return connection_;
   }
   std::shared_ptr<ParameterServers> servers() override { return variables_->options().servers; }
+  std::shared_ptr<Journal> journal() override { return journal_; }
+  bool is_resumed() override { return is_resumed_; }
 
  protected:
   std::vector<Device> do_parameter_devices() const override {
@@ -75,6 +81,8 @@ class ParameterServerExtended final : public LocalStrategyExtended, public Coord
  private:
   const std::shared_ptr<ClusterConnection> connection_;  // ends last: servers hear what is dropped
   const std::shared_ptr<StatusServer> status_;
+  const std::shared_ptr<Journal> journal_;
+  const bool is_resumed_;
   const int servers_;
   const std::shared_ptr<RemoteVariables> variables_;
   const std::shared_ptr<variables::ParameterStore> store_;
@@ -194,6 +202,47 @@ static std::shared_ptr<StatusServer> serve_status(const ClusterSpec& spec,
   return std::make_shared<StatusServer>(out, board);
 }
 
+static std::shared_ptr<Journal> open_journal(const ParameterServerOptions& options) {
+  if (!options.journal) return nullptr;
+  return std::make_shared<Journal>(
+      Journal::Options{.folder = options.journal->folder, .sync = options.journal->sync});
+}
+
+// It is written down before a server hears of it: one that has heard of it is found again.
+static ClusterConnectionOptions connection_options(const ClusterSpec& spec, int replicas,
+                                                   std::shared_ptr<StatusBoard> board,
+                                                   Journal* journal) {
+  ClusterConnectionOptions out{.spec = spec, .replicas = replicas, .board = std::move(board)};
+  if (journal == nullptr) return out;
+  out.session = random_session();
+  if (journal->can_resume()) out.resumes = journal->sessions();
+  out.begin_anew = [journal] {
+    const uint64_t session = random_session();
+    journal->begin(session, /*resumes=*/false);
+    return session;
+  };
+  journal->begin(out.session, journal->can_resume());
+  return out;
+}
+
+// Whether the servers' state is the one that the journal tells of.
+static bool begin_session(const ClusterConnection& connection, ParameterServers& servers,
+                          int replicas, Journal* journal) {
+  bool is_resumed = connection.is_resumed();
+  if (replicas > 1) {
+    const bool may_resume = journal != nullptr && journal->can_resume();
+    is_resumed = servers.begin(connection.session(),
+                               may_resume ? journal->sessions() : std::vector<uint64_t>());
+    if (may_resume && !is_resumed) {
+      const uint64_t session = random_session();
+      journal->begin(session, /*resumes=*/false);
+      servers.begin(session);
+    }
+  }
+  if (journal != nullptr && is_resumed) settle_decided(*journal, servers);
+  return is_resumed;
+}
+
 void check_parameter_cluster(const ClusterSpec& spec, const std::optional<std::string>& task_type) {
   static const std::vector<std::string> kJobs = {"chief", "worker", "ps", "evaluator"};
   const std::string jobs = join(kJobs, ", ");
@@ -234,11 +283,11 @@ Strategy make_strategy(ParameterServerOptions options) {
                              .devices = {internal::runtime::host_device()},
                              .cluster_resolver = std::move(resolver)}));
   }
+  const auto journal = internal::coordinator::open_journal(options);
   const auto board = std::make_shared<internal::coordinator::StatusBoard>();
   auto status = internal::coordinator::serve_status(spec, resolver.get(), options, board);
   auto connection = std::make_shared<internal::coordinator::ClusterConnection>(
-      internal::coordinator::ClusterConnectionOptions{
-          .spec = spec, .replicas = options.replicas, .board = board});
+      internal::coordinator::connection_options(spec, options.replicas, board, journal.get()));
   std::vector<std::shared_ptr<internal::rpc::RpcClient>> clients;
   for (int task = 0; task < connection->num_ps(); ++task) clients.push_back(connection->ps(task));
   clients = internal::coordinator::group_clients(
@@ -249,14 +298,17 @@ Strategy make_strategy(ParameterServerOptions options) {
   const auto servers = std::make_shared<internal::coordinator::ParameterServers>(
       std::move(clients),
       internal::coordinator::servers_options(options.replicas, connection->group_lease()));
-  if (options.replicas > 1) servers->begin(connection->session());
+  const bool is_resumed =
+      internal::coordinator::begin_session(*connection, *servers, options.replicas, journal.get());
   return internal::coordinator::make_parameter_server_strategy(
       {.servers = servers,
        .partitioner = std::move(options.variable_partitioner),
        .workers = spec.num_tasks("worker"),
        .cluster_resolver = std::move(resolver),
        .connection = std::move(connection),
-       .status = std::move(status)});
+       .status = std::move(status),
+       .journal = journal,
+       .is_resumed = is_resumed});
 }
 
 }  // namespace

@@ -31,6 +31,15 @@ struct StatusPageOptions {
   std::string token = {};
 };
 
+/// What the coordinator writes down, so that its program can be started again.
+struct JournalOptions {
+  /// A folder of this job's alone, that is there when the program is started again.
+  std::string folder = {};
+  /// Whether each record is on the disk before it counts (fdatasync, for several together where
+  /// several wait). Without, what was written outlives the process, but not its machine.
+  bool sync = true;
+};
+
 struct ParameterServerOptions {
   /// Who takes part. Null: what detect_cluster() finds.
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
@@ -39,6 +48,10 @@ struct ParameterServerOptions {
   /// How many servers have each variable, or shard: with 2 or more nothing acknowledged is lost
   /// while one of a shard's servers lives. Needs the job's store, which cohortrun keeps.
   int replicas = 1;
+  /// With it, this program finds functions with ids (ScheduleOptions) finished when it is started
+  /// again while servers live, and variables with the values that they had. Unset: a program that
+  /// is started again begins with new variables.
+  std::optional<JournalOptions> journal = {};
   /// What `cohort status` shows is there as a page, too. Unset: not.
   std::optional<StatusPageOptions> status_page = {};
 };
@@ -53,7 +66,10 @@ struct ParameterServerOptions {
 /// In the task `evaluator`, which is no part of that cluster: a strategy of this process alone, for
 /// a SidecarEvaluator or train_and_evaluate.
 /// At the chief's address of the cluster, if it has one, `cohort status` is answered.
-/// Errors: InvalidArgument for more replicas than servers, and for a status page beyond loopback
+/// With a journal: what another process of this job has left under way is done, or refused for
+/// good, before it is made.
+/// Errors: FailedPrecondition for a journal that another process has, DataLoss for a damaged one;
+///         InvalidArgument for more replicas than servers, and for a status page beyond loopback
 ///         without a token; Error kAlreadyExists where its port is another's; FailedPrecondition
 ///         for several without a store; InvalidArgument for a cluster without servers or workers,
 ///         or with other jobs than chief, worker, ps and evaluator, and in a task that is a worker
@@ -68,6 +84,7 @@ class ParameterServerStrategy : public Strategy {
 namespace internal::coordinator {
 
 class ClusterConnection;
+class Journal;
 class ParameterServers;
 class StatusServer;
 struct WorkerPlace;
@@ -80,6 +97,8 @@ struct ParameterServerPlace {
   std::shared_ptr<ClusterResolver> cluster_resolver = {};
   std::shared_ptr<ClusterConnection> connection = {};  ///< The coordinator's.
   std::shared_ptr<StatusServer> status = {};           ///< The same.
+  std::shared_ptr<Journal> journal = {};               ///< The same, or null.
+  bool is_resumed = false;                             ///< The same.
 };
 /// A strategy over these servers.
 Strategy make_parameter_server_strategy(ParameterServerPlace place);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/closure_effects.h"
 
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -17,8 +16,10 @@ namespace {
 
 // As long as a call to a group of servers may take, which finds another one of them meanwhile.
 constexpr std::chrono::minutes kMostSettling{1};
+constexpr uint64_t kUndecided = uint64_t{1} << 32;
 
-// Never one for which a function is run again: some of it is done.
+}  // namespace
+
 std::exception_ptr unsettled_error(const std::exception_ptr& why) {
   return std::make_exception_ptr(
       Error(ErrorCode::kUnknown,
@@ -26,16 +27,6 @@ std::exception_ptr unsettled_error(const std::exception_ptr& why) {
                     "function has changed, of which some may be done, and which is not done again; "
                     "start the job again, from its last checkpoint. Got: ",
                     text_of(why))));
-}
-
-}  // namespace
-
-uint64_t next_closure() {
-  using std::chrono::microseconds;
-  static std::atomic<uint64_t> last{static_cast<uint64_t>(
-      std::chrono::duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count())};
-  return ++last;
 }
 
 std::string text_of(const std::exception_ptr& error) {
@@ -48,12 +39,38 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-ClosureEffects::ClosureEffects(std::shared_ptr<ParameterServers> servers)
-    : servers_(std::move(servers)) {}
+void settle_decided(Journal& journal, ParameterServers& servers) {
+  for (const ClosureSettlement& each : journal.open()) {
+    std::vector<std::exception_ptr> errors;
+    servers.settle({each}, 1, errors);
+    journal.end(each.closure, errors.at(0) ? unsettled_error(errors[0]) : nullptr);
+  }
+  // Those that had a number and were not decided are below, also where a clock was set back.
+  servers.begin_closures_behind(journal.last_closure() + kUndecided);
+  std::vector<std::exception_ptr> none;
+  servers.settle({}, servers.next_closure(), none);
+}
 
-void ClosureEffects::open(uint64_t id) {
+ClosureEffects::ClosureEffects(std::shared_ptr<ParameterServers> servers,
+                               std::shared_ptr<Journal> journal)
+    : servers_(std::move(servers)), journal_(std::move(journal)) {}
+
+uint64_t ClosureEffects::open(JournalKey key) {
   const base::MutexLock lock(mutex_);
+  const uint64_t id = servers_->next_closure();
   commits_.open(id);
+  if (!key.id.empty()) keys_[id] = std::move(key);
+  return id;
+}
+
+std::exception_ptr ClosureEffects::cancel(uint64_t id, const std::exception_ptr& why) {
+  bool is_decided = false;
+  {
+    const base::MutexLock lock(mutex_);
+    is_decided = commits_.is_decided(id);
+  }
+  end(id);
+  return is_decided ? unsettled_error(why) : why;
 }
 
 uint64_t ClosureEffects::begin(int worker, uint64_t id) {
@@ -68,6 +85,9 @@ void ClosureEffects::lose_worker(int worker) {
 
 void ClosureEffects::end(uint64_t id) {
   const base::MutexLock lock(mutex_);
+  keys_.erase(id);
+  // Else servers would let go of what the next coordinator is to tell them.
+  if (commits_.is_decided(id) && settled_.erase(id) == 0) return;
   commits_.end(id);
 }
 
@@ -95,14 +115,43 @@ void ClosureEffects::settle(int worker, RunAnswer& answer, const std::function<b
   }
   base::failpoint("coordinator.settles");
   std::vector<std::exception_ptr> errors;
-  tell(all, floor, errors, goes_on);
-  base::failpoint("coordinator.settled");
-  const base::MutexLock lock(mutex_);
+  bool is_told = false;
+  try {
+    write_down(all, answers);
+    base::failpoint("coordinator.decided");
+    tell(all, floor, errors, goes_on);
+    base::failpoint("coordinator.settled");
+    is_told = true;
+  } catch (const Error&) {
+    errors.assign(all.size(), std::current_exception());
+  }
   for (std::size_t i = 0; i < all.size(); ++i) {
-    commits_.end(all[i].closure);
+    try {
+      if (journal_) journal_->end(all[i].closure, errors[i] ? unsettled_error(errors[i]) : nullptr);
+    } catch (const Error&) {
+      if (!errors[i]) errors[i] = std::current_exception();
+    }
     if (!errors[i]) continue;
     answers[i]->state = CallAnswer::State::kError;
     answers[i]->error = unsettled_error(errors[i]);
+  }
+  const base::MutexLock lock(mutex_);
+  for (const ClosureSettlement& each : all) {
+    if (is_told) settled_.insert(each.closure);
+  }
+}
+
+// Before anybody is told: who comes after this process tells it then.
+void ClosureEffects::write_down(const std::vector<ClosureSettlement>& all,
+                                const std::vector<CallAnswer*>& answers) {
+  if (!journal_) return;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    JournalKey key;
+    {
+      const base::MutexLock lock(mutex_);
+      if (const auto found = keys_.find(all[i].closure); found != keys_.end()) key = found->second;
+    }
+    journal_->decide(key, all[i], answers[i]->value);
   }
 }
 

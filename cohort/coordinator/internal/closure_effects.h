@@ -2,9 +2,10 @@
 //
 // Functions whose effects count once, as a coordinator sees them (cohort/replication/closures.h).
 //
-//   effects.open(id);                                     // scheduled
+//   const uint64_t id = effects.open();                   // scheduled
 //   request.attempt = effects.begin(worker, id);          // sent to a worker
 //   effects.settle(worker, answer, goes_on);              // or lose_worker(worker)
+//   effects.end(id);
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "cohort/base/mutex.h"
+#include "cohort/coordinator/internal/journal.h"
 #include "cohort/coordinator/internal/run_messages.h"
 #include "cohort/coordinator/parameters/transaction.h"
 #include "cohort/replication/closures.h"
@@ -24,9 +27,12 @@ namespace cohort::internal::coordinator {
 
 class ParameterServers;
 
-/// A closure's number: above all of this process, and those of a chief before it, whose functions
-/// may still run: what they send is refused. Threads: thread-safe.
-uint64_t next_closure();
+/// What a coordinator before this one has decided is done, and all else that it has left on the
+/// servers is refused. Errors: as ParameterServers::settle.
+void settle_decided(Journal& journal, ParameterServers& servers);
+/// Of a function of which some changes may be done, and others not: never one for which it is run
+/// again.
+std::exception_ptr unsettled_error(const std::exception_ptr& why);
 /// What an error says.
 std::string text_of(const std::exception_ptr& error);
 
@@ -34,17 +40,22 @@ std::string text_of(const std::exception_ptr& error);
 class ClosureEffects {
  public:
   /// Null: there are no servers, and so no such functions.
-  explicit ClosureEffects(std::shared_ptr<ParameterServers> servers);
+  explicit ClosureEffects(std::shared_ptr<ParameterServers> servers,
+                          std::shared_ptr<Journal> journal = {});
 
   bool has_servers() const { return servers_ != nullptr; }
-  /// Ids ascend.
-  void open(uint64_t id);
+  /// A function's number, from here until end(). Behind has_servers(). `key`: what a journal has
+  /// it by.
+  uint64_t open(JournalKey key = {});
   /// The attempt's number.
   uint64_t begin(int worker, uint64_t id);
   /// What it runs will be run again.
   void lose_worker(int worker);
-  /// It has failed, or is cancelled.
+  /// Its result is there, or it has failed.
   void end(uint64_t id);
+  /// The same of one that may run or be settled. Gives `why`, or an error that says that servers
+  /// may have done what it has changed, or may do so yet.
+  std::exception_ptr cancel(uint64_t id, const std::exception_ptr& why);
   /// Before anybody hears of the results: what the functions have prepared that have returned is
   /// done on all servers, whatever becomes of them. Those where a server could not do it are
   /// errors then, of a class that does not let them be run again.
@@ -53,15 +64,21 @@ class ClosureEffects {
   void settle(int worker, RunAnswer& answer, const std::function<bool()>& goes_on);
 
  private:
+  /// Errors: as Journal.
+  void write_down(const std::vector<ClosureSettlement>& all,
+                  const std::vector<CallAnswer*>& answers);
   void tell(const std::vector<ClosureSettlement>& all, uint64_t floor,
             std::vector<std::exception_ptr>& errors, const std::function<bool()>& goes_on);
 
   const std::shared_ptr<ParameterServers> servers_;
+  const std::shared_ptr<Journal> journal_;
   base::Mutex mutex_;
   replication::ClosureCommits commits_ COHORT_GUARDED_BY(mutex_);
   uint64_t told_ COHORT_GUARDED_BY(mutex_) = 1;  // the servers' floor
   // What each worker runs: the attempt of each.
   std::map<int, std::map<uint64_t, uint64_t>> running_ COHORT_GUARDED_BY(mutex_);
+  std::set<uint64_t> settled_ COHORT_GUARDED_BY(mutex_);  // decided, and told, with an answer
+  std::map<uint64_t, JournalKey> keys_ COHORT_GUARDED_BY(mutex_);  // of those that have an id
 };
 
 }  // namespace cohort::internal::coordinator

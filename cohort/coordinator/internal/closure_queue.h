@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cohort/coordinator/internal/call_codec.h"
+#include "cohort/coordinator/internal/journal_key.h"
 
 namespace cohort::internal::coordinator {
 
@@ -36,6 +37,7 @@ struct Closure {
   std::vector<std::shared_ptr<const void>> kept = {};  ///< Until it has been run.
   std::shared_ptr<RemoteResult> result = {};
   bool counts_once = false;  ///< What it changes on servers.
+  JournalKey key = {};       ///< Empty: it has no id.
 };
 using ClosurePtr = std::shared_ptr<Closure>;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/cluster_connection.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -36,10 +37,15 @@ std::string number_text(uint64_t number) {
   return out.str();
 }
 
-uint64_t number_of(const rpc::Payload& payload) {
+struct HelloAnswer {
+  uint64_t incarnation = 0;
+  bool is_resumed = false;
+};
+HelloAnswer hello_answer_of(const rpc::Payload& payload) {
   const std::string text = payload.text();
   rpc::MessageReader in("[coordinator] ", text);
-  const uint64_t out = in.number();
+  HelloAnswer out{.incarnation = in.number()};
+  out.is_resumed = in.number_up_to(1) == 1;
   in.end();
   return out;
 }
@@ -59,6 +65,13 @@ bool is_absence(ErrorCode code) {
 
 }  // namespace
 
+uint64_t random_session() {
+  const rpc::Secret random = rpc::Secret::random();
+  uint64_t out = 0;
+  std::memcpy(&out, random.bytes().data(), sizeof out);
+  return out;
+}
+
 struct ClusterConnection::Impl {
   // The answer to a ping, on its way from a thread of gRPC's.
   struct Ping {
@@ -72,6 +85,7 @@ struct ClusterConnection::Impl {
     std::string address = {};
     std::shared_ptr<rpc::RpcClient> client = {};
     uint64_t incarnation = 0;
+    bool is_resumed = false;
     int failures = 0;      // in a row, of a parameter server
     bool is_lost = false;  // and has not come back
     std::shared_ptr<Ping> ping = std::make_shared<Ping>();
@@ -80,9 +94,9 @@ struct ClusterConnection::Impl {
   explicit Impl(ClusterConnectionOptions given)
       : options(std::move(given)),
         board(options.board ? options.board : std::make_shared<StatusBoard>()),
-        greeting{.program = program_identity()} {
-    const rpc::Secret random = rpc::Secret::random();
-    std::memcpy(&greeting.session, random.bytes().data(), sizeof greeting.session);
+        greeting{
+            .session = options.session, .resumes = options.resumes, .program = program_identity()} {
+    if (greeting.session == 0) greeting.session = random_session();
     board->set_replicas(options.replicas);
     add_tasks("ps", servers);
     add_tasks("worker", workers);
@@ -119,12 +133,13 @@ struct ClusterConnection::Impl {
   void greet(Task& task, milliseconds timeout) {
     const rpc::Payload answer = client(task)->call("task.hello", to_payload(greeting),
                                                    {.timeout = timeout, .wait_for_server = true});
-    const uint64_t incarnation = number_of(answer);
+    const HelloAnswer hello = hello_answer_of(answer);
     {
       const base::MutexLock lock(mutex);
-      task.incarnation = incarnation;
+      task.incarnation = hello.incarnation;
+      task.is_resumed = hello.is_resumed;
     }
-    board->found(task.name, incarnation);
+    board->found(task.name, hello.incarnation);
     const bool is_ps = &task >= servers.data() && &task < servers.data() + servers.size();
     GroupFacts known;
     {
@@ -194,6 +209,13 @@ struct ClusterConnection::Impl {
   void wait_for_all() {
     const auto limit = Clock::now() + options.start_timeout;
     for (Task& task : servers) wait_for(task, limit);
+    is_resumed = std::all_of(servers.begin(), servers.end(),
+                             [](const Task& each) { return each.is_resumed; });
+    if (!is_resumed && !greeting.resumes.empty() && options.replicas == 1) {
+      greeting.session = options.begin_anew();
+      greeting.resumes.clear();
+      for (Task& task : servers) wait_for(task, limit);
+    }
     form_groups(limit);
     for (Task& task : workers) wait_for(task, limit);
   }
@@ -369,7 +391,8 @@ struct ClusterConnection::Impl {
 
   const ClusterConnectionOptions options;
   const std::shared_ptr<StatusBoard> board;
-  Greeting greeting;
+  Greeting greeting;  // as it is behind wait_for_all()
+  bool is_resumed = false;
   std::vector<Task> servers;
   std::vector<Task> workers;
   base::Mutex mutex;  // of clients, incarnations and failures
@@ -395,6 +418,7 @@ int ClusterConnection::num_ps() const { return static_cast<int>(impl_->servers.s
 const ClusterSpec& ClusterConnection::spec() const { return impl_->options.spec; }
 StatusBoard& ClusterConnection::board() const { return *impl_->board; }
 uint64_t ClusterConnection::session() const { return impl_->greeting.session; }
+bool ClusterConnection::is_resumed() const { return impl_->is_resumed; }
 milliseconds ClusterConnection::group_lease() const {
   const base::MutexLock lock(impl_->mutex);
   return impl_->groups.lease;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/coordinator/status/status_board.h"
@@ -31,9 +32,18 @@ struct ClusterConnectionOptions {
   std::chrono::milliseconds lease = std::chrono::seconds(10);
   /// Copies of the parameters: with several the job outlives a server, which may come back.
   int replicas = 1;
+  /// 0: one that nobody has had.
+  uint64_t session = 0;
+  /// Those of coordinators before this one, with which it goes on where all servers have kept what
+  /// they had; else all begin anew in the session that `begin_anew` gives. Without replicas.
+  std::vector<uint64_t> resumes = {};
+  std::function<uint64_t()> begin_anew = {};
   /// Who shows what the tasks are like. Null: one of its own.
   std::shared_ptr<StatusBoard> board = {};
 };
+
+/// A session that nobody has had.
+uint64_t random_session();
 
 /// A coordinator's session with the tasks of its job. Threads: thread-safe.
 class ClusterConnection {
@@ -53,6 +63,8 @@ class ClusterConnection {
   const ClusterSpec& spec() const;
   /// Tells this coordinator from those before it.
   uint64_t session() const;
+  /// Whether all servers have kept what they had of a session that this one resumes.
+  bool is_resumed() const;
   StatusBoard& board() const;
   /// Of the servers' groups; 0 where each parameter is on one server.
   std::chrono::milliseconds group_lease() const;

@@ -11,6 +11,7 @@ namespace cohort::internal::coordinator {
 
 class ClusterConnection;
 class CoordinatorCore;
+class Journal;
 class ParameterServers;
 
 /// A StrategyExtended derives this, too. Threads: thread-safe.
@@ -24,6 +25,10 @@ class Coordinated {
   virtual std::shared_ptr<ClusterConnection> connection() = 0;
   /// Which functions change things on. Null: none.
   virtual std::shared_ptr<ParameterServers> servers() { return nullptr; }
+  /// Where its functions are written down. Null: nowhere.
+  virtual std::shared_ptr<Journal> journal() { return nullptr; }
+  /// Whether its variables, and what the journal says of functions, are those of a process before.
+  virtual bool is_resumed() { return false; }
   /// The one coordinator of this strategy, made at the first call.
   std::shared_ptr<CoordinatorCore> coordinator();
 

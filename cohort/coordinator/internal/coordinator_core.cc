@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
@@ -18,6 +17,8 @@
 #include "cohort/base/mutex.h"
 #include "cohort/coordinator/internal/closure_effects.h"
 #include "cohort/coordinator/internal/cluster_connection.h"
+#include "cohort/coordinator/internal/coordinator_variables.h"
+#include "cohort/coordinator/internal/named_closures.h"
 #include "cohort/coordinator/internal/remote_result.h"
 #include "cohort/coordinator/internal/watchdog.h"
 #include "cohort/rpc/server.h"
@@ -42,23 +43,9 @@ constexpr std::size_t kMostArguments = rpc::kMostMessageBytes - (1 << 20);
 
 // Of all coordinators: two of one session, one after the other, have other resources.
 std::atomic<uint64_t> g_last_resource{0};
-
-double number_variable(const char* name, double otherwise) {
-  const char* const text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return otherwise;
-  char* end = nullptr;
-  const double value = std::strtod(text, &end);
-  COHORT_CHECK_ARG(*end == '\0', "[cluster_coordinator] expected ", name, " to be a number, got \"",
-                   text, "\"");
-  return value;
-}
-
-std::chrono::milliseconds start_delay(int worker) {
-  const double most = number_variable("TF_COORDINATOR_SCHEDULE_START_DELAY_MAX", 0);
-  double seconds = worker * number_variable("TF_COORDINATOR_SCHEDULE_START_DELAY", 0);
-  if (most != 0) seconds = std::min(seconds, most);
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
+// Of functions that may count several times.
+std::atomic<uint64_t> g_last_plain{0};
+constexpr uint64_t kPlain = uint64_t{1} << 63;
 
 std::exception_ptr cancelled_error() {
   return std::make_exception_ptr(Cancelled(
@@ -90,9 +77,11 @@ struct CoordinatorCore::Impl {
     std::thread thread = {};
   };
 
-  Impl(std::shared_ptr<ClusterConnection> to, std::shared_ptr<ParameterServers> on)
+  Impl(std::shared_ptr<ClusterConnection> to, std::shared_ptr<ParameterServers> on,
+       std::shared_ptr<Journal> in)
       : connection(std::move(to)),
-        effects(std::move(on)),
+        named(in),
+        effects(std::move(on), std::move(in)),
         workers(static_cast<std::size_t>(connection->num_workers())),
         queue({}),
         ignored_timeouts(
@@ -161,8 +150,9 @@ struct CoordinatorCore::Impl {
   // What the queue has cancelled learns it. Behind every event of the queue.
   void tell_cancelled() COHORT_REQUIRES(mutex) {
     for (const CancelledClosure& each : queue.take_cancelled()) {
-      if (each.closure->counts_once) effects.end(each.closure->id);
-      each.closure->result->fail(each.error ? each.error : cancelled_error());
+      std::exception_ptr why = each.error ? each.error : cancelled_error();
+      if (each.closure->counts_once) why = effects.cancel(each.closure->id, why);
+      each.closure->result->fail(why);
       each.closure->kept.clear();
     }
     changed.notify_all();
@@ -235,6 +225,7 @@ struct CoordinatorCore::Impl {
     }
     worker.made.insert(sent.begin(), sent.end());
     effects.settle(worker.index, answer, [this] { return waits_for_servers(); });
+    named.write_down(closures, answer);
     take_answers(worker, answer);
     return true;
   }
@@ -310,6 +301,7 @@ struct CoordinatorCore::Impl {
   bool take_value(const Worker& worker, CallAnswer& answer) COHORT_REQUIRES(mutex) {
     const ClosurePtr closure = queue.end(worker.index, answer.id);
     if (!closure) return false;
+    if (closure->counts_once) effects.end(closure->id);
     closure->kept.clear();
     closure->result->set(std::move(answer.value));
     return true;
@@ -409,6 +401,7 @@ struct CoordinatorCore::Impl {
   }
 
   const std::shared_ptr<ClusterConnection> connection;
+  NamedClosures named;
   ClosureEffects effects;
   std::vector<Worker> workers;
   base::Mutex mutex;
@@ -431,14 +424,15 @@ std::vector<uint64_t> DroppedResources::take() {
 }
 
 CoordinatorCore::CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
-                                 std::shared_ptr<ParameterServers> servers)
-    : impl_(std::make_unique<Impl>(std::move(connection), std::move(servers))) {
+                                 std::shared_ptr<ParameterServers> servers,
+                                 std::shared_ptr<Journal> journal)
+    : impl_(std::make_unique<Impl>(std::move(connection), std::move(servers), std::move(journal))) {
   impl_->start();
 }
 
 CoordinatorCore::~CoordinatorCore() { impl_->stop(); }
 
-void CoordinatorCore::put(ClosurePtr closure) {
+std::shared_ptr<RemoteResult> CoordinatorCore::put(ClosurePtr closure) {
   COHORT_CHECK_ARG(closure->arguments.size() <= kMostArguments,
                    "[schedule] expected arguments of at most ", kMostArguments, " bytes, got ",
                    closure->arguments.size(), "; workers read what is larger themselves");
@@ -448,17 +442,27 @@ void CoordinatorCore::put(ClosurePtr closure) {
                      "servers, got one without");
   const base::MutexLock lock(i.mutex);
   i.throw_ripe_error();
+  if (auto before = i.named.find(*closure)) return before;
   while (i.queue.is_full()) {
     i.changed.wait(i.mutex, [&i]() COHORT_REQUIRES(i.mutex) {
       return !i.queue.is_full() || i.queue.has_error();
     });
     i.throw_ripe_error();
   }
-  closure->id = next_closure();
-  if (closure->counts_once) i.effects.open(closure->id);
+  // Numbers of their own: what servers remember of some has no gaps then.
+  closure->id = closure->counts_once ? i.effects.open(closure->key) : kPlain | ++g_last_plain;
+  auto out = closure->result;
+  i.named.add(*closure);
   i.queue.put(std::move(closure));
   ++i.scheduled;
   i.work.notify_one();
+  return out;
+}
+
+void CoordinatorCore::forget_finished() {
+  Impl& i = *impl_;
+  const base::MutexLock lock(i.mutex);
+  i.named.forget_finished(i.queue);
 }
 
 void CoordinatorCore::join() {

@@ -15,6 +15,7 @@
 namespace cohort::internal::coordinator {
 
 class ClusterConnection;
+class Journal;
 class ParameterServers;
 
 /// The resources that nobody holds any more. Threads: thread-safe.
@@ -51,8 +52,10 @@ class ResourceHandle {
 class CoordinatorCore {
  public:
   /// `servers`: those of closures that count once; null: there are none.
+  /// `journal`: what finds functions of a process before this one; null: nothing does.
   explicit CoordinatorCore(std::shared_ptr<ClusterConnection> connection,
-                           std::shared_ptr<ParameterServers> servers = {});
+                           std::shared_ptr<ParameterServers> servers = {},
+                           std::shared_ptr<Journal> journal = {});
   /// What waits or runs is cancelled.
   ~CoordinatorCore();
   CoordinatorCore(const CoordinatorCore&) = delete;
@@ -60,8 +63,12 @@ class CoordinatorCore {
 
   /// Blocks: while the queue is full, and while an error is pending and functions run.
   /// Errors: that of an earlier function, which is over with that; the closure is cancelled then.
-  ///         FailedPrecondition for one that counts once, without servers.
-  void put(ClosurePtr closure);
+  ///         FailedPrecondition for one that counts once, without servers, for one with an id
+  ///         without a journal, and for an id of another function or other arguments.
+  /// Gives its result: that of before for an id that has ended, or is under way.
+  std::shared_ptr<RemoteResult> put(ClosurePtr closure);
+  /// Forgets all results of the journal. Errors: FailedPrecondition while functions wait or run.
+  void forget_finished();
   /// Blocks: until nothing waits or runs. Errors: as put().
   void join();
   /// Errors: as put().

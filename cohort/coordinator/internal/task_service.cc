@@ -18,6 +18,7 @@ namespace cohort::internal::coordinator {
 namespace {
 
 constexpr uint64_t kMostFunctions = 1 << 20;
+constexpr uint64_t kMostResumed = 1 << 20;
 
 uint64_t random_number() {
   std::random_device device;
@@ -107,6 +108,8 @@ std::string first_difference(const ProgramIdentity& ours, const ProgramIdentity&
 rpc::Payload to_payload(const Greeting& greeting) {
   rpc::MessageWriter out;
   out.number(greeting.session);
+  out.number(greeting.resumes.size());
+  for (const uint64_t each : greeting.resumes) out.number(each);
   out.text(greeting.program.build);
   out.number(greeting.program.functions.size());
   for (const auto& [name, signature] : greeting.program.functions) {
@@ -121,6 +124,9 @@ Greeting greeting_of(const rpc::Payload& payload) {
   rpc::MessageReader in("[coordinator] ", text);
   Greeting out;
   out.session = in.number();
+  for (uint64_t left = in.number_up_to(kMostResumed); left > 0; --left) {
+    out.resumes.push_back(in.number());
+  }
   out.program.build = in.text();
   for (uint64_t left = in.number_up_to(kMostFunctions); left > 0; --left) {
     std::string name = in.text();
@@ -141,6 +147,7 @@ rpc::Payload TaskService::hello(const Greeting& greeting) {
                      " runs another program than the coordinator: ", difference,
                      ". Start all tasks from the same build");
   bool is_new = false;
+  bool is_resumed = false;
   {
     const base::MutexLock lock(mutex_);
     if (former_sessions_.count(greeting.session) > 0) {
@@ -148,13 +155,19 @@ rpc::Payload TaskService::hello(const Greeting& greeting) {
                   str_cat("another coordinator has taken over ", options_.name, "; end this one"));
     }
     is_new = session_ != greeting.session;
-    if (is_new && session_ != 0) former_sessions_.insert(session_);
+    if (is_new) {
+      const auto& all = greeting.resumes;
+      is_resumed_ = session_ != 0 && std::find(all.begin(), all.end(), session_) != all.end();
+      if (session_ != 0) former_sessions_.insert(session_);
+    }
+    is_resumed = is_resumed_;
     session_ = greeting.session;
     heard_ = std::chrono::steady_clock::now();
   }
-  if (is_new && options_.on_session) options_.on_session(greeting.session);
+  if (is_new && !is_resumed && options_.on_session) options_.on_session(greeting.session);
   rpc::MessageWriter out;
   out.number(incarnation_);
+  out.number(is_resumed ? 1 : 0);
   return rpc::Payload(out.str());
 }
 

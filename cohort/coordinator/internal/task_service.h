@@ -36,6 +36,8 @@ std::string first_difference(const ProgramIdentity& ours, const ProgramIdentity&
 /// A coordinator's greeting, and a task's answer.
 struct Greeting {
   uint64_t session = 0;
+  /// Those that it goes on with: a task of one of them keeps what it has.
+  std::vector<uint64_t> resumes = {};
   ProgramIdentity program = {};
 };
 rpc::Payload to_payload(const Greeting& greeting);
@@ -51,7 +53,8 @@ class TaskService {
     std::chrono::milliseconds coordinator_lease = std::chrono::minutes(5);
     /// Whether that holds for the first word, too; else the first coordinator is waited for.
     bool ends_alone = false;
-    /// Another coordinator begins, on a thread that must not be blocked.
+    /// Another coordinator begins, which does not go on with the last one's, on a thread that must
+    /// not be blocked.
     std::function<void(uint64_t session)> on_session = {};
     /// What it is like, on a thread that must not be blocked; its incarnation and memory are added.
     std::function<TaskReport()> report = {};
@@ -77,6 +80,7 @@ class TaskService {
   base::Mutex mutex_;
   std::condition_variable_any changed_;
   uint64_t session_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_resumed_ COHORT_GUARDED_BY(mutex_) = false;
   std::set<uint64_t> former_sessions_ COHORT_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point heard_ COHORT_GUARDED_BY(mutex_);
   bool is_over_ COHORT_GUARDED_BY(mutex_) = false;

@@ -26,6 +26,12 @@ constexpr std::size_t kMostFirstBytes = std::size_t{32} << 20;
 // Of a call that only frees memory: nobody stands still for it.
 constexpr std::chrono::milliseconds kDropTimeout = std::chrono::seconds(3);
 
+uint64_t microseconds_now() {
+  using std::chrono::microseconds;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(now).count());
+}
+
 void write_place(rpc::MessageWriter& out, const StoredPlace& place) {
   out.text(place.slots);
   out.number(place.slot);
@@ -113,7 +119,8 @@ ParameterServers::ParameterServers(std::vector<std::shared_ptr<rpc::RpcClient>> 
       drops_(std::make_unique<Drops>(
           numbers_,
           Drops::Options{.one_try = std::min(options.timeout, kDropTimeout),
-                         .all_tries = options.are_groups ? options.timeout : kDropTimeout * 0})) {
+                         .all_tries = options.are_groups ? options.timeout : kDropTimeout * 0})),
+      last_closure_(microseconds_now()) {
   COHORT_CHECK_ARG(!servers_.empty(), kOperation, "expected at least 1 parameter server, got none");
   runtime::install_caching_allocator();
 }
@@ -269,13 +276,22 @@ ParameterHandle ParameterServers::bind(const std::string& name) {
   return out;
 }
 
-void ParameterServers::begin(uint64_t session) {
+bool ParameterServers::begin(uint64_t session, const std::vector<uint64_t>& resumes) {
   rpc::MessageWriter out;
   out.number(session);
+  out.number(resumes.size());
+  for (const uint64_t each : resumes) out.number(each);
+  bool is_resumed = true;
   for (int server = 0; server < count(); ++server) {
     call(server, "ps.formed", message({}));
-    call_once(server, "ps.begin", rpc::Payload(out.str()));
+    const std::string answer = call_once(server, "ps.begin", rpc::Payload(out.str())).text();
+    is_resumed = rpc::MessageReader(kOperation, answer).number_up_to(1) == 1 && is_resumed;
   }
+  return is_resumed;
+}
+
+void ParameterServers::begin_closures_behind(uint64_t last) {
+  if (last_closure_ < last) last_closure_ = last;
 }
 
 void ParameterServers::drop(const ParameterHandle& variable) {

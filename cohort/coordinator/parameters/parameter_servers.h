@@ -9,6 +9,7 @@
 //   Tensor rows = servers.pull_rows(table, ids);
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -78,8 +79,9 @@ class ParameterServers {
   int count() const { return static_cast<int>(servers_.size()); }
 
   /// Where servers are groups of replicas: another coordinator has come, whose variables are other
-  /// ones. Blocks: until all groups are whole.
-  void begin(uint64_t session);
+  /// ones, but in a group that is in a session that it resumes. True: all are.
+  /// Blocks: until all groups are whole.
+  bool begin(uint64_t session, const std::vector<uint64_t>& resumes = {});
 
   /// Finds the variable, or places and makes it: `make_part(rows, first)` gives so many rows of its
   /// first value, from `first` on. `made`: whether it was this call.
@@ -109,6 +111,12 @@ class ParameterServers {
   void scatter(const ParameterHandle& variable, variables::Scatter kind,
                const IndexedSlices& slices);
 
+  /// A number for a function that counts once: the one behind the last, so that what servers
+  /// remember of them is few ranges, and above those of a process before this one, whose functions
+  /// may still run: what they send is refused. Threads: thread-safe.
+  uint64_t next_closure() { return ++last_closure_; }
+  /// Another coordinator has had those up to there.
+  void begin_closures_behind(uint64_t last);
   /// What was prepared of these functions is done on all servers, or is dropped; from here on their
   /// effects are refused, and so are those of functions before `floor`. It may be said again.
   /// `errors`: what a server has met in doing it, for each of them; what is there stays.
@@ -165,6 +173,7 @@ class ParameterServers {
   const std::vector<std::unique_ptr<CallNumbers>> numbers_;  // by server
   const ParameterServersOptions options_;
   const std::unique_ptr<Drops> drops_;
+  std::atomic<uint64_t> last_closure_;
 };
 
 }  // namespace cohort::internal::coordinator

@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kState = "[ps] ";
 // Ids of one coordinator's variables, none of which the next one's has.
 constexpr int kIdBits = 32;
+constexpr uint64_t kMostSessions = 1 << 20;
 constexpr std::size_t kStatusBytes = sizeof(uint64_t);
 // What is smaller would keep more than itself where it has arrived.
 constexpr std::size_t kCopiedCall = std::size_t{64} << 10;
@@ -149,10 +150,12 @@ rpc::RpcResult read_group_answer(const rpc::Payload& answer, GroupStatus& status
 
 ReplicatedParameters::ReplicatedParameters() { service_.begin(0); }
 
-void ReplicatedParameters::begin(uint64_t session) {
-  if (session == session_) return;
+bool ReplicatedParameters::begin(uint64_t session, const std::vector<uint64_t>& resumes) {
+  const bool is_resumed = std::find(resumes.begin(), resumes.end(), session_) != resumes.end();
+  if (session == session_) return is_resumed;
   session_ = session;
-  service_.begin(++sessions_ << kIdBits);
+  if (!is_resumed) service_.begin(++sessions_ << kIdBits);
+  return is_resumed;
 }
 
 std::string ReplicatedParameters::apply(const replication::Bytes& update) {
@@ -164,9 +167,13 @@ std::string ReplicatedParameters::apply(const replication::Bytes& update) {
     if (name != "ps.begin") return service_.ask(name, payload).text();
     const std::string text = payload.text();
     rpc::MessageReader in(kState, text);
-    begin(in.number());
+    const uint64_t session = in.number();
+    std::vector<uint64_t> resumes(in.number_up_to(kMostSessions));
+    for (uint64_t& each : resumes) each = in.number();
     in.end();
-    return std::string();
+    rpc::MessageWriter out;
+    out.number(begin(session, resumes) ? 1 : 0);
+    return out.str();
   });
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/coordinator/internal/cluster_connection.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
@@ -16,9 +17,9 @@ namespace cohort::internal::coordinator {
 
 class TestServers {
  public:
-  explicit TestServers(int count) {
+  explicit TestServers(int count, ParameterServiceOptions options = ParameterServiceOptions()) {
     for (int s = 0; s < count; ++s) {
-      services.push_back(std::make_shared<ParameterService>());
+      services.push_back(std::make_shared<ParameterService>(options));
       servers_.push_back(std::make_unique<rpc::RpcServer>(rpc::RpcServerOptions{},
                                                           parameter_methods(services.back())));
     }
@@ -47,6 +48,12 @@ class TestServers {
   Strategy coordinator(Partitioner partitioner = {}, int workers = 1) const {
     return make_parameter_server_strategy(
         {.servers = connect(), .partitioner = std::move(partitioner), .workers = workers});
+  }
+  /// A coordinator of other tasks' functions, what they change once is here.
+  Strategy coordinator(std::shared_ptr<ClusterConnection> connection) const {
+    const int workers = connection->num_workers();
+    return make_parameter_server_strategy(
+        {.servers = connect(), .workers = workers, .connection = std::move(connection)});
   }
   Strategy worker(int worker, int workers = 2, Partitioner partitioner = {}) const {
     return make_parameter_server_strategy({.servers = connect(),

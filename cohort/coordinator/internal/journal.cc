@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "cohort/base/check.h"
+#include "cohort/base/crc32c.h"
+#include "cohort/base/failpoint.h"
+#include "cohort/coordinator/internal/closure_effects.h"
+
+namespace cohort::internal::coordinator {
+namespace {
+
+constexpr const char* kJournalOperation = "journal";
+constexpr uint64_t kJournalVersion = 1;
+enum class JournalRecord : uint8_t { kBegin = 1, kDecided, kEnded, kFinished };
+// A record's length and its checksum, before it; and its own, behind it.
+constexpr std::size_t kRecordHead = sizeof(uint64_t) + sizeof(uint32_t);
+constexpr std::size_t kRecordTail = sizeof(uint32_t);
+// Results have 63 MiB at most.
+constexpr uint64_t kMostRecord = uint64_t{128} << 20;
+
+std::string framed(const std::string& record) {
+  const uint64_t length = record.size();
+  std::string out(sizeof length, '\0');
+  std::memcpy(out.data(), &length, sizeof length);
+  const auto add_checksum_of = [&out](std::string_view bytes) {
+    const uint32_t checksum = base::masked_crc32c(bytes);
+    out.append(reinterpret_cast<const char*>(&checksum), sizeof checksum);
+  };
+  add_checksum_of(out);
+  out += record;
+  add_checksum_of(record);
+  return out;
+}
+
+// Nothing: it is no record's head.
+std::optional<uint64_t> length_of(std::string_view head) {
+  uint64_t length = 0;
+  uint32_t checksum = 0;
+  std::memcpy(&length, head.data(), sizeof length);
+  std::memcpy(&checksum, head.data() + sizeof length, sizeof checksum);
+  if (length > kMostRecord) return std::nullopt;
+  if (base::masked_crc32c(head.substr(0, sizeof length)) != checksum) return std::nullopt;
+  return length;
+}
+
+ValueWriter record_of(JournalRecord kind) {
+  ValueWriter out;
+  out.byte(static_cast<uint8_t>(kind));
+  return out;
+}
+
+void write_key(ValueWriter& out, const JournalKey& key) {
+  out.text(key.id);
+  out.text(key.function);
+  out.number(key.bytes);
+  out.number(key.checksum);
+}
+
+JournalKey read_key(ValueReader& in) {
+  JournalKey out;
+  out.id = in.text();
+  out.function = in.text();
+  out.bytes = in.number();
+  out.checksum = in.number();
+  return out;
+}
+
+rpc::Payload owned(std::string record) {
+  const auto owner = std::make_shared<const std::string>(std::move(record));
+  rpc::Payload out;
+  out.append({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
+  return out;
+}
+
+ClosureSettlement read_settlement(ValueReader& in) {
+  ClosureSettlement out{.closure = in.number()};
+  out.attempt = in.number();
+  for (std::size_t left = in.count(); left > 0; --left) out.counts.push_back(in.number());
+  return out;
+}
+
+std::string shown(const JournalKey& key) {
+  return str_cat(key.function, " with ", key.bytes, " bytes of arguments, checksum ", key.checksum);
+}
+
+}  // namespace
+
+JournalKey journal_key(std::string id, std::string function, const EncodedValues& arguments) {
+  uint32_t checksum = base::crc32c(arguments.head);
+  for (const rpc::Payload::Piece& each : arguments.blobs) {
+    checksum = base::crc32c({reinterpret_cast<const char*>(each.bytes.data()), each.bytes.size()},
+                            checksum);
+  }
+  return {.id = std::move(id),
+          .function = std::move(function),
+          .bytes = arguments.size(),
+          .checksum = checksum};
+}
+
+Journal::Journal(Options options)
+    : options_(std::move(options)), path_(options_.folder + "/journal") {
+  COHORT_CHECK_ARG(!options_.folder.empty(), "[journal] expected a folder, got an empty name");
+  checkpoint::make_folders(kJournalOperation, options_.folder);
+  lock_folder();
+  try {
+    read_all();
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+Journal::~Journal() { ::close(lock_); }
+
+void Journal::lock_folder() {
+  const std::string path = options_.folder + "/lock";
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) checkpoint::throw_system(kJournalOperation, path, errno);
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  ::close(lock_);
+  COHORT_CHECK_STATE(error != EWOULDBLOCK,
+                     "[journal] expected a journal that no other coordinator has, got ",
+                     options_.folder, ", which one that lives (or stands still) has; end it first");
+  checkpoint::throw_system(kJournalOperation, path, error);
+}
+
+uint64_t Journal::whole_record(const checkpoint::InputFile& file, uint64_t at,
+                               std::string& record) const {
+  if (file.size() - at < kRecordHead + kRecordTail) return 0;
+  std::string head(kRecordHead, '\0');
+  file.read(at, head.data(), head.size());
+  const std::optional<uint64_t> length = length_of(head);
+  if (!length || *length > file.size() - at - kRecordHead - kRecordTail) return 0;
+  record.resize(*length);
+  file.read(at + kRecordHead, record.data(), *length);
+  uint32_t checksum = 0;
+  file.read(at + kRecordHead + *length, &checksum, sizeof checksum);
+  return base::masked_crc32c(record) == checksum ? kRecordHead + *length + kRecordTail : 0;
+}
+
+void Journal::read_all() {
+  const base::MutexLock lock(mutex_);
+  uint64_t at = 0;
+  if (std::filesystem::exists(path_)) {
+    const checkpoint::InputFile file(kJournalOperation, path_);
+    std::string record;
+    for (uint64_t bytes = 0; (bytes = whole_record(file, at, record)) > 0; at += bytes) {
+      take(record, {at + kRecordHead, record.size()});
+    }
+    check_torn(file, at);
+  }
+  open_file(at);
+}
+
+// What broke off while it was written has nothing whole behind it.
+void Journal::check_torn(const checkpoint::InputFile& file, uint64_t at) const {
+  std::string rest(std::min(file.size() - at, kMostRecord), '\0');
+  if (!rest.empty()) file.read(at, rest.data(), rest.size());
+  std::string record;
+  for (std::size_t i = 1; i + kRecordHead + kRecordTail <= rest.size(); ++i) {
+    const std::string_view head = std::string_view(rest).substr(i, kRecordHead);
+    if (!length_of(head) || whole_record(file, at + i, record) == 0) continue;
+    throw DataLoss(str_cat(
+        "[journal] expected whole records from the first byte to the last, got damage at byte ", at,
+        " of ", path_, ", and a record at byte ", at + i,
+        "; remove the file, and start the job from its last checkpoint"));
+  }
+}
+
+void Journal::open_file(uint64_t end) {
+  const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  file_ = std::make_unique<checkpoint::OutputFile>(kJournalOperation, descriptor, path_);
+  descriptor_ = descriptor;
+  if (::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) {
+    checkpoint::throw_system(kJournalOperation, path_, errno);
+  }
+  file_->flush();
+  checkpoint::flush_folder(kJournalOperation, options_.folder);
+  end_ = synced_ = end;
+}
+
+void Journal::take(const std::string& record, const Place& place) {
+  const rpc::Payload payload = owned(record);
+  MessageParts parts(payload);
+  ValueReader in(parts.head(), {});
+  const auto kind = static_cast<JournalRecord>(in.byte());
+  if (kind == JournalRecord::kBegin) {
+    const uint64_t version = in.number();
+    if (version != kJournalVersion) in.fail("a journal of this version");
+    const bool resumes = in.byte() != 0;
+    has_work_ = in.byte() != 0;
+    last_closure_ = std::max(last_closure_, in.number());
+    if (!resumes) {
+      sessions_.clear();
+      finished_.clear();
+      open_.clear();
+    }
+    for (std::size_t left = in.count(); left > 0; --left) sessions_.push_back(in.number());
+  } else if (kind == JournalRecord::kDecided) {
+    Open one{.what = read_settlement(in)};
+    one.entry = {.key = read_key(in), .record = place};
+    last_closure_ = std::max(last_closure_, one.what.closure);
+    open_[one.what.closure] = std::move(one);
+    has_work_ = true;
+  } else if (kind == JournalRecord::kEnded) {
+    const auto found = open_.find(in.number());
+    if (found == open_.end()) in.fail("the end of a function that was decided");
+    Entry& entry = found->second.entry;
+    entry.error = in.text();
+    const std::string id = entry.key.id;
+    if (!id.empty()) finished_[id] = std::move(entry);
+    open_.erase(found);
+  } else if (kind == JournalRecord::kFinished) {
+    Entry entry{.key = read_key(in), .record = place};
+    const std::string id = entry.key.id;
+    finished_[id] = std::move(entry);
+    has_work_ = true;
+  } else {
+    in.fail("a record of a journal");
+  }
+}
+
+Journal::Place Journal::append(const EncodedValues& record) {
+  if (broken_) std::rethrow_exception(broken_);
+  const std::string bytes = to_payload(record).text();
+  const std::string all = framed(bytes);
+  try {
+    if (const int error = base::fault("write", path_)) {
+      file_->write(all.data(), all.size() / 2);
+      checkpoint::throw_system(kJournalOperation, path_, error);
+    }
+    file_->write(all.data(), kRecordHead);
+    base::failpoint("journal.torn");
+    file_->write(all.data() + kRecordHead, all.size() - kRecordHead);
+  } catch (const Error&) {
+    if (::ftruncate(descriptor_, static_cast<off_t>(end_)) != 0) broken_ = std::current_exception();
+    throw;
+  }
+  const Place out{end_ + kRecordHead, bytes.size()};
+  end_ += all.size();
+  take(bytes, out);
+  return out;
+}
+
+// One thread at a time, for all that was written before it began.
+void Journal::sync_to(uint64_t end) {
+  while (options_.sync && synced_ < end) {
+    if (broken_) std::rethrow_exception(broken_);
+    if (is_syncing_) {
+      synced_again_.wait(mutex_);
+      continue;
+    }
+    is_syncing_ = true;
+    const uint64_t written = end_;
+    const int descriptor = descriptor_;
+    mutex_.unlock();
+    int error = base::fault("fdatasync", path_);
+    if (error == 0 && ::fdatasync(descriptor) != 0) error = errno;
+    mutex_.lock();
+    is_syncing_ = false;
+    synced_again_.notify_all();
+    if (error == 0) {
+      synced_ = written;
+      continue;
+    }
+    // What is on the disk is not known any more.
+    try {
+      checkpoint::throw_system(kJournalOperation, path_, error);
+    } catch (...) {
+      broken_ = std::current_exception();
+    }
+  }
+}
+
+bool Journal::can_resume() const {
+  const base::MutexLock lock(mutex_);
+  return has_work_;
+}
+
+std::vector<uint64_t> Journal::sessions() const {
+  const base::MutexLock lock(mutex_);
+  return sessions_;
+}
+
+static EncodedValues begin_record(bool resumes, bool has_work, uint64_t last_closure,
+                                  const std::vector<uint64_t>& sessions) {
+  ValueWriter out = record_of(JournalRecord::kBegin);
+  out.number(kJournalVersion);
+  out.byte(resumes ? 1 : 0);
+  out.byte(has_work ? 1 : 0);
+  out.number(last_closure);
+  out.number(sessions.size());
+  for (const uint64_t each : sessions) out.number(each);
+  return std::move(out).finish();
+}
+
+void Journal::begin(uint64_t session, bool resumes) {
+  const base::MutexLock lock(mutex_);
+  if (!resumes) return replace(begin_record(false, false, last_closure_, {session}));
+  append(begin_record(true, has_work_, last_closure_, {session}));
+  sync_to(end_);
+}
+
+void Journal::replace(const EncodedValues& record) {
+  while (is_syncing_) synced_again_.wait(mutex_);
+  if (broken_) std::rethrow_exception(broken_);
+  const std::string bytes = to_payload(record).text();
+  const std::string all = framed(bytes);
+  checkpoint::AtomicFile next(kJournalOperation, path_);
+  next.file().write(all.data(), all.size());
+  next.commit();
+  open_file(all.size());
+  take(bytes, {kRecordHead, bytes.size()});
+}
+
+void Journal::decide(const JournalKey& key, const ClosureSettlement& what,
+                     const EncodedValues& value) {
+  ValueWriter out = record_of(JournalRecord::kDecided);
+  out.number(what.closure);
+  out.number(what.attempt);
+  out.number(what.counts.size());
+  for (const uint64_t each : what.counts) out.number(each);
+  write_key(out, key);
+  write_nested(out, key.id.empty() ? EncodedValues() : value);
+  const base::MutexLock lock(mutex_);
+  append(std::move(out).finish());
+  sync_to(end_);
+}
+
+// Who was decided and has not ended is told again, which changes nothing: this one needs no disk.
+void Journal::end(uint64_t closure, const std::exception_ptr& error) {
+  ValueWriter out = record_of(JournalRecord::kEnded);
+  out.number(closure);
+  out.text(error ? text_of(error) : std::string());
+  const base::MutexLock lock(mutex_);
+  if (open_.count(closure) == 0) return;  // it could not be written that it is decided
+  append(std::move(out).finish());
+  if (error) sync_to(end_);
+}
+
+void Journal::finish(const JournalKey& key, const EncodedValues& value) {
+  ValueWriter out = record_of(JournalRecord::kFinished);
+  write_key(out, key);
+  write_nested(out, value);
+  const base::MutexLock lock(mutex_);
+  append(std::move(out).finish());
+  sync_to(end_);
+}
+
+std::vector<ClosureSettlement> Journal::open() const {
+  const base::MutexLock lock(mutex_);
+  std::vector<ClosureSettlement> out;
+  for (const auto& [closure, one] : open_) out.push_back(one.what);
+  return out;
+}
+
+uint64_t Journal::last_closure() const {
+  const base::MutexLock lock(mutex_);
+  return last_closure_;
+}
+
+std::optional<EncodedValues> Journal::find(const JournalKey& key) const {
+  const base::MutexLock lock(mutex_);
+  const auto found = finished_.find(key.id);
+  if (found == finished_.end()) return std::nullopt;
+  const Entry& entry = found->second;
+  check_same(entry.key, key);
+  if (!entry.error.empty()) throw Error(ErrorCode::kUnknown, entry.error);
+  const checkpoint::InputFile file(kJournalOperation, path_);
+  std::string record(entry.record.bytes, '\0');
+  file.read(entry.record.first, record.data(), record.size());
+  const rpc::Payload payload = owned(std::move(record));
+  MessageParts parts(payload);
+  ValueReader in(parts.head(), {});
+  if (static_cast<JournalRecord>(in.byte()) == JournalRecord::kDecided) read_settlement(in);
+  read_key(in);
+  return read_nested(in, parts.blobs());
+}
+
+void check_same(const JournalKey& before, const JournalKey& now) {
+  COHORT_CHECK_STATE(before.function == now.function && before.bytes == now.bytes &&
+                         before.checksum == now.checksum,
+                     "[schedule] expected the function and arguments of before under the id \"",
+                     now.id, "\", ", shown(before), ", got ", shown(now),
+                     "; give what is another call another id");
+}
+
+void Journal::forget_finished() {
+  const base::MutexLock lock(mutex_);
+  COHORT_CHECK_STATE(open_.empty(), "[journal] expected no function that runs, got ", open_.size());
+  replace(begin_record(/*resumes=*/false, has_work_, last_closure_, sessions_));
+}
+
+}  // namespace cohort::internal::coordinator

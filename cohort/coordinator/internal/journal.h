@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a coordinator writes down, so that one that is started again goes on where it was: which
+// functions have an id and have ended, with their results, and what servers are being told.
+//
+//   Journal journal({.folder = "run/journal"});
+//   if (journal.can_resume()) ...                        // servers of journal.sessions() go on
+//   journal.begin(session, /*resumes=*/true);
+//   journal.decide(key, {.closure = 7, .attempt = 1, .counts = counts}, value);
+//   ...                                                  // all servers have done it
+//   journal.end(7, nullptr);
+//   const auto found = journal.find(key);                // also of a process before this one
+//
+// A file of records as TFRecord files have them (length, its CRC, bytes, their CRC), each of which
+// is written before anybody is told what it says.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/checkpoint/internal/file.h"
+#include "cohort/coordinator/internal/call_codec.h"
+#include "cohort/coordinator/internal/journal_key.h"
+#include "cohort/coordinator/parameters/transaction.h"
+
+namespace cohort::internal::coordinator {
+
+/// Errors, of all functions that write: Error with the system's reason; what could not be written
+/// whole is taken back, and if that fails everything that follows fails, too.
+/// Threads: thread-safe.
+class Journal {
+ public:
+  struct Options {
+    std::string folder = {};
+    /// Whether a record is on the disk, not only with the system, before it counts.
+    bool sync = true;
+  };
+  /// What was written last, and not whole, is cut off: nobody was told it.
+  /// Errors: FailedPrecondition where another process has it; DataLoss that says where, for damage
+  ///         with whole records behind it.
+  explicit Journal(Options options);
+  ~Journal();
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  /// Whether functions have counted since variables were new: else there is nothing to go on with.
+  bool can_resume() const;
+  /// Those in which the servers' state may be that of this journal.
+  std::vector<uint64_t> sessions() const;
+  /// Before servers hear of the session. Without `resumes` variables are new ones, and everything
+  /// is forgotten.
+  void begin(uint64_t session, bool resumes);
+
+  /// The function counts, and servers are going to be told. `key` may be without an id.
+  void decide(const JournalKey& key, const ClosureSettlement& what, const EncodedValues& value);
+  /// All servers have done it; with an error nobody knows whether they all have.
+  void end(uint64_t closure, const std::exception_ptr& error);
+  /// One that may count several times has ended.
+  void finish(const JournalKey& key, const EncodedValues& value);
+  /// What was decided and has not ended.
+  std::vector<ClosureSettlement> open() const;
+  /// The greatest number of a function that was decided; 0: none.
+  uint64_t last_closure() const;
+
+  /// The result. Nothing: it has not ended. Errors: FailedPrecondition that names both, where the
+  /// id is another function's or of other arguments; what it has ended with.
+  std::optional<EncodedValues> find(const JournalKey& key) const;
+  /// All results are forgotten; what is open stays. The file is replaced whole.
+  void forget_finished();
+
+ private:
+  struct Place {
+    uint64_t first = 0;
+    uint64_t bytes = 0;
+  };
+  struct Entry {
+    JournalKey key = {};
+    Place record = {};  // with its result
+    std::string error = {};
+  };
+  struct Open {
+    ClosureSettlement what = {};
+    Entry entry = {};
+  };
+  void lock_folder();
+  void read_all();
+  /// The length of the whole record there, with what is around it; 0: none that is whole.
+  uint64_t whole_record(const checkpoint::InputFile& file, uint64_t at, std::string& record) const;
+  /// Errors: DataLoss where a whole record is behind this place.
+  void check_torn(const checkpoint::InputFile& file, uint64_t at) const;
+  void replace(const EncodedValues& record) COHORT_REQUIRES(mutex_);
+  void take(const std::string& record, const Place& place) COHORT_REQUIRES(mutex_);
+  void open_file(uint64_t end) COHORT_REQUIRES(mutex_);
+  Place append(const EncodedValues& record) COHORT_REQUIRES(mutex_);
+  void sync_to(uint64_t end) COHORT_REQUIRES(mutex_);
+
+  const Options options_;
+  const std::string path_;
+  int lock_ = -1;
+  mutable base::Mutex mutex_;
+  std::condition_variable_any synced_again_;
+  std::unique_ptr<checkpoint::OutputFile> file_ COHORT_GUARDED_BY(mutex_);
+  int descriptor_ COHORT_GUARDED_BY(mutex_) = -1;  // file_'s
+  uint64_t end_ COHORT_GUARDED_BY(mutex_) = 0;
+  uint64_t synced_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_syncing_ COHORT_GUARDED_BY(mutex_) = false;
+  std::exception_ptr broken_ COHORT_GUARDED_BY(mutex_);
+  bool has_work_ COHORT_GUARDED_BY(mutex_) = false;
+  uint64_t last_closure_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> sessions_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::string, Entry> finished_ COHORT_GUARDED_BY(mutex_);  // by id
+  std::map<uint64_t, Open> open_ COHORT_GUARDED_BY(mutex_);          // by closure
+};
+
+}  // namespace cohort::internal::coordinator

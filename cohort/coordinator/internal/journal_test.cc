@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/journal.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/base/failpoint.h"
+#include "cohort/base/strings.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort::internal::coordinator {
+namespace {
+
+using testing::expect_error;
+using Sessions = std::vector<uint64_t>;
+
+EncodedValues encoded(double x) {
+  ValueWriter out;
+  write_value(out, x);
+  write_value(out, full({2000}, x));  // large enough to lie beside the others
+  return std::move(out).finish();
+}
+double decoded(const EncodedValues& values) {
+  ValueReader in(values);
+  const auto x = read_value<double>(in);
+  EXPECT_EQ(read_value<Tensor>(in).sum().item<double>(), 2000 * x);
+  in.end();
+  return x;
+}
+JournalKey key(const std::string& id, double x = 1) { return journal_key(id, "train", encoded(x)); }
+ClosureSettlement settlement(uint64_t closure) {
+  return {.closure = closure, .attempt = 2, .counts = {3, 0, 1}};
+}
+std::string g_failing_call;
+int fail_call(const char* call, const std::string& /*path*/) {
+  return g_failing_call == call ? ENOSPC : 0;
+}
+
+class JournalTest : public ::testing::Test {
+ protected:
+  JournalTest() { std::filesystem::remove_all(folder_); }
+  ~JournalTest() override {
+    base::g_fault_hook = nullptr;
+    std::filesystem::remove_all(folder_);
+  }
+  std::unique_ptr<Journal> open() const {
+    return std::make_unique<Journal>(Journal::Options{.folder = folder_});
+  }
+  std::string file() const { return folder_ + "/journal"; }
+  void write_some() const {
+    const auto journal = open();
+    journal->begin(11, false);
+    journal->finish(key("plain"), encoded(1));
+    journal->decide(key("once"), settlement(5), encoded(2));
+    journal->end(5, nullptr);
+    journal->decide(key("open"), settlement(6), encoded(3));
+    journal->decide(key("failed"), settlement(7), encoded(4));
+    journal->end(7, std::make_exception_ptr(Internal("the disk is full")));
+    journal->decide(JournalKey(), settlement(8), encoded(5));
+  }
+
+  const std::string folder_ = str_cat(::testing::TempDir(), "cohort_journal_", ::getpid(), "/run");
+};
+
+TEST_F(JournalTest, TheNextOneFindsWhatWasWritten) {
+  write_some();
+  const auto journal = open();
+  EXPECT_TRUE(journal->can_resume());
+  EXPECT_EQ(journal->sessions(), Sessions{11});
+  EXPECT_EQ(decoded(*journal->find(key("plain"))), 1);
+  EXPECT_EQ(decoded(*journal->find(key("once"))), 2);
+  EXPECT_FALSE(journal->find(key("open")));
+  expect_error(ErrorCode::kUnknown, {"the disk is full"}, [&] { journal->find(key("failed")); });
+  EXPECT_EQ(journal->last_closure(), 8);
+  const auto left = journal->open();
+  ASSERT_EQ(left.size(), 2);
+  EXPECT_EQ(left[0].closure, 6);
+  EXPECT_EQ(left[0].attempt, 2);
+  EXPECT_EQ(left[0].counts, (std::vector<uint64_t>{3, 0, 1}));
+  EXPECT_EQ(left[1].closure, 8);
+  journal->end(6, nullptr);
+  EXPECT_EQ(decoded(*journal->find(key("open"))), 3);
+}
+
+TEST_F(JournalTest, AnotherCallUnderTheIdIsNamed) {
+  write_some();
+  const auto journal = open();
+  expect_error<FailedPrecondition>({"\"once\"", "train with", "eval with"},
+                                   [&] { journal->find(journal_key("once", "eval", encoded(1))); });
+  expect_error<FailedPrecondition>({"\"once\"", "checksum"},
+                                   [&] { journal->find(key("once", 7)); });
+}
+
+// Wherever the last record breaks off, what was told before is there, and it goes on behind it.
+TEST_F(JournalTest, ATornTailIsCutOff) {
+  write_some();
+  const auto whole = std::filesystem::file_size(file());
+  {
+    const auto journal = open();
+    journal->finish(key("last"), encoded(9));
+  }
+  const auto all = std::filesystem::file_size(file());
+  std::vector<uintmax_t> ends = {all - 1,    all - 4,    all - 5,  whole + 100,
+                                 whole + 12, whole + 11, whole + 1};
+  for (const uintmax_t end : ends) {
+    std::filesystem::resize_file(file(), end);
+    {
+      const auto journal = open();
+      EXPECT_EQ(std::filesystem::file_size(file()), whole) << end;
+      EXPECT_FALSE(journal->find(key("last")));
+      EXPECT_EQ(decoded(*journal->find(key("once"))), 2);
+      journal->finish(key("last"), encoded(9));
+    }
+    EXPECT_EQ(decoded(*open()->find(key("last"))), 9);
+  }
+}
+
+TEST_F(JournalTest, DamageBeforeWholeRecordsIsAnError) {
+  write_some();
+  std::fstream out(file(), std::ios::in | std::ios::out | std::ios::binary);
+  out.seekp(100);
+  out.put('x');
+  out.close();
+  expect_error<DataLoss>({"[journal]", "damage at byte", "last checkpoint"}, [&] { open(); });
+}
+
+TEST_F(JournalTest, OneProcessHasIt) {
+  const auto first = open();
+  expect_error<FailedPrecondition>({"[journal]", "no other coordinator", folder_}, [&] { open(); });
+}
+
+TEST_F(JournalTest, NewVariablesForgetEverything) {
+  write_some();
+  {
+    const auto journal = open();
+    journal->begin(12, true);
+    EXPECT_TRUE(journal->can_resume());
+    EXPECT_EQ(journal->sessions(), (Sessions{11, 12}));
+    journal->begin(13, false);
+    EXPECT_FALSE(journal->can_resume());
+  }
+  const auto journal = open();
+  EXPECT_FALSE(journal->can_resume());
+  EXPECT_FALSE(journal->find(key("once")));
+  EXPECT_TRUE(journal->open().empty());
+  EXPECT_EQ(journal->sessions(), Sessions{13});
+  EXPECT_EQ(journal->last_closure(), 8) << "numbers go on";
+}
+
+TEST_F(JournalTest, WhatIsForgottenTakesNoRoom) {
+  write_some();
+  {
+    const auto journal = open();
+    expect_error<FailedPrecondition>({"that runs, got 2"}, [&] { journal->forget_finished(); });
+    journal->end(6, nullptr);
+    journal->end(8, nullptr);
+    journal->forget_finished();
+    EXPECT_LT(std::filesystem::file_size(file()), 200);
+    EXPECT_FALSE(journal->find(key("once")));
+    journal->finish(key("next"), encoded(4));
+  }
+  const auto journal = open();
+  EXPECT_TRUE(journal->can_resume());
+  EXPECT_EQ(journal->sessions(), Sessions{11});
+  EXPECT_EQ(journal->last_closure(), 8);
+  EXPECT_FALSE(journal->find(key("plain")));
+  EXPECT_EQ(decoded(*journal->find(key("next"))), 4);
+}
+
+// A full disk: half a record is taken back, and it goes on when there is room.
+TEST_F(JournalTest, WhatCannotBeWrittenIsTakenBack) {
+  write_some();
+  const auto whole = std::filesystem::file_size(file());
+  base::g_fault_hook = &fail_call;
+  {
+    const auto journal = open();
+    g_failing_call = "write";
+    expect_error(ErrorCode::kResourceExhausted, {"[journal]", "journal"},
+                 [&] { journal->finish(key("last"), encoded(1)); });
+    EXPECT_EQ(std::filesystem::file_size(file()), whole);
+    journal->end(99, nullptr);  // which was not written that it is decided
+    g_failing_call = "";
+    journal->finish(key("last"), encoded(9));
+    g_failing_call = "fdatasync";
+    EXPECT_THROW(journal->finish(key("lost"), encoded(1)), Error);
+    g_failing_call = "";
+    EXPECT_THROW(journal->finish(key("after"), encoded(1)), Error) << "nobody knows what is there";
+  }
+  EXPECT_EQ(decoded(*open()->find(key("last"))), 9);
+}
+
+TEST_F(JournalTest, ThreadsWriteTogether) {
+  {
+    const auto journal = open();
+    journal->begin(1, false);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&journal, t] {
+        for (int i = 0; i < 20; ++i) journal->finish(key(str_cat(t, " ", i)), encoded(100 * t + i));
+      });
+    }
+    for (std::thread& each : threads) each.join();
+  }
+  const auto journal = open();
+  for (int t = 0; t < 4; ++t) {
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(decoded(*journal->find(key(str_cat(t, " ", i)))), 100 * t + i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::internal::coordinator

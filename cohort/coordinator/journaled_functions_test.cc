@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Functions with ids, over real connections to servers and workers that are threads of this
+// process; tests/parameter_servers kills a real coordinator.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "cohort/base/strings.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/parameter_server_strategy.h"
+#include "cohort/coordinator/test_cluster.h"
+#include "cohort/testing/expect_error.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::expect_error;
+using cohort::testing::TestCluster;
+
+double read_and_add(const Variable& v) { return v.assign_add(scalar(1)).item<double>(); }
+double fail_behind(const Variable& v) {
+  v.assign_add(full(v.shape(), 1000));
+  throw InvalidArgument("as it is meant to");
+}
+double give_back(double x) { return x; }
+COHORT_REGISTER_FUNCTION(read_and_add);
+COHORT_REGISTER_FUNCTION(fail_behind);
+COHORT_REGISTER_FUNCTION(give_back);
+
+// Two programs, one after the other, of one journal, while servers and workers live.
+class JournaledFunctions : public ::testing::Test {
+ protected:
+  JournaledFunctions() { std::filesystem::remove_all(folder_); }
+  ~JournaledFunctions() override { std::filesystem::remove_all(folder_); }
+  ParameterServerStrategy strategy() const {
+    return ParameterServerStrategy(
+        {.cluster_resolver = std::make_shared<SimpleClusterResolver>(cluster_.spec()),
+         .journal = JournalOptions{.folder = folder_}});
+  }
+  const TestCluster cluster_{1, 2};
+  const std::string folder_ = str_cat(::testing::TempDir(), "cohort_named_", ::getpid());
+};
+
+TEST_F(JournaledFunctions, AreFoundByTheirIds) {
+  {
+    const ParameterServerStrategy first = strategy();
+    ClusterCoordinator coordinator(first);
+    EXPECT_FALSE(coordinator.resumed());
+    const auto scope = first.scope();
+    const Variable v(scalar(5), {.name = "v"});
+    const auto a = coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v);
+    const auto again = coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v);
+    EXPECT_EQ(coordinator.fetch(a), 5);
+    EXPECT_EQ(coordinator.fetch(again), 5);
+    EXPECT_EQ(coordinator.fetch(coordinator.schedule({.id = "b"}, give_back, 2.0)), 2);
+    coordinator.schedule_exactly_once({.id = "c"}, fail_behind, v);
+    EXPECT_THROW(coordinator.join(), Error);
+    EXPECT_EQ(v.value().item<double>(), 6);
+  }
+  const ParameterServerStrategy second = strategy();
+  ClusterCoordinator coordinator(second);
+  EXPECT_TRUE(coordinator.resumed());
+  const auto scope = second.scope();
+  const Variable v(scalar(50), {.name = "v"});  // the program before has ended, and with it its own
+  EXPECT_EQ(coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v)), 5);
+  EXPECT_EQ(coordinator.fetch(coordinator.schedule({.id = "b"}, give_back, 2.0)), 2);
+  EXPECT_EQ(v.value().item<double>(), 50);
+  expect_error<FailedPrecondition>({"\"b\"", "give_back with", "checksum"},
+                                   [&] { coordinator.schedule({.id = "b"}, give_back, 3.0); });
+  expect_error<FailedPrecondition>({"\"a\"", "read_and_add with", "fail_behind with"}, [&] {
+    coordinator.schedule_exactly_once({.id = "a"}, fail_behind, v);
+  });
+  const auto thrown = coordinator.schedule_exactly_once({.id = "c"}, fail_behind, v);
+  expect_error<Error>({"as it is meant to"}, [&] { thrown.get(); });
+  EXPECT_THROW(coordinator.join(), Error);
+  coordinator.forget_finished();
+  EXPECT_EQ(coordinator.fetch(coordinator.schedule_exactly_once({.id = "a"}, read_and_add, v)), 50);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs of real processes whose chief is killed, and whose program is run again with the same
+// journal, while workers and servers live: everything counts once.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "cohort/cluster/store/store_server.h"
+#include "tests/parameter_servers/job.h"
+
+namespace {
+
+using cohort::str_cat;
+using cohort::internal::cluster::StoreServer;
+using cohort::testing::Job;
+using cohort::testing::killing;
+using cohort::testing::Process;
+
+constexpr int kResumedCount = 100;
+
+class ResumedJob : public ::testing::Test {
+ protected:
+  ResumedJob() { std::filesystem::remove_all(folder_); }
+  ~ResumedJob() override { std::filesystem::remove_all(folder_); }
+  Job job(int replicas = 1, int save_every = 0, std::vector<std::string> environment = {}) const {
+    std::filesystem::create_directories(folder_);
+    return Job({RESUMED_PROGRAM, std::to_string(kResumedCount), std::to_string(replicas), folder_,
+                std::to_string(save_every)},
+               2, std::move(environment));
+  }
+  static void expect_all(const std::string& text, const char* resumed = "resumed: 1") {
+    for (const std::string& each :
+         {std::string(resumed), std::string("results right"),
+          str_cat("wide ", kResumedCount, " to ", kResumedCount, "\n"),
+          str_cat("table ", kResumedCount / 10, " to ", kResumedCount / 10, "\n"),
+          str_cat("ended: ", kResumedCount, " added")}) {
+      EXPECT_NE(text.find(each), std::string::npos) << "no \"" << each << "\" in\n" << text;
+    }
+  }
+  static void expect_read(const std::string& text) {
+    const std::string all = str_cat("read: ", kResumedCount, ", each row once");
+    EXPECT_NE(text.find(all), std::string::npos) << text;
+  }
+
+  const std::string folder_ = str_cat(::testing::TempDir(), "cohort_resumed_", ::getpid());
+};
+
+class ResumedAt : public ResumedJob, public ::testing::WithParamInterface<const char*> {};
+
+// Before it is written down that a function counts, in the middle of that, behind it, and before,
+// while and behind all servers are told.
+TEST_P(ResumedAt, AKilledChiefsProgramRunsAgain) {
+  const Job job = this->job();
+  const auto first = job.start("ps", 0);
+  const auto second = job.start("ps", 1);
+  const auto one = job.start("worker", 0);
+  const auto two = job.start("worker", 1);
+  const auto killed = job.start("chief", 0, killing(GetParam()));
+  EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
+  const auto chief = job.start("chief", 0);
+  EXPECT_EQ(chief->wait(), 0) << chief->text();
+  expect_all(chief->text());
+  expect_read(chief->text());
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ResumedAt,
+                         ::testing::Values("coordinator.before_send#40", "coordinator.settles#30",
+                                           "journal.torn#50", "coordinator.decided#30",
+                                           "coordinator.settled#30",
+                                           "coordinator.before_journal#20"));
+
+bool is_stopped(pid_t pid) {
+  std::ifstream in(str_cat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(in, text);
+  const auto behind = text.rfind(')');
+  return behind != std::string::npos && text.substr(behind, 3) == ") T";
+}
+
+// A function has prepared some of its changes when its chief dies, and goes on when the next one is
+// there.
+TEST_F(ResumedJob, WhatTheOldChiefsFunctionsStillSendCountsNowhere) {
+  const Job job = this->job();
+  const auto first = job.start("ps", 0);
+  const auto second = job.start("ps", 1);
+  const auto one = job.start("worker", 0);
+  const auto two = job.start("worker", 1, "worker.prepares=stop#33");
+  const auto killed = job.start("chief", 0);
+  for (int i = 0; i < 6000 && !is_stopped(two->pid()); ++i) ::usleep(10'000);
+  ASSERT_TRUE(is_stopped(two->pid())) << two->text();
+  killed->signal(SIGKILL);
+  killed->wait();
+  const auto chief = job.start("chief", 0);
+  two->signal(SIGCONT);
+  EXPECT_EQ(chief->wait(), 0) << chief->text();
+  expect_all(chief->text());
+  expect_read(chief->text());
+}
+
+TEST_F(ResumedJob, OneThatStandsStillIsNotFollowed) {
+  const Job job = this->job();
+  const auto first = job.start("ps", 0);
+  const auto second = job.start("ps", 1);
+  const auto one = job.start("worker", 0);
+  const auto two = job.start("worker", 1);
+  const auto stopped = job.start("chief", 0, "coordinator.settles=stop#30");
+  for (int i = 0; i < 6000 && !is_stopped(stopped->pid()); ++i) ::usleep(10'000);
+  const auto next = job.start("chief", 0);
+  EXPECT_EQ(next->wait(), 1);
+  EXPECT_NE(next->text().find("no other coordinator"), std::string::npos) << next->text();
+  stopped->signal(SIGCONT);
+  EXPECT_EQ(stopped->wait(), 0) << stopped->text();
+  expect_all(stopped->text(), "resumed: 0");
+}
+
+// With its servers: variables are new, and so is everything that the journal has.
+TEST_F(ResumedJob, NewServersBeginAnew) {
+  for (const int lost : {0, 1}) {
+    const Job job = this->job();
+    auto first = job.start("ps", 0);
+    auto second = job.start("ps", 1);
+    const auto one = job.start("worker", 0);
+    const auto two = job.start("worker", 1);
+    const auto killed = job.start("chief", 0, killing("coordinator.decided#30"));
+    EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
+    (lost == 0 ? first : second).reset();
+    (lost == 0 ? first : second) = job.start("ps", lost);
+    const auto chief = job.start("chief", 0);
+    EXPECT_EQ(chief->wait(), 0) << chief->text();
+    expect_all(chief->text(), "resumed: 0");
+    expect_read(chief->text());
+  }
+}
+
+// Checkpoints in between: the chief alone dies, and then all; before the journal has forgotten what
+// was saved, and behind it.
+TEST_F(ResumedJob, GoesOnWithCheckpoints) {
+  const Job job = this->job(1, 20);
+  auto first = job.start("ps", 0);
+  auto second = job.start("ps", 1);
+  auto one = job.start("worker", 0);
+  auto two = job.start("worker", 1);
+  auto chief = job.start("chief", 0, killing("program.saved#2"));
+  EXPECT_EQ(chief->wait(), 128 + SIGKILL) << chief->text();
+  chief = job.start("chief", 0, killing("coordinator.settled#7"));
+  EXPECT_EQ(chief->wait(), 128 + SIGKILL) << chief->text();
+  EXPECT_NE(chief->text().find("resumed: 1, from 40"), std::string::npos) << chief->text();
+  for (auto* const each : {&first, &second, &one, &two}) each->reset();
+  first = job.start("ps", 0);
+  second = job.start("ps", 1);
+  one = job.start("worker", 0);
+  two = job.start("worker", 1);
+  chief = job.start("chief", 0, killing("coordinator.settled#30"));
+  EXPECT_EQ(chief->wait(), 128 + SIGKILL) << chief->text();
+  EXPECT_NE(chief->text().find("resumed: 0, from 40"), std::string::npos) << chief->text();
+  chief = job.start("chief", 0);
+  EXPECT_EQ(chief->wait(), 0) << chief->text();
+  expect_all(chief->text(), "resumed: 1, from 60");
+}
+
+// Of replicated servers a primary dies together with the chief.
+TEST_F(ResumedJob, ServersWithCopiesGoOn) {
+  const StoreServer store{cohort::internal::cluster::StoreServerOptions{}};
+  const Job job = this->job(
+      2, 0,
+      {"COHORT_STORE=" + store.address(), "COHORT_LEASE_MS=1000", "COHORT_COORDINATOR_LEASE=60"});
+  auto first = job.start("ps", 0);
+  const auto second = job.start("ps", 1);
+  const auto one = job.start("worker", 0);
+  const auto two = job.start("worker", 1);
+  const auto killed = job.start("chief", 0, killing("coordinator.decided#30"));
+  EXPECT_EQ(killed->wait(), 128 + SIGKILL) << killed->text();
+  first.reset();
+  first = job.start("ps", 0, {}, {"COHORT_RESTART_COUNT=1"});
+  const auto chief = job.start("chief", 0);
+  EXPECT_EQ(chief->wait(), 0) << chief->text();
+  expect_all(chief->text());
+  expect_read(chief->text());
+}
+
+// Three chiefs die one after the other, wherever a seed says, and a worker does, too.
+class ResumedAtSeeds : public ResumedJob {
+ protected:
+  void run(unsigned seed) {
+    std::mt19937 random(seed);
+    constexpr std::array kPlaces = {"coordinator.before_send",    "coordinator.settles",
+                                    "coordinator.decided",        "coordinator.settled",
+                                    "coordinator.before_journal", "journal.torn"};
+    const Job job = this->job();
+    const auto first = job.start("ps", 0);
+    const auto second = job.start("ps", 1);
+    const auto one = job.start("worker", 0);
+    auto two = job.start("worker", 1);
+    std::string places;
+    for (int life = 0; life < 3; ++life) {
+      const std::string place = str_cat(kPlaces[random() % kPlaces.size()], "#", 4 + random() % 20);
+      places += place + ", ";
+      const auto killed = job.start("chief", 0, killing(place));
+      if (life == 1) {
+        ::usleep(static_cast<unsigned>(random() % 400) * 1000);
+        two.reset();
+        two = job.start("worker", 1, {}, {"COHORT_RESTART_COUNT=1"});
+      }
+      EXPECT_EQ(killed->wait(), 128 + SIGKILL) << places << killed->text();
+    }
+    const auto chief = job.start("chief", 0);
+    EXPECT_EQ(chief->wait(), 0) << places << chief->text();
+    expect_all(chief->text());
+    expect_read(chief->text());
+  }
+};
+
+TEST_F(ResumedAtSeeds, EverythingCountsOnce) {
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    std::filesystem::remove_all(folder_);
+    run(seed);
+  }
+}
+
+}  // namespace
