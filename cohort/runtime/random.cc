@@ -236,23 +236,6 @@ uint64_t uniform_below(const RandomStream& stream, uint64_t index, uint64_t n) {
   return below_from(stream, index, n, 0);
 }
 
-void fill_integers(const RandomStream& stream, int64_t low, int64_t high, std::span<int64_t> out,
-                   uint64_t first) {
-  COHORT_CHECK_ARG(low < high, "[fill_integers] expected low < high, got ", low, " and ", high);
-  const uint64_t n = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  for_words(stream, first * 2, out.size() * 2, 0,
-            [&](const uint32_t* words, uint64_t count, uint64_t done) {
-              for (uint64_t w = 0; w < count; w += 2) {
-                const uint64_t i = (done + w) / 2;
-                uint64_t drawn = 0;
-                if (!below(joined(words[w], words[w + 1]), n, drawn)) {
-                  drawn = below_from(stream, first + i, n, 1);
-                }
-                out[i] = static_cast<int64_t>(static_cast<uint64_t>(low) + drawn);
-              }
-            });
-}
-
 template <class T>
 void fill_keep_mask(const RandomStream& stream, double rate, std::span<T> out, uint64_t first) {
   COHORT_CHECK_ARG(rate >= 0 && rate <= 1, "[fill_keep_mask] expected a rate in [0, 1], got ",

@@ -135,9 +135,6 @@ void fill_normal(const RandomStream& stream, T mean, T stddev, std::span<T> out,
 template <class T>
 void fill_truncated_normal(const RandomStream& stream, T mean, T stddev, std::span<T> out,
                            uint64_t first = 0);
-/// In [low, high), each equally likely. Errors: InvalidArgument unless low < high.
-void fill_integers(const RandomStream& stream, int64_t low, int64_t high, std::span<int64_t> out,
-                   uint64_t first = 0);
 /// Dropout's mask: 0 with probability `rate`, else 1 / (1 - rate).
 /// Errors: InvalidArgument unless 0 <= rate <= 1.
 template <class T>
