@@ -7,7 +7,6 @@
 namespace cohort::conformance {
 namespace {
 
-constexpr std::string_view kWorkers = "several processes";
 constexpr std::string_view kTpu = "the TPU strategy";
 
 constexpr std::string_view kParameters =
@@ -354,8 +353,14 @@ const std::vector<Case> kCases = {
      "cluster",
      "two chiefs; an unknown job; an id too large",
      {{kDefault, "InvalidArgument; InvalidArgument; InvalidArgument"}}},
-    {"M04", "several workers", "all_reduce after a restart of a killed worker", {}, kWorkers},
-    {"M05", "several workers", "a worker dies in a collective", {}, kWorkers},
+    {"M04",
+     "several workers",
+     "two processes, started again after one was killed: each one's sum of 1.0",
+     {{kDefault, "[[2], [2]]"}}},
+    {"M05",
+     "several workers",
+     "two processes, one killed while the other waits for it in a sum: what each sees",
+     {{kDefault, "[Unavailable, nothing]"}}},
     {"K01", "coordinator", "a nest as a result", {{kDefault, "(2, (3, 4), [5], {v: 1})"}}},
     {"K03", "coordinator", "join with nothing scheduled; done", {{kDefault, "ok; true"}}},
     {"K04", "coordinator", "a function that is not registered", {{kDefault, "InvalidArgument"}}},
