@@ -20,10 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include "cli_main.h"
 #include "cohort/data/dataset.h"
 #include "cohort/strategy/distributed_dataset.h"
 #include "cohort/strategy/strategies.h"
-#include "flags.h"
 #include "statistics.h"
 
 namespace {
@@ -187,6 +187,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_main<Options>(argc, argv, "Measures kAutotune against fixed settings.",
-                                     declare, run);
+  return examples::run_cli<Options>(argc, argv, "Measures kAutotune against fixed settings.",
+                                    declare, run);
 }

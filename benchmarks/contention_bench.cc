@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
 #include "contention.h"
 #include "demo_runs.h"
-#include "flags.h"
 #include "machine.h"
 #include "places.h"
 
@@ -127,6 +127,6 @@ int run(Options options) {
 
 int main(int argc, char** argv) {
   using namespace cohort::bench;
-  return examples::run_main<Options>(
+  return examples::run_cli<Options>(
       argc, argv, "Measures a training step beside busy processes and under quotas.", declare, run);
 }

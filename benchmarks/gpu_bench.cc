@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
 #include "cohort/runtime/device.h"
-#include "flags.h"
 #include "gpu_contender.h"
 #include "gpu_report.h"
 #include "gpu_rounds.h"
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--contender") {
     return serve_gpu_contender(argv[2], argv[3]);
   }
-  return examples::run_main<GpuOptions>(
+  return examples::run_cli<GpuOptions>(
       argc, argv, "Times training steps on a GPU beside PyTorch and JAX.", declare,
       [](const GpuOptions& options) { return run(options); });
 }

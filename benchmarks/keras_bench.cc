@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
-#include "flags.h"
 #include "keras_contender.h"
 #include "keras_files.h"
 #include "keras_tasks.h"

@@ -21,11 +21,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
 #include "cohort/collectives/transports/tcp/socket.h"
 #include "cohort/coordinator/parameters/parameter_servers.h"
 #include "cohort/coordinator/parameters/parameter_service.h"
-#include "flags.h"
 #include "process.h"
 #include "ps_groups.h"
 #include "ways.h"
@@ -358,7 +358,7 @@ int main(int argc, char** argv) {
   if (first == "--serve-parameters") return serve_parameters();
   if (first == "--serve-group" && argc == 7) return serve_group({argv + 2, argv + argc});
   if (first.starts_with("--failovers")) {
-    return examples::run_main<Failovers>(
+    return examples::run_cli<Failovers>(
         argc, argv, "Times how long no push is acknowledged when a parameter server dies.",
         declare_failovers, [](const Failovers& o) {
           return time_failovers(program_path(), o.rounds, std::chrono::milliseconds(o.lease_ms));

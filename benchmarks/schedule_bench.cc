@@ -12,11 +12,11 @@
 #include <memory>
 #include <vector>
 
+#include "cli_main.h"
 #include "cohort/cluster/environment.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/parameter_server_strategy.h"
 #include "cohort/coordinator/server.h"
-#include "flags.h"
 
 using namespace cohort;
 
@@ -96,6 +96,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_main<Options>(argc, argv, "Times the scheduling of empty functions.",
-                                     declare, run);
+  return examples::run_cli<Options>(argc, argv, "Times the scheduling of empty functions.", declare,
+                                    run);
 }

@@ -9,9 +9,9 @@
 #include <iostream>
 #include <memory>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
 #include "contender.h"
-#include "flags.h"
 #include "lockstep_contender.h"
 #include "machine.h"
 #include "report.h"
@@ -156,5 +156,5 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace cohort::bench;
-  return examples::run_main<Options>(argc, argv, "Measures a training step.", declare, run);
+  return examples::run_cli<Options>(argc, argv, "Measures a training step.", declare, run);
 }

@@ -23,10 +23,10 @@
 #include <string>
 #include <vector>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
 #include "cohort/cohort.h"
 #include "cohort/keras/torch_module.h"
-#include "flags.h"
 #include "machine.h"
 #include "resnet18.h"
 #include "samples.h"
@@ -260,7 +260,7 @@ int run_all_cases(const std::string& program) {
 int main(int argc, char** argv) {
   using namespace cohort::bench;
   if (argc == 1) return run_all_cases(argv[0]);
-  return examples::run_main<Options>(argc, argv,
-                                     "Trains a torch::nn module by plain LibTorch and by Cohort.",
-                                     declare, [](const Options& options) { return run(options); });
+  return examples::run_cli<Options>(argc, argv,
+                                    "Trains a torch::nn module by plain LibTorch and by Cohort.",
+                                    declare, [](const Options& options) { return run(options); });
 }

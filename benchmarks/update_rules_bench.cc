@@ -15,9 +15,9 @@
 #include <xmmintrin.h>
 #endif
 
+#include "cli_main.h"
 #include "cohort/base/cpu.h"
 #include "cohort/update_rules/update.h"
-#include "flags.h"
 
 namespace {
 
@@ -100,5 +100,5 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return examples::run_main<Options>(argc, argv, "Times the fused update.", declare, run);
+  return examples::run_cli<Options>(argc, argv, "Times the fused update.", declare, run);
 }

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli_main.h"
 #include "cohort/base/check.h"
-#include "flags.h"
 
 namespace cohort::bench {
 namespace {
@@ -215,8 +215,8 @@ int ways_main(int argc, char** argv, const WaysProgram& program) {
     options.json = path.substr(0, path.rfind('/') + 1) + program.name + ".json";
     declare_flags(app, options, program);
   };
-  return examples::run_main<Options>(argc, argv, program.purpose, declare,
-                                     [&](const Options& options) { return run(options, program); });
+  return examples::run_cli<Options>(argc, argv, program.purpose, declare,
+                                    [&](const Options& options) { return run(options, program); });
 }
 
 }  // namespace cohort::bench

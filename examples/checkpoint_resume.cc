@@ -66,13 +66,12 @@ int run(const Options& options) {
   return 0;
 }
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--folder", options.folder, "Of the checkpoints");
-  app.add_option("--steps", options.steps, "Steps in all")->check(examples::at_least(1));
-  app.add_option("--every", options.every, "Steps between checkpoints")
-      ->check(examples::at_least(1));
-  app.add_option("--stop", options.stop, "Ends after this step, as a crash would; 0: does not")
-      ->check(examples::at_least(0));
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--folder", options.folder, "Of the checkpoints");
+  flags.add("--steps", options.steps, "Steps in all", {.at_least = 1});
+  flags.add("--every", options.every, "Steps between checkpoints", {.at_least = 1});
+  flags.add("--stop", options.stop, "Ends after this step, as a crash would; 0: does not",
+            {.at_least = 0});
 }
 
 }  // namespace

@@ -26,14 +26,11 @@ struct Options {
   uint64_t seed = 1;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->check(examples::at_least(1));
-  app.add_option("--images", options.images, "Images to learn from")
-      ->check(examples::at_least(100));
-  app.add_option("--batch", options.batch, "Images a step, over all replicas")
-      ->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of the initial weights and the order of the images");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
+  flags.add("--images", options.images, "Images to learn from", {.at_least = 100});
+  flags.add("--batch", options.batch, "Images a step, over all replicas", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of the initial weights and the order of the images");
 }
 
 // What no network is needed for.

@@ -48,9 +48,9 @@ struct Arguments {
   int steps = 200;
 };
 
-void declare(CLI::App& app, Arguments& arguments) {
-  app.add_option("--replicas", arguments.replicas, "Replicas")->check(examples::at_least(1));
-  app.add_option("--steps", arguments.steps, "Steps")->check(examples::at_least(1));
+void declare(examples::Flags& flags, Arguments& arguments) {
+  flags.add("--replicas", arguments.replicas, "Replicas", {.at_least = 1});
+  flags.add("--steps", arguments.steps, "Steps", {.at_least = 1});
 }
 
 int run(const Arguments& arguments) {

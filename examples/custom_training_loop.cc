@@ -18,9 +18,8 @@ struct Options {
   int epochs = 2;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->check(examples::at_least(1));
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
 }
 
 int run(const Options& options) {

@@ -22,14 +22,12 @@ struct Options {
   std::string weights = "fashion.safetensors";
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->envname("COHORT_DEMO_EPOCHS")
-      ->check(examples::at_least(1));
-  app.add_option("--batch", options.batch, "Images a step, over all replicas")
-      ->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of the initial weights and the order of the images");
-  app.add_option("--weights", options.weights, "The file that the weights are written to");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the images")
+      ->envname("COHORT_DEMO_EPOCHS", {.at_least = 1});
+  flags.add("--batch", options.batch, "Images a step, over all replicas", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of the initial weights and the order of the images");
+  flags.add("--weights", options.weights, "The file that the weights are written to");
 }
 
 int run(const Options& options) {

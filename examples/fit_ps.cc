@@ -38,11 +38,9 @@ Dataset make_test_data(const InputContext&) { return points(25000).skip(20000).b
 COHORT_REGISTER_FUNCTION(make_training_data);
 COHORT_REGISTER_FUNCTION(make_test_data);
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Times that it is tested")
-      ->check(examples::at_least(1));
-  app.add_option("--steps", options.steps, "Executions of ten steps in an epoch")
-      ->check(examples::at_least(1));
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Times that it is tested", {.at_least = 1});
+  flags.add("--steps", options.steps, "Executions of ten steps in an epoch", {.at_least = 1});
 }
 
 int run(const Options& options) {

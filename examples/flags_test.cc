@@ -14,9 +14,9 @@ struct Options {
   std::string folder = "here";
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes")->check(at_least(1));
-  app.add_option("--folder", options.folder, "Where");
+void declare(Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes", {.at_least = 1});
+  flags.add("--folder", options.folder, "Where");
 }
 
 struct Outcome {

@@ -28,14 +28,12 @@ struct Options {
   bool evaluate = false;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--folder", options.folder, "Of the model's files");
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->check(examples::at_least(1));
-  app.add_option("--images", options.images, "Images of a pass")->check(examples::at_least(100));
-  app.add_option("--batch", options.batch, "Images in a step of each replica")
-      ->check(examples::at_least(1));
-  app.add_flag("--evaluate", options.evaluate, "Only says how good the newest file is");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--folder", options.folder, "Of the model's files");
+  flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
+  flags.add("--images", options.images, "Images of a pass", {.at_least = 100});
+  flags.add("--batch", options.batch, "Images in a step of each replica", {.at_least = 1});
+  flags.add("--evaluate", options.evaluate, "Only says how good the newest file is");
 }
 
 std::shared_ptr<keras::Model> get_compiled_model() {

@@ -20,13 +20,11 @@ struct Options {
   uint64_t seed = 1;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->check(examples::at_least(1));
-  app.add_option("--batch", options.batch, "Images in a step of each worker")
-      ->check(examples::at_least(1));
-  app.add_option("--images", options.images, "Images of a pass")->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of weights and order; the same on every worker");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
+  flags.add("--batch", options.batch, "Images in a step of each worker", {.at_least = 1});
+  flags.add("--images", options.images, "Images of a pass", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of weights and order; the same on every worker");
 }
 
 keras::Sequential build_model() {

@@ -30,17 +30,14 @@ struct Options {
   std::string style = "fit";
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->check(examples::at_least(1));
-  app.add_option("--steps", options.steps, "Ends each epoch after so many; 0: does not")
-      ->check(examples::at_least(0));
-  app.add_option("--batch", options.batch, "Images a step, over all replicas")
-      ->check(examples::at_least(1));
-  app.add_option("--width", options.width, "Channels of the first block")
-      ->check(examples::at_least(1));
-  app.add_option("--style", options.style, "Who trains: fit, or a loop in LibTorch's words")
-      ->check(CLI::IsMember({"fit", "torch"}));
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
+  flags.add("--steps", options.steps, "Ends each epoch after so many; 0: does not",
+            {.at_least = 0});
+  flags.add("--batch", options.batch, "Images a step, over all replicas", {.at_least = 1});
+  flags.add("--width", options.width, "Channels of the first block", {.at_least = 1});
+  flags.add("--style", options.style, "Who trains: fit, or a loop in LibTorch's words",
+            {.one_of = {"fit", "torch"}});
 }
 
 Dataset batches(const Dataset& train, const Options& options) {

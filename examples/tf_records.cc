@@ -76,12 +76,11 @@ int run(const Options& options) {
   return 0;
 }
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--folder", options.folder, "Where the files are written");
-  app.add_option("--images", options.images, "Images in all of them")->check(examples::at_least(1));
-  app.add_option("--shards", options.shards, "Files")->check(examples::at_least(1));
-  app.add_option("--epochs", options.epochs, "Passes over the images")
-      ->check(examples::at_least(1));
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--folder", options.folder, "Where the files are written");
+  flags.add("--images", options.images, "Images in all of them", {.at_least = 1});
+  flags.add("--shards", options.shards, "Files", {.at_least = 1});
+  flags.add("--epochs", options.epochs, "Passes over the images", {.at_least = 1});
 }
 
 }  // namespace

@@ -27,14 +27,11 @@ struct Options {
   uint64_t seed = 1;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the series")
-      ->check(examples::at_least(1));
-  app.add_option("--hours", options.hours, "Length of the series")
-      ->check(examples::at_least(10 * kPast));
-  app.add_option("--batch", options.batch, "Forecasts a step, over all replicas")
-      ->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of weather, weights and order");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the series", {.at_least = 1});
+  flags.add("--hours", options.hours, "Length of the series", {.at_least = 10 * kPast});
+  flags.add("--batch", options.batch, "Forecasts a step, over all replicas", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of weather, weights and order");
 }
 
 Tensor temperatures(int64_t hours, uint64_t seed) {

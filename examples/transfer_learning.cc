@@ -27,12 +27,11 @@ struct Options {
   uint64_t seed = 1;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--model", options.model, "The file that Keras wrote");
-  app.add_option("--images", options.images, "Images to learn from")->check(examples::at_least(10));
-  app.add_option("--epochs", options.epochs, "Passes of each part over the images")
-      ->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of weights and order");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--model", options.model, "The file that Keras wrote");
+  flags.add("--images", options.images, "Images to learn from", {.at_least = 10});
+  flags.add("--epochs", options.epochs, "Passes of each part over the images", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of weights and order");
 }
 
 // Images, and where each kind of clothes is worn.

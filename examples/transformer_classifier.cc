@@ -28,14 +28,11 @@ struct Options {
   uint64_t seed = 1;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the sentences")
-      ->check(examples::at_least(1));
-  app.add_option("--sentences", options.sentences, "Sentences to learn from")
-      ->check(examples::at_least(100));
-  app.add_option("--batch", options.batch, "Sentences a step, over all replicas")
-      ->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of sentences, weights and order");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the sentences", {.at_least = 1});
+  flags.add("--sentences", options.sentences, "Sentences to learn from", {.at_least = 100});
+  flags.add("--batch", options.batch, "Sentences a step, over all replicas", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of sentences, weights and order");
 }
 
 // x, and a row of a table for each place.

@@ -30,14 +30,11 @@ struct Options {
   uint64_t seed = 1;
 };
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the ratings")
-      ->check(examples::at_least(1));
-  app.add_option("--ratings", options.ratings, "Ratings to learn from")
-      ->check(examples::at_least(1000));
-  app.add_option("--batch", options.batch, "Ratings a step, over all replicas")
-      ->check(examples::at_least(1));
-  app.add_option("--seed", options.seed, "Of ratings, weights and order");
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--epochs", options.epochs, "Passes over the ratings", {.at_least = 1});
+  flags.add("--ratings", options.ratings, "Ratings to learn from", {.at_least = 1000});
+  flags.add("--batch", options.batch, "Ratings a step, over all replicas", {.at_least = 1});
+  flags.add("--seed", options.seed, "Of ratings, weights and order");
 }
 
 struct Ratings {

@@ -168,9 +168,9 @@ double held_out_auc(ClusterCoordinator& coordinator, const PerWorkerValues<Recom
   return auc(scores, clicked);
 }
 
-void declare(CLI::App& app, Options& options) {
-  app.add_option("--rows", options.rows, "Words that there are")->check(examples::at_least(1000));
-  app.add_option("--steps", options.steps, "Steps of all workers")->check(examples::at_least(10));
+void declare(examples::Flags& flags, Options& options) {
+  flags.add("--rows", options.rows, "Words that there are", {.at_least = 1000});
+  flags.add("--steps", options.steps, "Steps of all workers", {.at_least = 10});
 }
 
 int run(const Options& options) {
