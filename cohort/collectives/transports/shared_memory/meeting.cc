@@ -214,8 +214,14 @@ bool SharedMeeting::is_intact(const Exchange& exchange) const {
 }
 
 void SharedMeeting::finish(const Exchange& exchange) {
+  // Nobody sleeps until an inline piece has been read. Who sleeps for a slot does so for anything
+  // that a peer does, and each peer's next post will do: it stands behind what it has finished.
+  const bool is_awaited = std::any_of(
+      exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
+        return !board_.has_come(part.peer, exchange.key) || !is_inline(part.peer, exchange.key);
+      });
   board_.finish(exchange.key);
-  tell(board_.event_of(exchange.key, SharedBoard::Shown::kFinish));
+  if (is_awaited) tell(board_.event_of(exchange.key, SharedBoard::Shown::kFinish));
 }
 
 bool SharedMeeting::lends(const ExchangeKey& key) const {

@@ -11,7 +11,6 @@
 
 #include "cohort/base/logging.h"
 #include "cohort/collectives/transports/tcp/transport_parts.h"
-#include "cohort/runtime/relax.h"
 
 namespace cohort::internal::collectives {
 namespace {
@@ -46,7 +45,7 @@ bool TcpTransport::sleep_at_bell(Deadline deadline, const Wait& wait) {
   const auto has_come = [&](int peer) { return wait.is_here(stream(peer)); };
   SharedBell::Sleep sleep{.ranks = wait.peers, .has_come = has_come};
   if (wait.shown) sleep.event = shared_->event_of(wait.shown->key, wait.shown->what);
-  bell.wait(rings_, wait.has_looked ? none : *looks_, deadline, is_over, sleep);
+  bell.wait(rings_, wait.has_looked ? none : patience_->looks(), deadline, is_over, sleep);
   return wait.is_over() || bell.rings() != rings_ || std::chrono::steady_clock::now() < deadline;
 }
 
@@ -63,23 +62,14 @@ void TcpTransport::start_meeting(const Exchange& exchange) {
   }
 }
 
-// Looks until it is over; most of the time the others are nearly there. False: it takes long.
+// False: it takes long. Most of the time the others are nearly there.
 bool TcpTransport::look_for(base::FunctionRef<bool()> is_over) {
-  if (is_over()) return true;
   const SharedBell& bell = inbox_->bell();
-  const int spins = looks_->next();
-  for (int i = 0; i < spins; ++i) {
-    runtime::relax();
-    if (is_over()) {
-      looks_->met(i);
-      return true;
-    }
-    if (bell.rings() == rings_) continue;
+  return patience_->look_for(is_over, [&] {
+    if (bell.rings() == rings_) return;
     move_messages();
     alarms_->check();
-  }
-  looks_->parked();
-  return false;
+  });
 }
 
 void TcpTransport::wait_by_looking(Wait wait, Deadline deadline) {
@@ -253,7 +243,7 @@ void TcpTransport::share_memory(const std::string& machine, Deadline deadline) {
   inbox_ = std::move(inbox);
   alarms_->also_ring([bell = &inbox_->bell()] { bell->ring(); });
   if (!one_machine) return;
-  if (own_cores) looks_.emplace(runtime::most_spins(1));
+  if (own_cores) patience_.emplace(runtime::most_spins(1));
   shared_ = std::make_unique<SharedMeeting>(*inbox_, rank_, size());
 }
 

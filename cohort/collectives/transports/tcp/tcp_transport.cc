@@ -30,7 +30,7 @@ std::vector<TcpAlarms::Line> lines_of(std::vector<MeshLink>& links) {
 
 TcpTransport::TcpTransport(int rank, std::vector<MeshLink> links)
     : rank_(rank),
-      looks_(runtime::most_spins(static_cast<int>(links.size()))),
+      patience_(runtime::most_spins(static_cast<int>(links.size()))),
       alarms_(std::make_unique<TcpAlarms>(rank, lines_of(links))) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     if (static_cast<int>(r) != rank) others_.push_back(static_cast<int>(r));

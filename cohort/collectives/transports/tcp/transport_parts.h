@@ -18,6 +18,7 @@
 #include "cohort/collectives/transports/mpi/mpi_lanes.h"
 #include "cohort/collectives/transports/shared_memory/inbox.h"
 #include "cohort/collectives/transports/shared_memory/meeting.h"
+#include "cohort/collectives/transports/shared_memory/patience.h"
 #include "cohort/collectives/transports/tcp/alarms.h"
 #include "cohort/collectives/transports/tcp/mesh.h"
 #include "cohort/collectives/transports/tcp/stream.h"
@@ -124,7 +125,7 @@ class TcpTransport final : public Transport {
   std::unique_ptr<SharedInbox> inbox_;
   std::unique_ptr<SharedMeeting> shared_;
   uint32_t rings_ = 0;  // of the inbox's bell, before the last look
-  std::optional<runtime::SpinBudget> looks_;
+  std::optional<Patience> patience_;
   std::unique_ptr<MpiLanes> lanes_;    // null: no MPI
   unsigned naps_ = 0;                  // of the wait that goes on, since bytes have moved
   std::unique_ptr<TcpAlarms> alarms_;  // last: it rings the inbox's bell
