@@ -31,6 +31,13 @@ class RecordedTransport final : public ForwardingTransport {
   void look(Exchange& exchange, Deadline deadline) override {
     noted(exchange.key, [&] { real().look(exchange, deadline); });
   }
+  void start_and_look(Exchange& exchange, Deadline now, Deadline deadline) override {
+    recorder_->started_and_waits(exchange.key, exchange.signature, now);
+    ended(exchange.key, [&] {
+      real().start(exchange);
+      real().look(exchange, deadline);
+    });
+  }
   void await_readers(const Exchange& exchange, Deadline deadline) override {
     noted(exchange.key, [&] { real().await_readers(exchange, deadline); });
   }
@@ -44,6 +51,10 @@ class RecordedTransport final : public ForwardingTransport {
   template <class Wait>
   void noted(const ExchangeKey& key, const Wait& wait) {
     recorder_->waits(key);
+    ended(key, wait);
+  }
+  template <class Wait>
+  void ended(const ExchangeKey& key, const Wait& wait) {
     try {
       wait();
     } catch (...) {
@@ -88,9 +99,23 @@ void FlightRecorder::started(const ExchangeKey& key, const CallSignature& signat
   if (key.phase > 0) return;  // of one that was noted
   const auto now = Clock::now();
   const base::MutexLock lock(mutex_);
+  add(key, signature, now);
+}
+
+FlightRecorder::Call& FlightRecorder::add(const ExchangeKey& key, const CallSignature& signature,
+                                          Clock::time_point now) {
   ++count_;
-  calls_[count_ % kKept] = {
-      .number = count_, .step = steps_, .key = key, .signature = signature, .started = now};
+  Call& call = calls_[count_ % kKept];
+  call = {.number = count_, .step = steps_, .key = key, .signature = signature, .started = now};
+  return call;
+}
+
+void FlightRecorder::started_and_waits(const ExchangeKey& key, const CallSignature& signature,
+                                       Clock::time_point now) {
+  const base::MutexLock lock(mutex_);
+  Call& call = add(key, signature, now);
+  call.state = State::kWaits;
+  call.waits_from = now;
 }
 
 void FlightRecorder::waits(const ExchangeKey& key) {

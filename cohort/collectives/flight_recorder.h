@@ -33,6 +33,9 @@ class FlightRecorder {
   static constexpr std::size_t kKept = 256;
 
   void started(const ExchangeKey& key, const CallSignature& signature);
+  /// The same of one that is waited for at once, at the time `now`.
+  void started_and_waits(const ExchangeKey& key, const CallSignature& signature,
+                         std::chrono::steady_clock::time_point now);
   void waits(const ExchangeKey& key);
   /// What was waited for has come, or will not.
   void ended(const ExchangeKey& key, bool good);
@@ -58,6 +61,8 @@ class FlightRecorder {
     Clock::time_point waits_from = {};
     Clock::duration waited{};
   };
+  Call& add(const ExchangeKey& key, const CallSignature& signature, Clock::time_point now)
+      COHORT_REQUIRES(mutex_);
   static std::string line_of(const Call& call, Clock::time_point now);
   Call* find(const ExchangeKey& key) COHORT_REQUIRES(mutex_);
 

@@ -26,10 +26,11 @@ using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// So long from now; a century at most, where longer times would be in the past.
-inline Deadline deadline_in(std::chrono::milliseconds timeout) {
+/// So long from `now`; a century at most, where longer times would be in the past.
+inline Deadline deadline_in(std::chrono::milliseconds timeout,
+                            Deadline now = std::chrono::steady_clock::now()) {
   constexpr std::chrono::hours kCentury{24 * 365 * 100};
-  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kCentury);
+  return now + std::min<std::chrono::milliseconds>(timeout, kCentury);
 }
 
 enum class Collective : uint8_t {
@@ -139,6 +140,11 @@ class Transport {
   /// As finish(), but leaves the bytes where they are and shows them as the parts' `seen`; what was
   /// sent may be still read.
   virtual void look(Exchange& exchange, Deadline deadline);
+  /// start(), then look(), of who does nothing in between. `now`: the time.
+  virtual void start_and_look(Exchange& exchange, Deadline /*now*/, Deadline deadline) {
+    start(exchange);
+    look(exchange, deadline);
+  }
   /// After look(), when all has been read. Errors: the failure, if it was no more what was sent.
   virtual void let_go(const Exchange&, Deadline) {}
   /// After let_go(): waits until what was sent may be written again. Errors: as finish().

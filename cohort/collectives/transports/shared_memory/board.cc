@@ -14,15 +14,33 @@ struct alignas(64) BoardHead {
   alignas(64) SegmentTable table;
 };
 
-// Pieces and inline bytes stand behind it.
+// One line of the cache, which is all that peers read of a post without bytes. Pieces, if they
+// differ, and inline bytes stand behind it.
 struct alignas(64) BoardPost {
   std::atomic<uint64_t> stamp;  // 0: nothing to be read
   CallSignature signature;
+  SharedBoard::Piece common;  // of all peers
 };
+static_assert(sizeof(BoardPost) == 64);
 
 namespace {
 
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr std::size_t kLine = 64;
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+// A peer's piece is not the same as the others'.
+constexpr int32_t kEach = -3;
+
+// Asks for a line that is about to be written, which others have read; a hint, ordered by nothing.
+void will_write([[maybe_unused]] const std::byte* line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0"
+               :
+               : "m"(*line));  // the builtin asks to read where -mprfchw is not set
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
 
 }  // namespace
 
@@ -95,11 +113,12 @@ bool SharedBoard::can_post(const ExchangeKey& key) const {
   return true;
 }
 
-void SharedBoard::post(const Exchange& exchange, std::span<const Piece> pieces) {
+void SharedBoard::post(const Exchange& exchange, Pieces pieces) {
   BoardPost& post = post_of(rank_, exchange.key);
   const std::byte* last = nullptr;
   std::size_t end = 0;
   Piece same = {};
+  bool is_common = true;
   for (std::size_t i = 0; i < exchange.parts.size(); ++i) {
     const ExchangePart& part = exchange.parts[i];
     Piece piece = pieces[i];
@@ -114,7 +133,15 @@ void SharedBoard::post(const Exchange& exchange, std::span<const Piece> pieces) 
         same = piece;
       }
     }
-    pieces_of(post)[part.peer] = piece;
+    if (i == 0) post.common = piece;
+    is_common = is_common && piece == post.common;
+    pieces[i] = piece;
+  }
+  if (!is_common) {
+    post.common.segment = kEach;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      pieces_of(post)[exchange.parts[i].peer] = pieces[i];
+    }
   }
   const uint64_t stamp = stamp_of(exchange.key.sequence);
   lanes_[lane_of(exchange.key)].held[exchange.key.sequence % kSlots] = stamp;
@@ -122,6 +149,15 @@ void SharedBoard::post(const Exchange& exchange, std::span<const Piece> pieces) 
   // that it has had, for all have finished that post. ring() is a fence.
   post.signature = exchange.signature;
   post.stamp.store(stamp, std::memory_order_release);
+  shown_ = is_common ? end : 0;
+}
+
+void SharedBoard::expect_next(const ExchangeKey& key) const {
+  const ExchangeKey next{.phase = key.phase, .sequence = key.sequence + 1};
+  BoardPost& post = post_of(rank_, next);
+  will_write(reinterpret_cast<const std::byte*>(&post));
+  const std::size_t bytes = std::min(shown_, kMostExpected);
+  for (std::size_t at = 0; at < bytes; at += kLine) will_write(inline_of(post) + at);
 }
 
 void SharedBoard::revoke(const ExchangeKey& key) {
@@ -145,7 +181,8 @@ CallSignature SharedBoard::signature(int peer, const ExchangeKey& key) const {
 }
 
 SharedBoard::Piece SharedBoard::piece(int peer, const ExchangeKey& key) const {
-  return pieces_of(post_of(peer, key))[rank_];
+  BoardPost& post = post_of(peer, key);
+  return post.common.segment != kEach ? post.common : pieces_of(post)[rank_];
 }
 
 std::span<const std::byte> SharedBoard::inline_bytes(int peer, const ExchangeKey& key,

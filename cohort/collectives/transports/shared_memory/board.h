@@ -52,6 +52,7 @@ class SharedBoard {
     uint64_t bytes = 0;
     uint64_t at = 0;
     int32_t segment = kInline;
+    bool operator==(const Piece&) const = default;
   };
   using Pieces = c10::SmallVector<Piece, 8>;
 
@@ -59,7 +60,9 @@ class SharedBoard {
   bool can_post(const ExchangeKey& key) const;
   /// `pieces`: one for each part of the exchange; those that are kInline are copied here. Peers
   /// that sleep are to be rung for: after it, finish() and commit().
-  void post(const Exchange& exchange, std::span<const Piece> pieces);
+  void post(const Exchange& exchange, Pieces pieces);
+  /// After post() and before a wait: another one like it will follow, whose memory is asked for.
+  void expect_next(const ExchangeKey& key) const;
   /// What was posted is not to be read any more; nothing if it was not.
   void revoke(const ExchangeKey& key);
 
@@ -85,6 +88,8 @@ class SharedBoard {
 
  private:
   static constexpr std::size_t kSlots = 8;
+  static constexpr std::size_t kMostExpected =
+      2048;  // of bytes: more is copied as fast as it comes
   struct Lane {
     std::array<uint64_t, kSlots> held = {};  // the stamp that a slot of this rank has, or had
     mutable std::vector<uint64_t> finished;  // [peer]: the stamp that was seen last
@@ -101,6 +106,7 @@ class SharedBoard {
   const std::vector<std::byte*> boards_;  // [rank]
   uint64_t generation_ = 0;
   std::array<Lane, kLanes> lanes_ = {};
+  std::size_t shown_ = 0;  // of inline bytes, by the last post
 };
 
 }  // namespace cohort::internal::collectives

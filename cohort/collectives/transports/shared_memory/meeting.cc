@@ -154,6 +154,7 @@ c10::SmallVector<int, 8> SharedMeeting::start(const Exchange& exchange) {
   if (has_slot) {
     board_.post(exchange, pieces);
     tell(board_.event_of(exchange.key, SharedBoard::Shown::kPost));
+    board_.expect_next(exchange.key);
   } else {
     waiting.push_back({.exchange = exchange, .pieces = pieces});
   }
@@ -216,8 +217,8 @@ bool SharedMeeting::is_intact(const Exchange& exchange) const {
 void SharedMeeting::finish(const Exchange& exchange) {
   // Nobody sleeps until an inline piece has been read. Who sleeps for a slot does so for anything
   // that a peer does, and each peer's next post will do: it stands behind what it has finished.
-  const bool is_awaited = std::any_of(
-      exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
+  const bool is_awaited =
+      std::any_of(exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
         return !board_.has_come(part.peer, exchange.key) || !is_inline(part.peer, exchange.key);
       });
   board_.finish(exchange.key);
