@@ -52,6 +52,8 @@ class SharedBoard {
     uint64_t bytes = 0;
     uint64_t at = 0;
     int32_t segment = kInline;
+    int32_t is_awaited =
+        0;  ///< 1: the sender may sleep until the peer has finished, bytes or none.
     bool operator==(const Piece&) const = default;
   };
   using Pieces = c10::SmallVector<Piece, 8>;

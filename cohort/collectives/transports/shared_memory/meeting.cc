@@ -22,6 +22,11 @@ std::vector<std::byte*> boards_of(const SharedInbox& inbox, int ranks) {
   return boards;
 }
 
+// Their sender may wait until they have been read, whatever there is for which peer.
+void await(SharedBoard::Pieces& pieces) {
+  for (Piece& piece : pieces) piece.is_awaited = 1;
+}
+
 bool are_same(ConstBytes a, ConstBytes b) { return a.data() == b.data() && a.size() == b.size(); }
 
 // Of different bytes: a post has those for several peers once.
@@ -117,6 +122,7 @@ SharedBoard::Pieces SharedMeeting::place(const Exchange& exchange) {
   }
   if (lent) {
     loans_.push_back(exchange.key);
+    await(pieces);
     return pieces;
   }
   if (fits) {
@@ -125,7 +131,10 @@ SharedBoard::Pieces SharedMeeting::place(const Exchange& exchange) {
   }
   const bool may_stage = exchange.delivery == Delivery::kLook ||
                          (exchange.delivery == Delivery::kMove && all <= kMostStaged);
-  if (may_stage && place_on_stage(exchange, all, pieces)) return pieces;
+  if (may_stage && place_on_stage(exchange, all, pieces)) {
+    await(pieces);
+    return pieces;
+  }
   if (exchange.delivery == Delivery::kLook) {
     throw Error(ErrorCode::kResourceExhausted,
                 str_cat("[communicator] expected room for ", all,
@@ -215,14 +224,15 @@ bool SharedMeeting::is_intact(const Exchange& exchange) const {
 }
 
 void SharedMeeting::finish(const Exchange& exchange) {
-  // Nobody sleeps until an inline piece has been read. Who sleeps for a slot does so for anything
-  // that a peer does, and each peer's next post will do: it stands behind what it has finished.
-  const bool is_awaited =
-      std::any_of(exchange.parts.begin(), exchange.parts.end(), [&](const ExchangePart& part) {
-        return !board_.has_come(part.peer, exchange.key) || !is_inline(part.peer, exchange.key);
-      });
+  // Who sleeps for a slot does so for anything that a peer does, and each peer's next post will do:
+  // it stands behind what it has finished.
+  const auto is_awaited = [&](const ExchangePart& part) {
+    return !board_.has_come(part.peer, exchange.key) ||
+           board_.piece(part.peer, exchange.key).is_awaited != 0;
+  };
+  const bool tells = std::any_of(exchange.parts.begin(), exchange.parts.end(), is_awaited);
   board_.finish(exchange.key);
-  if (is_awaited) tell(board_.event_of(exchange.key, SharedBoard::Shown::kFinish));
+  if (tells) tell(board_.event_of(exchange.key, SharedBoard::Shown::kFinish));
 }
 
 bool SharedMeeting::lends(const ExchangeKey& key) const {
