@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,10 @@ class [[nodiscard]] Transaction {
   std::vector<uint64_t> counts_;
   uint64_t acknowledged_ = 0;
 };
+
+/// Before an operation that writes variables on servers and reads behind it. `what`: as in texts,
+/// "use_ema". Errors: Unimplemented where this thread has a Transaction: it would read what was.
+void refuse_reads_behind_writes(const std::string& operation, const std::string& what);
 
 /// While it lives, this thread changes things at once: variables are made, which is done once
 /// anyway.

@@ -63,13 +63,8 @@ std::vector<Variable> SpectralNormalizationLayer::stored_weights() const {
 }
 
 void SpectralNormalizationLayer::normalize() {
-  if (cohort::internal::coordinator::Transaction::current() != nullptr &&
-      cohort::internal::variables::store_of("[spectral_normalization] ", kernel_).is_remote()) {
-    throw Unimplemented(str_cat(
-        "[", name(),
-        "] expected no SpectralNormalization in training by a function that "
-        "schedule_exactly_once runs: its kernel is written before it is read, and what such a "
-        "function writes is done when it has ended; schedule() it"));
+  if (cohort::internal::variables::store_of("[spectral_normalization] ", kernel_).is_remote()) {
+    cohort::internal::coordinator::refuse_reads_behind_writes(name(), "SpectralNormalization");
   }
   const cohort::internal::autograd::BelowAutograd below;
   const internal::ComputeType as_kept(std::nullopt);  // under mixed policies, too

@@ -318,19 +318,6 @@ void OptimizerBase::check_own_copies(const Gradients& gradients) const {
               "use MirroredStrategy, where every replica has a copy of its own"));
 }
 
-namespace {
-// Both read behind the update, and would read what was before it.
-void check_reads_behind(bool averages, bool constrains) {
-  if (!averages && !constrains) return;
-  if (cohort::internal::coordinator::Transaction::current() == nullptr) return;
-  const char* const what = averages ? "use_ema" : "constraints";
-  throw Unimplemented(str_cat("[optimizer.apply_gradients] expected no ", what,
-                              " in a function that schedule_exactly_once runs: its update is done "
-                              "when it has ended, and ",
-                              what, " would work on the weights as they were; use schedule()"));
-}
-}  // namespace
-
 void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptions& options) {
   check_gradients(gradients);
   if (!options.skip_gradients_aggregation) check_workers(gradients[0].variable);
@@ -340,7 +327,11 @@ void OptimizerBase::apply_gradients(const Gradients& gradients, const ApplyOptio
   if (accumulator_ != nullptr) refuse_recording("its optimizer accumulates gradients");
   if (options_.use_ema) refuse_recording("its optimizer averages weights");
   if (is_remote_) {
-    check_reads_behind(options_.use_ema, !constrained_.empty());
+    // Both read behind the update.
+    const char* const what = options_.use_ema ? "use_ema" : "constraints";
+    if (options_.use_ema || !constrained_.empty()) {
+      cohort::internal::coordinator::refuse_reads_behind_writes("optimizer.apply_gradients", what);
+    }
     calls_.value();  // as all workers have counted
   }
   const int64_t before = step();

@@ -17,7 +17,7 @@ namespace cohort::keras {
 // What all of them take besides their rule's numbers:
 //   weight_decay     w -= w * weight_decay * learning rate before the rule;
 //   exclude_from_weight_decay   not for variables whose name holds one of these;
-//   clipnorm, clipvalue, global_clipnorm   at most one: of the gradient summed over replicas;
+//   clipnorm, clipvalue, global_clipnorm   at most one, 0 for none: of the whole gradient;
 //   use_ema              keep moving averages of the variables, over updates; fit() ends with them
 //                        in the variables, and after every ema_overwrite_frequency updates they
 //                        are put there;

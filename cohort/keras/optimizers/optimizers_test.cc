@@ -201,7 +201,23 @@ TEST(Clipping, ActsOnTheSumOverReplicas) {
   check([] { return SGD({.learning_rate = 0.1, .global_clipnorm = 2.0}); },
         expected(sgd(0.1), 0, {.global_norm = 2.0}));
   EXPECT_THROW(SGD({.clipnorm = 1, .clipvalue = 1}), InvalidArgument);
-  EXPECT_THROW(Adam({.global_clipnorm = 0}), InvalidArgument);
+  EXPECT_THROW(SGD({.clipnorm = 0, .clipvalue = 1}), InvalidArgument);
+}
+
+TEST(Clipping, OfZeroDoesNothing) {
+  check([] { return SGD({.learning_rate = 0.1, .clipvalue = 0}); }, expected(sgd(0.1)));
+  check([] { return SGD({.learning_rate = 0.1, .clipnorm = 0}); }, expected(sgd(0.1)));
+  check([] { return SGD({.learning_rate = 0.1, .global_clipnorm = 0}); }, expected(sgd(0.1)));
+  EXPECT_EQ(SGD({.clipnorm = 0}).get_config().at("clipnorm").number(), 0);
+  const auto step = [](const Optimizer& optimizer) {
+    Variable w(from_vector<float>({1, 2}, {2}));
+    optimizer.apply_gradients({{from_vector<float>({3, 4}, {2}), w}});
+    return w.value().detach().clone();
+  };
+  const Tensor free = step(Lamb({.learning_rate = 0.1}));
+  EXPECT_TRUE(step(Lamb({.learning_rate = 0.1, .clipnorm = 0})).equal(free));
+  EXPECT_TRUE(step(Lamb({.learning_rate = 0.1, .clipvalue = 0})).equal(free));
+  EXPECT_TRUE(step(Lamb({.learning_rate = 0.1, .global_clipnorm = 0})).equal(free));
 }
 
 TEST(Schedules, SeeTheIterationBeforeTheStep) {

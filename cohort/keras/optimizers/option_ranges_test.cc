@@ -34,9 +34,11 @@ TEST(OptionRanges, NameOptionRangeAndNumber) {
   REFUSES("[adam] expected epsilon of 0 or more and finite, got nan", Adam({.epsilon = kNoNumber}));
   REFUSES("[adam] expected weight_decay of 0 or more and finite, got inf",
           Adam({.weight_decay = kEndless}));
-  REFUSES("[adam] expected clipnorm above 0 and finite, got nan", Adam({.clipnorm = kNoNumber}));
-  REFUSES("[adam] expected clipvalue above 0 and finite, got inf", Adam({.clipvalue = kEndless}));
-  REFUSES("[adam] expected global_clipnorm above 0 and finite, got -1",
+  REFUSES("[adam] expected clipnorm of 0 or more and finite, got nan",
+          Adam({.clipnorm = kNoNumber}));
+  REFUSES("[adam] expected clipvalue of 0 or more and finite, got inf",
+          Adam({.clipvalue = kEndless}));
+  REFUSES("[adam] expected global_clipnorm of 0 or more and finite, got -1",
           Adam({.global_clipnorm = -1}));
   REFUSES("[mine] expected beta_1 in [0, 1), got nan",
           AdamW({.beta_1 = kNoNumber, .name = "mine"}));

@@ -44,12 +44,13 @@ class WholeVariableOptimizer : public OptimizerBase {
   void see_gradients(const std::vector<Tensor>& gradients) final {
     double& scale = scales_[this_replica()].value;
     scale = 1;
-    if (!options_.global_clipnorm) return;
+    const auto norm = internal::clip_of(options_.global_clipnorm);
+    if (!norm) return;
     double squares = 0;
     for (const Tensor& g : gradients) {
       if (g.defined()) squares += g.square().sum(kFloat64).template item<double>();
     }
-    scale = update_rules::global_norm_clip_scale(std::sqrt(squares), *options_.global_clipnorm);
+    scale = update_rules::global_norm_clip_scale(std::sqrt(squares), *norm);
   }
 
   void update(const Variable& variable, const Gradient& gradient) final {
@@ -57,10 +58,10 @@ class WholeVariableOptimizer : public OptimizerBase {
     Tensor g = gradient.as_tensor().to(variable.dtype());
     const double scale = scales_[this_replica()].value;
     if (scale != 1) g = g * scale;
-    if (options_.clipnorm) {
-      g = g * update_rules::norm_clip_scale(norm_of(g), *options_.clipnorm);
+    if (const auto norm = internal::clip_of(options_.clipnorm)) {
+      g = g * update_rules::norm_clip_scale(norm_of(g), *norm);
     }
-    if (options_.clipvalue) g = g.clamp(-*options_.clipvalue, *options_.clipvalue);
+    if (const auto most = internal::clip_of(options_.clipvalue)) g = g.clamp(-*most, *most);
     const double rate = learning_rate();
     Tensor w = variable.value();
     if (const auto decay = decay_of(i)) w = w - w * (*decay * rate);

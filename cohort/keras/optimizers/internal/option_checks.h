@@ -13,6 +13,11 @@
 
 namespace cohort::keras::internal {
 
+/// What an option of clipping does: 0 does nothing, as in Keras.
+inline std::optional<double> clip_of(const std::optional<double>& option) {
+  return option && *option > 0 ? option : std::nullopt;
+}
+
 /// Errors, of all but what is not given: InvalidArgument with owner, option, range and number; NaN
 /// and infinities are in no range.
 class OptionChecks {
@@ -32,9 +37,9 @@ class OptionChecks {
   void common(const Options& o) const {
     one_clip(int{o.clipnorm.has_value()} + int{o.clipvalue.has_value()} +
              int{o.global_clipnorm.has_value()});
-    above_zero("clipnorm", o.clipnorm);
-    above_zero("clipvalue", o.clipvalue);
-    above_zero("global_clipnorm", o.global_clipnorm);
+    not_negative("clipnorm", o.clipnorm);
+    not_negative("clipvalue", o.clipvalue);
+    not_negative("global_clipnorm", o.global_clipnorm);
     not_negative("weight_decay", o.weight_decay);
   }
 

@@ -42,9 +42,9 @@ void RuleOptimizer::on_build(std::span<const Variable> variables) {
   if (common_.weight_decay && !common_.exclude_from_weight_decay.empty()) {
     for (const Variable& variable : variables) options.decays.push_back(decays(variable));
   }
-  options.clipnorm = common_.clipnorm;
-  options.clipvalue = common_.clipvalue;
-  options.global_clipnorm = common_.global_clipnorm;
+  options.clipnorm = clip_of(common_.clipnorm);
+  options.clipvalue = clip_of(common_.clipvalue);
+  options.global_clipnorm = clip_of(common_.global_clipnorm);
   updater_ = cohort::internal::variables::store_of("[optimizer.build] ", variables.front())
                  .make_updater(std::vector<Variable>(variables.begin(), variables.end()),
                                std::move(options));
