@@ -289,7 +289,7 @@ void GradientTape::check_place() const {
                      current_replica() >= 0 ? str_cat("replica ", current_replica())
                                             : std::string("another thread"),
                      "; make the tape inside the function that strategy.run calls, or call "
-                     "gradient() behind the run");
+                     "gradient() after the run");
 }
 
 bool GradientTape::begin_gradient() {

@@ -6,7 +6,7 @@
 //   Tensor loss = compute_average_loss(loss_fn(y, model(x, {.training = true})), {...});
 //   optimizer.apply_gradients(tape.gradient(loss, model.trainable_variables()));
 //
-// It rides on LibTorch's graph: the tape turns recording on for its lifetime, the graph is
+// It uses LibTorch's autograd: the tape turns recording on for its lifetime, the graph is
 // LibTorch's own. Cohort's layers write the gradients of the sources straight into the gradient
 // arena that the optimizer reads; see layer_node.h for that contract.
 #pragma once
@@ -106,7 +106,7 @@ class [[nodiscard]] GradientTape {
 
 /// Scales all gradients down so that their joint L2 norm is at most `norm`: in place where nobody
 /// else holds them, else as new tensors. Cost: where gradients are a GPU's, all of them are scaled,
-/// by 1 if need be, and nobody waits for it. TF: tf.clip_by_global_norm.
+/// by 1 if need be, and the host waits for nothing. TF: tf.clip_by_global_norm.
 Gradients clip_by_global_norm(Gradients gradients, double norm);
 
 }  // namespace cohort

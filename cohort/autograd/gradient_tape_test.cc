@@ -205,7 +205,7 @@ TEST(GradientTape, NamesWhatWasWrittenSince) {
            transposed ? "got a tensor of shape [3, 2], perhaps of variable \"kernel\" (variable "
                       : "got variable \"kernel\" (variable ",
            transposed ? "" : ") of shape [2, 3], ",
-           "which was written since; call gradient() ahead of writes"},
+           "which was written since; call gradient() before writes"},
           [&] { tape.gradient(y, sources); });
     };
     refused(v);

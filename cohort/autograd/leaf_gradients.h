@@ -22,10 +22,10 @@
 
 namespace cohort {
 
-/// This replica's `.grad` of each variable, copied to where optimizers read gradients; `.grad`
-/// stays the caller's, whatever he does to it next. An undefined one is none, a sparse one
-/// IndexedSlices. Errors: FailedPrecondition for variables of a strategy with another number of
-/// replicas, or in
+/// This replica's `.grad` of each variable, copied to where optimizers read gradients; the caller
+/// may change `.grad` afterwards. A `.grad` that is undefined becomes a gradient that is none, a
+/// sparse one IndexedSlices.
+/// Errors: FailedPrecondition for variables of a strategy with another number of replicas, and in
 ///         cross-replica context of one with several.
 /// Cost: a pass over the gradients.
 Gradients gradients_of(std::span<const Variable> variables);

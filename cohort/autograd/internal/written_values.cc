@@ -85,8 +85,8 @@ void throw_if_written(const char* operation, const c10::Error& error,
   throw FailedPrecondition(
       str_cat(operation, "expected values as they were when the target was computed, got ",
               what_was(*written, sources),
-              ", which was written since; call gradient() ahead of writes (assign, "
-              "apply_gradients), or compute the target anew behind them"));
+              ", which was written since; call gradient() before writes (assign, "
+              "apply_gradients), or compute the target again after them"));
 }
 
 }  // namespace cohort::internal::autograd
