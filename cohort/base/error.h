@@ -36,7 +36,7 @@ enum class ErrorCode {
 /// The code's name as gRPC spells it, e.g. "INVALID_ARGUMENT".
 const char* error_code_name(ErrorCode code);
 
-/// Every exception of Cohort. Children exist only where a caller would catch them.
+/// Base of all exceptions of Cohort. Subclasses exist only where a caller would catch them.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
@@ -59,7 +59,7 @@ class FailedPrecondition : public Error {
       : Error(ErrorCode::kFailedPrecondition, text) {}
 };
 
-/// A peer is gone.
+/// Another process, or a server, is lost or cannot be reached: peer() names it.
 class Unavailable : public Error {
  public:
   Unavailable(const std::string& text, std::string peer)
@@ -70,13 +70,13 @@ class Unavailable : public Error {
   std::string peer_;
 };
 
-/// A bounded wait ended without the event.
+/// A wait reached its time limit; the peer may still live.
 class DeadlineExceeded : public Error {
  public:
   explicit DeadlineExceeded(const std::string& text) : Error(ErrorCode::kDeadlineExceeded, text) {}
 };
 
-/// Unwound because somebody else failed or stopped the work.
+/// The work was given up because another replica or task failed, or because it was cancelled.
 class Cancelled : public Error {
  public:
   explicit Cancelled(const std::string& text) : Error(ErrorCode::kCancelled, text) {}
@@ -88,7 +88,7 @@ class DataLoss : public Error {
   explicit DataLoss(const std::string& text) : Error(ErrorCode::kDataLoss, text) {}
 };
 
-/// Not there yet, or never: the text says which.
+/// Not implemented in this version, or never to be: the text says which.
 class Unimplemented : public Error {
  public:
   explicit Unimplemented(const std::string& text) : Error(ErrorCode::kUnimplemented, text) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Handles: small classes whose copies share an object. One that was moved from, or made without
-// anything, refers to none, and whoever uses it is told so:
+// anything, refers to none, and using it is an error that says so:
 //
 //   Dataset Dataset::unbatch() const { return Dataset(make_unbatch_node(held(node_, "Dataset"))); }
 #pragma once

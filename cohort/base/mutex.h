@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A mutex of which clang checks (-Wthread-safety, tools/check_thread_safety.py) that what it guards
-// is touched by those alone who hold it:
+// is touched only by threads that hold it:
 //
 //   Mutex mutex_;
 //   std::vector<int> items_ COHORT_GUARDED_BY(mutex_);
@@ -21,10 +21,10 @@
 #define COHORT_THREAD_ATTRIBUTE(x)
 #endif
 
-/// Of a member: only who holds the mutex touches it. Of a pointer, PT: what it points to.
+/// Of a member: only a thread that holds the mutex may touch it. PT: what the pointer points to.
 #define COHORT_GUARDED_BY(mutex) COHORT_THREAD_ATTRIBUTE(guarded_by(mutex))
 #define COHORT_PT_GUARDED_BY(mutex) COHORT_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
-/// Of a function or lambda: who calls it holds the mutex, before and after.
+/// Of a function or lambda: the caller holds the mutex, before and after.
 #define COHORT_REQUIRES(...) COHORT_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 /// Of a function: takes the mutex, or gives it up.
 #define COHORT_ACQUIRE(...) COHORT_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
@@ -32,7 +32,7 @@
 #define COHORT_RELEASE(...) COHORT_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 /// Of a mutex: is taken before the other.
 #define COHORT_ACQUIRED_BEFORE(...) COHORT_THREAD_ATTRIBUTE(acquired_before(__VA_ARGS__))
-/// Of a function that is right for a reason that stands beside it.
+/// Of a function that the analysis cannot follow; a comment there says why it is right.
 #define COHORT_NO_THREAD_SAFETY_ANALYSIS COHORT_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
 namespace cohort::internal::base {

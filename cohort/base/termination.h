@@ -5,8 +5,8 @@
 
 namespace cohort::internal::base {
 
-/// What schedulers take as ended by SIGTERM: Kubernetes' ExitCode policy, which starts again what
-/// ended with 128 to 255, does.
+/// The exit status of a process that SIGTERM has ended: 128 + 15. Kubeflow's restart policy
+/// ExitCode starts again what ended with 128 to 255.
 inline constexpr int kTerminatedExitCode = 143;
 
 /// Watches SIGTERM for its lifetime: the signal is counted instead of ending the process. All of

@@ -31,11 +31,11 @@ class Barrier {
  public:
   explicit Barrier(int members) : members_(members) {}
 
-  /// Returns when all members have arrived. `budget` is this member's; `before_parking`
-  /// is called where it parks. Memory: what a
-  /// member wrote before arriving is visible to all after. Errors: PeerFailed if poisoned before
-  /// all had arrived; MembersDiverged if a member has left. Either all members return, or all
-  /// throw.
+  /// Returns when all members have arrived; then either all return, or all throw. `budget` is this
+  /// member's; `before_parking` is called before it parks.
+  /// Memory: what a member wrote before arriving is visible to all after.
+  /// Errors: PeerFailed if poisoned before all had arrived; MembersDiverged if a member has
+  ///         left.
   void arrive(
       SpinBudget& budget, base::FunctionRef<void()> before_parking = [] {});
 

@@ -57,8 +57,8 @@ struct LogicalDeviceConfiguration {
 };
 
 /// Splits one GPU into logical ones, each a replica's, with a stream of its own: "GPU:0" becomes
-/// GPU:0, GPU:1, ..., and further cards count on behind them.
-/// Order: before anything uses a GPU, cards from the last to the first. Threads: none beside it.
+/// GPU:0, GPU:1, ..., and the following cards are numbered after them.
+/// Order: before anything uses a GPU, the last card first. Threads: no other may run meanwhile.
 /// Errors: InvalidArgument for a device that is not there, an empty list, negative limits and those
 ///         above the card's memory; FailedPrecondition when a GPU is in use. Of CPUs:
 ///         Unimplemented, logical ones need no set-up. TF:

@@ -50,7 +50,7 @@ namespace internal::runtime {
 /// another. Later calls do nothing.
 void install_caching_allocator();
 
-/// Returns the cached blocks of all threads to the system, for who has been refused memory.
+/// Returns the cached blocks of all threads to the system, when an allocation was refused.
 void release_all_cached_memory();
 
 /// The cache itself, without LibTorch in between. 64-byte aligned; null for zero bytes.

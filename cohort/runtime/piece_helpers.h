@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Threads that help one caller with pieces of work where cores are shared. He waits for pieces that
-// a helper has begun, and never for a helper: one that gets no core costs him nothing, while the
+// Threads that help one caller with pieces of work where cores are shared. It waits for pieces that
+// a helper has begun, and never for a helper: one that gets no core costs it nothing, while the
 // join of an OpenMP region waits until each of its threads has run.
 #pragma once
 

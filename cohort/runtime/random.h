@@ -44,7 +44,7 @@ namespace internal::runtime {
 uint64_t current_seed();
 /// A number that no other operation of the process, or of the strategy here if it counts its own
 /// (RandomSeeds), has since set_seed: 0, 1, ... in order of calls.
-/// Order: call it where the program is sequential (cross-replica), or runs differ.
+/// Order: call it from one thread (cross-replica): with several, numbers differ from run to run.
 uint64_t next_operation_number();
 
 /// The seed, and how many operations and draws without one there have been: of the process and of

@@ -16,9 +16,9 @@ namespace cohort::internal::runtime {
 /// mode) and uses one intra-op thread, so that it does not compete with the replicas.
 /// Errors: Error kResourceExhausted if the system refuses the thread. An exception that leaves
 ///         `task` ends the process; the task hands errors over itself.
-/// Blocks: the destructor asks the task to stop and joins it; in a child of the process that
-/// started
-///         it there is nobody to wait for.
+/// Blocks: the destructor asks the task to stop and joins it;
+///         in a child of the process that started it there is
+///         nothing to join.
 class TaskThread {
  public:
   TaskThread(std::string name, std::function<void(std::stop_token)> task);

@@ -7,7 +7,7 @@
 //   auto [sum, logits] = strategy.run(step_with_two_results, batch);    // tuples unzip
 //   PerReplica<Tensor> part = strategy.run(step_with_struct, batch).get(&Out::loss);
 //
-// Plain data: whoever wants one number out of several reduces or gathers.
+// Plain data: Strategy::reduce and gather make one value of the components.
 #pragma once
 
 #include <memory>
@@ -78,7 +78,7 @@ class PerReplica {
     return begin()[0];
   }
   T local() const&& { return static_cast<const PerReplica&>(*this).local(); }
-  /// TensorFlow's bare value where there is one replica, or one object on all. A copy, which
+  /// local(): with one replica run returns a bare value in TensorFlow. A copy, which
   /// `const T& loss = strategy.run(step)` keeps alive.
   operator T() const { return local(); }  // NOLINT: implicit
   /// local(), for the operators of tensor.h.
