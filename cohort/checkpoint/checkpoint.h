@@ -13,8 +13,8 @@
 // An optimizer's slots are named after their variables: "optimizer/model/dense/kernel/momentum".
 //
 // The folder holds a .safetensors file, or as many as a value has pieces, and cohort.json, which
-// lists every value with its place and checksum. It is written under another name, flushed to the
-// disk, and renamed: it is whole under its name or not there at all.
+// lists every value with its offset and checksum. It is written under a temporary name, flushed to
+// the disk, and renamed: under its own name it is complete, or not there at all.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ struct RestoreOptions {
   bool allow_partial = false;
 };
 
-/// What a restore has still to do.
+/// What a restore still has to do.
 class RestoreStatus {
  public:
   explicit RestoreStatus(std::shared_ptr<const internal::checkpoint::RestoreSession> session)
@@ -64,37 +64,37 @@ class RestoreStatus {
 
 /// The state of some objects, by name; a copy is of the same objects. It keeps variables alive, but
 /// no models, layers, optimizers and iterators.
-/// Where objects are of a strategy of several workers, all of them save and restore, with what is
-/// theirs, whatever path each gives: the chief (worker 0) writes, at its path, and reads, and the
-/// others have its values. Calls end when it has.
-/// Threads: one caller at a time, cross-replica, with all replicas at rest. TF:
-/// tf.train.Checkpoint.
+/// With objects of a strategy of several workers every worker calls save and restore, each with
+/// its own objects. Only the chief (worker 0) writes and reads, at the path that it gives; other
+/// workers' paths are ignored, and they get its values. Calls return when the chief is done.
+/// Threads: one caller at a time, in cross-replica context, while nothing runs on the replicas.
+/// TF: tf.train.Checkpoint.
 class Checkpoint {
  public:
   /// Errors: InvalidArgument for a name that is empty or has a '/', or no objects.
   explicit Checkpoint(const std::map<std::string, TrackableRef>& roots);
 
-  /// Writes the folder `path`; a checkpoint of that name is replaced in one step. Values that a
-  /// restore still keeps for variables that are not made are saved, too. What killed writers of
-  /// this path, or of one that differs in numbers only, have left is removed.
-  /// Errors: FailedPrecondition in a replica, for objects that have ended, or if nothing has a
-  /// value
-  ///         yet; InvalidArgument for dtypes without a place in the format; Error of kAlreadyExists
-  ///         if `path` is something else than a checkpoint, of kAborted if another program has
-  ///         removed what was being written; Error with the system's reason. What was there before
-  ///         is then as it was. FailedPrecondition on all workers, if they save different objects.
+  /// Writes the folder `path`; a checkpoint of that name is replaced atomically. Values that a
+  /// restore still holds for variables that do not exist yet are saved, too. Temporary files
+  /// that killed processes left of this path, or of one with other digits, are removed.
+  /// Errors: FailedPrecondition in a replica, for objects that were destroyed, and while nothing
+  ///         has a value yet; on all workers, if they save different objects. InvalidArgument for
+  ///         dtypes that the format lacks; Error of kAlreadyExists if `path` is something else than
+  ///         a checkpoint, of kAborted if another program has removed what was being written; Error
+  ///         with the system's reason. An error leaves a checkpoint that was there before as it
+  ///         was.
   void save(const std::string& path) const;
 
   /// Sets every value. Variables that are made later (models that are not built) are set as they
   /// are made, and what does not agree is an error there.
   /// Errors: InvalidArgument that lists the paths of values that do not agree, with type and shape
   ///         expected and got; nothing was set then. InvalidArgument, too, if an iterator's
-  ///         pipeline is another one: other iterators may have been set then, and nothing else.
+  ///         pipeline has changed: other iterators may have been restored then, and nothing else.
   ///         DataLoss with file and byte, and for a link or anything but a regular file in place
   ///         of one of its files; Error of kNotFound; FailedPrecondition as save.
   RestoreStatus restore(const std::string& path, const RestoreOptions& options = {}) const;
 
-  /// The same with one object more, or another one of that name. Errors: as the constructor.
+  /// A copy that has this object, too, or instead of the one so named. Errors: as the constructor.
   Checkpoint with(const std::string& name, const TrackableRef& object) const;
   /// Internal: who saves and restores with this process; null: nobody. Errors: FailedPrecondition
   /// in a replica.

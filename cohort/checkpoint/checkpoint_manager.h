@@ -26,33 +26,33 @@
 namespace cohort {
 
 struct CheckpointManagerOptions {
-  /// Older ones are removed; those that cannot be restored do not count. Unset: all are kept.
+  /// Older ones are removed; damaged ones are not counted. Unset: all are kept.
   std::optional<int> max_to_keep = 5;
-  /// One in so long a time is kept whatever max_to_keep says.
+  /// One checkpoint per such interval is kept, whatever max_to_keep says.
   /// TF: keep_checkpoint_every_n_hours.
   std::optional<std::chrono::seconds> keep_every = {};
   /// Managers of different names share a folder without touching each other's checkpoints.
   std::string checkpoint_name = "ckpt";
-  /// save() copies the values and returns; a thread writes them.
+  /// True: save() copies the values and returns; a background thread writes them.
   bool background = false;
 };
 
 /// A copy is the same manager. With objects of a strategy of several workers all workers call
-/// save(), wait() and restore_latest(), each with a manager of its own: the chief's folder counts.
-/// Several processes that know nothing of each other may save into a folder and read there, under
-/// one name, too: each checkpoint is whole, and none takes another's number. Threads: one caller at
+/// save(), wait() and restore_latest(), each with a manager of its own: the chief's folder is used.
+/// Independent processes may save into one folder and read there, even under one checkpoint_name:
+/// every checkpoint is complete, and no two get the same number. Threads: one caller at
 /// a time, as Checkpoint. TF: tf.train.CheckpointManager.
 class CheckpointManager {
  public:
-  /// Makes no folder before the first save().
+  /// The folder is made by the first save().
   /// Errors: InvalidArgument for max_to_keep below 1, an empty directory, a name with a '/'.
   CheckpointManager(Checkpoint checkpoint, std::string directory,
                     CheckpointManagerOptions options = {});
 
   /// Saves as "directory/name-number", by default with the number after the greatest one so far,
-  /// the first being 1; one that something else has taken is skipped. A given number replaces a
-  /// checkpoint that was there before this manager, or is its own. Removes what killed writers of
-  /// this name have left. Returns the path.
+  /// the first being 1; numbers that are taken are skipped. A given number may replace a checkpoint
+  /// that was there before this manager, or that it saved itself. Removes temporary files that
+  /// killed processes left under this name. Returns the path.
   /// Blocks: until it is on the disk; in the background: until the one before is.
   /// Errors: as Checkpoint::save; Error kAlreadyExists for a given number that something else has;
   ///         kOutOfRange after the greatest number; DeadlineExceeded if another process that hangs
@@ -72,7 +72,7 @@ class CheckpointManager {
   bool restore_latest(const RestoreOptions& options = {}) const;
 
   const std::string& directory() const;
-  /// From now on its checkpoints keep that, too. Errors: as Checkpoint::with.
+  /// From now on its checkpoints contain `object`, too, as `name`. Errors: as Checkpoint::with.
   void add(const std::string& name, const TrackableRef& object);
   /// Internal: as Checkpoint::group.
   std::shared_ptr<internal::checkpoint::SavingGroup> group(const char* operation) const;

@@ -248,7 +248,7 @@ class Parser {
     }
     if (whole > 0 && !filling.is_exact()) {
       fail(0, "\"", path, "\": expected pieces that make up ", bracketed(out.shape),
-           ", each place once");
+           ", each element once");
     }
     return out;
   }

@@ -76,7 +76,7 @@ class Walk {
       boxes[i].sizes = value.pieces[i].extent;
     }
     COHORT_CHECK_ARG(value.shape && do_fill(*value.shape, boxes), "[", operation_,
-                     "] expected pieces that fill \"", path, "\", each place once, got ",
+                     "] expected pieces that fill \"", path, "\", each element once, got ",
                      boxes.size(), " that do not");
   }
 

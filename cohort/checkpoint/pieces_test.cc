@@ -120,7 +120,7 @@ TEST_F(PiecesTest, ThatDoNotFillTheirValueAreRefused) {
         PieceBoxes{{{0, 0}, {3, 6}}, {{2, 0}, {3, 6}}}, PieceBoxes{{{0, 0}, {4, 6}}}}) {
     Sharded holed(boxes);
     const Checkpoint checkpoint({{"table", holed.trackable()}});
-    testing::expect_error<InvalidArgument>({"\"table\"", "each place once"},
+    testing::expect_error<InvalidArgument>({"\"table\"", "each element once"},
                                            [&] { checkpoint.save(path("x")); });
   }
 }

@@ -6,7 +6,7 @@
 //   TensorFile file = load_tensors("mlp.safetensors");
 //
 // Layout: eight bytes with the header's length (little-endian), a JSON header that says dtype,
-// shape and place of every tensor, the raw little-endian data without gaps. Data only: nothing in
+// shape and offset of every tensor, the raw little-endian data without gaps. Data only: nothing in
 // a file is executed, and nothing is allocated before its size was checked against the file's.
 // The metadata keeps a CRC-32C of every tensor and one of what the header says; files of other
 // tools have none.
@@ -19,15 +19,15 @@
 
 namespace cohort {
 
-/// What a file of tensors holds.
+/// The contents of a file of tensors.
 struct TensorFile {
   std::map<std::string, Tensor> tensors = {};
   std::map<std::string, std::string> metadata = {};  ///< Free text by key.
 };
 
 /// Writes all tensors to `path`; the file is complete under its name or not there at all: it is
-/// written beside it, flushed to the disk, and renamed.
-/// What killed writers of this path, or of one that differs in numbers only, left is removed.
+/// written under a temporary name in the same folder, flushed to the disk, and renamed.
+/// Removes temporary files that killed processes left of this path, or of one with other digits.
 /// Errors: InvalidArgument for an undefined tensor, a dtype that the format lacks, the name
 ///         "__metadata__", metadata "cohort.crc32c..." or text that is not UTF-8; Error with the
 ///         system's reason if the file cannot be written (an older file then stays as it is).

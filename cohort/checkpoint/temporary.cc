@@ -315,7 +315,7 @@ int create_locked(const char* operation, const std::string& path, const std::str
         ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno == EEXIST) continue;
     if (descriptor < 0) throw_system(operation, path, errno);
-    // Somebody who clears up may have come between: then the file is his.
+    // Somebody who clears up may have come between: then the file is theirs.
     const Taken taken = try_lock(descriptor, file);
     if (taken == Taken::kNoLocks) warn_of_no_locks(file);
     if (taken != Taken::kByAnother && is_still(file, descriptor)) {

@@ -37,27 +37,27 @@ class RestoreSession;
 class SavingGroup;
 }  // namespace internal::checkpoint
 
-/// A box of a value that its object keeps in pieces.
+/// One box (a sub-array) of a value that its object keeps in pieces, such as shards.
 struct TrackedPiece {
   Shape offset = {};  ///< Where it begins in the value.
   Shape extent = {};
   std::function<Tensor()> read = {};
-  std::function<void(const Tensor&)> write = {};  ///< Is given this extent, on the CPU.
+  std::function<void(const Tensor&)> write = {};  ///< Gets a tensor of this extent, on the CPU.
 };
 
 /// One value of an object: what it is, and how it is read and set.
 struct TrackedValue {
-  std::string name = {};  ///< Within the object; empty: the object is nothing else.
+  std::string name = {};  ///< Within the object; empty: it is the only value.
   DType dtype = kFloat32;
   std::optional<Shape> shape = {};  ///< Unset: one axis of any length.
   std::function<Tensor()> read = {};
-  std::function<void(const Tensor&)> write = {};  ///< Is given this dtype and shape, on the CPU.
-  const void* identity = nullptr;                 ///< Values of one identity are one value.
+  std::function<void(const Tensor&)> write = {};  ///< Gets this dtype and shape, on the CPU.
+  const void* identity = nullptr;                 ///< Values of one identity are saved once.
   /// The identity of the value this one belongs to, whose path becomes part of its name: an
   /// optimizer's slot is found by its variable, not by its place in a list.
   const void* owner = nullptr;
   /// Instead of read and write, of a value that is kept in pieces (shards): boxes that fill its
-  /// shape, each place once. They are saved one by one, and a restore puts them together whatever
+  /// shape, each element once. They are saved one by one, and a restore puts them together whatever
   /// the pieces were when it was saved, or are now.
   std::vector<TrackedPiece> pieces = {};
   /// Of several processes, such as a strategy's workers, the ones that have this value in common:
@@ -106,7 +106,7 @@ class TrackedObject final : public Trackable {
   /// What a restore keeps for the object's value `name` until the object has it; undefined:
   /// nothing.
   Tensor waiting_value(const std::string& name) const;
-  /// The object ends; so does all waiting for its values.
+  /// The object is destroyed: nothing waits for its values any more.
   void release();
 
   /// Internal: the restore that the object's next values belong to; null: none.

@@ -71,7 +71,7 @@ void choose_own(const ObjectGraph& graph, const SavingGroup* group, const std::s
                      "\" in ", source, " to be of ", size, size == 1 ? " worker" : " workers",
                      ", got a value for each of ", count,
                      ": it was different on each (a position in data of its own), so as many "
-                     "have to go on; RestoreOptions::allow_partial restores the rest");
+                     "workers have to restore it; RestoreOptions::allow_partial restores the rest");
     if (count == size) saved[path] = saved.at(own_path(path, rank));
     for (int other = 0; other < count; ++other) saved.erase(own_path(path, other));
   }
